@@ -1,0 +1,239 @@
+//! What one rank brings to a collective call: the array, how it lies in memory, and this rank's part.
+
+use std::fmt;
+use std::path::Path;
+
+use penstock_engine::{Error, Kind, Operation, Result};
+use penstock_layout::{Dists, Distribution, LayoutError, MemorySchema, Region, Share};
+use penstock_machines::ClientMemory;
+
+use crate::session::all_boxes;
+use crate::{ArraySchema, Disk, ElementType, Format, Stored};
+
+/// How an array lies in the memories of the ranks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Memory {
+    /// Dealt out over a mesh.
+    Distribution {
+        /// One distribution a dimension.
+        dists: Dists,
+        /// One extent a distributed dimension.
+        mesh: Vec<u64>,
+        /// Ghost cells below and above the share, a dimension.
+        halo: Vec<(u64, u64)>,
+    },
+    /// Each rank names its own box.
+    Box {
+        /// This rank's.
+        own: Region,
+        /// Ghost cells below and above the box, a dimension.
+        halo: Vec<(u64, u64)>,
+    },
+}
+
+/// An array as the ranks of a call see it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArrayCall {
+    /// Name, shape, element type, disk schema.
+    pub schema: ArraySchema,
+    /// Memory schema.
+    pub memory: Memory,
+}
+
+impl fmt::Display for ArrayCall {
+    /// Everything in which ranks must agree: not a rank's own box.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ArraySchema { name, shape, element, .. } = &self.schema;
+        write!(f, "'{name}', shape {shape:?}, {}, in memory ", element.zarr())?;
+        match &self.memory {
+            Memory::Distribution { dists, mesh, .. } => write!(f, "{dists} over mesh {mesh:?}")?,
+            Memory::Box { .. } => write!(f, "boxes")?,
+        }
+        write!(f, ", on disk {:?}", self.schema.disk)?;
+        if let Some(names) = &self.schema.dimension_names {
+            write!(f, ", dimensions {names:?}")?;
+        }
+        if !self.schema.attributes.is_empty() {
+            write!(f, ", attributes {}", serde_json::Value::from(self.schema.attributes.clone()))?;
+        }
+        Ok(())
+    }
+}
+
+impl ArrayCall {
+    /// Bytes of the whole array.
+    pub fn bytes(&self) -> u64 {
+        self.schema.shape.iter().product::<u64>().saturating_mul(self.schema.element.width())
+    }
+
+    /// This rank's box, where each names its own.
+    pub fn own_box(&self) -> Option<Region> {
+        match &self.memory {
+            Memory::Distribution { .. } => None,
+            Memory::Box { own, .. } => Some(own.clone()),
+        }
+    }
+
+    /// Which rank holds what, for `clients` ranks; `boxes` are theirs, where each names its own.
+    ///
+    /// # Errors
+    /// When the mesh does not fit the array or has more places than there are ranks, or when boxes
+    /// overlap or reach out of the array.
+    pub fn memory_schema(
+        &self,
+        boxes: Vec<(usize, Region)>,
+        clients: usize,
+    ) -> Result<MemorySchema> {
+        let Memory::Distribution { dists, mesh, .. } = &self.memory else {
+            return all_boxes(&self.schema.shape, boxes, clients);
+        };
+        let distribution =
+            Distribution::new(&self.schema.shape, dists, mesh).map_err(of_layout)?;
+        if distribution.ranks() > clients {
+            let cause = format!(
+                "the mesh {mesh:?} has {} places, and the session {clients} ranks",
+                distribution.ranks()
+            );
+            return Err(Error::new(Kind::Schema, "distributing an array", cause));
+        }
+        Ok(MemorySchema::Distribution(distribution))
+    }
+
+    /// What `rank` holds.
+    ///
+    /// # Errors
+    /// When the schema does not fit the array.
+    pub fn share(&self, rank: usize) -> Result<Share> {
+        match &self.memory {
+            Memory::Distribution { dists, mesh, .. } => {
+                let distribution = Distribution::new(&self.schema.shape, dists, mesh);
+                Ok(distribution.map_err(of_layout)?.share(rank))
+            }
+            Memory::Box { own, .. } if own.dims() != self.schema.shape.len() => {
+                let given = own.shape.clone();
+                let dims = self.schema.shape.len();
+                Err(of_layout(LayoutError::DimCount { what: "the box", given, dims }))
+            }
+            Memory::Box { own, .. } => Ok(Share::of_box(own)),
+        }
+    }
+
+    fn halo(&self) -> &[(u64, u64)] {
+        match &self.memory {
+            Memory::Distribution { halo, .. } | Memory::Box { halo, .. } => halo,
+        }
+    }
+
+    /// The shape of the local array of `rank`: its share and the halo around it. An empty share
+    /// has no halo.
+    ///
+    /// # Errors
+    /// As [`ArrayCall::share`].
+    pub fn local_shape(&self, rank: usize) -> Result<Vec<u64>> {
+        let share = self.share(rank)?;
+        let mut shape = share.extents();
+        if share.elements() == 0 {
+            shape.truncate(self.schema.shape.len());
+            return Ok(shape);
+        }
+        let halo = self.halo();
+        if !halo.is_empty() && halo.len() != shape.len() {
+            let cause = format!("{} widths for {} dimensions", halo.len(), shape.len());
+            return Err(Error::new(Kind::Schema, "adding a halo", cause));
+        }
+        for (extent, (below, above)) in shape.iter_mut().zip(halo) {
+            *extent += below + above;
+        }
+        Ok(shape)
+    }
+
+    /// The array on disk that this call is to read, checked against what the call says of it.
+    ///
+    /// # Errors
+    /// When it is not there, damaged, or of another shape or element type.
+    pub fn open_stored(&self, path: &Path) -> Result<Stored> {
+        let ArraySchema { name, shape, element, disk, .. } = &self.schema;
+        if let Disk::RowMajor { format: Format::Raw } = disk {
+            return Stored::open_raw(path, shape, *element);
+        }
+        let stored = Stored::open(path, Some(name))?;
+        let there = stored.schema();
+        if there.shape != *shape || there.element != *element {
+            let cause = format!(
+                "the array there has shape {:?} and type {}, the call says {shape:?} and {}",
+                there.shape,
+                there.element.zarr(),
+                element.zarr()
+            );
+            return Err(Error::new(Kind::Schema, format!("reading '{name}'"), cause).at(path));
+        }
+        Ok(stored)
+    }
+}
+
+/// This rank's part of an array, halo included, as the user gave it.
+#[derive(Debug, Clone)]
+pub struct Local {
+    /// Where its first element is, and its strides.
+    pub memory: ClientMemory,
+    /// Its shape.
+    pub shape: Vec<u64>,
+    /// Its element type.
+    pub element: ElementType,
+    /// Whether it may be written to.
+    pub is_writable: bool,
+}
+
+impl Local {
+    /// Checks that this is what `rank` must bring, and moves the memory's base past the halo.
+    ///
+    /// # Errors
+    /// When it has another shape or type, or is to be read into and may not be written to.
+    pub fn check_for(
+        &mut self,
+        operation: Operation,
+        array: &ArrayCall,
+        rank: usize,
+        clients: usize,
+    ) -> Result<()> {
+        let doing = || format!("bringing the local part of '{}'", array.schema.name);
+        let wrong = |cause: String| Error::new(Kind::Schema, doing(), cause);
+        if let Memory::Distribution { .. } = array.memory {
+            array.memory_schema(Vec::new(), clients)?;
+        }
+        let expected = array.local_shape(rank)?;
+        if self.shape != expected {
+            return Err(wrong(format!(
+                "its shape is {:?}, and this rank holds {expected:?}{}",
+                self.shape,
+                if array.halo().is_empty() { "" } else { " with its halo" }
+            )));
+        }
+        if self.element != array.schema.element {
+            return Err(wrong(format!(
+                "its type is {}, and the array's {}",
+                self.element.zarr(),
+                array.schema.element.zarr()
+            )));
+        }
+        if operation == Operation::Read && !self.is_writable {
+            return Err(wrong("it is read-only".to_string()));
+        }
+        if !self.shape.contains(&0) {
+            let steps = array.halo().iter().zip(&self.memory.strides);
+            let past: isize = steps.map(|((below, _), stride)| *below as isize * stride).sum();
+            // Inside the array: the halo is part of the shape that was just checked.
+            self.memory.base = self.memory.base.wrapping_offset(past);
+        }
+        Ok(())
+    }
+}
+
+/// A schema's mistake as an error.
+pub fn of_layout(error: LayoutError) -> Error {
+    let kind = match error {
+        LayoutError::Overlap { .. } => Kind::Overlap,
+        _ => Kind::Schema,
+    };
+    Error::new(kind, "laying out an array", error)
+}

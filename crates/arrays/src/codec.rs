@@ -1,0 +1,288 @@
+//! Compression and checksums, as a word: `none`, `zstd:3`, `blosc:lz4:5:bitshuffle+crc32c`.
+//!
+//! ```text
+//! codec      = compressor [ "+crc32c" ] | "crc32c"
+//! compressor = "none" | "zstd" [ ":" level ]
+//!            | "blosc" [ ":" cname [ ":" level [ ":" shuffle ] ] ]
+//! cname      = "blosclz" | "lz4" | "lz4hc" | "zlib" | "zstd"
+//! shuffle    = "noshuffle" | "shuffle" | "bitshuffle"
+//! ```
+//!
+//! Defaults are those of zarr-python: zstd at level 3, blosc with zstd at level 5, bytes shuffled by
+//! the element's width (bits where that is one byte).
+
+use std::fmt;
+use std::str::FromStr;
+
+use penstock_engine::{Error, Kind};
+use serde_json::{Value, json};
+
+use crate::dtype::{ByteOrder, ElementType};
+
+/// What a codec word may be.
+const ALLOWED: &str = "allowed are \"none\", \"zstd\", \"zstd:LEVEL\" (-131072 to 22), \"blosc\", \
+    \"blosc:CNAME\", \"blosc:CNAME:LEVEL\" (0 to 9) and \"blosc:CNAME:LEVEL:SHUFFLE\" with CNAME \
+    blosclz, lz4, lz4hc, zlib or zstd and SHUFFLE noshuffle, shuffle or bitshuffle, each with \
+    \"+crc32c\" behind it if wanted, and \"crc32c\"";
+const ZSTD_LEVELS: std::ops::RangeInclusive<i32> = -131_072..=22;
+const ZSTD_LEVEL_DEFAULT: i32 = 3;
+const BLOSC_LEVELS: std::ops::RangeInclusive<u8> = 0..=9;
+const BLOSC_LEVEL_DEFAULT: u8 = 5;
+const BLOSC_CNAMES: [&str; 5] = ["blosclz", "lz4", "lz4hc", "zlib", "zstd"];
+const BLOSC_CNAME_DEFAULT: &str = "zstd";
+const SHUFFLES: [&str; 3] = ["noshuffle", "shuffle", "bitshuffle"];
+
+/// The most bytes that one call of blosc can compress (BLOSC2_MAX_BUFFERSIZE).
+pub const BLOSC_BYTES_MAX: u64 = i32::MAX as u64 - 32;
+
+/// What is done to a chunk's bytes on their way to the disk.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Codec {
+    /// How they are compressed.
+    pub compressor: Compressor,
+    /// Whether a CRC-32C follows them.
+    pub crc32c: bool,
+}
+
+/// How a chunk's bytes are compressed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Compressor {
+    /// Not at all.
+    #[default]
+    None,
+    /// With Zstandard at this level.
+    Zstd(i32),
+    /// With Blosc.
+    Blosc {
+        /// The compressor inside.
+        cname: &'static str,
+        /// Its level.
+        level: u8,
+        /// What is shuffled; by the element's width where that is not said.
+        shuffle: Option<&'static str>,
+    },
+}
+
+impl FromStr for Codec {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let refused = || Error::new(Kind::Schema, format!("reading the codec {text:?}"), ALLOWED);
+        let (word, crc32c) = match text.strip_suffix("+crc32c") {
+            Some(word) => (word, true),
+            None if text == "crc32c" => ("none", true),
+            None => (text, false),
+        };
+        let parts: Vec<&str> = word.split(':').collect();
+        let compressor = match parts.as_slice() {
+            ["none"] => Some(Compressor::None),
+            ["zstd"] => Some(Compressor::Zstd(ZSTD_LEVEL_DEFAULT)),
+            ["zstd", level] => within(level, &ZSTD_LEVELS).map(Compressor::Zstd),
+            ["blosc", rest @ ..] => blosc(rest),
+            _ => None,
+        };
+        Ok(Self { compressor: compressor.ok_or_else(refused)?, crc32c })
+    }
+}
+
+fn within<T: FromStr + PartialOrd>(text: &str, range: &std::ops::RangeInclusive<T>) -> Option<T> {
+    text.parse().ok().filter(|number| range.contains(number))
+}
+
+fn blosc(parts: &[&str]) -> Option<Compressor> {
+    let one_of = |names: &'static [&str], name: &str| names.iter().find(|n| **n == name).copied();
+    let (cname, level, shuffle) = match parts {
+        [] => (None, None, None),
+        [cname] => (Some(cname), None, None),
+        [cname, level] => (Some(cname), Some(level), None),
+        [cname, level, shuffle] => (Some(cname), Some(level), Some(shuffle)),
+        _ => return None,
+    };
+    Some(Compressor::Blosc {
+        cname: cname.map_or(Some(BLOSC_CNAME_DEFAULT), |name| one_of(&BLOSC_CNAMES, name))?,
+        level: level.map_or(Some(BLOSC_LEVEL_DEFAULT), |text| within(text, &BLOSC_LEVELS))?,
+        shuffle: match shuffle {
+            None => None,
+            Some(name) => Some(one_of(&SHUFFLES, name)?),
+        },
+    })
+}
+
+impl fmt::Display for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.compressor {
+            Compressor::None if self.crc32c => return f.write_str("crc32c"),
+            Compressor::None => f.write_str("none")?,
+            Compressor::Zstd(level) => write!(f, "zstd:{level}")?,
+            Compressor::Blosc { cname, level, shuffle } => {
+                write!(f, "blosc:{cname}:{level}")?;
+                if let Some(shuffle) = shuffle {
+                    write!(f, ":{shuffle}")?;
+                }
+            }
+        }
+        f.write_str(if self.crc32c { "+crc32c" } else { "" })
+    }
+}
+
+impl Codec {
+    /// Whether bytes reach the disk as they are.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The most decoded bytes that it takes at once.
+    pub fn bytes_max(&self) -> u64 {
+        match self.compressor {
+            Compressor::Blosc { .. } => BLOSC_BYTES_MAX,
+            _ => i64::MAX as u64,
+        }
+    }
+
+    /// The codec chain as Zarr's metadata have it, `bytes` first.
+    pub fn zarr(&self, element: ElementType) -> Vec<Value> {
+        let mut chain = vec![bytes_codec(element, ByteOrder::NATIVE)];
+        match &self.compressor {
+            Compressor::None => {}
+            Compressor::Zstd(level) => chain.push(json!({
+                "name": "zstd", "configuration": { "level": level, "checksum": false }
+            })),
+            Compressor::Blosc { cname, level, shuffle } => chain.push(json!({
+                "name": "blosc", "configuration": {
+                    "cname": cname,
+                    "clevel": level,
+                    "shuffle": shuffle.unwrap_or_else(|| shuffle_default(element)),
+                    "typesize": element.width(),
+                    "blocksize": 0,
+                }
+            })),
+        }
+        if self.crc32c {
+            chain.push(json!({ "name": "crc32c" }));
+        }
+        chain
+    }
+
+    /// The word for a chain of Zarr's metadata, if there is one: exactly when [`Codec::zarr`] of it
+    /// would give the same chain.
+    pub fn of_zarr(chain: &[Value], element: ElementType) -> Option<Self> {
+        let (bytes, mut rest) = chain.split_first()?;
+        if byte_order_of(bytes, element) != Some(ByteOrder::NATIVE) {
+            return None;
+        }
+        let crc32c = rest.last().is_some_and(|last| name_of(last) == Some("crc32c"));
+        if crc32c {
+            rest = &rest[..rest.len() - 1];
+        }
+        let compressor = match rest {
+            [] => Compressor::None,
+            [one] => compressor_of(one, element)?,
+            _ => return None,
+        };
+        Some(Self { compressor, crc32c })
+    }
+}
+
+fn shuffle_default(element: ElementType) -> &'static str {
+    if element.width() == 1 { "bitshuffle" } else { "shuffle" }
+}
+
+fn compressor_of(codec: &Value, element: ElementType) -> Option<Compressor> {
+    let setting = &codec["configuration"];
+    match name_of(codec)? {
+        "zstd" => {
+            let plain = setting["checksum"].as_bool() != Some(true);
+            let level = i32::try_from(setting["level"].as_i64()?).ok()?;
+            (plain && ZSTD_LEVELS.contains(&level)).then_some(Compressor::Zstd(level))
+        }
+        "blosc" => {
+            let level = setting["clevel"].as_u64()?.to_string();
+            let shuffle = setting["shuffle"].as_str()?;
+            let typesize = setting["typesize"].as_u64();
+            let by_width = typesize == Some(element.width()) || shuffle == "noshuffle";
+            if !by_width || setting["blocksize"].as_u64().unwrap_or(0) != 0 {
+                return None;
+            }
+            let parts = [setting["cname"].as_str()?, &level, shuffle];
+            blosc(if shuffle == shuffle_default(element) { &parts[..2] } else { &parts })
+        }
+        _ => None,
+    }
+}
+
+/// The name of a codec, whether it is written as an object or as a mere string.
+pub(crate) fn name_of(codec: &Value) -> Option<&str> {
+    codec.as_str().or_else(|| codec["name"].as_str())
+}
+
+/// Zarr's `bytes` codec.
+pub(crate) fn bytes_codec(element: ElementType, order: ByteOrder) -> Value {
+    match element.width() {
+        1 => json!({ "name": "bytes" }),
+        _ => json!({ "name": "bytes", "configuration": { "endian": order.name() } }),
+    }
+}
+
+/// The byte order that a `bytes` codec says; `None` where it is another codec.
+pub(crate) fn byte_order_of(codec: &Value, element: ElementType) -> Option<ByteOrder> {
+    if !matches!(name_of(codec)?, "bytes" | "endian") {
+        return None;
+    }
+    match codec["configuration"]["endian"].as_str() {
+        _ if element.width() == 1 => Some(ByteOrder::NATIVE),
+        Some("little") => Some(ByteOrder::Little),
+        Some("big") => Some(ByteOrder::Big),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_metadata_say_the_same() {
+        for (text, full) in [
+            ("none", "none"),
+            ("crc32c", "crc32c"),
+            ("none+crc32c", "crc32c"),
+            ("zstd", "zstd:3"),
+            ("zstd:-7+crc32c", "zstd:-7+crc32c"),
+            ("blosc", "blosc:zstd:5"),
+            ("blosc:lz4", "blosc:lz4:5"),
+            ("blosc:lz4hc:9", "blosc:lz4hc:9"),
+            ("blosc:zlib:1:bitshuffle+crc32c", "blosc:zlib:1:bitshuffle+crc32c"),
+            ("blosc:blosclz:0:noshuffle", "blosc:blosclz:0:noshuffle"),
+        ] {
+            let codec: Codec = text.parse().unwrap();
+            assert_eq!(codec.to_string(), full);
+            assert_eq!(full.parse::<Codec>().unwrap(), codec);
+            for element in [ElementType::F8, ElementType::C8] {
+                assert_eq!(Codec::of_zarr(&codec.zarr(element), element), Some(codec.clone()));
+            }
+        }
+    }
+
+    #[test]
+    fn other_words_are_refused_with_the_list() {
+        for text in [
+            "", "gzip", "zstd:", "zstd:23", "zstd:3:4", "blosc:", "blosc:snappy", "blosc:lz4:10",
+            "blosc:lz4:5:yes", "blosc:lz4:5:shuffle:1", "crc32c+crc32c", "none:1", "ZSTD",
+        ] {
+            let error = text.parse::<Codec>().unwrap_err();
+            assert_eq!(error.kind, Kind::Schema);
+            assert!(error.cause.contains("blosc:CNAME"), "{error}");
+        }
+    }
+
+    #[test]
+    fn foreign_chains_have_no_word() {
+        let bytes = json!({ "name": "bytes", "configuration": { "endian": "little" } });
+        let big = json!({ "name": "bytes", "configuration": { "endian": "big" } });
+        let gzip = json!({ "name": "gzip", "configuration": { "level": 1 } });
+        for chain in [vec![], vec![big], vec![bytes.clone(), gzip], vec![json!("crc32c")]] {
+            assert_eq!(Codec::of_zarr(&chain, ElementType::F8), None);
+        }
+        assert!(Codec::of_zarr(&[bytes], ElementType::F8).unwrap().is_none());
+    }
+}

@@ -1,0 +1,286 @@
+//! An array's schema: its name, shape and element type, and how it is to lie on disk.
+//!
+//! The schema is *identity* in the sense of the house style: it is stored with the data set and
+//! fixed for its life. How large the pieces are in which it is moved is tuning, and comes in only
+//! with [`ArraySchema::disk_schema`].
+
+use penstock_engine::{Error, Kind, Result};
+use penstock_layout::{Dist, Dists, DiskSchema, Distribution, LayoutError, Order, Split};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::codec::Codec;
+use crate::dtype::ElementType;
+
+/// What an array is and how it lies on disk.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArraySchema {
+    /// Its name: the array's in a Zarr group, the stem of part files.
+    pub name: String,
+    /// Extents.
+    pub shape: Vec<u64>,
+    /// What one element is.
+    pub element: ElementType,
+    /// How it is stored.
+    pub disk: Disk,
+    /// Names of the dimensions.
+    pub dimension_names: Option<Vec<String>>,
+    /// What the user says about it.
+    #[serde(with = "json_map")]
+    pub attributes: Map<String, Value>,
+}
+
+/// How an array is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Disk {
+    /// A Zarr array in a Zarr group.
+    Chunks {
+        /// Extents of a chunk: what a server writes as one file.
+        chunk: Vec<u64>,
+        /// Extents of the sub-chunks of it, each encoded by itself; they divide the chunk.
+        subchunks: Option<Vec<u64>>,
+        /// What is done to the bytes: see [`crate::codec`].
+        codec: String,
+    },
+    /// One file, row-major.
+    RowMajor {
+        /// With which header.
+        format: Format,
+    },
+    /// One file a part of a BLOCK and `*` distribution over a mesh of parts.
+    Parts(#[serde(with = "dists_text")] Dists, Vec<u64>),
+}
+
+/// The form of a row-major file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Elements and nothing else; what they are stands in a JSON file beside it.
+    Raw,
+    /// NumPy's.
+    Npy,
+}
+
+impl ArraySchema {
+    /// An array without dimension names and attributes.
+    pub fn new(name: &str, shape: &[u64], element: ElementType, disk: Disk) -> Self {
+        Self {
+            name: name.to_string(),
+            shape: shape.to_vec(),
+            element,
+            disk,
+            dimension_names: None,
+            attributes: Map::new(),
+        }
+    }
+
+    /// How it is cut into objects, and those into blocks of at most `block_bytes_max` where the
+    /// store leaves that open: see the table in [`penstock_layout::disk`].
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] for everything in the schema that does not fit together,
+    /// [`Kind::Unsupported`] for parts that are CYCLIC and for attributes of a `.npy` file.
+    pub fn disk_schema(&self, block_bytes_max: u64) -> Result<DiskSchema> {
+        self.check_names()?;
+        let width = self.element.width();
+        let contiguous = Split::Contiguous(block_bytes_max);
+        match &self.disk {
+            Disk::Chunks { chunk, subchunks, codec } => {
+                let codec: Codec = codec.parse()?;
+                let chunked = DiskSchema::chunked(&self.shape, width, chunk);
+                let chunked = chunked.map_err(|e| self.refused(e))?;
+                self.check_codec(&codec, subchunks.as_ref().unwrap_or(chunk))?;
+                let split = match subchunks {
+                    Some(inner) => Split::Inner(inner.clone()),
+                    None if codec.is_none() => contiguous,
+                    None => Split::Whole,
+                };
+                chunked.split(split).map_err(|e| self.refused(e))
+            }
+            Disk::RowMajor { .. } => {
+                let flat = DiskSchema::flat(&self.shape, width, Order::RowMajor, block_bytes_max);
+                flat.map_err(|e| self.refused(e))
+            }
+            Disk::Parts(dists, mesh) => {
+                self.check_parts(dists, mesh)?;
+                let coordinates = part_mesh(dists, mesh);
+                let extents = self.shape.iter().zip(&coordinates);
+                let chunk: Vec<u64> = extents.map(|(&n, &p)| n.div_ceil(p).max(1)).collect();
+                let parts = DiskSchema::chunked(&self.shape, width, &chunk);
+                let parts = parts.and_then(|parts| parts.unpadded().split(contiguous));
+                parts.map_err(|e| self.refused(e))
+            }
+        }
+    }
+
+    fn check_names(&self) -> Result<()> {
+        let name = self.name.as_str();
+        let dots = name.chars().all(|c| c == '.');
+        if dots || name.starts_with("__") || name.contains(['/', '\0']) || name == "zarr.json" {
+            let cause = "an array's name is a file's name: it must not be empty or of dots alone, \
+                start with \"__\" or contain \"/\"";
+            return Err(self.error(Kind::Schema, cause));
+        }
+        if let Some(names) = &self.dimension_names
+            && names.len() != self.shape.len()
+        {
+            let (named, dims) = (names.len(), self.shape.len());
+            let cause = format!("{named} dimension names for an array of {dims} dimensions");
+            return Err(self.error(Kind::Schema, cause));
+        }
+        let npy = self.disk == Disk::RowMajor { format: Format::Npy };
+        if npy && !self.attributes.is_empty() {
+            let cause = "a .npy file has no place for attributes: use format \"raw\" or Zarr chunks";
+            return Err(self.error(Kind::Unsupported, cause));
+        }
+        Ok(())
+    }
+
+    /// What is encoded at once must be countable, and not more than the codec takes.
+    fn check_codec(&self, codec: &Codec, encoded: &[u64]) -> Result<()> {
+        let Disk::Chunks { chunk, .. } = &self.disk else { return Ok(()) };
+        let bytes = |extents: &[u64]| {
+            extents.iter().try_fold(self.element.width(), |bytes, &n| bytes.checked_mul(n))
+        };
+        let most = i64::MAX as u64;
+        for (what, extents, bytes_max) in
+            [("a chunk", chunk.as_slice(), most), ("what is encoded", encoded, codec.bytes_max())]
+        {
+            if bytes(extents).is_none_or(|bytes| bytes > bytes_max) {
+                let cause = format!("{what} of {extents:?} has more than {bytes_max} bytes");
+                return Err(self.error(Kind::Schema, cause));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_parts(&self, dists: &Dists, mesh: &[u64]) -> Result<()> {
+        if let Some(cyclic) = dists.0.iter().find(|dist| matches!(dist, Dist::Cyclic(_))) {
+            let cause = format!("on disk a distribution is of BLOCK and *, not {cyclic}");
+            return Err(self.error(Kind::Unsupported, cause));
+        }
+        Distribution::new(&self.shape, dists, mesh).map_err(|e| self.refused(e))?;
+        if mesh.iter().try_fold(1, |parts: u64, &p| parts.checked_mul(p)).is_none() {
+            return Err(self.error(Kind::Schema, format!("too many parts: {mesh:?}")));
+        }
+        Ok(())
+    }
+
+    fn refused(&self, cause: LayoutError) -> Error {
+        self.error(Kind::Schema, cause)
+    }
+
+    fn error(&self, kind: Kind, cause: impl std::fmt::Display) -> Error {
+        Error::new(kind, format!("laying out the array {:?}", self.name), cause)
+    }
+}
+
+/// The mesh with an extent of 1 for each dimension that is not distributed.
+pub(crate) fn part_mesh(dists: &Dists, mesh: &[u64]) -> Vec<u64> {
+    let mut extents = mesh.iter().copied();
+    let each = |dist: &Dist| if *dist == Dist::Whole { 1 } else { extents.next().unwrap_or(1) };
+    dists.0.iter().map(each).collect()
+}
+
+/// `BLOCK,*` rather than a list of variants, where people read it.
+mod dists_text {
+    use penstock_layout::Dists;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(dists: &Dists, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(dists)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Dists, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// JSON as such in JSON; as text in binary formats, which cannot read a value of unknown type.
+mod json_map {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+    use serde_json::{Map, Value};
+
+    pub fn serialize<S: Serializer>(map: &Map<String, Value>, to: S) -> Result<S::Ok, S::Error> {
+        if to.is_human_readable() {
+            return map.serialize(to);
+        }
+        serde_json::to_string(map).map_err(ser::Error::custom)?.serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Map<String, Value>, D::Error> {
+        if from.is_human_readable() {
+            return Map::deserialize(from);
+        }
+        serde_json::from_str(&String::deserialize(from)?).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunks(chunk: &[u64], subchunks: Option<&[u64]>, codec: &str) -> Disk {
+        let subchunks = subchunks.map(<[u64]>::to_vec);
+        Disk::Chunks { chunk: chunk.to_vec(), subchunks, codec: codec.to_string() }
+    }
+
+    fn parts(dists: &str, mesh: &[u64]) -> Disk {
+        Disk::Parts(dists.parse().unwrap(), mesh.to_vec())
+    }
+
+    #[test]
+    fn each_form_is_split_as_the_table_says() {
+        for (disk, chunk, split) in [
+            (chunks(&[4, 4], None, "none"), [4, 4], Split::Contiguous(64)),
+            (chunks(&[4, 4], None, "crc32c"), [4, 4], Split::Whole),
+            (chunks(&[4, 4], Some(&[2, 4]), "none"), [4, 4], Split::Inner(vec![2, 4])),
+            (Disk::RowMajor { format: Format::Raw }, [10, 7], Split::Contiguous(64)),
+            (parts("BLOCK,*", &[3]), [4, 7], Split::Contiguous(64)),
+            (parts("BLOCK,BLOCK", &[3, 2]), [4, 4], Split::Contiguous(64)),
+        ] {
+            let schema = ArraySchema::new("u", &[10, 7], ElementType::F8, disk);
+            let blocks = schema.disk_schema(64).unwrap();
+            assert_eq!((blocks.chunk(), blocks.split_of()), (&chunk[..], &split));
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        for (disk, kind, word) in [
+            (chunks(&[4], None, "none"), Kind::Schema, "chunk"),
+            (chunks(&[4, 0], None, "none"), Kind::Schema, "0"),
+            (chunks(&[4, 4], Some(&[3, 4]), "none"), Kind::Schema, "[3, 4]"),
+            (chunks(&[4, 4], None, "lzma"), Kind::Schema, "zstd:LEVEL"),
+            (chunks(&[1 << 31, 1], None, "blosc"), Kind::Schema, "more than"),
+            (parts("BLOCK,CYCLIC(2)", &[2, 2]), Kind::Unsupported, "CYCLIC(2)"),
+            (parts("BLOCK,*", &[2, 2]), Kind::Schema, "mesh"),
+        ] {
+            let schema = ArraySchema::new("u", &[10, 7], ElementType::F8, disk);
+            let error = schema.disk_schema(64).unwrap_err();
+            assert!(error.kind == kind && error.cause.contains(word), "{error}");
+        }
+        for name in ["", "..", "a/b", "__a"] {
+            let disk = Disk::RowMajor { format: Format::Raw };
+            let schema = ArraySchema::new(name, &[1], ElementType::F8, disk);
+            assert_eq!(schema.disk_schema(64).unwrap_err().kind, Kind::Schema, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_schema_survives_json() {
+        for disk in [
+            chunks(&[4, 4], Some(&[2, 4]), "zstd"),
+            parts("BLOCK,*", &[3]),
+            Disk::RowMajor { format: Format::Npy },
+        ] {
+            let mut schema = ArraySchema::new("u", &[10, 7], ElementType::C16, disk);
+            schema.attributes.insert("units".into(), serde_json::json!(["K", 1.5]));
+            schema.dimension_names = Some(vec!["x".into(), "y".into()]);
+            let text = serde_json::to_string(&schema).unwrap();
+            assert_eq!(serde_json::from_str::<ArraySchema>(&text).unwrap(), schema, "{text}");
+        }
+    }
+}

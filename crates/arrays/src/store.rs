@@ -1,0 +1,116 @@
+//! The files: how an array is written whole or not at all, opened, and read.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `pending` | an array being written: what the root does before and after the servers |
+//! | `temporary` | the temporary beside the target: its lock, its remains, its renaming |
+//! | `stored` | what stands on disk, recognised and described |
+//! | `zarr` | chunks, encoded chunks and shards as a medium; Zarr's metadata |
+//! | `flat` | raw and `.npy` files and part files as a medium |
+//! | `file` | open files kept in hand; errors with paths |
+//!
+//! # What is promised
+//! - A reader never sees half an array: it comes to its place by one rename, after every byte of
+//!   it was synced.
+//! - A write that fails or is killed leaves what was there before exactly as it was. What it left
+//!   lying about under the temporary name, the next write to the same target removes.
+//! - Of two jobs that write the same target at once, the second gets [`penstock_engine::Kind::Busy`].
+//! - Whatever stands in the files read, the worst that happens is
+//!   [`penstock_engine::Kind::Damaged`], with the file's path.
+//!
+//! # What is assumed of the file system
+//! `rename` is atomic; `fsync` means it; `flock` keeps other processes out (where it is not
+//! supported, Busy is not noticed and remains are not removed).
+
+mod file;
+mod flat;
+mod pending;
+mod sidecar;
+mod stored;
+mod temporary;
+mod zarr;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use penstock_engine::Result;
+use penstock_layout::DiskSchema;
+use penstock_machines::Medium;
+use serde::{Deserialize, Serialize};
+
+pub use pending::Pending;
+pub use stored::Stored;
+
+use crate::dtype::{ByteOrder, ElementType};
+
+/// Where the data of one array are, and in which form: all that a server must know to open them.
+///
+/// It travels from the root to every server in the collective request, so its paths are absolute
+/// and it holds what the root has read, that the servers need not read it again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Target {
+    /// A Zarr array.
+    Zarr {
+        /// The array's own directory.
+        directory: PathBuf,
+        /// Its `zarr.json` or `.zarray`.
+        metadata: String,
+    },
+    /// One file.
+    Flat {
+        /// The file.
+        file: PathBuf,
+        /// Bytes before the first element.
+        header_bytes: u64,
+        /// What one element is.
+        element: ElementType,
+        /// The byte order of the elements.
+        order: ByteOrder,
+    },
+    /// One file a part.
+    Parts {
+        /// The part files, without the number and the point before it.
+        stem: PathBuf,
+        /// Parts a dimension.
+        mesh: Vec<u64>,
+        /// What one element is.
+        element: ElementType,
+        /// The byte order of the elements.
+        order: ByteOrder,
+    },
+}
+
+impl Target {
+    /// Opens the (temporary) data for writing, in the blocks of `schema`, which must be that of
+    /// the array schema with which the target was made.
+    ///
+    /// # Errors
+    /// When the files are not there or may not be written.
+    pub fn open_write(&self, schema: &DiskSchema) -> Result<Arc<dyn Medium>> {
+        Ok(match self {
+            Self::Zarr { directory, metadata } => zarr::open_write(directory, metadata, schema)?,
+            Self::Flat { file, header_bytes, .. } => {
+                Arc::new(flat::FlatFile::open_write(file, *header_bytes)?)
+            }
+            Self::Parts { stem, mesh, element, order } => {
+                Arc::new(flat::Parts::new(stem, mesh, (*element, *order), schema, true))
+            }
+        })
+    }
+
+    /// Opens the data for reading, in the blocks of `schema`: that of [`Stored::disk_schema`].
+    ///
+    /// # Errors
+    /// When the files are not there, may not be read, or are not what they should be.
+    pub fn open_read(&self, schema: &DiskSchema) -> Result<Arc<dyn Medium>> {
+        Ok(match self {
+            Self::Zarr { directory, metadata } => zarr::open_read(directory, metadata, schema)?,
+            Self::Flat { file, header_bytes, element, order } => {
+                Arc::new(flat::FlatFile::open_read(file, *header_bytes, (*element, *order))?)
+            }
+            Self::Parts { stem, mesh, element, order } => {
+                Arc::new(flat::Parts::new(stem, mesh, (*element, *order), schema, false))
+            }
+        })
+    }
+}

@@ -1,0 +1,183 @@
+//! Open files kept in hand, and what the operating system says about them.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use penstock_engine::{Error, Kind, Result};
+
+/// Locks, whoever may have panicked while holding it: what is guarded here is valid at any time.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes all of `data` at `offset`.
+pub(super) fn write_at(file: &File, data: &[u8], offset: u64, path: &Path) -> Result<()> {
+    file.write_all_at(data, offset).map_err(|e| {
+        Error::io(&e, "writing", path).in_bytes(offset..offset + data.len() as u64)
+    })
+}
+
+/// Fills all of `data` from `offset`. A file that ends before is damaged.
+pub(super) fn read_at(file: &File, data: &mut [u8], offset: u64, path: &Path) -> Result<()> {
+    file.read_exact_at(data, offset).map_err(|e| {
+        let error = Error::io(&e, "reading", path).in_bytes(offset..offset + data.len() as u64);
+        match e.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                let bytes = file.metadata().map(|meta| meta.len()).unwrap_or(0);
+                let cause = format!("the file is cut short: it has {bytes} bytes");
+                Error { cause, ..error }
+            }
+            _ => error,
+        }
+    })
+}
+
+/// Opens for reading, or `None` where nothing is.
+pub(super) fn open_if_there(path: &Path) -> Result<Option<File>> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(Error::io(&error, "opening", path)),
+    }
+}
+
+/// Reads all of a file, or `None` where nothing is.
+pub(super) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(Error::io(&error, "reading", path)),
+    }
+}
+
+/// Whether the error says that there is no such file, nor could be.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Length of an open file.
+pub(super) fn length(file: &File, path: &Path) -> Result<u64> {
+    Ok(file.metadata().map_err(|e| Error::io(&e, "looking at", path))?.len())
+}
+
+/// Writes a small file and syncs it.
+pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
+    let write = || {
+        let file = File::create_new(path)?;
+        file.write_all_at(bytes, 0)?;
+        file.sync_all()
+    };
+    write().map_err(|e| Error::io(&e, "writing", path))
+}
+
+/// Syncs a file or directory by its name.
+pub(super) fn sync_path(path: &Path) -> Result<()> {
+    let sync = || File::open(path)?.sync_all();
+    sync().map_err(|e| Error::io(&e, "syncing", path))
+}
+
+/// Asks the kernel to begin writing the file back, without waiting: what is synced later is then
+/// mostly on its way.
+pub(super) fn start_writeback(file: &File, path: &Path) -> Result<()> {
+    // SAFETY: the descriptor is open for the length of the call, which takes no memory.
+    let answer =
+        unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+    if answer == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        // The kernel or the file system has no such thing: fsync will do all of it.
+        Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE | libc::EOPNOTSUPP | libc::EPERM) => Ok(()),
+        _ => Err(Error::io(&error, "writing back", path)),
+    }
+}
+
+/// An error for something that should not be in a file.
+pub(super) fn damaged(path: &Path, cause: impl std::fmt::Display) -> Error {
+    Error::new(Kind::Damaged, "reading", cause).at(path)
+}
+
+/// A few objects kept open, the least recently used given up first. One in use is never given up.
+pub(super) struct Open<T> {
+    /// Most recently used last.
+    entries: Mutex<Vec<(u64, Arc<T>)>>,
+    capacity: usize,
+}
+
+impl<T> Open<T> {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { entries: Mutex::new(Vec::new()), capacity }
+    }
+
+    /// What is open for `object`, opened now if need be, and what was given up for it. No two
+    /// threads ask for one object at the same time, so it is not opened twice.
+    pub(super) fn get(
+        &self,
+        object: u64,
+        open: impl FnOnce() -> Result<T>,
+    ) -> Result<(Arc<T>, Vec<(u64, Arc<T>)>)> {
+        {
+            let mut entries = lock(&self.entries);
+            if let Some(at) = entries.iter().rposition(|entry| entry.0 == object) {
+                let entry = entries.remove(at);
+                let found = Arc::clone(&entry.1);
+                entries.push(entry);
+                return Ok((found, Vec::new()));
+            }
+        }
+        let opened = Arc::new(open()?);
+        let mut entries = lock(&self.entries);
+        entries.push((object, Arc::clone(&opened)));
+        let mut given_up = Vec::new();
+        while entries.len() > self.capacity {
+            let idle = entries.iter().position(|entry| Arc::strong_count(&entry.1) == 1);
+            match idle {
+                Some(at) => given_up.push(entries.remove(at)),
+                None => break,
+            }
+        }
+        Ok((opened, given_up))
+    }
+
+    /// Gives up everything.
+    pub(super) fn drain(&self) -> Vec<(u64, Arc<T>)> {
+        std::mem::take(&mut *lock(&self.entries))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_recent_is_given_up_unless_in_use() {
+        let open = Open::new(2);
+        let (first, gone) = open.get(1, || Ok(10)).unwrap();
+        assert!(gone.is_empty());
+        open.get(2, || Ok(20)).unwrap();
+        // 1 is the older but in use: 2 goes.
+        let (_, gone) = open.get(3, || Ok(30)).unwrap();
+        assert_eq!(gone.iter().map(|entry| entry.0).collect::<Vec<_>>(), [2]);
+        drop(first);
+        open.get(1, || unreachable!()).unwrap();
+        let (_, gone) = open.get(4, || Ok(40)).unwrap();
+        assert_eq!(gone.iter().map(|entry| entry.0).collect::<Vec<_>>(), [3]);
+        assert_eq!(open.drain().len(), 2);
+    }
+
+    #[test]
+    fn bytes_that_are_not_there_are_damaged() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        write_synced(&path, b"abc").unwrap();
+        let error = read_at(&File::open(&path).unwrap(), &mut [0; 4], 1, &path).unwrap_err();
+        assert_eq!((error.kind, error.bytes), (Kind::Damaged, Some(1..5)));
+        assert!(error.cause.contains("3 bytes"));
+        assert!(open_if_there(&path.join("below")).unwrap().is_none());
+    }
+}

@@ -1,0 +1,149 @@
+//! Flat files as media: one file with or without a header, or one file a part.
+//!
+//! A block is a run of the file's bytes, so it costs one `pread` or `pwrite`, straight from or
+//! into the staging buffer. Bytes are swapped after reading where the file's order is not the
+//! machine's; what is written is always in the machine's order.
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use penstock_engine::{Error, Result};
+use penstock_layout::{Block, DiskSchema};
+use penstock_machines::Medium;
+
+use super::file::{self, Open, lock};
+use crate::dtype::{self, ByteOrder, ElementType};
+
+/// Part files kept open: a part is written from one thread, so a few are enough for a few disks.
+const OPEN_MAX: usize = 16;
+/// Digits of a part's number.
+const PART_DIGITS_MIN: usize = 4;
+
+/// One file that holds the whole array.
+pub(super) struct FlatFile {
+    file: File,
+    path: PathBuf,
+    header_bytes: u64,
+    swap_width: usize,
+}
+
+impl FlatFile {
+    pub(super) fn open_write(path: &Path, header_bytes: u64) -> Result<Self> {
+        let file = OpenOptions::new().write(true).open(path);
+        let file = file.map_err(|e| Error::io(&e, "opening for writing", path))?;
+        Ok(Self { file, path: path.to_path_buf(), header_bytes, swap_width: 1 })
+    }
+
+    pub(super) fn open_read(
+        path: &Path,
+        header_bytes: u64,
+        stored: (ElementType, ByteOrder),
+    ) -> Result<Self> {
+        let file = File::open(path).map_err(|e| Error::io(&e, "opening", path))?;
+        Ok(Self { file, path: path.to_path_buf(), header_bytes, swap_width: swap_width(stored) })
+    }
+}
+
+/// What must be reversed after reading; 1 is nothing.
+pub(super) fn swap_width((element, order): (ElementType, ByteOrder)) -> usize {
+    if order == ByteOrder::NATIVE { 1 } else { element.swap_width() }
+}
+
+impl Medium for FlatFile {
+    fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
+        file::write_at(&self.file, data, self.header_bytes + block.offset, &self.path)
+    }
+
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        file::read_at(&self.file, data, self.header_bytes + block.offset, &self.path)?;
+        dtype::swap(data, self.swap_width);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(|e| Error::io(&e, "syncing", &self.path))
+    }
+}
+
+/// One file for each part of a mesh. They exist, at their full length, before they are opened.
+pub(super) struct Parts {
+    stem: PathBuf,
+    mesh: Vec<u64>,
+    schema: DiskSchema,
+    swap_width: usize,
+    writing: bool,
+    open: Open<File>,
+    /// Parts that were written and closed again, to be synced.
+    closed: Mutex<Vec<u64>>,
+}
+
+impl Parts {
+    pub(super) fn new(
+        stem: &Path,
+        mesh: &[u64],
+        stored: (ElementType, ByteOrder),
+        schema: &DiskSchema,
+        writing: bool,
+    ) -> Self {
+        Self {
+            stem: stem.to_path_buf(),
+            mesh: mesh.to_vec(),
+            schema: schema.clone(),
+            swap_width: swap_width(stored),
+            writing,
+            open: Open::new(OPEN_MAX),
+            closed: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The file of an object. Objects count through the grid, part files through the mesh, which
+    /// is larger where BLOCK leaves the last parts empty.
+    fn path(&self, object: u64) -> PathBuf {
+        let place = self.schema.grid_index(object);
+        let number = place.iter().zip(&self.mesh).fold(0, |number, (i, extent)| number * extent + i);
+        part_path(&self.stem, number, &self.mesh)
+    }
+
+    fn with<T>(&self, block: &Block, act: impl FnOnce(&File, &Path) -> Result<T>) -> Result<T> {
+        let path = self.path(block.object);
+        let (file, given_up) = self.open.get(block.object, || {
+            let file = OpenOptions::new().read(!self.writing).write(self.writing).open(&path);
+            file.map_err(|e| Error::io(&e, "opening", &path))
+        })?;
+        for (object, file) in given_up.into_iter().filter(|_| self.writing) {
+            file::start_writeback(&file, &self.path(object))?;
+            lock(&self.closed).push(object);
+        }
+        act(&file, &path)
+    }
+}
+
+impl Medium for Parts {
+    fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
+        self.with(block, |file, path| file::write_at(file, data, block.offset, path))
+    }
+
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        self.with(block, |file, path| file::read_at(file, data, block.offset, path))?;
+        dtype::swap(data, self.swap_width);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        for (object, file) in self.open.drain() {
+            file.sync_all().map_err(|e| Error::io(&e, "syncing", &self.path(object)))?;
+        }
+        let closed = std::mem::take(&mut *lock(&self.closed));
+        closed.into_iter().try_for_each(|object| file::sync_path(&self.path(object)))
+    }
+}
+
+/// The name of a part file, as `u.0003`: with as many digits as sort the parts of `mesh`.
+pub(super) fn part_path(stem: &Path, number: u64, mesh: &[u64]) -> PathBuf {
+    let last = mesh.iter().product::<u64>().saturating_sub(1);
+    let digits = last.to_string().len().max(PART_DIGITS_MIN);
+    let mut name = stem.as_os_str().to_os_string();
+    name.push(format!(".{number:0digits$}"));
+    PathBuf::from(name)
+}

@@ -1,0 +1,407 @@
+//! An array being written: what the root does before the servers write and after they have.
+//!
+//! | stored as | the temporary's `data` is | it replaces |
+//! |---|---|---|
+//! | chunks, new group | the group with the array in it | `path` |
+//! | chunks, old group | the array | `path/name` |
+//! | row-major | the file | `path` |
+//! | parts | the directory of parts | `path` |
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use penstock_engine::{Error, Kind, Result};
+use serde_json::Value;
+
+use super::file::{self, read_if_there};
+use super::flat::part_path;
+use super::sidecar::{self, Sidecar};
+use super::temporary::Temporary;
+use super::{Target, zarr};
+use crate::dtype::ByteOrder;
+use crate::npy::Header;
+use crate::schema::{ArraySchema, Disk, Format, part_mesh};
+
+/// A write in progress. Dropped without [`Pending::commit`], it leaves nothing behind.
+pub struct Pending {
+    temporary: Temporary,
+    target: Target,
+    install: Install,
+}
+
+/// What takes whose place at the end.
+enum Install {
+    /// The whole group takes the place of nothing.
+    Group { group: PathBuf, name: String },
+    /// The array takes its place in the group.
+    Array { group: PathBuf, name: String },
+    /// The file takes its place, and the sidecar its own; a sidecar no longer true goes.
+    File { path: PathBuf, raw: bool },
+    /// The directory of parts takes its place.
+    Parts { path: PathBuf, name: String },
+}
+
+impl Pending {
+    /// Makes everything but the elements of an array of `schema` at `path`, under a temporary name
+    /// on the same file system. Only the root calls this; the servers get [`Pending::target`].
+    ///
+    /// For chunks, `path` is a Zarr group, made if it is not there, and the array is in it by its
+    /// name; for row-major order it is the file, for parts the directory.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] for a schema that does not fit together, or when something else stands at
+    /// `path`; [`Kind::Missing`] without parent directory; [`Kind::ReadOnly`] and [`Kind::Full`];
+    /// [`Kind::Busy`] when another job is writing the same. Nothing is touched then.
+    pub fn create(path: &Path, schema: &ArraySchema) -> Result<Self> {
+        schema.disk_schema(1)?;
+        let path = resolve(path)?;
+        match &schema.disk {
+            Disk::Chunks { .. } => Self::create_chunks(path, schema),
+            Disk::RowMajor { format } => Self::create_flat(path, schema, *format),
+            Disk::Parts(..) => Self::create_parts(path, schema),
+        }
+    }
+
+    fn create_chunks(path: PathBuf, schema: &ArraySchema) -> Result<Self> {
+        let name = schema.name.clone();
+        let metadata = zarr::array_json(schema)?;
+        let there = check_group(&path, &name)?;
+        let (target, install) = if there {
+            same_file_system(&path)?;
+            (path.join(&name), Install::Array { group: path.clone(), name: name.clone() })
+        } else {
+            (path.clone(), Install::Group { group: path.clone(), name: name.clone() })
+        };
+        let temporary = Temporary::create(&path, Some(&name), &target)?;
+        let mut directory = temporary.data();
+        make_directory(&directory)?;
+        if !there {
+            write_json(&directory.join("zarr.json"), &zarr::group_json())?;
+            directory.push(&name);
+            make_directory(&directory)?;
+        }
+        let file = directory.join("zarr.json");
+        write_json(&file, &metadata)?;
+        let metadata = zarr::Metadata::parse(metadata, &file)?.text();
+        Ok(Self { temporary, target: Target::Zarr { directory, metadata }, install })
+    }
+
+    fn create_flat(path: PathBuf, schema: &ArraySchema, format: Format) -> Result<Self> {
+        let raw = format == Format::Raw;
+        check_file(&path, raw)?;
+        let temporary = Temporary::create(&path, None, &path)?;
+        let (element, order) = (schema.element, ByteOrder::NATIVE);
+        let header = match format {
+            Format::Raw => Vec::new(),
+            Format::Npy => {
+                Header { shape: schema.shape.clone(), element, order, fortran: false }.encode()
+            }
+        };
+        let file = temporary.data();
+        let header_bytes = header.len() as u64;
+        make_file(&file, &header, header_bytes + schema.disk_schema(1)?.bytes())?;
+        if raw {
+            file::write_synced(&temporary.beside("sidecar"), &Sidecar::new(schema).text()?)?;
+        }
+        let target = Target::Flat { file, header_bytes, element, order };
+        Ok(Self { temporary, target, install: Install::File { path, raw } })
+    }
+
+    fn create_parts(path: PathBuf, schema: &ArraySchema) -> Result<Self> {
+        let Disk::Parts(dists, mesh) = &schema.disk else { unreachable!("the caller looked") };
+        check_parts(&path, &schema.name)?;
+        let temporary = Temporary::create(&path, None, &path)?;
+        let directory = temporary.data();
+        make_directory(&directory)?;
+        file::write_synced(&directory.join("schema.json"), &Sidecar::new(schema).text()?)?;
+        let (mesh, stem) = (part_mesh(dists, mesh), directory.join(&schema.name));
+        for (number, bytes) in part_bytes(schema, &mesh)?.into_iter().enumerate() {
+            make_file(&part_path(&stem, number as u64, &mesh), &[], bytes)?;
+        }
+        let target = Target::Parts { stem, mesh, element: schema.element, order: ByteOrder::NATIVE };
+        let install = Install::Parts { path, name: schema.name.clone() };
+        Ok(Self { temporary, target, install })
+    }
+
+    /// What the servers write to.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Puts the array in its place, after every server has synced. When this returns, it is there
+    /// for good; when it fails before the last rename, what was there before is.
+    ///
+    /// # Errors
+    /// What the operating system says, or when something else has come to stand at the path.
+    pub fn commit(mut self) -> Result<()> {
+        let data = self.temporary.data();
+        file::sync_path(&data)?;
+        match &self.install {
+            Install::Group { group, name } => {
+                file::sync_path(&data.join(name))?;
+                if check_group(group, name)? {
+                    // Another array made the group in the meantime.
+                    self.install_array(&data.join(name), group, name)?;
+                } else {
+                    drop_consolidated(group.parent(), &self.temporary)?;
+                    // Over an empty directory, if there is one; whatever is not empty stays.
+                    std::fs::rename(&data, group)
+                        .map_err(|e| Error::io(&e, "renaming into place", group))?;
+                    sync_parent(group)?;
+                }
+            }
+            Install::Array { group, name } => self.install_array(&data, group, name)?,
+            Install::File { path, raw } => self.install_file(&data, path, *raw)?,
+            Install::Parts { path, name } => {
+                check_parts(path, name)?;
+                self.temporary.install(&data, path)?;
+                sync_parent(path)?;
+            }
+        }
+        // The array is in its place: that old data could not be removed is no failure of the write.
+        let _ = self.temporary.remove();
+        Ok(())
+    }
+
+    /// Removes everything that was written.
+    ///
+    /// # Errors
+    /// What the operating system says. The next write to the same target tries again.
+    pub fn abort(mut self) -> Result<()> {
+        self.temporary.remove()
+    }
+
+    fn install_array(&self, data: &Path, group: &Path, name: &str) -> Result<()> {
+        if !check_group(group, name)? {
+            let cause = "the group it was to be written to is gone";
+            return Err(Error::new(Kind::Missing, "renaming into place", cause).at(group));
+        }
+        // Before the array, not after: a group without them is always right, and one with those of
+        // another array is not.
+        drop_consolidated(Some(group), &self.temporary)?;
+        let target = group.join(name);
+        self.temporary.install(data, &target)?;
+        sync_parent(&target)
+    }
+
+    fn install_file(&self, data: &Path, path: &Path, raw: bool) -> Result<()> {
+        check_file(path, raw)?;
+        let into_place =
+            |from: &Path, to: &Path| std::fs::rename(from, to).map_err(|e| {
+                Error::io(&e, "renaming into place", to)
+            });
+        into_place(data, path)?;
+        let sidecar = sidecar::beside(path);
+        if raw {
+            into_place(&self.temporary.beside("sidecar"), &sidecar)?;
+        } else if Sidecar::read(&sidecar).is_ok_and(|found| found.is_some()) {
+            std::fs::remove_file(&sidecar)
+                .map_err(|e| Error::io(&e, "removing the old schema", &sidecar))?;
+        }
+        sync_parent(path)
+    }
+}
+
+/// The path with no link in it that could lead to another file system, and its parent there.
+fn resolve(path: &Path) -> Result<PathBuf> {
+    let failed = |e: std::io::Error, path: &Path| Error::io(&e, "looking for", path);
+    let path = std::path::absolute(path).map_err(|e| failed(e, path))?;
+    let resolved = if std::fs::symlink_metadata(&path).is_ok() {
+        std::fs::canonicalize(&path).map_err(|e| failed(e, &path))?
+    } else {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Error::new(Kind::Schema, "writing", "the path names no file").at(&path));
+        };
+        let parent = std::fs::canonicalize(parent).map_err(|e| {
+            let error = Error::io(&e, "looking for the parent directory", parent);
+            let cause = format!("{} (it must exist before {} is written)", e, path.display());
+            Error { cause, ..error }
+        })?;
+        parent.join(name)
+    };
+    if resolved.to_str().is_none() {
+        let cause = "the path is not valid UTF-8";
+        return Err(Error::new(Kind::Unsupported, "writing", cause).at(&resolved));
+    }
+    Ok(resolved)
+}
+
+/// Something else stands where the array is to go.
+fn in_the_way(path: &Path, cause: &str) -> Error {
+    Error::new(Kind::Schema, "writing", cause).at(path)
+}
+
+/// Whether a Zarr group stands at `path`, into which an array `name` may be put.
+fn check_group(path: &Path, name: &str) -> Result<bool> {
+    let Ok(found) = std::fs::metadata(path) else { return Ok(false) };
+    if !found.is_dir() {
+        return Err(in_the_way(path, "it is a file, and a Zarr group is a directory"));
+    }
+    if is_empty(path)? {
+        return Ok(false);
+    }
+    match node_type(path)?.as_deref() {
+        Some("group") => {}
+        Some("array") => {
+            let cause = "it is a Zarr array: give the group that holds it, or another path";
+            return Err(in_the_way(path, cause));
+        }
+        Some(other) => return Err(in_the_way(path, &format!("it is {other}"))),
+        None => return Err(in_the_way(path, "it is a directory, but not a Zarr group")),
+    }
+    writable(path)?;
+    let array = path.join(name);
+    if std::fs::symlink_metadata(&array).is_err() {
+        return Ok(true);
+    }
+    if node_type(&array)?.as_deref() != Some("array") && !(array.is_dir() && is_empty(&array)?) {
+        return Err(in_the_way(&array, "it is there, but not a Zarr array"));
+    }
+    writable(&array)?;
+    Ok(true)
+}
+
+/// What Zarr says a directory is: `array`, `group`, a thing of the second format, or nothing.
+fn node_type(directory: &Path) -> Result<Option<String>> {
+    let file = directory.join("zarr.json");
+    if let Some(bytes) = read_if_there(&file)? {
+        let json: Value = serde_json::from_slice(&bytes)
+            .map_err(|e| file::damaged(&file, format!("it is not JSON: {e}")))?;
+        let node_type = json["node_type"].as_str();
+        let cause = "it has no \"node_type\"";
+        return Ok(Some(node_type.ok_or_else(|| file::damaged(&file, cause))?.to_string()));
+    }
+    let second = [".zgroup", ".zarray"].iter().any(|name| directory.join(name).exists());
+    let what = "of Zarr format 2, to which Penstock does not write: give another path";
+    Ok(second.then(|| what.to_string()))
+}
+
+/// Whether a file may be put at `path`.
+fn check_file(path: &Path, raw: bool) -> Result<()> {
+    if let Ok(found) = std::fs::metadata(path) {
+        if !found.is_file() {
+            return Err(in_the_way(path, "it is a directory or device, not a file"));
+        }
+        writable(path)?;
+    }
+    let sidecar = sidecar::beside(path);
+    let theirs = || !matches!(Sidecar::read(&sidecar), Ok(Some(_)));
+    if raw && std::fs::symlink_metadata(&sidecar).is_ok() && theirs() {
+        let cause = "the schema of the raw file is to go there, and something else is there";
+        return Err(in_the_way(&sidecar, cause));
+    }
+    Ok(())
+}
+
+/// Whether a directory of parts of the array `name` may be put at `path`.
+fn check_parts(path: &Path, name: &str) -> Result<()> {
+    let Ok(found) = std::fs::metadata(path) else { return Ok(()) };
+    if !found.is_dir() {
+        return Err(in_the_way(path, "it is a file, and parts go to a directory"));
+    }
+    if is_empty(path)? {
+        return Ok(());
+    }
+    let Some(old) = Sidecar::read(&path.join("schema.json"))? else {
+        return Err(in_the_way(path, "it is a directory, but not one of parts"));
+    };
+    if old.array.name != name {
+        let cause = format!("it holds the array {:?}: give another path", old.array.name);
+        return Err(in_the_way(path, &cause));
+    }
+    let looking = |e: std::io::Error| Error::io(&e, "looking into", path);
+    for entry in std::fs::read_dir(path).map_err(looking)? {
+        let file = entry.map_err(looking)?.file_name();
+        let file = file.to_string_lossy();
+        let number = file.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
+        let part = number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+        if !part && file != "schema.json" {
+            let cause = format!("besides parts it holds {file:?}, which would be lost");
+            return Err(in_the_way(path, &cause));
+        }
+    }
+    writable(path)
+}
+
+fn is_empty(directory: &Path) -> Result<bool> {
+    let entries = std::fs::read_dir(directory);
+    let mut entries = entries.map_err(|e| Error::io(&e, "looking into", directory))?;
+    Ok(entries.next().is_none())
+}
+
+fn writable(path: &Path) -> Result<()> {
+    rustix::fs::access(path, rustix::fs::Access::WRITE_OK)
+        .map_err(|e| Error::io(&e.into(), "writing", path))
+}
+
+/// A group that is a mount point has no place beside it from which to rename.
+fn same_file_system(group: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let device = |path: &Path| std::fs::metadata(path).map(|meta| meta.dev()).ok();
+    if group.parent().and_then(device) == device(group) {
+        return Ok(());
+    }
+    let cause = "it is a file system of its own: give a group in a directory of it";
+    Err(Error::new(Kind::Unsupported, "writing", cause).at(group))
+}
+
+/// The lengths of all parts, those that hold nothing among them.
+pub(super) fn part_bytes(schema: &ArraySchema, mesh: &[u64]) -> Result<Vec<u64>> {
+    let disk = schema.disk_schema(1)?;
+    let parts: u64 = mesh.iter().product();
+    let length = |number: u64| {
+        let mut rest = number;
+        let mut bytes = schema.element.width();
+        for d in (0..mesh.len()).rev() {
+            let start = (rest % mesh[d]).saturating_mul(disk.chunk()[d]);
+            rest /= mesh[d];
+            bytes *= schema.shape[d].saturating_sub(start).min(disk.chunk()[d]);
+        }
+        bytes
+    };
+    Ok((0..parts).map(length).collect())
+}
+
+fn make_directory(path: &Path) -> Result<()> {
+    std::fs::create_dir(path).map_err(|e| Error::io(&e, "making the directory", path))
+}
+
+/// A file of `bytes` bytes, of which the first are `header` and the others a hole.
+fn make_file(path: &Path, header: &[u8], bytes: u64) -> Result<()> {
+    let make = || {
+        let file = File::create_new(path)?;
+        file.set_len(bytes)?;
+        file.write_all_at(header, 0)?;
+        file.sync_all()
+    };
+    make().map_err(|e| Error::io(&e, "making", path))
+}
+
+fn write_json(path: &Path, json: &Value) -> Result<()> {
+    let mut text = serde_json::to_vec_pretty(json)
+        .map_err(|e| Error::new(Kind::Schema, "writing the metadata", e).at(path))?;
+    text.push(b'\n');
+    file::write_synced(path, &text)
+}
+
+fn sync_parent(path: &Path) -> Result<()> {
+    path.parent().map_or(Ok(()), file::sync_path)
+}
+
+/// Takes consolidated metadata, which will no longer be true, out of a group and those it is in.
+fn drop_consolidated(group: Option<&Path>, temporary: &Temporary) -> Result<()> {
+    for group in group.iter().flat_map(|group| group.ancestors()) {
+        let file = group.join("zarr.json");
+        let json = read_if_there(&file).unwrap_or(None);
+        let json = json.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+        let Some(Value::Object(mut json)) = json else { return Ok(()) };
+        if json.remove("consolidated_metadata").is_some() {
+            let new = temporary.beside("group");
+            write_json(&new, &Value::Object(json))?;
+            std::fs::rename(&new, &file).map_err(|e| Error::io(&e, "renaming into place", &file))?;
+            file::sync_path(group)?;
+        }
+    }
+    Ok(())
+}

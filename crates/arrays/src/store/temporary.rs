@@ -1,0 +1,298 @@
+//! The temporary beside a target: everything a write makes, until it is renamed into place.
+//!
+//! ```text
+//! parent/
+//!   run.zarr                          the target, untouched until the end
+//!   .run.zarr~u~9c1f03d2a47be865.penstock/
+//!     lock                            held (flock) by the root for as long as it lives
+//!     data                            what will take the target's place: a file or a directory
+//!     old                             the target's old content, while it is being replaced
+//! ```
+//!
+//! The lock tells a write in progress from the remains of a killed one: the kernel gives it up with
+//! the process. Makers of temporaries keep out of each other's way by a lock on the parent
+//! directory, for as long as it takes to look around and make one.
+
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use penstock_engine::{Error, Kind, Result};
+use rustix::fs::{CWD, FlockOperation, RenameFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::file;
+
+const SUFFIX: &str = ".penstock";
+/// How long to wait for others who look around in the same directory.
+const PARENT_LOCK_TRIES: u32 = 250;
+const PARENT_LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// A directory with a lock in it, removed with all it holds when dropped.
+pub(super) struct Temporary {
+    path: PathBuf,
+    /// `None` where the file system has no locks.
+    lock: Option<File>,
+}
+
+/// What stands in a lock file: for those who find it.
+#[derive(Serialize, Deserialize)]
+struct Owner {
+    /// What `data` will replace.
+    target: PathBuf,
+    process: u32,
+    host: String,
+}
+
+/// What an attempt to lock says.
+enum Lock {
+    Taken,
+    Held,
+    Unsupported,
+}
+
+impl Temporary {
+    /// Makes the temporary for what is to replace `target`: of the name of `path`, beside it, and
+    /// for an array of a group with the array's name. Remains of killed writes to the same target
+    /// are removed first.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when another process has such a temporary and lives; else what the operating
+    /// system says.
+    pub(super) fn create(path: &Path, array: Option<&str>, target: &Path) -> Result<Self> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Error::new(Kind::Schema, "writing", "the path names no file").at(path));
+        };
+        let array = array.map(|array| format!("{array}~")).unwrap_or_default();
+        let prefix = format!(".{}~{array}", name.to_string_lossy());
+        let _parent_lock = lock_parent(parent)?;
+        remove_remains(parent, &prefix, target)?;
+        let nonce = RandomState::new().build_hasher().finish();
+        let own = parent.join(format!("{prefix}{nonce:016x}{SUFFIX}"));
+        std::fs::create_dir(&own).map_err(|e| {
+            let error = Error::io(&e, "making a temporary in", parent);
+            let cause = format!("{e} (it is needed to write {})", path.display());
+            Error { cause, ..error }
+        })?;
+        let mut temporary = Self { path: own, lock: None };
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let owner = Owner { target: target.to_path_buf(), process: std::process::id(), host };
+        let text = serde_json::to_vec(&owner).unwrap_or_default();
+        let lock_path = temporary.lock_path();
+        file::write_synced(&lock_path, &text)?;
+        let lock = open_lock(&lock_path).map_err(|e| Error::io(&e, "opening", &lock_path))?;
+        if matches!(try_lock(&lock), Lock::Taken) {
+            temporary.lock = Some(lock);
+        }
+        Ok(temporary)
+    }
+
+    /// What will take the target's place.
+    pub(super) fn data(&self) -> PathBuf {
+        self.path.join("data")
+    }
+
+    /// Another file in it.
+    pub(super) fn beside(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn lock_path(&self) -> PathBuf {
+        self.path.join("lock")
+    }
+
+    /// Puts the directory `source` of this temporary in the place of `target`, which may exist.
+    /// What it held goes when the temporary goes.
+    pub(super) fn install(&self, source: &Path, target: &Path) -> Result<()> {
+        let failed = |e: std::io::Error| Error::io(&e, "renaming into place", target);
+        if std::fs::symlink_metadata(target).is_err() {
+            return std::fs::rename(source, target).map_err(failed);
+        }
+        match rustix::fs::renameat_with(CWD, source, CWD, target, RenameFlags::EXCHANGE) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
+            Err(error) => return Err(failed(error.into())),
+        }
+        self.install_in_two_steps(source, target)
+    }
+
+    /// For file systems that cannot exchange. A process killed between the two renames leaves the
+    /// old content in `old`, from where the next write puts it back.
+    fn install_in_two_steps(&self, source: &Path, target: &Path) -> Result<()> {
+        let failed = |e: std::io::Error| Error::io(&e, "renaming into place", target);
+        let old = self.path.join("old");
+        std::fs::rename(target, &old).map_err(failed)?;
+        std::fs::rename(source, target).map_err(|e| {
+            // Should this fail too, the next write to the target tries again.
+            let _ = std::fs::rename(&old, target);
+            failed(e)
+        })
+    }
+
+    /// Removes it.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(super) fn remove(&mut self) -> Result<()> {
+        remove(&self.path).map_err(|e| Error::io(&e, "removing", &self.path))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // Nobody is left to hear of a failure; what stays is removed by the next write.
+        let _ = remove(&self.path);
+    }
+}
+
+/// Removes a temporary, the lock last: as long as anything is there, so is the lock.
+fn remove(path: &Path) -> std::io::Result<()> {
+    let entries = match std::fs::read_dir(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name() == "lock" {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            std::fs::remove_dir_all(entry.path())?;
+        } else {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    match std::fs::remove_file(path.join("lock")) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    std::fs::remove_dir(path)
+}
+
+/// Looks for temporaries of the same target, removes those whose makers are dead, and refuses when
+/// one lives.
+fn remove_remains(parent: &Path, prefix: &str, target: &Path) -> Result<()> {
+    let looking = |e: std::io::Error| Error::io(&e, "looking into", parent);
+    for entry in std::fs::read_dir(parent).map_err(looking)? {
+        let entry = entry.map_err(looking)?;
+        if !is_temporary(&entry.file_name().to_string_lossy(), prefix) {
+            continue;
+        }
+        let path = entry.path();
+        let lock_path = path.join("lock");
+        let Ok(lock) = open_lock(&lock_path) else {
+            // Killed before it had a lock, or after it gave it up: it is empty then.
+            let _ = std::fs::remove_dir(&path);
+            continue;
+        };
+        let owner = std::fs::read(&lock_path).ok();
+        let owner: Option<Owner> = owner.and_then(|text| serde_json::from_slice(&text).ok());
+        if owner.as_ref().is_some_and(|owner| owner.target != target) {
+            continue;
+        }
+        match try_lock(&lock) {
+            Lock::Unsupported => {}
+            Lock::Held => {
+                let who = owner.map(|o| format!(" (process {} on {})", o.process, o.host));
+                let cause = format!(
+                    "another job is writing it{}; its temporary is {}",
+                    who.unwrap_or_default(),
+                    path.display()
+                );
+                return Err(Error::new(Kind::Busy, "writing", cause).at(target));
+            }
+            Lock::Taken => {
+                let old = path.join("old");
+                if old.exists() && std::fs::symlink_metadata(target).is_err() {
+                    std::fs::rename(&old, target)
+                        .map_err(|e| Error::io(&e, "putting back", target))?;
+                }
+                remove(&path).map_err(|e| Error::io(&e, "removing the remains", &path))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file's name is the prefix, 16 hexadecimal digits and the suffix.
+fn is_temporary(name: &str, prefix: &str) -> bool {
+    let nonce = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(SUFFIX));
+    nonce.is_some_and(|nonce| nonce.len() == 16 && nonce.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// Some file systems lock only what is open for writing.
+fn open_lock(path: &Path) -> std::io::Result<File> {
+    File::options().read(true).write(true).open(path)
+}
+
+fn try_lock(file: &File) -> Lock {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Lock::Taken,
+        Err(Errno::WOULDBLOCK) => Lock::Held,
+        Err(_) => Lock::Unsupported,
+    }
+}
+
+/// Keeps others from looking around in the directory at the same time. Without it (no locks on
+/// directories, or somebody keeps it for himself) two that begin at the same instant may both go on.
+fn lock_parent(parent: &Path) -> Result<File> {
+    let directory = File::open(parent).map_err(|e| Error::io(&e, "opening", parent))?;
+    for _ in 0..PARENT_LOCK_TRIES {
+        match try_lock(&directory) {
+            Lock::Held => std::thread::sleep(PARENT_LOCK_PAUSE),
+            Lock::Taken | Lock::Unsupported => break,
+        }
+    }
+    Ok(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_one_target_are_told_from_others() {
+        let prefix = ".run~u~";
+        assert!(is_temporary(".run~u~0123456789abcdef.penstock", prefix));
+        for other in [
+            ".run~0123456789abcdef.penstock",
+            ".run~u~v~0123456789abcdef.penstock",
+            ".run~u~0123456789abcde.penstock",
+            ".run~u~0123456789abcdeg.penstock",
+            ".run~u~0123456789abcdef",
+        ] {
+            assert!(!is_temporary(other, prefix), "{other}");
+        }
+    }
+
+    #[test]
+    fn replacing_in_two_steps_keeps_the_old_until_the_end() {
+        let place = tempfile::tempdir().unwrap();
+        let target = place.path().join("t");
+        std::fs::create_dir(&target).unwrap();
+        std::fs::write(target.join("old"), "").unwrap();
+        let temporary = Temporary::create(&target, None, &target).unwrap();
+        std::fs::create_dir(temporary.data()).unwrap();
+        temporary.install_in_two_steps(&temporary.data(), &target).unwrap();
+        assert!(std::fs::read_dir(&target).unwrap().next().is_none());
+        // Nothing to put in its place: the old comes back.
+        std::fs::write(target.join("newer"), "").unwrap();
+        let again = Temporary::create(&target, None, &target);
+        assert_eq!(again.err().unwrap().kind, Kind::Busy);
+        drop(temporary);
+        let again = Temporary::create(&target, None, &target).unwrap();
+        again.install_in_two_steps(&again.data(), &target).unwrap_err();
+        assert!(target.join("newer").exists());
+        // Killed between the two renames.
+        std::fs::rename(&target, again.beside("old")).unwrap();
+        std::mem::forget(again.lock.as_ref().unwrap().try_clone().unwrap());
+        let lock = again.lock.as_ref().unwrap();
+        rustix::fs::flock(lock, FlockOperation::Unlock).unwrap();
+        let next = Temporary::create(&target, None, &target).unwrap();
+        assert!(target.join("newer").exists());
+        drop((again, next));
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,73 @@
+//! Chunks through a codec chain: one chunk, one file, one piece of work.
+
+use penstock_engine::Result;
+use penstock_layout::Block;
+use penstock_machines::Medium;
+
+use super::Chunks;
+use super::coder::Coder;
+use super::plain::{read_only, write_only};
+use super::written::Written;
+use crate::store::file;
+
+/// Encodes and writes whole chunks.
+pub(super) struct Writer {
+    chunks: Chunks,
+    coder: Coder,
+    written: Written,
+}
+
+impl Writer {
+    pub(super) fn new(chunks: Chunks, coder: Coder) -> Self {
+        Self { chunks, coder, written: Written::default() }
+    }
+}
+
+impl Medium for Writer {
+    fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
+        let path = self.chunks.path(block.object);
+        let encoded = self.coder.encode(data).map_err(|e| e.at(&path))?;
+        let file = self.written.create(&self.chunks, &path)?;
+        file::write_at(&file, &encoded, 0, &path)?;
+        self.written.closed(block.object, &path, file)
+    }
+
+    fn read(&self, block: &Block, _: &mut [u8]) -> Result<()> {
+        Err(write_only(&self.chunks.path(block.object)))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.written.sync(&self.chunks)
+    }
+}
+
+/// Reads and decodes whole chunks.
+pub(super) struct Reader {
+    chunks: Chunks,
+    coder: Coder,
+}
+
+impl Reader {
+    pub(super) fn new(chunks: Chunks, coder: Coder) -> Self {
+        Self { chunks, coder }
+    }
+}
+
+impl Medium for Reader {
+    fn write(&self, block: &Block, _: &[u8]) -> Result<()> {
+        Err(read_only(&self.chunks.path(block.object)))
+    }
+
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        let path = self.chunks.path(block.object);
+        match file::read_if_there(&path)? {
+            None => super::fill(data, self.coder.fill_value.as_ne_bytes()),
+            Some(encoded) => self.coder.decode(&encoded, data).map_err(|e| e.at(&path))?,
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,305 @@
+//! Zarr's metadata: what we write, and what we understand of what others write.
+
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::sync::Arc;
+
+use penstock_engine::{Error, Kind, Result};
+use penstock_layout::{DiskSchema, Split};
+use serde_json::{Map, Value, json};
+use zarrs::array::codec::{ShardingCodecConfiguration, ShardingCodecConfigurationV1};
+use zarrs::array::{
+    Array, ArrayCreateError, ArrayMetadata, ChunkKeyEncoding, CodecChain, FillValue, data_type,
+};
+use zarrs::metadata::v3::MetadataV3;
+use zarrs::plugin::PluginCreateError;
+
+use super::coder::{self, Coder};
+use super::shards::Form;
+use crate::codec::{Codec, byte_order_of, bytes_codec, name_of};
+use crate::dtype::{ByteOrder, ElementType};
+use crate::schema::{ArraySchema, Disk};
+use crate::store::file::damaged;
+
+/// The `zarr.json` of an empty group.
+pub(in crate::store) fn group_json() -> Value {
+    json!({ "zarr_format": 3, "node_type": "group", "attributes": {} })
+}
+
+/// The `zarr.json` of an array of this schema. The fill value is zero.
+///
+/// # Errors
+/// When the codec is none.
+///
+/// # Panics
+/// If the array is not stored in chunks.
+pub(in crate::store) fn array_json(schema: &ArraySchema) -> Result<Value> {
+    let Disk::Chunks { chunk, subchunks, codec } = &schema.disk else {
+        panic!("Zarr's metadata for an array that is not stored in chunks");
+    };
+    let element = schema.element;
+    let inner = codec.parse::<Codec>()?.zarr(element);
+    let codecs = match subchunks {
+        None => inner,
+        Some(subchunks) => vec![json!({
+            "name": "sharding_indexed",
+            "configuration": {
+                "chunk_shape": subchunks,
+                "codecs": inner,
+                "index_codecs": [
+                    bytes_codec(ElementType::U8, ByteOrder::Little), { "name": "crc32c" }
+                ],
+                "index_location": "end",
+            }
+        })],
+    };
+    let fill_value = match element {
+        ElementType::Bool => json!(false),
+        ElementType::F2 | ElementType::F4 | ElementType::F8 => json!(0.0),
+        ElementType::C8 | ElementType::C16 => json!([0.0, 0.0]),
+        _ => json!(0),
+    };
+    let mut array = json!({
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": schema.shape,
+        "data_type": element.zarr(),
+        "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": chunk } },
+        "chunk_key_encoding": { "name": "default", "configuration": { "separator": "/" } },
+        "fill_value": fill_value,
+        "codecs": codecs,
+        "attributes": schema.attributes,
+    });
+    if let Some(names) = &schema.dimension_names {
+        array["dimension_names"] = json!(names);
+    }
+    Ok(array)
+}
+
+/// How the elements lie in the chunks.
+pub(super) enum Layout {
+    /// As they are, but perhaps in the other byte order.
+    Plain { swap_width: usize, fill: Vec<u8> },
+    /// Through a codec chain.
+    Encoded(Coder),
+    /// In sub-chunks, each through a codec chain.
+    Shards(Form),
+}
+
+/// An array's `zarr.json` or `.zarray`, understood.
+pub(in crate::store) struct Metadata {
+    raw: Value,
+    array: Array<()>,
+    element: ElementType,
+    chunk: Vec<NonZeroU64>,
+}
+
+impl Metadata {
+    /// Reads the text of metadata that came from `path`.
+    ///
+    /// # Errors
+    /// [`Kind::Damaged`] when it is not Zarr's metadata of an array; [`Kind::Unsupported`] for
+    /// element types, codecs, grids and extensions that Penstock does not read.
+    pub(in crate::store) fn parse_text(text: &str, path: &Path) -> Result<Self> {
+        let raw = serde_json::from_str(text)
+            .map_err(|e| damaged(path, format!("it is not the metadata of an array: {e}")))?;
+        Self::parse(raw, path)
+    }
+
+    /// As [`Metadata::parse_text`].
+    pub(in crate::store) fn parse(raw: Value, path: &Path) -> Result<Self> {
+        let unsupported = |what: String| {
+            Error::new(Kind::Unsupported, "reading", format!("{what} is not supported")).at(path)
+        };
+        let not_zarr = |e| damaged(path, format!("it is not the metadata of an array: {e}"));
+        let second = raw["zarr_format"] == 2;
+        let metadata = if second {
+            ArrayMetadata::V2(serde_json::from_value(raw.clone()).map_err(not_zarr)?)
+        } else {
+            ArrayMetadata::V3(serde_json::from_value(raw.clone()).map_err(not_zarr)?)
+        };
+        let dtype = if second { &raw["dtype"] } else { &raw["data_type"] };
+        let element = dtype.as_str().and_then(|name| ElementType::parse(name).ok());
+        let element = element.ok_or_else(|| unsupported(format!("the element type {dtype}")))?.0;
+        let grid = &raw["chunk_grid"];
+        if !second && grid["name"] != "regular" {
+            return Err(unsupported(format!("the chunk grid {grid}")));
+        }
+        let transformers = raw["storage_transformers"].as_array();
+        if transformers.is_some_and(|list| !list.is_empty()) {
+            return Err(unsupported("a storage transformer".to_string()));
+        }
+        // Whatever zarrs makes global it makes now.
+        coder::options();
+        let array = Array::new_with_metadata(Arc::new(()), "/", metadata).map_err(|e| {
+            let foreign = matches!(
+                &e,
+                ArrayCreateError::CodecsCreateError(PluginCreateError::Unsupported(_))
+                    | ArrayCreateError::DataTypeCreateError(PluginCreateError::Unsupported(_))
+                    | ArrayCreateError::ChunkKeyEncodingCreateError(PluginCreateError::Unsupported(_))
+                    | ArrayCreateError::UnsupportedZarrV2Array(_)
+            );
+            if foreign { unsupported(e.to_string()) } else { damaged(path, e) }
+        })?;
+        let chunk = if second { &raw["chunks"] } else { &grid["configuration"]["chunk_shape"] };
+        let chunk = serde_json::from_value(chunk.clone()).map_err(not_zarr)?;
+        Ok(Self { raw, array, element, chunk })
+    }
+
+    /// The metadata as text, for a target.
+    pub(in crate::store) fn text(&self) -> String {
+        let mut raw = self.raw.clone();
+        if let Some(raw) = raw.as_object_mut() {
+            raw.remove("attributes");
+            raw.remove("consolidated_metadata");
+        }
+        raw.to_string()
+    }
+
+    /// The array's schema under the given name. `attributes` are those of the second format,
+    /// which stand in a file of their own.
+    pub(in crate::store) fn schema(&self, name: &str, mut attributes: Map<String, Value>) -> ArraySchema {
+        let names = if self.is_second() {
+            // xarray's convention for the format that has no names.
+            attributes.remove("_ARRAY_DIMENSIONS").and_then(|names| serde_json::from_value(names).ok())
+        } else {
+            attributes = self.array.attributes().clone();
+            // A name that is null becomes an empty one: Zarr takes both for "none".
+            let names = self.array.dimension_names().as_ref();
+            names.map(|names| names.iter().map(|name| name.clone().unwrap_or_default()).collect())
+        };
+        let shape = self.array.shape().to_vec();
+        let names = names.filter(|names: &Vec<String>| names.len() == shape.len());
+        let (subchunks, codec) = match self.sharding() {
+            Some(sharding) => {
+                let codecs = &self.raw["codecs"][0]["configuration"]["codecs"];
+                (Some(extents(&sharding.chunk_shape)), self.codec_word(codecs))
+            }
+            None => (None, self.codec_word(&self.raw["codecs"])),
+        };
+        let disk = Disk::Chunks { chunk: extents(&self.chunk), subchunks, codec };
+        let element = self.element;
+        ArraySchema { name: name.to_string(), shape, element, disk, dimension_names: names, attributes }
+    }
+
+    /// The codec as a word of ours, or as Zarr's own JSON where there is none.
+    fn codec_word(&self, codecs: &Value) -> String {
+        if self.is_second() {
+            return match self.plain_order() {
+                Some(ByteOrder::NATIVE) => Codec::default().to_string(),
+                _ => json!({
+                    "dtype": self.raw["dtype"],
+                    "compressor": self.raw["compressor"],
+                    "filters": self.raw["filters"],
+                    "order": self.raw["order"],
+                })
+                .to_string(),
+            };
+        }
+        let chain = codecs.as_array().map(Vec::as_slice).unwrap_or_default();
+        Codec::of_zarr(chain, self.element).map_or_else(|| codecs.to_string(), |c| c.to_string())
+    }
+
+    /// How the array is cut into what can be moved at once.
+    pub(in crate::store) fn disk_schema(&self, block_bytes_max: u64) -> Result<DiskSchema> {
+        let chunk = extents(&self.chunk);
+        let split = match self.sharding() {
+            Some(sharding) => Split::Inner(extents(&sharding.chunk_shape)),
+            None if self.plain_order().is_some() => Split::Contiguous(block_bytes_max),
+            None => Split::Whole,
+        };
+        let countable = chunk.iter().try_fold(self.element.width(), |n, &c| n.checked_mul(c));
+        if countable.is_none_or(|bytes| bytes > i64::MAX as u64) {
+            let cause = format!("a chunk of {chunk:?} has more than 2^63 - 1 bytes");
+            return Err(Error::new(Kind::Damaged, "reading", cause));
+        }
+        DiskSchema::chunked(self.array.shape(), self.element.width(), &chunk)
+            .and_then(|chunked| chunked.split(split))
+            .map_err(|e| Error::new(Kind::Damaged, "reading", e))
+    }
+
+    /// Whether a medium can be made of it.
+    pub(in crate::store) fn check(&self) -> Result<()> {
+        self.layout().map(drop)
+    }
+
+    /// How chunks are named.
+    pub(super) fn chunk_keys(&self) -> ChunkKeyEncoding {
+        self.array.chunk_key_encoding().clone()
+    }
+
+    /// How elements lie in the chunks.
+    pub(super) fn layout(&self) -> Result<Layout> {
+        let fill = self.array.fill_value().as_ne_bytes().to_vec();
+        if let Some(order) = self.plain_order() {
+            let swap_width = crate::store::flat::swap_width((self.element, order));
+            return Ok(Layout::Plain { swap_width, fill });
+        }
+        let coder = |chain: Arc<CodecChain>, shape: &[NonZeroU64]| Coder {
+            chain,
+            data_type: self.array.data_type().clone(),
+            fill_value: self.array.fill_value().clone(),
+            shape: shape.to_vec(),
+        };
+        let Some(sharding) = self.sharding() else {
+            return Ok(Layout::Encoded(coder(self.array.codecs(), &self.chunk)));
+        };
+        let chain = |codecs: &[MetadataV3]| {
+            let chain = CodecChain::from_metadata(codecs);
+            chain.map(Arc::new).map_err(|e| Error::new(Kind::Unsupported, "reading the codecs", e))
+        };
+        let counts = self.chunk.iter().zip(&sharding.chunk_shape);
+        let counts = counts.filter_map(|(c, i)| NonZeroU64::new(c.get() / i.get()));
+        let codecs = &self.raw["codecs"][0]["configuration"]["codecs"];
+        let index = Coder {
+            chain: chain(&sharding.index_codecs)?,
+            data_type: data_type::uint64(),
+            fill_value: FillValue::from(u64::MAX),
+            shape: counts.chain(NonZeroU64::new(2)).collect(),
+        };
+        let plain = self.plain_order_of(codecs);
+        let swap_width = plain.map(|order| crate::store::flat::swap_width((self.element, order)));
+        let inner = coder(chain(&sharding.codecs)?, &sharding.chunk_shape);
+        Ok(Layout::Shards(Form::new(inner, swap_width, index, sharding.index_location, fill)?))
+    }
+
+    fn is_second(&self) -> bool {
+        self.raw["zarr_format"] == 2
+    }
+
+    /// The sharding codec's configuration, if it is the only codec.
+    fn sharding(&self) -> Option<ShardingCodecConfigurationV1> {
+        let codecs = self.raw["codecs"].as_array()?;
+        let [only] = codecs.as_slice() else { return None };
+        if name_of(only)? != "sharding_indexed" {
+            return None;
+        }
+        match serde_json::from_value(only["configuration"].clone()).ok()? {
+            ShardingCodecConfiguration::V1(configuration) => Some(configuration),
+            _ => None,
+        }
+    }
+
+    /// The byte order of chunks that hold the elements in row-major order and nothing else.
+    fn plain_order(&self) -> Option<ByteOrder> {
+        if !self.is_second() {
+            return self.plain_order_of(&self.raw["codecs"]);
+        }
+        let raw = &self.raw;
+        let filtered = raw["filters"].as_array().is_some_and(|filters| !filters.is_empty());
+        let plain = raw["compressor"].is_null() && !filtered && raw["order"] == "C";
+        let order = raw["dtype"].as_str().and_then(|text| ElementType::parse(text).ok());
+        order.filter(|_| plain).map(|(_, order)| order)
+    }
+
+    fn plain_order_of(&self, codecs: &Value) -> Option<ByteOrder> {
+        match codecs.as_array()?.as_slice() {
+            [only] => byte_order_of(only, self.element),
+            _ => None,
+        }
+    }
+}
+
+fn extents(shape: &[NonZeroU64]) -> Vec<u64> {
+    shape.iter().map(|n| n.get()).collect()
+}

@@ -1,0 +1,125 @@
+//! Writes and reads whole arrays block by block, as several servers would, with the most naive of
+//! gathers.
+#![allow(dead_code, missing_docs)]
+
+use std::path::Path;
+
+use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Pending, Stored};
+use penstock_engine::Result;
+use penstock_layout::Block;
+
+pub fn chunks(chunk: &[u64], subchunks: Option<&[u64]>, codec: &str) -> Disk {
+    let subchunks = subchunks.map(<[u64]>::to_vec);
+    Disk::Chunks { chunk: chunk.to_vec(), subchunks, codec: codec.to_string() }
+}
+
+pub fn parts(dists: &str, mesh: &[u64]) -> Disk {
+    Disk::Parts(dists.parse().unwrap(), mesh.to_vec())
+}
+
+pub fn flat(format: Format) -> Disk {
+    Disk::RowMajor { format }
+}
+
+pub fn schema(shape: &[u64], element: ElementType, disk: Disk) -> ArraySchema {
+    ArraySchema::new("u", shape, element, disk)
+}
+
+/// An array's bytes, row-major: no two elements alike if it can be helped.
+pub fn values(schema: &ArraySchema, seed: u64) -> Vec<u8> {
+    let bytes = schema.shape.iter().product::<u64>() * schema.element.width();
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    let truth = schema.element == ElementType::Bool;
+    (0..bytes).map(|_| if truth { next() & 1 } else { next() }).collect()
+}
+
+/// Byte offsets of each element of a block: in the array and in the block.
+fn offsets(block: &Block, shape: &[u64], width: u64) -> Vec<(usize, usize)> {
+    let region = &block.region;
+    let mut pairs = Vec::new();
+    for number in 0..region.elements() {
+        let (mut rest, mut array, mut inside, mut array_stride) = (number, 0, 0, 1);
+        for d in (0..shape.len()).rev() {
+            let i = rest % region.shape[d];
+            rest /= region.shape[d];
+            array += (region.start[d] + i) * array_stride;
+            array_stride *= shape[d];
+            inside += i * block.strides[d];
+        }
+        pairs.push(((array * width) as usize, (inside * width) as usize));
+    }
+    pairs
+}
+
+pub fn gather(block: &Block, values: &[u8], shape: &[u64], width: u64) -> Vec<u8> {
+    let (mut data, width_bytes) = (vec![0; block.bytes as usize], width as usize);
+    for (array, inside) in offsets(block, shape, width) {
+        data[inside..inside + width_bytes].copy_from_slice(&values[array..array + width_bytes]);
+    }
+    data
+}
+
+/// Writes all blocks, dealt out to `servers`, without committing.
+pub fn write_pending(path: &Path, schema: &ArraySchema, values: &[u8], servers: usize) -> Result<Pending> {
+    let pending = Pending::create(path, schema)?;
+    let disk = schema.disk_schema(40)?;
+    for server in 0..servers {
+        let medium = pending.target().open_write(&disk)?;
+        for block in disk.blocks(server, servers) {
+            let data = gather(&block, values, &schema.shape, schema.element.width());
+            medium.write(&block, &data)?;
+        }
+        medium.sync()?;
+    }
+    Ok(pending)
+}
+
+pub fn write(path: &Path, schema: &ArraySchema, values: &[u8]) -> Result<()> {
+    write_pending(path, schema, values, 3)?.commit()
+}
+
+pub fn read_stored(stored: &Stored) -> Result<Vec<u8>> {
+    let ArraySchema { shape, element, .. } = stored.schema();
+    let width = element.width();
+    let disk = stored.disk_schema(24)?;
+    let mut values = vec![0xa5; disk.bytes() as usize];
+    for server in 0..2 {
+        let medium = stored.target().open_read(&disk)?;
+        for block in disk.blocks(server, 2) {
+            let mut data = vec![0x5a; block.bytes as usize];
+            medium.read(&block, &mut data)?;
+            for (array, inside) in offsets(&block, shape, width) {
+                let element = &data[inside..inside + width as usize];
+                values[array..array + width as usize].copy_from_slice(element);
+            }
+        }
+    }
+    Ok(values)
+}
+
+pub fn read(path: &Path) -> Result<Vec<u8>> {
+    read_stored(&Stored::open(path, None)?)
+}
+
+/// Everything below a directory, with its bytes: to see that nothing has changed.
+pub fn snapshot(path: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut below = vec![path.to_path_buf()];
+    while let Some(at) = below.pop() {
+        let name = at.strip_prefix(path).unwrap().display().to_string();
+        if at.is_dir() {
+            found.push((name, Vec::new()));
+            below.extend(std::fs::read_dir(&at).unwrap().map(|entry| entry.unwrap().path()));
+        } else {
+            found.push((name, std::fs::read(&at).unwrap()));
+        }
+    }
+    found.sort();
+    found
+}

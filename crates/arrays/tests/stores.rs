@@ -1,0 +1,276 @@
+//! What is written is read, through every store, for every element type.
+
+mod common;
+
+use common::*;
+use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Stored, npy};
+use penstock_engine::Kind;
+use serde_json::json;
+
+const CODECS: [&str; 9] = [
+    "none", "crc32c", "zstd", "zstd:-5+crc32c", "blosc", "blosc:lz4:5", "blosc:blosclz:9:bitshuffle",
+    "blosc:zlib:1:noshuffle+crc32c", "blosc:lz4hc:3",
+];
+
+/// Every form for an array of two dimensions.
+fn disks() -> Vec<Disk> {
+    let mut disks = vec![
+        flat(Format::Raw),
+        flat(Format::Npy),
+        parts("BLOCK,*", &[3]),
+        parts("*,BLOCK", &[4]),
+        parts("BLOCK,BLOCK", &[4, 3]),
+        parts("*,*", &[]),
+        chunks(&[4, 6], Some(&[2, 3]), "none"),
+        chunks(&[4, 6], Some(&[4, 2]), "zstd:1+crc32c"),
+        chunks(&[4, 6], Some(&[1, 6]), "blosc"),
+        chunks(&[20, 20], Some(&[5, 4]), "crc32c"),
+    ];
+    disks.extend(CODECS.map(|codec| chunks(&[4, 3], None, codec)));
+    disks
+}
+
+#[test]
+fn every_type_through_every_store() {
+    let directory = tempfile::tempdir().unwrap();
+    for (at, disk) in disks().into_iter().enumerate() {
+        for element in ElementType::all() {
+            let schema = schema(&[9, 7], element, disk.clone());
+            let path = directory.path().join(format!("{at}-{element}"));
+            let values = values(&schema, at as u64 + 1);
+            write(&path, &schema, &values).unwrap();
+            let stored = Stored::open(&path, None).unwrap();
+            if disk == flat(Format::Npy) {
+                assert_eq!(stored.schema().disk, disk);
+                assert_eq!(stored.schema().element, element);
+            } else {
+                assert_eq!(*stored.schema(), normalised(schema));
+            }
+            assert!(read_stored(&stored).unwrap() == values, "{disk:?} {element}");
+        }
+    }
+}
+
+/// The schema as it comes back: with the codec's defaults written out.
+fn normalised(mut schema: ArraySchema) -> ArraySchema {
+    if let Disk::Chunks { codec, .. } = &mut schema.disk {
+        *codec = codec.parse::<penstock_arrays::codec::Codec>().unwrap().to_string();
+        // What the width implies anyway is not repeated.
+        let implied = if schema.element.width() == 1 { ":bitshuffle" } else { ":shuffle" };
+        *codec = codec.replace(implied, "");
+    }
+    schema
+}
+
+#[test]
+fn every_shape() {
+    let directory = tempfile::tempdir().unwrap();
+    let shapes: [&[u64]; 8] = [&[], &[0], &[1], &[13], &[0, 5], &[5, 0], &[3, 4, 5], &[2, 1, 3, 2]];
+    for (at, shape) in shapes.into_iter().enumerate() {
+        let dims = shape.len();
+        let twos = vec![2; dims];
+        let fours = vec![4; dims];
+        let dists = vec!["BLOCK"; dims].join(",");
+        for (which, disk) in [
+            flat(Format::Raw),
+            flat(Format::Npy),
+            parts(&dists, &vec![3; dims]),
+            chunks(&twos, None, "none"),
+            chunks(&fours, None, "zstd"),
+            chunks(&fours, Some(&twos), "none"),
+            chunks(&fours, Some(&twos), "blosc+crc32c"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let schema = schema(shape, ElementType::F4, disk);
+            let path = directory.path().join(format!("{at}-{which}"));
+            let values = values(&schema, 7);
+            write(&path, &schema, &values).unwrap();
+            let stored = Stored::open(&path, None).unwrap();
+            assert_eq!(stored.schema().shape, shape);
+            assert!(read_stored(&stored).unwrap() == values, "{shape:?} {:?}", schema.disk);
+        }
+    }
+}
+
+#[test]
+fn attributes_and_dimension_names_come_back() {
+    let directory = tempfile::tempdir().unwrap();
+    for (at, disk) in
+        [chunks(&[2, 2], None, "none"), flat(Format::Raw), parts("BLOCK,*", &[2])].into_iter().enumerate()
+    {
+        let mut schema = schema(&[3, 2], ElementType::F8, disk);
+        schema.attributes.insert("units".to_string(), json!({ "K": [1, null, 2.5, "µ"] }));
+        schema.dimension_names = Some(vec!["x".to_string(), "y".to_string()]);
+        let path = directory.path().join(at.to_string());
+        write(&path, &schema, &values(&schema, 1)).unwrap();
+        assert_eq!(*Stored::open(&path, Some("u")).unwrap().schema(), schema);
+    }
+    let mut schema = schema(&[3], ElementType::F8, flat(Format::Npy));
+    schema.attributes.insert("a".to_string(), json!(1));
+    let error = write(&directory.path().join("n.npy"), &schema, &[0; 24]).unwrap_err();
+    assert_eq!(error.kind, Kind::Unsupported);
+}
+
+#[test]
+fn parts_concatenate_to_the_row_major_file() {
+    let directory = tempfile::tempdir().unwrap();
+    // 5 parts of 2 rows for 7 rows: the last is empty, and is there.
+    let schema = schema(&[7, 3], ElementType::I2, parts("BLOCK,*", &[5]));
+    let (path, values) = (directory.path().join("p"), values(&schema, 3));
+    write(&path, &schema, &values).unwrap();
+    let files: Vec<Vec<u8>> =
+        (0..5).map(|part| std::fs::read(path.join(format!("u.{part:04}"))).unwrap()).collect();
+    assert_eq!(files.iter().map(Vec::len).collect::<Vec<_>>(), [12, 12, 12, 6, 0]);
+    assert_eq!(files.concat(), values);
+}
+
+#[test]
+fn what_is_not_written_is_zero() {
+    let directory = tempfile::tempdir().unwrap();
+    for (at, disk) in disks().into_iter().enumerate() {
+        let schema = schema(&[9, 7], ElementType::F8, disk);
+        let path = directory.path().join(at.to_string());
+        let pending = penstock_arrays::Pending::create(&path, &schema).unwrap();
+        let disk = schema.disk_schema(40).unwrap();
+        let medium = pending.target().open_write(&disk).unwrap();
+        let mut expected = values(&schema, 1);
+        let values = expected.clone();
+        for (number, block) in disk.blocks(0, 1).enumerate() {
+            let skipped = number % 3 == 1;
+            let data = gather(&block, &values, &schema.shape, 8);
+            if !skipped {
+                medium.write(&block, &data).unwrap();
+                continue;
+            }
+            for i in 0..block.region.shape[0] {
+                for j in 0..block.region.shape[1] {
+                    let at = (block.region.start[0] + i) * 7 + block.region.start[1] + j;
+                    expected[at as usize * 8..][..8].fill(0);
+                }
+            }
+        }
+        medium.sync().unwrap();
+        pending.commit().unwrap();
+        assert!(read(&path).unwrap() == expected, "{:?}", schema.disk);
+    }
+}
+
+#[test]
+fn more_objects_at_once_than_files_kept_open() {
+    let directory = tempfile::tempdir().unwrap();
+    for (at, disk) in [
+        chunks(&[4], Some(&[1]), "none"),
+        chunks(&[4], Some(&[2]), "zstd"),
+        chunks(&[4], None, "none"),
+        parts("BLOCK", &[40]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let schema = schema(&[160], ElementType::I4, disk);
+        let path = directory.path().join(at.to_string());
+        let values = values(&schema, 5);
+        let pending = penstock_arrays::Pending::create(&path, &schema).unwrap();
+        let disk = schema.disk_schema(4).unwrap();
+        let medium = pending.target().open_write(&disk).unwrap();
+        // All first blocks, then all second ones: every file is given up and taken up again.
+        let mut blocks: Vec<_> = disk.blocks(0, 1).collect();
+        blocks.sort_by_key(|block| (block.index, block.object));
+        for block in blocks {
+            medium.write(&block, &gather(&block, &values, &schema.shape, 4)).unwrap();
+        }
+        medium.sync().unwrap();
+        pending.commit().unwrap();
+        assert_eq!(read(&path).unwrap(), values);
+    }
+}
+
+#[test]
+fn threads_write_different_objects_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    for (at, disk) in [
+        chunks(&[8, 8], Some(&[2, 4]), "zstd:1"),
+        chunks(&[8, 8], None, "blosc"),
+        chunks(&[8, 8], None, "none"),
+        parts("BLOCK,BLOCK", &[8, 8]),
+        flat(Format::Raw),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let schema = schema(&[61, 59], ElementType::F8, disk);
+        let (path, values) = (directory.path().join(at.to_string()), values(&schema, 9));
+        let pending = penstock_arrays::Pending::create(&path, &schema).unwrap();
+        let disk = schema.disk_schema(64).unwrap();
+        let medium = pending.target().open_write(&disk).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let (medium, disk, values) = (&medium, &disk, &values);
+                scope.spawn(move || {
+                    for block in disk.blocks(thread, 8) {
+                        medium.write(&block, &gather(&block, values, &[61, 59], 8)).unwrap();
+                    }
+                });
+            }
+        });
+        medium.sync().unwrap();
+        pending.commit().unwrap();
+        assert!(read(&path).unwrap() == values);
+    }
+}
+
+#[test]
+fn numpy_files_of_either_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let shape = [2_u64, 3, 4];
+    for (element, order, fortran) in [
+        (ElementType::I2, penstock_arrays::ByteOrder::Big, false),
+        (ElementType::F8, penstock_arrays::ByteOrder::Big, true),
+        (ElementType::C8, penstock_arrays::ByteOrder::Big, true),
+        (ElementType::U1, penstock_arrays::ByteOrder::Little, true),
+        (ElementType::C16, penstock_arrays::ByteOrder::Little, false),
+    ] {
+        let schema = schema(&shape, element, flat(Format::Npy));
+        let (values, width) = (values(&schema, 11), element.width() as usize);
+        let mut file = npy::Header { shape: shape.to_vec(), element, order, fortran }.encode();
+        for number in 0..24 {
+            // The file's order of elements, as indices of the row-major one.
+            let at = if fortran {
+                let (i, j, k) = (number % 2, number / 2 % 3, number / 6);
+                (i * 3 + j) * 4 + k
+            } else {
+                number
+            };
+            let mut one = values[at * width..][..width].to_vec();
+            if order == penstock_arrays::ByteOrder::Big {
+                one.chunks_mut(element.swap_width()).for_each(<[u8]>::reverse);
+            }
+            file.extend(one);
+        }
+        let path = directory.path().join("a.npy");
+        std::fs::write(&path, file).unwrap();
+        let stored = Stored::open(&path, None).unwrap();
+        assert_eq!(stored.schema().name, "a");
+        assert!(read_stored(&stored).unwrap() == values, "{element} {order:?} {fortran}");
+    }
+}
+
+#[test]
+fn raw_files_whose_schema_the_caller_knows() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("r");
+    std::fs::write(&path, [1_u8; 24]).unwrap();
+    let stored = Stored::open_raw(&path, &[3, 2], ElementType::I4).unwrap();
+    assert_eq!(read_stored(&stored).unwrap(), [1; 24]);
+    let error = Stored::open_raw(&path, &[3, 3], ElementType::I4).err().unwrap();
+    assert_eq!(error.kind, Kind::Damaged);
+    assert!(error.cause.contains("24") && error.cause.contains("36"), "{error}");
+    assert_eq!(Stored::open(&path, None).err().unwrap().kind, Kind::Unsupported);
+    // With a schema beside it, that one is held to.
+    write(&path, &schema(&[3, 2], ElementType::I4, flat(Format::Raw)), &[2; 24]).unwrap();
+    Stored::open_raw(&path, &[3, 2], ElementType::I4).unwrap();
+    let error = Stored::open_raw(&path, &[3, 2], ElementType::F4).err().unwrap();
+    assert_eq!(error.kind, Kind::Schema, "{error}");
+}

@@ -1,0 +1,169 @@
+//! What a strategy may ask of the world.
+//!
+//! The vocabulary is that of the papers (Kotz, TOCS 1997, section 4): nodes that exchange messages;
+//! memory that a client exposes for the length of a call and from which a server gets (*memget*)
+//! or into which it puts (*memput*); staging buffers; disks that read and write blocks; a clock;
+//! and `work`, a charge for CPU time that a simulated machine counts and a real one ignores.
+//!
+//! Invariants that a strategy keeps and a machine may rely on:
+//! - a client exposes its memory before it sends the first message of the call, and takes it back
+//!   after the call's verdict, when no memget or memput is under way;
+//! - the windows of memgets into one buffer at one time are disjoint;
+//! - a buffer is not given to a disk while a memget or memput on it is under way.
+
+use std::future::Future;
+use std::time::Duration;
+
+use penstock_layout::{Block, Piece};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::request::{Operation, Request};
+
+/// A node of the machine, counted from zero. A node may be client, server or both.
+pub type NodeId = usize;
+
+/// Which message of the protocol this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Step {
+    /// Up the tree: what each rank asks for.
+    Propose,
+    /// Down the tree: the request, or why there is none.
+    Request,
+    /// Up the tree: how each server's part ended.
+    Outcome,
+    /// Down the tree: how the call ended, the same for all.
+    Verdict,
+}
+
+/// Addresses a message within a node: the collective call, and the step of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Tag {
+    /// Number of the collective call, the same on all nodes.
+    pub call: u64,
+    /// The step of the protocol.
+    pub step: Step,
+}
+
+/// Where a region lies in a staging buffer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// Bytes an element.
+    pub width: usize,
+    /// Where the region's first element lies, bytes.
+    pub offset: usize,
+    /// From one index to the next, bytes a dimension.
+    pub strides: Vec<isize>,
+}
+
+impl Window {
+    /// The region of a block that has a buffer to itself.
+    pub fn of_block(block: &Block, width: u64) -> Self {
+        Self { width: width as usize, offset: 0, strides: block.byte_strides(width) }
+    }
+}
+
+/// One disk of a server, opened for one call.
+pub trait Disk {
+    /// The staging buffer that it drains and fills.
+    type Buffer;
+
+    /// Where a block lies: blocks sorted by it are passed over once.
+    fn position(&self, block: &Block) -> (u64, u64);
+
+    /// Whether the schema's order is that of [`Disk::position`] already, so that nobody needs to
+    /// hold the list of blocks in order to sort it.
+    fn is_in_schema_order(&self) -> bool;
+
+    /// Writes the first `block.bytes` bytes of `buffer`.
+    fn write(&self, block: &Block, buffer: &Self::Buffer) -> impl Future<Output = Result<()>>;
+
+    /// Reads into the first `block.bytes` bytes of `buffer`.
+    fn read(&self, block: &Block, buffer: &Self::Buffer) -> impl Future<Output = Result<()>>;
+
+    /// Ends the writes of this call; what was written is then on stable storage if the request
+    /// asks for that.
+    fn sync(&self) -> impl Future<Output = Result<()>>;
+}
+
+/// One node's view of the machine that it is part of.
+pub trait Machine {
+    /// What a client exposes: its share of the array, and where that lies in its memory.
+    type Memory;
+    /// Takes the memory back when dropped.
+    type Exposure;
+    /// A staging buffer of a server.
+    type Buffer;
+    /// A disk of a server.
+    type Disk: Disk<Buffer = Self::Buffer>;
+
+    /// This node.
+    fn me(&self) -> NodeId;
+
+    /// Time since some moment before the first call.
+    fn now(&self) -> Duration;
+
+    /// Charges this node's CPU with so many nanoseconds. Costs nothing on a real machine.
+    fn work(&self, nanoseconds: u64) -> impl Future<Output = ()>;
+
+    /// Sends `body` to `to`. Messages of one tag from one node arrive in order.
+    ///
+    /// # Errors
+    /// When a node has left the machine.
+    fn send(&self, to: NodeId, tag: Tag, body: Vec<u8>) -> impl Future<Output = Result<()>>;
+
+    /// The next message with `tag`, from whomever, with its sender.
+    ///
+    /// # Errors
+    /// When a node has left the machine.
+    fn receive(&self, tag: Tag) -> impl Future<Output = Result<(NodeId, Vec<u8>)>>;
+
+    /// Lets servers get from and put into this node's `memory` until the exposure is dropped.
+    fn expose(&self, call: u64, memory: Self::Memory) -> Self::Exposure;
+
+    /// A staging buffer of at least `bytes`.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    fn buffer(&self, bytes: u64) -> Result<Self::Buffer>;
+
+    /// Zeroes the first `bytes` bytes of a buffer: what no client fills must not be left over
+    /// from another block.
+    fn clear(&self, buffer: &Self::Buffer, bytes: u64);
+
+    /// Fills `piece` of `window` from the memory that `client` exposes.
+    ///
+    /// # Errors
+    /// When the client cannot, or has left the machine.
+    fn memget(
+        &self,
+        call: u64,
+        client: NodeId,
+        piece: &Piece,
+        window: &Window,
+        buffer: &Self::Buffer,
+    ) -> impl Future<Output = Result<()>>;
+
+    /// Copies `piece` of `window` into the memory that `client` exposes.
+    ///
+    /// # Errors
+    /// As [`Machine::memget`].
+    fn memput(
+        &self,
+        call: u64,
+        client: NodeId,
+        piece: &Piece,
+        window: &Window,
+        buffer: &Self::Buffer,
+    ) -> impl Future<Output = Result<()>>;
+
+    /// Opens this server's disk on what `request` is about.
+    ///
+    /// # Errors
+    /// When the target is not there or does not allow `operation`.
+    fn open(
+        &self,
+        request: &Request,
+        operation: Operation,
+    ) -> impl Future<Output = Result<Self::Disk>>;
+}

@@ -1,0 +1,488 @@
+//! Disk schemas: how an array is cut into objects and blocks, and which server moves which.
+//!
+//! An *object* is what the store names: a chunk (or shard) of a Zarr array, the one flat file, a
+//! part file. Objects form a grid over the array. A *block* is what a disk moves at once, through
+//! one staging buffer: a whole object, or a piece of it that is contiguous in the object, or one
+//! sub-chunk of a shard. Every form that Penstock stores is one [`DiskSchema`]:
+//!
+//! | stored as | chunk | padded | split |
+//! |---|---|---|---|
+//! | Zarr chunks without codec | chunk | yes | [`Split::Contiguous`] |
+//! | Zarr chunks with codec | chunk | yes | [`Split::Whole`] |
+//! | Zarr shards | shard | yes | [`Split::Inner`] |
+//! | one row-major file (raw, npy) | the array | no | [`Split::Contiguous`] |
+//! | BLOCK and `*` over a disk mesh | BLOCK sizes | no | [`Split::Contiguous`] |
+//!
+//! ```text
+//! shape 5 x 6, chunk 2 x 4, padded: objects        0 | 1     object 1 covers columns 4..8, of which
+//!                                                  2 | 3     4..6 exist: its block has region
+//!                                                  4 | 5     0..2 x 4..6 and strides 4, 1
+//! ```
+//!
+//! Chunks are assigned to servers in turn (Panda, section 2: "implicitly assigned in a round-robin
+//! fashion"); the blocks of a single flat file are dealt out in turn instead. A server enumerates
+//! its own blocks only.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::LayoutError;
+use crate::region::Region;
+use crate::row_major_strides;
+
+/// The order of the elements inside an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    /// The last dimension is contiguous: C.
+    RowMajor,
+    /// The first dimension is contiguous: Fortran.
+    ColumnMajor,
+}
+
+/// How an object is cut into blocks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Split {
+    /// Not at all: the object must be moved whole, as a compressed chunk must.
+    Whole,
+    /// Into contiguous pieces of at most this many bytes (but of one element at least).
+    Contiguous(u64),
+    /// Into sub-chunks of these extents, which divide the chunk.
+    Inner(Vec<u64>),
+}
+
+/// What is dealt out to the servers in turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Assignment {
+    /// Whole objects: one server writes all of a chunk.
+    Objects,
+    /// The blocks of each object, where an object can be written by several servers.
+    Blocks,
+}
+
+/// How an array lies on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Stored")]
+pub struct DiskSchema {
+    shape: Vec<u64>,
+    width: u64,
+    chunk: Vec<u64>,
+    padded: bool,
+    order: Order,
+    split: Split,
+    assignment: Assignment,
+}
+
+/// A [`DiskSchema`] from outside, not yet checked.
+#[derive(Deserialize)]
+#[serde(rename = "DiskSchema", deny_unknown_fields)]
+struct Stored {
+    shape: Vec<u64>,
+    width: u64,
+    chunk: Vec<u64>,
+    padded: bool,
+    order: Order,
+    split: Split,
+    assignment: Assignment,
+}
+
+impl TryFrom<Stored> for DiskSchema {
+    type Error = LayoutError;
+
+    fn try_from(stored: Stored) -> Result<Self, LayoutError> {
+        let Stored {
+            shape,
+            width,
+            chunk,
+            padded,
+            order,
+            split,
+            assignment,
+        } = stored;
+        let checked = Self::chunked(&shape, width, &chunk)?.split(split)?;
+        Ok(Self {
+            padded,
+            order,
+            assignment,
+            ..checked
+        })
+    }
+}
+
+/// What a disk moves at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// The object's number: its place in the grid of objects, row-major.
+    pub object: u64,
+    /// The block's number within its object.
+    pub index: u64,
+    /// Where it begins in the object's decoded bytes. For [`Split::Inner`], where it would begin
+    /// if the sub-chunks were stored one behind the other.
+    pub offset: u64,
+    /// Decoded bytes, padding included.
+    pub bytes: u64,
+    /// The elements of the array that it holds; padding lies outside.
+    pub region: Region,
+    /// The extents of the decoded block, padding included.
+    pub extents: Vec<u64>,
+    /// Strides of the decoded block, elements.
+    pub strides: Vec<u64>,
+}
+
+impl Block {
+    /// Whether some of its elements lie outside the array.
+    pub fn is_padded(&self) -> bool {
+        self.region.shape != self.extents
+    }
+
+    /// Strides of the decoded block in bytes, for elements of `width` bytes.
+    pub fn byte_strides(&self, width: u64) -> Vec<isize> {
+        self.strides
+            .iter()
+            .map(|stride| (stride * width) as isize)
+            .collect()
+    }
+}
+
+impl DiskSchema {
+    /// An array of `shape`, elements of `width` bytes, in objects of `chunk` extents, row-major,
+    /// each object one block, objects dealt out in turn.
+    ///
+    /// # Errors
+    /// When `chunk` has another number of dimensions or an extent of zero, when `width` is zero, or
+    /// when the array, padded to whole chunks, has more than 2^63 - 1 bytes.
+    pub fn chunked(shape: &[u64], width: u64, chunk: &[u64]) -> Result<Self, LayoutError> {
+        if chunk.len() != shape.len() {
+            let given = chunk.to_vec();
+            return Err(LayoutError::DimCount {
+                what: "the chunk",
+                given,
+                dims: shape.len(),
+            });
+        }
+        for (what, given) in [("the chunk", chunk), ("the element width", &[width])] {
+            if given.contains(&0) {
+                return Err(LayoutError::ZeroExtent {
+                    what,
+                    given: given.to_vec(),
+                });
+            }
+        }
+        // An array without elements still has a chunk, whose bytes must not overflow either.
+        let padded = shape
+            .iter()
+            .zip(chunk)
+            .map(|(&n, &c)| n.max(1).checked_next_multiple_of(c));
+        let bytes = padded.fold(Some(width), |bytes, n| bytes?.checked_mul(n?));
+        if bytes.is_none_or(|bytes| bytes > i64::MAX as u64) {
+            return Err(LayoutError::TooLarge {
+                shape: shape.to_vec(),
+                width,
+            });
+        }
+        Ok(Self {
+            shape: shape.to_vec(),
+            width,
+            chunk: chunk.to_vec(),
+            padded: true,
+            order: Order::RowMajor,
+            split: Split::Whole,
+            assignment: Assignment::Objects,
+        })
+    }
+
+    /// One object for the whole array, in contiguous blocks of at most `bytes_max`, which are
+    /// dealt out to the servers in turn.
+    ///
+    /// # Errors
+    /// When the array has more than 2^63 - 1 bytes.
+    pub fn flat(
+        shape: &[u64],
+        width: u64,
+        order: Order,
+        bytes_max: u64,
+    ) -> Result<Self, LayoutError> {
+        let chunk: Vec<u64> = shape.iter().map(|&n| n.max(1)).collect();
+        let mut schema = Self::chunked(shape, width, &chunk)?
+            .unpadded()
+            .split(Split::Contiguous(bytes_max))?;
+        schema.order = order;
+        schema.assignment = Assignment::Blocks;
+        Ok(schema)
+    }
+
+    /// The same with edge objects cut to the array instead of padded.
+    pub fn unpadded(mut self) -> Self {
+        self.padded = false;
+        self
+    }
+
+    /// The same, with objects cut into blocks as `split` says.
+    ///
+    /// # Errors
+    /// When sub-chunks do not divide the chunk.
+    pub fn split(mut self, split: Split) -> Result<Self, LayoutError> {
+        if let Split::Inner(inner) = &split {
+            if inner.len() != self.chunk.len() {
+                let (given, dims) = (inner.clone(), self.chunk.len());
+                return Err(LayoutError::DimCount {
+                    what: "the sub-chunk",
+                    given,
+                    dims,
+                });
+            }
+            let divides = self
+                .chunk
+                .iter()
+                .zip(inner)
+                .all(|(c, &i)| i > 0 && c % i == 0);
+            if !divides {
+                let chunk = self.chunk.clone();
+                return Err(LayoutError::InnerDoesNotDivide {
+                    chunk,
+                    inner: inner.clone(),
+                });
+            }
+        }
+        self.split = split;
+        Ok(self)
+    }
+
+    /// The array's shape.
+    pub fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    /// Bytes an element.
+    pub fn width(&self) -> u64 {
+        self.width
+    }
+
+    /// Extents of an object.
+    pub fn chunk(&self) -> &[u64] {
+        &self.chunk
+    }
+
+    /// How objects are cut.
+    pub fn split_of(&self) -> &Split {
+        &self.split
+    }
+
+    /// Bytes of the array's elements.
+    pub fn bytes(&self) -> u64 {
+        self.shape.iter().product::<u64>() * self.width
+    }
+
+    /// Extents of the grid of objects.
+    pub fn grid(&self) -> Vec<u64> {
+        self.shape
+            .iter()
+            .zip(&self.chunk)
+            .map(|(n, c)| n.div_ceil(*c))
+            .collect()
+    }
+
+    /// Number of objects.
+    pub fn objects(&self) -> u64 {
+        self.grid().iter().product()
+    }
+
+    /// An object's place in the grid.
+    pub fn grid_index(&self, object: u64) -> Vec<u64> {
+        let mut rest = object;
+        let mut index: Vec<u64> = Vec::with_capacity(self.shape.len());
+        for extent in self.grid().into_iter().rev().map(|extent| extent.max(1)) {
+            index.push(rest % extent);
+            rest /= extent;
+        }
+        index.reverse();
+        index
+    }
+
+    /// The extents that an object has in the store: padded ones are all alike.
+    pub fn object_extents(&self, object: u64) -> Vec<u64> {
+        let whole = self.object_box(object);
+        if self.padded {
+            whole.shape
+        } else {
+            self.clip(&whole).shape
+        }
+    }
+
+    /// The bytes of an object, decoded.
+    pub fn object_bytes(&self, object: u64) -> u64 {
+        self.object_extents(object).iter().product::<u64>() * self.width
+    }
+
+    /// The most bytes a block can have: the size of a staging buffer.
+    pub fn block_bytes_max(&self) -> u64 {
+        let chunk_bytes = self.chunk.iter().product::<u64>() * self.width;
+        match &self.split {
+            Split::Whole => chunk_bytes,
+            Split::Contiguous(bytes_max) => chunk_bytes.min((*bytes_max).max(self.width)),
+            Split::Inner(inner) => inner.iter().product::<u64>() * self.width,
+        }
+    }
+
+    /// The blocks that `server` of `servers` moves, in the order in which they lie on disk.
+    pub fn blocks(&self, server: usize, servers: usize) -> impl Iterator<Item = Block> + '_ {
+        let (server, servers) = (server as u64, servers as u64);
+        let objects = match self.assignment {
+            Assignment::Objects => (server..self.objects()).step_by(servers as usize),
+            Assignment::Blocks => (0..self.objects()).step_by(1),
+        };
+        objects.flat_map(move |object| match self.assignment {
+            Assignment::Objects => self.dealt_blocks(object, 0, 1),
+            Assignment::Blocks => self.dealt_blocks(object, server, servers),
+        })
+    }
+
+    /// The blocks of one object, in order. Blocks of padding alone are left out.
+    pub fn object_blocks(&self, object: u64) -> impl Iterator<Item = Block> + '_ {
+        self.dealt_blocks(object, 0, 1)
+    }
+
+    /// Every `servers`th of the blocks of one object, from block `server` on.
+    fn dealt_blocks(
+        &self,
+        object: u64,
+        server: u64,
+        servers: u64,
+    ) -> impl Iterator<Item = Block> + use<'_> {
+        let whole = self.object_box(object);
+        let stored = if self.padded {
+            whole
+        } else {
+            self.clip(&whole)
+        };
+        let step = self.block_extents(&stored.shape);
+        let counts: Vec<u64> = stored
+            .shape
+            .iter()
+            .zip(&step)
+            .map(|(n, s)| n.div_ceil((*s).max(1)))
+            .collect();
+        let total: u64 = counts.iter().product();
+        (server..total)
+            .step_by(servers as usize)
+            .filter_map(move |index| {
+                let place = self.unravel(index, &counts);
+                self.block(object, index, &stored, &place, &step)
+            })
+    }
+
+    /// Block `index` of an object that fills `stored`, at `place` in the grid of blocks of `step`
+    /// extents; `None` where all of it is padding.
+    fn block(
+        &self,
+        object: u64,
+        index: u64,
+        stored: &Region,
+        place: &[u64],
+        step: &[u64],
+    ) -> Option<Block> {
+        let start: Vec<u64> = (0..step.len())
+            .map(|d| stored.start[d] + place[d] * step[d])
+            .collect();
+        let mut padded = Region::new(&start, step);
+        for d in 0..step.len() {
+            padded.shape[d] = step[d].min(stored.end(d) - start[d]);
+        }
+        let region = Region::whole(&self.shape).intersect(&padded)?;
+        let strides = self.strides(&padded.shape);
+        let bytes = padded.elements() * self.width;
+        let offset = self.elements_before(stored, &padded) * self.width;
+        Some(Block {
+            object,
+            index,
+            offset,
+            bytes,
+            region,
+            extents: padded.shape,
+            strides,
+        })
+    }
+
+    /// How many elements of `stored` lie in the blocks before `block`, when blocks follow each
+    /// other in this schema's order.
+    ///
+    /// ```text
+    /// stored 4 x 5, blocks of 2 x 2    0 0 1 1 2     before block 4: the 2 * 5 above,
+    ///                                  0 0 1 1 2     and beside it on the left 2 * 2
+    ///                                  3 3 4 4 5
+    ///                                  3 3 4 4 5
+    /// ```
+    fn elements_before(&self, stored: &Region, block: &Region) -> u64 {
+        let mut inside = 1;
+        let mut before = 0;
+        // From the contiguous dimension outwards: what is before within a row of blocks, then the
+        // rows of blocks before, which are whole inside.
+        for d in self.inner_to_outer() {
+            before = before * block.shape[d] + (block.start[d] - stored.start[d]) * inside;
+            inside *= stored.shape[d];
+        }
+        before
+    }
+
+    /// The box of an object, reaching beyond the array at the edges.
+    fn object_box(&self, object: u64) -> Region {
+        let index = self.grid_index(object);
+        let start: Vec<u64> = index.iter().zip(&self.chunk).map(|(i, c)| i * c).collect();
+        Region::new(&start, &self.chunk)
+    }
+
+    fn clip(&self, region: &Region) -> Region {
+        let nothing = Region::new(&region.start, &vec![0; region.dims()]);
+        Region::whole(&self.shape)
+            .intersect(region)
+            .unwrap_or(nothing)
+    }
+
+    /// The extents of a block of an object of `stored` extents.
+    fn block_extents(&self, stored: &[u64]) -> Vec<u64> {
+        match &self.split {
+            Split::Whole => stored.to_vec(),
+            Split::Inner(inner) => inner.clone(),
+            Split::Contiguous(bytes_max) => {
+                let mut left = (bytes_max / self.width).max(1);
+                let mut extents = vec![1; stored.len()];
+                for d in self.inner_to_outer() {
+                    extents[d] = stored[d].min(left).max(1);
+                    if extents[d] < stored[d] {
+                        break;
+                    }
+                    left = (left / extents[d]).max(1);
+                }
+                extents
+            }
+        }
+    }
+
+    /// Strides, in elements, of something of `extents` stored in this schema's order.
+    fn strides(&self, extents: &[u64]) -> Vec<u64> {
+        match self.order {
+            Order::RowMajor => row_major_strides(extents),
+            Order::ColumnMajor => {
+                let reversed: Vec<u64> = extents.iter().rev().copied().collect();
+                row_major_strides(&reversed).into_iter().rev().collect()
+            }
+        }
+    }
+
+    /// Dimensions, the contiguous one first.
+    fn inner_to_outer(&self) -> Vec<usize> {
+        match self.order {
+            Order::RowMajor => (0..self.shape.len()).rev().collect(),
+            Order::ColumnMajor => (0..self.shape.len()).collect(),
+        }
+    }
+
+    /// The place of block `index` in a grid of `counts` blocks, counted in this schema's order.
+    fn unravel(&self, index: u64, counts: &[u64]) -> Vec<u64> {
+        let mut rest = index;
+        let mut place = vec![0; counts.len()];
+        for d in self.inner_to_outer() {
+            place[d] = rest % counts[d];
+            rest /= counts[d];
+        }
+        place
+    }
+}

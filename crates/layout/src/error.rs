@@ -1,0 +1,88 @@
+use thiserror::Error;
+
+/// What is wrong with a schema. Every message says what was given and what would fit.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum LayoutError {
+    /// A distribution that is none of `BLOCK`, `CYCLIC`, `CYCLIC(k)`, `*`.
+    #[error("'{0}' is not a distribution: use BLOCK, CYCLIC, CYCLIC(k) with k of at least 1, or *")]
+    UnknownDist(String),
+    /// The number of distributions is not the number of dimensions.
+    #[error("{dists} distributions for an array of {dims} dimensions")]
+    DistCount {
+        /// How many distributions were given.
+        dists: usize,
+        /// How many dimensions the array has.
+        dims: usize,
+    },
+    /// The mesh has not one extent for each distributed dimension.
+    #[error(
+        "the mesh {mesh:?} has {} extents, but {distributed} dimensions are distributed \
+         (one extent for each, in order; '*' takes none)", mesh.len()
+    )]
+    MeshRank {
+        /// The mesh as given.
+        mesh: Vec<u64>,
+        /// How many dimensions are not `*`.
+        distributed: usize,
+    },
+    /// A mesh or chunk extent of zero.
+    #[error("{what} {given:?} has an extent of zero")]
+    ZeroExtent {
+        /// Which thing.
+        what: &'static str,
+        /// Its extents.
+        given: Vec<u64>,
+    },
+    /// Two things that must have the same number of dimensions do not.
+    #[error("{what} {given:?} has {} dimensions, the array {dims}", given.len())]
+    DimCount {
+        /// Which thing.
+        what: &'static str,
+        /// Its extents.
+        given: Vec<u64>,
+        /// The array's number of dimensions.
+        dims: usize,
+    },
+    /// A box reaches out of the array.
+    #[error(
+        "the box of rank {rank}, start {start:?} shape {extents:?}, is not inside the array {array:?}"
+    )]
+    OutOfBounds {
+        /// Whose box.
+        rank: usize,
+        /// Its start.
+        start: Vec<u64>,
+        /// Its extents.
+        extents: Vec<u64>,
+        /// The array's shape.
+        array: Vec<u64>,
+    },
+    /// Two boxes share elements.
+    #[error("the boxes of ranks {first} and {second} overlap at {at:?}")]
+    Overlap {
+        /// The lower rank.
+        first: usize,
+        /// The higher rank.
+        second: usize,
+        /// The first element that both hold.
+        at: Vec<u64>,
+    },
+    /// The inner chunks do not divide the chunk.
+    #[error("sub-chunks {inner:?} do not divide the chunk {chunk:?} evenly")]
+    InnerDoesNotDivide {
+        /// The chunk.
+        chunk: Vec<u64>,
+        /// The sub-chunk.
+        inner: Vec<u64>,
+    },
+    /// The array has more than 2^63 - 1 bytes.
+    #[error(
+        "an array of shape {shape:?} with elements of {width} bytes is larger than 2^63 - 1 bytes"
+    )]
+    TooLarge {
+        /// The array's shape.
+        shape: Vec<u64>,
+        /// Bytes an element.
+        width: u64,
+    },
+}

@@ -1,0 +1,62 @@
+//! Pure index mathematics: which elements of a distributed array belong to which rank, where they
+//! lie in its memory, and where they lie on disk.
+//!
+//! Everything in Penstock comes down to one question, and this crate answers it: *which elements
+//! of this disk region belong to which rank, at which offset of its memory?* The answer is found
+//! per dimension and symbolically, never element by element, and only for the ranks that touch the
+//! region.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`region`] | a box of array indices |
+//! | [`distribution`] | High-Performance Fortran distributions over a mesh, in the terms of Panda and Kotz |
+//! | [`boxes`] | irregular shares: one box a rank |
+//! | [`memory`] | either of the two, as the memory schema of an array |
+//! | [`share`] | what one rank holds, and what of it lies in a region: runs, pieces |
+//! | [`copy`] | nested strided copies: the kernels that gather and scatter a piece |
+//! | [`disk`] | disk schemas: chunk grids, row-major order, parts, and the blocks a server moves |
+//!
+//! There is no I/O here, no clock, and nothing is asynchronous.
+//!
+//! ```
+//! use penstock_layout::{Distribution, Region};
+//!
+//! // A 6 x 8 array, BLOCK in rows over 2, CYCLIC in columns over 2: four ranks.
+//! let memory = Distribution::new(&[6, 8], &"BLOCK,CYCLIC".parse()?, &[2, 2])?;
+//! // Rank 1 holds rows 0..3 and the odd columns. Of row 1, columns 4..8 it holds two elements.
+//! let piece = memory.share(1).intersect(&Region::new(&[1, 4], &[1, 4])).unwrap();
+//! assert_eq!(piece.elements(), 2);
+//! # Ok::<(), penstock_layout::LayoutError>(())
+//! ```
+
+pub mod boxes;
+pub mod copy;
+pub mod disk;
+pub mod distribution;
+mod error;
+pub mod memory;
+pub mod region;
+pub mod share;
+
+pub use boxes::Boxes;
+pub use copy::{Axis, StridedCopy};
+pub use disk::{Assignment, Block, DiskSchema, Order, Split};
+pub use distribution::{Dist, Distribution, Dists};
+pub use error::LayoutError;
+pub use memory::MemorySchema;
+pub use region::Region;
+pub use share::{DimShare, Direction, Piece, Run, Share};
+
+/// The strides, in elements, of a dense row-major array of `shape`: the last dimension has 1.
+pub fn row_major_strides(shape: &[u64]) -> Vec<u64> {
+    let mut strides = vec![1u64; shape.len()];
+    for d in (1..shape.len()).rev() {
+        strides[d - 1] = strides[d].saturating_mul(shape[d].max(1));
+    }
+    strides
+}
+
+/// The product, or the highest number if that is no `u64`; 0 where any factor is.
+fn saturating_product(factors: impl Iterator<Item = u64>) -> u64 {
+    factors.fold(1, u64::saturating_mul)
+}

@@ -1,0 +1,361 @@
+//! What one rank holds, and what of it lies in a region.
+//!
+//! A rank's share is a product of sets, one a dimension, and each set is a comb: blocks of `block`
+//! indices, `stride` apart, from `first` on. In memory the blocks lie one behind the other.
+//!
+//! ```text
+//! CYCLIC(3) over 2, extent 16, coordinate 1:
+//!   index    0 . . 3 4 5 . . . 9 10 11 . . . 15
+//!   memory         0 1 2       3  4  5        6       first 3, block 3, stride 6, extent 7
+//!   region                 [7 ........... 14)         meets memory 3..6, in one run
+//! ```
+//!
+//! Because the memory index grows with the array index, what lies in `[a, b)` is always one range
+//! of memory indices, found by counting how many held indices are below `a` and below `b`. As seen
+//! from the region it is at most three [`Run`]s: a cut block, whole blocks, a cut block. A
+//! [`Piece`] is the product of these, and a copy of it a handful of nested strided loops: its size
+//! does not depend on how many elements there are.
+
+use serde::{Deserialize, Serialize};
+use smallvec::{SmallVec, smallvec};
+
+use crate::copy::{Axis, StridedCopy};
+use crate::region::Region;
+use crate::saturating_product;
+
+/// The indices of one dimension that a rank holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DimShare {
+    first: u64,
+    block: u64,
+    stride: u64,
+    extent: u64,
+}
+
+impl DimShare {
+    /// Blocks of `block` from `first` on, `stride` apart, of the indices below `array_extent`.
+    pub(crate) fn dealt(array_extent: u64, first: u64, block: u64, stride: u64) -> Self {
+        let unbounded = Self {
+            first,
+            block,
+            stride,
+            extent: u64::MAX,
+        };
+        Self {
+            extent: unbounded.below(array_extent),
+            ..unbounded
+        }
+    }
+
+    /// The indices `start .. start + extent`.
+    pub(crate) fn interval(start: u64, extent: u64) -> Self {
+        Self {
+            first: start,
+            block: extent.max(1),
+            stride: u64::MAX,
+            extent,
+        }
+    }
+
+    /// How many indices are held.
+    pub fn extent(&self) -> u64 {
+        self.extent
+    }
+
+    /// How many held indices are below `index`: the memory index of the first that is not.
+    fn below(&self, index: u64) -> u64 {
+        if index <= self.first {
+            return 0;
+        }
+        let past = index - self.first;
+        (past / self.stride * self.block + (past % self.stride).min(self.block)).min(self.extent)
+    }
+
+    /// The array index of memory index `memory`.
+    pub fn index(&self, memory: u64) -> u64 {
+        self.first + (memory / self.block).saturating_mul(self.stride) + memory % self.block
+    }
+
+    /// `(start, stop, step)` where the held indices are an arithmetic sequence, as a slice is;
+    /// `None` where they are blocks with gaps.
+    pub fn slice(&self) -> Option<(u64, u64, u64)> {
+        match self.extent {
+            0 => Some((0, 0, 1)),
+            extent if extent <= self.block || self.stride == self.block => {
+                Some((self.first, self.first + extent, 1))
+            }
+            extent if self.block == 1 => {
+                Some((self.first, self.index(extent - 1) + 1, self.stride))
+            }
+            _ => None,
+        }
+    }
+
+    /// What is held of `start .. start + extent`, at most three runs.
+    fn runs(&self, start: u64, extent: u64) -> SmallVec<[Run; 3]> {
+        let (low, high) = (self.below(start), self.below(start.saturating_add(extent)));
+        let run = |memory: u64, block: u64, count: u64| Run {
+            region: self.index(memory) - start,
+            memory,
+            block,
+            count,
+            region_stride: self.stride,
+            memory_stride: self.block,
+        };
+        if low >= high {
+            return SmallVec::new();
+        }
+        let count = high - low;
+        if self.stride == self.block || low / self.block == (high - 1) / self.block {
+            return smallvec![run(low, count, 1)];
+        }
+        let mut runs = SmallVec::new();
+        let head = low.next_multiple_of(self.block) - low;
+        if head > 0 {
+            runs.push(run(low, head, 1));
+        }
+        let (whole, tail) = ((count - head) / self.block, (count - head) % self.block);
+        if whole > 0 {
+            runs.push(run(low + head, self.block, whole));
+        }
+        if tail > 0 {
+            runs.push(run(high - tail, tail, 1));
+        }
+        runs
+    }
+}
+
+/// `count` blocks of `block` indices: block `j` lies at `region + j * region_stride` in the region
+/// and at `memory + j * memory_stride` in the rank's memory, both in elements of one dimension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// First index, counted from the region's start.
+    pub region: u64,
+    /// First index in the rank's memory.
+    pub memory: u64,
+    /// Indices a block.
+    pub block: u64,
+    /// Blocks.
+    pub count: u64,
+    /// From block to block in the region. Of no meaning where `count` is 1.
+    pub region_stride: u64,
+    /// From block to block in memory. Of no meaning where `count` is 1.
+    pub memory_stride: u64,
+}
+
+impl Run {
+    /// One past the last index in the region.
+    fn region_end(&self) -> u64 {
+        // The stride means nothing where there is one block only, and may be anything.
+        let blocks = if self.count > 1 {
+            (self.count - 1) * self.region_stride
+        } else {
+            0
+        };
+        self.region + blocks + self.block
+    }
+}
+
+/// The number of indices of a dimension's runs.
+fn indices(runs: &[Run]) -> u64 {
+    runs.iter().map(|run| run.block * run.count).sum()
+}
+
+/// All that one rank holds of an array.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    dims: Vec<DimShare>,
+}
+
+impl Share {
+    pub(crate) fn new(dims: Vec<DimShare>) -> Self {
+        Self { dims }
+    }
+
+    /// Nothing of an array of `dims` dimensions.
+    pub fn empty(dims: usize) -> Self {
+        // Where there is no dimension to have no index of, one that is not the array's says so.
+        Self {
+            dims: vec![DimShare::interval(0, 0); dims.max(1)],
+        }
+    }
+
+    /// A box.
+    pub fn of_box(region: &Region) -> Self {
+        let dims = region.start.iter().zip(&region.shape);
+        Self {
+            dims: dims
+                .map(|(&start, &extent)| DimShare::interval(start, extent))
+                .collect(),
+        }
+    }
+
+    /// The share of each dimension.
+    pub fn dims(&self) -> &[DimShare] {
+        &self.dims
+    }
+
+    /// The shape it has in memory, without any halo.
+    pub fn extents(&self) -> Vec<u64> {
+        self.dims.iter().map(DimShare::extent).collect()
+    }
+
+    /// Number of elements, or the highest number if that is no `u64`.
+    pub fn elements(&self) -> u64 {
+        saturating_product(self.dims.iter().map(DimShare::extent))
+    }
+
+    /// What of it lies in `region`, or `None` where that is nothing.
+    ///
+    /// # Panics
+    /// If the region has another number of dimensions than the array.
+    pub fn intersect(&self, region: &Region) -> Option<Piece> {
+        if self.elements() == 0 || region.is_empty() {
+            return None;
+        }
+        assert_eq!(
+            self.dims.len(),
+            region.dims(),
+            "share and region differ in dimensions"
+        );
+        let ranges = self.dims.iter().zip(region.start.iter().zip(&region.shape));
+        let mut dims = Vec::with_capacity(self.dims.len());
+        for (dim, (&start, &extent)) in ranges {
+            let runs = dim.runs(start, extent);
+            if runs.is_empty() {
+                return None;
+            }
+            dims.push(runs);
+        }
+        Some(Piece { dims })
+    }
+}
+
+/// Which way a piece is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the rank's memory to the region's buffer.
+    Gather,
+    /// From the region's buffer to the rank's memory.
+    Scatter,
+}
+
+/// What one rank holds of one region: the product of the runs of each dimension.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Piece {
+    dims: Vec<SmallVec<[Run; 3]>>,
+}
+
+impl Piece {
+    /// Number of elements, or the highest number if that is no `u64`.
+    pub fn elements(&self) -> u64 {
+        saturating_product(self.dims.iter().map(|runs| indices(runs)))
+    }
+
+    /// The runs of each dimension.
+    pub fn dims(&self) -> &[SmallVec<[Run; 3]>] {
+        &self.dims
+    }
+
+    /// The box of the rank's memory that the piece comes from: first index and extent, a dimension.
+    /// It is always a box, whatever the distribution.
+    pub fn memory_box(&self) -> Region {
+        let start: Vec<u64> = self.dims.iter().map(|runs| runs[0].memory).collect();
+        let extents = self
+            .dims
+            .iter()
+            .map(|runs| runs.iter().map(|run| run.block * run.count).sum());
+        Region {
+            start,
+            shape: extents.collect(),
+        }
+    }
+
+    /// The same piece of a memory that holds nothing but its [`Piece::memory_box`]: what a message
+    /// that carries it looks like.
+    pub fn packed(&self) -> Self {
+        let mut packed = self.clone();
+        for runs in &mut packed.dims {
+            let first = runs[0].memory;
+            runs.iter_mut().for_each(|run| run.memory -= first);
+        }
+        packed
+    }
+
+    /// How many contiguous stretches of a dense row-major region it is cut into: what an
+    /// element-by-element protocol would send one message each for.
+    pub fn stretches(&self, region_shape: &[u64]) -> u64 {
+        // From the inside out: the stretches of one index of dimension d, and whether the first
+        // and the last element of that index are held, so that neighbours join.
+        let mut stretches = 1u64;
+        let mut joins = true;
+        for (runs, &extent) in self.dims.iter().zip(region_shape).rev() {
+            let blocks: u64 = runs.iter().map(|run| run.count).sum();
+            let joints = if joins { indices(runs) - blocks } else { 0 };
+            stretches = stretches
+                .saturating_mul(indices(runs))
+                .saturating_sub(joints);
+            let first = runs.first().is_some_and(|run| run.region == 0);
+            let last = runs.last().is_some_and(|run| run.region_end() == extent);
+            joins = joins && first && last;
+        }
+        stretches
+    }
+
+    /// The nested strided copies that move the piece, between a buffer in which the region has
+    /// `region_strides` and a memory in which the share has `memory_strides`, all in bytes, for
+    /// elements of `width` bytes. At most three a dimension, multiplied.
+    pub fn copies(
+        &self,
+        width: usize,
+        region_strides: &[isize],
+        memory_strides: &[isize],
+        direction: Direction,
+    ) -> Vec<StridedCopy> {
+        let mut copies = vec![StridedCopy::element(width)];
+        for (d, runs) in self.dims.iter().enumerate() {
+            let (region, memory) = (region_strides[d], memory_strides[d]);
+            let deeper = copies.iter().flat_map(|outer| {
+                runs.iter()
+                    .map(move |run| outer.deeper(run, region, memory, direction))
+            });
+            copies = deeper.collect();
+        }
+        copies.iter_mut().for_each(StridedCopy::simplify);
+        copies
+    }
+}
+
+impl StridedCopy {
+    /// Puts the loops of `run` inside those there are.
+    fn deeper(&self, run: &Run, region: isize, memory: isize, direction: Direction) -> Self {
+        let ordered = |region: isize, memory: isize| match direction {
+            Direction::Gather => (memory, region),
+            Direction::Scatter => (region, memory),
+        };
+        let mut copy = self.clone();
+        let (source, target) = ordered(run.region as isize * region, run.memory as isize * memory);
+        copy.source += source;
+        copy.target += target;
+        if run.count > 1 {
+            let (source, target) = ordered(
+                run.region_stride as isize * region,
+                run.memory_stride as isize * memory,
+            );
+            copy.axes.push(Axis {
+                count: run.count as usize,
+                source,
+                target,
+            });
+        }
+        if run.block > 1 {
+            let (source, target) = ordered(region, memory);
+            copy.axes.push(Axis {
+                count: run.block as usize,
+                source,
+                target,
+            });
+        }
+        copy
+    }
+}

@@ -1,0 +1,157 @@
+//! Staging buffers of a server, and a client's mappings of other servers' buffers.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use penstock_engine::{Error, Kind, NodeId, Result};
+
+use crate::segment::Mapping;
+use crate::wire::BufferName;
+
+/// The memory of one buffer, and its place among those of its node.
+pub struct Staging {
+    mapping: Mapping,
+    slot: usize,
+    generation: u64,
+}
+
+/// The buffers of one node. Buffers that are given back are kept for the next call; one that is
+/// too small is replaced.
+#[derive(Default)]
+pub struct BufferPool {
+    is_shared: bool,
+    slots: RefCell<Vec<SlotState>>,
+}
+
+#[derive(Default)]
+struct SlotState {
+    generation: u64,
+    free: Option<Arc<Staging>>,
+    bytes: usize,
+    is_taken: bool,
+}
+
+impl BufferPool {
+    /// An empty pool; `is_shared` where other processes must be able to map the buffers.
+    pub fn new(is_shared: bool) -> Self {
+        Self { is_shared, slots: RefCell::default() }
+    }
+
+    /// Bytes of all its buffers.
+    pub fn bytes(&self) -> usize {
+        self.slots.borrow().iter().map(|slot| slot.bytes).sum()
+    }
+
+    /// A buffer of at least `bytes`, from those given back or new.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub fn take(self: &Rc<Self>, bytes: usize) -> Result<Buffer> {
+        let mut slots = self.slots.borrow_mut();
+        let free = (0..slots.len()).filter(|&slot| !slots[slot].is_taken);
+        let slot = match free.min_by_key(|&slot| slots[slot].bytes < bytes) {
+            Some(slot) => slot,
+            None => {
+                slots.push(SlotState::default());
+                slots.len() - 1
+            }
+        };
+        let state = &mut slots[slot];
+        let staging = match state.free.take() {
+            Some(staging) if staging.mapping.bytes() >= bytes => staging,
+            too_small => {
+                drop(too_small);
+                state.bytes = 0;
+                state.generation += 1;
+                let mapping =
+                    if self.is_shared { Mapping::shared(bytes) } else { Mapping::private(bytes) }?;
+                Arc::new(Staging { mapping, slot, generation: state.generation })
+            }
+        };
+        state.bytes = staging.mapping.bytes();
+        state.is_taken = true;
+        Ok(Buffer { staging: Some(staging), pool: self.clone() })
+    }
+}
+
+/// A staging buffer in use; goes back to its pool when dropped.
+pub struct Buffer {
+    staging: Option<Arc<Staging>>,
+    pool: Rc<BufferPool>,
+}
+
+impl Buffer {
+    /// The buffer's memory, which a disk thread may hold on to.
+    pub fn staging(&self) -> &Arc<Staging> {
+        self.staging.as_ref().expect("only dropping takes the memory out")
+    }
+
+    /// The first byte.
+    pub fn base(&self) -> *mut u8 {
+        self.staging().base()
+    }
+
+    /// How a client of the same host finds it.
+    ///
+    /// # Errors
+    /// When the buffer is private, which those of a machine with other processes never are.
+    pub fn name(&self) -> Result<BufferName> {
+        let staging = self.staging();
+        let private = || Error::new(Kind::Io, "naming a staging buffer", "it is not shared");
+        let segment = staging.mapping.name().ok_or_else(private)?;
+        Ok(BufferName { slot: staging.slot, generation: staging.generation, segment })
+    }
+
+    /// Zeroes the first `bytes`.
+    pub fn clear(&self, bytes: usize) {
+        assert!(bytes <= self.staging().mapping.bytes(), "clearing beyond a staging buffer");
+        // SAFETY: in bounds, as just checked; nobody else uses the buffer before it is filled.
+        unsafe { self.base().write_bytes(0, bytes) };
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(staging) = self.staging.take() {
+            let state = &mut self.pool.slots.borrow_mut()[staging.slot];
+            state.is_taken = false;
+            state.free = Some(staging);
+        }
+    }
+}
+
+impl Staging {
+    /// The first byte.
+    pub fn base(&self) -> *mut u8 {
+        self.mapping.base()
+    }
+
+    /// Size.
+    pub fn bytes(&self) -> usize {
+        self.mapping.bytes()
+    }
+}
+
+/// Other nodes' buffers that this client has mapped.
+#[derive(Default)]
+pub struct Mapped(HashMap<(NodeId, usize), (u64, Mapping)>);
+
+impl Mapped {
+    /// Where `buffer` of `server` is in this process.
+    ///
+    /// # Errors
+    /// When it cannot be mapped.
+    pub fn base(&mut self, server: NodeId, buffer: &BufferName) -> Result<*mut u8> {
+        let key = (server, buffer.slot);
+        let known = self.0.get(&key).filter(|(generation, _)| *generation == buffer.generation);
+        if let Some((_, mapping)) = known {
+            return Ok(mapping.base());
+        }
+        let mapping = Mapping::open(&buffer.segment)?;
+        let base = mapping.base();
+        self.0.insert(key, (buffer.generation, mapping));
+        Ok(base)
+    }
+}

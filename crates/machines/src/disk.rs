@@ -1,0 +1,132 @@
+//! A server's disk: a medium, and the thread that waits for it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use futures::channel::oneshot;
+use penstock_engine::{Disk, Error, Kind, NodeId, Operation, Request, Result};
+use penstock_layout::Block;
+
+use crate::buffer::Buffer;
+use crate::medium::Medium;
+
+/// Opens what a request is about, on a server.
+pub trait Opener: Send + Sync {
+    /// Called on a disk's thread, and may block.
+    ///
+    /// # Errors
+    /// When the target is not there or does not allow the operation.
+    fn open(&self, request: &Request, operation: Operation) -> Result<Arc<dyn Medium>>;
+}
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// A thread that does one disk's blocking calls, one after the other.
+pub struct DiskThread {
+    work: Option<mpsc::Sender<Work>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl DiskThread {
+    /// Starts a thread for a disk of `node`.
+    ///
+    /// # Errors
+    /// When the system allows no more threads.
+    pub fn start(node: NodeId) -> Result<Self> {
+        let (work, todo) = mpsc::channel::<Work>();
+        let run = move || todo.into_iter().for_each(|work| work());
+        let thread = std::thread::Builder::new().name(format!("disk-{node}")).spawn(run);
+        let thread = thread.map_err(|e| Error::new(Kind::Io, "starting a disk's thread", e))?;
+        Ok(Self { work: Some(work), thread: Some(thread) })
+    }
+
+    /// Runs `work` on the thread.
+    ///
+    /// # Errors
+    /// When the work panicked.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T> {
+        let died = || Error::new(Kind::Io, "waiting for a disk", "its thread has ended");
+        let (sender, done) = oneshot::channel();
+        let work = Box::new(move || {
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            if let Ok(result) = result {
+                // Nobody waits any more where the call was given up.
+                let _ = sender.send(result);
+            }
+        });
+        self.work.as_ref().ok_or_else(died)?.send(work).map_err(|_| died())?;
+        done.await.map_err(|_| died())
+    }
+}
+
+impl Drop for DiskThread {
+    fn drop(&mut self) {
+        self.work = None; // ends the thread's loop
+        if let Some(thread) = self.thread.take() {
+            // It catches panics of its work, so that joining it gives nothing to report.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One disk, opened for one call.
+pub struct RealDisk {
+    medium: Arc<dyn Medium>,
+    thread: Rc<DiskThread>,
+    is_synced: bool,
+}
+
+impl RealDisk {
+    /// A disk of `medium`, served by `thread`; `is_synced` if writes must reach stable storage.
+    pub fn new(medium: Arc<dyn Medium>, thread: Rc<DiskThread>, is_synced: bool) -> Self {
+        Self { medium, thread, is_synced }
+    }
+}
+
+impl Disk for RealDisk {
+    type Buffer = Buffer;
+
+    fn position(&self, block: &Block) -> (u64, u64) {
+        self.medium.position(block)
+    }
+
+    fn is_in_schema_order(&self) -> bool {
+        self.medium.is_in_schema_order()
+    }
+
+    async fn write(&self, block: &Block, buffer: &Buffer) -> Result<()> {
+        let (medium, block, staging) =
+            (self.medium.clone(), block.clone(), buffer.staging().clone());
+        assert!(block.bytes as usize <= staging.bytes(), "a block larger than its buffer");
+        let write = move || {
+            // SAFETY: in bounds; the engine leaves the buffer alone until the write has ended, and
+            // the memory itself is kept by `staging`.
+            let data =
+                unsafe { std::slice::from_raw_parts(staging.base(), block.bytes as usize) };
+            medium.write(&block, data)
+        };
+        self.thread.run(write).await?
+    }
+
+    async fn read(&self, block: &Block, buffer: &Buffer) -> Result<()> {
+        let (medium, block, staging) =
+            (self.medium.clone(), block.clone(), buffer.staging().clone());
+        assert!(block.bytes as usize <= staging.bytes(), "a block larger than its buffer");
+        let read = move || {
+            // SAFETY: as for writes.
+            let data =
+                unsafe { std::slice::from_raw_parts_mut(staging.base(), block.bytes as usize) };
+            medium.read(&block, data)
+        };
+        self.thread.run(read).await?
+    }
+
+    async fn sync(&self) -> Result<()> {
+        let medium = self.medium.clone();
+        self.thread.run(move || medium.sync()).await?
+    }
+}

@@ -1,0 +1,42 @@
+//! What the blocks of a real disk are made of.
+
+use penstock_engine::Result;
+use penstock_layout::Block;
+
+/// A store as a server's disk threads see it: something that writes, reads and syncs blocks.
+///
+/// All calls block; the machine makes them on a disk's own thread. Several threads may call at
+/// once, for different blocks: of one object where the schema deals out blocks, otherwise of
+/// different objects. `data` is the block decoded: `block.bytes` bytes, row-major over
+/// `block.extents`, in the machine's byte order. Padding has been zeroed by the caller.
+pub trait Medium: Send + Sync {
+    /// Takes `data` into the store. A block is written once.
+    ///
+    /// # Errors
+    /// Naming the path, and the bytes where that means something.
+    fn write(&self, block: &Block, data: &[u8]) -> Result<()>;
+
+    /// Fills `data` from the store: what was never written is zero, or the store's fill value.
+    ///
+    /// # Errors
+    /// As [`Medium::write`]; bytes that should be there and are not are [`penstock_engine::Kind::Damaged`].
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()>;
+
+    /// Called once by each server after its last write: when it returns, all that this medium
+    /// took is on stable storage, and whatever ends an object (a shard's index) is written.
+    ///
+    /// # Errors
+    /// As [`Medium::write`]. After one, the target must not be committed.
+    fn sync(&self) -> Result<()>;
+
+    /// A number by which to sort blocks so that the disk passes over them once. The default is
+    /// the order of the schema, which is that of a flat file's bytes and of a directory's chunks.
+    fn position(&self, block: &Block) -> (u64, u64) {
+        (block.object, block.offset)
+    }
+
+    /// Whether the schema's order is that of [`Medium::position`].
+    fn is_in_schema_order(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,317 @@
+//! The machine of an MPI job: nodes are ranks.
+//!
+//! Ranks of one host share a segment with an inbox for each, and sleep on its bell until they are
+//! wanted; MPI is used to set this up. Ranks of different hosts exchange MPI messages, which must
+//! be looked for: a rank that has nothing to do looks ever more rarely, and sleeps in between.
+//! Only the thread that opened the session calls MPI: MPI_THREAD_FUNNELED is enough.
+
+pub mod api;
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_int;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_engine::{Error, Kind, Result};
+
+use crate::bell::{Bell, HasBell};
+use crate::disk::Opener;
+use crate::inbox::Inbox;
+use crate::mpi::api::{Api, Handle};
+use crate::node::{Links, Node, Reach};
+use crate::segment::{Mapping, SegmentName};
+
+/// Penstock's messages are the only ones of their communicator.
+const TAG: c_int = 1;
+/// How often a rank looks for messages of other hosts before it begins to sleep in between.
+const LOOKS_AWAKE: u32 = 50;
+/// The longest sleep between two looks.
+const SLEEP_MAX: Duration = Duration::from_micros(500);
+/// How soon to try again to put a packet into an inbox that was full.
+const RETRY: Duration = Duration::from_micros(50);
+
+/// How ranks of one host reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// By shared memory.
+    Shared,
+    /// By MPI messages, as ranks of different hosts do: for tests, and for hosts whose ranks
+    /// cannot map each other's memory.
+    Messages,
+}
+
+/// Which ranks are on which host, and this rank's node.
+pub struct Job {
+    /// This rank's node.
+    pub node: Node,
+    /// The host of each rank, counted from zero.
+    pub hosts: Vec<usize>,
+}
+
+/// Makes this rank a node.
+///
+/// # Errors
+/// When ranks of one host cannot share memory; the same on all ranks.
+///
+/// # Collective
+/// Over `comm`.
+pub fn join(
+    api: Api,
+    comm: Handle,
+    transport: Transport,
+    opener: Arc<dyn Opener>,
+) -> Result<Job> {
+    let comm = OwnComm { handle: api.dup(comm)?, api };
+    let (me, size) = comm.api.rank_and_size(comm.handle)?;
+    let names = comm.api.allgather(comm.handle, [host_name(me, transport)])?;
+    let hosts: Vec<usize> =
+        names.iter().map(|name| names.iter().position(|other| other == name)).map_while(|h| h).collect();
+    let mates: Vec<usize> = (0..size).filter(|&rank| hosts[rank] == hosts[me]).collect();
+    let shared = share_inboxes(&comm, me, &mates)?;
+    let mut rank_in_host = vec![None; size];
+    for (place, &mate) in mates.iter().enumerate() {
+        rank_in_host[mate] = Some(place);
+    }
+    let links = MpiLinks {
+        me,
+        my_place: rank_in_host[me].unwrap_or(0),
+        is_alone_on_host: mates.len() == size,
+        rank_in_host,
+        shared: Arc::new(shared),
+        comm,
+        kept: RefCell::default(),
+        begun: RefCell::default(),
+    };
+    let node = Node::new(me, size, Box::new(links), Arc::default(), opener);
+    Ok(Job { node, hosts })
+}
+
+/// A number that ranks have in common if they can share memory: host and PID namespace.
+fn host_name(me: usize, transport: Transport) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    match transport {
+        Transport::Messages => me.hash(&mut hasher),
+        Transport::Shared => {
+            let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+            let namespace = std::fs::read_link("/proc/self/ns/pid");
+            match (boot, namespace) {
+                (Ok(boot), Ok(namespace)) => (boot, namespace).hash(&mut hasher),
+                _ => me.hash(&mut hasher),
+            }
+        }
+    }
+    hasher.finish()
+}
+
+/// Maps the inboxes of this host's ranks: made by the first of them, opened by the others.
+fn share_inboxes(comm: &OwnComm, me: usize, mates: &[usize]) -> Result<SharedInboxes> {
+    let owner = mates[0];
+    let mine = if owner == me { Some(SharedInboxes::create(mates.len())) } else { None };
+    let name = mine.as_ref().and_then(|made| made.as_ref().ok()?.mapping.name());
+    let words = name.map_or([0; 3], |name| {
+        [u64::from(name.process), name.descriptor as u64, name.bytes as u64]
+    });
+    let all = comm.api.allgather(comm.handle, words)?;
+    let [process, descriptor, bytes] = all[owner];
+    let opened = match mine {
+        Some(made) => made,
+        None if bytes == 0 => Err(Error::new(
+            Kind::Full,
+            "reserving shared memory",
+            format!("rank {owner} could not"),
+        )),
+        None => {
+            let name = SegmentName {
+                process: process as u32,
+                descriptor: descriptor as i32,
+                bytes: bytes as usize,
+            };
+            Mapping::open(&name).map(|mapping| SharedInboxes { mapping })
+        }
+    };
+    // All must know whether all could, or some would wait for the others.
+    let could = comm.api.allgather(comm.handle, [u64::from(opened.is_ok())])?;
+    match (opened, could.iter().position(|&[could]| could == 0)) {
+        (Ok(inboxes), None) => Ok(inboxes),
+        (Err(error), _) => Err(error),
+        (Ok(_), Some(rank)) => {
+            let cause = format!(
+                "rank {rank} could not map its host's; use transport=\"messages\""
+            );
+            Err(Error::new(Kind::Peer, "sharing memory between the ranks of a host", cause))
+        }
+    }
+}
+
+/// A communicator of Penstock's own.
+struct OwnComm {
+    handle: Handle,
+    api: Api,
+}
+
+impl Drop for OwnComm {
+    fn drop(&mut self) {
+        self.api.free(self.handle);
+    }
+}
+
+/// The inboxes of the ranks of one host, one behind the other.
+struct SharedInboxes {
+    mapping: Mapping,
+}
+
+impl SharedInboxes {
+    fn create(count: usize) -> Result<Self> {
+        let inboxes = Self { mapping: Mapping::shared(count * size_of::<Inbox>())? };
+        (0..count).for_each(|place| inboxes.at(place).init());
+        Ok(inboxes)
+    }
+
+    fn at(&self, place: usize) -> &Inbox {
+        let offset = place * size_of::<Inbox>();
+        assert!(offset + size_of::<Inbox>() <= self.mapping.bytes(), "no such inbox");
+        // SAFETY: in bounds as checked; pages are aligned, the size of an inbox is a multiple of
+        // its alignment, and any bytes are a valid inbox (atomics and plain integers).
+        unsafe { &*self.mapping.base().add(offset).cast::<Inbox>() }
+    }
+}
+
+/// The bell of one inbox.
+struct SharedBell {
+    inboxes: Arc<SharedInboxes>,
+    place: usize,
+}
+
+impl HasBell for SharedBell {
+    fn bell(&self) -> &Bell {
+        self.inboxes.at(self.place).bell()
+    }
+}
+
+/// Packets that are on their way out.
+#[derive(Default)]
+struct Kept {
+    /// By destination on this host, with the bytes that are in its inbox already.
+    for_host: HashMap<usize, VecDeque<(Vec<u8>, usize)>>,
+    /// Sends that MPI has begun.
+    sends: Vec<(Handle, Vec<u8>)>,
+}
+
+struct MpiLinks {
+    me: usize,
+    my_place: usize,
+    is_alone_on_host: bool,
+    rank_in_host: Vec<Option<usize>>,
+    shared: Arc<SharedInboxes>,
+    comm: OwnComm,
+    kept: RefCell<Kept>,
+    begun: RefCell<HashMap<u32, Vec<u8>>>,
+}
+
+impl MpiLinks {
+    /// Moves on what could not go at once.
+    fn move_on(&self) -> Result<()> {
+        let mut kept = self.kept.borrow_mut();
+        kept.for_host.retain(|&place, packets| {
+            while let Some((packet, sent)) = packets.front_mut() {
+                if !self.shared.at(place).put(self.me, packet, sent) {
+                    return true;
+                }
+                packets.pop_front();
+            }
+            false
+        });
+        let mut at = 0;
+        while at < kept.sends.len() {
+            if self.comm.api.test(&mut kept.sends[at].0)? {
+                kept.sends.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Links for MpiLinks {
+    fn reach(&self, node: usize) -> Reach {
+        match self.rank_in_host[node] {
+            _ if node == self.me => Reach::Process,
+            Some(_) => Reach::Host,
+            None => Reach::Network,
+        }
+    }
+
+    fn post(&self, to: usize, packet: Vec<u8>) -> Result<()> {
+        let mut kept = self.kept.borrow_mut();
+        match self.rank_in_host[to] {
+            Some(place) => {
+                let mut sent = 0;
+                let is_first = !kept.for_host.contains_key(&place);
+                if !(is_first && self.shared.at(place).put(self.me, &packet, &mut sent)) {
+                    kept.for_host.entry(place).or_default().push_back((packet, sent));
+                }
+            }
+            None => {
+                let request = self.comm.api.isend(self.comm.handle, to, TAG, &packet)?;
+                kept.sends.push((request, packet));
+            }
+        }
+        Ok(())
+    }
+
+    fn poll(&self) -> Result<Option<Vec<u8>>> {
+        self.move_on()?;
+        let inbox = self.shared.at(self.my_place);
+        if let Some(packet) = inbox.take(&mut self.begun.borrow_mut()) {
+            return Ok(Some(packet));
+        }
+        if self.is_alone_on_host {
+            return Ok(None);
+        }
+        match self.comm.api.probe(self.comm.handle, TAG)? {
+            Some(probed) => self.comm.api.receive(probed).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn keeps_any(&self) -> bool {
+        let kept = self.kept.borrow();
+        !kept.for_host.is_empty() || !kept.sends.is_empty()
+    }
+
+    fn bell(&self) -> Arc<dyn HasBell> {
+        Arc::new(SharedBell { inboxes: self.shared.clone(), place: self.my_place })
+    }
+
+    fn sleep(&self, seen: u32, idle: u32) {
+        let kept = self.kept.borrow();
+        let at_most = if !self.is_alone_on_host {
+            match idle.checked_sub(LOOKS_AWAKE) {
+                None => return std::thread::yield_now(),
+                Some(looks) => Some(SLEEP_MAX.min(Duration::from_micros(20 * u64::from(looks)))),
+            }
+        } else if !kept.for_host.is_empty() {
+            Some(RETRY)
+        } else {
+            None
+        };
+        drop(kept);
+        self.shared.at(self.my_place).bell().sleep(seen, at_most);
+    }
+}
+
+impl Drop for MpiLinks {
+    /// MPI may still be reading the packets of sends that it has begun.
+    fn drop(&mut self) {
+        let kept = self.kept.get_mut();
+        for (request, packet) in &mut kept.sends {
+            while !matches!(self.comm.api.test(request), Ok(true) | Err(_)) {
+                std::thread::yield_now();
+            }
+            packet.clear();
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The machine of threads: nodes are threads of one process, and a memget is a memory copy.
+//!
+//! Nothing has to be started, and no library is needed: the embedded default.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use penstock_engine::Result;
+
+use crate::bell::{Bell, HasBell};
+use crate::disk::Opener;
+use crate::memory::Exposures;
+use crate::node::{Links, Node, Reach};
+
+#[derive(Default)]
+struct ThreadInbox {
+    bell: Bell,
+    packets: Mutex<VecDeque<Vec<u8>>>,
+}
+
+impl HasBell for ThreadInbox {
+    fn bell(&self) -> &Bell {
+        &self.bell
+    }
+}
+
+impl ThreadInbox {
+    fn packets(&self) -> std::sync::MutexGuard<'_, VecDeque<Vec<u8>>> {
+        // A panic elsewhere cannot leave the queue half changed.
+        self.packets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the nodes of one machine share. Each thread makes its own [`Node`] of it.
+#[derive(Clone)]
+pub struct Threads {
+    inboxes: Arc<Vec<Arc<ThreadInbox>>>,
+    exposures: Arc<Exposures>,
+}
+
+impl Threads {
+    /// A machine of `nodes` threads.
+    pub fn new(nodes: usize) -> Self {
+        let inboxes = (0..nodes).map(|_| Arc::default()).collect();
+        Self { inboxes: Arc::new(inboxes), exposures: Arc::default() }
+    }
+
+    /// Number of nodes.
+    pub fn nodes(&self) -> usize {
+        self.inboxes.len()
+    }
+
+    /// Node `me`, to be used by one thread.
+    pub fn node(&self, me: usize, opener: Arc<dyn Opener>) -> Node {
+        let links = ThreadLinks { me, inboxes: self.inboxes.clone() };
+        Node::new(me, self.nodes(), Box::new(links), self.exposures.clone(), opener)
+    }
+}
+
+struct ThreadLinks {
+    me: usize,
+    inboxes: Arc<Vec<Arc<ThreadInbox>>>,
+}
+
+impl Links for ThreadLinks {
+    fn reach(&self, _node: usize) -> Reach {
+        Reach::Process
+    }
+
+    fn post(&self, to: usize, packet: Vec<u8>) -> Result<()> {
+        let inbox = &self.inboxes[to];
+        inbox.packets().push_back(packet);
+        inbox.bell.ring();
+        Ok(())
+    }
+
+    fn poll(&self) -> Result<Option<Vec<u8>>> {
+        Ok(self.inboxes[self.me].packets().pop_front())
+    }
+
+    fn keeps_any(&self) -> bool {
+        false
+    }
+
+    fn bell(&self) -> Arc<dyn HasBell> {
+        self.inboxes[self.me].clone()
+    }
+
+    fn sleep(&self, seen: u32, _idle: u32) {
+        self.inboxes[self.me].bell.sleep(seen, None);
+    }
+}

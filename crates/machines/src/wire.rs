@@ -1,0 +1,123 @@
+//! What nodes send one another: a header, then raw bytes.
+
+use penstock_engine::{Error, Kind, NodeId, Result, Tag, Window};
+use penstock_layout::{Direction, Piece};
+use serde::{Deserialize, Serialize};
+
+use crate::segment::SegmentName;
+
+/// Which of a server's staging buffers, and where its memory is.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct BufferName {
+    /// The buffer's place among those of its node.
+    pub slot: usize,
+    /// How many buffers that place has had: a mapping of an earlier one is stale.
+    pub generation: u64,
+    /// Its memory.
+    pub segment: SegmentName,
+}
+
+/// The header of a packet.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Header {
+    /// A message of the engine; its body follows.
+    Message(Tag),
+    /// To a client of the same host: copy a piece between your memory and my buffer.
+    Copy {
+        /// To be given back with the answer.
+        ticket: u64,
+        /// The call whose memory is meant.
+        call: u64,
+        /// Whether out of the client's memory.
+        is_get: bool,
+        /// What to copy.
+        piece: Piece,
+        /// Where it lies in the buffer.
+        window: Window,
+        /// The buffer.
+        buffer: BufferName,
+    },
+    /// To a client of another host: send me a piece, packed.
+    Fetch {
+        /// To be given back with the answer.
+        ticket: u64,
+        /// The call whose memory is meant.
+        call: u64,
+        /// Bytes an element.
+        width: usize,
+        /// What to send.
+        piece: Piece,
+    },
+    /// To a client of another host: the piece, packed, follows.
+    Deliver {
+        /// To be given back with the answer.
+        ticket: u64,
+        /// The call whose memory is meant.
+        call: u64,
+        /// Bytes an element.
+        width: usize,
+        /// What it is.
+        piece: Piece,
+    },
+    /// The answer to any of the three; after a fetch, the packed piece follows.
+    Done {
+        /// The ticket of what is answered.
+        ticket: u64,
+        /// How it went.
+        result: Result<()>,
+    },
+    /// The sender has left the session because of this.
+    Left(Error),
+}
+
+/// A packet: sender, header, payload.
+pub struct Packet {
+    /// The sender.
+    pub from: NodeId,
+    /// The header.
+    pub header: Header,
+    bytes: Vec<u8>,
+    payload: usize,
+}
+
+impl Packet {
+    /// The bytes of a packet with room for `payload` bytes at its end, and where those begin.
+    ///
+    /// # Errors
+    /// When the header cannot be encoded.
+    pub fn encode(from: NodeId, header: &Header, payload: usize) -> Result<(Vec<u8>, usize)> {
+        let mut bytes = postcard::to_stdvec(&(from, header))
+            .map_err(|e| Error::new(Kind::Io, "encoding a packet", e))?;
+        let start = bytes.len();
+        bytes.resize(start + payload, 0);
+        Ok((bytes, start))
+    }
+
+    /// Takes a packet's bytes apart.
+    ///
+    /// # Errors
+    /// When they are not a packet.
+    pub fn decode(bytes: Vec<u8>) -> Result<Self> {
+        let ((from, header), rest) = postcard::take_from_bytes::<(NodeId, Header)>(&bytes)
+            .map_err(|e| Error::new(Kind::Io, "decoding a packet", e))?;
+        let payload = bytes.len() - rest.len();
+        Ok(Self { from, header, bytes, payload })
+    }
+
+    /// What follows the header.
+    pub fn payload(&self) -> &[u8] {
+        &self.bytes[self.payload..]
+    }
+
+    /// What follows the header, to keep.
+    pub fn into_payload(self) -> Vec<u8> {
+        let mut bytes = self.bytes;
+        bytes.drain(..self.payload);
+        bytes
+    }
+}
+
+/// A flag as the layout's direction.
+pub fn direction(is_get: bool) -> Direction {
+    if is_get { Direction::Gather } else { Direction::Scatter }
+}

@@ -1,0 +1,296 @@
+//! Sessions: `penstock.Session` in Rust.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use numpy::{PyUntypedArray, PyUntypedArrayMethods};
+use penstock_arrays::call::{ArrayCall, Local};
+use penstock_arrays::session::{Options, Report, Seat, Session};
+use penstock_arrays::{ByteOrder, ElementType};
+use penstock_engine::{Error, Kind, Operation, Result};
+use penstock_machines::ClientMemory;
+use penstock_machines::mpi::Transport;
+use penstock_machines::mpi::api::{Api, Constants};
+use pyo3::prelude::*;
+use pyo3::types::{PyAny, PyDict};
+
+use crate::errors::raise;
+use crate::spec::{Spec, describe};
+
+/// A session that one thread at a time may use.
+struct Owned(Session);
+
+// SAFETY: a session and all that it refers to is one value with nothing tied to a thread; its
+// reference counts and cells are only reached through it, and the mutex in `PySession` lets only
+// one thread do so at a time. (MPI wants its calls from one thread: the face says so.)
+unsafe impl Send for Owned {}
+
+/// A place in a machine of threads, to be opened in the thread that will use it.
+#[pyclass(frozen, module = "penstock._core")]
+pub struct PySeat(Mutex<Option<Seat>>);
+
+#[pymethods]
+impl PySeat {
+    fn open(&self, py: Python<'_>) -> PyResult<PySession> {
+        let seat = self.0.lock().map_or(None, |mut seat| seat.take());
+        match seat {
+            Some(seat) => Ok(PySession(Mutex::new(Owned(seat.open())))),
+            None => {
+                let cause = "this rank has opened its session already";
+                Err(raise(py, &Error::new(Kind::Schema, "opening a session", cause)))
+            }
+        }
+    }
+}
+
+fn options(servers: Option<usize>, dedicated: bool, sync: bool, block_bytes: u64) -> Options {
+    Options { servers, dedicated, sync, block_bytes }
+}
+
+/// The seats of `ranks` threads.
+#[pyfunction]
+pub fn seats(
+    py: Python<'_>,
+    ranks: usize,
+    servers: Option<usize>,
+    dedicated: bool,
+    sync: bool,
+    block_bytes: u64,
+) -> PyResult<Vec<PySeat>> {
+    let seats = Seat::all(ranks, &options(servers, dedicated, sync, block_bytes));
+    let seats = seats.map_err(|e| raise(py, &e))?;
+    Ok(seats.into_iter().map(|seat| PySeat(Mutex::new(Some(seat)))).collect())
+}
+
+/// How the MPI library is reached: `(shared object, communicator, MPI_BYTE, MPI_ANY_SOURCE)`.
+type Mpi = (PathBuf, usize, usize, i32);
+
+/// The session of this rank of an MPI job. Collective.
+#[pyfunction]
+pub fn join_mpi(
+    py: Python<'_>,
+    mpi: Mpi,
+    transport: &str,
+    servers: Option<usize>,
+    dedicated: bool,
+    sync: bool,
+    block_bytes: u64,
+) -> PyResult<PySession> {
+    let (library, comm, byte, any_source) = mpi;
+    let transport = match transport {
+        "shared" => Transport::Shared,
+        "messages" => Transport::Messages,
+        other => {
+            let cause = format!("'{other}' is no transport: use \"shared\" or \"messages\"");
+            return Err(raise(py, &Error::new(Kind::Schema, "opening a session", cause)));
+        }
+    };
+    let options = options(servers, dedicated, sync, block_bytes);
+    let joined = py.detach(|| {
+        let api = Api::load(&library, Constants { byte, any_source })?;
+        Session::mpi(api, comm, transport, options).map(Owned)
+    });
+    Ok(PySession(Mutex::new(joined.map_err(|e| raise(py, &e))?)))
+}
+
+/// The schema of an array on disk, as keyword arguments.
+#[pyfunction]
+pub fn open_schema<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    name: Option<&str>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let schema = py.detach(|| Session::open_schema(&path, name));
+    describe(py, &schema.map_err(|e| raise(py, &e))?)
+}
+
+/// What a call has done.
+#[pyclass(frozen, get_all, module = "penstock._core")]
+pub struct PyReport {
+    /// Bytes of the array.
+    bytes: u64,
+    /// Wall time on this rank.
+    seconds: f64,
+    /// Blocks moved by all servers.
+    blocks: u64,
+    /// Bytes between buffers and disks, decoded.
+    disk_bytes: u64,
+    /// Memgets or memputs.
+    transfers: u64,
+    /// Bytes of staging buffers of all servers.
+    buffer_bytes: u64,
+    /// Number of servers.
+    servers: usize,
+}
+
+impl From<Report> for PyReport {
+    fn from(report: Report) -> Self {
+        let Report { bytes, seconds, moved, servers } = report;
+        Self {
+            bytes,
+            seconds,
+            blocks: moved.blocks,
+            disk_bytes: moved.disk_bytes,
+            transfers: moved.transfers,
+            buffer_bytes: moved.buffer_bytes,
+            servers,
+        }
+    }
+}
+
+#[pymethods]
+impl PyReport {
+    fn __repr__(&self) -> String {
+        format!(
+            "Report(bytes={}, seconds={:.6}, blocks={}, disk_bytes={}, transfers={}, \
+             buffer_bytes={}, servers={})",
+            self.bytes,
+            self.seconds,
+            self.blocks,
+            self.disk_bytes,
+            self.transfers,
+            self.buffer_bytes,
+            self.servers
+        )
+    }
+}
+
+/// A session in use by this rank.
+#[pyclass(frozen, module = "penstock._core")]
+pub struct PySession(Mutex<Owned>);
+
+/// What is handed over with the GIL released: a NumPy array's memory, kept alive by the caller.
+struct Given(Result<(ArrayCall, Local)>);
+
+impl PySession {
+    fn session(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Owned>> {
+        match self.0.try_lock() {
+            Ok(owned) => Ok(owned),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                let cause = "it is in use by another thread";
+                Err(raise(py, &Error::new(Kind::Schema, "using a session", cause)))
+            }
+        }
+    }
+
+    /// Runs `call` on the session with the GIL released.
+    fn released<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut Session) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        let mut owned = self.session(py)?;
+        let session = &mut *owned;
+        py.detach(move || call(&mut session.0)).map_err(|e| raise(py, &e))
+    }
+
+    fn given(array: &Bound<'_, PyAny>, local: &Bound<'_, PyAny>) -> Given {
+        // The face hands over the words of an error where it could make no array of its arguments.
+        let given = match array.cast::<Spec>() {
+            Ok(spec) => local_of(local).map(|local| (spec.get().call.clone(), local)),
+            Err(_) => Err(Error::new(Kind::Schema, "describing an array", array.to_string())),
+        };
+        Given(given)
+    }
+}
+
+#[pymethods]
+impl PySession {
+    /// This rank; `None` on a dedicated server.
+    #[getter]
+    fn rank(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        Ok(self.session(py)?.0.rank())
+    }
+
+    /// Number of clients.
+    #[getter]
+    fn size(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.session(py)?.0.clients())
+    }
+
+    /// Number of servers.
+    #[getter]
+    fn servers(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.session(py)?.0.servers())
+    }
+
+    /// Packets sent by this rank, bytes of its staging buffers.
+    #[getter]
+    fn counters(&self, py: Python<'_>) -> PyResult<(u64, usize)> {
+        Ok(self.session(py)?.0.counters())
+    }
+
+    fn write(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        array: &Bound<'_, PyAny>,
+        local: &Bound<'_, PyAny>,
+    ) -> PyResult<PyReport> {
+        let Given(given) = Self::given(array, local);
+        self.released(py, move |session| session.write(&path, given)).map(PyReport::from)
+    }
+
+    fn read(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        array: &Bound<'_, PyAny>,
+        local: &Bound<'_, PyAny>,
+    ) -> PyResult<PyReport> {
+        let Given(given) = Self::given(array, local);
+        self.released(py, move |session| session.read(&path, given)).map(PyReport::from)
+    }
+
+    fn explain(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        array: &Spec,
+        is_write: bool,
+    ) -> PyResult<String> {
+        let operation = if is_write { Operation::Write } else { Operation::Read };
+        let call = &array.call;
+        let explain = |session: &mut Session| {
+            session.explain(Path::new(&path), call, operation)
+        };
+        self.released(py, explain)
+    }
+
+    fn barrier(&self, py: Python<'_>) -> PyResult<()> {
+        self.released(py, |session| session.barrier())
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.released(py, Session::close)
+    }
+
+    fn leave(&self, py: Python<'_>, cause: String) -> PyResult<()> {
+        self.released(py, move |session| {
+            session.leave(&cause);
+            Ok(())
+        })
+    }
+}
+
+/// The memory of a NumPy array, used in place.
+fn local_of(local: &Bound<'_, PyAny>) -> Result<Local> {
+    let wrong = |cause: String| Error::new(Kind::Schema, "bringing a local array", cause);
+    let array = local.cast::<PyUntypedArray>().map_err(|_| wrong(local.to_string()))?;
+    let dtype = array.dtype();
+    let name = dtype.getattr("str").and_then(|name| name.extract::<String>());
+    let (element, order) = ElementType::parse(&name.map_err(|e| wrong(e.to_string()))?)?;
+    if order != ByteOrder::NATIVE && element.width() > 1 {
+        let cause = format!("its elements are {}: give them in the machine's byte order", dtype);
+        return Err(wrong(cause));
+    }
+    let flags = array.getattr("flags").and_then(|flags| flags.getattr("writeable"));
+    let is_writable =
+        flags.and_then(|flag| flag.extract()).map_err(|e: PyErr| wrong(e.to_string()))?;
+    // SAFETY: the array object is alive, and so is the struct that the pointer leads to.
+    let base = unsafe { (*array.as_array_ptr()).fields.data.cast::<u8>() };
+    let shape = array.shape().iter().map(|&extent| extent as u64).collect();
+    let memory = ClientMemory { base, strides: array.strides().to_vec() };
+    Ok(Local { memory, shape, element, is_writable })
+}

@@ -1,0 +1,150 @@
+//! An array as Python describes it.
+
+use penstock_arrays::call::{ArrayCall, Memory, of_layout};
+use penstock_arrays::{ArraySchema, Disk, ElementType, Format};
+use penstock_engine::{Error, Kind, Result};
+use penstock_layout::{Dists, Region};
+use pyo3::prelude::*;
+use pyo3::types::{PyAny, PyDict};
+
+use crate::errors::raise;
+
+/// A half-width of a halo below and above, a dimension.
+type Halo = Vec<(u64, u64)>;
+
+/// How memory is described from Python.
+#[derive(FromPyObject)]
+enum MemoryArgument {
+    #[pyo3(transparent)]
+    Distribution((String, Vec<u64>, Halo)),
+    #[pyo3(transparent)]
+    Box((Vec<u64>, Vec<u64>, Halo)),
+}
+
+/// An array as a rank sees it: `penstock.Array` in Rust.
+#[pyclass(frozen, module = "penstock._core")]
+pub struct Spec {
+    pub call: ArrayCall,
+}
+
+fn memory_of(argument: MemoryArgument) -> Result<Memory> {
+    match argument {
+        MemoryArgument::Distribution((dists, mesh, halo)) => {
+            let dists: Dists = dists.parse().map_err(of_layout)?;
+            Ok(Memory::Distribution { dists, mesh, halo })
+        }
+        MemoryArgument::Box((start, shape, halo)) => {
+            if start.len() != shape.len() {
+                let cause = format!("start {start:?} and shape {shape:?} differ in length");
+                return Err(Error::new(Kind::Schema, "describing a box", cause));
+            }
+            Ok(Memory::Box { own: Region { start, shape }, halo })
+        }
+    }
+}
+
+/// The disk schema from its words: `("chunks", chunk, subchunks, codec)` and so on.
+fn disk_of(words: &Bound<'_, PyAny>) -> PyResult<Disk> {
+    let kind: String = words.get_item(0)?.extract()?;
+    Ok(match kind.as_str() {
+        "chunks" => Disk::Chunks {
+            chunk: words.get_item(1)?.extract()?,
+            subchunks: words.get_item(2)?.extract()?,
+            codec: words.get_item(3)?.extract()?,
+        },
+        "raw" => Disk::RowMajor { format: Format::Raw },
+        "npy" => Disk::RowMajor { format: Format::Npy },
+        _ => {
+            let dists: String = words.get_item(1)?.extract()?;
+            let dists: Dists =
+                dists.parse().map_err(|e| raise(words.py(), &of_layout(e)))?;
+            Disk::Parts(dists, words.get_item(2)?.extract()?)
+        }
+    })
+}
+
+/// Attributes from JSON text.
+fn attributes_of(json: &str) -> Result<serde_json::Map<String, serde_json::Value>> {
+    serde_json::from_str(json).map_err(|e| Error::new(Kind::Schema, "reading attributes", e))
+}
+
+#[pymethods]
+impl Spec {
+    #[new]
+    #[pyo3(signature = (name, shape, dtype, memory, disk, dims, attributes))]
+    #[expect(clippy::too_many_arguments, reason = "called from one place, by Array")]
+    fn new(
+        py: Python<'_>,
+        name: String,
+        shape: Vec<u64>,
+        dtype: &str,
+        memory: MemoryArgument,
+        disk: &Bound<'_, PyAny>,
+        dims: Option<Vec<String>>,
+        attributes: &str,
+    ) -> PyResult<Self> {
+        let disk = disk_of(disk)?;
+        let make = || {
+            let (element, _) = ElementType::parse(dtype)?;
+            let mut schema = ArraySchema::new(&name, &shape, element, disk);
+            schema.dimension_names = dims;
+            schema.attributes = attributes_of(attributes)?;
+            Ok(Self { call: ArrayCall { schema, memory: memory_of(memory)? } })
+        };
+        make().map_err(|e| raise(py, &e))
+    }
+
+    /// The shape of the local array of `rank`, halo included.
+    fn local_shape(&self, py: Python<'_>, rank: usize) -> PyResult<Vec<u64>> {
+        self.call.local_shape(rank).map_err(|e| raise(py, &e))
+    }
+
+    /// What `rank` holds, a dimension: `(start, stop, step)`, or the list of indices.
+    fn local_slices<'py>(
+        &self,
+        py: Python<'py>,
+        rank: usize,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let share = self.call.share(rank).map_err(|e| raise(py, &e))?;
+        let dims = share.dims().iter().take(self.call.schema.shape.len());
+        dims.map(|dim| match dim.slice() {
+            Some(slice) => Ok(slice.into_pyobject(py)?.into_any()),
+            None => {
+                let indices: Vec<u64> = (0..dim.extent()).map(|i| dim.index(i)).collect();
+                indices.into_pyobject(py)
+            }
+        })
+        .collect()
+    }
+
+    /// Checks the disk schema, and the memory schema against `clients` ranks.
+    fn check(&self, py: Python<'_>, clients: usize) -> PyResult<()> {
+        let check = || {
+            self.call.schema.disk_schema(penstock_arrays::session::BLOCK_BYTES)?;
+            self.call.memory_schema(Vec::new(), clients).map(|_| ())
+        };
+        check().map_err(|e| raise(py, &e))
+    }
+}
+
+/// A schema as keyword arguments for `penstock.Array`.
+pub fn describe<'py>(py: Python<'py>, schema: &ArraySchema) -> PyResult<Bound<'py, PyDict>> {
+    let described = PyDict::new(py);
+    described.set_item("name", &schema.name)?;
+    described.set_item("shape", &schema.shape)?;
+    described.set_item("dtype", schema.element.numpy())?;
+    described.set_item("dims", &schema.dimension_names)?;
+    let attributes = serde_json::Value::from(schema.attributes.clone()).to_string();
+    described.set_item("attributes", attributes)?;
+    match &schema.disk {
+        Disk::Chunks { chunk, subchunks, codec } => {
+            described.set_item("disk", ("chunks", chunk, subchunks, codec))?;
+        }
+        Disk::RowMajor { format: Format::Raw } => described.set_item("disk", ("raw",))?,
+        Disk::RowMajor { format: Format::Npy } => described.set_item("disk", ("npy",))?,
+        Disk::Parts(dists, mesh) => {
+            described.set_item("disk", ("parts", dists.to_string(), mesh))?;
+        }
+    }
+    Ok(described)
+}

@@ -1,0 +1,61 @@
+"""Penstock: collective I/O for distributed arrays.
+
+Many processes hold the pieces of one big array; disks are to hold it in another arrangement. The
+processes make one collective call; the servers that own the disks work out who holds what, decide
+the order, and pull the pieces out of the processes' memories, or push them in.
+
+    import numpy as np, penstock as ps
+
+    with ps.Session() as s:                       # or ps.Session(MPI.COMM_WORLD)
+        u = ps.Array("u", shape=(64, 64), dtype="f8",
+                     memory=ps.Distribution("BLOCK,*", mesh=(1,)),
+                     disk=ps.Chunks((16, 16), codec="zstd:3"))
+        local = np.zeros(u.local_shape(s.rank))
+        s.write("run.zarr", u, local)
+        back = s.read("run.zarr", u)
+
+Every error is an `Error`, of a subclass that says what sort of thing went wrong, and is the same on
+all ranks of the call.
+"""
+
+from penstock._core import (
+    BusyError,
+    DamagedError,
+    Error,
+    FullError,
+    IoError,
+    MismatchError,
+    MissingError,
+    OverlapError,
+    PeerError,
+    ReadOnlyError,
+    SchemaError,
+    UnsupportedError,
+    __version__,
+)
+from penstock._schema import Array, Boxes, Chunks, Distribution, RowMajor
+from penstock._session import Report, Session, run
+
+__all__ = [
+    "Array",
+    "Boxes",
+    "BusyError",
+    "Chunks",
+    "DamagedError",
+    "Distribution",
+    "Error",
+    "FullError",
+    "IoError",
+    "MismatchError",
+    "MissingError",
+    "OverlapError",
+    "PeerError",
+    "ReadOnlyError",
+    "Report",
+    "RowMajor",
+    "SchemaError",
+    "Session",
+    "UnsupportedError",
+    "__version__",
+    "run",
+]

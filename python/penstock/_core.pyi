@@ -1,0 +1,101 @@
+"""What the package stands on: the Rust side. Use the names of `penstock` instead."""
+
+from typing import Any
+
+import numpy as np
+
+BLOCK_BYTES: int
+__version__: str
+
+class Error(Exception):
+    """What Penstock could not do, and why."""
+
+    kind: str
+    rank: int | None
+    server: int | None
+    doing: str
+    path: str | None
+    bytes: tuple[int, int] | None
+    cause: str
+
+class SchemaError(Error): ...
+class MismatchError(Error): ...
+class OverlapError(Error): ...
+class MissingError(Error): ...
+class DamagedError(Error): ...
+class ReadOnlyError(Error): ...
+class FullError(Error): ...
+class BusyError(Error): ...
+class PeerError(Error): ...
+class UnsupportedError(Error): ...
+class IoError(Error): ...
+
+class Spec:
+    def __init__(
+        self,
+        name: str,
+        shape: list[int],
+        dtype: str,
+        memory: tuple[Any, ...],
+        disk: tuple[Any, ...],
+        dims: list[str] | None,
+        attributes: str,
+    ) -> None: ...
+    def local_shape(self, rank: int) -> list[int]: ...
+    def local_slices(self, rank: int) -> list[tuple[int, int, int] | list[int]]: ...
+    def check(self, clients: int) -> None: ...
+
+class PyReport:
+    """What a collective call has done."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the array."""
+    @property
+    def seconds(self) -> float:
+        """Wall time on this rank."""
+    @property
+    def blocks(self) -> int:
+        """Blocks moved by all servers."""
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes between buffers and disks, decoded, padding included."""
+    @property
+    def transfers(self) -> int:
+        """Memgets or memputs."""
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of staging buffers of all servers."""
+    @property
+    def servers(self) -> int:
+        """Number of servers."""
+
+class PySeat:
+    def open(self) -> PySession: ...
+
+class PySession:
+    @property
+    def rank(self) -> int | None: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def servers(self) -> int: ...
+    @property
+    def counters(self) -> tuple[int, int]: ...
+    def write(self, path: str, array: Spec | str, local: np.ndarray | str) -> PyReport: ...
+    def read(self, path: str, array: Spec | str, local: np.ndarray | str) -> PyReport: ...
+    def explain(self, path: str, array: Spec, is_write: bool) -> str: ...
+    def barrier(self) -> None: ...
+    def close(self) -> None: ...
+    def leave(self, cause: str) -> None: ...
+
+def seats(ranks: int, servers: int | None, dedicated: bool, sync: bool, block_bytes: int) -> list[PySeat]: ...
+def join_mpi(
+    mpi: tuple[str, int, int, int],
+    transport: str,
+    servers: int | None,
+    dedicated: bool,
+    sync: bool,
+    block_bytes: int,
+) -> PySession: ...
+def open_schema(path: str, name: str | None) -> dict[str, Any]: ...

@@ -1,0 +1,275 @@
+"""Arrays, and how they lie in memory and on disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from penstock import _core
+
+Halo = int | Sequence[int | tuple[int, int]]
+
+
+def _extents(what: str, values: int | Iterable[int]) -> tuple[int, ...]:
+    """`values` as a tuple of non-negative integers; a single integer is one extent."""
+    try:
+        extents = (
+            (operator.index(values),) if not isinstance(values, Iterable) else tuple(map(operator.index, values))
+        )
+    except TypeError:
+        raise _core.SchemaError(f"{what} must be integers, not {values!r}") from None
+    if any(extent < 0 for extent in extents):
+        raise _core.SchemaError(f"{what} must not be negative: {extents}")
+    return extents
+
+
+def _halo(halo: Halo, dims: int) -> list[tuple[int, int]]:
+    """A halo as (below, above) a dimension; empty where there is none."""
+    if isinstance(halo, int):
+        widths = [(halo, halo)] * dims
+    else:
+        widths = [(w, w) if isinstance(w, int) else (int(w[0]), int(w[1])) for w in halo]
+    if any(below < 0 or above < 0 for below, above in widths):
+        raise _core.SchemaError(f"a halo's widths must not be negative: {halo!r}")
+    if len(widths) != dims:
+        raise _core.SchemaError(f"the halo {halo!r} has {len(widths)} widths for {dims} dimensions")
+    return widths if any(w != (0, 0) for w in widths) else []
+
+
+@dataclasses.dataclass(frozen=True)
+class Distribution:
+    """A High-Performance Fortran distribution over a mesh of ranks, or of part files.
+
+    Parameters
+    ----------
+    dists : str
+        One of `BLOCK`, `CYCLIC`, `CYCLIC(k)` and `*` for each dimension, separated by commas.
+    mesh : tuple of int
+        One extent for each dimension that is not `*`, in order. Ranks count through the mesh in
+        row-major order; those beyond it hold an empty share. Default: all that is distributed, in
+        one piece.
+    halo : int or sequence, optional
+        Ghost cells on each side of the share, in memory: one number for all dimensions, or for
+        each dimension a number or a pair (below, above). They are skipped, not copied. An empty
+        share has none.
+
+    As a memory schema any distribution will do. As a disk schema, `BLOCK` and `*`: one file for
+    each place of the mesh; for `BLOCK,*,*` they concatenate to the row-major file, Panda's
+    traditional order (Seamons et al., SC'95, section 3).
+    """
+
+    dists: str
+    mesh: tuple[int, ...] | None = None
+    halo: Halo = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.dists, str):
+            raise _core.SchemaError(f"distributions must be a string, not {self.dists!r}")
+        words = [word.strip() for word in self.dists.split(",")]
+        distributed = sum(word != "*" for word in words) if self.dists.strip() else 0
+        mesh = (1,) * distributed if self.mesh is None else _extents("a mesh's extents", self.mesh)
+        object.__setattr__(self, "mesh", mesh)
+
+    def _memory(self, dims: int) -> tuple[Any, ...]:
+        return (self.dists, list(self.mesh or ()), _halo(self.halo, dims))
+
+    def _disk(self) -> tuple[Any, ...]:
+        if self.halo != 0:
+            raise _core.SchemaError("a disk schema has no halo")
+        return ("parts", self.dists, list(self.mesh or ()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Boxes:
+    """Irregular shares: each rank names its own box, and boxes must not overlap.
+
+    Parameters
+    ----------
+    start, shape : tuple of int
+        This rank's box: first index and number of indices a dimension. A rank that holds nothing
+        names a shape with a zero. What no rank holds is the fill value, 0, when written.
+    halo : int or sequence, optional
+        As of `Distribution`.
+    """
+
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    halo: Halo = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", _extents("a box's start", self.start))
+        object.__setattr__(self, "shape", _extents("a box's shape", self.shape))
+
+    def _memory(self, dims: int) -> tuple[Any, ...]:
+        return (list(self.start), list(self.shape), _halo(self.halo, dims))
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunks:
+    """Chunks of a Zarr v3 array. Each is written by one server, the chunks being dealt out in turn.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Extents of a chunk, elements. The array's need not be multiples of it.
+    subchunks : tuple of int, optional
+        Extents of the sub-chunks of a chunk, which is then a shard (Zarr's `sharding_indexed`).
+        They must divide the chunk.
+    codec : str
+        `none`, `zstd[:LEVEL]`, `blosc[:CNAME[:LEVEL[:SHUFFLE]]]`, each with `+crc32c` behind it if
+        wanted, or `crc32c`. Codecs run on the servers.
+    """
+
+    shape: tuple[int, ...]
+    subchunks: tuple[int, ...] | None = None
+    codec: str = "none"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", _extents("a chunk's extents", self.shape))
+        if self.subchunks is not None:
+            object.__setattr__(self, "subchunks", _extents("a sub-chunk's extents", self.subchunks))
+        if self.codec is None:
+            object.__setattr__(self, "codec", "none")
+
+    def _disk(self) -> tuple[Any, ...]:
+        subchunks = None if self.subchunks is None else list(self.subchunks)
+        return ("chunks", list(self.shape), subchunks, self.codec)
+
+
+@dataclasses.dataclass(frozen=True)
+class RowMajor:
+    """One file, row-major: `raw` (with a JSON file beside it that says what it holds) or `npy`."""
+
+    format: Literal["raw", "npy"] = "raw"
+
+    def __post_init__(self) -> None:
+        if self.format not in ("raw", "npy"):
+            raise _core.SchemaError(f"'{self.format}' is no format of a row-major file: use 'raw' or 'npy'")
+
+    def _disk(self) -> tuple[Any, ...]:
+        return (self.format,)
+
+
+Memory = Distribution | Boxes
+Disk = Chunks | RowMajor | Distribution
+
+
+@dataclasses.dataclass(frozen=True)
+class Array:
+    """An array: what it is, how it lies in the memories of the ranks, and how on disk.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the Zarr group; the stem of part files.
+    shape : tuple of int
+        Extents of the whole array, elements.
+    dtype : str or numpy.dtype
+        Any of bool, i1 to i8, u1 to u8, f2, f4, f8, c8, c16.
+    memory : Distribution or Boxes, optional
+        Which rank holds what. Default: rank 0 holds everything.
+    disk : Chunks, RowMajor or Distribution, optional
+        How it is stored. Default: one row-major file, raw.
+    dims : sequence of str, optional
+        Names of the dimensions.
+
+    Raises
+    ------
+    SchemaError, UnsupportedError
+        When the parts do not fit together. A mesh that does not fit the number of ranks, and a
+        disk schema that does not fit the array, are found when the array is used.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    memory: Memory | None = None
+    disk: Disk | None = None
+    dims: tuple[str, ...] | None = None
+    attrs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__
+        set_field(self, "shape", _extents("an array's shape", self.shape))
+        try:
+            set_field(self, "dtype", np.dtype(self.dtype))
+        except TypeError as error:
+            raise _core.SchemaError(f"the dtype of '{self.name}': {error}") from None
+        if self.memory is None:
+            set_field(self, "memory", Distribution(",".join("*" * len(self.shape)), ()))
+        if self.disk is None:
+            set_field(self, "disk", RowMajor())
+        if not isinstance(self.memory, Memory):
+            raise _core.SchemaError(f"a memory schema is a Distribution or Boxes, not {self.memory!r}")
+        if not isinstance(self.disk, Disk):
+            raise _core.SchemaError(f"a disk schema is Chunks, RowMajor or a Distribution, not {self.disk!r}")
+        if self.dims is not None:
+            set_field(self, "dims", tuple(map(str, self.dims)))
+        self._spec  # noqa: B018 - to find what does not fit now
+
+    @cached_property
+    def _spec(self) -> _core.Spec:
+        return self._spec_with({})
+
+    def _spec_with(self, attrs: Mapping[str, Any]) -> _core.Spec:
+        assert self.memory is not None and self.disk is not None
+        try:
+            attributes = json.dumps({**self.attrs, **attrs})
+        except (TypeError, ValueError) as error:
+            raise _core.SchemaError(f"attributes must be what JSON can hold: {error}") from None
+        return _core.Spec(
+            self.name,
+            list(self.shape),
+            self.dtype.str,
+            self.memory._memory(len(self.shape)),
+            self.disk._disk(),
+            None if self.dims is None else list(self.dims),
+            attributes,
+        )
+
+    def local_shape(self, rank: int) -> tuple[int, ...]:
+        """The shape of the local array of `rank`, halo included; some extent is 0 where it holds nothing."""
+        return tuple(self._spec.local_shape(rank))
+
+    def local_slices(self, rank: int) -> tuple[slice | np.ndarray, ...]:
+        """What `rank` holds, halo apart: for each dimension a slice of the whole array, or an array
+        of indices where a slice cannot say it (as of CYCLIC(4)). With `numpy.ix_` over
+        `numpy.arange(n)[s]` for each dimension, it is the part of the whole array that is local."""
+        slices = self._spec.local_slices(rank)
+        return tuple(slice(*s) if isinstance(s, tuple) else np.array(s, dtype=np.intp) for s in slices)
+
+    def with_memory(self, memory: Memory) -> Array:
+        """The same array on disk, distributed otherwise in memory."""
+        return dataclasses.replace(self, memory=memory)
+
+    def with_disk(self, disk: Disk) -> Array:
+        """The same array in memory, stored otherwise."""
+        return dataclasses.replace(self, disk=disk)
+
+    @classmethod
+    def _of_disk(cls, described: dict[str, Any]) -> Array:
+        kind, *words = described["disk"]
+        disk: Disk
+        if kind == "chunks":
+            chunk, subchunks, codec = words
+            disk = Chunks(tuple(chunk), None if subchunks is None else tuple(subchunks), codec)
+        elif kind == "parts":
+            disk = Distribution(words[0], tuple(words[1]))
+        else:
+            disk = RowMajor(kind)
+        dims = described["dims"]
+        return cls(
+            described["name"],
+            tuple(described["shape"]),
+            np.dtype(described["dtype"]),
+            None,
+            disk,
+            None if dims is None else tuple(dims),
+            json.loads(described["attributes"]),
+        )

@@ -1,0 +1,288 @@
+"""Sessions: the ranks of a program, ready for collective calls."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+import numpy as np
+
+from penstock import _core
+from penstock._schema import Array
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+Report = _core.PyReport
+Path = str | os.PathLike[str]
+T = TypeVar("T")
+
+_seats = threading.local()
+
+
+class Session:
+    """The ranks of a program and the servers among or beside them.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm, optional
+        The ranks. Without it the session is embedded: this process is the only rank, or this thread
+        one of those that `run` has started. Communication is Penstock's own: the communicator is
+        duplicated.
+    servers : int, optional
+        Number of I/O servers. Default: one for each processor of a host, but not more than it has
+        ranks (embedded: at most two for a single rank).
+    dedicated : bool, optional
+        Whether servers do nothing else. By default some ranks also serve during each call; in an
+        embedded session of a single rank, threads beside it serve. Under MPI a dedicated server's
+        constructor returns only when the clients have closed the session: `is_client` is then
+        False, and there is nothing left to do for that rank.
+    transport : {"shared", "messages"}
+        How ranks of one host reach each other: by shared memory, or by MPI messages as ranks of
+        different hosts do.
+    sync : bool
+        Whether a write returns only when the data are on stable storage.
+    block_bytes : int
+        The most bytes that a server moves at once where the store leaves it a choice. It has two
+        buffers of that size.
+
+    A session is a context manager: at the end of a `with` block it is closed; if the block ends
+    with an exception, the calls of all other ranks fail with `PeerError`, instead of waiting.
+
+    Attributes
+    ----------
+    rank : int or None
+        This client; None on a dedicated server.
+    size : int
+        Number of clients.
+    servers : int
+        Number of servers.
+    is_client : bool
+        Whether this rank may make calls.
+
+    Raises
+    ------
+    SchemaError, MismatchError, PeerError
+        When the options do not fit, when ranks give different ones, or when ranks of one host
+        cannot share memory. On all ranks.
+
+    Notes
+    -----
+    Collective over `comm`. Only the thread that opened the session may use it when it runs over
+    MPI; MPI_THREAD_FUNNELED is enough.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Comm | None = None,
+        *,
+        servers: int | None = None,
+        dedicated: bool | None = None,
+        transport: Literal["shared", "messages"] = "shared",
+        sync: bool = True,
+        block_bytes: int = _core.BLOCK_BYTES,
+    ) -> None:
+        if servers is not None and servers < 1:
+            raise _core.SchemaError(f"opening a session: servers must be at least 1, not {servers}")
+        if block_bytes < 1:
+            raise _core.SchemaError(f"opening a session: block_bytes must be at least 1, not {block_bytes}")
+        seat = getattr(_seats, "seat", None)
+        if comm is not None:
+            self._session = _core.join_mpi(_mpi(comm), transport, servers, bool(dedicated), sync, block_bytes)
+        elif seat is not None:
+            self._session = seat.open()
+        else:
+            aside = True if dedicated is None else dedicated
+            (seat,) = _core.seats(1, servers, aside, sync, block_bytes)
+            self._session = seat.open()
+        self.rank: int | None = self._session.rank
+        self.size: int = self._session.size
+        self.servers: int = self._session.servers
+        self.is_client: bool = self.rank is not None
+
+    def write(self, path: Path, array: Array, local: np.ndarray, attrs: Mapping[str, Any] | None = None) -> Report:
+        """Write `array`, each rank its `local` part.
+
+        Parameters
+        ----------
+        path : path
+            For `Chunks`, a Zarr group, made if it is not there: the array is stored in it under its
+            name. For `RowMajor`, the file; for a `Distribution`, the directory of the part files.
+        array : Array
+            The same on all ranks, boxes apart.
+        local : numpy.ndarray
+            Of shape `array.local_shape(rank)` and the array's dtype, in any order and with any
+            strides. It is read in place.
+        attrs : mapping, optional
+            Attributes of the array, as JSON can hold them. Not for `npy`.
+
+        Returns
+        -------
+        Report
+            Bytes and seconds, and what the servers moved.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits; the same on all ranks. What stood at `path` is then as it was.
+            On success it is replaced at once: a reader never sees half of it.
+
+        Notes
+        -----
+        Collective. Disk-directed (Kotz, TOCS 1997, section 3): servers pull the pieces of one block
+        after the other out of the ranks' memories.
+        """
+        spec = _given(lambda: array._spec_with(attrs) if attrs else array._spec)
+        return self._session.write(os.fspath(path), spec, local)
+
+    def read(self, path: Path, array: Array, out: np.ndarray | None = None) -> np.ndarray:
+        """Read `array`, each rank the part that its memory schema gives it.
+
+        Parameters
+        ----------
+        path : path
+            As of `write`, or any Zarr array (v3 or v2), `.npy` file or directory of parts, also of
+            other makers.
+        array : Array
+            Name, shape, dtype and memory schema count. The disk schema is that of the store, except
+            that a raw file is what `array` says.
+        out : numpy.ndarray, optional
+            Where to put it, of shape `array.local_shape(rank)`; halo cells are left alone. Default:
+            a new array, with halo cells of 0.
+
+        Returns
+        -------
+        numpy.ndarray
+            The local part: `out` where it was given.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits; the same on all ranks. `out` may then hold anything.
+
+        Notes
+        -----
+        Collective.
+        """
+        spec = _given(lambda: array._spec)
+        local: Any = out
+        if out is None:
+            local = _given(lambda: np.zeros(array.local_shape(self._rank()), array.dtype))
+        self._session.read(os.fspath(path), spec, local)
+        return local
+
+    def open(self, path: Path, name: str | None = None) -> Array:
+        """The array at `path` as it is stored, with its attributes in `attrs`; rank 0 holds all of it
+        in memory, until `with_memory` says otherwise.
+
+        `name` says which, where `path` is a group of several. Not collective.
+
+        Raises
+        ------
+        MissingError, DamagedError, UnsupportedError
+            When it is not there, or cannot be understood.
+        """
+        return Array._of_disk(_core.open_schema(os.fspath(path), name))
+
+    def explain(self, path: Path, array: Array, operation: Literal["write", "read"] = "write") -> str:
+        """What a write (or read) would do: servers, blocks, bytes, messages, memory, order.
+
+        Nothing is written. Not collective.
+        """
+        if operation not in ("write", "read"):
+            raise _core.SchemaError(f"'{operation}' is no operation: use 'write' or 'read'")
+        return self._session.explain(os.fspath(path), array._spec, operation == "write")
+
+    def barrier(self) -> None:
+        """Wait until all clients are here. Collective."""
+        self._session.barrier()
+
+    def close(self) -> None:
+        """End the session. Collective. Closing again does nothing."""
+        self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._session.leave(f"its program ended with {type(error).__name__}: {error}")
+
+    def _rank(self) -> int:
+        if self.rank is None:
+            raise _core.SchemaError("this rank is a dedicated server: it makes no calls")
+        return self.rank
+
+
+def run(
+    main: Callable[[Session], T],
+    ranks: int = 1,
+    *,
+    servers: int | None = None,
+    dedicated: bool = False,
+    sync: bool = True,
+    block_bytes: int = _core.BLOCK_BYTES,
+) -> list[T]:
+    """Run `main(session)` on `ranks` threads, as an SPMD program: for tests and notebooks.
+
+    Returns what the ranks returned, by rank. A rank's exception is raised here, after all have
+    ended: the others' calls fail with `PeerError` instead of waiting for it.
+    """
+    if ranks < 1:
+        raise _core.SchemaError(f"running on threads: ranks must be at least 1, not {ranks}")
+    if servers is not None and servers < 1:
+        raise _core.SchemaError(f"running on threads: servers must be at least 1, not {servers}")
+    seats = _core.seats(ranks, servers, dedicated, sync, block_bytes)
+    results: list[Any] = [None] * ranks
+    errors: list[BaseException | None] = [None] * ranks
+
+    def rank_main(rank: int) -> None:
+        _seats.seat = seats[rank]
+        try:
+            with Session() as session:
+                results[rank] = main(session)
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller's thread
+            errors[rank] = error
+
+    threads = [threading.Thread(target=rank_main, args=(rank,), name=f"rank-{rank}") for rank in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # What a rank did wrong tells more than that the others lost it.
+    raised = [error for error in errors if error is not None]
+    for error in raised:
+        if not isinstance(error, _core.PeerError):
+            raise error
+    if raised:
+        raise raised[0]
+    return results
+
+
+def _given(make: Callable[[], Any]) -> Any:
+    """What `make` makes, or the words of why it cannot: the call then fails on all ranks alike."""
+    try:
+        return make()
+    except Exception as error:  # noqa: BLE001 - becomes the call's verdict
+        return f"{type(error).__name__}: {error}"
+
+
+def _mpi(comm: MPI.Comm) -> tuple[str, int, int, int]:
+    """How the MPI library behind `comm` is reached; see docs/decisions/002-mpi-at-run-time.md."""
+    from mpi4py import MPI
+
+    if not isinstance(comm, MPI.Intracomm):
+        raise _core.SchemaError(f"a session needs an MPI intracommunicator, not {comm!r}")
+    if MPI.Query_thread() < MPI.THREAD_FUNNELED:
+        raise _core.SchemaError("MPI must be initialised with MPI_THREAD_FUNNELED or more")
+    return MPI.__file__, MPI._handleof(comm), MPI._handleof(MPI.BYTE), MPI.ANY_SOURCE
