@@ -42,6 +42,12 @@ def _halo(halo: Halo, dims: int) -> list[tuple[int, int]]:
     return widths if any(w != (0, 0) for w in widths) else []
 
 
+def _comb(first: int, block: int, stride: int, extent: int) -> np.ndarray:
+    """The indices of blocks of `block`, `stride` apart, `extent` in all."""
+    block_number, within = np.divmod(np.arange(extent, dtype=np.intp), block)
+    return first + block_number * stride + within
+
+
 @dataclasses.dataclass(frozen=True)
 class Distribution:
     """A High-Performance Fortran distribution over a mesh of ranks, or of part files.
@@ -241,8 +247,9 @@ class Array:
         """What `rank` holds, halo apart: for each dimension a slice of the whole array, or an array
         of indices where a slice cannot say it (as of CYCLIC(4)). With `numpy.ix_` over
         `numpy.arange(n)[s]` for each dimension, it is the part of the whole array that is local."""
-        slices = self._spec.local_slices(rank)
-        return tuple(slice(*s) if isinstance(s, tuple) else np.array(s, dtype=np.intp) for s in slices)
+        return tuple(
+            slice(*words) if len(words) == 3 else _comb(*words) for words in self._spec.local_slices(rank)
+        )
 
     def with_memory(self, memory: Memory) -> Array:
         """The same array on disk, distributed otherwise in memory."""

@@ -167,11 +167,11 @@ impl DiskSchema {
             }
         }
         // An array without elements still has a chunk, whose bytes must not overflow either.
-        let padded = shape
+        let mut padded = shape
             .iter()
             .zip(chunk)
             .map(|(&n, &c)| n.max(1).checked_next_multiple_of(c));
-        let bytes = padded.fold(Some(width), |bytes, n| bytes?.checked_mul(n?));
+        let bytes = padded.try_fold(width, |bytes, n| bytes.checked_mul(n?));
         if bytes.is_none_or(|bytes| bytes > i64::MAX as u64) {
             return Err(LayoutError::TooLarge {
                 shape: shape.to_vec(),

@@ -91,6 +91,11 @@ impl DimShare {
         }
     }
 
+    /// `(first, block, stride, extent)`: blocks of `block` indices, `stride` apart, `extent` in all.
+    pub fn comb(&self) -> (u64, u64, u64, u64) {
+        (self.first, self.block, self.stride, self.extent)
+    }
+
     /// What is held of `start .. start + extent`, at most three runs.
     fn runs(&self, start: u64, extent: u64) -> SmallVec<[Run; 3]> {
         let (low, high) = (self.below(start), self.below(start.saturating_add(extent)));

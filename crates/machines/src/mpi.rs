@@ -254,6 +254,10 @@ impl Links for MpiLinks {
                     kept.for_host.entry(place).or_default().push_back((packet, sent));
                 }
             }
+            None if !self.comm.api.is_usable() => {
+                let cause = "MPI has been finalised: close the session before that";
+                return Err(Error::new(Kind::Peer, "sending a message", cause));
+            }
             None => {
                 let request = self.comm.api.isend(self.comm.handle, to, TAG, &packet)?;
                 kept.sends.push((request, packet));
@@ -308,7 +312,7 @@ impl Drop for MpiLinks {
     fn drop(&mut self) {
         let kept = self.kept.get_mut();
         for (request, packet) in &mut kept.sends {
-            while !matches!(self.comm.api.test(request), Ok(true) | Err(_)) {
+            while self.comm.api.is_usable() &&  !matches!(self.comm.api.test(request), Ok(true) | Err(_)) {
                 std::thread::yield_now();
             }
             packet.clear();

@@ -99,7 +99,8 @@ impl Spec {
         self.call.local_shape(rank).map_err(|e| raise(py, &e))
     }
 
-    /// What `rank` holds, a dimension: `(start, stop, step)`, or the list of indices.
+    /// What `rank` holds, a dimension: a slice's `(start, stop, step)`, or a comb's
+    /// `(first, block, stride, extent)`.
     fn local_slices<'py>(
         &self,
         py: Python<'py>,
@@ -109,10 +110,7 @@ impl Spec {
         let dims = share.dims().iter().take(self.call.schema.shape.len());
         dims.map(|dim| match dim.slice() {
             Some(slice) => Ok(slice.into_pyobject(py)?.into_any()),
-            None => {
-                let indices: Vec<u64> = (0..dim.extent()).map(|i| dim.index(i)).collect();
-                indices.into_pyobject(py)
-            }
+            None => Ok(dim.comb().into_pyobject(py)?.into_any()),
         })
         .collect()
     }

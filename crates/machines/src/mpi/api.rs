@@ -154,15 +154,19 @@ impl Api {
         Ok(new)
     }
 
+    /// Whether MPI may still be called.
+    pub fn is_usable(&self) -> bool {
+        let mut finalized = 0;
+        // SAFETY: the out-parameter lives across the call, which is allowed at any time.
+        unsafe { (self.finalized)(&mut finalized) == 0 && finalized == 0 }
+    }
+
     /// Frees a communicator, unless MPI has been finalised.
     pub fn free(&self, comm: Handle) {
-        let (mut comm, mut finalized) = (comm, 0);
-        // SAFETY: out-parameters live across the calls; freeing after finalisation is not tried.
-        unsafe {
-            if (self.finalized)(&mut finalized) == 0 && finalized == 0 {
-                // There is nobody to report a failure to.
-                let _ = (self.comm_free)(&mut comm);
-            }
+        let mut comm = comm;
+        if self.is_usable() {
+            // SAFETY: the out-parameter lives across the call. There is nobody to tell of a failure.
+            let _ = unsafe { (self.comm_free)(&mut comm) };
         }
     }
 
