@@ -24,22 +24,22 @@ def _extents(what: str, values: int | Iterable[int]) -> tuple[int, ...]:
         )
     except TypeError:
         raise _core.SchemaError(f"{what} must be integers, not {values!r}") from None
-    if any(extent < 0 for extent in extents):
-        raise _core.SchemaError(f"{what} must not be negative: {extents}")
+    if any(not 0 <= extent < 2**63 for extent in extents):
+        raise _core.SchemaError(f"{what} must be from 0 to 2^63 - 1, not {extents}")
     return extents
 
 
 def _halo(halo: Halo, dims: int) -> list[tuple[int, int]]:
     """A halo as (below, above) a dimension; empty where there is none."""
-    if isinstance(halo, int):
-        widths = [(halo, halo)] * dims
-    else:
-        widths = [(w, w) if isinstance(w, int) else (int(w[0]), int(w[1])) for w in halo]
-    if any(below < 0 or above < 0 for below, above in widths):
-        raise _core.SchemaError(f"a halo's widths must not be negative: {halo!r}")
-    if len(widths) != dims:
-        raise _core.SchemaError(f"the halo {halo!r} has {len(widths)} widths for {dims} dimensions")
-    return widths if any(w != (0, 0) for w in widths) else []
+    sides = [halo] * dims if isinstance(halo, int) else halo
+    try:
+        widths = [_extents("a halo's widths", [w, w] if isinstance(w, int) else w) for w in sides]
+        pairs = [(below, above) for below, above in widths]
+    except (TypeError, ValueError):
+        raise _core.SchemaError(f"a halo is a width, or for each dimension a width or (below, above): {halo!r}") from None
+    if len(pairs) != dims:
+        raise _core.SchemaError(f"the halo {halo!r} has {len(pairs)} widths for {dims} dimensions")
+    return pairs if any(pair != (0, 0) for pair in pairs) else []
 
 
 def _comb(first: int, block: int, stride: int, extent: int) -> np.ndarray:
@@ -150,7 +150,13 @@ class Chunks:
 
 @dataclasses.dataclass(frozen=True)
 class RowMajor:
-    """One file, row-major: `raw` (with a JSON file beside it that says what it holds) or `npy`."""
+    """One file, row-major.
+
+    Parameters
+    ----------
+    format : {"raw", "npy"}
+        Elements alone, with a JSON file beside it that says what they are; or NumPy's format.
+    """
 
     format: Literal["raw", "npy"] = "raw"
 
@@ -184,6 +190,8 @@ class Array:
         How it is stored. Default: one row-major file, raw.
     dims : sequence of str, optional
         Names of the dimensions.
+    attrs : mapping, optional
+        Attributes, as JSON can hold them: what `Session.open` found. `Session.write` adds to them.
 
     Raises
     ------
@@ -202,6 +210,8 @@ class Array:
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
+        if not isinstance(self.name, str):
+            raise _core.SchemaError(f"an array's name is a string, not {self.name!r}")
         set_field(self, "shape", _extents("an array's shape", self.shape))
         try:
             set_field(self, "dtype", np.dtype(self.dtype))
@@ -216,6 +226,8 @@ class Array:
         if not isinstance(self.disk, Disk):
             raise _core.SchemaError(f"a disk schema is Chunks, RowMajor or a Distribution, not {self.disk!r}")
         if self.dims is not None:
+            if isinstance(self.dims, str) or not isinstance(self.dims, Iterable):
+                raise _core.SchemaError(f"dims is a sequence of names, not {self.dims!r}")
             set_field(self, "dims", tuple(map(str, self.dims)))
         self._spec  # noqa: B018 - to find what does not fit now
 

@@ -85,10 +85,7 @@ class Session:
         sync: bool = True,
         block_bytes: int = _core.BLOCK_BYTES,
     ) -> None:
-        if servers is not None and servers < 1:
-            raise _core.SchemaError(f"opening a session: servers must be at least 1, not {servers}")
-        if block_bytes < 1:
-            raise _core.SchemaError(f"opening a session: block_bytes must be at least 1, not {block_bytes}")
+        servers, block_bytes = _counts(servers=servers, block_bytes=block_bytes)
         seat = getattr(_seats, "seat", None)
         if comm is not None:
             self._session = _core.join_mpi(_mpi(comm), transport, servers, bool(dedicated), sync, block_bytes)
@@ -238,10 +235,7 @@ def run(
     Returns what the ranks returned, by rank. A rank's exception is raised here, after all have
     ended: the others' calls fail with `PeerError` instead of waiting for it.
     """
-    if ranks < 1:
-        raise _core.SchemaError(f"running on threads: ranks must be at least 1, not {ranks}")
-    if servers is not None and servers < 1:
-        raise _core.SchemaError(f"running on threads: servers must be at least 1, not {servers}")
+    ranks, servers, block_bytes = _counts(ranks=ranks, servers=servers, block_bytes=block_bytes)
     seats = _core.seats(ranks, servers, dedicated, sync, block_bytes)
     results: list[Any] = [None] * ranks
     errors: list[BaseException | None] = [None] * ranks
@@ -267,6 +261,14 @@ def run(
     if raised:
         raise raised[0]
     return results
+
+
+def _counts(**counts: Any) -> list[Any]:
+    """Options that must be positive integers, or None where that is their default."""
+    for name, count in counts.items():
+        if not (name == "servers" and count is None) and not (isinstance(count, int) and 0 < count < 2**48):
+            raise _core.SchemaError(f"opening a session: {name} must be an integer of at least 1, not {count!r}")
+    return list(counts.values())
 
 
 def _given(make: Callable[[], Any]) -> Any:

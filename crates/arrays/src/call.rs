@@ -153,7 +153,8 @@ impl ArrayCall {
     /// When it is not there, damaged, or of another shape or element type.
     pub fn open_stored(&self, path: &Path) -> Result<Stored> {
         let ArraySchema { name, shape, element, disk, .. } = &self.schema;
-        if let Disk::RowMajor { format: Format::Raw } = disk {
+        // Raw is also what a call says that leaves the disk schema to the store.
+        if *disk == (Disk::RowMajor { format: Format::Raw }) && !Stored::says_what_it_is(path) {
             return Stored::open_raw(path, shape, *element);
         }
         let stored = Stored::open(path, Some(name))?;

@@ -8,8 +8,8 @@
 //! shuffle    = "noshuffle" | "shuffle" | "bitshuffle"
 //! ```
 //!
-//! Defaults are those of zarr-python: zstd at level 3, blosc with zstd at level 5, bytes shuffled by
-//! the element's width (bits where that is one byte).
+//! Defaults do what zarr-python's do: zstd at level 3 (which it writes as 0), blosc with zstd at level
+//! 5, bytes shuffled by the element's width (bits where that is one byte).
 
 use std::fmt;
 use std::str::FromStr;
@@ -266,8 +266,19 @@ mod tests {
     #[test]
     fn other_words_are_refused_with_the_list() {
         for text in [
-            "", "gzip", "zstd:", "zstd:23", "zstd:3:4", "blosc:", "blosc:snappy", "blosc:lz4:10",
-            "blosc:lz4:5:yes", "blosc:lz4:5:shuffle:1", "crc32c+crc32c", "none:1", "ZSTD",
+            "",
+            "gzip",
+            "zstd:",
+            "zstd:23",
+            "zstd:3:4",
+            "blosc:",
+            "blosc:snappy",
+            "blosc:lz4:10",
+            "blosc:lz4:5:yes",
+            "blosc:lz4:5:shuffle:1",
+            "crc32c+crc32c",
+            "none:1",
+            "ZSTD",
         ] {
             let error = text.parse::<Codec>().unwrap_err();
             assert_eq!(error.kind, Kind::Schema);

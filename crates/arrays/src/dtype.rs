@@ -205,7 +205,11 @@ mod tests {
         for (at, (element, short, long)) in TABLE.into_iter().enumerate() {
             assert_eq!(element as usize, at, "the table is in the order of the enum");
             for text in [short, long, &element.numpy(), &format!("={short}")] {
-                assert_eq!(ElementType::parse(text).unwrap(), (element, ByteOrder::NATIVE), "{text}");
+                assert_eq!(
+                    ElementType::parse(text).unwrap(),
+                    (element, ByteOrder::NATIVE),
+                    "{text}"
+                );
             }
             let (read, order) = ElementType::parse(&format!(">{short}")).unwrap();
             let expected = if element.width() == 1 { ByteOrder::NATIVE } else { ByteOrder::Big };

@@ -258,18 +258,36 @@ mod tests {
     #[test]
     fn what_is_no_header_is_damaged() {
         for text in [
-            "", "{", "{}", "{'descr': '<f8'}", "{'descr': '<f8', 'fortran_order': 1, 'shape': ()}",
+            "",
+            "{",
+            "{}",
+            "{'descr': '<f8'}",
+            "{'descr': '<f8', 'fortran_order': 1, 'shape': ()}",
             "{'descr': '<f8', 'fortran_order': False, 'shape': (-1,)}",
             "{'descr': '<f8', 'fortran_order': False, 'shape': (1 2)}",
             "{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999999999,)}",
-            "{'descr: '<f8'}", "{'x': 1}",
+            "{'descr: '<f8'}",
+            "{'x': 1}",
         ] {
-            assert!(matches!(Header::parse(text.as_bytes()), Err(HeaderError::Damaged(_))), "{text}");
+            assert!(
+                matches!(Header::parse(text.as_bytes()), Err(HeaderError::Damaged(_))),
+                "{text}"
+            );
         }
-        for text in ["{'descr': [('a', '<f8')], }", "{'descr': '|O', 'fortran_order': False, 'shape': (), }"] {
-            assert!(matches!(Header::parse(text.as_bytes()), Err(HeaderError::Unsupported(_))), "{text}");
+        for text in [
+            "{'descr': [('a', '<f8')], }",
+            "{'descr': '|O', 'fortran_order': False, 'shape': (), }",
+        ] {
+            assert!(
+                matches!(Header::parse(text.as_bytes()), Err(HeaderError::Unsupported(_))),
+                "{text}"
+            );
         }
-        for start in [&b"\x93NUMPY\x01\x00"[..], b"\x93NUMPX\x01\x00vvvv", b"\x93NUMPY\x02\x00\xff\xff\xff\xff"] {
+        for start in [
+            &b"\x93NUMPY\x01\x00"[..],
+            b"\x93NUMPX\x01\x00vvvv",
+            b"\x93NUMPY\x02\x00\xff\xff\xff\xff",
+        ] {
             assert!(matches!(Header::text_range(start), Err(HeaderError::Damaged(_))));
         }
     }

@@ -5,7 +5,7 @@
 //! with [`ArraySchema::disk_schema`].
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_layout::{Dist, Dists, DiskSchema, Distribution, LayoutError, Order, Split};
+use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Order, Split};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -132,7 +132,8 @@ impl ArraySchema {
         }
         let npy = self.disk == Disk::RowMajor { format: Format::Npy };
         if npy && !self.attributes.is_empty() {
-            let cause = "a .npy file has no place for attributes: use format \"raw\" or Zarr chunks";
+            let cause =
+                "a .npy file has no place for attributes: use format \"raw\" or Zarr chunks";
             return Err(self.error(Kind::Unsupported, cause));
         }
         Ok(())
@@ -140,7 +141,9 @@ impl ArraySchema {
 
     /// What is encoded at once must be countable, and not more than the codec takes.
     fn check_codec(&self, codec: &Codec, encoded: &[u64]) -> Result<()> {
-        let Disk::Chunks { chunk, .. } = &self.disk else { return Ok(()) };
+        let Disk::Chunks { chunk, .. } = &self.disk else {
+            return Ok(());
+        };
         let bytes = |extents: &[u64]| {
             extents.iter().try_fold(self.element.width(), |bytes, &n| bytes.checked_mul(n))
         };
@@ -180,7 +183,9 @@ impl ArraySchema {
 /// The mesh with an extent of 1 for each dimension that is not distributed.
 pub(crate) fn part_mesh(dists: &Dists, mesh: &[u64]) -> Vec<u64> {
     let mut extents = mesh.iter().copied();
-    let each = |dist: &Dist| if *dist == Dist::Whole { 1 } else { extents.next().unwrap_or(1) };
+    let each = |dist: &Dist| {
+        if *dist == Dist::Whole { 1 } else { extents.next().unwrap_or(1) }
+    };
     dists.0.iter().map(each).collect()
 }
 

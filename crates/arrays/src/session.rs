@@ -95,6 +95,7 @@ impl Seat {
         let servers = options.servers.unwrap_or_else(|| default_servers(ranks));
         check_count("ranks", ranks)?;
         check_count("servers", servers)?;
+        check_count("block_bytes", options.block_bytes as usize)?;
         let nodes = if options.dedicated { ranks + servers } else { ranks };
         let on = |server| if options.dedicated { ranks + server } else { server % ranks };
         let roles = Arc::new(Roles {
@@ -343,11 +344,15 @@ impl Session {
         if self.is_closed.replace(true) {
             return;
         }
-        let error = Error::new(Kind::Peer, "leaving the session", cause);
-        self.node.leave(&match self.rank {
-            Some(rank) => error.by(Who::Rank(rank)),
-            None => error,
+        // A rank that leaves because another has left passes that one's reason on.
+        let error = self.node.broken().unwrap_or_else(|| {
+            let error = Error::new(Kind::Peer, "leaving the session", cause);
+            match self.rank {
+                Some(rank) => error.by(Who::Rank(rank)),
+                None => error,
+            }
         });
+        self.node.leave(&error);
         for server in self.dedicated.drain(..) {
             let _ = server.join();
         }
@@ -448,6 +453,7 @@ fn mpi_roles(hosts: &[usize], options: &Options) -> Result<Roles> {
         Some(servers) => servers,
     };
     check_count("servers", servers)?;
+    check_count("block_bytes", options.block_bytes as usize)?;
     if options.dedicated && servers >= size {
         let cause = format!("{servers} dedicated servers leave no client among {size} ranks");
         return Err(Error::new(Kind::Schema, "opening a session", cause));

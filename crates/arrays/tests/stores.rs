@@ -8,8 +8,15 @@ use penstock_engine::Kind;
 use serde_json::json;
 
 const CODECS: [&str; 9] = [
-    "none", "crc32c", "zstd", "zstd:-5+crc32c", "blosc", "blosc:lz4:5", "blosc:blosclz:9:bitshuffle",
-    "blosc:zlib:1:noshuffle+crc32c", "blosc:lz4hc:3",
+    "none",
+    "crc32c",
+    "zstd",
+    "zstd:-5+crc32c",
+    "blosc",
+    "blosc:lz4:5",
+    "blosc:blosclz:9:bitshuffle",
+    "blosc:zlib:1:noshuffle+crc32c",
+    "blosc:lz4hc:3",
 ];
 
 /// Every form for an array of two dimensions.
@@ -32,7 +39,7 @@ fn disks() -> Vec<Disk> {
 
 #[test]
 fn every_type_through_every_store() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = place();
     for (at, disk) in disks().into_iter().enumerate() {
         for element in ElementType::all() {
             let schema = schema(&[9, 7], element, disk.clone());
@@ -64,7 +71,7 @@ fn normalised(mut schema: ArraySchema) -> ArraySchema {
 
 #[test]
 fn every_shape() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = place();
     let shapes: [&[u64]; 8] = [&[], &[0], &[1], &[13], &[0, 5], &[5, 0], &[3, 4, 5], &[2, 1, 3, 2]];
     for (at, shape) in shapes.into_iter().enumerate() {
         let dims = shape.len();
@@ -96,9 +103,10 @@ fn every_shape() {
 
 #[test]
 fn attributes_and_dimension_names_come_back() {
-    let directory = tempfile::tempdir().unwrap();
-    for (at, disk) in
-        [chunks(&[2, 2], None, "none"), flat(Format::Raw), parts("BLOCK,*", &[2])].into_iter().enumerate()
+    let directory = place();
+    for (at, disk) in [chunks(&[2, 2], None, "none"), flat(Format::Raw), parts("BLOCK,*", &[2])]
+        .into_iter()
+        .enumerate()
     {
         let mut schema = schema(&[3, 2], ElementType::F8, disk);
         schema.attributes.insert("units".to_string(), json!({ "K": [1, null, 2.5, "µ"] }));
@@ -115,7 +123,7 @@ fn attributes_and_dimension_names_come_back() {
 
 #[test]
 fn parts_concatenate_to_the_row_major_file() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = place();
     // 5 parts of 2 rows for 7 rows: the last is empty, and is there.
     let schema = schema(&[7, 3], ElementType::I2, parts("BLOCK,*", &[5]));
     let (path, values) = (directory.path().join("p"), values(&schema, 3));
@@ -128,7 +136,7 @@ fn parts_concatenate_to_the_row_major_file() {
 
 #[test]
 fn what_is_not_written_is_zero() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = place();
     for (at, disk) in disks().into_iter().enumerate() {
         let schema = schema(&[9, 7], ElementType::F8, disk);
         let path = directory.path().join(at.to_string());
@@ -159,7 +167,7 @@ fn what_is_not_written_is_zero() {
 
 #[test]
 fn more_objects_at_once_than_files_kept_open() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = place();
     for (at, disk) in [
         chunks(&[4], Some(&[1]), "none"),
         chunks(&[4], Some(&[2]), "zstd"),
@@ -189,7 +197,7 @@ fn more_objects_at_once_than_files_kept_open() {
 
 #[test]
 fn threads_write_different_objects_at_once() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = place();
     for (at, disk) in [
         chunks(&[8, 8], Some(&[2, 4]), "zstd:1"),
         chunks(&[8, 8], None, "blosc"),
@@ -223,7 +231,7 @@ fn threads_write_different_objects_at_once() {
 
 #[test]
 fn numpy_files_of_either_order() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = place();
     let shape = [2_u64, 3, 4];
     for (element, order, fortran) in [
         (ElementType::I2, penstock_arrays::ByteOrder::Big, false),
@@ -259,7 +267,7 @@ fn numpy_files_of_either_order() {
 
 #[test]
 fn raw_files_whose_schema_the_caller_knows() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = place();
     let path = directory.path().join("r");
     std::fs::write(&path, [1_u8; 24]).unwrap();
     let stored = Stored::open_raw(&path, &[3, 2], ElementType::I4).unwrap();

@@ -68,7 +68,10 @@ fn the_old_stays_until_the_new_is_whole() {
         let pending = write_pending(&path, &schema, &new, 1).unwrap();
         pending.commit().unwrap();
         assert_eq!(read(&path).unwrap(), new);
-        assert_eq!(names(directory.path()).len(), if schema.disk == flat(Format::Raw) { 2 } else { 1 });
+        assert_eq!(
+            names(directory.path()).len(),
+            if schema.disk == flat(Format::Raw) { 2 } else { 1 }
+        );
     }
 }
 
@@ -104,7 +107,8 @@ fn other_arrays_and_the_group_stay_as_they_are() {
     assert_eq!(names(&path), ["u", "v", "zarr.json"]);
     assert_eq!(names(directory.path()), ["run.zarr"]);
     assert!(snapshot(&path.join("u")) == before);
-    let group: Value = serde_json::from_slice(&std::fs::read(path.join("zarr.json")).unwrap()).unwrap();
+    let group: Value =
+        serde_json::from_slice(&std::fs::read(path.join("zarr.json")).unwrap()).unwrap();
     assert_eq!(group["attributes"]["title"], "x");
     assert!(group.get("consolidated_metadata").is_none());
     // Which of the two must now be said.
@@ -174,7 +178,9 @@ fn remains_of_a_killed_write_go_with_the_next() {
         let name = names(directory.path()).remove(0);
         assert!(name.starts_with(".run~") && name.ends_with(".penstock"), "{name}");
         // Another name, and another file: locked by nobody, as after a kill.
-        let remains = directory.path().join(format!("{}0.penstock", &name[..name.len() - 10]));
+        let (start, nonce) = name.trim_end_matches(".penstock").rsplit_once('~').unwrap();
+        let other = u64::from_str_radix(nonce, 16).unwrap() ^ 1;
+        let remains = directory.path().join(format!("{start}~{other:016x}.penstock"));
         copy(&directory.path().join(&name), &remains);
         std::fs::write(directory.path().join(".run~keep"), "").unwrap();
         pending.abort().unwrap();
@@ -286,7 +292,9 @@ fn a_raw_file_replaced_by_a_npy_file_loses_its_schema_file() {
 
 #[test]
 fn a_full_disk_is_full_and_leaves_the_old() {
-    let Some(mount) = Tmpfs::mount("size=256k") else { return };
+    let Some(mount) = Tmpfs::mount("size=256k") else {
+        return;
+    };
     for disk in [
         chunks(&[64, 64], None, "none"),
         chunks(&[64, 64], None, "crc32c"),
@@ -321,7 +329,9 @@ fn small(disk: &Disk) -> Disk {
 
 #[test]
 fn a_read_only_file_system_is_read_only() {
-    let Some(mount) = Tmpfs::mount("size=1m") else { return };
+    let Some(mount) = Tmpfs::mount("size=1m") else {
+        return;
+    };
     let path = mount.path().join("run");
     let (schema, values) = of(chunks(&[2, 2], None, "none"));
     write(&path, &schema, &values).unwrap();

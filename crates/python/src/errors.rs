@@ -5,16 +5,29 @@ use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
-create_exception!(penstock, PenstockError, PyException, "What Penstock could not do, and why.");
+mod root {
+    use super::{PyException, create_exception};
+    create_exception!(penstock, Error, PyException, "What Penstock could not do, and why.");
+}
 
 macro_rules! kinds {
     ($($kind:ident $class:ident $name:literal $doc:literal,)*) => {
-        $(create_exception!(penstock, $class, PenstockError, $doc);)*
+        $(create_exception!(penstock, $class, root::Error, $doc);)*
 
-        /// Adds the exception classes to the module.
+        /// Adds the exception classes to the module. Their attributes have defaults, for errors
+        /// that Python's side of the face raises.
         pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-            module.add("Error", module.py().get_type::<PenstockError>())?;
-            $(module.add($name, module.py().get_type::<$class>())?;)*
+            let py = module.py();
+            let root = py.get_type::<root::Error>();
+            for name in ["rank", "server", "doing", "path", "bytes"] {
+                root.setattr(name, py.None())?;
+            }
+            module.add("Error", root)?;
+            $(
+                let class = py.get_type::<$class>();
+                class.setattr("kind", Kind::$kind.to_string())?;
+                module.add($name, class)?;
+            )*
             Ok(())
         }
 

@@ -16,9 +16,8 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Writes all of `data` at `offset`.
 pub(super) fn write_at(file: &File, data: &[u8], offset: u64, path: &Path) -> Result<()> {
-    file.write_all_at(data, offset).map_err(|e| {
-        Error::io(&e, "writing", path).in_bytes(offset..offset + data.len() as u64)
-    })
+    file.write_all_at(data, offset)
+        .map_err(|e| Error::io(&e, "writing", path).in_bytes(offset..offset + data.len() as u64))
 }
 
 /// Fills all of `data` from `offset`. A file that ends before is damaged.
@@ -102,6 +101,9 @@ pub(super) fn damaged(path: &Path, cause: impl std::fmt::Display) -> Error {
     Error::new(Kind::Damaged, "reading", cause).at(path)
 }
 
+/// Objects that are kept open no longer, with their numbers.
+pub(super) type GivenUp<T> = Vec<(u64, Arc<T>)>;
+
 /// A few objects kept open, the least recently used given up first. One in use is never given up.
 pub(super) struct Open<T> {
     /// Most recently used last.
@@ -120,7 +122,7 @@ impl<T> Open<T> {
         &self,
         object: u64,
         open: impl FnOnce() -> Result<T>,
-    ) -> Result<(Arc<T>, Vec<(u64, Arc<T>)>)> {
+    ) -> Result<(Arc<T>, GivenUp<T>)> {
         {
             let mut entries = lock(&self.entries);
             if let Some(at) = entries.iter().rposition(|entry| entry.0 == object) {
@@ -145,7 +147,7 @@ impl<T> Open<T> {
     }
 
     /// Gives up everything.
-    pub(super) fn drain(&self) -> Vec<(u64, Arc<T>)> {
+    pub(super) fn drain(&self) -> GivenUp<T> {
         std::mem::take(&mut *lock(&self.entries))
     }
 }

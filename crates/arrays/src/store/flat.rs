@@ -101,7 +101,8 @@ impl Parts {
     /// is larger where BLOCK leaves the last parts empty.
     fn path(&self, object: u64) -> PathBuf {
         let place = self.schema.grid_index(object);
-        let number = place.iter().zip(&self.mesh).fold(0, |number, (i, extent)| number * extent + i);
+        let number =
+            place.iter().zip(&self.mesh).fold(0, |number, (i, extent)| number * extent + i);
         part_path(&self.stem, number, &self.mesh)
     }
 

@@ -119,7 +119,8 @@ impl Pending {
         for (number, bytes) in part_bytes(schema, &mesh)?.into_iter().enumerate() {
             make_file(&part_path(&stem, number as u64, &mesh), &[], bytes)?;
         }
-        let target = Target::Parts { stem, mesh, element: schema.element, order: ByteOrder::NATIVE };
+        let target =
+            Target::Parts { stem, mesh, element: schema.element, order: ByteOrder::NATIVE };
         let install = Install::Parts { path, name: schema.name.clone() };
         Ok(Self { temporary, target, install })
     }
@@ -187,10 +188,9 @@ impl Pending {
 
     fn install_file(&self, data: &Path, path: &Path, raw: bool) -> Result<()> {
         check_file(path, raw)?;
-        let into_place =
-            |from: &Path, to: &Path| std::fs::rename(from, to).map_err(|e| {
-                Error::io(&e, "renaming into place", to)
-            });
+        let into_place = |from: &Path, to: &Path| {
+            std::fs::rename(from, to).map_err(|e| Error::io(&e, "renaming into place", to))
+        };
         into_place(data, path)?;
         let sidecar = sidecar::beside(path);
         if raw {
@@ -234,7 +234,9 @@ fn in_the_way(path: &Path, cause: &str) -> Error {
 
 /// Whether a Zarr group stands at `path`, into which an array `name` may be put.
 fn check_group(path: &Path, name: &str) -> Result<bool> {
-    let Ok(found) = std::fs::metadata(path) else { return Ok(false) };
+    let Ok(found) = std::fs::metadata(path) else {
+        return Ok(false);
+    };
     if !found.is_dir() {
         return Err(in_the_way(path, "it is a file, and a Zarr group is a directory"));
     }
@@ -296,7 +298,9 @@ fn check_file(path: &Path, raw: bool) -> Result<()> {
 
 /// Whether a directory of parts of the array `name` may be put at `path`.
 fn check_parts(path: &Path, name: &str) -> Result<()> {
-    let Ok(found) = std::fs::metadata(path) else { return Ok(()) };
+    let Ok(found) = std::fs::metadata(path) else {
+        return Ok(());
+    };
     if !found.is_dir() {
         return Err(in_the_way(path, "it is a file, and parts go to a directory"));
     }
@@ -395,11 +399,14 @@ fn drop_consolidated(group: Option<&Path>, temporary: &Temporary) -> Result<()> 
         let file = group.join("zarr.json");
         let json = read_if_there(&file).unwrap_or(None);
         let json = json.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
-        let Some(Value::Object(mut json)) = json else { return Ok(()) };
+        let Some(Value::Object(mut json)) = json else {
+            return Ok(());
+        };
         if json.remove("consolidated_metadata").is_some() {
             let new = temporary.beside("group");
             write_json(&new, &Value::Object(json))?;
-            std::fs::rename(&new, &file).map_err(|e| Error::io(&e, "renaming into place", &file))?;
+            std::fs::rename(&new, &file)
+                .map_err(|e| Error::io(&e, "renaming into place", &file))?;
             file::sync_path(group)?;
         }
     }

@@ -34,7 +34,8 @@ impl Sidecar {
 
     /// Its text.
     pub(super) fn text(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec_pretty(self).map_err(|e| Error::new(Kind::Schema, "writing the schema", e))
+        serde_json::to_vec_pretty(self)
+            .map_err(|e| Error::new(Kind::Schema, "writing the schema", e))
     }
 
     /// Reads it, or `None` where there is none, or a JSON file of somebody else.
@@ -45,7 +46,9 @@ impl Sidecar {
         if std::fs::metadata(path).is_ok_and(|meta| meta.len() > BYTES_MAX || !meta.is_file()) {
             return Ok(None);
         }
-        let Some(bytes) = read_if_there(path)? else { return Ok(None) };
+        let Some(bytes) = read_if_there(path)? else {
+            return Ok(None);
+        };
         let value: Value = serde_json::from_slice(&bytes)
             .map_err(|e| damaged(path, format!("it is not JSON: {e}")))?;
         match value.get("penstock") {

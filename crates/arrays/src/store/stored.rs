@@ -15,11 +15,11 @@ use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{DiskSchema, Order};
 use serde_json::{Map, Value};
 
+use super::Target;
 use super::file::{self, damaged, read_if_there};
 use super::flat::part_path;
 use super::sidecar::{self, Sidecar};
 use super::zarr::Metadata;
-use super::Target;
 use crate::dtype::{ByteOrder, ElementType};
 use crate::npy::{self, Header, HeaderError};
 use crate::schema::{ArraySchema, Disk, Format, part_mesh};
@@ -59,14 +59,12 @@ impl Stored {
     pub fn open_raw(path: &Path, shape: &[u64], element: ElementType) -> Result<Self> {
         let path = absolute(path)?;
         let schema = ArraySchema::new(&stem(&path), shape, element, raw());
-        let stored = Self::flat_file(
-            path.clone(),
-            schema,
-            (0, ByteOrder::NATIVE, Order::RowMajor),
-            true,
-        )?;
+        let stored =
+            Self::flat_file(path.clone(), schema, (0, ByteOrder::NATIVE, Order::RowMajor), true)?;
         let sidecar = sidecar::beside(&path);
-        let Ok(Some(beside)) = Sidecar::read(&sidecar) else { return Ok(stored) };
+        let Ok(Some(beside)) = Sidecar::read(&sidecar) else {
+            return Ok(stored);
+        };
         let there = &beside.array;
         if there.shape == shape && there.element == element {
             let flat = (0, beside.byte_order, Order::RowMajor);
@@ -121,7 +119,8 @@ impl Stored {
         exactly: bool,
     ) -> Result<Self> {
         let (shape, width) = (&schema.shape, schema.element.width());
-        let bytes = DiskSchema::flat(shape, width, layout, 1).map_err(|e| damaged(&path, e))?.bytes();
+        let bytes =
+            DiskSchema::flat(shape, width, layout, 1).map_err(|e| damaged(&path, e))?.bytes();
         let expected = header_bytes + bytes;
         let meta = std::fs::metadata(&path).map_err(|e| Error::io(&e, "opening", &path))?;
         let length = meta.len();
@@ -233,7 +232,9 @@ fn zarr_node(directory: &Path) -> Result<Option<(PathBuf, Value)>> {
 }
 
 fn read_json(path: &Path) -> Result<Option<Value>> {
-    let Some(bytes) = read_if_there(path)? else { return Ok(None) };
+    let Some(bytes) = read_if_there(path)? else {
+        return Ok(None);
+    };
     let json: Value = serde_json::from_slice(&bytes)
         .map_err(|e| damaged(path, format!("it is not JSON: {e}")))?;
     if json.is_object() { Ok(Some(json)) } else { Err(damaged(path, "it is not a JSON object")) }
@@ -300,7 +301,8 @@ fn open_in_group(path: &Path, name: Option<&str>) -> Result<Stored> {
             Err(Error::new(Kind::Missing, "opening", cause).at(path))
         }
         several => {
-            let cause = format!("the group holds several arrays; name one of {}", several.join(", "));
+            let cause =
+                format!("the group holds several arrays; name one of {}", several.join(", "));
             Err(Error::new(Kind::Schema, "opening", cause).at(path))
         }
     }

@@ -66,7 +66,12 @@ pub fn gather(block: &Block, values: &[u8], shape: &[u64], width: u64) -> Vec<u8
 }
 
 /// Writes all blocks, dealt out to `servers`, without committing.
-pub fn write_pending(path: &Path, schema: &ArraySchema, values: &[u8], servers: usize) -> Result<Pending> {
+pub fn write_pending(
+    path: &Path,
+    schema: &ArraySchema,
+    values: &[u8],
+    servers: usize,
+) -> Result<Pending> {
     let pending = Pending::create(path, schema)?;
     let disk = schema.disk_schema(40)?;
     for server in 0..servers {
@@ -122,4 +127,9 @@ pub fn snapshot(path: &Path) -> Vec<(String, Vec<u8>)> {
     }
     found.sort();
     found
+}
+
+/// A directory in memory where there is one: nothing here waits for a disk then.
+pub fn place() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }

@@ -136,7 +136,9 @@ impl Metadata {
                 &e,
                 ArrayCreateError::CodecsCreateError(PluginCreateError::Unsupported(_))
                     | ArrayCreateError::DataTypeCreateError(PluginCreateError::Unsupported(_))
-                    | ArrayCreateError::ChunkKeyEncodingCreateError(PluginCreateError::Unsupported(_))
+                    | ArrayCreateError::ChunkKeyEncodingCreateError(
+                        PluginCreateError::Unsupported(_)
+                    )
                     | ArrayCreateError::UnsupportedZarrV2Array(_)
             );
             if foreign { unsupported(e.to_string()) } else { damaged(path, e) }
@@ -158,10 +160,16 @@ impl Metadata {
 
     /// The array's schema under the given name. `attributes` are those of the second format,
     /// which stand in a file of their own.
-    pub(in crate::store) fn schema(&self, name: &str, mut attributes: Map<String, Value>) -> ArraySchema {
+    pub(in crate::store) fn schema(
+        &self,
+        name: &str,
+        mut attributes: Map<String, Value>,
+    ) -> ArraySchema {
         let names = if self.is_second() {
             // xarray's convention for the format that has no names.
-            attributes.remove("_ARRAY_DIMENSIONS").and_then(|names| serde_json::from_value(names).ok())
+            attributes
+                .remove("_ARRAY_DIMENSIONS")
+                .and_then(|names| serde_json::from_value(names).ok())
         } else {
             attributes = self.array.attributes().clone();
             // A name that is null becomes an empty one: Zarr takes both for "none".
@@ -179,7 +187,14 @@ impl Metadata {
         };
         let disk = Disk::Chunks { chunk: extents(&self.chunk), subchunks, codec };
         let element = self.element;
-        ArraySchema { name: name.to_string(), shape, element, disk, dimension_names: names, attributes }
+        ArraySchema {
+            name: name.to_string(),
+            shape,
+            element,
+            disk,
+            dimension_names: names,
+            attributes,
+        }
     }
 
     /// The codec as a word of ours, or as Zarr's own JSON where there is none.
@@ -270,7 +285,9 @@ impl Metadata {
     /// The sharding codec's configuration, if it is the only codec.
     fn sharding(&self) -> Option<ShardingCodecConfigurationV1> {
         let codecs = self.raw["codecs"].as_array()?;
-        let [only] = codecs.as_slice() else { return None };
+        let [only] = codecs.as_slice() else {
+            return None;
+        };
         if name_of(only)? != "sharding_indexed" {
             return None;
         }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::Block;
@@ -10,7 +11,7 @@ use penstock_machines::Medium;
 use super::Chunks;
 use super::written::Written;
 use crate::dtype;
-use crate::store::file::{self, Open};
+use crate::store::file::{self, GivenUp, Open};
 
 /// Chunk files kept open: each disk thread is at one.
 const OPEN_MAX: usize = 16;
@@ -34,10 +35,10 @@ impl Writer {
         Ok(file)
     }
 
-    fn close(&self, files: Vec<(u64, std::sync::Arc<File>)>) -> Result<()> {
+    fn close(&self, files: GivenUp<File>) -> Result<()> {
         for (object, file) in files {
             // Nobody else has it: what is in use is not given up.
-            if let Some(file) = std::sync::Arc::into_inner(file) {
+            if let Some(file) = Arc::into_inner(file) {
                 self.written.closed(object, &self.chunks.path(object), file)?;
             }
         }
@@ -54,8 +55,7 @@ impl Medium for Writer {
             file::write_at(&file, data, 0, &path)?;
             return self.written.closed(block.object, &path, file);
         }
-        let (file, given_up) =
-            self.open.get(block.object, || self.create(&path, object_bytes))?;
+        let (file, given_up) = self.open.get(block.object, || self.create(&path, object_bytes))?;
         file::write_at(&file, data, block.offset, &path)?;
         self.close(given_up)
     }
@@ -96,7 +96,9 @@ impl Reader {
 
     /// A chunk's file, whose length is checked once.
     fn open(&self, path: &Path, bytes: u64) -> Result<Option<File>> {
-        let Some(file) = file::open_if_there(path)? else { return Ok(None) };
+        let Some(file) = file::open_if_there(path)? else {
+            return Ok(None);
+        };
         let length = file::length(&file, path)?;
         if length != bytes {
             let cause = format!("the chunk has {length} bytes where {bytes} belong");

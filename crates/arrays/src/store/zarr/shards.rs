@@ -25,7 +25,7 @@ use super::coder::Coder;
 use super::plain::{read_only, write_only};
 use super::written::Written;
 use crate::dtype;
-use crate::store::file::{self, Open, damaged, lock};
+use crate::store::file::{self, GivenUp, Open, damaged, lock};
 
 /// Shards kept open: each disk thread is at one.
 const OPEN_MAX: usize = 16;
@@ -73,7 +73,8 @@ impl Form {
     fn read_index(&self, file: &File, path: &Path) -> Result<Vec<u64>> {
         let length = file::length(file, path)?;
         let Some(end) = length.checked_sub(self.index_bytes) else {
-            let cause = format!("{length} bytes do not hold a shard's index of {}", self.index_bytes);
+            let cause =
+                format!("{length} bytes do not hold a shard's index of {}", self.index_bytes);
             return Err(damaged(path, cause));
         };
         let start = if self.index_location == ShardingIndexLocation::Start { 0 } else { end };
@@ -130,10 +131,12 @@ impl Writer {
         Ok(Mutex::new(Shard { file, path, index, end }))
     }
 
-    fn end(&self, shards: Vec<(u64, Arc<Mutex<Shard>>)>) -> Result<()> {
+    fn end(&self, shards: GivenUp<Mutex<Shard>>) -> Result<()> {
         for (object, shard) in shards {
             // Nobody else has it: what is in use is not given up.
-            let Some(shard) = Arc::into_inner(shard) else { continue };
+            let Some(shard) = Arc::into_inner(shard) else {
+                continue;
+            };
             let shard = shard.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
             let index = self.form.encode_index(&shard.index).map_err(|e| e.at(&shard.path))?;
             file::write_at(&shard.file, &index, shard.end, &shard.path)?;
@@ -211,7 +214,8 @@ impl Reader {
         }
         if let Some(swap_width) = self.form.swap_width {
             if bytes != data.len() as u64 {
-                let cause = format!("sub-chunk {} has {bytes} bytes, not {}", block.index, data.len());
+                let cause =
+                    format!("sub-chunk {} has {bytes} bytes, not {}", block.index, data.len());
                 return Err(damaged(path, cause).in_bytes(offset..offset + bytes));
             }
             file::read_at(file, data, offset, path)?;
@@ -233,7 +237,9 @@ impl Medium for Reader {
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
         let path = self.chunks.path(block.object);
         let (shard, _) = self.open.get(block.object, || {
-            let Some(file) = file::open_if_there(&path)? else { return Ok(None) };
+            let Some(file) = file::open_if_there(&path)? else {
+                return Ok(None);
+            };
             let index = self.form.read_index(&file, &path)?;
             Ok(Some(Found { bytes: file::length(&file, &path)?, file, index }))
         })?;

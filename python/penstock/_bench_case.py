@@ -1,0 +1,330 @@
+"""What the benchmark moves: one distributed array, where it lies on disk, and how it is checked.
+
+Nothing here uses Penstock. The distributions are computed from their definition in High-Performance
+Fortran, and files are read back with NumPy and zarr-python, so that an error in Penstock cannot
+hide itself.
+
+Every element has a value that depends on its global index and on a salt, which changes from one
+measurement to the next: neither an element out of place nor a stale file passes.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+SLAB_ELEMENTS = 1 << 18
+"""Elements that are made or compared at once: 2 MiB of float64, which stays in the cache."""
+
+
+class UsageError(Exception):
+    """The options make no sense together; the message is one line for the user."""
+
+
+# ---------------------------------------------------------------------------------------------
+# Distributions
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """BLOCK, CYCLIC, CYCLIC(k) or ``*`` for each dimension, over a mesh of processes.
+
+    The mesh has one extent for each distributed dimension, in order; ``*`` takes none.
+    """
+
+    kinds: tuple[str, ...]
+    mesh: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str, mesh: tuple[int, ...]) -> Distribution:
+        """Reads ``"BLOCK,*,CYCLIC(4)"``."""
+        kinds = tuple(kind.strip().upper() for kind in text.split(","))
+        for kind in kinds:
+            if kind not in ("BLOCK", "CYCLIC", "*") and cyclic_width(kind) is None:
+                raise UsageError(f"distribution {text!r}: {kind!r} is none of BLOCK, CYCLIC, *")
+        distributed = sum(kind != "*" for kind in kinds)
+        if distributed != len(mesh):
+            raise UsageError(
+                f"distribution {text!r} has {distributed} distributed dimensions, "
+                f"but its mesh {dims_text(mesh)} has {len(mesh)} extents"
+            )
+        return cls(kinds, mesh)
+
+    @property
+    def text(self) -> str:
+        """As the user wrote it: ``"BLOCK,*,CYCLIC(4)"``."""
+        return ",".join(self.kinds)
+
+    @property
+    def parts(self) -> int:
+        """Ranks that hold a share; ranks beyond them hold nothing."""
+        return math.prod(self.mesh)
+
+    def per_dimension(self, part: int) -> list[tuple[str, int, int]]:
+        """For each dimension: its kind, the mesh extent and the coordinate of ``part``."""
+        coordinates = iter(np.unravel_index(part, self.mesh)) if self.mesh else iter(())
+        extents = iter(self.mesh)
+        return [
+            (kind, 1, 0) if kind == "*" else (kind, next(extents), int(next(coordinates)))
+            for kind in self.kinds
+        ]
+
+    def indices(self, shape: tuple[int, ...], part: int) -> list[np.ndarray]:
+        """The global indices that ``part`` holds, one ascending array for each dimension."""
+        if part >= self.parts:
+            return [np.arange(0) for _ in shape]
+        per_dimension = zip(shape, self.per_dimension(part), strict=True)
+        return [owned(extent, *how) for extent, how in per_dimension]
+
+
+def cyclic_width(kind: str) -> int | None:
+    """The k of ``CYCLIC(k)``, 1 for plain ``CYCLIC``, ``None`` for anything else."""
+    if kind == "CYCLIC":
+        return 1
+    inner = kind.removeprefix("CYCLIC(").removesuffix(")")
+    if kind != f"CYCLIC({inner})" or not inner.isdigit() or int(inner) == 0:
+        return None
+    return int(inner)
+
+
+def owned(extent: int, kind: str, parts: int, part: int) -> np.ndarray:
+    """The indices of one dimension that coordinate ``part`` of ``parts`` holds."""
+    index = np.arange(extent)
+    if kind == "*":
+        return index
+    if kind == "BLOCK":
+        block = -(-extent // parts)
+        return index[part * block : (part + 1) * block]
+    return index[(index // cyclic_width(kind)) % parts == part]
+
+
+def as_slice(indices: np.ndarray) -> slice | np.ndarray:
+    """A slice that selects ``indices`` if there is one, otherwise ``indices`` themselves."""
+    if len(indices) == 0:
+        return slice(0, 0)
+    step = int(indices[1] - indices[0]) if len(indices) > 1 else 1
+    if np.array_equal(indices, indices[0] + step * np.arange(len(indices))):
+        return slice(int(indices[0]), int(indices[-1]) + 1, step)
+    return indices
+
+
+# ---------------------------------------------------------------------------------------------
+# Values
+# ---------------------------------------------------------------------------------------------
+
+
+def values(
+    shape: tuple[int, ...], dtype: np.dtype, indices: list[np.ndarray], salt: int
+) -> np.ndarray:
+    """The elements at ``indices`` (an outer product), each from its global index and ``salt``."""
+    linear = np.full((1,) * len(shape), salt, np.int64)
+    stride = 1
+    for dimension in reversed(range(len(shape))):
+        along = [1] * len(shape)
+        along[dimension] = -1
+        linear = linear + (indices[dimension] * stride).reshape(along)
+        stride *= shape[dimension]
+    if dtype.kind in "fc":
+        exact = 1 << (np.finfo(dtype).nmant + 1)
+        linear %= exact
+        if dtype.kind == "f":
+            return linear.astype(dtype)
+        result = np.empty(linear.shape, dtype)
+        result.real, result.imag = linear, (linear * 5 + 1) % exact
+        return result
+    mixed = (linear.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(8)
+    return mixed.astype(np.uint8) % 2 == 1 if dtype.kind == "b" else mixed.astype(dtype)
+
+
+def slabs(lengths: list[int]) -> Iterator[slice]:
+    """Cuts the first dimension so that a slab has about ``SLAB_ELEMENTS`` elements."""
+    rows = max(1, SLAB_ELEMENTS // max(1, math.prod(lengths[1:])))
+    for start in range(0, lengths[0], rows):
+        yield slice(start, min(start + rows, lengths[0]))
+
+
+# ---------------------------------------------------------------------------------------------
+# Disk schemas
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Disk:
+    """How the array is stored: ``--disk`` taken apart."""
+
+    kind: str
+    """``row-major``, ``npy``, ``chunks`` or ``parts``."""
+    chunk: tuple[int, ...] = ()
+    subchunk: tuple[int, ...] | None = None
+    codec: str | None = None
+    parts: Distribution | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Disk:
+        """Reads ``row-major``, ``npy``, ``chunks:64,64[/32,32][:codec]`` or ``parts:*,BLOCK:2``."""
+        kind, _, rest = text.partition(":")
+        if kind in ("row-major", "npy") and not rest:
+            return cls(kind)
+        if kind == "chunks" and rest:
+            extents, _, codec = rest.partition(":")
+            chunk, _, subchunk = extents.partition("/")
+            inner = parse_dims(subchunk, "--disk sub-chunk") if subchunk else None
+            return cls(kind, parse_dims(chunk, "--disk chunk"), inner, codec or None)
+        if kind == "parts" and rest.count(":") == 1:
+            distribution, mesh = rest.split(":")
+            if "CYCLIC" in distribution.upper():
+                raise UsageError(f"--disk {text}: parts of a disk are BLOCK or *")
+            return cls(
+                kind, parts=Distribution.parse(distribution, parse_dims(mesh, "--disk mesh"))
+            )
+        raise UsageError(
+            f"--disk {text}: expected row-major, npy, chunks:64,64,64[/32,32,32][:codec] "
+            "or parts:BLOCK,*,*:2"
+        )
+
+
+def parse_dims(text: str, option: str) -> tuple[int, ...]:
+    """Reads extents: ``512x512x256`` or ``512,512,256``."""
+    words = text.replace("x", ",").split(",")
+    if not all(word.strip().isdigit() and int(word) > 0 for word in words):
+        raise UsageError(f"{option} {text!r}: expected positive integers such as 512x512x256")
+    return tuple(int(word) for word in words)
+
+
+def dims_text(dims: tuple[int, ...]) -> str:
+    """``(2, 2, 2)`` as ``2x2x2``."""
+    return "x".join(str(extent) for extent in dims)
+
+
+# ---------------------------------------------------------------------------------------------
+# The case
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """One array, its distribution in memory and its schema on disk; the same on every rank."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    memory: Distribution
+    disk: Disk
+    directory: Path
+    sync: bool
+    rank: int
+    size: int
+    name: str = "u"
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the whole array."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def local_indices(self) -> list[np.ndarray]:
+        """What this rank holds, one array of global indices for each dimension."""
+        return self.memory.indices(self.shape, self.rank)
+
+    def local_shape(self) -> tuple[int, ...]:
+        """The shape of what this rank holds."""
+        return tuple(len(indices) for indices in self.local_indices())
+
+    def fill(self, local: np.ndarray, salt: int) -> None:
+        """Gives every element of this rank's share its value."""
+        for slab, truth in self._truth(self.local_indices(), salt):
+            local[slab] = truth
+
+    def wrong_in_memory(self, local: np.ndarray, salt: int) -> int:
+        """Counts the elements of this rank's share that do not have their value."""
+        truths = self._truth(self.local_indices(), salt)
+        return sum(int(np.count_nonzero(local[slab] != truth)) for slab, truth in truths)
+
+    def wrong_on_disk(self, target: Path, salt: int) -> int:
+        """Counts the wrong elements in this rank's part of the files; the ranks' parts cover all.
+
+        The slabs of the file are dealt out to the ranks only to save time: no rank looks at what
+        it wrote itself in particular.
+        """
+        wrong = 0
+        for reader, indices in self._objects(target):
+            for turn, (slab, truth) in enumerate(self._truth(indices, salt)):
+                if turn % self.size == self.rank:
+                    wrong += int(np.count_nonzero(reader(slab) != truth))
+        return wrong
+
+    def _truth(self, indices: list[np.ndarray], salt: int) -> Iterator[tuple[slice, np.ndarray]]:
+        lengths = [len(along) for along in indices]
+        if math.prod(lengths) == 0:
+            return
+        for slab in slabs(lengths):
+            yield slab, values(self.shape, self.dtype, [indices[0][slab], *indices[1:]], salt)
+
+    def _objects(self, target: Path):
+        """What is to be read back: a function from a slab to its elements, and their indices."""
+        everything = [np.arange(extent) for extent in self.shape]
+        if self.disk.kind == "row-major":
+            yield flat_reader(target, self.dtype, self.shape), everything
+        elif self.disk.kind == "npy":
+            mapped = np.load(target, mmap_mode="r")
+            if mapped.shape != self.shape or mapped.dtype != self.dtype:
+                raise ValueError(f"{target} holds {mapped.dtype} {mapped.shape}")
+            yield mapped.__getitem__, everything
+        elif self.disk.kind == "chunks":
+            import zarr
+
+            stored = zarr.open_array(target / self.name, mode="r")
+            if stored.shape != self.shape or stored.dtype != self.dtype:
+                raise ValueError(f"{target} holds {stored.dtype} {stored.shape}")
+            yield stored.__getitem__, everything
+        else:
+            yield from self._parts(target)
+
+    def _parts(self, target: Path):
+        """The part files in the order of their numbers, which is that of the disk mesh."""
+        files = sorted(
+            (path for path in target.iterdir() if path.suffix not in (".json", ".toml")),
+            key=lambda path: [int(word) for word in digits(path.name)],
+        )
+        wanted = {}
+        for part in range(self.disk.parts.parts):
+            indices = self.disk.parts.indices(self.shape, part)
+            if math.prod(len(along) for along in indices):
+                wanted[part] = indices
+        files = [path for path in files if path.stat().st_size > 0]
+        if len(files) != len(wanted):
+            raise ValueError(f"{target} holds {len(files)} parts, not {len(wanted)}")
+        for path, indices in zip(files, wanted.values(), strict=True):
+            extents = tuple(len(along) for along in indices)
+            yield flat_reader(path, self.dtype, extents), indices
+
+
+def digits(name: str) -> list[str]:
+    """The runs of digits in a file name."""
+    return "".join(letter if letter.isdigit() else " " for letter in name).split()
+
+
+def flat_reader(path: Path, dtype: np.dtype, shape: tuple[int, ...]):
+    """Reads slabs of a flat row-major file, which must have exactly the size of the array."""
+    row = math.prod(shape[1:])
+    if path.stat().st_size != shape[0] * row * dtype.itemsize:
+        raise ValueError(f"{path} has {path.stat().st_size} bytes")
+
+    def read(slab: slice) -> np.ndarray:
+        rows = slab.stop - slab.start
+        offset = slab.start * row * dtype.itemsize
+        return np.fromfile(path, dtype, rows * row, offset=offset).reshape((rows, *shape[1:]))
+
+    return read
+
+
+def remove(target: Path) -> None:
+    """Removes a file or a directory, whichever is there."""
+    if target.is_dir():
+        shutil.rmtree(target)
+    else:
+        target.unlink(missing_ok=True)
