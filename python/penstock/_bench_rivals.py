@@ -56,6 +56,8 @@ class Penstock:
         self.array = ps.Array(
             case.name, shape=case.shape, dtype=case.dtype, memory=memory, disk=self.disk(case)
         )
+        # What does not fit together is said here, before anything is measured.
+        self.session.explain(str(case.directory / case.name), self.array)
         if tuple(self.array.local_shape(case.rank)) != case.local_shape():
             raise AssertionError(
                 f"rank {case.rank}: the local shape is {self.array.local_shape(case.rank)} to "
@@ -82,9 +84,7 @@ class Penstock:
         self.session.read(str(target), self.array, out=out)
 
     def close(self) -> None:
-        close = getattr(self.session, "close", None)
-        if close is not None:
-            close()
+        self.session.close()
 
 
 class MpiIo:

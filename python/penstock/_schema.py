@@ -20,7 +20,9 @@ def _extents(what: str, values: int | Iterable[int]) -> tuple[int, ...]:
     """`values` as a tuple of non-negative integers; a single integer is one extent."""
     try:
         extents = (
-            (operator.index(values),) if not isinstance(values, Iterable) else tuple(map(operator.index, values))
+            (operator.index(values),)
+            if not isinstance(values, Iterable)
+            else tuple(map(operator.index, values))
         )
     except TypeError:
         raise _core.SchemaError(f"{what} must be integers, not {values!r}") from None
@@ -36,7 +38,9 @@ def _halo(halo: Halo, dims: int) -> list[tuple[int, int]]:
         widths = [_extents("a halo's widths", [w, w] if isinstance(w, int) else w) for w in sides]
         pairs = [(below, above) for below, above in widths]
     except (TypeError, ValueError):
-        raise _core.SchemaError(f"a halo is a width, or for each dimension a width or (below, above): {halo!r}") from None
+        raise _core.SchemaError(
+            f"a halo is a width, or for each dimension a width or (below, above): {halo!r}"
+        ) from None
     if len(pairs) != dims:
         raise _core.SchemaError(f"the halo {halo!r} has {len(pairs)} widths for {dims} dimensions")
     return pairs if any(pair != (0, 0) for pair in pairs) else []
@@ -162,7 +166,9 @@ class RowMajor:
 
     def __post_init__(self) -> None:
         if self.format not in ("raw", "npy"):
-            raise _core.SchemaError(f"'{self.format}' is no format of a row-major file: use 'raw' or 'npy'")
+            raise _core.SchemaError(
+                f"'{self.format}' is no format of a row-major file: use 'raw' or 'npy'"
+            )
 
     def _disk(self) -> tuple[Any, ...]:
         return (self.format,)
@@ -222,9 +228,13 @@ class Array:
         if self.disk is None:
             set_field(self, "disk", RowMajor())
         if not isinstance(self.memory, Memory):
-            raise _core.SchemaError(f"a memory schema is a Distribution or Boxes, not {self.memory!r}")
+            raise _core.SchemaError(
+                f"a memory schema is a Distribution or Boxes, not {self.memory!r}"
+            )
         if not isinstance(self.disk, Disk):
-            raise _core.SchemaError(f"a disk schema is Chunks, RowMajor or a Distribution, not {self.disk!r}")
+            raise _core.SchemaError(
+                f"a disk schema is Chunks, RowMajor or a Distribution, not {self.disk!r}"
+            )
         if self.dims is not None:
             if isinstance(self.dims, str) or not isinstance(self.dims, Iterable):
                 raise _core.SchemaError(f"dims is a sequence of names, not {self.dims!r}")
@@ -252,7 +262,7 @@ class Array:
         )
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
-        """The shape of the local array of `rank`, halo included; some extent is 0 where it holds nothing."""
+        """The shape of the local array of `rank`, halo included; with a 0 if it holds nothing."""
         return tuple(self._spec.local_shape(rank))
 
     def local_slices(self, rank: int) -> tuple[slice | np.ndarray, ...]:
@@ -260,7 +270,8 @@ class Array:
         of indices where a slice cannot say it (as of CYCLIC(4)). With `numpy.ix_` over
         `numpy.arange(n)[s]` for each dimension, it is the part of the whole array that is local."""
         return tuple(
-            slice(*words) if len(words) == 3 else _comb(*words) for words in self._spec.local_slices(rank)
+            slice(*words) if len(words) == 3 else _comb(*words)
+            for words in self._spec.local_slices(rank)
         )
 
     def with_memory(self, memory: Memory) -> Array:

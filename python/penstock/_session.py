@@ -88,7 +88,9 @@ class Session:
         servers, block_bytes = _counts(servers=servers, block_bytes=block_bytes)
         seat = getattr(_seats, "seat", None)
         if comm is not None:
-            self._session = _core.join_mpi(_mpi(comm), transport, servers, bool(dedicated), sync, block_bytes)
+            self._session = _core.join_mpi(
+                _mpi(comm), transport, servers, bool(dedicated), sync, block_bytes
+            )
         elif seat is not None:
             self._session = seat.open()
         else:
@@ -100,7 +102,9 @@ class Session:
         self.servers: int = self._session.servers
         self.is_client: bool = self.rank is not None
 
-    def write(self, path: Path, array: Array, local: np.ndarray, attrs: Mapping[str, Any] | None = None) -> Report:
+    def write(
+        self, path: Path, array: Array, local: np.ndarray, attrs: Mapping[str, Any] | None = None
+    ) -> Report:
         """Write `array`, each rank its `local` part.
 
         Parameters
@@ -172,8 +176,8 @@ class Session:
         return local
 
     def open(self, path: Path, name: str | None = None) -> Array:
-        """The array at `path` as it is stored, with its attributes in `attrs`; rank 0 holds all of it
-        in memory, until `with_memory` says otherwise.
+        """The array at `path` as it is stored, with its attributes in `attrs`. In memory, rank 0
+        holds all of it, until `with_memory` says otherwise.
 
         `name` says which, where `path` is a group of several. Not collective.
 
@@ -184,7 +188,9 @@ class Session:
         """
         return Array._of_disk(_core.open_schema(os.fspath(path), name))
 
-    def explain(self, path: Path, array: Array, operation: Literal["write", "read"] = "write") -> str:
+    def explain(
+        self, path: Path, array: Array, operation: Literal["write", "read"] = "write"
+    ) -> str:
         """What a write (or read) would do: servers, blocks, bytes, messages, memory, order.
 
         Nothing is written. Not collective.
@@ -248,7 +254,10 @@ def run(
         except BaseException as error:  # noqa: BLE001 - raised again by the caller's thread
             errors[rank] = error
 
-    threads = [threading.Thread(target=rank_main, args=(rank,), name=f"rank-{rank}") for rank in range(ranks)]
+    threads = [
+        threading.Thread(target=rank_main, args=(rank,), name=f"rank-{rank}")
+        for rank in range(ranks)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -266,8 +275,12 @@ def run(
 def _counts(**counts: Any) -> list[Any]:
     """Options that must be positive integers, or None where that is their default."""
     for name, count in counts.items():
-        if not (name == "servers" and count is None) and not (isinstance(count, int) and 0 < count < 2**48):
-            raise _core.SchemaError(f"opening a session: {name} must be an integer of at least 1, not {count!r}")
+        if not (name == "servers" and count is None) and not (
+            isinstance(count, int) and 0 < count < 2**48
+        ):
+            raise _core.SchemaError(
+                f"opening a session: {name} must be an integer of at least 1, not {count!r}"
+            )
     return list(counts.values())
 
 

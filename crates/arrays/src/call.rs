@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use penstock_engine::{Error, Kind, Operation, Result};
-use penstock_layout::{Dists, Distribution, LayoutError, MemorySchema, Region, Share};
+use penstock_layout::{Distribution, Dists, LayoutError, MemorySchema, Region, Share};
 use penstock_machines::ClientMemory;
 
 use crate::session::all_boxes;
@@ -43,8 +43,17 @@ pub struct ArrayCall {
 impl fmt::Display for ArrayCall {
     /// Everything in which ranks must agree: not a rank's own box.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ArraySchema { name, shape, element, .. } = &self.schema;
-        write!(f, "'{name}', shape {shape:?}, {}, in memory ", element.zarr())?;
+        let ArraySchema {
+            name,
+            shape,
+            element,
+            ..
+        } = &self.schema;
+        write!(
+            f,
+            "'{name}', shape {shape:?}, {}, in memory ",
+            element.zarr()
+        )?;
         match &self.memory {
             Memory::Distribution { dists, mesh, .. } => write!(f, "{dists} over mesh {mesh:?}")?,
             Memory::Box { .. } => write!(f, "boxes")?,
@@ -54,7 +63,11 @@ impl fmt::Display for ArrayCall {
             write!(f, ", dimensions {names:?}")?;
         }
         if !self.schema.attributes.is_empty() {
-            write!(f, ", attributes {}", serde_json::Value::from(self.schema.attributes.clone()))?;
+            write!(
+                f,
+                ", attributes {}",
+                serde_json::Value::from(self.schema.attributes.clone())
+            )?;
         }
         Ok(())
     }
@@ -63,7 +76,11 @@ impl fmt::Display for ArrayCall {
 impl ArrayCall {
     /// Bytes of the whole array.
     pub fn bytes(&self) -> u64 {
-        self.schema.shape.iter().product::<u64>().saturating_mul(self.schema.element.width())
+        self.schema
+            .shape
+            .iter()
+            .product::<u64>()
+            .saturating_mul(self.schema.element.width())
     }
 
     /// This rank's box, where each names its own.
@@ -87,8 +104,7 @@ impl ArrayCall {
         let Memory::Distribution { dists, mesh, .. } = &self.memory else {
             return all_boxes(&self.schema.shape, boxes, clients);
         };
-        let distribution =
-            Distribution::new(&self.schema.shape, dists, mesh).map_err(of_layout)?;
+        let distribution = Distribution::new(&self.schema.shape, dists, mesh).map_err(of_layout)?;
         if distribution.ranks() > clients {
             let cause = format!(
                 "the mesh {mesh:?} has {} places, and the session {clients} ranks",
@@ -112,7 +128,11 @@ impl ArrayCall {
             Memory::Box { own, .. } if own.dims() != self.schema.shape.len() => {
                 let given = own.shape.clone();
                 let dims = self.schema.shape.len();
-                Err(of_layout(LayoutError::DimCount { what: "the box", given, dims }))
+                Err(of_layout(LayoutError::DimCount {
+                    what: "the box",
+                    given,
+                    dims,
+                }))
             }
             Memory::Box { own, .. } => Ok(Share::of_box(own)),
         }
@@ -152,9 +172,20 @@ impl ArrayCall {
     /// # Errors
     /// When it is not there, damaged, or of another shape or element type.
     pub fn open_stored(&self, path: &Path) -> Result<Stored> {
-        let ArraySchema { name, shape, element, disk, .. } = &self.schema;
+        let ArraySchema {
+            name,
+            shape,
+            element,
+            disk,
+            ..
+        } = &self.schema;
         // Raw is also what a call says that leaves the disk schema to the store.
-        if *disk == (Disk::RowMajor { format: Format::Raw }) && !Stored::says_what_it_is(path) {
+        if *disk
+            == (Disk::RowMajor {
+                format: Format::Raw,
+            })
+            && !Stored::says_what_it_is(path)
+        {
             return Stored::open_raw(path, shape, *element);
         }
         let stored = Stored::open(path, Some(name))?;
@@ -207,7 +238,11 @@ impl Local {
             return Err(wrong(format!(
                 "its shape is {:?}, and this rank holds {expected:?}{}",
                 self.shape,
-                if array.halo().is_empty() { "" } else { " with its halo" }
+                if array.halo().is_empty() {
+                    ""
+                } else {
+                    " with its halo"
+                }
             )));
         }
         if self.element != array.schema.element {
@@ -222,7 +257,9 @@ impl Local {
         }
         if !self.shape.contains(&0) {
             let steps = array.halo().iter().zip(&self.memory.strides);
-            let past: isize = steps.map(|((below, _), stride)| *below as isize * stride).sum();
+            let past: isize = steps
+                .map(|((below, _), stride)| *below as isize * stride)
+                .sum();
             // Inside the array: the halo is part of the shape that was just checked.
             self.memory.base = self.memory.base.wrapping_offset(past);
         }

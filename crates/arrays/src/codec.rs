@@ -81,7 +81,10 @@ impl FromStr for Codec {
             ["blosc", rest @ ..] => blosc(rest),
             _ => None,
         };
-        Ok(Self { compressor: compressor.ok_or_else(refused)?, crc32c })
+        Ok(Self {
+            compressor: compressor.ok_or_else(refused)?,
+            crc32c,
+        })
     }
 }
 
@@ -99,8 +102,12 @@ fn blosc(parts: &[&str]) -> Option<Compressor> {
         _ => return None,
     };
     Some(Compressor::Blosc {
-        cname: cname.map_or(Some(BLOSC_CNAME_DEFAULT), |name| one_of(&BLOSC_CNAMES, name))?,
-        level: level.map_or(Some(BLOSC_LEVEL_DEFAULT), |text| within(text, &BLOSC_LEVELS))?,
+        cname: cname.map_or(Some(BLOSC_CNAME_DEFAULT), |name| {
+            one_of(&BLOSC_CNAMES, name)
+        })?,
+        level: level.map_or(Some(BLOSC_LEVEL_DEFAULT), |text| {
+            within(text, &BLOSC_LEVELS)
+        })?,
         shuffle: match shuffle {
             None => None,
             Some(name) => Some(one_of(&SHUFFLES, name)?),
@@ -114,7 +121,11 @@ impl fmt::Display for Codec {
             Compressor::None if self.crc32c => return f.write_str("crc32c"),
             Compressor::None => f.write_str("none")?,
             Compressor::Zstd(level) => write!(f, "zstd:{level}")?,
-            Compressor::Blosc { cname, level, shuffle } => {
+            Compressor::Blosc {
+                cname,
+                level,
+                shuffle,
+            } => {
                 write!(f, "blosc:{cname}:{level}")?;
                 if let Some(shuffle) = shuffle {
                     write!(f, ":{shuffle}")?;
@@ -147,7 +158,11 @@ impl Codec {
             Compressor::Zstd(level) => chain.push(json!({
                 "name": "zstd", "configuration": { "level": level, "checksum": false }
             })),
-            Compressor::Blosc { cname, level, shuffle } => chain.push(json!({
+            Compressor::Blosc {
+                cname,
+                level,
+                shuffle,
+            } => chain.push(json!({
                 "name": "blosc", "configuration": {
                     "cname": cname,
                     "clevel": level,
@@ -170,7 +185,9 @@ impl Codec {
         if byte_order_of(bytes, element) != Some(ByteOrder::NATIVE) {
             return None;
         }
-        let crc32c = rest.last().is_some_and(|last| name_of(last) == Some("crc32c"));
+        let crc32c = rest
+            .last()
+            .is_some_and(|last| name_of(last) == Some("crc32c"));
         if crc32c {
             rest = &rest[..rest.len() - 1];
         }
@@ -184,7 +201,11 @@ impl Codec {
 }
 
 fn shuffle_default(element: ElementType) -> &'static str {
-    if element.width() == 1 { "bitshuffle" } else { "shuffle" }
+    if element.width() == 1 {
+        "bitshuffle"
+    } else {
+        "shuffle"
+    }
 }
 
 fn compressor_of(codec: &Value, element: ElementType) -> Option<Compressor> {
@@ -204,7 +225,11 @@ fn compressor_of(codec: &Value, element: ElementType) -> Option<Compressor> {
                 return None;
             }
             let parts = [setting["cname"].as_str()?, &level, shuffle];
-            blosc(if shuffle == shuffle_default(element) { &parts[..2] } else { &parts })
+            blosc(if shuffle == shuffle_default(element) {
+                &parts[..2]
+            } else {
+                &parts
+            })
         }
         _ => None,
     }
@@ -251,14 +276,20 @@ mod tests {
             ("blosc", "blosc:zstd:5"),
             ("blosc:lz4", "blosc:lz4:5"),
             ("blosc:lz4hc:9", "blosc:lz4hc:9"),
-            ("blosc:zlib:1:bitshuffle+crc32c", "blosc:zlib:1:bitshuffle+crc32c"),
+            (
+                "blosc:zlib:1:bitshuffle+crc32c",
+                "blosc:zlib:1:bitshuffle+crc32c",
+            ),
             ("blosc:blosclz:0:noshuffle", "blosc:blosclz:0:noshuffle"),
         ] {
             let codec: Codec = text.parse().unwrap();
             assert_eq!(codec.to_string(), full);
             assert_eq!(full.parse::<Codec>().unwrap(), codec);
             for element in [ElementType::F8, ElementType::C8] {
-                assert_eq!(Codec::of_zarr(&codec.zarr(element), element), Some(codec.clone()));
+                assert_eq!(
+                    Codec::of_zarr(&codec.zarr(element), element),
+                    Some(codec.clone())
+                );
             }
         }
     }
@@ -291,7 +322,12 @@ mod tests {
         let bytes = json!({ "name": "bytes", "configuration": { "endian": "little" } });
         let big = json!({ "name": "bytes", "configuration": { "endian": "big" } });
         let gzip = json!({ "name": "gzip", "configuration": { "level": 1 } });
-        for chain in [vec![], vec![big], vec![bytes.clone(), gzip], vec![json!("crc32c")]] {
+        for chain in [
+            vec![],
+            vec![big],
+            vec![bytes.clone(), gzip],
+            vec![json!("crc32c")],
+        ] {
             assert_eq!(Codec::of_zarr(&chain, ElementType::F8), None);
         }
         assert!(Codec::of_zarr(&[bytes], ElementType::F8).unwrap().is_none());

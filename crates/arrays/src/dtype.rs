@@ -59,7 +59,11 @@ pub enum ByteOrder {
 
 impl ByteOrder {
     /// The machine's own.
-    pub const NATIVE: Self = if cfg!(target_endian = "big") { Self::Big } else { Self::Little };
+    pub const NATIVE: Self = if cfg!(target_endian = "big") {
+        Self::Big
+    } else {
+        Self::Little
+    };
 
     /// `little` or `big`, as Zarr writes it.
     pub fn name(self) -> &'static str {
@@ -126,9 +130,20 @@ impl ElementType {
         let Some(&(element, ..)) = row else {
             let names: Vec<&str> = TABLE.iter().map(|row| row.2).collect();
             let cause = format!("no such element type: there are {}", names.join(", "));
-            return Err(Error::new(Kind::Schema, format!("reading the dtype {text:?}"), cause));
+            return Err(Error::new(
+                Kind::Schema,
+                format!("reading the dtype {text:?}"),
+                cause,
+            ));
         };
-        Ok((element, if element.width() == 1 { ByteOrder::NATIVE } else { order }))
+        Ok((
+            element,
+            if element.width() == 1 {
+                ByteOrder::NATIVE
+            } else {
+                order
+            },
+        ))
     }
 
     /// Bytes an element.
@@ -203,7 +218,10 @@ mod tests {
     #[test]
     fn every_type_parses_what_it_prints() {
         for (at, (element, short, long)) in TABLE.into_iter().enumerate() {
-            assert_eq!(element as usize, at, "the table is in the order of the enum");
+            assert_eq!(
+                element as usize, at,
+                "the table is in the order of the enum"
+            );
             for text in [short, long, &element.numpy(), &format!("={short}")] {
                 assert_eq!(
                     ElementType::parse(text).unwrap(),
@@ -212,11 +230,18 @@ mod tests {
                 );
             }
             let (read, order) = ElementType::parse(&format!(">{short}")).unwrap();
-            let expected = if element.width() == 1 { ByteOrder::NATIVE } else { ByteOrder::Big };
+            let expected = if element.width() == 1 {
+                ByteOrder::NATIVE
+            } else {
+                ByteOrder::Big
+            };
             assert_eq!((read, order), (element, expected));
         }
         assert_eq!(ElementType::parse("?").unwrap().0, ElementType::Bool);
-        assert_eq!(ElementType::parse("<f8").unwrap(), (ElementType::F8, ByteOrder::Little));
+        assert_eq!(
+            ElementType::parse("<f8").unwrap(),
+            (ElementType::F8, ByteOrder::Little)
+        );
     }
 
     #[test]

@@ -29,7 +29,7 @@
 //! for block in blocks.blocks(0, 1) {
 //!     medium.write(&block, &vec![0; block.bytes as usize])?;
 //! }
-//! medium.sync()?;
+//! medium.finish(true)?;
 //! pending.commit()?;
 //!
 //! assert_eq!(Stored::open(&path, None)?.schema().shape, [4, 3]);

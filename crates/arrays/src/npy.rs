@@ -138,7 +138,12 @@ impl Header {
         let unsupported = |_| HeaderError::Unsupported(format!("elements of dtype {descr:?}"));
         let (element, order) = ElementType::parse(descr).map_err(unsupported)?;
         let fortran = fortran.ok_or_else(|| missing("fortran_order"))?;
-        Ok(Self { shape: shape.ok_or_else(|| missing("shape"))?, element, order, fortran })
+        Ok(Self {
+            shape: shape.ok_or_else(|| missing("shape"))?,
+            element,
+            order,
+            fortran,
+        })
     }
 }
 
@@ -169,19 +174,34 @@ impl<'a> Reader<'a> {
     }
 
     fn expect(&mut self, sign: char) -> Result<(), HeaderError> {
-        if self.accept(sign) { Ok(()) } else { Err(self.wrong(&format!("{sign:?}"))) }
+        if self.accept(sign) {
+            Ok(())
+        } else {
+            Err(self.wrong(&format!("{sign:?}")))
+        }
     }
 
     fn wrong(&self, wanted: &str) -> HeaderError {
         let found: String = self.rest.chars().take(20).collect();
-        damaged(format!("its header has {found:?} where {wanted} should stand"))
+        damaged(format!(
+            "its header has {found:?} where {wanted} should stand"
+        ))
     }
 
     fn string(&mut self) -> Result<&'a str, HeaderError> {
         self.skip();
-        let quote = if self.rest.starts_with('"') { '"' } else { '\'' };
-        let inside = self.rest.strip_prefix(quote).ok_or_else(|| self.wrong("a string"))?;
-        let (string, rest) = inside.split_once(quote).ok_or_else(|| self.wrong("a string"))?;
+        let quote = if self.rest.starts_with('"') {
+            '"'
+        } else {
+            '\''
+        };
+        let inside = self
+            .rest
+            .strip_prefix(quote)
+            .ok_or_else(|| self.wrong("a string"))?;
+        let (string, rest) = inside
+            .split_once(quote)
+            .ok_or_else(|| self.wrong("a string"))?;
         self.rest = rest;
         Ok(string)
     }
@@ -202,7 +222,10 @@ impl<'a> Reader<'a> {
         self.expect('(')?;
         while !self.accept(')') {
             self.skip();
-            let end = self.rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest.len());
+            let end = self
+                .rest
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(self.rest.len());
             let (digits, rest) = self.rest.split_at(end);
             numbers.push(digits.parse().map_err(|_| self.wrong("an extent"))?);
             // Python 2 wrote long integers with an L.
@@ -222,7 +245,12 @@ mod tests {
 
     fn header(shape: &[u64]) -> Header {
         let (element, order) = (ElementType::F8, ByteOrder::Little);
-        Header { shape: shape.to_vec(), element, order, fortran: false }
+        Header {
+            shape: shape.to_vec(),
+            element,
+            order,
+            fortran: false,
+        }
     }
 
     #[test]
@@ -252,7 +280,15 @@ mod tests {
         let text = br#" {"shape":(3L,),"descr":">c16",'fortran_order' : True}  "#;
         let read = Header::parse(text).unwrap();
         let (element, order) = (ElementType::C16, ByteOrder::Big);
-        assert_eq!(read, Header { shape: vec![3], element, order, fortran: true });
+        assert_eq!(
+            read,
+            Header {
+                shape: vec![3],
+                element,
+                order,
+                fortran: true
+            }
+        );
     }
 
     #[test]
@@ -279,7 +315,10 @@ mod tests {
             "{'descr': '|O', 'fortran_order': False, 'shape': (), }",
         ] {
             assert!(
-                matches!(Header::parse(text.as_bytes()), Err(HeaderError::Unsupported(_))),
+                matches!(
+                    Header::parse(text.as_bytes()),
+                    Err(HeaderError::Unsupported(_))
+                ),
                 "{text}"
             );
         }
@@ -288,7 +327,10 @@ mod tests {
             b"\x93NUMPX\x01\x00vvvv",
             b"\x93NUMPY\x02\x00\xff\xff\xff\xff",
         ] {
-            assert!(matches!(Header::text_range(start), Err(HeaderError::Damaged(_))));
+            assert!(matches!(
+                Header::text_range(start),
+                Err(HeaderError::Damaged(_))
+            ));
         }
     }
 }

@@ -12,6 +12,9 @@ use serde_json::{Map, Value};
 use crate::codec::Codec;
 use crate::dtype::ElementType;
 
+/// The most part files of an array: more are a mistake, or damage.
+const PARTS_MAX: u64 = 1 << 20;
+
 /// What an array is and how it lies on disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -87,7 +90,11 @@ impl ArraySchema {
         let width = self.element.width();
         let contiguous = Split::Contiguous(block_bytes_max);
         match &self.disk {
-            Disk::Chunks { chunk, subchunks, codec } => {
+            Disk::Chunks {
+                chunk,
+                subchunks,
+                codec,
+            } => {
                 let codec: Codec = codec.parse()?;
                 let chunked = DiskSchema::chunked(&self.shape, width, chunk);
                 let chunked = chunked.map_err(|e| self.refused(e))?;
@@ -130,7 +137,10 @@ impl ArraySchema {
             let cause = format!("{named} dimension names for an array of {dims} dimensions");
             return Err(self.error(Kind::Schema, cause));
         }
-        let npy = self.disk == Disk::RowMajor { format: Format::Npy };
+        let npy = self.disk
+            == Disk::RowMajor {
+                format: Format::Npy,
+            };
         if npy && !self.attributes.is_empty() {
             let cause =
                 "a .npy file has no place for attributes: use format \"raw\" or Zarr chunks";
@@ -145,12 +155,15 @@ impl ArraySchema {
             return Ok(());
         };
         let bytes = |extents: &[u64]| {
-            extents.iter().try_fold(self.element.width(), |bytes, &n| bytes.checked_mul(n))
+            extents
+                .iter()
+                .try_fold(self.element.width(), |bytes, &n| bytes.checked_mul(n))
         };
         let most = i64::MAX as u64;
-        for (what, extents, bytes_max) in
-            [("a chunk", chunk.as_slice(), most), ("what is encoded", encoded, codec.bytes_max())]
-        {
+        for (what, extents, bytes_max) in [
+            ("a chunk", chunk.as_slice(), most),
+            ("what is encoded", encoded, codec.bytes_max()),
+        ] {
             if bytes(extents).is_none_or(|bytes| bytes > bytes_max) {
                 let cause = format!("{what} of {extents:?} has more than {bytes_max} bytes");
                 return Err(self.error(Kind::Schema, cause));
@@ -165,8 +178,12 @@ impl ArraySchema {
             return Err(self.error(Kind::Unsupported, cause));
         }
         Distribution::new(&self.shape, dists, mesh).map_err(|e| self.refused(e))?;
-        if mesh.iter().try_fold(1, |parts: u64, &p| parts.checked_mul(p)).is_none() {
-            return Err(self.error(Kind::Schema, format!("too many parts: {mesh:?}")));
+        let parts = mesh
+            .iter()
+            .try_fold(1, |parts: u64, &p| parts.checked_mul(p));
+        if parts.is_none_or(|parts| parts > PARTS_MAX) {
+            let cause = format!("the mesh {mesh:?} has more than {PARTS_MAX} part files");
+            return Err(self.error(Kind::Schema, cause));
         }
         Ok(())
     }
@@ -184,7 +201,11 @@ impl ArraySchema {
 pub(crate) fn part_mesh(dists: &Dists, mesh: &[u64]) -> Vec<u64> {
     let mut extents = mesh.iter().copied();
     let each = |dist: &Dist| {
-        if *dist == Dist::Whole { 1 } else { extents.next().unwrap_or(1) }
+        if *dist == Dist::Whole {
+            1
+        } else {
+            extents.next().unwrap_or(1)
+        }
     };
     dists.0.iter().map(each).collect()
 }
@@ -212,7 +233,9 @@ mod json_map {
         if to.is_human_readable() {
             return map.serialize(to);
         }
-        serde_json::to_string(map).map_err(ser::Error::custom)?.serialize(to)
+        serde_json::to_string(map)
+            .map_err(ser::Error::custom)?
+            .serialize(to)
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Map<String, Value>, D::Error> {
@@ -229,7 +252,11 @@ mod tests {
 
     fn chunks(chunk: &[u64], subchunks: Option<&[u64]>, codec: &str) -> Disk {
         let subchunks = subchunks.map(<[u64]>::to_vec);
-        Disk::Chunks { chunk: chunk.to_vec(), subchunks, codec: codec.to_string() }
+        Disk::Chunks {
+            chunk: chunk.to_vec(),
+            subchunks,
+            codec: codec.to_string(),
+        }
     }
 
     fn parts(dists: &str, mesh: &[u64]) -> Disk {
@@ -241,8 +268,18 @@ mod tests {
         for (disk, chunk, split) in [
             (chunks(&[4, 4], None, "none"), [4, 4], Split::Contiguous(64)),
             (chunks(&[4, 4], None, "crc32c"), [4, 4], Split::Whole),
-            (chunks(&[4, 4], Some(&[2, 4]), "none"), [4, 4], Split::Inner(vec![2, 4])),
-            (Disk::RowMajor { format: Format::Raw }, [10, 7], Split::Contiguous(64)),
+            (
+                chunks(&[4, 4], Some(&[2, 4]), "none"),
+                [4, 4],
+                Split::Inner(vec![2, 4]),
+            ),
+            (
+                Disk::RowMajor {
+                    format: Format::Raw,
+                },
+                [10, 7],
+                Split::Contiguous(64),
+            ),
             (parts("BLOCK,*", &[3]), [4, 7], Split::Contiguous(64)),
             (parts("BLOCK,BLOCK", &[3, 2]), [4, 4], Split::Contiguous(64)),
         ] {
@@ -257,10 +294,22 @@ mod tests {
         for (disk, kind, word) in [
             (chunks(&[4], None, "none"), Kind::Schema, "chunk"),
             (chunks(&[4, 0], None, "none"), Kind::Schema, "0"),
-            (chunks(&[4, 4], Some(&[3, 4]), "none"), Kind::Schema, "[3, 4]"),
+            (
+                chunks(&[4, 4], Some(&[3, 4]), "none"),
+                Kind::Schema,
+                "[3, 4]",
+            ),
             (chunks(&[4, 4], None, "lzma"), Kind::Schema, "zstd:LEVEL"),
-            (chunks(&[1 << 31, 1], None, "blosc"), Kind::Schema, "more than"),
-            (parts("BLOCK,CYCLIC(2)", &[2, 2]), Kind::Unsupported, "CYCLIC(2)"),
+            (
+                chunks(&[1 << 31, 1], None, "blosc"),
+                Kind::Schema,
+                "more than",
+            ),
+            (
+                parts("BLOCK,CYCLIC(2)", &[2, 2]),
+                Kind::Unsupported,
+                "CYCLIC(2)",
+            ),
             (parts("BLOCK,*", &[2, 2]), Kind::Schema, "mesh"),
         ] {
             let schema = ArraySchema::new("u", &[10, 7], ElementType::F8, disk);
@@ -268,9 +317,15 @@ mod tests {
             assert!(error.kind == kind && error.cause.contains(word), "{error}");
         }
         for name in ["", "..", "a/b", "__a"] {
-            let disk = Disk::RowMajor { format: Format::Raw };
+            let disk = Disk::RowMajor {
+                format: Format::Raw,
+            };
             let schema = ArraySchema::new(name, &[1], ElementType::F8, disk);
-            assert_eq!(schema.disk_schema(64).unwrap_err().kind, Kind::Schema, "{name:?}");
+            assert_eq!(
+                schema.disk_schema(64).unwrap_err().kind,
+                Kind::Schema,
+                "{name:?}"
+            );
         }
     }
 
@@ -279,13 +334,21 @@ mod tests {
         for disk in [
             chunks(&[4, 4], Some(&[2, 4]), "zstd"),
             parts("BLOCK,*", &[3]),
-            Disk::RowMajor { format: Format::Npy },
+            Disk::RowMajor {
+                format: Format::Npy,
+            },
         ] {
             let mut schema = ArraySchema::new("u", &[10, 7], ElementType::C16, disk);
-            schema.attributes.insert("units".into(), serde_json::json!(["K", 1.5]));
+            schema
+                .attributes
+                .insert("units".into(), serde_json::json!(["K", 1.5]));
             schema.dimension_names = Some(vec!["x".into(), "y".into()]);
             let text = serde_json::to_string(&schema).unwrap();
-            assert_eq!(serde_json::from_str::<ArraySchema>(&text).unwrap(), schema, "{text}");
+            assert_eq!(
+                serde_json::from_str::<ArraySchema>(&text).unwrap(),
+                schema,
+                "{text}"
+            );
         }
     }
 }

@@ -21,6 +21,7 @@ use penstock_machines::mpi::{self, Transport};
 use penstock_machines::{ClientMemory, Medium, Node, Opener, Threads};
 
 use crate::call::{ArrayCall, Local, Memory};
+use crate::store::Witness;
 use crate::{ArraySchema, Pending, Stored, Target};
 
 /// How a session is set up. All ranks must give the same.
@@ -42,7 +43,12 @@ pub const BLOCK_BYTES: u64 = 1 << 20;
 
 impl Default for Options {
     fn default() -> Self {
-        Self { servers: None, dedicated: false, sync: true, block_bytes: BLOCK_BYTES }
+        Self {
+            servers: None,
+            dedicated: false,
+            sync: true,
+            block_bytes: BLOCK_BYTES,
+        }
     }
 }
 
@@ -96,8 +102,18 @@ impl Seat {
         check_count("ranks", ranks)?;
         check_count("servers", servers)?;
         check_count("block_bytes", options.block_bytes as usize)?;
-        let nodes = if options.dedicated { ranks + servers } else { ranks };
-        let on = |server| if options.dedicated { ranks + server } else { server % ranks };
+        let nodes = if options.dedicated {
+            ranks + servers
+        } else {
+            ranks
+        };
+        let on = |server| {
+            if options.dedicated {
+                ranks + server
+            } else {
+                server % ranks
+            }
+        };
         let roles = Arc::new(Roles {
             nodes,
             clients: (0..ranks).collect(),
@@ -108,10 +124,11 @@ impl Seat {
         for node in ranks..nodes {
             let (threads, roles) = (threads.clone(), roles.clone());
             let serve = move || serve(&threads.node(node, Arc::new(StoreOpener)), &roles);
-            let thread = std::thread::Builder::new().name(format!("server-{node}")).spawn(serve);
-            dedicated.push(
-                thread.map_err(|e| Error::new(Kind::Io, "starting a server's thread", e))?,
-            );
+            let thread = std::thread::Builder::new()
+                .name(format!("server-{node}"))
+                .spawn(serve);
+            dedicated
+                .push(thread.map_err(|e| Error::new(Kind::Io, "starting a server's thread", e))?);
         }
         let mut seats: Vec<Seat> = (0..ranks)
             .map(|rank| Seat {
@@ -158,7 +175,11 @@ fn check_count(what: &str, count: usize) -> Result<()> {
 /// Serves on a node that is no client until the session is closed, or broken.
 fn serve(node: &Node, roles: &Roles) {
     for id in 0.. {
-        let call = Call { machine: node, roles, id };
+        let call = Call {
+            machine: node,
+            roles,
+            id,
+        };
         let ended = node.block_on(call.run(None, None));
         if ended.is_ok_and(|verdict| verdict.is_closed) || node.broken().is_some() {
             return;
@@ -187,12 +208,7 @@ impl Session {
     ///
     /// # Collective
     /// Over `comm`.
-    pub fn mpi(
-        api: Api,
-        comm: Handle,
-        transport: Transport,
-        options: Options,
-    ) -> Result<Session> {
+    pub fn mpi(api: Api, comm: Handle, transport: Transport, options: Options) -> Result<Session> {
         let mut hasher = DefaultHasher::new();
         (&options, transport == Transport::Shared).hash(&mut hasher);
         let digests = api.allgather(comm, [hasher.finish()])?;
@@ -282,6 +298,7 @@ impl Session {
             array,
             clients: self.clients(),
             options: self.options.clone(),
+            witness: None,
         };
         self.transfer(checked, words, director)
     }
@@ -297,14 +314,22 @@ impl Session {
         let (proposal, memory, director) = match checked {
             Ok((array, local)) => {
                 let own_box = array.own_box();
-                let proposal = Proposal { words: words(&array), own_box };
+                let proposal = Proposal {
+                    words: words(&array),
+                    own_box,
+                };
                 (Ok(proposal), Some(local.memory), Some(director(array)))
             }
             Err(error) => (Err(error), None, None),
         };
         let verdict = self.call(proposal, memory, director)?;
         let seconds = (self.node.now() - begun).as_secs_f64();
-        Ok(Report { bytes, seconds, moved: verdict.moved, servers: self.servers() })
+        Ok(Report {
+            bytes,
+            seconds,
+            moved: verdict.moved,
+            servers: self.servers(),
+        })
     }
 
     /// Waits until all clients are here.
@@ -366,16 +391,27 @@ impl Session {
     pub fn explain(&self, path: &Path, array: &ArrayCall, operation: Operation) -> Result<String> {
         let memory = array.memory_schema(self.my_boxes(array)?, self.clients())?;
         let (disk, target) = match operation {
-            Operation::Write => (array.schema.disk_schema(self.options.block_bytes)?, Vec::new()),
+            Operation::Write => (
+                array.schema.disk_schema(self.options.block_bytes)?,
+                Vec::new(),
+            ),
             Operation::Read => {
                 let stored = array.open_stored(path)?;
                 (stored.disk_schema(self.options.block_bytes)?, Vec::new())
             }
         };
-        let request = Request { operation, memory, disk, target, sync: self.options.sync };
+        let request = Request {
+            operation,
+            memory,
+            disk,
+            target,
+            sync: self.options.sync,
+        };
         let mut text = Plan::new(&request, &self.roles).explain(self.roles.nodes);
         if matches!(array.memory, Memory::Box { .. }) && self.clients() > 1 {
-            text.push_str("  (of irregular boxes: this rank's only, the others' are not known here)\n");
+            text.push_str(
+                "  (of irregular boxes: this rank's only, the others' are not known here)\n",
+            );
         }
         Ok(text)
     }
@@ -389,8 +425,13 @@ impl Session {
     }
 
     fn my_rank(&self) -> Result<usize> {
-        let on_server =
-            || Error::new(Kind::Schema, "a collective call", "this rank is a dedicated server");
+        let on_server = || {
+            Error::new(
+                Kind::Schema,
+                "a collective call",
+                "this rank is a dedicated server",
+            )
+        };
         self.rank.ok_or_else(on_server)
     }
 
@@ -401,8 +442,12 @@ impl Session {
 
     fn meet(&self, words: &str, decision: Decision) -> Result<()> {
         self.my_rank()?;
-        let proposal = Proposal { words: words.to_string(), own_box: None };
-        self.call(Ok(proposal), None, Some(MeetDirector { decision })).map(|_| ())
+        let proposal = Proposal {
+            words: words.to_string(),
+            own_box: None,
+        };
+        self.call(Ok(proposal), None, Some(MeetDirector { decision }))
+            .map(|_| ())
     }
 
     fn call<D: Director>(
@@ -420,12 +465,20 @@ impl Session {
         // A rank whose own arguments are wrong still directs, if it is the one to do so.
         let mut direct: Option<Box<dyn Director>> = match director {
             Some(director) if rank == 0 => Some(Box::new(director)),
-            None if rank == 0 => Some(Box::new(MeetDirector { decision: Decision::Meet })),
+            None if rank == 0 => Some(Box::new(MeetDirector {
+                decision: Decision::Meet,
+            })),
             _ => None,
         };
         let exposed = memory.map(|memory| self.node.expose(id, memory));
-        let call = Call { machine: &self.node, roles: &self.roles, id };
-        let direct = direct.as_mut().map(|director| &mut **director as &mut dyn Director);
+        let call = Call {
+            machine: &self.node,
+            roles: &self.roles,
+            id,
+        };
+        let direct = direct
+            .as_mut()
+            .map(|director| &mut **director as &mut dyn Director);
         let verdict = self.node.block_on(call.run(Some(proposal), direct));
         drop(exposed);
         verdict
@@ -446,7 +499,10 @@ fn mpi_roles(hosts: &[usize], options: &Options) -> Result<Roles> {
         by_host[host].push(rank);
     }
     by_host.retain(|ranks| !ranks.is_empty());
-    let chosen: usize = by_host.iter().map(|ranks| default_servers(ranks.len()).min(ranks.len())).sum();
+    let chosen: usize = by_host
+        .iter()
+        .map(|ranks| default_servers(ranks.len()).min(ranks.len()))
+        .sum();
     let servers = match options.servers {
         None if options.dedicated => by_host.len().min(size.saturating_sub(1)),
         None => chosen,
@@ -474,7 +530,11 @@ fn mpi_roles(hosts: &[usize], options: &Options) -> Result<Roles> {
     }
     let is_client = |rank: &usize| !options.dedicated || !of_servers.contains(rank);
     let clients = (0..size).filter(is_client).collect();
-    Ok(Roles { nodes: size, clients, servers: of_servers })
+    Ok(Roles {
+        nodes: size,
+        clients,
+        servers: of_servers,
+    })
 }
 
 /// Ends calls that servers have no part in.
@@ -508,7 +568,13 @@ impl Director for WriteDirector {
         let target = encode_target(pending.target())?;
         self.pending = Some(pending);
         let sync = self.options.sync;
-        Ok(Decision::Serve(Request { operation: Operation::Write, memory, disk, target, sync }))
+        Ok(Decision::Serve(Request {
+            operation: Operation::Write,
+            memory,
+            disk,
+            target,
+            sync,
+        }))
     }
 
     fn conclude(&mut self, outcome: Result<Moved>) -> Result<Moved> {
@@ -525,18 +591,29 @@ struct ReadDirector {
     array: ArrayCall,
     clients: usize,
     options: Options,
+    witness: Option<Witness>,
 }
 
 impl Director for ReadDirector {
     fn prepare(&mut self, boxes: Vec<(usize, Region)>) -> Result<Decision> {
         let memory = self.array.memory_schema(boxes, self.clients)?;
-        let stored = self.array.open_stored(&self.path)?;
+        let witness = Witness::of(&self.path, &self.array.schema.name);
+        let stored = self.array.open_stored(&self.path);
+        let stored = stored.or_else(|error| witness.check().and(Err(error)))?;
+        self.witness = Some(witness);
         let disk = stored.disk_schema(self.options.block_bytes)?;
         let target = encode_target(stored.target())?;
-        Ok(Decision::Serve(Request { operation: Operation::Read, memory, disk, target, sync: false }))
+        Ok(Decision::Serve(Request {
+            operation: Operation::Read,
+            memory,
+            disk,
+            target,
+            sync: false,
+        }))
     }
 
     fn conclude(&mut self, outcome: Result<Moved>) -> Result<Moved> {
+        self.witness.as_ref().map_or(Ok(()), Witness::check)?;
         outcome
     }
 }
@@ -557,4 +634,3 @@ pub(crate) fn all_boxes(
         Err(error) => Err(crate::call::of_layout(error)),
     }
 }
-

@@ -6,6 +6,7 @@
 //! | `temporary` | the temporary beside the target: its lock, its remains, its renaming |
 //! | `stored` | what stands on disk, recognised and described |
 //! | `zarr` | chunks, encoded chunks and shards as a medium; Zarr's metadata |
+//! | `witness` | notices that what is read was replaced meanwhile |
 //! | `flat` | raw and `.npy` files and part files as a medium |
 //! | `file` | open files kept in hand; errors with paths |
 //!
@@ -28,6 +29,7 @@ mod pending;
 mod sidecar;
 mod stored;
 mod temporary;
+mod witness;
 mod zarr;
 
 use std::path::PathBuf;
@@ -40,6 +42,7 @@ use serde::{Deserialize, Serialize};
 
 pub use pending::Pending;
 pub use stored::Stored;
+pub use witness::Witness;
 
 use crate::dtype::{ByteOrder, ElementType};
 
@@ -88,13 +91,25 @@ impl Target {
     /// When the files are not there or may not be written.
     pub fn open_write(&self, schema: &DiskSchema) -> Result<Arc<dyn Medium>> {
         Ok(match self {
-            Self::Zarr { directory, metadata } => zarr::open_write(directory, metadata, schema)?,
-            Self::Flat { file, header_bytes, .. } => {
-                Arc::new(flat::FlatFile::open_write(file, *header_bytes)?)
-            }
-            Self::Parts { stem, mesh, element, order } => {
-                Arc::new(flat::Parts::new(stem, mesh, (*element, *order), schema, true))
-            }
+            Self::Zarr {
+                directory,
+                metadata,
+            } => zarr::open_write(directory, metadata, schema)?,
+            Self::Flat {
+                file, header_bytes, ..
+            } => Arc::new(flat::FlatFile::open_write(file, *header_bytes)?),
+            Self::Parts {
+                stem,
+                mesh,
+                element,
+                order,
+            } => Arc::new(flat::Parts::new(
+                stem,
+                mesh,
+                (*element, *order),
+                schema,
+                true,
+            )),
         })
     }
 
@@ -104,13 +119,32 @@ impl Target {
     /// When the files are not there, may not be read, or are not what they should be.
     pub fn open_read(&self, schema: &DiskSchema) -> Result<Arc<dyn Medium>> {
         Ok(match self {
-            Self::Zarr { directory, metadata } => zarr::open_read(directory, metadata, schema)?,
-            Self::Flat { file, header_bytes, element, order } => {
-                Arc::new(flat::FlatFile::open_read(file, *header_bytes, (*element, *order))?)
-            }
-            Self::Parts { stem, mesh, element, order } => {
-                Arc::new(flat::Parts::new(stem, mesh, (*element, *order), schema, false))
-            }
+            Self::Zarr {
+                directory,
+                metadata,
+            } => zarr::open_read(directory, metadata, schema)?,
+            Self::Flat {
+                file,
+                header_bytes,
+                element,
+                order,
+            } => Arc::new(flat::FlatFile::open_read(
+                file,
+                *header_bytes,
+                (*element, *order),
+            )?),
+            Self::Parts {
+                stem,
+                mesh,
+                element,
+                order,
+            } => Arc::new(flat::Parts::new(
+                stem,
+                mesh,
+                (*element, *order),
+                schema,
+                false,
+            )),
         })
     }
 }

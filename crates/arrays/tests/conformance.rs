@@ -69,9 +69,15 @@ fn slab(shape: &[u64], rank: u64, ranks: u64) -> Region {
 }
 
 fn memory(chance: &mut Chance, shape: &[u64], rank: u64, ranks: u64) -> Memory {
-    let halo: Vec<(u64, u64)> = shape.iter().map(|_| (chance.below(3), chance.below(2))).collect();
+    let halo: Vec<(u64, u64)> = shape
+        .iter()
+        .map(|_| (chance.below(3), chance.below(2)))
+        .collect();
     if !shape.is_empty() && chance.below(4) == 0 {
-        return Memory::Box { own: slab(shape, rank, ranks), halo };
+        return Memory::Box {
+            own: slab(shape, rank, ranks),
+            halo,
+        };
     }
     let (dists, mesh) = distribution(chance, shape, ranks);
     Memory::Distribution { dists, mesh, halo }
@@ -79,12 +85,20 @@ fn memory(chance: &mut Chance, shape: &[u64], rank: u64, ranks: u64) -> Memory {
 
 fn disk(chance: &mut Chance, shape: &[u64]) -> Disk {
     let extents: Vec<u64> = shape.iter().map(|_| 1 + chance.below(5)).collect();
-    let codec = chance.one_of(&["none", "zstd:1", "blosc:lz4:1+crc32c", "crc32c"]).to_string();
+    let codec = chance
+        .one_of(&["none", "zstd:1", "blosc:lz4:1+crc32c", "crc32c"])
+        .to_string();
     match chance.below(5) {
-        0 => Disk::RowMajor { format: Format::Raw },
-        1 => Disk::RowMajor { format: Format::Npy },
+        0 => Disk::RowMajor {
+            format: Format::Raw,
+        },
+        1 => Disk::RowMajor {
+            format: Format::Npy,
+        },
         2 => {
-            let dists = shape.iter().map(|_| chance.one_of(&[Dist::Block, Dist::Whole]));
+            let dists = shape
+                .iter()
+                .map(|_| chance.one_of(&[Dist::Block, Dist::Whole]));
             let dists: Vec<Dist> = dists.collect();
             let places = dists.iter().filter(|dist| **dist == Dist::Block);
             let mesh = places.map(|_| 1 + chance.below(3)).collect();
@@ -93,9 +107,17 @@ fn disk(chance: &mut Chance, shape: &[u64]) -> Disk {
         3 => {
             let times = 1 + chance.below(3);
             let chunk = extents.iter().map(|extent| extent * times).collect();
-            Disk::Chunks { chunk, subchunks: Some(extents), codec }
+            Disk::Chunks {
+                chunk,
+                subchunks: Some(extents),
+                codec,
+            }
         }
-        _ => Disk::Chunks { chunk: extents, subchunks: None, codec },
+        _ => Disk::Chunks {
+            chunk: extents,
+            subchunks: None,
+            codec,
+        },
     }
 }
 
@@ -124,8 +146,19 @@ fn local_array(call: &ArrayCall, rank: usize, is_filled: bool) -> (Vec<u8>, Loca
             }
         });
     }
-    let memory = ClientMemory { base: bytes.as_mut_ptr(), strides };
-    (bytes, Local { memory, shape, element, is_writable: true })
+    let memory = ClientMemory {
+        base: bytes.as_mut_ptr(),
+        strides,
+    };
+    (
+        bytes,
+        Local {
+            memory,
+            shape,
+            element,
+            is_writable: true,
+        },
+    )
 }
 
 /// Calls `visit(place in the local array, row-major number in the whole)` for all that `rank` owns.
@@ -154,17 +187,23 @@ fn body(session: &Session, directory: &Path, seed: u64) {
     let chance = &mut Chance(seed);
     let (rank, ranks) = (session.rank().unwrap(), session.clients() as u64);
     let dims = chance.below(4);
-    let shape: Vec<u64> =
-        (0..dims).map(|_| chance.one_of(&[1, 2, 3, 5, 7, 11, 13, 0])).collect();
+    let shape: Vec<u64> = (0..dims)
+        .map(|_| chance.one_of(&[1, 2, 3, 5, 7, 11, 13, 0]))
+        .collect();
     let element = chance.one_of(&ELEMENTS);
     let schema = ArraySchema::new("u", &shape, element, disk(chance, &shape));
     let target = directory.join(format!("target-{seed}"));
-    let call = |memory: Memory| ArrayCall { schema: schema.clone(), memory };
+    let call = |memory: Memory| ArrayCall {
+        schema: schema.clone(),
+        memory,
+    };
 
     let written = call(memory(chance, &shape, rank as u64, ranks));
     let (bytes, local) = local_array(&written, rank, true);
     let before = bytes.clone();
-    session.write(&target, Ok((written.clone(), local))).unwrap();
+    session
+        .write(&target, Ok((written.clone(), local)))
+        .unwrap();
     assert_eq!(bytes, before, "a write changed what it wrote");
 
     // What nobody held is zero.
@@ -172,10 +211,15 @@ fn body(session: &Session, directory: &Path, seed: u64) {
     let mut held = vec![matches!(written.memory, Memory::Distribution { .. }); total as usize];
     if matches!(written.memory, Memory::Box { .. }) {
         for other in 0..ranks {
-            let own = Memory::Box { own: slab(&shape, other, ranks), halo: vec![(0, 0); shape.len()] };
+            let own = Memory::Box {
+                own: slab(&shape, other, ranks),
+                halo: vec![(0, 0); shape.len()],
+            };
             let of_other = call(own);
             let local = of_other.local_shape(other as usize).unwrap();
-            for_owned(&of_other, other as usize, &local, |_, number| held[number as usize] = true);
+            for_owned(&of_other, other as usize, &local, |_, number| {
+                held[number as usize] = true
+            });
         }
     }
     let wanted = call(memory(chance, &shape, rank as u64, ranks));
@@ -188,18 +232,31 @@ fn body(session: &Session, directory: &Path, seed: u64) {
         is_halo[at] = false;
         for byte in 0..width {
             let there = held[number as usize];
-            let right = if there { expected(number, byte as u64, element) } else { 0 };
-            assert_eq!(bytes[at * width + byte], right, "element {number}, byte {byte}");
+            let right = if there {
+                expected(number, byte as u64, element)
+            } else {
+                0
+            };
+            assert_eq!(
+                bytes[at * width + byte],
+                right,
+                "element {number}, byte {byte}"
+            );
         }
     });
     for (at, _) in is_halo.iter().enumerate().filter(|(_, is_halo)| **is_halo) {
-        assert!(bytes[at * width..][..width].iter().all(|&b| b == 0xEE), "a read touched the halo");
+        assert!(
+            bytes[at * width..][..width].iter().all(|&b| b == 0xEE),
+            "a read touched the halo"
+        );
     }
 }
 
 #[test]
 fn threads() {
-    let one = std::env::var("PENSTOCK_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
+    let one = std::env::var("PENSTOCK_SEED")
+        .ok()
+        .map(|seed| seed.parse::<u64>().unwrap());
     let seeds = one.map_or(0..240, |seed| seed..seed + 1);
     for seed in seeds {
         let chance = &mut Chance(!seed);
@@ -225,7 +282,10 @@ fn threads() {
                     })
                 })
                 .collect();
-            threads.into_iter().map(|thread| thread.join().is_ok()).fold(true, |a, b| a & b)
+            threads
+                .into_iter()
+                .map(|thread| thread.join().is_ok())
+                .fold(true, |a, b| a & b)
         });
         assert!(all_well, "{case}");
     }

@@ -46,7 +46,11 @@ fn files_cut_short_are_damaged() {
             edit(&file, |bytes| bytes.truncate(left));
             // What no longer begins as a .npy file does may be anything.
             let nothing = disk == flat(Format::Npy);
-            let expected = if nothing { Kind::Unsupported } else { Kind::Damaged };
+            let expected = if nothing {
+                Kind::Unsupported
+            } else {
+                Kind::Damaged
+            };
             let error = error(&path);
             assert_eq!(error.kind, expected, "{disk:?} {left}: {error}");
             assert_eq!(error.path.as_deref(), file.to_str());
@@ -73,7 +77,10 @@ fn headers_of_npy_files() {
             std::fs::write(&path, bytes).unwrap();
             // A header that still makes sense may be read; nothing else may happen.
             if let Err(error) = read(&path) {
-                assert!(matches!(error.kind, Kind::Damaged | Kind::Unsupported), "{error}");
+                assert!(
+                    matches!(error.kind, Kind::Damaged | Kind::Unsupported),
+                    "{error}"
+                );
             }
         }
     }
@@ -93,7 +100,10 @@ fn a_flipped_byte_under_a_checksum_is_found() {
         for at in 0..length {
             edit(&file, |bytes| bytes[at] ^= 0x40);
             let error = error(&path);
-            assert_eq!((error.kind, error.path.as_deref()), (Kind::Damaged, file.to_str()));
+            assert_eq!(
+                (error.kind, error.path.as_deref()),
+                (Kind::Damaged, file.to_str())
+            );
             edit(&file, |bytes| bytes[at] ^= 0x40);
         }
         read(&path).unwrap();
@@ -110,13 +120,23 @@ fn any_byte_of_any_chunk_may_be_wrong() {
         chunks(&[8, 6], Some(&[4, 3]), "zstd"),
     ] {
         let (directory, path) = stored(disk.clone());
-        let shard = matches!(disk, Disk::Chunks { subchunks: Some(_), .. });
-        let file = directory.path().join(if shard { "run/u/c/0/0" } else { "run/u/c/0/1" });
+        let shard = matches!(
+            disk,
+            Disk::Chunks {
+                subchunks: Some(_),
+                ..
+            }
+        );
+        let file = directory
+            .path()
+            .join(if shard { "run/u/c/0/0" } else { "run/u/c/0/1" });
         let length = std::fs::metadata(&file).unwrap().len() as usize;
         for at in 0..length {
             for byte in [0x00, 0x01, 0x7f, 0xff] {
                 let mut before = 0;
-                edit(&file, |bytes| before = std::mem::replace(&mut bytes[at], byte));
+                edit(&file, |bytes| {
+                    before = std::mem::replace(&mut bytes[at], byte)
+                });
                 if let Err(error) = read(&path) {
                     assert_eq!(error.kind, Kind::Damaged, "{error}");
                     assert_eq!(error.path.as_deref(), file.to_str());
@@ -142,9 +162,14 @@ fn the_index_of_a_shard_without_checksum() {
     edit(&file, |bytes| bytes.truncate(bytes.len() - 4));
     read(&path).unwrap();
     let index = std::fs::metadata(&file).unwrap().len() as usize - 64;
-    for (entry, number) in
-        [(0, 1 << 20), (1, 1 << 20), (0, u64::MAX - 1), (1, u64::MAX), (1, 95), (1, 0)]
-    {
+    for (entry, number) in [
+        (0, 1 << 20),
+        (1, 1 << 20),
+        (0, u64::MAX - 1),
+        (1, u64::MAX),
+        (1, 95),
+        (1, 0),
+    ] {
         let mut before = Vec::new();
         edit(&file, |bytes| {
             let place = &mut bytes[index + 8 * entry..][..8];
@@ -152,8 +177,14 @@ fn the_index_of_a_shard_without_checksum() {
             place.copy_from_slice(&number.to_le_bytes());
         });
         let error = error(&path);
-        assert_eq!((error.kind, error.path.as_deref()), (Kind::Damaged, file.to_str()), "{error}");
-        edit(&file, |bytes| bytes[index + 8 * entry..][..8].copy_from_slice(&before));
+        assert_eq!(
+            (error.kind, error.path.as_deref()),
+            (Kind::Damaged, file.to_str()),
+            "{error}"
+        );
+        edit(&file, |bytes| {
+            bytes[index + 8 * entry..][..8].copy_from_slice(&before)
+        });
     }
     // Marked as missing: the fill value.
     edit(&file, |bytes| bytes[index..index + 16].fill(0xff));
@@ -176,7 +207,10 @@ fn missing_chunks_are_the_fill_value() {
             json["fill_value"] = json!(1.5);
             *bytes = json.to_string().into_bytes();
         });
-        assert_eq!(read(&path).unwrap()[..24], [1.5_f64.to_le_bytes(); 3].concat());
+        assert_eq!(
+            read(&path).unwrap()[..24],
+            [1.5_f64.to_le_bytes(); 3].concat()
+        );
     }
 }
 
@@ -188,34 +222,76 @@ fn metadata_that_make_no_sense() {
     for text in ["", "{", "[]", "3", "{}", "\u{fffd}"] {
         std::fs::write(&file, text).unwrap();
         let error = error(&path);
-        assert_eq!((error.kind, error.path.as_deref()), (Kind::Damaged, file.to_str()), "{error}");
+        assert_eq!(
+            (error.kind, error.path.as_deref()),
+            (Kind::Damaged, file.to_str()),
+            "{error}"
+        );
     }
-    for key in
-        ["zarr_format", "node_type", "shape", "data_type", "chunk_grid", "codecs", "fill_value"]
-    {
-        for value in [None, Some(json!(null)), Some(json!([-1])), Some(json!("x")), Some(json!({}))]
-        {
+    for key in [
+        "zarr_format",
+        "node_type",
+        "shape",
+        "data_type",
+        "chunk_grid",
+        "codecs",
+        "fill_value",
+    ] {
+        for value in [
+            None,
+            Some(json!(null)),
+            Some(json!([-1])),
+            Some(json!("x")),
+            Some(json!({})),
+        ] {
             let mut json = whole.clone();
             let object = json.as_object_mut().unwrap();
             object.remove(key);
             object.extend(value.map(|value| (key.to_string(), value)));
             std::fs::write(&file, json.to_string()).unwrap();
             let error = error(&path);
-            assert!(matches!(error.kind, Kind::Damaged | Kind::Unsupported), "{key}: {error}");
+            assert!(
+                matches!(error.kind, Kind::Damaged | Kind::Unsupported),
+                "{key}: {error}"
+            );
             assert_eq!(error.path.as_deref(), file.to_str());
         }
     }
     for (pointer, value, kind) in [
-        ("/chunk_grid/configuration/chunk_shape", json!([4]), Kind::Damaged),
-        ("/chunk_grid/configuration/chunk_shape", json!([4, 0]), Kind::Damaged),
-        ("/chunk_grid/configuration/chunk_shape", json!([1_u64 << 62, 4]), Kind::Damaged),
+        (
+            "/chunk_grid/configuration/chunk_shape",
+            json!([4]),
+            Kind::Damaged,
+        ),
+        (
+            "/chunk_grid/configuration/chunk_shape",
+            json!([4, 0]),
+            Kind::Damaged,
+        ),
+        (
+            "/chunk_grid/configuration/chunk_shape",
+            json!([1_u64 << 62, 4]),
+            Kind::Damaged,
+        ),
         ("/chunk_grid/name", json!("rectilinear"), Kind::Unsupported),
         ("/shape", json!([u64::MAX, u64::MAX]), Kind::Damaged),
         ("/data_type", json!("string"), Kind::Unsupported),
-        ("/data_type", json!({ "name": "numpy.datetime64" }), Kind::Unsupported),
+        (
+            "/data_type",
+            json!({ "name": "numpy.datetime64" }),
+            Kind::Unsupported,
+        ),
         ("/codecs", json!([]), Kind::Damaged),
-        ("/codecs/1", json!({ "name": "lzma9000" }), Kind::Unsupported),
-        ("/codecs/0", json!({ "name": "sharding_indexed", "configuration": {} }), Kind::Damaged),
+        (
+            "/codecs/1",
+            json!({ "name": "lzma9000" }),
+            Kind::Unsupported,
+        ),
+        (
+            "/codecs/0",
+            json!({ "name": "sharding_indexed", "configuration": {} }),
+            Kind::Damaged,
+        ),
     ] {
         let mut json = whole.clone();
         *json.pointer_mut(pointer).unwrap() = value.clone();
@@ -250,16 +326,20 @@ fn shards_that_make_no_sense() {
         json["codecs"][0]["configuration"][key] = value.clone();
         std::fs::write(&file, json.to_string()).unwrap();
         let error = error(&path);
-        assert!(matches!(error.kind, Kind::Damaged | Kind::Unsupported), "{key} {value}: {error}");
+        assert!(
+            matches!(error.kind, Kind::Damaged | Kind::Unsupported),
+            "{key} {value}: {error}"
+        );
         assert_eq!(error.path.as_deref(), file.to_str(), "{error}");
     }
 }
 
 #[test]
 fn schemas_of_raw_files_and_parts_that_make_no_sense() {
-    for (disk, file) in
-        [(flat(Format::Raw), "run.json"), (parts("BLOCK,*", &[2]), "run/schema.json")]
-    {
+    for (disk, file) in [
+        (flat(Format::Raw), "run.json"),
+        (parts("BLOCK,*", &[2]), "run/schema.json"),
+    ] {
         let (directory, path) = stored(disk);
         let file = directory.path().join(file);
         let whole: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
@@ -284,7 +364,10 @@ fn schemas_of_raw_files_and_parts_that_make_no_sense() {
             *json.pointer_mut(pointer).unwrap() = value.clone();
             std::fs::write(&file, json.to_string()).unwrap();
             let error = error(&path);
-            assert!(matches!(error.kind, Kind::Damaged | Kind::Unsupported), "{pointer}: {error}");
+            assert!(
+                matches!(error.kind, Kind::Damaged | Kind::Unsupported),
+                "{pointer}: {error}"
+            );
         }
     }
 }
@@ -293,14 +376,25 @@ fn schemas_of_raw_files_and_parts_that_make_no_sense() {
 fn what_is_not_there_is_missing() {
     let (directory, path) = stored(chunks(&[4, 3], None, "none"));
     for missing in ["other", "run/v", "none/run"] {
-        let error = Stored::open(&directory.path().join(missing), None).err().unwrap();
+        let error = Stored::open(&directory.path().join(missing), None)
+            .err()
+            .unwrap();
         assert_eq!(error.kind, Kind::Missing, "{error}");
     }
-    assert_eq!(Stored::open(&path, Some("v")).err().unwrap().kind, Kind::Missing);
-    assert_eq!(Stored::open(&path.join("u"), Some("v")).err().unwrap().kind, Kind::Missing);
+    assert_eq!(
+        Stored::open(&path, Some("v")).err().unwrap().kind,
+        Kind::Missing
+    );
+    assert_eq!(
+        Stored::open(&path.join("u"), Some("v")).err().unwrap().kind,
+        Kind::Missing
+    );
     std::fs::remove_dir_all(path.join("u")).unwrap();
     assert_eq!(Stored::open(&path, None).err().unwrap().kind, Kind::Missing);
-    assert_eq!(Stored::open(directory.path(), None).err().unwrap().kind, Kind::Unsupported);
+    assert_eq!(
+        Stored::open(directory.path(), None).err().unwrap().kind,
+        Kind::Unsupported
+    );
     let (_directory, path) = stored(parts("BLOCK,*", &[2]));
     std::fs::remove_file(path.join("u.0001")).unwrap();
     let error = error(&path);

@@ -53,7 +53,10 @@ fn every_type_through_every_store() {
             } else {
                 assert_eq!(*stored.schema(), normalised(schema));
             }
-            assert!(read_stored(&stored).unwrap() == values, "{disk:?} {element}");
+            assert!(
+                read_stored(&stored).unwrap() == values,
+                "{disk:?} {element}"
+            );
         }
     }
 }
@@ -61,9 +64,16 @@ fn every_type_through_every_store() {
 /// The schema as it comes back: with the codec's defaults written out.
 fn normalised(mut schema: ArraySchema) -> ArraySchema {
     if let Disk::Chunks { codec, .. } = &mut schema.disk {
-        *codec = codec.parse::<penstock_arrays::codec::Codec>().unwrap().to_string();
+        *codec = codec
+            .parse::<penstock_arrays::codec::Codec>()
+            .unwrap()
+            .to_string();
         // What the width implies anyway is not repeated.
-        let implied = if schema.element.width() == 1 { ":bitshuffle" } else { ":shuffle" };
+        let implied = if schema.element.width() == 1 {
+            ":bitshuffle"
+        } else {
+            ":shuffle"
+        };
         *codec = codec.replace(implied, "");
     }
     schema
@@ -72,7 +82,16 @@ fn normalised(mut schema: ArraySchema) -> ArraySchema {
 #[test]
 fn every_shape() {
     let directory = place();
-    let shapes: [&[u64]; 8] = [&[], &[0], &[1], &[13], &[0, 5], &[5, 0], &[3, 4, 5], &[2, 1, 3, 2]];
+    let shapes: [&[u64]; 8] = [
+        &[],
+        &[0],
+        &[1],
+        &[13],
+        &[0, 5],
+        &[5, 0],
+        &[3, 4, 5],
+        &[2, 1, 3, 2],
+    ];
     for (at, shape) in shapes.into_iter().enumerate() {
         let dims = shape.len();
         let twos = vec![2; dims];
@@ -96,7 +115,11 @@ fn every_shape() {
             write(&path, &schema, &values).unwrap();
             let stored = Stored::open(&path, None).unwrap();
             assert_eq!(stored.schema().shape, shape);
-            assert!(read_stored(&stored).unwrap() == values, "{shape:?} {:?}", schema.disk);
+            assert!(
+                read_stored(&stored).unwrap() == values,
+                "{shape:?} {:?}",
+                schema.disk
+            );
         }
     }
 }
@@ -104,12 +127,18 @@ fn every_shape() {
 #[test]
 fn attributes_and_dimension_names_come_back() {
     let directory = place();
-    for (at, disk) in [chunks(&[2, 2], None, "none"), flat(Format::Raw), parts("BLOCK,*", &[2])]
-        .into_iter()
-        .enumerate()
+    for (at, disk) in [
+        chunks(&[2, 2], None, "none"),
+        flat(Format::Raw),
+        parts("BLOCK,*", &[2]),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let mut schema = schema(&[3, 2], ElementType::F8, disk);
-        schema.attributes.insert("units".to_string(), json!({ "K": [1, null, 2.5, "µ"] }));
+        schema
+            .attributes
+            .insert("units".to_string(), json!({ "K": [1, null, 2.5, "µ"] }));
         schema.dimension_names = Some(vec!["x".to_string(), "y".to_string()]);
         let path = directory.path().join(at.to_string());
         write(&path, &schema, &values(&schema, 1)).unwrap();
@@ -128,9 +157,13 @@ fn parts_concatenate_to_the_row_major_file() {
     let schema = schema(&[7, 3], ElementType::I2, parts("BLOCK,*", &[5]));
     let (path, values) = (directory.path().join("p"), values(&schema, 3));
     write(&path, &schema, &values).unwrap();
-    let files: Vec<Vec<u8>> =
-        (0..5).map(|part| std::fs::read(path.join(format!("u.{part:04}"))).unwrap()).collect();
-    assert_eq!(files.iter().map(Vec::len).collect::<Vec<_>>(), [12, 12, 12, 6, 0]);
+    let files: Vec<Vec<u8>> = (0..5)
+        .map(|part| std::fs::read(path.join(format!("u.{part:04}"))).unwrap())
+        .collect();
+    assert_eq!(
+        files.iter().map(Vec::len).collect::<Vec<_>>(),
+        [12, 12, 12, 6, 0]
+    );
     assert_eq!(files.concat(), values);
 }
 
@@ -159,7 +192,7 @@ fn what_is_not_written_is_zero() {
                 }
             }
         }
-        medium.sync().unwrap();
+        medium.finish(true).unwrap();
         pending.commit().unwrap();
         assert!(read(&path).unwrap() == expected, "{:?}", schema.disk);
     }
@@ -187,9 +220,11 @@ fn more_objects_at_once_than_files_kept_open() {
         let mut blocks: Vec<_> = disk.blocks(0, 1).collect();
         blocks.sort_by_key(|block| (block.index, block.object));
         for block in blocks {
-            medium.write(&block, &gather(&block, &values, &schema.shape, 4)).unwrap();
+            medium
+                .write(&block, &gather(&block, &values, &schema.shape, 4))
+                .unwrap();
         }
-        medium.sync().unwrap();
+        medium.finish(true).unwrap();
         pending.commit().unwrap();
         assert_eq!(read(&path).unwrap(), values);
     }
@@ -218,12 +253,14 @@ fn threads_write_different_objects_at_once() {
                 let (medium, disk, values) = (&medium, &disk, &values);
                 scope.spawn(move || {
                     for block in disk.blocks(thread, 8) {
-                        medium.write(&block, &gather(&block, values, &[61, 59], 8)).unwrap();
+                        medium
+                            .write(&block, &gather(&block, values, &[61, 59], 8))
+                            .unwrap();
                     }
                 });
             }
         });
-        medium.sync().unwrap();
+        medium.finish(true).unwrap();
         pending.commit().unwrap();
         assert!(read(&path).unwrap() == values);
     }
@@ -242,7 +279,13 @@ fn numpy_files_of_either_order() {
     ] {
         let schema = schema(&shape, element, flat(Format::Npy));
         let (values, width) = (values(&schema, 11), element.width() as usize);
-        let mut file = npy::Header { shape: shape.to_vec(), element, order, fortran }.encode();
+        let mut file = npy::Header {
+            shape: shape.to_vec(),
+            element,
+            order,
+            fortran,
+        }
+        .encode();
         for number in 0..24 {
             // The file's order of elements, as indices of the row-major one.
             let at = if fortran {
@@ -253,7 +296,8 @@ fn numpy_files_of_either_order() {
             };
             let mut one = values[at * width..][..width].to_vec();
             if order == penstock_arrays::ByteOrder::Big {
-                one.chunks_mut(element.swap_width()).for_each(<[u8]>::reverse);
+                one.chunks_mut(element.swap_width())
+                    .for_each(<[u8]>::reverse);
             }
             file.extend(one);
         }
@@ -261,7 +305,10 @@ fn numpy_files_of_either_order() {
         std::fs::write(&path, file).unwrap();
         let stored = Stored::open(&path, None).unwrap();
         assert_eq!(stored.schema().name, "a");
-        assert!(read_stored(&stored).unwrap() == values, "{element} {order:?} {fortran}");
+        assert!(
+            read_stored(&stored).unwrap() == values,
+            "{element} {order:?} {fortran}"
+        );
     }
 }
 
@@ -272,13 +319,28 @@ fn raw_files_whose_schema_the_caller_knows() {
     std::fs::write(&path, [1_u8; 24]).unwrap();
     let stored = Stored::open_raw(&path, &[3, 2], ElementType::I4).unwrap();
     assert_eq!(read_stored(&stored).unwrap(), [1; 24]);
-    let error = Stored::open_raw(&path, &[3, 3], ElementType::I4).err().unwrap();
+    let error = Stored::open_raw(&path, &[3, 3], ElementType::I4)
+        .err()
+        .unwrap();
     assert_eq!(error.kind, Kind::Damaged);
-    assert!(error.cause.contains("24") && error.cause.contains("36"), "{error}");
-    assert_eq!(Stored::open(&path, None).err().unwrap().kind, Kind::Unsupported);
+    assert!(
+        error.cause.contains("24") && error.cause.contains("36"),
+        "{error}"
+    );
+    assert_eq!(
+        Stored::open(&path, None).err().unwrap().kind,
+        Kind::Unsupported
+    );
     // With a schema beside it, that one is held to.
-    write(&path, &schema(&[3, 2], ElementType::I4, flat(Format::Raw)), &[2; 24]).unwrap();
+    write(
+        &path,
+        &schema(&[3, 2], ElementType::I4, flat(Format::Raw)),
+        &[2; 24],
+    )
+    .unwrap();
     Stored::open_raw(&path, &[3, 2], ElementType::I4).unwrap();
-    let error = Stored::open_raw(&path, &[3, 2], ElementType::F4).err().unwrap();
+    let error = Stored::open_raw(&path, &[3, 2], ElementType::F4)
+        .err()
+        .unwrap();
     assert_eq!(error.kind, Kind::Schema, "{error}");
 }

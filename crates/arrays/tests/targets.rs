@@ -27,14 +27,18 @@ fn forms() -> Vec<Disk> {
 
 fn names(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
 
 fn kind_of(path: &Path, schema: &ArraySchema) -> Kind {
-    Pending::create(path, schema).err().expect("must be refused").kind
+    Pending::create(path, schema)
+        .err()
+        .expect("must be refused")
+        .kind
 }
 
 #[test]
@@ -47,7 +51,10 @@ fn nothing_is_seen_before_the_commit_and_nothing_is_left_of_what_is_given_up() {
         assert_eq!(Stored::open(&path, None).err().unwrap().kind, Kind::Missing);
         drop(pending);
         assert!(names(directory.path()).is_empty());
-        write_pending(&path, &schema, &values, 2).unwrap().abort().unwrap();
+        write_pending(&path, &schema, &values, 2)
+            .unwrap()
+            .abort()
+            .unwrap();
         assert!(names(directory.path()).is_empty());
     }
 }
@@ -70,7 +77,11 @@ fn the_old_stays_until_the_new_is_whole() {
         assert_eq!(read(&path).unwrap(), new);
         assert_eq!(
             names(directory.path()).len(),
-            if schema.disk == flat(Format::Raw) { 2 } else { 1 }
+            if schema.disk == flat(Format::Raw) {
+                2
+            } else {
+                1
+            }
         );
     }
 }
@@ -113,11 +124,20 @@ fn other_arrays_and_the_group_stay_as_they_are() {
     assert!(group.get("consolidated_metadata").is_none());
     // Which of the two must now be said.
     let error = Stored::open(&path, None).err().unwrap();
-    assert!(error.kind == Kind::Schema && error.cause.contains("u, v"), "{error}");
+    assert!(
+        error.kind == Kind::Schema && error.cause.contains("u, v"),
+        "{error}"
+    );
     let error = Stored::open(&path, Some("w")).err().unwrap();
-    assert!(error.kind == Kind::Missing && error.cause.contains("u, v"), "{error}");
+    assert!(
+        error.kind == Kind::Missing && error.cause.contains("u, v"),
+        "{error}"
+    );
     assert_eq!(Stored::open(&path, Some("v")).unwrap().schema().name, "v");
-    assert_eq!(Stored::open(&path.join("v"), None).unwrap().schema().name, "v");
+    assert_eq!(
+        Stored::open(&path.join("v"), None).unwrap().schema().name,
+        "v"
+    );
 }
 
 #[test]
@@ -125,7 +145,10 @@ fn two_arrays_of_a_new_group_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run.zarr");
     let (u, values) = of(chunks(&[2, 2], None, "none"));
-    let v = ArraySchema { name: "v".to_string(), ..u.clone() };
+    let v = ArraySchema {
+        name: "v".to_string(),
+        ..u.clone()
+    };
     let first = write_pending(&path, &u, &values, 2).unwrap();
     let second = write_pending(&path, &v, &values, 2).unwrap();
     second.commit().unwrap();
@@ -143,7 +166,10 @@ fn two_jobs_that_write_the_same_are_told() {
         let first = write_pending(&path, &schema, &values, 1).unwrap();
         let error = Pending::create(&path, &schema).err().unwrap();
         assert_eq!(error.kind, Kind::Busy);
-        assert!(error.cause.contains(&std::process::id().to_string()), "{error}");
+        assert!(
+            error.cause.contains(&std::process::id().to_string()),
+            "{error}"
+        );
         first.commit().unwrap();
         write(&path, &schema, &values).unwrap();
         assert_eq!(read(&path).unwrap(), values);
@@ -162,10 +188,17 @@ fn of_many_at_once_one_writes_and_the_others_are_busy() {
             Pending::create(&path, &schema)
         };
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
     });
     assert_eq!(made.iter().filter(|made| made.is_ok()).count(), 1);
-    assert!(made.iter().flat_map(|made| made.as_ref().err()).all(|e| e.kind == Kind::Busy));
+    assert!(
+        made.iter()
+            .flat_map(|made| made.as_ref().err())
+            .all(|e| e.kind == Kind::Busy)
+    );
 }
 
 #[test]
@@ -176,11 +209,16 @@ fn remains_of_a_killed_write_go_with_the_next() {
         let (schema, values) = of(disk);
         let pending = write_pending(&path, &schema, &values, 1).unwrap();
         let name = names(directory.path()).remove(0);
-        assert!(name.starts_with(".run~") && name.ends_with(".penstock"), "{name}");
+        assert!(
+            name.starts_with(".run~") && name.ends_with(".penstock"),
+            "{name}"
+        );
         // Another name, and another file: locked by nobody, as after a kill.
         let (start, nonce) = name.trim_end_matches(".penstock").rsplit_once('~').unwrap();
         let other = u64::from_str_radix(nonce, 16).unwrap() ^ 1;
-        let remains = directory.path().join(format!("{start}~{other:016x}.penstock"));
+        let remains = directory
+            .path()
+            .join(format!("{start}~{other:016x}.penstock"));
         copy(&directory.path().join(&name), &remains);
         std::fs::write(directory.path().join(".run~keep"), "").unwrap();
         pending.abort().unwrap();
@@ -224,7 +262,10 @@ fn what_stands_in_the_way_is_not_touched() {
     write(&at("p"), &split, &values).unwrap();
     std::fs::write(at("theirs.json"), r#"{"a":1}"#).unwrap();
     let before = snapshot(directory.path());
-    let v = |schema: &ArraySchema| ArraySchema { name: "v".to_string(), ..schema.clone() };
+    let v = |schema: &ArraySchema| ArraySchema {
+        name: "v".to_string(),
+        ..schema.clone()
+    };
     for (path, schema, kind) in [
         ("file", &zarr, Kind::Schema),
         ("file", &split, Kind::Schema),
@@ -269,7 +310,10 @@ fn links_are_followed_and_empty_directories_filled() {
         }
         assert_eq!(read(&real).unwrap(), new);
     }
-    for (name, disk) in [("a", chunks(&[2, 2], None, "none")), ("b", parts("BLOCK,*", &[2]))] {
+    for (name, disk) in [
+        ("a", chunks(&[2, 2], None, "none")),
+        ("b", parts("BLOCK,*", &[2])),
+    ] {
         let (schema, values) = of(disk);
         std::fs::create_dir(at(name)).unwrap();
         write(&at(name), &schema, &values).unwrap();
@@ -337,7 +381,10 @@ fn a_read_only_file_system_is_read_only() {
     write(&path, &schema, &values).unwrap();
     mount.remount("ro");
     for disk in forms() {
-        assert_eq!(kind_of(&mount.path().join("new"), &of(disk).0), Kind::ReadOnly);
+        assert_eq!(
+            kind_of(&mount.path().join("new"), &of(disk).0),
+            Kind::ReadOnly
+        );
     }
     assert_eq!(kind_of(&path, &schema), Kind::ReadOnly);
     assert_eq!(read(&path).unwrap(), values);
@@ -366,12 +413,17 @@ impl Tmpfs {
 }
 
 fn run(options: &[&str], path: &Path) -> bool {
-    let mount = std::process::Command::new("mount").args(options).arg(path).output();
+    let mount = std::process::Command::new("mount")
+        .args(options)
+        .arg(path)
+        .output();
     mount.is_ok_and(|output| output.status.success())
 }
 
 impl Drop for Tmpfs {
     fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg(self.path()).status();
+        let _ = std::process::Command::new("umount")
+            .arg(self.path())
+            .status();
     }
 }

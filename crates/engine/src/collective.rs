@@ -36,6 +36,7 @@ pub struct Proposal {
 
 /// What a call comes to, once all ranks agree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "one exists a call")]
 pub enum Decision {
     /// Servers are to serve this request.
     Serve(Request),
@@ -84,17 +85,28 @@ impl Proposals {
         match proposal {
             Ok(proposal) => Self {
                 first: Some((rank, proposal.words)),
-                boxes: proposal.own_box.into_iter().map(|own| (rank, own)).collect(),
+                boxes: proposal
+                    .own_box
+                    .into_iter()
+                    .map(|own| (rank, own))
+                    .collect(),
                 ..Self::default()
             },
-            Err(error) => Self { error: Some(error.by(Who::Rank(rank))), ..Self::default() },
+            Err(error) => Self {
+                error: Some(error.by(Who::Rank(rank))),
+                ..Self::default()
+            },
         }
     }
 
     fn merge(mut self, other: Self) -> Self {
         self.error = lowest(self.error, other.error);
         let mut voices: Vec<(usize, String)> = Vec::new();
-        voices.extend([self.first, self.other, other.first, other.other].into_iter().flatten());
+        voices.extend(
+            [self.first, self.other, other.first, other.other]
+                .into_iter()
+                .flatten(),
+        );
         voices.sort();
         self.first = voices.first().cloned();
         self.other = match &self.first {
@@ -112,7 +124,11 @@ impl Proposals {
         }
         if let (Some((rank, words)), Some((other, other_words))) = (self.first, self.other) {
             let cause = format!("rank {rank} asks for {words}, rank {other} for {other_words}");
-            return Err(Error::new(Kind::Mismatch, "agreeing on a collective call", cause));
+            return Err(Error::new(
+                Kind::Mismatch,
+                "agreeing on a collective call",
+                cause,
+            ));
         }
         self.boxes.sort_by_key(|(rank, _)| *rank);
         Ok(self.boxes)
@@ -146,7 +162,10 @@ impl Outcome {
     fn of(result: Result<Moved>) -> Self {
         match result {
             Ok(moved) => Self { moved, error: None },
-            Err(error) => Self { moved: Moved::default(), error: Some(error) },
+            Err(error) => Self {
+                moved: Moved::default(),
+                error: Some(error),
+            },
         }
     }
 }
@@ -191,8 +210,18 @@ impl<M: Machine> Call<'_, M> {
         let decision: Result<Decision> = self.multicast(Step::Request, prepared).await?;
         let request = match decision? {
             Decision::Serve(request) => request,
-            Decision::Meet => return Ok(Verdict { moved: Moved::default(), is_closed: false }),
-            Decision::Close => return Ok(Verdict { moved: Moved::default(), is_closed: true }),
+            Decision::Meet => {
+                return Ok(Verdict {
+                    moved: Moved::default(),
+                    is_closed: false,
+                });
+            }
+            Decision::Close => {
+                return Ok(Verdict {
+                    moved: Moved::default(),
+                    is_closed: true,
+                });
+            }
         };
         let outcome = self.serve(&request).await;
         let outcome = self.gather(Step::Outcome, outcome, Outcome::merge).await?;
@@ -203,17 +232,23 @@ impl<M: Machine> Call<'_, M> {
             _ => None,
         };
         let moved: Result<Moved> = self.multicast(Step::Verdict, concluded).await?;
-        Ok(Verdict { moved: moved?, is_closed: false })
+        Ok(Verdict {
+            moved: moved?,
+            is_closed: false,
+        })
     }
 
     /// The part of every server on this node, side by side.
     async fn serve(&self, request: &Request) -> Outcome {
         let servers = self.roles.servers_on(self.machine.me());
-        let parts = servers.into_iter().map(|server| {
-            disk_directed::serve(self.machine, self.id, request, self.roles, server)
-        });
+        let parts = servers
+            .into_iter()
+            .map(|server| disk_directed::serve(self.machine, self.id, request, self.roles, server));
         let results = futures::future::join_all(parts).await;
-        results.into_iter().map(Outcome::of).fold(Outcome::default(), Outcome::merge)
+        results
+            .into_iter()
+            .map(Outcome::of)
+            .fold(Outcome::default(), Outcome::merge)
     }
 
     /// Merges the values of all nodes, up the tree: `Some` at the root.
@@ -223,7 +258,10 @@ impl<M: Machine> Call<'_, M> {
         mine: T,
         merge: impl Fn(T, T) -> T,
     ) -> Result<Option<T>> {
-        let tag = Tag { call: self.id, step };
+        let tag = Tag {
+            call: self.id,
+            step,
+        };
         let mut merged = mine;
         for _ in self.children() {
             let (_, body) = self.machine.receive(tag).await?;
@@ -244,7 +282,10 @@ impl<M: Machine> Call<'_, M> {
         step: Step,
         mine: Option<T>,
     ) -> Result<T> {
-        let tag = Tag { call: self.id, step };
+        let tag = Tag {
+            call: self.id,
+            step,
+        };
         let (body, value) = match mine {
             Some(value) => (encode(&value)?, value),
             None => {

@@ -41,7 +41,10 @@ pub async fn serve<M: Machine>(
     server: usize,
 ) -> Result<Moved> {
     let by_me = |error: Error| error.by(Who::Server(server));
-    let disk = machine.open(request, request.operation).await.map_err(by_me)?;
+    let disk = machine
+        .open(request, request.operation)
+        .await
+        .map_err(by_me)?;
     let mut blocks: Box<dyn Iterator<Item = Block>> =
         Box::new(request.disk.blocks(server, roles.servers.len()));
     if !disk.is_in_schema_order() {
@@ -60,7 +63,7 @@ pub async fn serve<M: Machine>(
     };
     join_all((0..BUFFERS_PER_DISK).map(|_| job.run_buffer())).await;
     if request.operation == Operation::Write && job.ended.borrow().is_ok() {
-        job.disk.sync().await.map_err(by_me)?;
+        job.disk.finish().await.map_err(by_me)?;
     }
     job.ended.into_inner().map_err(by_me)
 }
@@ -111,9 +114,10 @@ impl<M: Machine> Job<'_, M> {
             self.machine.clear(buffer, block.bytes);
         }
         let window = Window::of_block(block, self.request.disk.width());
-        let gets = pieces
-            .iter()
-            .map(|(client, piece)| self.machine.memget(self.call, *client, piece, &window, buffer));
+        let gets = pieces.iter().map(|(client, piece)| {
+            self.machine
+                .memget(self.call, *client, piece, &window, buffer)
+        });
         join_all(gets).await.into_iter().collect::<Result<()>>()?;
         self.disk.write(block, buffer).await?;
         self.count_block(block, pieces.len());
@@ -127,9 +131,10 @@ impl<M: Machine> Job<'_, M> {
         }
         self.disk.read(block, buffer).await?;
         let window = Window::of_block(block, self.request.disk.width());
-        let puts = pieces
-            .iter()
-            .map(|(client, piece)| self.machine.memput(self.call, *client, piece, &window, buffer));
+        let puts = pieces.iter().map(|(client, piece)| {
+            self.machine
+                .memput(self.call, *client, piece, &window, buffer)
+        });
         join_all(puts).await.into_iter().collect::<Result<()>>()?;
         self.count_block(block, pieces.len());
         Ok(())

@@ -59,7 +59,11 @@ pub struct Window {
 impl Window {
     /// The region of a block that has a buffer to itself.
     pub fn of_block(block: &Block, width: u64) -> Self {
-        Self { width: width as usize, offset: 0, strides: block.byte_strides(width) }
+        Self {
+            width: width as usize,
+            offset: 0,
+            strides: block.byte_strides(width),
+        }
     }
 }
 
@@ -83,7 +87,7 @@ pub trait Disk {
 
     /// Ends the writes of this call; what was written is then on stable storage if the request
     /// asks for that.
-    fn sync(&self) -> impl Future<Output = Result<()>>;
+    fn finish(&self) -> impl Future<Output = Result<()>>;
 }
 
 /// One node's view of the machine that it is part of.

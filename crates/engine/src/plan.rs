@@ -51,7 +51,10 @@ impl Plan {
     }
 
     fn server(request: &Request, roles: &Roles, server: usize) -> ServerPlan {
-        let mut plan = ServerPlan { clients_min: u64::MAX, ..ServerPlan::default() };
+        let mut plan = ServerPlan {
+            clients_min: u64::MAX,
+            ..ServerPlan::default()
+        };
         for block in request.disk.blocks(server, roles.servers.len()) {
             let holders = request.memory.touching(&block.region);
             if holders.is_empty() {
@@ -63,11 +66,12 @@ impl Plan {
             plan.transfers += clients;
             plan.clients_min = plan.clients_min.min(clients);
             plan.clients_max = plan.clients_max.max(clients);
-            let pieces = holders.iter().filter_map(|&rank| {
-                request.memory.share(rank).intersect(&block.region)
-            });
-            plan.stretches +=
-                pieces.map(|piece| piece.stretches(&block.region.shape)).sum::<u64>();
+            let pieces = holders
+                .iter()
+                .filter_map(|&rank| request.memory.share(rank).intersect(&block.region));
+            plan.stretches += pieces
+                .map(|piece| piece.stretches(&block.region.shape))
+                .sum::<u64>();
         }
         plan.clients_min = plan.clients_min.min(plan.clients_max);
         plan
@@ -75,7 +79,10 @@ impl Plan {
 
     /// All servers together.
     pub fn total(&self) -> ServerPlan {
-        let mut total = ServerPlan { clients_min: u64::MAX, ..ServerPlan::default() };
+        let mut total = ServerPlan {
+            clients_min: u64::MAX,
+            ..ServerPlan::default()
+        };
         for server in self.servers.iter().filter(|server| server.blocks > 0) {
             total.blocks += server.blocks;
             total.bytes += server.bytes;
@@ -96,7 +103,10 @@ impl Plan {
 
     /// Staging memory of all servers, bytes.
     pub fn buffer_bytes(&self) -> u64 {
-        let buffers = self.servers.iter().map(|server| server.blocks.min(BUFFERS_PER_DISK));
+        let buffers = self
+            .servers
+            .iter()
+            .map(|server| server.blocks.min(BUFFERS_PER_DISK));
         buffers.sum::<u64>() * self.block_bytes_max
     }
 
@@ -127,7 +137,11 @@ impl Plan {
         let _ = writeln!(
             text,
             "  order     each server passes once over its own blocks, sorted by position{}",
-            if self.sync && self.operation == Operation::Write { ", then syncs" } else { "" }
+            if self.sync && self.operation == Operation::Write {
+                ", then syncs"
+            } else {
+                ""
+            }
         );
         let _ = writeln!(
             text,
@@ -168,6 +182,10 @@ fn bytes(count: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    let digits = if unit == 0 || value.fract() == 0.0 { 0 } else { 1 };
+    let digits = if unit == 0 || value.fract() == 0.0 {
+        0
+    } else {
+        1
+    };
     format!("{value:.digits$} {}", UNITS[unit])
 }

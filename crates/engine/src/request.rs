@@ -48,7 +48,9 @@ impl Roles {
 
     /// The numbers of the servers on `node`.
     pub fn servers_on(&self, node: NodeId) -> Vec<usize> {
-        (0..self.servers.len()).filter(|&server| self.servers[server] == node).collect()
+        (0..self.servers.len())
+            .filter(|&server| self.servers[server] == node)
+            .collect()
     }
 }
 

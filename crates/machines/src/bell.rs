@@ -43,7 +43,9 @@ impl Bell {
                 tv_sec: time.as_secs() as libc::time_t,
                 tv_nsec: time.subsec_nanos().into(),
             });
-            let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+            let timeout = timeout
+                .as_ref()
+                .map_or(std::ptr::null(), std::ptr::from_ref);
             // SAFETY: the futex word is a live, aligned u32 and the timeout is null or outlives
             // the call. Any return (woken, changed, interrupted, timed out) means: look again.
             unsafe {

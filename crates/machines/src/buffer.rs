@@ -36,7 +36,10 @@ struct SlotState {
 impl BufferPool {
     /// An empty pool; `is_shared` where other processes must be able to map the buffers.
     pub fn new(is_shared: bool) -> Self {
-        Self { is_shared, slots: RefCell::default() }
+        Self {
+            is_shared,
+            slots: RefCell::default(),
+        }
     }
 
     /// Bytes of all its buffers.
@@ -65,14 +68,24 @@ impl BufferPool {
                 drop(too_small);
                 state.bytes = 0;
                 state.generation += 1;
-                let mapping =
-                    if self.is_shared { Mapping::shared(bytes) } else { Mapping::private(bytes) }?;
-                Arc::new(Staging { mapping, slot, generation: state.generation })
+                let mapping = if self.is_shared {
+                    Mapping::shared(bytes)
+                } else {
+                    Mapping::private(bytes)
+                }?;
+                Arc::new(Staging {
+                    mapping,
+                    slot,
+                    generation: state.generation,
+                })
             }
         };
         state.bytes = staging.mapping.bytes();
         state.is_taken = true;
-        Ok(Buffer { staging: Some(staging), pool: self.clone() })
+        Ok(Buffer {
+            staging: Some(staging),
+            pool: self.clone(),
+        })
     }
 }
 
@@ -85,7 +98,9 @@ pub struct Buffer {
 impl Buffer {
     /// The buffer's memory, which a disk thread may hold on to.
     pub fn staging(&self) -> &Arc<Staging> {
-        self.staging.as_ref().expect("only dropping takes the memory out")
+        self.staging
+            .as_ref()
+            .expect("only dropping takes the memory out")
     }
 
     /// The first byte.
@@ -101,12 +116,19 @@ impl Buffer {
         let staging = self.staging();
         let private = || Error::new(Kind::Io, "naming a staging buffer", "it is not shared");
         let segment = staging.mapping.name().ok_or_else(private)?;
-        Ok(BufferName { slot: staging.slot, generation: staging.generation, segment })
+        Ok(BufferName {
+            slot: staging.slot,
+            generation: staging.generation,
+            segment,
+        })
     }
 
     /// Zeroes the first `bytes`.
     pub fn clear(&self, bytes: usize) {
-        assert!(bytes <= self.staging().mapping.bytes(), "clearing beyond a staging buffer");
+        assert!(
+            bytes <= self.staging().mapping.bytes(),
+            "clearing beyond a staging buffer"
+        );
         // SAFETY: in bounds, as just checked; nobody else uses the buffer before it is filled.
         unsafe { self.base().write_bytes(0, bytes) };
     }
@@ -145,7 +167,10 @@ impl Mapped {
     /// When it cannot be mapped.
     pub fn base(&mut self, server: NodeId, buffer: &BufferName) -> Result<*mut u8> {
         let key = (server, buffer.slot);
-        let known = self.0.get(&key).filter(|(generation, _)| *generation == buffer.generation);
+        let known = self
+            .0
+            .get(&key)
+            .filter(|(generation, _)| *generation == buffer.generation);
         if let Some((_, mapping)) = known {
             return Ok(mapping.base());
         }

@@ -36,9 +36,14 @@ impl DiskThread {
     pub fn start(node: NodeId) -> Result<Self> {
         let (work, todo) = mpsc::channel::<Work>();
         let run = move || todo.into_iter().for_each(|work| work());
-        let thread = std::thread::Builder::new().name(format!("disk-{node}")).spawn(run);
+        let thread = std::thread::Builder::new()
+            .name(format!("disk-{node}"))
+            .spawn(run);
         let thread = thread.map_err(|e| Error::new(Kind::Io, "starting a disk's thread", e))?;
-        Ok(Self { work: Some(work), thread: Some(thread) })
+        Ok(Self {
+            work: Some(work),
+            thread: Some(thread),
+        })
     }
 
     /// Runs `work` on the thread.
@@ -58,7 +63,11 @@ impl DiskThread {
                 let _ = sender.send(result);
             }
         });
-        self.work.as_ref().ok_or_else(died)?.send(work).map_err(|_| died())?;
+        self.work
+            .as_ref()
+            .ok_or_else(died)?
+            .send(work)
+            .map_err(|_| died())?;
         done.await.map_err(|_| died())
     }
 }
@@ -83,7 +92,11 @@ pub struct RealDisk {
 impl RealDisk {
     /// A disk of `medium`, served by `thread`; `is_synced` if writes must reach stable storage.
     pub fn new(medium: Arc<dyn Medium>, thread: Rc<DiskThread>, is_synced: bool) -> Self {
-        Self { medium, thread, is_synced }
+        Self {
+            medium,
+            thread,
+            is_synced,
+        }
     }
 }
 
@@ -101,12 +114,14 @@ impl Disk for RealDisk {
     async fn write(&self, block: &Block, buffer: &Buffer) -> Result<()> {
         let (medium, block, staging) =
             (self.medium.clone(), block.clone(), buffer.staging().clone());
-        assert!(block.bytes as usize <= staging.bytes(), "a block larger than its buffer");
+        assert!(
+            block.bytes as usize <= staging.bytes(),
+            "a block larger than its buffer"
+        );
         let write = move || {
             // SAFETY: in bounds; the engine leaves the buffer alone until the write has ended, and
             // the memory itself is kept by `staging`.
-            let data =
-                unsafe { std::slice::from_raw_parts(staging.base(), block.bytes as usize) };
+            let data = unsafe { std::slice::from_raw_parts(staging.base(), block.bytes as usize) };
             medium.write(&block, data)
         };
         self.thread.run(write).await?
@@ -115,7 +130,10 @@ impl Disk for RealDisk {
     async fn read(&self, block: &Block, buffer: &Buffer) -> Result<()> {
         let (medium, block, staging) =
             (self.medium.clone(), block.clone(), buffer.staging().clone());
-        assert!(block.bytes as usize <= staging.bytes(), "a block larger than its buffer");
+        assert!(
+            block.bytes as usize <= staging.bytes(),
+            "a block larger than its buffer"
+        );
         let read = move || {
             // SAFETY: as for writes.
             let data =
@@ -125,8 +143,8 @@ impl Disk for RealDisk {
         self.thread.run(read).await?
     }
 
-    async fn sync(&self) -> Result<()> {
-        let medium = self.medium.clone();
-        self.thread.run(move || medium.sync()).await?
+    async fn finish(&self) -> Result<()> {
+        let (medium, is_synced) = (self.medium.clone(), self.is_synced);
+        self.thread.run(move || medium.finish(is_synced)).await?
     }
 }

@@ -127,7 +127,11 @@ impl Inbox {
             let (from, part, rest) = unsafe {
                 let bytes = (*slot.bytes.get() as usize).min(SLOT_BYTES);
                 let data = slot.data.get().cast::<u8>();
-                (*slot.from.get(), std::slice::from_raw_parts(data, bytes), *slot.rest.get())
+                (
+                    *slot.from.get(),
+                    std::slice::from_raw_parts(data, bytes),
+                    *slot.rest.get(),
+                )
             };
             let whole = match begun.get_mut(&from) {
                 None if rest == 0 => Some(part.to_vec()),

@@ -3,7 +3,7 @@
 use penstock_engine::Result;
 use penstock_layout::Block;
 
-/// A store as a server's disk threads see it: something that writes, reads and syncs blocks.
+/// A store as a server's disk threads see it: something that writes and reads blocks.
 ///
 /// All calls block; the machine makes them on a disk's own thread. Several threads may call at
 /// once, for different blocks: of one object where the schema deals out blocks, otherwise of
@@ -22,12 +22,12 @@ pub trait Medium: Send + Sync {
     /// As [`Medium::write`]; bytes that should be there and are not are [`penstock_engine::Kind::Damaged`].
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()>;
 
-    /// Called once by each server after its last write: when it returns, all that this medium
-    /// took is on stable storage, and whatever ends an object (a shard's index) is written.
+    /// Called once by each server after its last write. Writes whatever ends an object (a shard's
+    /// index) and, if `sync`, returns only when all that this medium took is on stable storage.
     ///
     /// # Errors
     /// As [`Medium::write`]. After one, the target must not be committed.
-    fn sync(&self) -> Result<()>;
+    fn finish(&self, sync: bool) -> Result<()>;
 
     /// A number by which to sort blocks so that the disk passes over them once. The default is
     /// the order of the schema, which is that of a flat file's bytes and of a directory's chunks.

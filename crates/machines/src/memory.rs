@@ -63,12 +63,20 @@ impl ClientMemory {
         let whole = Share::of_box(&Region::whole(&memory_box.shape));
         let steps = memory_box.start.iter().zip(&self.strides);
         let first: isize = steps.map(|(&index, &stride)| index as isize * stride).sum();
-        let Some(whole) = whole.intersect(&Region::whole(&memory_box.shape)) else { return };
-        let window =
-            Window { width, offset: 0, strides: packed_strides(&memory_box.shape, width) };
+        let Some(whole) = whole.intersect(&Region::whole(&memory_box.shape)) else {
+            return;
+        };
+        let window = Window {
+            width,
+            offset: 0,
+            strides: packed_strides(&memory_box.shape, width),
+        };
         // SAFETY: the box's first element is inside this memory.
         let base = unsafe { self.base.offset(first) };
-        let inner = ClientMemory { base, strides: self.strides.clone() };
+        let inner = ClientMemory {
+            base,
+            strides: self.strides.clone(),
+        };
         // SAFETY: the caller's promise.
         unsafe { inner.copy(&whole, &window, packed, direction) };
     }
@@ -87,13 +95,19 @@ pub unsafe fn copy_unpacked(
     direction: Direction,
 ) {
     let strides = packed_strides(&piece.memory_box().shape, window.width);
-    let memory = ClientMemory { base: packed, strides };
+    let memory = ClientMemory {
+        base: packed,
+        strides,
+    };
     // SAFETY: the caller's promise.
     unsafe { memory.copy(&piece.packed(), window, buffer, direction) };
 }
 
 fn packed_strides(shape: &[u64], width: usize) -> Vec<isize> {
-    row_major_strides(shape).into_iter().map(|stride| stride as isize * width as isize).collect()
+    row_major_strides(shape)
+        .into_iter()
+        .map(|stride| stride as isize * width as isize)
+        .collect()
 }
 
 /// What the clients of this process expose, by call and node.
@@ -104,7 +118,10 @@ impl Exposures {
     /// Until the exposure is dropped, servers may copy to and from `memory`.
     pub fn expose(self: &Arc<Self>, call: u64, node: NodeId, memory: ClientMemory) -> Exposure {
         self.lock().insert((call, node), Arc::new(memory));
-        Exposure { exposures: self.clone(), key: (call, node) }
+        Exposure {
+            exposures: self.clone(),
+            key: (call, node),
+        }
     }
 
     /// What `node` exposes for `call`.
@@ -140,4 +157,3 @@ impl Drop for Exposure {
 pub fn packed_bytes(piece: &Piece, width: usize) -> usize {
     piece.elements() as usize * width
 }
-

@@ -57,17 +57,20 @@ pub struct Job {
 ///
 /// # Collective
 /// Over `comm`.
-pub fn join(
-    api: Api,
-    comm: Handle,
-    transport: Transport,
-    opener: Arc<dyn Opener>,
-) -> Result<Job> {
-    let comm = OwnComm { handle: api.dup(comm)?, api };
+pub fn join(api: Api, comm: Handle, transport: Transport, opener: Arc<dyn Opener>) -> Result<Job> {
+    let comm = OwnComm {
+        handle: api.dup(comm)?,
+        api,
+    };
     let (me, size) = comm.api.rank_and_size(comm.handle)?;
-    let names = comm.api.allgather(comm.handle, [host_name(me, transport)])?;
-    let hosts: Vec<usize> =
-        names.iter().map(|name| names.iter().position(|other| other == name)).map_while(|h| h).collect();
+    let names = comm
+        .api
+        .allgather(comm.handle, [host_name(me, transport)])?;
+    let hosts: Vec<usize> = names
+        .iter()
+        .map(|name| names.iter().position(|other| other == name))
+        .map_while(|h| h)
+        .collect();
     let mates: Vec<usize> = (0..size).filter(|&rank| hosts[rank] == hosts[me]).collect();
     let shared = share_inboxes(&comm, me, &mates)?;
     let mut rank_in_host = vec![None; size];
@@ -108,10 +111,20 @@ fn host_name(me: usize, transport: Transport) -> u64 {
 /// Maps the inboxes of this host's ranks: made by the first of them, opened by the others.
 fn share_inboxes(comm: &OwnComm, me: usize, mates: &[usize]) -> Result<SharedInboxes> {
     let owner = mates[0];
-    let mine = if owner == me { Some(SharedInboxes::create(mates.len())) } else { None };
-    let name = mine.as_ref().and_then(|made| made.as_ref().ok()?.mapping.name());
+    let mine = if owner == me {
+        Some(SharedInboxes::create(mates.len()))
+    } else {
+        None
+    };
+    let name = mine
+        .as_ref()
+        .and_then(|made| made.as_ref().ok()?.mapping.name());
     let words = name.map_or([0; 3], |name| {
-        [u64::from(name.process), name.descriptor as u64, name.bytes as u64]
+        [
+            u64::from(name.process),
+            name.descriptor as u64,
+            name.bytes as u64,
+        ]
     });
     let all = comm.api.allgather(comm.handle, words)?;
     let [process, descriptor, bytes] = all[owner];
@@ -132,15 +145,19 @@ fn share_inboxes(comm: &OwnComm, me: usize, mates: &[usize]) -> Result<SharedInb
         }
     };
     // All must know whether all could, or some would wait for the others.
-    let could = comm.api.allgather(comm.handle, [u64::from(opened.is_ok())])?;
+    let could = comm
+        .api
+        .allgather(comm.handle, [u64::from(opened.is_ok())])?;
     match (opened, could.iter().position(|&[could]| could == 0)) {
         (Ok(inboxes), None) => Ok(inboxes),
         (Err(error), _) => Err(error),
         (Ok(_), Some(rank)) => {
-            let cause = format!(
-                "rank {rank} could not map its host's; use transport=\"messages\""
-            );
-            Err(Error::new(Kind::Peer, "sharing memory between the ranks of a host", cause))
+            let cause = format!("rank {rank} could not map its host's; use transport=\"messages\"");
+            Err(Error::new(
+                Kind::Peer,
+                "sharing memory between the ranks of a host",
+                cause,
+            ))
         }
     }
 }
@@ -164,14 +181,19 @@ struct SharedInboxes {
 
 impl SharedInboxes {
     fn create(count: usize) -> Result<Self> {
-        let inboxes = Self { mapping: Mapping::shared(count * size_of::<Inbox>())? };
+        let inboxes = Self {
+            mapping: Mapping::shared(count * size_of::<Inbox>())?,
+        };
         (0..count).for_each(|place| inboxes.at(place).init());
         Ok(inboxes)
     }
 
     fn at(&self, place: usize) -> &Inbox {
         let offset = place * size_of::<Inbox>();
-        assert!(offset + size_of::<Inbox>() <= self.mapping.bytes(), "no such inbox");
+        assert!(
+            offset + size_of::<Inbox>() <= self.mapping.bytes(),
+            "no such inbox"
+        );
         // SAFETY: in bounds as checked; pages are aligned, the size of an inbox is a multiple of
         // its alignment, and any bytes are a valid inbox (atomics and plain integers).
         unsafe { &*self.mapping.base().add(offset).cast::<Inbox>() }
@@ -251,7 +273,10 @@ impl Links for MpiLinks {
                 let mut sent = 0;
                 let is_first = !kept.for_host.contains_key(&place);
                 if !(is_first && self.shared.at(place).put(self.me, &packet, &mut sent)) {
-                    kept.for_host.entry(place).or_default().push_back((packet, sent));
+                    kept.for_host
+                        .entry(place)
+                        .or_default()
+                        .push_back((packet, sent));
                 }
             }
             None if !self.comm.api.is_usable() => {
@@ -287,7 +312,10 @@ impl Links for MpiLinks {
     }
 
     fn bell(&self) -> Arc<dyn HasBell> {
-        Arc::new(SharedBell { inboxes: self.shared.clone(), place: self.my_place })
+        Arc::new(SharedBell {
+            inboxes: self.shared.clone(),
+            place: self.my_place,
+        })
     }
 
     fn sleep(&self, seen: u32, idle: u32) {
@@ -312,7 +340,9 @@ impl Drop for MpiLinks {
     fn drop(&mut self) {
         let kept = self.kept.get_mut();
         for (request, packet) in &mut kept.sends {
-            while self.comm.api.is_usable() &&  !matches!(self.comm.api.test(request), Ok(true) | Err(_)) {
+            while self.comm.api.is_usable()
+                && !matches!(self.comm.api.test(request), Ok(true) | Err(_))
+            {
                 std::thread::yield_now();
             }
             packet.clear();

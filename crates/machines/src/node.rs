@@ -23,9 +23,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
-use penstock_engine::{
-    Error, Kind, Machine, NodeId, Operation, Request, Result, Tag, Window,
-};
+use penstock_engine::{Error, Kind, Machine, NodeId, Operation, Request, Result, Tag, Window};
 use penstock_layout::Piece;
 
 use crate::bell::{BellWaker, HasBell};
@@ -225,7 +223,14 @@ impl Node {
                 self.deliver(tag, from, packet.into_payload());
                 Ok(())
             }
-            Header::Copy { ticket, call, is_get, piece, window, buffer } => {
+            Header::Copy {
+                ticket,
+                call,
+                is_get,
+                piece,
+                window,
+                buffer,
+            } => {
                 let copied = self.exposures.of(*call, self.me).and_then(|memory| {
                     let base = self.mapped.borrow_mut().base(from, buffer)?;
                     // SAFETY: the server asks for a piece of this client's share, which the memory
@@ -236,12 +241,20 @@ impl Node {
                 });
                 self.done(from, *ticket, copied)
             }
-            Header::Fetch { ticket, call, width, piece } => {
+            Header::Fetch {
+                ticket,
+                call,
+                width,
+                piece,
+            } => {
                 let memory = match self.exposures.of(*call, self.me) {
                     Ok(memory) => memory,
                     Err(error) => return self.done(from, *ticket, Err(error)),
                 };
-                let answer = Header::Done { ticket: *ticket, result: Ok(()) };
+                let answer = Header::Done {
+                    ticket: *ticket,
+                    result: Ok(()),
+                };
                 self.post(from, &answer, packed_bytes(piece, *width), |packed| {
                     // SAFETY: as above, with the packet in the place of the buffer.
                     unsafe {
@@ -249,7 +262,12 @@ impl Node {
                     }
                 })
             }
-            Header::Deliver { ticket, call, width, piece } => {
+            Header::Deliver {
+                ticket,
+                call,
+                width,
+                piece,
+            } => {
                 let copied = self.exposures.of(*call, self.me).map(|memory| {
                     let packed = packet.payload().as_ptr().cast_mut();
                     // SAFETY: as above; scattering only reads the packet.
@@ -316,7 +334,11 @@ impl Node {
         self.tickets.borrow_mut().insert(ticket, sender);
         self.post(to, &header(ticket), payload, fill)?;
         answer.await.unwrap_or_else(|_| {
-            Err(Error::new(Kind::Peer, "waiting for a client's answer", "the session has ended"))
+            Err(Error::new(
+                Kind::Peer,
+                "waiting for a client's answer",
+                "the session has ended",
+            ))
         })
     }
 
@@ -341,17 +363,32 @@ impl Node {
             }
             Reach::Host => {
                 let (buffer, window) = (buffer.name()?, window.clone());
-                let header =
-                    |ticket| Header::Copy { ticket, call, is_get, piece, window, buffer };
+                let header = |ticket| Header::Copy {
+                    ticket,
+                    call,
+                    is_get,
+                    piece,
+                    window,
+                    buffer,
+                };
                 self.ask(client, 0, header, |_| {}).await.map(|_| ())
             }
             Reach::Network if is_get => {
                 let wanted = piece.clone();
-                let header = |ticket| Header::Fetch { ticket, call, width, piece: wanted };
+                let header = |ticket| Header::Fetch {
+                    ticket,
+                    call,
+                    width,
+                    piece: wanted,
+                };
                 let mut packed = self.ask(client, 0, header, |_| {}).await?;
                 if packed.len() != packed_bytes(&piece, width) {
                     let cause = format!("{} bytes came", packed.len());
-                    return Err(Error::new(Kind::Peer, "fetching a piece from a client", cause));
+                    return Err(Error::new(
+                        Kind::Peer,
+                        "fetching a piece from a client",
+                        cause,
+                    ));
                 }
                 let packed = packed.as_mut_ptr();
                 // SAFETY: as above; `packed` has just been checked to hold the piece.
@@ -361,7 +398,12 @@ impl Node {
             Reach::Network => {
                 let bytes = packed_bytes(&piece, width);
                 let sent = piece.clone();
-                let header = |ticket| Header::Deliver { ticket, call, width, piece: sent };
+                let header = |ticket| Header::Deliver {
+                    ticket,
+                    call,
+                    width,
+                    piece: sent,
+                };
                 let fill = |packed: &mut [u8]| {
                     let packed = packed.as_mut_ptr();
                     // SAFETY: as above, with the direction turned: the buffer is only read.
@@ -407,7 +449,9 @@ impl Machine for Node {
             self.deliver(tag, to, body);
             return Ok(());
         }
-        self.post(to, &Header::Message(tag), body.len(), |payload| payload.copy_from_slice(&body))
+        self.post(to, &Header::Message(tag), body.len(), |payload| {
+            payload.copy_from_slice(&body)
+        })
     }
 
     async fn receive(&self, tag: Tag) -> Result<(NodeId, Vec<u8>)> {
@@ -449,7 +493,8 @@ impl Machine for Node {
         window: &Window,
         buffer: &Buffer,
     ) -> Result<()> {
-        self.transfer(call, client, piece, window, buffer, true).await
+        self.transfer(call, client, piece, window, buffer, true)
+            .await
     }
 
     async fn memput(
@@ -460,14 +505,17 @@ impl Machine for Node {
         window: &Window,
         buffer: &Buffer,
     ) -> Result<()> {
-        self.transfer(call, client, piece, window, buffer, false).await
+        self.transfer(call, client, piece, window, buffer, false)
+            .await
     }
 
     async fn open(&self, request: &Request, operation: Operation) -> Result<RealDisk> {
         let thread = self.disk_thread()?;
         let (opener, request) = (self.opener.clone(), request.clone());
         let is_synced = request.sync;
-        let medium = thread.run(move || opener.open(&request, operation)).await??;
+        let medium = thread
+            .run(move || opener.open(&request, operation))
+            .await??;
         Ok(RealDisk::new(medium, thread, is_synced))
     }
 }

@@ -86,8 +86,12 @@ impl Mapping {
         let failed = |cause: &dyn std::fmt::Display| {
             let advice = "ranks of one host must share a user and a PID namespace; \
                           otherwise open the session with transport=\"messages\"";
-            Error::new(Kind::Peer, "mapping shared memory of another rank", format!("{cause}; {advice}"))
-                .at(&path)
+            Error::new(
+                Kind::Peer,
+                "mapping shared memory of another rank",
+                format!("{cause}; {advice}"),
+            )
+            .at(&path)
         };
         let file = OpenOptions::new().read(true).write(true).open(&path);
         let file = file.map_err(|e| failed(&e))?;
@@ -146,5 +150,9 @@ fn map_file(file: &impl AsFd, bytes: usize) -> rustix::io::Result<*mut std::ffi:
 }
 
 fn no_memory(bytes: usize, cause: impl std::fmt::Display) -> Error {
-    Error::new(Kind::Full, format!("reserving {bytes} bytes of memory"), cause)
+    Error::new(
+        Kind::Full,
+        format!("reserving {bytes} bytes of memory"),
+        cause,
+    )
 }

@@ -42,7 +42,10 @@ impl Threads {
     /// A machine of `nodes` threads.
     pub fn new(nodes: usize) -> Self {
         let inboxes = (0..nodes).map(|_| Arc::default()).collect();
-        Self { inboxes: Arc::new(inboxes), exposures: Arc::default() }
+        Self {
+            inboxes: Arc::new(inboxes),
+            exposures: Arc::default(),
+        }
     }
 
     /// Number of nodes.
@@ -52,8 +55,17 @@ impl Threads {
 
     /// Node `me`, to be used by one thread.
     pub fn node(&self, me: usize, opener: Arc<dyn Opener>) -> Node {
-        let links = ThreadLinks { me, inboxes: self.inboxes.clone() };
-        Node::new(me, self.nodes(), Box::new(links), self.exposures.clone(), opener)
+        let links = ThreadLinks {
+            me,
+            inboxes: self.inboxes.clone(),
+        };
+        Node::new(
+            me,
+            self.nodes(),
+            Box::new(links),
+            self.exposures.clone(),
+            opener,
+        )
     }
 }
 

@@ -101,7 +101,12 @@ impl Packet {
         let ((from, header), rest) = postcard::take_from_bytes::<(NodeId, Header)>(&bytes)
             .map_err(|e| Error::new(Kind::Io, "decoding a packet", e))?;
         let payload = bytes.len() - rest.len();
-        Ok(Self { from, header, bytes, payload })
+        Ok(Self {
+            from,
+            header,
+            bytes,
+            payload,
+        })
     }
 
     /// What follows the header.
@@ -119,5 +124,9 @@ impl Packet {
 
 /// A flag as the layout's direction.
 pub fn direction(is_get: bool) -> Direction {
-    if is_get { Direction::Gather } else { Direction::Scatter }
+    if is_get {
+        Direction::Gather
+    } else {
+        Direction::Scatter
+    }
 }

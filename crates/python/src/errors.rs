@@ -7,7 +7,12 @@ use pyo3::prelude::*;
 
 mod root {
     use super::{PyException, create_exception};
-    create_exception!(penstock, Error, PyException, "What Penstock could not do, and why.");
+    create_exception!(
+        penstock,
+        Error,
+        PyException,
+        "What Penstock could not do, and why."
+    );
 }
 
 macro_rules! kinds {

@@ -37,14 +37,22 @@ impl PySeat {
             Some(seat) => Ok(PySession(Mutex::new(Owned(seat.open())))),
             None => {
                 let cause = "this rank has opened its session already";
-                Err(raise(py, &Error::new(Kind::Schema, "opening a session", cause)))
+                Err(raise(
+                    py,
+                    &Error::new(Kind::Schema, "opening a session", cause),
+                ))
             }
         }
     }
 }
 
 fn options(servers: Option<usize>, dedicated: bool, sync: bool, block_bytes: u64) -> Options {
-    Options { servers, dedicated, sync, block_bytes }
+    Options {
+        servers,
+        dedicated,
+        sync,
+        block_bytes,
+    }
 }
 
 /// The seats of `ranks` threads.
@@ -59,7 +67,10 @@ pub fn seats(
 ) -> PyResult<Vec<PySeat>> {
     let seats = Seat::all(ranks, &options(servers, dedicated, sync, block_bytes));
     let seats = seats.map_err(|e| raise(py, &e))?;
-    Ok(seats.into_iter().map(|seat| PySeat(Mutex::new(Some(seat)))).collect())
+    Ok(seats
+        .into_iter()
+        .map(|seat| PySeat(Mutex::new(Some(seat))))
+        .collect())
 }
 
 /// How the MPI library is reached: `(shared object, communicator, MPI_BYTE, MPI_ANY_SOURCE)`.
@@ -82,7 +93,10 @@ pub fn join_mpi(
         "messages" => Transport::Messages,
         other => {
             let cause = format!("'{other}' is no transport: use \"shared\" or \"messages\"");
-            return Err(raise(py, &Error::new(Kind::Schema, "opening a session", cause)));
+            return Err(raise(
+                py,
+                &Error::new(Kind::Schema, "opening a session", cause),
+            ));
         }
     };
     let options = options(servers, dedicated, sync, block_bytes);
@@ -125,7 +139,12 @@ pub struct PyReport {
 
 impl From<Report> for PyReport {
     fn from(report: Report) -> Self {
-        let Report { bytes, seconds, moved, servers } = report;
+        let Report {
+            bytes,
+            seconds,
+            moved,
+            servers,
+        } = report;
         Self {
             bytes,
             seconds,
@@ -169,7 +188,10 @@ impl PySession {
             Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => {
                 let cause = "it is in use by another thread";
-                Err(raise(py, &Error::new(Kind::Schema, "using a session", cause)))
+                Err(raise(
+                    py,
+                    &Error::new(Kind::Schema, "using a session", cause),
+                ))
             }
         }
     }
@@ -182,14 +204,19 @@ impl PySession {
     ) -> PyResult<T> {
         let mut owned = self.session(py)?;
         let session = &mut *owned;
-        py.detach(move || call(&mut session.0)).map_err(|e| raise(py, &e))
+        py.detach(move || call(&mut session.0))
+            .map_err(|e| raise(py, &e))
     }
 
     fn given(array: &Bound<'_, PyAny>, local: &Bound<'_, PyAny>) -> Given {
         // The face hands over the words of an error where it could make no array of its arguments.
         let given = match array.cast::<Spec>() {
             Ok(spec) => local_of(local).map(|local| (spec.get().call.clone(), local)),
-            Err(_) => Err(Error::new(Kind::Schema, "describing an array", array.to_string())),
+            Err(_) => Err(Error::new(
+                Kind::Schema,
+                "describing an array",
+                array.to_string(),
+            )),
         };
         Given(given)
     }
@@ -229,7 +256,8 @@ impl PySession {
         local: &Bound<'_, PyAny>,
     ) -> PyResult<PyReport> {
         let Given(given) = Self::given(array, local);
-        self.released(py, move |session| session.write(&path, given)).map(PyReport::from)
+        self.released(py, move |session| session.write(&path, given))
+            .map(PyReport::from)
     }
 
     fn read(
@@ -240,7 +268,8 @@ impl PySession {
         local: &Bound<'_, PyAny>,
     ) -> PyResult<PyReport> {
         let Given(given) = Self::given(array, local);
-        self.released(py, move |session| session.read(&path, given)).map(PyReport::from)
+        self.released(py, move |session| session.read(&path, given))
+            .map(PyReport::from)
     }
 
     fn explain(
@@ -250,11 +279,13 @@ impl PySession {
         array: &Spec,
         is_write: bool,
     ) -> PyResult<String> {
-        let operation = if is_write { Operation::Write } else { Operation::Read };
-        let call = &array.call;
-        let explain = |session: &mut Session| {
-            session.explain(Path::new(&path), call, operation)
+        let operation = if is_write {
+            Operation::Write
+        } else {
+            Operation::Read
         };
+        let call = &array.call;
+        let explain = |session: &mut Session| session.explain(Path::new(&path), call, operation);
         self.released(py, explain)
     }
 
@@ -277,20 +308,38 @@ impl PySession {
 /// The memory of a NumPy array, used in place.
 fn local_of(local: &Bound<'_, PyAny>) -> Result<Local> {
     let wrong = |cause: String| Error::new(Kind::Schema, "bringing a local array", cause);
-    let array = local.cast::<PyUntypedArray>().map_err(|_| wrong(local.to_string()))?;
+    let array = local
+        .cast::<PyUntypedArray>()
+        .map_err(|_| wrong(local.to_string()))?;
     let dtype = array.dtype();
-    let name = dtype.getattr("str").and_then(|name| name.extract::<String>());
+    let name = dtype
+        .getattr("str")
+        .and_then(|name| name.extract::<String>());
     let (element, order) = ElementType::parse(&name.map_err(|e| wrong(e.to_string()))?)?;
     if order != ByteOrder::NATIVE && element.width() > 1 {
-        let cause = format!("its elements are {}: give them in the machine's byte order", dtype);
+        let cause = format!(
+            "its elements are {}: give them in the machine's byte order",
+            dtype
+        );
         return Err(wrong(cause));
     }
-    let flags = array.getattr("flags").and_then(|flags| flags.getattr("writeable"));
-    let is_writable =
-        flags.and_then(|flag| flag.extract()).map_err(|e: PyErr| wrong(e.to_string()))?;
+    let flags = array
+        .getattr("flags")
+        .and_then(|flags| flags.getattr("writeable"));
+    let is_writable = flags
+        .and_then(|flag| flag.extract())
+        .map_err(|e: PyErr| wrong(e.to_string()))?;
     // SAFETY: the array object is alive, and so is the struct that the pointer leads to.
     let base = unsafe { (*array.as_array_ptr()).fields.data.cast::<u8>() };
     let shape = array.shape().iter().map(|&extent| extent as u64).collect();
-    let memory = ClientMemory { base, strides: array.strides().to_vec() };
-    Ok(Local { memory, shape, element, is_writable })
+    let memory = ClientMemory {
+        base,
+        strides: array.strides().to_vec(),
+    };
+    Ok(Local {
+        memory,
+        shape,
+        element,
+        is_writable,
+    })
 }

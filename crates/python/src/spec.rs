@@ -38,7 +38,10 @@ fn memory_of(argument: MemoryArgument) -> Result<Memory> {
                 let cause = format!("start {start:?} and shape {shape:?} differ in length");
                 return Err(Error::new(Kind::Schema, "describing a box", cause));
             }
-            Ok(Memory::Box { own: Region { start, shape }, halo })
+            Ok(Memory::Box {
+                own: Region { start, shape },
+                halo,
+            })
         }
     }
 }
@@ -52,12 +55,17 @@ fn disk_of(words: &Bound<'_, PyAny>) -> PyResult<Disk> {
             subchunks: words.get_item(2)?.extract()?,
             codec: words.get_item(3)?.extract()?,
         },
-        "raw" => Disk::RowMajor { format: Format::Raw },
-        "npy" => Disk::RowMajor { format: Format::Npy },
+        "raw" => Disk::RowMajor {
+            format: Format::Raw,
+        },
+        "npy" => Disk::RowMajor {
+            format: Format::Npy,
+        },
         _ => {
             let dists: String = words.get_item(1)?.extract()?;
-            let dists: Dists =
-                dists.parse().map_err(|e| raise(words.py(), &of_layout(e)))?;
+            let dists: Dists = dists
+                .parse()
+                .map_err(|e| raise(words.py(), &of_layout(e)))?;
             Disk::Parts(dists, words.get_item(2)?.extract()?)
         }
     })
@@ -89,7 +97,12 @@ impl Spec {
             let mut schema = ArraySchema::new(&name, &shape, element, disk);
             schema.dimension_names = dims;
             schema.attributes = attributes_of(attributes)?;
-            Ok(Self { call: ArrayCall { schema, memory: memory_of(memory)? } })
+            Ok(Self {
+                call: ArrayCall {
+                    schema,
+                    memory: memory_of(memory)?,
+                },
+            })
         };
         make().map_err(|e| raise(py, &e))
     }
@@ -101,11 +114,7 @@ impl Spec {
 
     /// What `rank` holds, a dimension: a slice's `(start, stop, step)`, or a comb's
     /// `(first, block, stride, extent)`.
-    fn local_slices<'py>(
-        &self,
-        py: Python<'py>,
-        rank: usize,
-    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    fn local_slices<'py>(&self, py: Python<'py>, rank: usize) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let share = self.call.share(rank).map_err(|e| raise(py, &e))?;
         let dims = share.dims().iter().take(self.call.schema.shape.len());
         dims.map(|dim| match dim.slice() {
@@ -118,7 +127,9 @@ impl Spec {
     /// Checks the disk schema, and the memory schema against `clients` ranks.
     fn check(&self, py: Python<'_>, clients: usize) -> PyResult<()> {
         let check = || {
-            self.call.schema.disk_schema(penstock_arrays::session::BLOCK_BYTES)?;
+            self.call
+                .schema
+                .disk_schema(penstock_arrays::session::BLOCK_BYTES)?;
             self.call.memory_schema(Vec::new(), clients).map(|_| ())
         };
         check().map_err(|e| raise(py, &e))
@@ -135,11 +146,19 @@ pub fn describe<'py>(py: Python<'py>, schema: &ArraySchema) -> PyResult<Bound<'p
     let attributes = serde_json::Value::from(schema.attributes.clone()).to_string();
     described.set_item("attributes", attributes)?;
     match &schema.disk {
-        Disk::Chunks { chunk, subchunks, codec } => {
+        Disk::Chunks {
+            chunk,
+            subchunks,
+            codec,
+        } => {
             described.set_item("disk", ("chunks", chunk, subchunks, codec))?;
         }
-        Disk::RowMajor { format: Format::Raw } => described.set_item("disk", ("raw",))?,
-        Disk::RowMajor { format: Format::Npy } => described.set_item("disk", ("npy",))?,
+        Disk::RowMajor {
+            format: Format::Raw,
+        } => described.set_item("disk", ("raw",))?,
+        Disk::RowMajor {
+            format: Format::Npy,
+        } => described.set_item("disk", ("npy",))?,
         Disk::Parts(dists, mesh) => {
             described.set_item("disk", ("parts", dists.to_string(), mesh))?;
         }

@@ -55,12 +55,18 @@ pub(super) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>> {
 
 /// Whether the error says that there is no such file, nor could be.
 fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
 }
 
 /// Length of an open file.
 pub(super) fn length(file: &File, path: &Path) -> Result<u64> {
-    Ok(file.metadata().map_err(|e| Error::io(&e, "looking at", path))?.len())
+    Ok(file
+        .metadata()
+        .map_err(|e| Error::io(&e, "looking at", path))?
+        .len())
 }
 
 /// Writes a small file and syncs it.
@@ -113,7 +119,10 @@ pub(super) struct Open<T> {
 
 impl<T> Open<T> {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { entries: Mutex::new(Vec::new()), capacity }
+        Self {
+            entries: Mutex::new(Vec::new()),
+            capacity,
+        }
     }
 
     /// What is open for `object`, opened now if need be, and what was given up for it. No two
@@ -137,7 +146,9 @@ impl<T> Open<T> {
         entries.push((object, Arc::clone(&opened)));
         let mut given_up = Vec::new();
         while entries.len() > self.capacity {
-            let idle = entries.iter().position(|entry| Arc::strong_count(&entry.1) == 1);
+            let idle = entries
+                .iter()
+                .position(|entry| Arc::strong_count(&entry.1) == 1);
             match idle {
                 Some(at) => given_up.push(entries.remove(at)),
                 None => break,

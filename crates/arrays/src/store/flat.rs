@@ -32,7 +32,12 @@ impl FlatFile {
     pub(super) fn open_write(path: &Path, header_bytes: u64) -> Result<Self> {
         let file = OpenOptions::new().write(true).open(path);
         let file = file.map_err(|e| Error::io(&e, "opening for writing", path))?;
-        Ok(Self { file, path: path.to_path_buf(), header_bytes, swap_width: 1 })
+        Ok(Self {
+            file,
+            path: path.to_path_buf(),
+            header_bytes,
+            swap_width: 1,
+        })
     }
 
     pub(super) fn open_read(
@@ -41,28 +46,52 @@ impl FlatFile {
         stored: (ElementType, ByteOrder),
     ) -> Result<Self> {
         let file = File::open(path).map_err(|e| Error::io(&e, "opening", path))?;
-        Ok(Self { file, path: path.to_path_buf(), header_bytes, swap_width: swap_width(stored) })
+        Ok(Self {
+            file,
+            path: path.to_path_buf(),
+            header_bytes,
+            swap_width: swap_width(stored),
+        })
     }
 }
 
 /// What must be reversed after reading; 1 is nothing.
 pub(super) fn swap_width((element, order): (ElementType, ByteOrder)) -> usize {
-    if order == ByteOrder::NATIVE { 1 } else { element.swap_width() }
+    if order == ByteOrder::NATIVE {
+        1
+    } else {
+        element.swap_width()
+    }
 }
 
 impl Medium for FlatFile {
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
-        file::write_at(&self.file, data, self.header_bytes + block.offset, &self.path)
+        file::write_at(
+            &self.file,
+            data,
+            self.header_bytes + block.offset,
+            &self.path,
+        )
     }
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
-        file::read_at(&self.file, data, self.header_bytes + block.offset, &self.path)?;
+        file::read_at(
+            &self.file,
+            data,
+            self.header_bytes + block.offset,
+            &self.path,
+        )?;
         dtype::swap(data, self.swap_width);
         Ok(())
     }
 
-    fn sync(&self) -> Result<()> {
-        self.file.sync_all().map_err(|e| Error::io(&e, "syncing", &self.path))
+    fn finish(&self, sync: bool) -> Result<()> {
+        if !sync {
+            return Ok(());
+        }
+        self.file
+            .sync_all()
+            .map_err(|e| Error::io(&e, "syncing", &self.path))
     }
 }
 
@@ -101,15 +130,20 @@ impl Parts {
     /// is larger where BLOCK leaves the last parts empty.
     fn path(&self, object: u64) -> PathBuf {
         let place = self.schema.grid_index(object);
-        let number =
-            place.iter().zip(&self.mesh).fold(0, |number, (i, extent)| number * extent + i);
+        let number = place
+            .iter()
+            .zip(&self.mesh)
+            .fold(0, |number, (i, extent)| number * extent + i);
         part_path(&self.stem, number, &self.mesh)
     }
 
     fn with<T>(&self, block: &Block, act: impl FnOnce(&File, &Path) -> Result<T>) -> Result<T> {
         let path = self.path(block.object);
         let (file, given_up) = self.open.get(block.object, || {
-            let file = OpenOptions::new().read(!self.writing).write(self.writing).open(&path);
+            let file = OpenOptions::new()
+                .read(!self.writing)
+                .write(self.writing)
+                .open(&path);
             file.map_err(|e| Error::io(&e, "opening", &path))
         })?;
         for (object, file) in given_up.into_iter().filter(|_| self.writing) {
@@ -122,21 +156,31 @@ impl Parts {
 
 impl Medium for Parts {
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
-        self.with(block, |file, path| file::write_at(file, data, block.offset, path))
+        self.with(block, |file, path| {
+            file::write_at(file, data, block.offset, path)
+        })
     }
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
-        self.with(block, |file, path| file::read_at(file, data, block.offset, path))?;
+        self.with(block, |file, path| {
+            file::read_at(file, data, block.offset, path)
+        })?;
         dtype::swap(data, self.swap_width);
         Ok(())
     }
 
-    fn sync(&self) -> Result<()> {
+    fn finish(&self, sync: bool) -> Result<()> {
+        if !sync {
+            return Ok(());
+        }
         for (object, file) in self.open.drain() {
-            file.sync_all().map_err(|e| Error::io(&e, "syncing", &self.path(object)))?;
+            file.sync_all()
+                .map_err(|e| Error::io(&e, "syncing", &self.path(object)))?;
         }
         let closed = std::mem::take(&mut *lock(&self.closed));
-        closed.into_iter().try_for_each(|object| file::sync_path(&self.path(object)))
+        closed
+            .into_iter()
+            .try_for_each(|object| file::sync_path(&self.path(object)))
     }
 }
 

@@ -69,9 +69,21 @@ impl Pending {
         let there = check_group(&path, &name)?;
         let (target, install) = if there {
             same_file_system(&path)?;
-            (path.join(&name), Install::Array { group: path.clone(), name: name.clone() })
+            (
+                path.join(&name),
+                Install::Array {
+                    group: path.clone(),
+                    name: name.clone(),
+                },
+            )
         } else {
-            (path.clone(), Install::Group { group: path.clone(), name: name.clone() })
+            (
+                path.clone(),
+                Install::Group {
+                    group: path.clone(),
+                    name: name.clone(),
+                },
+            )
         };
         let temporary = Temporary::create(&path, Some(&name), &target)?;
         let mut directory = temporary.data();
@@ -84,7 +96,14 @@ impl Pending {
         let file = directory.join("zarr.json");
         write_json(&file, &metadata)?;
         let metadata = zarr::Metadata::parse(metadata, &file)?.text();
-        Ok(Self { temporary, target: Target::Zarr { directory, metadata }, install })
+        Ok(Self {
+            temporary,
+            target: Target::Zarr {
+                directory,
+                metadata,
+            },
+            install,
+        })
     }
 
     fn create_flat(path: PathBuf, schema: &ArraySchema, format: Format) -> Result<Self> {
@@ -94,35 +113,68 @@ impl Pending {
         let (element, order) = (schema.element, ByteOrder::NATIVE);
         let header = match format {
             Format::Raw => Vec::new(),
-            Format::Npy => {
-                Header { shape: schema.shape.clone(), element, order, fortran: false }.encode()
+            Format::Npy => Header {
+                shape: schema.shape.clone(),
+                element,
+                order,
+                fortran: false,
             }
+            .encode(),
         };
         let file = temporary.data();
         let header_bytes = header.len() as u64;
-        make_file(&file, &header, header_bytes + schema.disk_schema(1)?.bytes())?;
+        make_file(
+            &file,
+            &header,
+            header_bytes + schema.disk_schema(1)?.bytes(),
+        )?;
         if raw {
             file::write_synced(&temporary.beside("sidecar"), &Sidecar::new(schema).text()?)?;
         }
-        let target = Target::Flat { file, header_bytes, element, order };
-        Ok(Self { temporary, target, install: Install::File { path, raw } })
+        let target = Target::Flat {
+            file,
+            header_bytes,
+            element,
+            order,
+        };
+        Ok(Self {
+            temporary,
+            target,
+            install: Install::File { path, raw },
+        })
     }
 
     fn create_parts(path: PathBuf, schema: &ArraySchema) -> Result<Self> {
-        let Disk::Parts(dists, mesh) = &schema.disk else { unreachable!("the caller looked") };
+        let Disk::Parts(dists, mesh) = &schema.disk else {
+            unreachable!("the caller looked")
+        };
         check_parts(&path, &schema.name)?;
         let temporary = Temporary::create(&path, None, &path)?;
         let directory = temporary.data();
         make_directory(&directory)?;
-        file::write_synced(&directory.join("schema.json"), &Sidecar::new(schema).text()?)?;
+        file::write_synced(
+            &directory.join("schema.json"),
+            &Sidecar::new(schema).text()?,
+        )?;
         let (mesh, stem) = (part_mesh(dists, mesh), directory.join(&schema.name));
         for (number, bytes) in part_bytes(schema, &mesh)?.into_iter().enumerate() {
             make_file(&part_path(&stem, number as u64, &mesh), &[], bytes)?;
         }
-        let target =
-            Target::Parts { stem, mesh, element: schema.element, order: ByteOrder::NATIVE };
-        let install = Install::Parts { path, name: schema.name.clone() };
-        Ok(Self { temporary, target, install })
+        let target = Target::Parts {
+            stem,
+            mesh,
+            element: schema.element,
+            order: ByteOrder::NATIVE,
+        };
+        let install = Install::Parts {
+            path,
+            name: schema.name.clone(),
+        };
+        Ok(Self {
+            temporary,
+            target,
+            install,
+        })
     }
 
     /// What the servers write to.
@@ -191,8 +243,21 @@ impl Pending {
         let into_place = |from: &Path, to: &Path| {
             std::fs::rename(from, to).map_err(|e| Error::io(&e, "renaming into place", to))
         };
-        into_place(data, path)?;
         let sidecar = sidecar::beside(path);
+        if raw && let Ok(Some(former)) = Sidecar::read(&sidecar) {
+            // Until the last rename both schemas are there.
+            let both = self.temporary.beside("both");
+            let former = former.of_file(path);
+            let new = Sidecar::read(&self.temporary.beside("sidecar"))?;
+            if let Some(new) = new
+                && path.exists()
+            {
+                file::write_synced(&both, &new.replacing(former, path)?.text()?)?;
+                into_place(&both, &sidecar)?;
+                sync_parent(path)?;
+            }
+        }
+        into_place(data, path)?;
         if raw {
             into_place(&self.temporary.beside("sidecar"), &sidecar)?;
         } else if Sidecar::read(&sidecar).is_ok_and(|found| found.is_some()) {
@@ -238,7 +303,10 @@ fn check_group(path: &Path, name: &str) -> Result<bool> {
         return Ok(false);
     };
     if !found.is_dir() {
-        return Err(in_the_way(path, "it is a file, and a Zarr group is a directory"));
+        return Err(in_the_way(
+            path,
+            "it is a file, and a Zarr group is a directory",
+        ));
     }
     if is_empty(path)? {
         return Ok(false);
@@ -272,9 +340,15 @@ fn node_type(directory: &Path) -> Result<Option<String>> {
             .map_err(|e| file::damaged(&file, format!("it is not JSON: {e}")))?;
         let node_type = json["node_type"].as_str();
         let cause = "it has no \"node_type\"";
-        return Ok(Some(node_type.ok_or_else(|| file::damaged(&file, cause))?.to_string()));
+        return Ok(Some(
+            node_type
+                .ok_or_else(|| file::damaged(&file, cause))?
+                .to_string(),
+        ));
     }
-    let second = [".zgroup", ".zarray"].iter().any(|name| directory.join(name).exists());
+    let second = [".zgroup", ".zarray"]
+        .iter()
+        .any(|name| directory.join(name).exists());
     let what = "of Zarr format 2, to which Penstock does not write: give another path";
     Ok(second.then(|| what.to_string()))
 }
@@ -302,7 +376,10 @@ fn check_parts(path: &Path, name: &str) -> Result<()> {
         return Ok(());
     };
     if !found.is_dir() {
-        return Err(in_the_way(path, "it is a file, and parts go to a directory"));
+        return Err(in_the_way(
+            path,
+            "it is a file, and parts go to a directory",
+        ));
     }
     if is_empty(path)? {
         return Ok(());
@@ -318,7 +395,9 @@ fn check_parts(path: &Path, name: &str) -> Result<()> {
     for entry in std::fs::read_dir(path).map_err(looking)? {
         let file = entry.map_err(looking)?.file_name();
         let file = file.to_string_lossy();
-        let number = file.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
+        let number = file
+            .strip_prefix(name)
+            .and_then(|rest| rest.strip_prefix('.'));
         let part = number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
         if !part && file != "schema.json" {
             let cause = format!("besides parts it holds {file:?}, which would be lost");

@@ -3,7 +3,12 @@
 //! ```json
 //! { "penstock": 1, "byte_order": "little", "array": { "name": "u", "shape": [4, 3], ... } }
 //! ```
+//!
+//! A raw file and the schema beside it cannot be renamed in one step. So while the file is being
+//! replaced, the schema beside it is that of the new file with, in `former`, that of the old and the
+//! old file's number: whoever comes between, or after a crash, sees which of the two stands there.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Kind, Result};
@@ -25,11 +30,45 @@ pub(super) struct Sidecar {
     penstock: u64,
     pub(super) byte_order: ByteOrder,
     pub(super) array: ArraySchema,
+    /// While the file is being replaced: what the old one holds, and its number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    former: Option<(u64, Box<Sidecar>)>,
 }
 
 impl Sidecar {
     pub(super) fn new(array: &ArraySchema) -> Self {
-        Self { penstock: VERSION, byte_order: ByteOrder::NATIVE, array: array.clone() }
+        let byte_order = ByteOrder::NATIVE;
+        Self {
+            penstock: VERSION,
+            byte_order,
+            array: array.clone(),
+            former: None,
+        }
+    }
+
+    /// The same while `file`, which `former` describes, still stands in the place of the new one.
+    ///
+    /// # Errors
+    /// When the file cannot be looked at.
+    pub(super) fn replacing(self, former: Self, file: &Path) -> Result<Self> {
+        let found = std::fs::metadata(file).map_err(|e| Error::io(&e, "looking at", file))?;
+        Ok(Self {
+            former: Some((found.ino(), Box::new(former))),
+            ..self
+        })
+    }
+
+    /// What it says of the raw file at `file`, which may be in the midst of being replaced.
+    pub(super) fn of_file(self, file: &Path) -> Self {
+        match self.former {
+            Some((number, former)) if std::fs::metadata(file).is_ok_and(|f| f.ino() == number) => {
+                *former
+            }
+            _ => Self {
+                former: None,
+                ..self
+            },
+        }
     }
 
     /// Its text.
@@ -62,8 +101,12 @@ impl Sidecar {
         let sidecar: Self = serde_json::from_value(value)
             .map_err(|e| damaged(path, format!("it is not the schema of an array: {e}")))?;
         // What it describes is used to count with.
-        let checked = sidecar.array.disk_schema(1);
-        checked.map_err(|e| damaged(path, format!("it describes no array: {}", e.cause)))?;
+        let mut described = Some(&sidecar);
+        while let Some(Self { array, former, .. }) = described {
+            let checked = array.disk_schema(1);
+            checked.map_err(|e| damaged(path, format!("it describes no array: {}", e.cause)))?;
+            described = former.as_ref().map(|(_, former)| &**former);
+        }
         Ok(Some(sidecar))
     }
 }
@@ -73,4 +116,40 @@ pub(super) fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_os_string();
     name.push(".json");
     PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::ElementType;
+    use crate::schema::{Disk, Format};
+
+    fn sidecar(extent: u64) -> Sidecar {
+        let disk = Disk::RowMajor {
+            format: Format::Raw,
+        };
+        Sidecar::new(&ArraySchema::new("u", &[extent], ElementType::U1, disk))
+    }
+
+    #[test]
+    fn between_two_renames_it_describes_the_file_that_stands_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, new) = (directory.path().join("u"), directory.path().join("new"));
+        std::fs::write(&file, [0; 3]).unwrap();
+        std::fs::write(&new, [0; 5]).unwrap();
+        let both = sidecar(5).replacing(sidecar(3), &file).unwrap();
+        let path = beside(&file);
+        std::fs::write(&path, both.text().unwrap()).unwrap();
+        let says = || {
+            Sidecar::read(&path)
+                .unwrap()
+                .unwrap()
+                .of_file(&file)
+                .array
+                .shape
+        };
+        assert_eq!(says(), [3]);
+        std::fs::rename(&new, &file).unwrap();
+        assert_eq!(says(), [5]);
+    }
 }

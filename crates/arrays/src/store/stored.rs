@@ -47,7 +47,16 @@ impl Stored {
     pub fn open(path: &Path, name: Option<&str>) -> Result<Self> {
         let path = absolute(path)?;
         let found = std::fs::metadata(&path).map_err(|e| Error::io(&e, "opening", &path))?;
-        if found.is_dir() { open_directory(&path, name) } else { open_file(&path, name) }
+        if found.is_dir() {
+            open_directory(&path, name)
+        } else {
+            open_file(&path, name)
+        }
+    }
+
+    /// Whether what is at `path` says itself what it holds: a directory, or a `.npy` file.
+    pub fn says_what_it_is(path: &Path) -> bool {
+        path.is_dir() || begins_as_npy(path).unwrap_or(false)
     }
 
     /// Opens a raw file of which the caller knows what it holds. Without a schema beside it, it is
@@ -59,12 +68,17 @@ impl Stored {
     pub fn open_raw(path: &Path, shape: &[u64], element: ElementType) -> Result<Self> {
         let path = absolute(path)?;
         let schema = ArraySchema::new(&stem(&path), shape, element, raw());
-        let stored =
-            Self::flat_file(path.clone(), schema, (0, ByteOrder::NATIVE, Order::RowMajor), true)?;
+        let stored = Self::flat_file(
+            path.clone(),
+            schema,
+            (0, ByteOrder::NATIVE, Order::RowMajor),
+            true,
+        )?;
         let sidecar = sidecar::beside(&path);
         let Ok(Some(beside)) = Sidecar::read(&sidecar) else {
             return Ok(stored);
         };
+        let beside = beside.of_file(&path);
         let there = &beside.array;
         if there.shape == shape && there.element == element {
             let flat = (0, beside.byte_order, Order::RowMajor);
@@ -119,8 +133,9 @@ impl Stored {
         exactly: bool,
     ) -> Result<Self> {
         let (shape, width) = (&schema.shape, schema.element.width());
-        let bytes =
-            DiskSchema::flat(shape, width, layout, 1).map_err(|e| damaged(&path, e))?.bytes();
+        let bytes = DiskSchema::flat(shape, width, layout, 1)
+            .map_err(|e| damaged(&path, e))?
+            .bytes();
         let expected = header_bytes + bytes;
         let meta = std::fs::metadata(&path).map_err(|e| Error::io(&e, "opening", &path))?;
         let length = meta.len();
@@ -131,13 +146,24 @@ impl Stored {
             return Err(damaged(&path, cause));
         }
         let element = schema.element;
-        let target = Target::Flat { file: path, header_bytes, element, order };
-        Ok(Self { schema, target, form: Form::Flat(layout) })
+        let target = Target::Flat {
+            file: path,
+            header_bytes,
+            element,
+            order,
+        };
+        Ok(Self {
+            schema,
+            target,
+            form: Form::Flat(layout),
+        })
     }
 }
 
 fn raw() -> Disk {
-    Disk::RowMajor { format: Format::Raw }
+    Disk::RowMajor {
+        format: Format::Raw,
+    }
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {
@@ -159,7 +185,7 @@ fn stem(path: &Path) -> String {
 
 fn open_file(path: &Path, name: Option<&str>) -> Result<Stored> {
     let sidecar_path = sidecar::beside(path);
-    let sidecar = Sidecar::read(&sidecar_path);
+    let sidecar = Sidecar::read(&sidecar_path).map(|found| found.map(|s| s.of_file(path)));
     if let Ok(Some(sidecar)) = &sidecar {
         let schema = sidecar.array.clone();
         let flat = (0, sidecar.byte_order, Order::RowMajor);
@@ -214,10 +240,21 @@ fn open_npy(path: &Path, name: Option<&str>) -> Result<Stored> {
         .map_err(|_| damaged(path, "the file is cut short within its header"))?;
     let header = Header::parse(&text).map_err(wrong)?;
     let name = name.map_or_else(|| stem(path), str::to_string);
-    let disk = Disk::RowMajor { format: Format::Npy };
+    let disk = Disk::RowMajor {
+        format: Format::Npy,
+    };
     let schema = ArraySchema::new(&name, &header.shape, header.element, disk);
-    let layout = if header.fortran { Order::ColumnMajor } else { Order::RowMajor };
-    Stored::flat_file(path.to_path_buf(), schema, (range.end as u64, header.order, layout), false)
+    let layout = if header.fortran {
+        Order::ColumnMajor
+    } else {
+        Order::RowMajor
+    };
+    Stored::flat_file(
+        path.to_path_buf(),
+        schema,
+        (range.end as u64, header.order, layout),
+        false,
+    )
 }
 
 /// Metadata of a Zarr node: the file and its JSON.
@@ -237,7 +274,11 @@ fn read_json(path: &Path) -> Result<Option<Value>> {
     };
     let json: Value = serde_json::from_slice(&bytes)
         .map_err(|e| damaged(path, format!("it is not JSON: {e}")))?;
-    if json.is_object() { Ok(Some(json)) } else { Err(damaged(path, "it is not a JSON object")) }
+    if json.is_object() {
+        Ok(Some(json))
+    } else {
+        Err(damaged(path, "it is not a JSON object"))
+    }
 }
 
 /// Whether a node is an array. What is neither array nor group is damaged.
@@ -251,7 +292,10 @@ fn is_array(file: &Path, json: &Value) -> Result<bool> {
         _ if second => Ok(file.ends_with(".zarray")),
         Some("array") => Ok(true),
         Some("group") => Ok(false),
-        _ => Err(damaged(file, "its \"node_type\" is neither array nor group")),
+        _ => Err(damaged(
+            file,
+            "its \"node_type\" is neither array nor group",
+        )),
     }
 }
 
@@ -278,7 +322,11 @@ fn open_directory(path: &Path, name: Option<&str>) -> Result<Stored> {
 }
 
 fn no_such_array(path: &Path, name: &str, there: &[String]) -> Error {
-    let there = if there.is_empty() { "none".to_string() } else { there.join(", ") };
+    let there = if there.is_empty() {
+        "none".to_string()
+    } else {
+        there.join(", ")
+    };
     let cause = format!("there is no array {name:?}; arrays there: {there}");
     Error::new(Kind::Missing, "opening", cause).at(path)
 }
@@ -301,8 +349,10 @@ fn open_in_group(path: &Path, name: Option<&str>) -> Result<Stored> {
             Err(Error::new(Kind::Missing, "opening", cause).at(path))
         }
         several => {
-            let cause =
-                format!("the group holds several arrays; name one of {}", several.join(", "));
+            let cause = format!(
+                "the group holds several arrays; name one of {}",
+                several.join(", ")
+            );
             Err(Error::new(Kind::Schema, "opening", cause).at(path))
         }
     }
@@ -337,8 +387,15 @@ fn open_array(directory: &Path, name: &str, file: &Path, json: Value) -> Result<
     // What does not fit together is found now, by the root, not later by every server.
     metadata.disk_schema(1).map_err(|e| e.at(file))?;
     metadata.check().map_err(|e| e.at(file))?;
-    let target = Target::Zarr { directory: directory.to_path_buf(), metadata: metadata.text() };
-    Ok(Stored { schema, target, form: Form::Zarr(Box::new(metadata)) })
+    let target = Target::Zarr {
+        directory: directory.to_path_buf(),
+        metadata: metadata.text(),
+    };
+    Ok(Stored {
+        schema,
+        target,
+        form: Form::Zarr(Box::new(metadata)),
+    })
 }
 
 fn open_parts(path: &Path, sidecar: Sidecar) -> Result<Stored> {
@@ -348,7 +405,10 @@ fn open_parts(path: &Path, sidecar: Sidecar) -> Result<Stored> {
         return Err(damaged(&schema_file, "it does not describe parts"));
     };
     let (mesh, stem) = (part_mesh(dists, mesh), path.join(&schema.name));
-    for (number, bytes) in super::pending::part_bytes(&schema, &mesh)?.into_iter().enumerate() {
+    for (number, bytes) in super::pending::part_bytes(&schema, &mesh)?
+        .into_iter()
+        .enumerate()
+    {
         let part = part_path(&stem, number as u64, &mesh);
         let length = std::fs::metadata(&part).map(|meta| meta.len());
         match length {
@@ -362,6 +422,15 @@ fn open_parts(path: &Path, sidecar: Sidecar) -> Result<Stored> {
         }
     }
     let (element, order) = (schema.element, sidecar.byte_order);
-    let target = Target::Parts { stem, mesh, element, order };
-    Ok(Stored { schema, target, form: Form::Parts })
+    let target = Target::Parts {
+        stem,
+        mesh,
+        element,
+        order,
+    };
+    Ok(Stored {
+        schema,
+        target,
+        form: Form::Parts,
+    })
 }

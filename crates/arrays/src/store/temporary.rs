@@ -76,9 +76,19 @@ impl Temporary {
             let cause = format!("{e} (it is needed to write {})", path.display());
             Error { cause, ..error }
         })?;
-        let mut temporary = Self { path: own, lock: None };
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let owner = Owner { target: target.to_path_buf(), process: std::process::id(), host };
+        let mut temporary = Self {
+            path: own,
+            lock: None,
+        };
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        let owner = Owner {
+            target: target.to_path_buf(),
+            process: std::process::id(),
+            host,
+        };
         let text = serde_json::to_vec(&owner).unwrap_or_default();
         let lock_path = temporary.lock_path();
         file::write_synced(&lock_path, &text)?;
@@ -218,7 +228,9 @@ fn remove_remains(parent: &Path, prefix: &str, target: &Path) -> Result<()> {
 
 /// Whether a file's name is the prefix, 16 hexadecimal digits and the suffix.
 fn is_temporary(name: &str, prefix: &str) -> bool {
-    let nonce = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(SUFFIX));
+    let nonce = name
+        .strip_prefix(prefix)
+        .and_then(|rest| rest.strip_suffix(SUFFIX));
     nonce.is_some_and(|nonce| nonce.len() == 16 && nonce.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
@@ -275,7 +287,9 @@ mod tests {
         std::fs::write(target.join("old"), "").unwrap();
         let temporary = Temporary::create(&target, None, &target).unwrap();
         std::fs::create_dir(temporary.data()).unwrap();
-        temporary.install_in_two_steps(&temporary.data(), &target).unwrap();
+        temporary
+            .install_in_two_steps(&temporary.data(), &target)
+            .unwrap();
         assert!(std::fs::read_dir(&target).unwrap().next().is_none());
         // Nothing to put in its place: the old comes back.
         std::fs::write(target.join("newer"), "").unwrap();
@@ -283,7 +297,9 @@ mod tests {
         assert_eq!(again.err().unwrap().kind, Kind::Busy);
         drop(temporary);
         let again = Temporary::create(&target, None, &target).unwrap();
-        again.install_in_two_steps(&again.data(), &target).unwrap_err();
+        again
+            .install_in_two_steps(&again.data(), &target)
+            .unwrap_err();
         assert!(target.join("newer").exists());
         // Killed between the two renames.
         std::fs::rename(&target, again.beside("old")).unwrap();

@@ -88,6 +88,8 @@ pub(super) fn open_read(
 fn fill(data: &mut [u8], element: &[u8]) {
     match element {
         [first, rest @ ..] if rest.iter().all(|byte| byte == first) => data.fill(*first),
-        _ => data.chunks_exact_mut(element.len()).for_each(|one| one.copy_from_slice(element)),
+        _ => data
+            .chunks_exact_mut(element.len())
+            .for_each(|one| one.copy_from_slice(element)),
     }
 }

@@ -10,7 +10,11 @@ use penstock_layout::Block;
 
 pub fn chunks(chunk: &[u64], subchunks: Option<&[u64]>, codec: &str) -> Disk {
     let subchunks = subchunks.map(<[u64]>::to_vec);
-    Disk::Chunks { chunk: chunk.to_vec(), subchunks, codec: codec.to_string() }
+    Disk::Chunks {
+        chunk: chunk.to_vec(),
+        subchunks,
+        codec: codec.to_string(),
+    }
 }
 
 pub fn parts(dists: &str, mesh: &[u64]) -> Disk {
@@ -36,7 +40,9 @@ pub fn values(schema: &ArraySchema, seed: u64) -> Vec<u8> {
         (state >> 32) as u8
     };
     let truth = schema.element == ElementType::Bool;
-    (0..bytes).map(|_| if truth { next() & 1 } else { next() }).collect()
+    (0..bytes)
+        .map(|_| if truth { next() & 1 } else { next() })
+        .collect()
 }
 
 /// Byte offsets of each element of a block: in the array and in the block.
@@ -80,7 +86,7 @@ pub fn write_pending(
             let data = gather(&block, values, &schema.shape, schema.element.width());
             medium.write(&block, &data)?;
         }
-        medium.sync()?;
+        medium.finish(true)?;
     }
     Ok(pending)
 }
@@ -120,7 +126,11 @@ pub fn snapshot(path: &Path) -> Vec<(String, Vec<u8>)> {
         let name = at.strip_prefix(path).unwrap().display().to_string();
         if at.is_dir() {
             found.push((name, Vec::new()));
-            below.extend(std::fs::read_dir(&at).unwrap().map(|entry| entry.unwrap().path()));
+            below.extend(
+                std::fs::read_dir(&at)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
         } else {
             found.push((name, std::fs::read(&at).unwrap()));
         }
@@ -131,5 +141,7 @@ pub fn snapshot(path: &Path) -> Vec<(String, Vec<u8>)> {
 
 /// A directory in memory where there is one: nothing here waits for a disk then.
 pub fn place() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
 }

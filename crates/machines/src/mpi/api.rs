@@ -74,19 +74,11 @@ pub struct Api {
         ) -> c_int,
     >,
     improbe: Symbol<
-        unsafe extern "C" fn(
-            c_int,
-            c_int,
-            Handle,
-            *mut c_int,
-            *mut Handle,
-            *mut Status,
-        ) -> c_int,
+        unsafe extern "C" fn(c_int, c_int, Handle, *mut c_int, *mut Handle, *mut Status) -> c_int,
     >,
     get_count: Symbol<unsafe extern "C" fn(*const Status, Handle, *mut c_int) -> c_int>,
-    mrecv: Symbol<
-        unsafe extern "C" fn(*mut c_void, c_int, Handle, *mut Handle, *mut Status) -> c_int,
-    >,
+    mrecv:
+        Symbol<unsafe extern "C" fn(*mut c_void, c_int, Handle, *mut Handle, *mut Status) -> c_int>,
     test: Symbol<unsafe extern "C" fn(*mut Handle, *mut c_int, *mut Status) -> c_int>,
     constants: Constants,
     _library: Library,
@@ -183,11 +175,7 @@ impl Api {
     ///
     /// # Errors
     /// What MPI answers.
-    pub fn allgather<const N: usize>(
-        &self,
-        comm: Handle,
-        mine: [u64; N],
-    ) -> Result<Vec<[u64; N]>> {
+    pub fn allgather<const N: usize>(&self, comm: Handle, mine: [u64; N]) -> Result<Vec<[u64; N]>> {
         let (_, size) = self.rank_and_size(comm)?;
         let mut all = vec![[0u64; N]; size];
         let (bytes, byte) = (size_of::<[u64; N]>() as c_int, self.constants.byte);
@@ -223,7 +211,15 @@ impl Api {
         let start = packet.as_ptr().cast();
         // SAFETY: the caller keeps the packet; the out-parameter has room for either handle.
         let code = unsafe {
-            (self.isend)(start, bytes, self.constants.byte, to as c_int, tag, comm, &mut request)
+            (self.isend)(
+                start,
+                bytes,
+                self.constants.byte,
+                to as c_int,
+                tag,
+                comm,
+                &mut request,
+            )
         };
         check("MPI_Isend", code)?;
         Ok(request)
@@ -250,8 +246,7 @@ impl Api {
         let (any, byte) = (self.constants.any_source, self.constants.byte);
         // SAFETY: out-parameters live across the calls and are large enough.
         unsafe {
-            let code =
-                (self.improbe)(any, tag, comm, &mut found, &mut message, &mut status);
+            let code = (self.improbe)(any, tag, comm, &mut found, &mut message, &mut status);
             check("MPI_Improbe", code)?;
             if found == 0 {
                 return Ok(None);
@@ -272,7 +267,13 @@ impl Api {
         let start = packet.as_mut_ptr().cast();
         // SAFETY: the packet has room for the bytes that the probe counted.
         let code = unsafe {
-            (self.mrecv)(start, bytes, self.constants.byte, &mut message, &mut Status::new())
+            (self.mrecv)(
+                start,
+                bytes,
+                self.constants.byte,
+                &mut message,
+                &mut Status::new(),
+            )
         };
         check("MPI_Mrecv", code)?;
         Ok(packet)
@@ -283,5 +284,9 @@ fn check(function: &str, code: c_int) -> Result<()> {
     if code == 0 {
         return Ok(());
     }
-    Err(Error::new(Kind::Peer, function, format!("MPI error code {code}")))
+    Err(Error::new(
+        Kind::Peer,
+        function,
+        format!("MPI error code {code}"),
+    ))
 }

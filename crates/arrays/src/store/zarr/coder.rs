@@ -25,7 +25,13 @@ impl Coder {
         let elements = Cow::Borrowed(data).into();
         let chain = self.chain.as_ref();
         chain
-            .encode(elements, &self.shape, &self.data_type, &self.fill_value, &options())
+            .encode(
+                elements,
+                &self.shape,
+                &self.data_type,
+                &self.fill_value,
+                &options(),
+            )
             .map_err(|e| Error::new(kind(&e, Kind::Io), "encoding", e))
     }
 
@@ -35,7 +41,13 @@ impl Coder {
         let bytes = Cow::Borrowed(encoded);
         let chain = self.chain.as_ref();
         let decoded = chain
-            .decode(bytes, &self.shape, &self.data_type, &self.fill_value, &options())
+            .decode(
+                bytes,
+                &self.shape,
+                &self.data_type,
+                &self.fill_value,
+                &options(),
+            )
             .map_err(wrong)?;
         let decoded = decoded.into_fixed().map_err(|e| wrong(e.into()))?;
         if decoded.len() != data.len() {

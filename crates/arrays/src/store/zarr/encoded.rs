@@ -19,7 +19,11 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(chunks: Chunks, coder: Coder) -> Self {
-        Self { chunks, coder, written: Written::default() }
+        Self {
+            chunks,
+            coder,
+            written: Written::default(),
+        }
     }
 }
 
@@ -36,8 +40,12 @@ impl Medium for Writer {
         Err(write_only(&self.chunks.path(block.object)))
     }
 
-    fn sync(&self) -> Result<()> {
-        self.written.sync(&self.chunks)
+    fn finish(&self, sync: bool) -> Result<()> {
+        if sync {
+            self.written.sync(&self.chunks)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -67,7 +75,7 @@ impl Medium for Reader {
         Ok(())
     }
 
-    fn sync(&self) -> Result<()> {
+    fn finish(&self, _sync: bool) -> Result<()> {
         Ok(())
     }
 }

@@ -34,7 +34,12 @@ pub(in crate::store) fn group_json() -> Value {
 /// # Panics
 /// If the array is not stored in chunks.
 pub(in crate::store) fn array_json(schema: &ArraySchema) -> Result<Value> {
-    let Disk::Chunks { chunk, subchunks, codec } = &schema.disk else {
+    let Disk::Chunks {
+        chunk,
+        subchunks,
+        codec,
+    } = &schema.disk
+    else {
         panic!("Zarr's metadata for an array that is not stored in chunks");
     };
     let element = schema.element;
@@ -109,7 +114,12 @@ impl Metadata {
     /// As [`Metadata::parse_text`].
     pub(in crate::store) fn parse(raw: Value, path: &Path) -> Result<Self> {
         let unsupported = |what: String| {
-            Error::new(Kind::Unsupported, "reading", format!("{what} is not supported")).at(path)
+            Error::new(
+                Kind::Unsupported,
+                "reading",
+                format!("{what} is not supported"),
+            )
+            .at(path)
         };
         let not_zarr = |e| damaged(path, format!("it is not the metadata of an array: {e}"));
         let second = raw["zarr_format"] == 2;
@@ -118,9 +128,17 @@ impl Metadata {
         } else {
             ArrayMetadata::V3(serde_json::from_value(raw.clone()).map_err(not_zarr)?)
         };
-        let dtype = if second { &raw["dtype"] } else { &raw["data_type"] };
-        let element = dtype.as_str().and_then(|name| ElementType::parse(name).ok());
-        let element = element.ok_or_else(|| unsupported(format!("the element type {dtype}")))?.0;
+        let dtype = if second {
+            &raw["dtype"]
+        } else {
+            &raw["data_type"]
+        };
+        let element = dtype
+            .as_str()
+            .and_then(|name| ElementType::parse(name).ok());
+        let element = element
+            .ok_or_else(|| unsupported(format!("the element type {dtype}")))?
+            .0;
         let grid = &raw["chunk_grid"];
         if !second && grid["name"] != "regular" {
             return Err(unsupported(format!("the chunk grid {grid}")));
@@ -141,11 +159,24 @@ impl Metadata {
                     )
                     | ArrayCreateError::UnsupportedZarrV2Array(_)
             );
-            if foreign { unsupported(e.to_string()) } else { damaged(path, e) }
+            if foreign {
+                unsupported(e.to_string())
+            } else {
+                damaged(path, e)
+            }
         })?;
-        let chunk = if second { &raw["chunks"] } else { &grid["configuration"]["chunk_shape"] };
+        let chunk = if second {
+            &raw["chunks"]
+        } else {
+            &grid["configuration"]["chunk_shape"]
+        };
         let chunk = serde_json::from_value(chunk.clone()).map_err(not_zarr)?;
-        Ok(Self { raw, array, element, chunk })
+        Ok(Self {
+            raw,
+            array,
+            element,
+            chunk,
+        })
     }
 
     /// The metadata as text, for a target.
@@ -174,18 +205,30 @@ impl Metadata {
             attributes = self.array.attributes().clone();
             // A name that is null becomes an empty one: Zarr takes both for "none".
             let names = self.array.dimension_names().as_ref();
-            names.map(|names| names.iter().map(|name| name.clone().unwrap_or_default()).collect())
+            names.map(|names| {
+                names
+                    .iter()
+                    .map(|name| name.clone().unwrap_or_default())
+                    .collect()
+            })
         };
         let shape = self.array.shape().to_vec();
         let names = names.filter(|names: &Vec<String>| names.len() == shape.len());
         let (subchunks, codec) = match self.sharding() {
             Some(sharding) => {
                 let codecs = &self.raw["codecs"][0]["configuration"]["codecs"];
-                (Some(extents(&sharding.chunk_shape)), self.codec_word(codecs))
+                (
+                    Some(extents(&sharding.chunk_shape)),
+                    self.codec_word(codecs),
+                )
             }
             None => (None, self.codec_word(&self.raw["codecs"])),
         };
-        let disk = Disk::Chunks { chunk: extents(&self.chunk), subchunks, codec };
+        let disk = Disk::Chunks {
+            chunk: extents(&self.chunk),
+            subchunks,
+            codec,
+        };
         let element = self.element;
         ArraySchema {
             name: name.to_string(),
@@ -223,7 +266,9 @@ impl Metadata {
             None if self.plain_order().is_some() => Split::Contiguous(block_bytes_max),
             None => Split::Whole,
         };
-        let countable = chunk.iter().try_fold(self.element.width(), |n, &c| n.checked_mul(c));
+        let countable = chunk
+            .iter()
+            .try_fold(self.element.width(), |n, &c| n.checked_mul(c));
         if countable.is_none_or(|bytes| bytes > i64::MAX as u64) {
             let cause = format!("a chunk of {chunk:?} has more than 2^63 - 1 bytes");
             return Err(Error::new(Kind::Damaged, "reading", cause));
@@ -261,7 +306,9 @@ impl Metadata {
         };
         let chain = |codecs: &[MetadataV3]| {
             let chain = CodecChain::from_metadata(codecs);
-            chain.map(Arc::new).map_err(|e| Error::new(Kind::Unsupported, "reading the codecs", e))
+            chain
+                .map(Arc::new)
+                .map_err(|e| Error::new(Kind::Unsupported, "reading the codecs", e))
         };
         let counts = self.chunk.iter().zip(&sharding.chunk_shape);
         let counts = counts.filter_map(|(c, i)| NonZeroU64::new(c.get() / i.get()));
@@ -275,7 +322,13 @@ impl Metadata {
         let plain = self.plain_order_of(codecs);
         let swap_width = plain.map(|order| crate::store::flat::swap_width((self.element, order)));
         let inner = coder(chain(&sharding.codecs)?, &sharding.chunk_shape);
-        Ok(Layout::Shards(Form::new(inner, swap_width, index, sharding.index_location, fill)?))
+        Ok(Layout::Shards(Form::new(
+            inner,
+            swap_width,
+            index,
+            sharding.index_location,
+            fill,
+        )?))
     }
 
     fn is_second(&self) -> bool {
@@ -303,9 +356,13 @@ impl Metadata {
             return self.plain_order_of(&self.raw["codecs"]);
         }
         let raw = &self.raw;
-        let filtered = raw["filters"].as_array().is_some_and(|filters| !filters.is_empty());
+        let filtered = raw["filters"]
+            .as_array()
+            .is_some_and(|filters| !filters.is_empty());
         let plain = raw["compressor"].is_null() && !filtered && raw["order"] == "C";
-        let order = raw["dtype"].as_str().and_then(|text| ElementType::parse(text).ok());
+        let order = raw["dtype"]
+            .as_str()
+            .and_then(|text| ElementType::parse(text).ok());
         order.filter(|_| plain).map(|(_, order)| order)
     }
 

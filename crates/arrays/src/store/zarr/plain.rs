@@ -25,13 +25,18 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(chunks: Chunks) -> Self {
-        Self { chunks, open: Open::new(OPEN_MAX), written: Written::default() }
+        Self {
+            chunks,
+            open: Open::new(OPEN_MAX),
+            written: Written::default(),
+        }
     }
 
     /// A chunk's file, at its full length, so that padding which nobody writes reads as zeros.
     fn create(&self, path: &Path, bytes: u64) -> Result<File> {
         let file = self.written.create(&self.chunks, path)?;
-        file.set_len(bytes).map_err(|e| Error::io(&e, "setting the length of", path))?;
+        file.set_len(bytes)
+            .map_err(|e| Error::io(&e, "setting the length of", path))?;
         Ok(file)
     }
 
@@ -39,7 +44,8 @@ impl Writer {
         for (object, file) in files {
             // Nobody else has it: what is in use is not given up.
             if let Some(file) = Arc::into_inner(file) {
-                self.written.closed(object, &self.chunks.path(object), file)?;
+                self.written
+                    .closed(object, &self.chunks.path(object), file)?;
             }
         }
         Ok(())
@@ -55,7 +61,9 @@ impl Medium for Writer {
             file::write_at(&file, data, 0, &path)?;
             return self.written.closed(block.object, &path, file);
         }
-        let (file, given_up) = self.open.get(block.object, || self.create(&path, object_bytes))?;
+        let (file, given_up) = self
+            .open
+            .get(block.object, || self.create(&path, object_bytes))?;
         file::write_at(&file, data, block.offset, &path)?;
         self.close(given_up)
     }
@@ -64,15 +72,24 @@ impl Medium for Writer {
         Err(write_only(&self.chunks.path(block.object)))
     }
 
-    fn sync(&self) -> Result<()> {
+    fn finish(&self, sync: bool) -> Result<()> {
         self.close(self.open.drain())?;
-        self.written.sync(&self.chunks)
+        if sync {
+            self.written.sync(&self.chunks)
+        } else {
+            Ok(())
+        }
     }
 }
 
 /// What is open for writing is not read.
 pub(super) fn write_only(path: &Path) -> Error {
-    Error::new(Kind::Unsupported, "reading", "the array is open for writing").at(path)
+    Error::new(
+        Kind::Unsupported,
+        "reading",
+        "the array is open for writing",
+    )
+    .at(path)
 }
 
 /// What is open for reading is not written.
@@ -91,7 +108,12 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(chunks: Chunks, swap_width: usize, fill: Vec<u8>) -> Self {
-        Self { chunks, swap_width, fill, open: Open::new(OPEN_MAX) }
+        Self {
+            chunks,
+            swap_width,
+            fill,
+            open: Open::new(OPEN_MAX),
+        }
     }
 
     /// A chunk's file, whose length is checked once.
@@ -127,7 +149,7 @@ impl Medium for Reader {
         Ok(())
     }
 
-    fn sync(&self) -> Result<()> {
+    fn finish(&self, _sync: bool) -> Result<()> {
         Ok(())
     }
 }

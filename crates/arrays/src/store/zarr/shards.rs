@@ -53,15 +53,29 @@ impl Form {
         index_location: ShardingIndexLocation,
         fill: Vec<u8>,
     ) -> Result<Self> {
-        let numbers = index.shape.iter().try_fold(8_u64, |n, extent| n.checked_mul(extent.get()));
+        let numbers = index
+            .shape
+            .iter()
+            .try_fold(8_u64, |n, extent| n.checked_mul(extent.get()));
         if numbers.is_none_or(|bytes| bytes > i64::MAX as u64 / 2) {
             let cause = "a shard has more sub-chunks than can be counted";
             return Err(Error::new(Kind::Damaged, "reading", cause));
         }
         let index_bytes = index.encoded_bytes().ok_or_else(|| {
-            Error::new(Kind::Unsupported, "reading", "a shard index of no fixed length")
+            Error::new(
+                Kind::Unsupported,
+                "reading",
+                "a shard index of no fixed length",
+            )
         })?;
-        Ok(Self { inner, swap_width, index, index_bytes, index_location, fill })
+        Ok(Self {
+            inner,
+            swap_width,
+            index,
+            index_bytes,
+            index_location,
+            fill,
+        })
     }
 
     /// Numbers in an index: two for each sub-chunk.
@@ -73,23 +87,40 @@ impl Form {
     fn read_index(&self, file: &File, path: &Path) -> Result<Vec<u64>> {
         let length = file::length(file, path)?;
         let Some(end) = length.checked_sub(self.index_bytes) else {
-            let cause =
-                format!("{length} bytes do not hold a shard's index of {}", self.index_bytes);
+            let cause = format!(
+                "{length} bytes do not hold a shard's index of {}",
+                self.index_bytes
+            );
             return Err(damaged(path, cause));
         };
-        let start = if self.index_location == ShardingIndexLocation::Start { 0 } else { end };
+        let start = if self.index_location == ShardingIndexLocation::Start {
+            0
+        } else {
+            end
+        };
         let mut encoded = vec![0; self.index_bytes as usize];
         file::read_at(file, &mut encoded, start, path)?;
         let mut decoded = vec![0; self.index_numbers() * 8];
         self.index.decode(&encoded, &mut decoded).map_err(|e| {
             let e = e.at(path).in_bytes(start..start + self.index_bytes);
-            Error { doing: "decoding the shard's index".to_string(), ..e }
+            Error {
+                doing: "decoding the shard's index".to_string(),
+                ..e
+            }
         })?;
-        Ok(decoded.as_chunks::<8>().0.iter().map(|number| u64::from_ne_bytes(*number)).collect())
+        Ok(decoded
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|number| u64::from_ne_bytes(*number))
+            .collect())
     }
 
     fn encode_index(&self, numbers: &[u64]) -> Result<Vec<u8>> {
-        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+        let bytes: Vec<u8> = numbers
+            .iter()
+            .flat_map(|number| number.to_ne_bytes())
+            .collect();
         self.index.encode(&bytes).map(std::borrow::Cow::into_owned)
     }
 }
@@ -113,7 +144,12 @@ struct Shard {
 
 impl Writer {
     pub(super) fn new(chunks: Chunks, form: Form) -> Self {
-        Self { chunks, form, open: Open::new(OPEN_MAX), written: Written::default() }
+        Self {
+            chunks,
+            form,
+            open: Open::new(OPEN_MAX),
+            written: Written::default(),
+        }
     }
 
     fn begin(&self, object: u64) -> Result<Mutex<Shard>> {
@@ -125,10 +161,16 @@ impl Writer {
         } else {
             let index = self.form.read_index(&file, &path)?;
             let end = length - self.form.index_bytes;
-            file.set_len(end).map_err(|e| Error::io(&e, "taking up again", &path))?;
+            file.set_len(end)
+                .map_err(|e| Error::io(&e, "taking up again", &path))?;
             (index, end)
         };
-        Ok(Mutex::new(Shard { file, path, index, end }))
+        Ok(Mutex::new(Shard {
+            file,
+            path,
+            index,
+            end,
+        }))
     }
 
     fn end(&self, shards: GivenUp<Mutex<Shard>>) -> Result<()> {
@@ -137,8 +179,13 @@ impl Writer {
             let Some(shard) = Arc::into_inner(shard) else {
                 continue;
             };
-            let shard = shard.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let index = self.form.encode_index(&shard.index).map_err(|e| e.at(&shard.path))?;
+            let shard = shard
+                .into_inner()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            let index = self
+                .form
+                .encode_index(&shard.index)
+                .map_err(|e| e.at(&shard.path))?;
             file::write_at(&shard.file, &index, shard.end, &shard.path)?;
             self.written.closed(object, &shard.path, shard.file)?;
         }
@@ -151,7 +198,11 @@ impl Medium for Writer {
         let (shard, given_up) = self.open.get(block.object, || self.begin(block.object))?;
         {
             let mut shard = lock(&shard);
-            let encoded = self.form.inner.encode(data).map_err(|e| e.at(&shard.path))?;
+            let encoded = self
+                .form
+                .inner
+                .encode(data)
+                .map_err(|e| e.at(&shard.path))?;
             file::write_at(&shard.file, &encoded, shard.end, &shard.path)?;
             let entry = 2 * block.index as usize;
             shard.index[entry] = shard.end;
@@ -165,9 +216,13 @@ impl Medium for Writer {
         Err(write_only(&self.chunks.path(block.object)))
     }
 
-    fn sync(&self) -> Result<()> {
+    fn finish(&self, sync: bool) -> Result<()> {
         self.end(self.open.drain())?;
-        self.written.sync(&self.chunks)
+        if sync {
+            self.written.sync(&self.chunks)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -188,7 +243,11 @@ struct Found {
 
 impl Reader {
     pub(super) fn new(chunks: Chunks, form: Form) -> Self {
-        Self { chunks, form, open: Open::new(OPEN_MAX) }
+        Self {
+            chunks,
+            form,
+            open: Open::new(OPEN_MAX),
+        }
     }
 
     fn read_sub_chunk(
@@ -205,7 +264,10 @@ impl Reader {
             super::fill(data, &self.form.fill);
             return Ok(());
         }
-        if offset.checked_add(bytes).is_none_or(|end| end > shard.bytes) {
+        if offset
+            .checked_add(bytes)
+            .is_none_or(|end| end > shard.bytes)
+        {
             let cause = format!(
                 "sub-chunk {} is said to be {bytes} bytes at {offset}, beyond the shard's {}",
                 block.index, shard.bytes
@@ -214,8 +276,11 @@ impl Reader {
         }
         if let Some(swap_width) = self.form.swap_width {
             if bytes != data.len() as u64 {
-                let cause =
-                    format!("sub-chunk {} has {bytes} bytes, not {}", block.index, data.len());
+                let cause = format!(
+                    "sub-chunk {} has {bytes} bytes, not {}",
+                    block.index,
+                    data.len()
+                );
                 return Err(damaged(path, cause).in_bytes(offset..offset + bytes));
             }
             file::read_at(file, data, offset, path)?;
@@ -241,7 +306,11 @@ impl Medium for Reader {
                 return Ok(None);
             };
             let index = self.form.read_index(&file, &path)?;
-            Ok(Some(Found { bytes: file::length(&file, &path)?, file, index }))
+            Ok(Some(Found {
+                bytes: file::length(&file, &path)?,
+                file,
+                index,
+            }))
         })?;
         match shard.as_ref() {
             None => super::fill(data, &self.form.fill),
@@ -250,7 +319,7 @@ impl Medium for Reader {
         Ok(())
     }
 
-    fn sync(&self) -> Result<()> {
+    fn finish(&self, _sync: bool) -> Result<()> {
         Ok(())
     }
 }

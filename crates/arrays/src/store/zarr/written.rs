@@ -60,6 +60,8 @@ impl Written {
                 directories.insert(directory.to_path_buf());
             }
         }
-        directories.iter().try_for_each(|directory| file::sync_path(directory))
+        directories
+            .iter()
+            .try_for_each(|directory| file::sync_path(directory))
     }
 }

@@ -1,0 +1,112 @@
+# Penstock's recipes. `make help` lists them; CI calls the same ones by the same names.
+#
+# Everything is kept in .venv: the Python packages, MPICH with its mpiexec, mpi4py, and penstock
+# itself. A recipe does all the set-up it needs, says what it is doing, and says what is missing.
+
+VENV    := .venv
+PYTHON  ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+             $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+RANKS   := 1 2 3 5 8
+LIMIT   := timeout -k 10 600
+PYTEST  := python -m pytest -q -o faulthandler_timeout=240 -o faulthandler_exit_on_timeout=true
+SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' 2>/dev/null) \
+           $(wildcard Cargo.toml Cargo.lock pyproject.toml)
+DEMO_ARGS  ?=
+BENCH_ARGS ?= --strategy penstock,mpiio,mmap,limit --repeats 5
+
+# The interpreter, mpiexec and tools of the virtual environment come first; maturin and PyO3 look
+# at VIRTUAL_ENV and PYO3_PYTHON.
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+export PYO3_PYTHON := $(CURDIR)/$(VENV)/bin/python
+unexport PYTHONHOME
+
+.PHONY: help demo test test-rust test-python test-mpi lint bench venv build clean tools
+.DELETE_ON_ERROR:
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: build ## set up, then run the main job: a simulation on 8 ranks, written, restarted, checked
+	@echo "== demo: Gray-Scott on 8 ranks, restarted on 6, checked with zarr-python and xarray"
+	python examples/gray_scott.py $(DEMO_ARGS)
+
+test: test-rust test-python test-mpi ## set up, then run all tests
+	@echo "== all tests passed"
+
+test-rust: venv ## the Rust tests
+	@echo "== test: Rust"
+	cargo test --workspace --release
+
+test-python: build ## the Python tests without MPI
+	@echo "== test: Python, embedded"
+	$(LIMIT) $(PYTEST) tests --ignore=tests/mpi
+
+test-mpi: build ## the Python tests under mpiexec, on 1, 2, 3, 5 and 8 ranks
+	@for ranks in $(RANKS); do \
+	    echo "== test: Python under mpiexec -n $$ranks"; \
+	    logs=out/test-mpi/$$ranks; rm -rf $$logs; mkdir -p $$logs; \
+	    LOGS=$$logs $(LIMIT) mpiexec -n $$ranks sh -c '$(MPI_RANK)'; code=$$?; \
+	    [ $$code = 0 ] && continue; \
+	    case $$code in 124|137) echo "== a rank hangs: stopped" ;; esac; \
+	    for log in $$logs/rank-*; do \
+	        [ -f $$log ] || continue; \
+	        case "$$(tail -n 1 $$log)" in *failed*|*error*) ;; *" passed"*) continue ;; esac; \
+	        echo "== $$log"; tail -n 60 $$log; \
+	    done; \
+	    echo "== FAILED on $$ranks ranks (exit code $$code); every rank's output is in $$logs"; exit 1; \
+	done
+
+# What one rank of test-mpi runs: rank 0 speaks, the others write logs. A failing rank makes
+# mpiexec fail. The ranks share the directory, so none keeps a cache.
+MPI_RANK = rank=$${PMI_RANK:-$${OMPI_COMM_WORLD_RANK:-0}}; set -- $(PYTEST) -x -p no:cacheprovider tests/mpi; \
+    if [ $$rank = 0 ]; then exec "$$@"; else exec "$$@" >$$LOGS/rank-$$rank.txt 2>&1; fi
+
+lint: venv ## formatting and lints, Rust and Python
+	@echo "== lint: rustfmt, clippy, ruff"
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --release -- -D warnings
+	ruff check .
+	ruff format --check .
+
+bench: build ## the benchmark against MPI-IO (BENCH_ARGS="..." for another case)
+	@echo "== bench: 8 ranks, 512 MiB, on /dev/shm"
+	mpiexec -n 8 python -m penstock.bench $(BENCH_ARGS)
+
+venv: $(VENV)/.requirements ## the virtual environment, with MPICH, mpi4py and all tools
+
+build: $(VENV)/.build ## penstock, built and installed into the virtual environment
+
+clean: ## remove what was built (the virtual environment too)
+	rm -rf $(VENV) target out .pytest_cache .ruff_cache .hypothesis
+	find python \( -name '*.so' -o -name __pycache__ \) -prune -exec rm -rf {} +
+
+$(VENV)/.requirements: requirements-dev.txt | tools
+	@echo "== venv: packages into $(VENV), as $< pins them"
+	@[ -x $(VENV)/bin/pip ] || $(PYTHON) -m venv $(VENV) || { \
+	    rm -rf $(VENV); $(call need,python3-venv,Python's venv module); $(PYTHON) -m venv $(VENV); }
+	python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(VENV)/.build: $(SOURCES) $(VENV)/.requirements
+	@echo "== build: penstock into $(VENV) (release; the first time takes some minutes)"
+	maturin develop --release
+	@touch $@
+
+# $(call need,package,what): installs a Debian package if that can be done, or says what is missing.
+need = if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+           echo "== installing $(1) with apt-get"; \
+           apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(1); \
+       else echo "missing: $(2); on Debian or Ubuntu: apt-get install $(1)" >&2; exit 1; fi
+
+tools: # what must be there: Rust, Python and a C compiler, which is all
+	@command -v cargo >/dev/null && command -v rustc >/dev/null || { \
+	    echo "missing: Rust 1.91 or newer; see https://rustup.rs" >&2; exit 1; }
+	@rustc --version | awk '{ split($$2, v, "."); exit !(v[1] > 1 || v[2] >= 91) }' || { \
+	    echo "missing: Rust 1.91 or newer, this is $$(rustc --version); try: rustup update" >&2; exit 1; }
+	@[ -n "$(PYTHON)" ] || { \
+	    echo "missing: Python 3.11 or newer (PYTHON=... names one that is not on the path)" >&2; exit 1; }
+	@command -v "$(PYTHON)" >/dev/null || { echo "missing: $(PYTHON)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "missing: Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) --version)" >&2; exit 1; }
+	@command -v cc >/dev/null || { $(call need,build-essential,a C compiler (cc)); }
