@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock import _core
+from penstock._errors import schema_error
 
 Halo = int | Sequence[int | tuple[int, int]]
 
@@ -25,9 +26,9 @@ def _extents(what: str, values: int | Iterable[int]) -> tuple[int, ...]:
             else tuple(map(operator.index, values))
         )
     except TypeError:
-        raise _core.SchemaError(f"{what} must be integers, not {values!r}") from None
+        raise schema_error(f"{what} must be integers, not {values!r}") from None
     if any(not 0 <= extent < 2**63 for extent in extents):
-        raise _core.SchemaError(f"{what} must be from 0 to 2^63 - 1, not {extents}")
+        raise schema_error(f"{what} must be from 0 to 2^63 - 1, not {extents}")
     return extents
 
 
@@ -38,11 +39,11 @@ def _halo(halo: Halo, dims: int) -> list[tuple[int, int]]:
         widths = [_extents("a halo's widths", [w, w] if isinstance(w, int) else w) for w in sides]
         pairs = [(below, above) for below, above in widths]
     except (TypeError, ValueError):
-        raise _core.SchemaError(
+        raise schema_error(
             f"a halo is a width, or for each dimension a width or (below, above): {halo!r}"
         ) from None
     if len(pairs) != dims:
-        raise _core.SchemaError(f"the halo {halo!r} has {len(pairs)} widths for {dims} dimensions")
+        raise schema_error(f"the halo {halo!r} has {len(pairs)} widths for {dims} dimensions")
     return pairs if any(pair != (0, 0) for pair in pairs) else []
 
 
@@ -80,7 +81,7 @@ class Distribution:
 
     def __post_init__(self) -> None:
         if not isinstance(self.dists, str):
-            raise _core.SchemaError(f"distributions must be a string, not {self.dists!r}")
+            raise schema_error(f"distributions must be a string, not {self.dists!r}")
         words = [word.strip() for word in self.dists.split(",")]
         distributed = sum(word != "*" for word in words) if self.dists.strip() else 0
         mesh = (1,) * distributed if self.mesh is None else _extents("a mesh's extents", self.mesh)
@@ -91,7 +92,7 @@ class Distribution:
 
     def _disk(self) -> tuple[Any, ...]:
         if self.halo != 0:
-            raise _core.SchemaError("a disk schema has no halo")
+            raise schema_error("a disk schema has no halo")
         return ("parts", self.dists, list(self.mesh or ()))
 
 
@@ -166,7 +167,7 @@ class RowMajor:
 
     def __post_init__(self) -> None:
         if self.format not in ("raw", "npy"):
-            raise _core.SchemaError(
+            raise schema_error(
                 f"'{self.format}' is no format of a row-major file: use 'raw' or 'npy'"
             )
 
@@ -217,27 +218,25 @@ class Array:
     def __post_init__(self) -> None:
         set_field = object.__setattr__
         if not isinstance(self.name, str):
-            raise _core.SchemaError(f"an array's name is a string, not {self.name!r}")
+            raise schema_error(f"an array's name is a string, not {self.name!r}")
         set_field(self, "shape", _extents("an array's shape", self.shape))
         try:
             set_field(self, "dtype", np.dtype(self.dtype))
         except TypeError as error:
-            raise _core.SchemaError(f"the dtype of '{self.name}': {error}") from None
+            raise schema_error(f"the dtype of '{self.name}': {error}") from None
         if self.memory is None:
             set_field(self, "memory", Distribution(",".join("*" * len(self.shape)), ()))
         if self.disk is None:
             set_field(self, "disk", RowMajor())
         if not isinstance(self.memory, Memory):
-            raise _core.SchemaError(
-                f"a memory schema is a Distribution or Boxes, not {self.memory!r}"
-            )
+            raise schema_error(f"a memory schema is a Distribution or Boxes, not {self.memory!r}")
         if not isinstance(self.disk, Disk):
-            raise _core.SchemaError(
+            raise schema_error(
                 f"a disk schema is Chunks, RowMajor or a Distribution, not {self.disk!r}"
             )
         if self.dims is not None:
             if isinstance(self.dims, str) or not isinstance(self.dims, Iterable):
-                raise _core.SchemaError(f"dims is a sequence of names, not {self.dims!r}")
+                raise schema_error(f"dims is a sequence of names, not {self.dims!r}")
             set_field(self, "dims", tuple(map(str, self.dims)))
         self._spec  # noqa: B018 - to find what does not fit now
 
@@ -250,7 +249,7 @@ class Array:
         try:
             attributes = json.dumps({**self.attrs, **attrs})
         except (TypeError, ValueError) as error:
-            raise _core.SchemaError(f"attributes must be what JSON can hold: {error}") from None
+            raise schema_error(f"attributes must be what JSON can hold: {error}") from None
         return _core.Spec(
             self.name,
             list(self.shape),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 import numpy as np
 
 from penstock import _core
+from penstock._errors import schema_error
 from penstock._schema import Array
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ class Session:
         Nothing is written. Not collective.
         """
         if operation not in ("write", "read"):
-            raise _core.SchemaError(f"'{operation}' is no operation: use 'write' or 'read'")
+            raise schema_error(f"'{operation}' is no operation: use 'write' or 'read'")
         return self._session.explain(os.fspath(path), array._spec, operation == "write")
 
     def barrier(self) -> None:
@@ -223,7 +224,7 @@ class Session:
 
     def _rank(self) -> int:
         if self.rank is None:
-            raise _core.SchemaError("this rank is a dedicated server: it makes no calls")
+            raise schema_error("this rank is a dedicated server: it makes no calls")
         return self.rank
 
 
@@ -278,7 +279,7 @@ def _counts(**counts: Any) -> list[Any]:
         if not (name == "servers" and count is None) and not (
             isinstance(count, int) and 0 < count < 2**48
         ):
-            raise _core.SchemaError(
+            raise schema_error(
                 f"opening a session: {name} must be an integer of at least 1, not {count!r}"
             )
     return list(counts.values())
@@ -297,7 +298,7 @@ def _mpi(comm: MPI.Comm) -> tuple[str, int, int, int]:
     from mpi4py import MPI
 
     if not isinstance(comm, MPI.Intracomm):
-        raise _core.SchemaError(f"a session needs an MPI intracommunicator, not {comm!r}")
+        raise schema_error(f"a session needs an MPI intracommunicator, not {comm!r}")
     if MPI.Query_thread() < MPI.THREAD_FUNNELED:
-        raise _core.SchemaError("MPI must be initialised with MPI_THREAD_FUNNELED or more")
+        raise schema_error("MPI must be initialised with MPI_THREAD_FUNNELED or more")
     return MPI.__file__, MPI._handleof(comm), MPI._handleof(MPI.BYTE), MPI.ANY_SOURCE

@@ -41,6 +41,9 @@ pub struct Options {
 /// compared with what a message or a disk access costs.
 pub const BLOCK_BYTES: u64 = 1 << 20;
 
+/// As much of a leaving rank's reason as the others are told.
+const LEAVING_CAUSE_CHARS: usize = 2000;
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -371,6 +374,7 @@ impl Session {
         }
         // A rank that leaves because another has left passes that one's reason on.
         let error = self.node.broken().unwrap_or_else(|| {
+            let cause: String = cause.chars().take(LEAVING_CAUSE_CHARS).collect();
             let error = Error::new(Kind::Peer, "leaving the session", cause);
             match self.rank {
                 Some(rank) => error.by(Who::Rank(rank)),

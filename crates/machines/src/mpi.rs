@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use penstock_engine::{Error, Kind, Result};
 
@@ -20,7 +20,7 @@ use crate::bell::{Bell, HasBell};
 use crate::disk::Opener;
 use crate::inbox::Inbox;
 use crate::mpi::api::{Api, Handle};
-use crate::node::{Links, Node, Reach};
+use crate::node::{LEAVING_MAX, Links, Node, Reach};
 use crate::segment::{Mapping, SegmentName};
 
 /// Penstock's messages are the only ones of their communicator.
@@ -336,16 +336,19 @@ impl Links for MpiLinks {
 }
 
 impl Drop for MpiLinks {
-    /// MPI may still be reading the packets of sends that it has begun.
+    /// MPI may still be reading the packets of sends that it has begun: those that nobody takes in
+    /// time are never freed.
     fn drop(&mut self) {
-        let kept = self.kept.get_mut();
-        for (request, packet) in &mut kept.sends {
-            while self.comm.api.is_usable()
-                && !matches!(self.comm.api.test(request), Ok(true) | Err(_))
-            {
+        let until = Instant::now() + LEAVING_MAX;
+        for (mut request, packet) in self.kept.get_mut().sends.drain(..) {
+            let mut is_done = !self.comm.api.is_usable();
+            while !is_done && Instant::now() < until {
+                is_done = self.comm.api.test(&mut request).unwrap_or(true);
                 std::thread::yield_now();
             }
-            packet.clear();
+            if !is_done {
+                std::mem::forget(packet);
+            }
         }
     }
 }

@@ -32,6 +32,10 @@ use crate::disk::{DiskThread, Opener, RealDisk};
 use crate::memory::{ClientMemory, Exposure, Exposures, copy_unpacked, packed_bytes};
 use crate::wire::{Header, Packet, direction};
 
+/// How long a node that leaves waits for others to take what it has to tell them: one that never
+/// looks again cannot be told.
+pub const LEAVING_MAX: Duration = Duration::from_secs(5);
+
 /// Where another node is, as seen from this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
@@ -169,6 +173,11 @@ impl Node {
         for node in (0..self.nodes).filter(|&node| node != self.me) {
             // A node that cannot be reached any more has its own reason to fail.
             let _ = self.post(node, &Header::Left(error.clone()), 0, |_| {});
+        }
+        let until = Instant::now() + LEAVING_MAX;
+        while self.links.keeps_any() && Instant::now() < until {
+            self.answer_all();
+            std::thread::yield_now();
         }
         self.fail(error.clone());
     }

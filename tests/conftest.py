@@ -1,0 +1,65 @@
+"""Fixtures, and protection against hangs: a test that takes too long ends the run with a traceback
+of every thread, so that a collective call that waits for ever is seen as what it is."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import hypothesis
+import pytest
+from helpers import fast_directory, mounted_tmpfs
+
+TEST_SECONDS_MAX = 120
+
+hypothesis.settings.register_profile(
+    "penstock",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=False,
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+hypothesis.settings.load_profile("penstock")
+
+
+def pytest_configure(config):
+    # What goes to the descriptor that pytest captures during tests would be lost; now it does not.
+    config.penstock_terminal = os.fdopen(os.dup(sys.__stderr__.fileno()), "w")
+
+
+@pytest.fixture(autouse=True)
+def no_hang(pytestconfig):
+    """Ends the process when a test does not end."""
+    terminal = pytestconfig.penstock_terminal
+    faulthandler.dump_traceback_later(TEST_SECONDS_MAX, exit=True, file=terminal)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture
+def place():
+    """An empty directory, in memory where there is one."""
+    directory = tempfile.mkdtemp(prefix="penstock-test-", dir=fast_directory())
+    yield Path(directory)
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def tiny():
+    """A file system of 512 KiB."""
+    with mounted_tmpfs("size=512k") as mounted:
+        if mounted is None:
+            pytest.skip("needs the right to mount a tmpfs")
+        yield mounted
+
+
+@pytest.fixture
+def chance(request):
+    """Random numbers, the same ones in every run of a test."""
+    return random.Random(request.node.nodeid)

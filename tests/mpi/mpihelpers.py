@@ -1,0 +1,40 @@
+"""What the tests under MPI share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from helpers import assert_alike, caught
+from mpi4py import MPI
+
+import penstock as ps
+
+TRANSPORTS = ("shared", "messages")
+
+
+def rows(session: ps.Session, columns: int = 5, extra: int = 3, **more: Any) -> ps.Array:
+    """An array of two rows for each rank and some more, dealt out in blocks of rows."""
+    memory = ps.Distribution("BLOCK,*", (session.size,))
+    more.setdefault("disk", ps.Chunks((3, 2)))
+    return ps.Array("u", (2 * session.size + extra, columns), "f8", memory=memory, **more)
+
+
+def part(array: ps.Array, rank: int, truth: np.ndarray) -> np.ndarray:
+    """What `rank` holds of `truth`, of whole rows."""
+    return truth[array.local_slices(rank)[0]].copy()
+
+
+def ramp_of(array: ps.Array, sign: int = 1) -> np.ndarray:
+    count = int(np.prod(array.shape))
+    return sign * np.arange(1.0, count + 1).reshape(array.shape)
+
+
+def assert_fails(session: ps.Session, call, kind: type[ps.Error], *words: str) -> ps.Error:
+    """`call` fails alike on all clients, and the session goes on. Collective over them."""
+    met = caught(call)
+    session.barrier()
+    everywhere = MPI.COMM_WORLD.allgather((type(met).__name__, str(met)))
+    assert isinstance(met, kind), f"{kind.__name__} expected, not {met!r}"
+    assert len(set(everywhere)) == 1, f"ranks were told different things: {set(everywhere)}"
+    return assert_alike([met], kind, *words)

@@ -1,0 +1,76 @@
+"""Ranks that wait sleep: on a host of few processors the one that works must have them."""
+
+from __future__ import annotations
+
+import resource
+import threading
+import time
+
+import numpy as np
+import pytest
+from mpihelpers import part, ramp_of, rows
+
+import penstock as ps
+
+LATE_SECONDS = 1.5
+CPU_SECONDS_MAX = {"shared": 0.2, "messages": 0.6}
+
+
+def cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.parametrize("transport", CPU_SECONDS_MAX)
+@pytest.mark.parametrize("what", ["barrier", "write"])
+@pytest.mark.parametrize("late", ["first", "last"])
+def test_waiting_ranks_sleep(mpi, place, transport, what, late):
+    if mpi.size == 1:
+        pytest.skip("nobody to wait for")
+    with ps.Session(mpi, transport=transport, sync=False) as s:
+        u = rows(s)
+        local = part(u, s.rank, ramp_of(u))
+        s.barrier()
+        s.write(place / "warm", u, local)
+        s.barrier()
+        begun = cpu_seconds()
+        if s.rank == (0 if late == "first" else s.size - 1):
+            time.sleep(LATE_SECONDS)
+        s.barrier() if what == "barrier" else s.write(place / "g", u, local)
+        used = cpu_seconds() - begun
+    assert used < CPU_SECONDS_MAX[transport], f"{used:.2f} s of CPU to wait {LATE_SECONDS} s"
+
+
+@pytest.mark.parametrize("transport", CPU_SECONDS_MAX)
+def test_dedicated_servers_sleep(mpi, transport):
+    if mpi.size == 1:
+        pytest.skip("no rank is left to serve")
+    begun = cpu_seconds()
+    with ps.Session(mpi, transport=transport, servers=1, dedicated=True) as s:
+        if s.is_client:
+            s.barrier()
+            time.sleep(LATE_SECONDS)
+            s.barrier()
+    if not s.is_client:
+        assert cpu_seconds() - begun < CPU_SECONDS_MAX[transport]
+
+
+@pytest.mark.parametrize("transport", CPU_SECONDS_MAX)
+def test_the_gil_is_released(mpi, transport):
+    """Threads of the program go on while its main thread waits."""
+    ticks, done = [], threading.Event()
+
+    def tick():
+        while not done.wait(0.02):
+            ticks.append(1)
+
+    thread = threading.Thread(target=tick)
+    with ps.Session(mpi, transport=transport) as s:
+        s.barrier()
+        thread.start()
+        if s.rank == 0:
+            time.sleep(0.5)
+        s.barrier()
+    done.set()
+    thread.join()
+    assert len(ticks) >= 5 and np.sum(ticks) == len(ticks)

@@ -1,0 +1,100 @@
+"""Everything that the documents tell a user to run is run here, at a small size."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+
+
+def run(*command, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end, with this interpreter's directory first on the path."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env={**os.environ, "PATH": path, **environment},
+        text=True,
+        capture_output=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def readme_blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+def test_the_readme_has_a_first_program():
+    assert len(readme_blocks()) == 1
+
+
+@pytest.mark.parametrize("ranks", [0, 8])
+def test_the_first_program_runs(tmp_path, ranks):
+    """As it stands, and as the README says to change it for MPI."""
+    program = readme_blocks()[0]
+    if ranks:
+        program = program[: program.rindex("\nfor rank")] + (
+            "\nfrom mpi4py import MPI\n\nwith ps.Session(MPI.COMM_WORLD) as s:\n    main(s)\n"
+        )
+    (tmp_path / "first.py").write_text(program)
+    launcher = [MPIEXEC, "-n", ranks] if ranks else []
+    run(*launcher, sys.executable, "first.py", cwd=tmp_path)
+    import zarr
+
+    stored = zarr.open_group(str(tmp_path / "first.zarr"))["u"]
+    whole = stored[:]
+    assert stored.attrs["units"] == "K"
+    for rank, corner in enumerate(np.ndindex(2, 2, 2)):
+        assert whole[tuple(99 * c for c in corner)] == rank
+
+
+def test_the_simulation(tmp_path):
+    """The main job: it checks its own results with other people's software, and fails if not."""
+    run(
+        *(sys.executable, ROOT / "examples" / "gray_scott.py", "--out", tmp_path / "out"),
+        *("--size", 24, "--steps", 12, "--every", 4, "--ranks", 4, "--restart-ranks", 3),
+        *("--codec", "zstd:1"),
+        cwd=tmp_path,
+    )
+    assert list((tmp_path / "out").glob("*.png"))
+
+
+def test_unaligned_chunks(tmp_path):
+    done = run(
+        *(sys.executable, ROOT / "examples" / "unaligned.py", "--shape", 64, 64, 32),
+        *("--aligned", 16, "--unaligned", 12, "--repeats", 1),
+        cwd=tmp_path,
+    )
+    (penstock,) = [line for line in done.stdout.splitlines() if "Penstock" in line]
+    assert penstock.rstrip(" |").endswith(" 0")
+
+
+@pytest.mark.parametrize("disk", ["row-major", "npy", "chunks:8,8,8:zstd:1", "parts:BLOCK,*,*:2"])
+def test_the_benchmark(tmp_path, disk):
+    """It verifies all that it writes and reads; here, that it says what it measured."""
+    strategies = "penstock,mpiio" if disk == "row-major" else "penstock"
+    run(
+        *(MPIEXEC, "-n", 4, sys.executable, "-m", "penstock.bench", "--shape", "24,20,16"),
+        *("--repeats", 1, "--path", tmp_path, "--disk", disk, "--strategy", strategies),
+        *("--json", tmp_path / "figures.json", "--quiet"),
+        cwd=tmp_path,
+    )
+    assert "penstock" in json.dumps(json.loads((tmp_path / "figures.json").read_text()))
+
+
+def test_the_benchmark_refuses_nonsense_in_one_line(tmp_path):
+    command = [sys.executable, "-m", "penstock.bench", "--shape", "a,b"]
+    done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=60)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
