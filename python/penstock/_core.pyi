@@ -99,5 +99,6 @@ def join_mpi(
     dedicated: bool,
     sync: bool,
     block_bytes: int,
+    wrong: str | None,
 ) -> PySession: ...
 def open_schema(path: str, name: str | None) -> dict[str, Any]: ...

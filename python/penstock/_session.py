@@ -86,11 +86,15 @@ class Session:
         sync: bool = True,
         block_bytes: int = _core.BLOCK_BYTES,
     ) -> None:
-        servers, block_bytes = _counts(servers=servers, block_bytes=block_bytes)
+        wrong = _wrong_count(servers=servers, block_bytes=block_bytes)
+        if comm is None and wrong:
+            raise schema_error(f"opening a session: {wrong}")
+        if wrong:  # the other ranks must hear of it
+            servers, block_bytes = None, _core.BLOCK_BYTES
         seat = getattr(_seats, "seat", None)
         if comm is not None:
             self._session = _core.join_mpi(
-                _mpi(comm), transport, servers, bool(dedicated), sync, block_bytes
+                _mpi(comm), str(transport), servers, bool(dedicated), bool(sync), block_bytes, wrong
             )
         elif seat is not None:
             self._session = seat.open()
@@ -242,7 +246,8 @@ def run(
     Returns what the ranks returned, by rank. A rank's exception is raised here, after all have
     ended: the others' calls fail with `PeerError` instead of waiting for it.
     """
-    ranks, servers, block_bytes = _counts(ranks=ranks, servers=servers, block_bytes=block_bytes)
+    if wrong := _wrong_count(ranks=ranks, servers=servers, block_bytes=block_bytes):
+        raise schema_error(f"running on threads: {wrong}")
     seats = _core.seats(ranks, servers, dedicated, sync, block_bytes)
     results: list[Any] = [None] * ranks
     errors: list[BaseException | None] = [None] * ranks
@@ -273,16 +278,13 @@ def run(
     return results
 
 
-def _counts(**counts: Any) -> list[Any]:
-    """Options that must be positive integers, or None where that is their default."""
+def _wrong_count(**counts: Any) -> str | None:
+    """What is wrong with options that must be positive integers (or servers None, its default)."""
     for name, count in counts.items():
-        if not (name == "servers" and count is None) and not (
-            isinstance(count, int) and 0 < count < 2**48
-        ):
-            raise schema_error(
-                f"opening a session: {name} must be an integer of at least 1, not {count!r}"
-            )
-    return list(counts.values())
+        is_default = name == "servers" and count is None
+        if not is_default and not (isinstance(count, int) and 0 < count < 2**48):
+            return f"{name} must be an integer of at least 1, not {count!r}"
+    return None
 
 
 def _given(make: Callable[[], Any]) -> Any:

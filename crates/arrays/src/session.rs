@@ -206,18 +206,26 @@ impl Session {
     /// closed the session.
     ///
     /// # Errors
-    /// When the options do not fit the job or differ between ranks, or when ranks of one host
-    /// cannot share memory. The same on all ranks.
+    /// When the options do not fit the job or differ between ranks (a rank that has none gives its
+    /// error instead), or when ranks of one host cannot share memory. On all ranks.
     ///
     /// # Collective
     /// Over `comm`.
-    pub fn mpi(api: Api, comm: Handle, transport: Transport, options: Options) -> Result<Session> {
+    pub fn mpi(api: Api, comm: Handle, given: Result<(Transport, Options)>) -> Result<Session> {
+        let opening = "opening a session";
         let mut hasher = DefaultHasher::new();
-        (&options, transport == Transport::Shared).hash(&mut hasher);
-        let digests = api.allgather(comm, [hasher.finish()])?;
-        if let Some(other) = digests.iter().position(|digest| *digest != digests[0]) {
+        if let Ok((transport, options)) = &given {
+            (options, *transport == Transport::Shared).hash(&mut hasher);
+        }
+        let all = api.allgather(comm, [u64::from(given.is_ok()), hasher.finish()])?;
+        let (transport, options) = given?;
+        if let Some(rank) = all.iter().position(|[is_ok, _]| *is_ok == 0) {
+            let error = Error::new(Kind::Schema, opening, "its options do not fit");
+            return Err(error.by(Who::Rank(rank)));
+        }
+        if let Some(other) = all.iter().position(|digest| *digest != all[0]) {
             let cause = format!("ranks 0 and {other} give different options");
-            return Err(Error::new(Kind::Mismatch, "opening a session", cause));
+            return Err(Error::new(Kind::Mismatch, opening, cause));
         }
         let job = mpi::join(api, comm, transport, Arc::new(StoreOpener))?;
         let roles = mpi_roles(&job.hosts, &options)?;

@@ -76,8 +76,13 @@ pub fn seats(
 /// How the MPI library is reached: `(shared object, communicator, MPI_BYTE, MPI_ANY_SOURCE)`.
 type Mpi = (PathBuf, usize, usize, i32);
 
-/// The session of this rank of an MPI job. Collective.
+/// The session of this rank of an MPI job. Collective, so that what is wrong with this rank's
+/// options, which Python found, comes as `wrong`.
 #[pyfunction]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "called from one place, by Session"
+)]
 pub fn join_mpi(
     py: Python<'_>,
     mpi: Mpi,
@@ -86,23 +91,23 @@ pub fn join_mpi(
     dedicated: bool,
     sync: bool,
     block_bytes: u64,
+    wrong: Option<&str>,
 ) -> PyResult<PySession> {
     let (library, comm, byte, any_source) = mpi;
-    let transport = match transport {
-        "shared" => Transport::Shared,
-        "messages" => Transport::Messages,
-        other => {
+    let does_not_fit = |cause: &str| Error::new(Kind::Schema, "opening a session", cause);
+    let transport = match (wrong, transport) {
+        (Some(wrong), _) => Err(does_not_fit(wrong)),
+        (None, "shared") => Ok(Transport::Shared),
+        (None, "messages") => Ok(Transport::Messages),
+        (None, other) => {
             let cause = format!("'{other}' is no transport: use \"shared\" or \"messages\"");
-            return Err(raise(
-                py,
-                &Error::new(Kind::Schema, "opening a session", cause),
-            ));
+            Err(does_not_fit(&cause))
         }
     };
     let options = options(servers, dedicated, sync, block_bytes);
     let joined = py.detach(|| {
         let api = Api::load(&library, Constants { byte, any_source })?;
-        Session::mpi(api, comm, transport, options).map(Owned)
+        Session::mpi(api, comm, transport.map(|transport| (transport, options))).map(Owned)
     });
     Ok(PySession(Mutex::new(joined.map_err(|e| raise(py, &e))?)))
 }

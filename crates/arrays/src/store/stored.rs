@@ -19,10 +19,14 @@ use super::Target;
 use super::file::{self, damaged, read_if_there};
 use super::flat::part_path;
 use super::sidecar::{self, Sidecar};
+use super::witness::Witness;
 use super::zarr::Metadata;
 use crate::dtype::{ByteOrder, ElementType};
 use crate::npy::{self, Header, HeaderError};
 use crate::schema::{ArraySchema, Disk, Format, part_mesh};
+
+/// How often to look at a file that is replaced while it is looked at.
+const OPEN_TRIES_MAX: usize = 10;
 
 /// A stored array. Only the root opens it; the servers get [`Stored::target`].
 pub struct Stored {
@@ -48,10 +52,17 @@ impl Stored {
         let path = absolute(path)?;
         let found = std::fs::metadata(&path).map_err(|e| Error::io(&e, "opening", &path))?;
         if found.is_dir() {
-            open_directory(&path, name)
-        } else {
-            open_file(&path, name)
+            return open_directory(&path, name);
         }
+        // Between a look at a raw file and one at the schema beside it, both may be replaced.
+        for _ in 1..OPEN_TRIES_MAX {
+            let witness = Witness::of_all([path.clone(), sidecar::beside(&path)]);
+            match open_file(&path, name) {
+                Err(_) if witness.check().is_err() => {}
+                opened => return opened,
+            }
+        }
+        open_file(&path, name)
     }
 
     /// Whether what is at `path` says itself what it holds: a directory, or a `.npy` file.

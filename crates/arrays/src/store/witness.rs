@@ -19,7 +19,11 @@ pub struct Witness(Vec<(PathBuf, Identity)>);
 impl Witness {
     /// Looks at `path`, and at the array `name` in it. To be done before anything is opened.
     pub fn of(path: &Path, name: &str) -> Self {
-        let paths = [path.to_path_buf(), path.join(name)];
+        Self::of_all([path.to_path_buf(), path.join(name)])
+    }
+
+    /// Looks at several paths.
+    pub fn of_all(paths: [PathBuf; 2]) -> Self {
         Self(
             paths
                 .into_iter()
