@@ -328,3 +328,18 @@ def remove(target: Path) -> None:
         shutil.rmtree(target)
     else:
         target.unlink(missing_ok=True)
+
+
+def touch_free_memory(directory: Path, count: int) -> None:
+    """Writes and removes a file of `count` bytes.
+
+    A virtual machine gives the memory of removed files back to its host after a while, and getting
+    it again takes longer than any of the contenders: which of them has to wait for it would be
+    chance. After this, none has.
+    """
+    piece = bytes(1 << 20)
+    scratch = directory / "touched"
+    with open(scratch, "wb") as file:
+        for _ in range(-(-count // len(piece))):
+            file.write(piece)
+    scratch.unlink()

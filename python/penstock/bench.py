@@ -46,10 +46,13 @@ from penstock._bench_case import (
     dims_text,
     parse_dims,
     remove,
+    touch_free_memory,
 )
 from penstock._bench_rivals import RIVALS, Options, limits
 
 SAMPLE_SECONDS = 0.005
+WORK_UP_SECONDS = 0.1
+"""How long all ranks work before each timed call."""
 REST_SECONDS = 0.0002
 """How long a rank sleeps between two looks at a barrier: short against what is measured."""
 
@@ -203,6 +206,15 @@ def rest(comm) -> None:
         time.sleep(REST_SECONDS)
 
 
+def work_up() -> None:
+    """Keeps the processors busy for a moment: one that has idled is slow at first, and who was
+    measured after a pause would pay for that."""
+    source, target = np.ones(1 << 18), np.empty(1 << 18)
+    until = time.perf_counter() + WORK_UP_SECONDS
+    while time.perf_counter() < until:
+        target[...] = source
+
+
 def cpu_seconds() -> float:
     """User and system time of this process so far, all threads."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -213,6 +225,7 @@ def timed(comm, call: Callable[[], None]) -> tuple[float, float]:
     """Wall seconds of the slowest rank and CPU seconds of all ranks for a collective call."""
     from mpi4py import MPI
 
+    work_up()
     rest(comm)
     cpu, wall = cpu_seconds(), time.perf_counter()
     call()
@@ -335,6 +348,9 @@ class Bench:
         self.out.reshape(-1).view(np.uint8)[...] = 0xA5
 
         self.progress.step(f"{what}: write")
+        if comm.rank == 0:
+            touch_free_memory(case.directory, case.bytes)
+        rest(comm)
         self._call("write", contender, repeat, lambda: contender.write(target, self.local))
         self._wrong("write", contender, case.wrong_on_disk(target, salt))
         if self.cold and comm.rank == 0:

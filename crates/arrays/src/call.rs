@@ -4,10 +4,9 @@ use std::fmt;
 use std::path::Path;
 
 use penstock_engine::{Error, Kind, Operation, Result};
-use penstock_layout::{Distribution, Dists, LayoutError, MemorySchema, Region, Share};
+use penstock_layout::{Boxes, Distribution, Dists, LayoutError, MemorySchema, Region, Share};
 use penstock_machines::ClientMemory;
 
-use crate::session::all_boxes;
 use crate::{ArraySchema, Disk, ElementType, Format, Stored};
 
 /// How an array lies in the memories of the ranks.
@@ -274,4 +273,17 @@ pub fn of_layout(error: LayoutError) -> Error {
         _ => Kind::Schema,
     };
     Error::new(kind, "laying out an array", error)
+}
+
+/// The boxes of all ranks, those that named none being empty.
+fn all_boxes(shape: &[u64], boxes: Vec<(usize, Region)>, clients: usize) -> Result<MemorySchema> {
+    let none = Region::new(&vec![0; shape.len()], &vec![0; shape.len()]);
+    let mut all = vec![none; clients];
+    for (rank, own) in boxes {
+        all[rank] = own;
+    }
+    match Boxes::new(shape, all) {
+        Ok(boxes) => Ok(MemorySchema::Boxes(boxes)),
+        Err(error) => Err(of_layout(error)),
+    }
 }

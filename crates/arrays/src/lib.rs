@@ -3,6 +3,9 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`dtype`] | element types, as NumPy and Zarr name them |
+//! | [`session`] | collective calls on arrays: start here |
+//! | [`call`] | what one rank brings to a call |
+//! | [`directors`] | what only the rank that directs a call does |
 //! | [`codec`] | compression and checksums, as a word like `zstd:3+crc32c` |
 //! | [`schema`] | an array: name, shape, element type, and how it lies on disk |
 //! | [`npy`] | the header of a `.npy` file |
@@ -39,6 +42,7 @@
 
 pub mod call;
 pub mod codec;
+pub mod directors;
 pub mod dtype;
 pub mod npy;
 pub mod schema;

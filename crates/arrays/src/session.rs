@@ -6,8 +6,9 @@
 //! on a store. Whatever is wrong on one rank becomes its proposal, so that all ranks end alike.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -15,14 +16,14 @@ use penstock_engine::{
     Call, Decision, Director, Error, Kind, Machine, Moved, Operation, Plan, Proposal, Request,
     Result, Roles, Verdict, Who,
 };
-use penstock_layout::{Boxes, MemorySchema, Region};
+use penstock_layout::Region;
 use penstock_machines::mpi::api::{Api, Handle};
 use penstock_machines::mpi::{self, Transport};
 use penstock_machines::{ClientMemory, Medium, Node, Opener, Threads};
 
 use crate::call::{ArrayCall, Local, Memory};
-use crate::store::Witness;
-use crate::{ArraySchema, Pending, Stored, Target};
+use crate::directors::{MeetDirector, ReadDirector, Setting, WriteDirector};
+use crate::{ArraySchema, Stored, Target};
 
 /// How a session is set up. All ranks must give the same.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -80,10 +81,6 @@ impl Opener for StoreOpener {
             Operation::Read => target.open_read(&request.disk),
         }
     }
-}
-
-fn encode_target(target: &Target) -> Result<Vec<u8>> {
-    serde_json::to_vec(target).map_err(|e| Error::new(Kind::Io, "encoding a request's target", e))
 }
 
 /// A place in a machine of threads, to be opened by the thread that will use it.
@@ -149,11 +146,12 @@ impl Seat {
     /// Opens the session of this seat's rank.
     pub fn open(self) -> Session {
         let node = self.threads.node(self.rank, Arc::new(StoreOpener));
+        let setting = Setting::new(&self.roles, 1, self.options);
         Session {
             node,
             roles: self.roles,
             rank: Some(self.rank),
-            options: self.options,
+            setting,
             calls: Cell::new(0),
             is_closed: Cell::new(false),
             dedicated: self.dedicated,
@@ -195,7 +193,7 @@ pub struct Session {
     node: Node,
     roles: Arc<Roles>,
     rank: Option<usize>,
-    options: Options,
+    setting: Setting,
     calls: Cell<u64>,
     is_closed: Cell<bool>,
     dedicated: Vec<JoinHandle<()>>,
@@ -230,11 +228,13 @@ impl Session {
         let job = mpi::join(api, comm, transport, Arc::new(StoreOpener))?;
         let roles = mpi_roles(&job.hosts, &options)?;
         let rank = roles.rank(job.node.me());
+        let hosts = job.hosts.iter().collect::<HashSet<_>>().len();
+        let setting = Setting::new(&roles, hosts, options);
         let session = Session {
             node: job.node,
             roles: Arc::new(roles),
             rank,
-            options,
+            setting,
             calls: Cell::new(0),
             is_closed: Cell::new(false),
             dedicated: Vec::new(),
@@ -281,13 +281,7 @@ impl Session {
             Ok((array, local))
         });
         let words = |array: &ArrayCall| format!("a write to {} of {array}", path.display());
-        let director = |array: ArrayCall| WriteDirector {
-            path: path.to_path_buf(),
-            array,
-            clients: self.clients(),
-            options: self.options.clone(),
-            pending: None,
-        };
+        let director = |array| WriteDirector::new(path, array, &self.setting);
         self.transfer(checked, words, director)
     }
 
@@ -304,13 +298,7 @@ impl Session {
             Ok((array, local))
         });
         let words = |array: &ArrayCall| format!("a read from {} of {array}", path.display());
-        let director = |array: ArrayCall| ReadDirector {
-            path: path.to_path_buf(),
-            array,
-            clients: self.clients(),
-            options: self.options.clone(),
-            witness: None,
-        };
+        let director = |array| ReadDirector::new(path, array, &self.setting);
         self.transfer(checked, words, director)
     }
 
@@ -402,23 +390,12 @@ impl Session {
     /// When the schema does not fit, or (for a read) the store is not there.
     pub fn explain(&self, path: &Path, array: &ArrayCall, operation: Operation) -> Result<String> {
         let memory = array.memory_schema(self.my_boxes(array)?, self.clients())?;
-        let (disk, target) = match operation {
-            Operation::Write => (
-                array.schema.disk_schema(self.options.block_bytes)?,
-                Vec::new(),
-            ),
-            Operation::Read => {
-                let stored = array.open_stored(path)?;
-                (stored.disk_schema(self.options.block_bytes)?, Vec::new())
-            }
+        let block_bytes = self.setting.options.block_bytes;
+        let disk = match operation {
+            Operation::Write => array.schema.disk_schema(block_bytes)?,
+            Operation::Read => array.open_stored(path)?.disk_schema(block_bytes)?,
         };
-        let request = Request {
-            operation,
-            memory,
-            disk,
-            target,
-            sync: self.options.sync,
-        };
+        let request = self.setting.request(operation, memory, disk, Vec::new());
         let mut text = Plan::new(&request, &self.roles).explain(self.roles.nodes);
         if matches!(array.memory, Memory::Box { .. }) && self.clients() > 1 {
             text.push_str(
@@ -547,102 +524,4 @@ fn mpi_roles(hosts: &[usize], options: &Options) -> Result<Roles> {
         clients,
         servers: of_servers,
     })
-}
-
-/// Ends calls that servers have no part in.
-struct MeetDirector {
-    decision: Decision,
-}
-
-impl Director for MeetDirector {
-    fn prepare(&mut self, _boxes: Vec<(usize, Region)>) -> Result<Decision> {
-        Ok(self.decision.clone())
-    }
-
-    fn conclude(&mut self, outcome: Result<Moved>) -> Result<Moved> {
-        outcome
-    }
-}
-
-struct WriteDirector {
-    path: PathBuf,
-    array: ArrayCall,
-    clients: usize,
-    options: Options,
-    pending: Option<Pending>,
-}
-
-impl Director for WriteDirector {
-    fn prepare(&mut self, boxes: Vec<(usize, Region)>) -> Result<Decision> {
-        let memory = self.array.memory_schema(boxes, self.clients)?;
-        let disk = self.array.schema.disk_schema(self.options.block_bytes)?;
-        let pending = Pending::create(&self.path, &self.array.schema)?;
-        let target = encode_target(pending.target())?;
-        self.pending = Some(pending);
-        let sync = self.options.sync;
-        Ok(Decision::Serve(Request {
-            operation: Operation::Write,
-            memory,
-            disk,
-            target,
-            sync,
-        }))
-    }
-
-    fn conclude(&mut self, outcome: Result<Moved>) -> Result<Moved> {
-        let pending = self.pending.take();
-        match (outcome, pending) {
-            (Ok(moved), Some(pending)) => pending.commit().map(|()| moved),
-            (outcome, _) => outcome, // dropping what is pending removes it
-        }
-    }
-}
-
-struct ReadDirector {
-    path: PathBuf,
-    array: ArrayCall,
-    clients: usize,
-    options: Options,
-    witness: Option<Witness>,
-}
-
-impl Director for ReadDirector {
-    fn prepare(&mut self, boxes: Vec<(usize, Region)>) -> Result<Decision> {
-        let memory = self.array.memory_schema(boxes, self.clients)?;
-        let witness = Witness::of(&self.path, &self.array.schema.name);
-        let stored = self.array.open_stored(&self.path);
-        let stored = stored.or_else(|error| witness.check().and(Err(error)))?;
-        self.witness = Some(witness);
-        let disk = stored.disk_schema(self.options.block_bytes)?;
-        let target = encode_target(stored.target())?;
-        Ok(Decision::Serve(Request {
-            operation: Operation::Read,
-            memory,
-            disk,
-            target,
-            sync: false,
-        }))
-    }
-
-    fn conclude(&mut self, outcome: Result<Moved>) -> Result<Moved> {
-        self.witness.as_ref().map_or(Ok(()), Witness::check)?;
-        outcome
-    }
-}
-
-/// The boxes of all ranks, those that named none being empty.
-pub(crate) fn all_boxes(
-    shape: &[u64],
-    boxes: Vec<(usize, Region)>,
-    clients: usize,
-) -> Result<MemorySchema> {
-    let none = Region::new(&vec![0; shape.len()], &vec![0; shape.len()]);
-    let mut all = vec![none; clients];
-    for (rank, own) in boxes {
-        all[rank] = own;
-    }
-    match Boxes::new(shape, all) {
-        Ok(boxes) => Ok(MemorySchema::Boxes(boxes)),
-        Err(error) => Err(crate::call::of_layout(error)),
-    }
 }

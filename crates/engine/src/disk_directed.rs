@@ -40,13 +40,16 @@ pub async fn serve<M: Machine>(
     roles: &Roles,
     server: usize,
 ) -> Result<Moved> {
+    if server >= request.servers {
+        return Ok(Moved::default());
+    }
     let by_me = |error: Error| error.by(Who::Server(server));
     let disk = machine
         .open(request, request.operation)
         .await
         .map_err(by_me)?;
     let mut blocks: Box<dyn Iterator<Item = Block>> =
-        Box::new(request.disk.blocks(server, roles.servers.len()));
+        Box::new(request.disk.blocks(server, request.servers));
     if !disk.is_in_schema_order() {
         let mut sorted: Vec<Block> = blocks.collect();
         sorted.sort_by_cached_key(|block| disk.position(block));

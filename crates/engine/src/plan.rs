@@ -38,7 +38,7 @@ pub struct Plan {
 impl Plan {
     /// Plans `request` for all of `roles`. Takes time in proportion to the number of blocks.
     pub fn new(request: &Request, roles: &Roles) -> Self {
-        let servers = (0..roles.servers.len()).map(|server| Self::server(request, roles, server));
+        let servers = (0..request.servers).map(|server| Self::server(request, server));
         Self {
             operation: request.operation,
             array_bytes: request.disk.bytes(),
@@ -50,12 +50,12 @@ impl Plan {
         }
     }
 
-    fn server(request: &Request, roles: &Roles, server: usize) -> ServerPlan {
+    fn server(request: &Request, server: usize) -> ServerPlan {
         let mut plan = ServerPlan {
             clients_min: u64::MAX,
             ..ServerPlan::default()
         };
-        for block in request.disk.blocks(server, roles.servers.len()) {
+        for block in request.disk.blocks(server, request.servers) {
             let holders = request.memory.touching(&block.region);
             if holders.is_empty() {
                 continue;

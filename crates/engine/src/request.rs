@@ -25,6 +25,8 @@ pub struct Request {
     pub disk: DiskSchema,
     /// What the disks are to open: the machine's own words, of no meaning to a strategy.
     pub target: Vec<u8>,
+    /// How many of the servers take part: the first so many.
+    pub servers: usize,
     /// Whether written data must be on stable storage before the verdict.
     pub sync: bool,
 }

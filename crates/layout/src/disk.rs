@@ -266,6 +266,11 @@ impl DiskSchema {
         &self.split
     }
 
+    /// What is dealt out to the servers.
+    pub fn assignment(&self) -> Assignment {
+        self.assignment
+    }
+
     /// Bytes of the array's elements.
     pub fn bytes(&self) -> u64 {
         self.shape.iter().product::<u64>() * self.width
