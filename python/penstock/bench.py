@@ -349,7 +349,7 @@ class Bench:
 
         self.progress.step(f"{what}: write")
         if comm.rank == 0:
-            touch_free_memory(case.directory, case.bytes)
+            touch_free_memory(case.directory, 3 * case.bytes)
         rest(comm)
         self._call("write", contender, repeat, lambda: contender.write(target, self.local))
         self._wrong("write", contender, case.wrong_on_disk(target, salt))
