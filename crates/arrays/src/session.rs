@@ -73,10 +73,10 @@ pub struct Report {
 struct StoreOpener;
 
 impl Opener for StoreOpener {
-    fn open(&self, request: &Request, operation: Operation) -> Result<Arc<dyn Medium>> {
+    fn open(&self, request: &Request) -> Result<Arc<dyn Medium>> {
         let target: Target = serde_json::from_slice(&request.target)
             .map_err(|e| Error::new(Kind::Io, "decoding a request's target", e))?;
-        match operation {
+        match request.operation {
             Operation::Write => target.open_write(&request.disk),
             Operation::Read => target.open_read(&request.disk),
         }
@@ -259,11 +259,6 @@ impl Session {
     /// Number of servers.
     pub fn servers(&self) -> usize {
         self.roles.servers.len()
-    }
-
-    /// Packets sent by this rank, and bytes of its staging buffers: for measurements.
-    pub fn counters(&self) -> (u64, usize) {
-        (self.node.packets_sent(), self.node.buffer_bytes())
     }
 
     /// Writes `array` to `path`, each rank its `local` part.

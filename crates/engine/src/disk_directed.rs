@@ -44,10 +44,7 @@ pub async fn serve<M: Machine>(
         return Ok(Moved::default());
     }
     let by_me = |error: Error| error.by(Who::Server(server));
-    let disk = machine
-        .open(request, request.operation)
-        .await
-        .map_err(by_me)?;
+    let disk = machine.open(request).await.map_err(by_me)?;
     let mut blocks: Box<dyn Iterator<Item = Block>> =
         Box::new(request.disk.blocks(server, request.servers));
     if !disk.is_in_schema_order() {

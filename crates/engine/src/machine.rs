@@ -18,7 +18,7 @@ use penstock_layout::{Block, Piece};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::request::{Operation, Request};
+use crate::request::Request;
 
 /// A node of the machine, counted from zero. A node may be client, server or both.
 pub type NodeId = usize;
@@ -164,10 +164,6 @@ pub trait Machine {
     /// Opens this server's disk on what `request` is about.
     ///
     /// # Errors
-    /// When the target is not there or does not allow `operation`.
-    fn open(
-        &self,
-        request: &Request,
-        operation: Operation,
-    ) -> impl Future<Output = Result<Self::Disk>>;
+    /// When the target is not there or does not allow the request's operation.
+    fn open(&self, request: &Request) -> impl Future<Output = Result<Self::Disk>>;
 }

@@ -42,11 +42,6 @@ impl BufferPool {
         }
     }
 
-    /// Bytes of all its buffers.
-    pub fn bytes(&self) -> usize {
-        self.slots.borrow().iter().map(|slot| slot.bytes).sum()
-    }
-
     /// A buffer of at least `bytes`, from those given back or new.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use futures::channel::oneshot;
-use penstock_engine::{Disk, Error, Kind, NodeId, Operation, Request, Result};
+use penstock_engine::{Disk, Error, Kind, NodeId, Request, Result};
 use penstock_layout::Block;
 
 use crate::buffer::Buffer;
@@ -16,8 +16,8 @@ pub trait Opener: Send + Sync {
     /// Called on a disk's thread, and may block.
     ///
     /// # Errors
-    /// When the target is not there or does not allow the operation.
-    fn open(&self, request: &Request, operation: Operation) -> Result<Arc<dyn Medium>>;
+    /// When the target is not there or does not allow the request's operation.
+    fn open(&self, request: &Request) -> Result<Arc<dyn Medium>>;
 }
 
 type Work = Box<dyn FnOnce() + Send>;

@@ -23,7 +23,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
-use penstock_engine::{Error, Kind, Machine, NodeId, Operation, Request, Result, Tag, Window};
+use penstock_engine::{Error, Kind, Machine, NodeId, Request, Result, Tag, Window};
 use penstock_layout::Piece;
 
 use crate::bell::{BellWaker, HasBell};
@@ -90,7 +90,6 @@ pub struct Node {
     buffers: Rc<BufferPool>,
     mapped: RefCell<Mapped>,
     disks: RefCell<Vec<Rc<DiskThread>>>,
-    packets_sent: Cell<u64>,
 }
 
 #[derive(Default)]
@@ -123,23 +122,7 @@ impl Node {
             buffers: Rc::new(BufferPool::new(is_shared)),
             mapped: RefCell::default(),
             disks: RefCell::default(),
-            packets_sent: Cell::new(0),
         }
-    }
-
-    /// Number of nodes of the machine.
-    pub fn nodes(&self) -> usize {
-        self.nodes
-    }
-
-    /// Packets that this node has sent since it began.
-    pub fn packets_sent(&self) -> u64 {
-        self.packets_sent.get()
-    }
-
-    /// Bytes of staging buffers that this node holds.
-    pub fn buffer_bytes(&self) -> usize {
-        self.buffers.bytes()
     }
 
     /// Why no call can succeed any more, if so.
@@ -200,7 +183,6 @@ impl Node {
     ) -> Result<()> {
         let (mut packet, start) = Packet::encode(self.me, header, payload)?;
         fill(&mut packet[start..]);
-        self.packets_sent.set(self.packets_sent.get() + 1);
         self.links.post(to, packet)
     }
 
@@ -518,13 +500,11 @@ impl Machine for Node {
             .await
     }
 
-    async fn open(&self, request: &Request, operation: Operation) -> Result<RealDisk> {
+    async fn open(&self, request: &Request) -> Result<RealDisk> {
         let thread = self.disk_thread()?;
         let (opener, request) = (self.opener.clone(), request.clone());
         let is_synced = request.sync;
-        let medium = thread
-            .run(move || opener.open(&request, operation))
-            .await??;
+        let medium = thread.run(move || opener.open(&request)).await??;
         Ok(RealDisk::new(medium, thread, is_synced))
     }
 }

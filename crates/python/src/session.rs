@@ -247,12 +247,6 @@ impl PySession {
         Ok(self.session(py)?.0.servers())
     }
 
-    /// Packets sent by this rank, bytes of its staging buffers.
-    #[getter]
-    fn counters(&self, py: Python<'_>) -> PyResult<(u64, usize)> {
-        Ok(self.session(py)?.0.counters())
-    }
-
     fn write(
         &self,
         py: Python<'_>,
