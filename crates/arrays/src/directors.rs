@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use penstock_engine::{Decision, Director, Error, Kind, Moved, Operation, Request, Result, Roles};
+use penstock_engine::{Decision, Director, Error, Kind, Moved, Operation, Request, Result, Roles, Strategy};
 use penstock_layout::{Assignment, DiskSchema, MemorySchema, Region};
 
 use crate::call::ArrayCall;
@@ -54,6 +54,7 @@ impl Setting {
         };
         Request {
             operation,
+            strategy: Strategy::default(),
             memory,
             disk,
             target,

@@ -114,11 +114,8 @@ impl Seat {
                 server % ranks
             }
         };
-        let roles = Arc::new(Roles {
-            nodes,
-            clients: (0..ranks).collect(),
-            servers: (0..servers).map(on).collect(),
-        });
+        let of_servers = (0..servers).map(on).collect();
+        let roles = Arc::new(Roles::new(nodes, (0..ranks).collect(), of_servers));
         let threads = Threads::new(nodes);
         let mut dedicated = Vec::new();
         for node in ranks..nodes {
@@ -176,11 +173,7 @@ fn check_count(what: &str, count: usize) -> Result<()> {
 /// Serves on a node that is no client until the session is closed, or broken.
 fn serve(node: &Node, roles: &Roles) {
     for id in 0.. {
-        let call = Call {
-            machine: node,
-            roles,
-            id,
-        };
+        let call = Call::new(node, roles, id);
         let ended = node.block_on(call.run(None, None));
         if ended.is_ok_and(|verdict| verdict.is_closed) || node.broken().is_some() {
             return;
@@ -455,11 +448,7 @@ impl Session {
             _ => None,
         };
         let exposed = memory.map(|memory| self.node.expose(id, memory));
-        let call = Call {
-            machine: &self.node,
-            roles: &self.roles,
-            id,
-        };
+        let call = Call::new(&self.node, &self.roles, id);
         let direct = direct
             .as_mut()
             .map(|director| &mut **director as &mut dyn Director);
@@ -514,9 +503,5 @@ fn mpi_roles(hosts: &[usize], options: &Options) -> Result<Roles> {
     }
     let is_client = |rank: &usize| !options.dedicated || !of_servers.contains(rank);
     let clients = (0..size).filter(is_client).collect();
-    Ok(Roles {
-        nodes: size,
-        clients,
-        servers: of_servers,
-    })
+    Ok(Roles::new(size, clients, of_servers))
 }

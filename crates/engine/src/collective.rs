@@ -11,19 +11,18 @@
 //! ```
 //!
 //! No rank ever returns early: what goes wrong on one of them travels up as a value, and comes
-//! back down to all. A node sends at most one message to its parent and two to its children in
-//! each pass, so that the cost a node does not grow with the number of nodes. (Panda sends the
+//! back down to all. (Panda sends the
 //! request from a master client to a master server and on, section 2; Kotz puts barriers around a
 //! multicast, Figure 2(c). The tree is both.)
 
 use penstock_layout::Region;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::disk_directed;
 use crate::error::{Error, Kind, Result, Who};
-use crate::machine::{Machine, NodeId, Step, Tag};
-use crate::request::{Moved, Request, Roles};
+use crate::machine::{Machine, Step};
+use crate::request::{Moved, Request, Roles, Strategy};
+use crate::tree::Tree;
+use crate::{caching, disk_directed, two_phase};
 
 /// What one rank asks for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -145,21 +144,25 @@ fn lowest(first: Option<Error>, second: Option<Error>) -> Option<Error> {
     [first, second].into_iter().flatten().min_by_key(key)
 }
 
-/// How some servers' parts ended, merged on their way up.
+/// How some nodes' parts ended, merged on their way up.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Outcome {
-    moved: Moved,
-    error: Option<Error>,
+pub struct Outcome {
+    /// What they have moved.
+    pub moved: Moved,
+    /// The error of the lowest rank or server, if any.
+    pub error: Option<Error>,
 }
 
 impl Outcome {
-    fn merge(mut self, other: Self) -> Self {
+    /// Both together.
+    pub fn merge(mut self, other: Self) -> Self {
         self.moved.add(&other.moved);
         self.error = lowest(self.error, other.error);
         self
     }
 
-    fn of(result: Result<Moved>) -> Self {
+    /// How one part ended.
+    pub fn of(result: Result<Moved>) -> Self {
         match result {
             Ok(moved) => Self { moved, error: None },
             Err(error) => Self {
@@ -172,15 +175,20 @@ impl Outcome {
 
 /// One collective call on one node.
 pub struct Call<'a, M: Machine> {
-    /// The machine, as this node sees it.
-    pub machine: &'a M,
-    /// Who plays which part.
-    pub roles: &'a Roles,
-    /// The call's number, the same on all nodes.
-    pub id: u64,
+    tree: Tree<'a, M>,
 }
 
-impl<M: Machine> Call<'_, M> {
+impl<'a, M: Machine> Call<'a, M> {
+    /// Call number `id`, the same on all nodes.
+    pub fn new(machine: &'a M, roles: &'a Roles, id: u64) -> Self {
+        let tree = Tree {
+            machine,
+            roles,
+            call: id,
+        };
+        Self { tree }
+    }
+
     /// Runs the call to its verdict. A client gives its proposal, or why it has none; the client of
     /// rank 0 also a director; a node without a client neither. The client's memory must have been
     /// exposed.
@@ -195,137 +203,96 @@ impl<M: Machine> Call<'_, M> {
         proposal: Option<Result<Proposal>>,
         mut director: Option<&mut dyn Director>,
     ) -> Result<Verdict> {
-        let rank = self.roles.rank(self.machine.me());
+        let director = &mut director;
+        let is_closed = match self.agree(proposal, director).await? {
+            Decision::Serve(request) => {
+                let outcome = self.transfer(&request).await;
+                return self.conclude(outcome, director).await;
+            }
+            Decision::Meet => false,
+            Decision::Close => true,
+        };
+        Ok(Verdict {
+            moved: Moved::default(),
+            is_closed,
+        })
+    }
+
+    /// The first two passes: what the call comes to.
+    ///
+    /// # Errors
+    /// The same on all nodes: that of the lowest rank, or the director's.
+    ///
+    /// # Collective
+    /// Every node must call it.
+    pub async fn agree(
+        &self,
+        proposal: Option<Result<Proposal>>,
+        director: &mut Option<&mut dyn Director>,
+    ) -> Result<Decision> {
+        let rank = self.tree.roles.rank(self.tree.machine.me());
         let mine = match (rank, proposal) {
             (Some(rank), Some(proposal)) => Proposals::of_rank(rank, proposal),
             _ => Proposals::default(),
         };
-        let proposals = self.gather(Step::Propose, mine, Proposals::merge).await?;
-        let prepared = match (&mut director, proposals) {
+        let all = self.tree.gather(Step::Propose, mine, Proposals::merge);
+        let prepared = match (director, all.await?) {
             (Some(director), Some(proposals)) => {
                 Some(proposals.agreed().and_then(|boxes| director.prepare(boxes)))
             }
             _ => None,
         };
-        let decision: Result<Decision> = self.multicast(Step::Request, prepared).await?;
-        let request = match decision? {
-            Decision::Serve(request) => request,
-            Decision::Meet => {
-                return Ok(Verdict {
-                    moved: Moved::default(),
-                    is_closed: false,
-                });
-            }
-            Decision::Close => {
-                return Ok(Verdict {
-                    moved: Moved::default(),
-                    is_closed: true,
-                });
-            }
-        };
-        let outcome = self.serve(&request).await;
-        let outcome = self.gather(Step::Outcome, outcome, Outcome::merge).await?;
-        let concluded = match (&mut director, outcome) {
+        let decision: Result<Decision> = self.tree.multicast(Step::Request, prepared).await?;
+        decision
+    }
+
+    /// This node's part in moving the data, by the strategy that the request names.
+    ///
+    /// # Collective
+    /// Every node must call it.
+    pub async fn transfer(&self, request: &Request) -> Outcome {
+        match &request.strategy {
+            Strategy::DiskDirected(options) => self.serve(request, options).await,
+            Strategy::Caching(options) => caching::transfer(&self.tree, request, options).await,
+            Strategy::TwoPhase(options) => two_phase::transfer(&self.tree, request, options).await,
+        }
+    }
+
+    /// The last two passes: the verdict.
+    ///
+    /// # Errors
+    /// The verdict: the same error on all nodes.
+    ///
+    /// # Collective
+    /// Every node must call it.
+    pub async fn conclude(
+        &self,
+        outcome: Outcome,
+        director: &mut Option<&mut dyn Director>,
+    ) -> Result<Verdict> {
+        let all = self.tree.gather(Step::Outcome, outcome, Outcome::merge);
+        let concluded = match (director, all.await?) {
             (Some(director), Some(Outcome { moved, error })) => {
                 Some(director.conclude(error.map_or(Ok(moved), Err)))
             }
             _ => None,
         };
-        let moved: Result<Moved> = self.multicast(Step::Verdict, concluded).await?;
+        let moved: Result<Moved> = self.tree.multicast(Step::Verdict, concluded).await?;
         Ok(Verdict {
             moved: moved?,
             is_closed: false,
         })
     }
 
-    /// The part of every server on this node, side by side.
-    async fn serve(&self, request: &Request) -> Outcome {
-        let servers = self.roles.servers_on(self.machine.me());
-        let parts = servers
-            .into_iter()
-            .map(|server| disk_directed::serve(self.machine, self.id, request, self.roles, server));
+    /// Disk-directed: the part of every server on this node, side by side. Clients only let them.
+    async fn serve(&self, request: &Request, options: &disk_directed::Options) -> Outcome {
+        let servers = self.tree.roles.servers_on(self.tree.machine.me());
+        let parts =
+            servers.map(|server| disk_directed::serve(&self.tree, request, options, server));
         let results = futures::future::join_all(parts).await;
         results
             .into_iter()
             .map(Outcome::of)
             .fold(Outcome::default(), Outcome::merge)
     }
-
-    /// Merges the values of all nodes, up the tree: `Some` at the root.
-    async fn gather<T: Serialize + DeserializeOwned>(
-        &self,
-        step: Step,
-        mine: T,
-        merge: impl Fn(T, T) -> T,
-    ) -> Result<Option<T>> {
-        let tag = Tag {
-            call: self.id,
-            step,
-        };
-        let mut merged = mine;
-        for _ in self.children() {
-            let (_, body) = self.machine.receive(tag).await?;
-            merged = merge(merged, decode(&body)?);
-        }
-        match self.parent() {
-            Some(parent) => {
-                self.machine.send(parent, tag, encode(&merged)?).await?;
-                Ok(None)
-            }
-            None => Ok(Some(merged)),
-        }
-    }
-
-    /// The root's value to all nodes, down the tree.
-    async fn multicast<T: Serialize + DeserializeOwned>(
-        &self,
-        step: Step,
-        mine: Option<T>,
-    ) -> Result<T> {
-        let tag = Tag {
-            call: self.id,
-            step,
-        };
-        let (body, value) = match mine {
-            Some(value) => (encode(&value)?, value),
-            None => {
-                let (_, body) = self.machine.receive(tag).await?;
-                let value = decode(&body)?;
-                (body, value)
-            }
-        };
-        for child in self.children() {
-            self.machine.send(child, tag, body.clone()).await?;
-        }
-        Ok(value)
-    }
-
-    /// Node numbers count from the root in the tree.
-    fn root(&self) -> NodeId {
-        self.roles.clients[0]
-    }
-
-    fn place(&self) -> usize {
-        (self.machine.me() + self.roles.nodes - self.root()) % self.roles.nodes
-    }
-
-    fn parent(&self) -> Option<NodeId> {
-        let place = self.place();
-        (place > 0).then(|| ((place - 1) / 2 + self.root()) % self.roles.nodes)
-    }
-
-    fn children(&self) -> impl Iterator<Item = NodeId> + use<M> {
-        let (place, nodes, root) = (self.place(), self.roles.nodes, self.root());
-        (2 * place + 1..2 * place + 3)
-            .filter(move |&child| child < nodes)
-            .map(move |child| (child + root) % nodes)
-    }
-}
-
-fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>> {
-    postcard::to_stdvec(value).map_err(|e| Error::new(Kind::Io, "encoding a message", e))
-}
-
-fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
-    postcard::from_bytes(body).map_err(|e| Error::new(Kind::Io, "decoding a message", e))
 }

@@ -20,43 +20,61 @@
 use std::cell::RefCell;
 
 use futures::future::join_all;
-use penstock_layout::{Block, Piece};
+use penstock_layout::Block;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, Who};
-use crate::machine::{Disk, Machine, NodeId, Window};
+use crate::machine::{Disk, Machine, Window, Work};
 use crate::request::{Moved, Operation, Request, Roles};
+use crate::tree::Tree;
 
 /// Buffers a disk: one to fill while the other is drained (Kotz, Table I).
 pub const BUFFERS_PER_DISK: u64 = 2;
+
+/// The tuning of disk-directed I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    /// Whether the blocks are sorted by where they lie on disk before any is moved.
+    pub presort: bool,
+}
+
+impl Default for Options {
+    /// Presorted: it costs next to nothing, and seeks are dear.
+    fn default() -> Self {
+        Self { presort: true }
+    }
+}
 
 /// Runs `server`'s part of `request`, to the end or to the first error.
 ///
 /// # Errors
 /// The first that a disk or a client met, by the name of this server.
 pub async fn serve<M: Machine>(
-    machine: &M,
-    call: u64,
+    tree: &Tree<'_, M>,
     request: &Request,
-    roles: &Roles,
+    options: &Options,
     server: usize,
 ) -> Result<Moved> {
     if server >= request.servers {
         return Ok(Moved::default());
     }
+    let machine = tree.machine;
     let by_me = |error: Error| error.by(Who::Server(server));
-    let disk = machine.open(request).await.map_err(by_me)?;
+    let disk = machine.open(request, server).await.map_err(by_me)?;
+    machine.work(Work::Thread).await;
     let mut blocks: Box<dyn Iterator<Item = Block>> =
         Box::new(request.disk.blocks(server, request.servers));
-    if !disk.is_in_schema_order() {
+    if options.presort && !disk.is_in_schema_order() {
         let mut sorted: Vec<Block> = blocks.collect();
         sorted.sort_by_cached_key(|block| disk.position(block));
         blocks = Box::new(sorted.into_iter());
     }
     let job = Job {
         machine,
-        call,
+        call: tree.call,
         request,
-        roles,
+        roles: tree.roles,
         disk,
         blocks: RefCell::new(blocks),
         ended: RefCell::new(Ok(Moved::default())),
@@ -90,6 +108,7 @@ impl<M: Machine> Job<'_, M> {
         };
         self.count(|moved| moved.buffer_bytes += bytes);
         loop {
+            self.machine.work(Work::Entry).await;
             let moved = match self.request.operation {
                 Operation::Write => self.write(&block, &buffer).await,
                 Operation::Read => self.read(&block, &buffer).await,
@@ -105,7 +124,7 @@ impl<M: Machine> Job<'_, M> {
     }
 
     async fn write(&self, block: &Block, buffer: &M::Buffer) -> Result<()> {
-        let pieces = self.pieces(block);
+        let pieces = self.request.pieces(self.roles, block);
         if pieces.is_empty() {
             return Ok(()); // nobody's elements: the store gives its fill value for them
         }
@@ -125,7 +144,7 @@ impl<M: Machine> Job<'_, M> {
     }
 
     async fn read(&self, block: &Block, buffer: &M::Buffer) -> Result<()> {
-        let pieces = self.pieces(block);
+        let pieces = self.request.pieces(self.roles, block);
         if pieces.is_empty() {
             return Ok(());
         }
@@ -138,16 +157,6 @@ impl<M: Machine> Job<'_, M> {
         join_all(puts).await.into_iter().collect::<Result<()>>()?;
         self.count_block(block, pieces.len());
         Ok(())
-    }
-
-    /// Who holds what of a block.
-    fn pieces(&self, block: &Block) -> Vec<(NodeId, Piece)> {
-        let holders = self.request.memory.touching(&block.region).into_iter();
-        let pieces = holders.filter_map(|rank| {
-            let piece = self.request.memory.share(rank).intersect(&block.region)?;
-            Some((self.roles.clients[rank], piece))
-        });
-        pieces.collect()
     }
 
     fn next(&self) -> Option<Block> {

@@ -8,22 +8,31 @@
 //! | [`machine`] | what a strategy may ask of the world: messages, memget and memput, disks, a clock |
 //! | [`request`] | what the ranks ask for together |
 //! | [`collective`] | agreement, multicast, verdict: the frame of every collective call |
+//! | [`tree`] | the tree of all nodes, on which that runs |
 //! | [`disk_directed`] | what a server does about it (Kotz, TOCS 1997; Panda, SC'95) |
+//! | [`caching`] | its first rival: clients ask block by block, servers cache (Kotz) |
+//! | [`two_phase`] | its second rival: conforming parts, then a permutation (Kotz, TOCS 1997) |
+//! | [`queue`] | the order in which a disk serves those who wait |
 //! | [`plan`] | what will happen, in words and numbers, before it does |
 //! | [`error`] | what the world does wrong |
 //!
 //! Nodes run single-threaded asynchronous code. Nothing here knows threads, MPI, wall clocks or
 //! real disks, and there is no lock.
 
+pub mod caching;
+mod changes;
 pub mod collective;
 pub mod disk_directed;
 pub mod error;
 pub mod machine;
 pub mod plan;
+pub mod queue;
 pub mod request;
+pub mod tree;
+pub mod two_phase;
 
-pub use collective::{Call, Decision, Director, Proposal, Verdict};
+pub use collective::{Call, Decision, Director, Outcome, Proposal, Verdict};
 pub use error::{Error, Kind, Result, Who};
-pub use machine::{Disk, Machine, NodeId, Step, Tag, Window};
+pub use machine::{Disk, Machine, Message, NodeId, Step, Tag, Window, Work};
 pub use plan::Plan;
-pub use request::{Moved, Operation, Request, Roles};
+pub use request::{Moved, Operation, Request, Roles, Strategy};

@@ -1,9 +1,10 @@
 //! What a strategy may ask of the world.
 //!
 //! The vocabulary is that of the papers (Kotz, TOCS 1997, section 4): nodes that exchange messages;
-//! memory that a client exposes for the length of a call and from which a server gets (*memget*)
-//! or into which it puts (*memput*); staging buffers; disks that read and write blocks; a clock;
-//! and `work`, a charge for CPU time that a simulated machine counts and a real one ignores.
+//! memory that a client exposes for the length of a call and from which others get (*memget*) or
+//! into which they put (*memput*); parcels, which carry elements along with a message; staging
+//! buffers; disks that read and write blocks; a clock; and `work`, a charge for CPU time that a
+//! simulated machine counts and a real one ignores.
 //!
 //! Invariants that a strategy keeps and a machine may rely on:
 //! - a client exposes its memory before it sends the first message of the call, and takes it back
@@ -12,9 +13,10 @@
 //! - a buffer is not given to a disk while a memget or memput on it is under way.
 
 use std::future::Future;
+use std::ops::Range;
 use std::time::Duration;
 
-use penstock_layout::{Block, Piece};
+use penstock_layout::{Block, Piece, Region, Share};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -34,6 +36,14 @@ pub enum Step {
     Outcome,
     /// Down the tree: how the call ended, the same for all.
     Verdict,
+    /// Up the tree: this node has come to barrier so many.
+    Arrived(u32),
+    /// Down the tree: all nodes have.
+    Go(u32),
+    /// From a client to server so many: please move a part of a block.
+    Ask(u32),
+    /// From a server to a client: what became of that.
+    Reply,
 }
 
 /// Addresses a message within a node: the collective call, and the step of it.
@@ -43,6 +53,33 @@ pub struct Tag {
     pub call: u64,
     /// The step of the protocol.
     pub step: Step,
+}
+
+/// What a node receives.
+#[derive(Debug)]
+pub struct Message<P> {
+    /// The node that sent it.
+    pub from: NodeId,
+    /// What it says.
+    pub body: Vec<u8>,
+    /// The elements that it carries.
+    pub parcel: Option<P>,
+}
+
+/// What a node's CPU does for a strategy, beside messages, memgets, memputs and disk requests,
+/// which a machine charges by itself. What each costs is the machine's to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// A client makes up one request to a server.
+    Request,
+    /// A server starts a thread for a request, or wakes one.
+    Thread,
+    /// A server looks for a block in its cache.
+    Lookup,
+    /// A server copies so many bytes from memory to memory.
+    Copy(u64),
+    /// A server makes one entry of its list of blocks and sorts it in.
+    Entry,
 }
 
 /// Where a region lies in a staging buffer.
@@ -79,6 +116,9 @@ pub trait Disk {
     /// hold the list of blocks in order to sort it.
     fn is_in_schema_order(&self) -> bool;
 
+    /// How many reads and writes it works at together; who has more lets them wait.
+    fn queue_depth(&self) -> u32;
+
     /// Writes the first `block.bytes` bytes of `buffer`.
     fn write(&self, block: &Block, buffer: &Self::Buffer) -> impl Future<Output = Result<()>>;
 
@@ -98,6 +138,8 @@ pub trait Machine {
     type Exposure;
     /// A staging buffer of a server.
     type Buffer;
+    /// Elements on their way with a message.
+    type Parcel;
     /// A disk of a server.
     type Disk: Disk<Buffer = Self::Buffer>;
 
@@ -107,20 +149,59 @@ pub trait Machine {
     /// Time since some moment before the first call.
     fn now(&self) -> Duration;
 
-    /// Charges this node's CPU with so many nanoseconds. Costs nothing on a real machine.
-    fn work(&self, nanoseconds: u64) -> impl Future<Output = ()>;
+    /// Charges this node's CPU. Costs nothing on a real machine.
+    fn work(&self, work: Work) -> impl Future<Output = ()>;
 
-    /// Sends `body` to `to`. Messages of one tag from one node arrive in order.
+    /// Sends `body` and perhaps a parcel to `to`. Messages of one tag from one node arrive in
+    /// order. The parcel's elements may change as soon as this has returned.
     ///
     /// # Errors
     /// When a node has left the machine.
-    fn send(&self, to: NodeId, tag: Tag, body: Vec<u8>) -> impl Future<Output = Result<()>>;
+    fn send(
+        &self,
+        to: NodeId,
+        tag: Tag,
+        body: Vec<u8>,
+        parcel: Option<Self::Parcel>,
+    ) -> impl Future<Output = Result<()>>;
 
-    /// The next message with `tag`, from whomever, with its sender.
+    /// The next message with `tag`, from whomever. Dropping the future loses none.
     ///
     /// # Errors
     /// When a node has left the machine.
-    fn receive(&self, tag: Tag) -> impl Future<Output = Result<(NodeId, Vec<u8>)>>;
+    fn receive(&self, tag: Tag) -> impl Future<Output = Result<Message<Self::Parcel>>>;
+
+    /// Packs `elements`, which are of the `share` that this node exposes for `call`, one behind the
+    /// other as `window` has them.
+    ///
+    /// # Errors
+    /// When this node exposes nothing for the call.
+    fn pack(
+        &self,
+        call: u64,
+        share: &Share,
+        elements: &Region,
+        window: &Window,
+    ) -> Result<Self::Parcel>;
+
+    /// The reverse of [`Machine::pack`].
+    ///
+    /// # Errors
+    /// When this node exposes nothing for the call, or the parcel has another size.
+    fn unpack(
+        &self,
+        call: u64,
+        parcel: &Self::Parcel,
+        share: &Share,
+        elements: &Region,
+        window: &Window,
+    ) -> Result<()>;
+
+    /// A part of a staging buffer, bytes, as a parcel.
+    fn cut(&self, buffer: &Self::Buffer, part: Range<u64>) -> Self::Parcel;
+
+    /// Copies a parcel into a staging buffer, from byte `offset` on.
+    fn paste(&self, parcel: &Self::Parcel, buffer: &Self::Buffer, offset: u64);
 
     /// Lets servers get from and put into this node's `memory` until the exposure is dropped.
     fn expose(&self, call: u64, memory: Self::Memory) -> Self::Exposure;
@@ -161,9 +242,9 @@ pub trait Machine {
         buffer: &Self::Buffer,
     ) -> impl Future<Output = Result<()>>;
 
-    /// Opens this server's disk on what `request` is about.
+    /// Opens the disk of `server`, which is on this node, on what `request` is about.
     ///
     /// # Errors
     /// When the target is not there or does not allow the request's operation.
-    fn open(&self, request: &Request) -> impl Future<Output = Result<Self::Disk>>;
+    fn open(&self, request: &Request, server: usize) -> impl Future<Output = Result<Self::Disk>>;
 }

@@ -1,9 +1,10 @@
 //! What the ranks ask for together: one compact request, whatever the size of the array.
 
-use penstock_layout::{DiskSchema, MemorySchema};
+use penstock_layout::{Block, DiskSchema, MemorySchema, Piece};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::NodeId;
+use crate::{caching, disk_directed, two_phase};
 
 /// Which way the data go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,11 +15,30 @@ pub enum Operation {
     Read,
 }
 
+/// How a request is met, and the tuning of it: all ranks use the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Strategy {
+    /// The servers direct the flow: [`disk_directed`].
+    DiskDirected(disk_directed::Options),
+    /// Clients ask for what they want, servers cache: [`caching`].
+    Caching(caching::Options),
+    /// Clients move conforming parts and permute: [`two_phase`].
+    TwoPhase(two_phase::Options),
+}
+
+impl Default for Strategy {
+    fn default() -> Self {
+        Self::DiskDirected(disk_directed::Options::default())
+    }
+}
+
 /// A collective request. Servers work out all else from it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Request {
     /// Which way.
     pub operation: Operation,
+    /// By what strategy.
+    pub strategy: Strategy,
     /// Which rank holds which elements.
     pub memory: MemorySchema,
     /// How the array lies on disk.
@@ -31,6 +51,18 @@ pub struct Request {
     pub sync: bool,
 }
 
+impl Request {
+    /// Who holds what of a block. Takes time in proportion to them, not to all clients.
+    pub fn pieces(&self, roles: &Roles, block: &Block) -> Vec<(NodeId, Piece)> {
+        let holders = self.memory.touching(&block.region).into_iter();
+        let pieces = holders.filter_map(|rank| {
+            let piece = self.memory.share(rank).intersect(&block.region)?;
+            Some((roles.clients[rank], piece))
+        });
+        pieces.collect()
+    }
+}
+
 /// Which node plays which part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roles {
@@ -40,19 +72,47 @@ pub struct Roles {
     pub clients: Vec<NodeId>,
     /// The node of each server, by number. A node may hold several servers.
     pub servers: Vec<NodeId>,
+    ranks: Vec<Option<usize>>,
+    servers_by_node: Vec<(NodeId, usize)>,
 }
 
 impl Roles {
-    /// The rank of the client on `node`, if it has one.
-    pub fn rank(&self, node: NodeId) -> Option<usize> {
-        self.clients.iter().position(|&client| client == node)
+    /// Rank `r` is the client on `clients[r]`, server `s` is on `servers[s]`.
+    ///
+    /// # Panics
+    /// When a node is not one of the machine's, or has two clients.
+    pub fn new(nodes: usize, clients: Vec<NodeId>, servers: Vec<NodeId>) -> Self {
+        let mut ranks = vec![None; nodes];
+        for (rank, &node) in clients.iter().enumerate() {
+            assert_eq!(ranks[node], None, "node {node} has two clients");
+            ranks[node] = Some(rank);
+        }
+        let numbered = servers.iter().enumerate().map(|(server, &node)| {
+            assert!(node < nodes, "server {server} is on node {node} of {nodes}");
+            (node, server)
+        });
+        let mut servers_by_node: Vec<_> = numbered.collect();
+        servers_by_node.sort_unstable();
+        Self {
+            nodes,
+            clients,
+            servers,
+            ranks,
+            servers_by_node,
+        }
     }
 
-    /// The numbers of the servers on `node`.
-    pub fn servers_on(&self, node: NodeId) -> Vec<usize> {
-        (0..self.servers.len())
-            .filter(|&server| self.servers[server] == node)
-            .collect()
+    /// The rank of the client on `node`, if it has one.
+    pub fn rank(&self, node: NodeId) -> Option<usize> {
+        self.ranks[node]
+    }
+
+    /// The numbers of the servers on `node`, ascending.
+    pub fn servers_on(&self, node: NodeId) -> impl Iterator<Item = usize> + '_ {
+        let first = self.servers_by_node.partition_point(|&(at, _)| at < node);
+        let here = self.servers_by_node[first..].iter();
+        here.take_while(move |(at, _)| *at == node)
+            .map(|&(_, server)| server)
     }
 }
 

@@ -142,6 +142,24 @@ impl Block {
     }
 }
 
+/// How one object is cut into blocks.
+#[derive(Debug, Clone)]
+pub(crate) struct Cut {
+    /// What the object fills, padding included where it is stored.
+    pub(crate) stored: Region,
+    /// The extents of a block; those at the far edges may be cut.
+    pub(crate) step: Vec<u64>,
+    /// The extents of the grid of blocks.
+    pub(crate) counts: Vec<u64>,
+}
+
+impl Cut {
+    /// How many blocks it has, those of padding alone included.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.counts.iter().product()
+    }
+}
+
 impl DiskSchema {
     /// An array of `shape`, elements of `width` bytes, in objects of `chunk` extents, row-major,
     /// each object one block, objects dealt out in turn.
@@ -352,6 +370,23 @@ impl DiskSchema {
         server: u64,
         servers: u64,
     ) -> impl Iterator<Item = Block> + use<'_> {
+        let cut = self.cut(object);
+        let indices = (server..cut.blocks()).step_by(servers as usize);
+        self.numbered_blocks(object, cut, indices)
+    }
+
+    /// The blocks with these numbers of one object, without those of padding alone.
+    pub(crate) fn numbered_blocks<I: Iterator<Item = u64>>(
+        &self,
+        object: u64,
+        cut: Cut,
+        indices: I,
+    ) -> impl Iterator<Item = Block> + use<'_, I> {
+        indices.filter_map(move |index| self.block(object, index, &cut))
+    }
+
+    /// How an object is cut into blocks.
+    pub(crate) fn cut(&self, object: u64) -> Cut {
         let whole = self.object_box(object);
         let stored = if self.padded {
             whole
@@ -359,31 +394,27 @@ impl DiskSchema {
             self.clip(&whole)
         };
         let step = self.block_extents(&stored.shape);
-        let counts: Vec<u64> = stored
+        let counts = stored
             .shape
             .iter()
             .zip(&step)
             .map(|(n, s)| n.div_ceil((*s).max(1)))
             .collect();
-        let total: u64 = counts.iter().product();
-        (server..total)
-            .step_by(servers as usize)
-            .filter_map(move |index| {
-                let place = self.unravel(index, &counts);
-                self.block(object, index, &stored, &place, &step)
-            })
+        Cut {
+            stored,
+            step,
+            counts,
+        }
     }
 
-    /// Block `index` of an object that fills `stored`, at `place` in the grid of blocks of `step`
-    /// extents; `None` where all of it is padding.
-    fn block(
-        &self,
-        object: u64,
-        index: u64,
-        stored: &Region,
-        place: &[u64],
-        step: &[u64],
-    ) -> Option<Block> {
+    /// Block `index` of an object; `None` where all of it is padding.
+    pub(crate) fn block(&self, object: u64, index: u64, cut: &Cut) -> Option<Block> {
+        let Cut {
+            stored,
+            step,
+            counts,
+        } = cut;
+        let place = self.unravel(index, counts);
         let start: Vec<u64> = (0..step.len())
             .map(|d| stored.start[d] + place[d] * step[d])
             .collect();
@@ -434,7 +465,7 @@ impl DiskSchema {
         Region::new(&start, &self.chunk)
     }
 
-    fn clip(&self, region: &Region) -> Region {
+    pub(crate) fn clip(&self, region: &Region) -> Region {
         let nothing = Region::new(&region.start, &vec![0; region.dims()]);
         Region::whole(&self.shape)
             .intersect(region)
@@ -473,7 +504,7 @@ impl DiskSchema {
     }
 
     /// Dimensions, the contiguous one first.
-    fn inner_to_outer(&self) -> Vec<usize> {
+    pub(crate) fn inner_to_outer(&self) -> Vec<usize> {
         match self.order {
             Order::RowMajor => (0..self.shape.len()).rev().collect(),
             Order::ColumnMajor => (0..self.shape.len()).collect(),

@@ -11,10 +11,12 @@
 //! | [`region`] | a box of array indices |
 //! | [`distribution`] | High-Performance Fortran distributions over a mesh, in the terms of Panda and Kotz |
 //! | [`boxes`] | irregular shares: one box a rank |
-//! | [`memory`] | either of the two, as the memory schema of an array |
+//! | [`memory`] | either of the two, or a copy on every rank, as the memory schema of an array |
 //! | [`share`] | what one rank holds, and what of it lies in a region: runs, pieces |
 //! | [`copy`] | nested strided copies: the kernels that gather and scatter a piece |
 //! | [`disk`] | disk schemas: chunk grids, row-major order, parts, and the blocks a server moves |
+//! | [`file_order`] | the blocks by number: those of a region, the next, where one stands on a disk |
+//! | [`stretch`] | what of a share lies in a block, as stretches without gaps |
 //!
 //! There is no I/O here, no clock, and nothing is asynchronous.
 //!
@@ -34,18 +36,21 @@ pub mod copy;
 pub mod disk;
 pub mod distribution;
 mod error;
+pub mod file_order;
 pub mod memory;
 pub mod region;
 pub mod share;
+pub mod stretch;
 
 pub use boxes::Boxes;
 pub use copy::{Axis, StridedCopy};
 pub use disk::{Assignment, Block, DiskSchema, Order, Split};
 pub use distribution::{Dist, Distribution, Dists};
 pub use error::LayoutError;
-pub use memory::MemorySchema;
+pub use memory::{MemorySchema, Replicated};
 pub use region::Region;
 pub use share::{DimShare, Direction, Piece, Run, Share};
+pub use stretch::{Stretch, Stretches};
 
 /// The strides, in elements, of a dense row-major array of `shape`: the last dimension has 1.
 pub fn row_major_strides(shape: &[u64]) -> Vec<u64> {

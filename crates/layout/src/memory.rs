@@ -1,4 +1,8 @@
-//! Memory schemas: a regular distribution over a mesh, or irregular boxes.
+//! Memory schemas: a regular distribution over a mesh, irregular boxes, or a copy on every rank.
+//!
+//! Of the first two every element has one holder at most, so that they can be written and read. A
+//! [`Replicated`] array has as many holders as there are ranks: it can be read only, and
+//! [`MemorySchema::is_shared`] says so.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +18,55 @@ pub enum MemorySchema {
     Distribution(Distribution),
     /// One box a rank.
     Boxes(Boxes),
+    /// All of it on every rank.
+    Replicated(Replicated),
+}
+
+/// The whole array on every rank: pattern `ra` of Kotz (TOCS 1997), all processors read the entire
+/// file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replicated {
+    shape: Vec<u64>,
+    ranks: usize,
+}
+
+impl Replicated {
+    /// All of an array of `shape` on each of `ranks` ranks.
+    pub fn new(shape: &[u64], ranks: usize) -> Self {
+        Self {
+            shape: shape.to_vec(),
+            ranks,
+        }
+    }
+
+    /// The array's shape.
+    pub fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    /// Number of ranks that hold it.
+    pub fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// What `rank` holds: everything, or nothing where it lies beyond the ranks.
+    pub fn share(&self, rank: usize) -> Share {
+        if rank < self.ranks {
+            Share::of_box(&Region::whole(&self.shape))
+        } else {
+            Share::empty(self.shape.len())
+        }
+    }
+
+    /// The ranks that hold an element of `region`, ascending: all, or none where the array has no
+    /// element there.
+    pub fn touching(&self, region: &Region) -> Vec<usize> {
+        match Region::whole(&self.shape).intersect(region) {
+            Some(_) => (0..self.ranks).collect(),
+            None => Vec::new(),
+        }
+    }
 }
 
 impl MemorySchema {
@@ -22,6 +75,7 @@ impl MemorySchema {
         match self {
             Self::Distribution(distribution) => distribution.shape(),
             Self::Boxes(boxes) => boxes.shape(),
+            Self::Replicated(replicated) => replicated.shape(),
         }
     }
 
@@ -30,6 +84,15 @@ impl MemorySchema {
         match self {
             Self::Distribution(distribution) => distribution.ranks(),
             Self::Boxes(boxes) => boxes.ranks(),
+            Self::Replicated(replicated) => replicated.ranks(),
+        }
+    }
+
+    /// Whether an element may be held by several ranks: such a schema can be read, but not written.
+    pub fn is_shared(&self) -> bool {
+        match self {
+            Self::Distribution(_) | Self::Boxes(_) => false,
+            Self::Replicated(_) => true,
         }
     }
 
@@ -38,6 +101,7 @@ impl MemorySchema {
         match self {
             Self::Distribution(distribution) => distribution.share(rank),
             Self::Boxes(boxes) => boxes.share(rank),
+            Self::Replicated(replicated) => replicated.share(rank),
         }
     }
 
@@ -46,6 +110,7 @@ impl MemorySchema {
         match self {
             Self::Distribution(distribution) => distribution.touching(region),
             Self::Boxes(boxes) => boxes.touching(region),
+            Self::Replicated(replicated) => replicated.touching(region),
         }
     }
 }
@@ -59,5 +124,11 @@ impl From<Distribution> for MemorySchema {
 impl From<Boxes> for MemorySchema {
     fn from(boxes: Boxes) -> Self {
         Self::Boxes(boxes)
+    }
+}
+
+impl From<Replicated> for MemorySchema {
+    fn from(replicated: Replicated) -> Self {
+        Self::Replicated(replicated)
     }
 }

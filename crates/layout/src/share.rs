@@ -63,7 +63,7 @@ impl DimShare {
     }
 
     /// How many held indices are below `index`: the memory index of the first that is not.
-    fn below(&self, index: u64) -> u64 {
+    pub(crate) fn below(&self, index: u64) -> u64 {
         if index <= self.first {
             return 0;
         }

@@ -2,7 +2,7 @@
 
 mod model;
 
-use model::{Memory, element, indices, linear, owner};
+use model::{Memory, element, indices, linear, owner, regions};
 use penstock_layout::{Direction, Dist, Distribution, Dists, Region};
 
 const FILL: u8 = 255;
@@ -19,26 +19,6 @@ fn all_dists() -> Vec<(Dist, u64)> {
         ] {
             all.push((dist, coordinates));
         }
-    }
-    all
-}
-
-/// All regions inside `shape`, empty ones included.
-fn regions(shape: &[u64]) -> Vec<Region> {
-    let mut all = vec![Region::whole(&[])];
-    for &extent in shape {
-        let ranges = (0..=extent).flat_map(|start| (start..=extent).map(move |end| (start, end)));
-        let ranges: Vec<(u64, u64)> = ranges.collect();
-        let deeper = all.iter().flat_map(|outer| {
-            ranges.iter().map(|&(start, end)| {
-                let start = [outer.start.as_slice(), &[start]].concat();
-                Region::new(
-                    &start,
-                    &[outer.shape.as_slice(), &[end - start[start.len() - 1]]].concat(),
-                )
-            })
-        });
-        all = deeper.collect();
     }
     all
 }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -116,6 +117,31 @@ impl Buffer {
             generation: staging.generation,
             segment,
         })
+    }
+
+    /// A part of its bytes.
+    ///
+    /// # Panics
+    /// When it reaches beyond the buffer.
+    pub fn bytes(&self, part: Range<usize>) -> &[u8] {
+        let size = self.staging().mapping.bytes();
+        assert!(part.start <= part.end && part.end <= size, "reading beyond a staging buffer");
+        // SAFETY: in bounds, as just checked; the engine reads a buffer only when nothing fills it.
+        unsafe { std::slice::from_raw_parts(self.base().add(part.start), part.len()) }
+    }
+
+    /// Copies `data` in, from byte `offset` on.
+    ///
+    /// # Panics
+    /// When it does not fit.
+    pub fn fill(&self, offset: usize, data: &[u8]) {
+        let size = self.staging().mapping.bytes();
+        assert!(
+            offset.checked_add(data.len()).is_some_and(|end| end <= size),
+            "writing beyond a staging buffer"
+        );
+        // SAFETY: in bounds, as just checked; the engine keeps windows of one buffer disjoint.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.base().add(offset), data.len()) };
     }
 
     /// Zeroes the first `bytes`.

@@ -111,6 +111,10 @@ impl Disk for RealDisk {
         self.medium.is_in_schema_order()
     }
 
+    fn queue_depth(&self) -> u32 {
+        1 // its thread makes one call at a time
+    }
+
     async fn write(&self, block: &Block, buffer: &Buffer) -> Result<()> {
         let (medium, block, staging) =
             (self.medium.clone(), block.clone(), buffer.staging().clone());

@@ -16,6 +16,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,8 +24,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
-use penstock_engine::{Error, Kind, Machine, NodeId, Request, Result, Tag, Window};
-use penstock_layout::Piece;
+use penstock_engine::{Error, Kind, Machine, Message, NodeId, Request, Result, Tag, Window, Work};
+use penstock_layout::{Piece, Region, Share};
 
 use crate::bell::{BellWaker, HasBell};
 use crate::buffer::{Buffer, BufferPool, Mapped};
@@ -94,7 +95,7 @@ pub struct Node {
 
 #[derive(Default)]
 struct Mail {
-    waiting: VecDeque<(NodeId, Vec<u8>)>,
+    waiting: VecDeque<Message<Vec<u8>>>,
     waker: Option<Waker>,
 }
 
@@ -209,9 +210,19 @@ impl Node {
     fn answer(&self, packet: Packet) -> Result<()> {
         let from = packet.from;
         match &packet.header {
-            Header::Message(tag) => {
-                let tag = *tag;
-                self.deliver(tag, from, packet.into_payload());
+            Header::Message {
+                tag,
+                body,
+                has_parcel,
+            } => {
+                let (tag, body, has_parcel) = (*tag, *body, *has_parcel);
+                let mut payload = packet.into_payload();
+                if body > payload.len() {
+                    let cause = format!("{} bytes came of {body}", payload.len());
+                    return Err(Error::new(Kind::Peer, "taking in a message", cause));
+                }
+                let parcel = has_parcel.then(|| payload.split_off(body));
+                self.deliver(tag, from, payload, parcel);
                 Ok(())
             }
             Header::Copy {
@@ -286,10 +297,10 @@ impl Node {
         self.post(to, &Header::Done { ticket, result }, 0, |_| {})
     }
 
-    fn deliver(&self, tag: Tag, from: NodeId, body: Vec<u8>) {
+    fn deliver(&self, tag: Tag, from: NodeId, body: Vec<u8>, parcel: Option<Vec<u8>>) {
         let mut mail = self.mail.borrow_mut();
         let mail = mail.entry(tag).or_default();
-        mail.waiting.push_back((from, body));
+        mail.waiting.push_back(Message { from, body, parcel });
         if let Some(waker) = mail.waker.take() {
             waker.wake();
         }
@@ -423,6 +434,7 @@ impl Machine for Node {
     type Memory = ClientMemory;
     type Exposure = Exposure;
     type Buffer = Buffer;
+    type Parcel = Vec<u8>;
     type Disk = RealDisk;
 
     fn me(&self) -> NodeId {
@@ -433,19 +445,33 @@ impl Machine for Node {
         self.started.elapsed()
     }
 
-    async fn work(&self, _nanoseconds: u64) {}
+    async fn work(&self, _work: Work) {}
 
-    async fn send(&self, to: NodeId, tag: Tag, body: Vec<u8>) -> Result<()> {
+    async fn send(
+        &self,
+        to: NodeId,
+        tag: Tag,
+        body: Vec<u8>,
+        parcel: Option<Vec<u8>>,
+    ) -> Result<()> {
         if to == self.me {
-            self.deliver(tag, to, body);
+            self.deliver(tag, to, body, parcel);
             return Ok(());
         }
-        self.post(to, &Header::Message(tag), body.len(), |payload| {
-            payload.copy_from_slice(&body)
+        let header = Header::Message {
+            tag,
+            body: body.len(),
+            has_parcel: parcel.is_some(),
+        };
+        let parcel = parcel.unwrap_or_default();
+        self.post(to, &header, body.len() + parcel.len(), |payload| {
+            let (front, back) = payload.split_at_mut(body.len());
+            front.copy_from_slice(&body);
+            back.copy_from_slice(&parcel);
         })
     }
 
-    async fn receive(&self, tag: Tag) -> Result<(NodeId, Vec<u8>)> {
+    async fn receive(&self, tag: Tag) -> Result<Message<Vec<u8>>> {
         std::future::poll_fn(|context| {
             let mut all = self.mail.borrow_mut();
             let mail = all.entry(tag).or_default();
@@ -462,6 +488,54 @@ impl Machine for Node {
             Poll::Pending
         })
         .await
+    }
+
+    fn pack(
+        &self,
+        call: u64,
+        share: &Share,
+        elements: &Region,
+        window: &Window,
+    ) -> Result<Vec<u8>> {
+        let memory = self.exposures.of(call, self.me)?;
+        let mut parcel = vec![0; elements.elements() as usize * window.width];
+        if let Some(piece) = share.intersect(elements) {
+            let packed = parcel.as_mut_ptr();
+            // SAFETY: the memory holds the share, and the parcel all of the elements, which lie one
+            // behind the other in the window.
+            unsafe { memory.copy(&piece, window, packed, direction(true)) };
+        }
+        Ok(parcel)
+    }
+
+    fn unpack(
+        &self,
+        call: u64,
+        parcel: &Vec<u8>,
+        share: &Share,
+        elements: &Region,
+        window: &Window,
+    ) -> Result<()> {
+        let memory = self.exposures.of(call, self.me)?;
+        let expected = elements.elements() as usize * window.width;
+        if parcel.len() != expected {
+            let cause = format!("{} bytes came, not {expected}", parcel.len());
+            return Err(Error::new(Kind::Peer, "unpacking an answer", cause));
+        }
+        if let Some(piece) = share.intersect(elements) {
+            let packed = parcel.as_ptr().cast_mut();
+            // SAFETY: as above; scattering only reads the parcel.
+            unsafe { memory.copy(&piece, window, packed, direction(false)) };
+        }
+        Ok(())
+    }
+
+    fn cut(&self, buffer: &Buffer, part: Range<u64>) -> Vec<u8> {
+        buffer.bytes(part.start as usize..part.end as usize).to_vec()
+    }
+
+    fn paste(&self, parcel: &Vec<u8>, buffer: &Buffer, offset: u64) {
+        buffer.fill(offset as usize, parcel);
     }
 
     fn expose(&self, call: u64, memory: ClientMemory) -> Exposure {
@@ -500,7 +574,7 @@ impl Machine for Node {
             .await
     }
 
-    async fn open(&self, request: &Request) -> Result<RealDisk> {
+    async fn open(&self, request: &Request, _server: usize) -> Result<RealDisk> {
         let thread = self.disk_thread()?;
         let (opener, request) = (self.opener.clone(), request.clone());
         let is_synced = request.sync;

@@ -20,8 +20,15 @@ pub struct BufferName {
 /// The header of a packet.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Header {
-    /// A message of the engine; its body follows.
-    Message(Tag),
+    /// A message of the engine; its body follows, and behind it its parcel.
+    Message {
+        /// Whom it is for.
+        tag: Tag,
+        /// Bytes of the body.
+        body: usize,
+        /// Whether there is a parcel, which may be empty.
+        has_parcel: bool,
+    },
     /// To a client of the same host: copy a piece between your memory and my buffer.
     Copy {
         /// To be given back with the answer.

@@ -1,6 +1,9 @@
 //! The naive model that the tests compare with: every element, one by one.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod disk;
+pub mod strategies;
+
 use penstock_layout::{Dist, Distribution, Region};
 
 /// All indices of a region, the last dimension fastest.
@@ -9,6 +12,26 @@ pub fn indices(region: &Region) -> Vec<Vec<u64>> {
     for (&start, &extent) in region.start.iter().zip(&region.shape) {
         let deeper = all.iter().flat_map(|outer: &Vec<u64>| {
             (start..start + extent).map(move |i| [outer.as_slice(), &[i]].concat())
+        });
+        all = deeper.collect();
+    }
+    all
+}
+
+/// All regions inside `shape`, empty ones included.
+pub fn regions(shape: &[u64]) -> Vec<Region> {
+    let mut all = vec![Region::whole(&[])];
+    for &extent in shape {
+        let ranges = (0..=extent).flat_map(|start| (start..=extent).map(move |end| (start, end)));
+        let ranges: Vec<(u64, u64)> = ranges.collect();
+        let deeper = all.iter().flat_map(|outer| {
+            ranges.iter().map(|&(start, end)| {
+                let start = [outer.start.as_slice(), &[start]].concat();
+                Region::new(
+                    &start,
+                    &[outer.shape.as_slice(), &[end - start[start.len() - 1]]].concat(),
+                )
+            })
         });
         all = deeper.collect();
     }

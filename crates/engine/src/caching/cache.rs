@@ -1,0 +1,163 @@
+//! Which blocks a server has in memory, and which goes when another is to come.
+//!
+//! Bookkeeping alone: no disk, no messages. A block in use is pinned; of the others the one that
+//! was used least recently goes first (LRU), a clean one before one with bytes to be written.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use penstock_layout::Block;
+
+/// Names a block: its object, and its number in it.
+pub(super) type Name = (u64, u64);
+
+/// The name of a block.
+pub(super) fn name(block: &Block) -> Name {
+    (block.object, block.index)
+}
+
+/// A block in memory.
+pub(super) struct Entry<B> {
+    /// The block.
+    pub(super) block: Block,
+    /// Its bytes.
+    pub(super) buffer: Rc<B>,
+    /// Whether its bytes have yet to come from the disk.
+    pub(super) is_loading: bool,
+    /// Whether its bytes are on their way to the disk.
+    pub(super) is_writing: bool,
+    /// Bytes that clients have put in since it was last written.
+    pub(super) dirty: u64,
+    /// Tells this stay of the block in memory from others.
+    pub(super) stay: u64,
+    pins: u32,
+    used: u64,
+}
+
+/// What has to happen for a block to come into memory.
+pub(super) enum Room<B> {
+    /// There is a buffer that held another block.
+    Old(Rc<B>),
+    /// There may be one more buffer.
+    New,
+    /// This block must be written first.
+    Dirty(Name),
+    /// All are in use.
+    None,
+}
+
+/// The blocks in memory.
+pub(super) struct Cache<B> {
+    capacity: usize,
+    buffers: usize,
+    uses: u64,
+    entries: HashMap<Name, Entry<B>>,
+    /// Those that are not pinned, the least recently used first.
+    clean: BTreeMap<u64, Name>,
+    dirty: BTreeMap<u64, Name>,
+    free: Vec<Rc<B>>,
+}
+
+impl<B> Cache<B> {
+    /// An empty cache of so many buffers.
+    pub(super) fn new(capacity: usize) -> Self {
+        Self {
+            capacity: capacity.max(1),
+            buffers: 0,
+            uses: 0,
+            entries: HashMap::new(),
+            clean: BTreeMap::new(),
+            dirty: BTreeMap::new(),
+            free: Vec::new(),
+        }
+    }
+
+    /// The entry of a block in memory.
+    pub(super) fn get(&mut self, name: Name) -> Option<&mut Entry<B>> {
+        self.entries.get_mut(&name)
+    }
+
+    /// Pins a block that is in memory, and says which stay of it that is.
+    pub(super) fn pin(&mut self, name: Name) -> Option<u64> {
+        let entry = self.entries.get_mut(&name)?;
+        if entry.pins == 0 {
+            self.clean.remove(&entry.used);
+            self.dirty.remove(&entry.used);
+        }
+        entry.pins += 1;
+        Some(entry.stay)
+    }
+
+    /// Ends one use of a block.
+    pub(super) fn unpin(&mut self, name: Name) {
+        let Some(entry) = self.entries.get_mut(&name) else {
+            return;
+        };
+        entry.pins -= 1;
+        if entry.pins == 0 {
+            self.uses += 1;
+            entry.used = self.uses;
+            let idle = match entry.dirty {
+                0 => &mut self.clean,
+                _ => &mut self.dirty,
+            };
+            idle.insert(self.uses, name);
+        }
+    }
+
+    /// Finds room for one more block. An old buffer, if that is the answer, is the caller's.
+    pub(super) fn room(&mut self) -> Room<B> {
+        if let Some(buffer) = self.free.pop() {
+            return Room::Old(buffer);
+        }
+        if self.buffers < self.capacity {
+            self.buffers += 1;
+            return Room::New;
+        }
+        if let Some((_, name)) = self.clean.pop_first()
+            && let Some(entry) = self.entries.remove(&name)
+        {
+            return Room::Old(entry.buffer);
+        }
+        match self.dirty.first_key_value() {
+            Some((_, &name)) => Room::Dirty(name),
+            None => Room::None,
+        }
+    }
+
+    /// Puts a block in, pinned once.
+    pub(super) fn insert(&mut self, block: Block, buffer: Rc<B>, is_loading: bool) {
+        self.uses += 1;
+        let entry = Entry {
+            block,
+            buffer,
+            is_loading,
+            is_writing: false,
+            dirty: 0,
+            stay: self.uses,
+            pins: 1,
+            used: 0,
+        };
+        self.entries.insert(name(&entry.block), entry);
+    }
+
+    /// Forgets a pinned block, whose bytes are not to be trusted.
+    pub(super) fn discard(&mut self, name: Name) {
+        if let Some(entry) = self.entries.remove(&name) {
+            self.free.push(entry.buffer);
+        }
+    }
+
+    /// Gives back room that [`Cache::room`] found as [`Room::New`], where there was no memory.
+    pub(super) fn give_up_room(&mut self) {
+        self.buffers -= 1;
+    }
+
+    /// Blocks that have bytes to be written, in the order of the file.
+    pub(super) fn unwritten(&self) -> Vec<Name> {
+        let dirty = self.entries.iter().filter(|(_, entry)| entry.dirty > 0);
+        let mut names: Vec<Name> = dirty.map(|(&name, _)| name).collect();
+        names.sort_unstable();
+        names
+    }
+}

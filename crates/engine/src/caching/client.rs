@@ -1,0 +1,243 @@
+//! A client of traditional caching: Kotz's `ReadCP` and its twin (TOCS 1997, Figure 2(a)).
+
+use std::collections::HashMap;
+
+use penstock_layout::{Block, DimShare, Region, Share, Stretch};
+
+use super::{Ask, Options, Reply};
+use crate::error::{Error, Kind, Result};
+use crate::machine::{Machine, NodeId, Step, Tag, Window, Work};
+use crate::request::{Operation, Request};
+use crate::tree::{Tree, decode, encode};
+
+/// Moves all that `rank` holds: one call of the file system for each contiguous chunk.
+///
+/// # Errors
+/// The first that a server met.
+pub(super) async fn transfer_share<M: Machine>(
+    tree: &Tree<'_, M>,
+    request: &Request,
+    options: &Options,
+    rank: usize,
+) -> Result<()> {
+    let share = request.memory.share(rank);
+    let mut client = Client::new(tree, request, options, Local::Memory(&share));
+    let asked = client.ask_for_share(&share).await;
+    // Answers to what is still under way are waited for, so that none comes to a later call.
+    let ended = client.end_call().await;
+    asked.and(ended)
+}
+
+/// The smallest box that holds a share.
+fn bounds(share: &Share) -> Region {
+    let first = |dim: &DimShare| if dim.extent() > 0 { dim.index(0) } else { 0 };
+    let extent = |dim: &DimShare| match dim.extent() {
+        0 => 0,
+        extent => dim.index(extent - 1) + 1 - dim.index(0),
+    };
+    Region {
+        start: share.dims().iter().map(first).collect(),
+        shape: share.dims().iter().map(extent).collect(),
+    }
+}
+
+/// Where a stretch begins and ends in the file: the object, and bytes in it.
+struct File {
+    start: (u64, u64),
+    end: (u64, u64),
+}
+
+impl File {
+    fn at(block: &Block, stretch: &Stretch, width: u64) -> Self {
+        let start = block.offset + stretch.offset * width;
+        let end = start + stretch.region.elements() * width;
+        Self {
+            start: (block.object, start),
+            end: (block.object, end),
+        }
+    }
+}
+
+/// Where a client's elements are.
+pub(crate) enum Local<'a, M: Machine> {
+    /// In the memory that it exposes for the call: its share.
+    Memory(&'a Share),
+    /// In a staging buffer, where the next block to be asked for begins at a byte.
+    Staging(&'a M::Buffer, u64),
+}
+
+/// What a request that is under way is about.
+struct Wanted {
+    server: usize,
+    elements: Region,
+    window: Window,
+    /// Where in the staging buffer, bytes.
+    staged: u64,
+}
+
+/// A client, and its requests that are under way.
+pub(crate) struct Client<'a, M: Machine> {
+    tree: &'a Tree<'a, M>,
+    request: &'a Request,
+    outstanding_max: u32,
+    local: Local<'a, M>,
+    /// How many are under way at each server, where that is any.
+    outstanding: HashMap<usize, u32>,
+    wanted: HashMap<u64, Wanted>,
+    tickets: u64,
+    error: Option<Error>,
+}
+
+impl<'a, M: Machine> Client<'a, M> {
+    /// A client with nothing under way.
+    pub(crate) fn new(
+        tree: &'a Tree<'a, M>,
+        request: &'a Request,
+        options: &Options,
+        local: Local<'a, M>,
+    ) -> Self {
+        Self {
+            tree,
+            request,
+            outstanding_max: options.outstanding_max.max(1),
+            local,
+            outstanding: HashMap::new(),
+            wanted: HashMap::new(),
+            tickets: 0,
+            error: None,
+        }
+    }
+
+    async fn ask_for_share(&mut self, share: &Share) -> Result<()> {
+        let mut end = None;
+        for block in self.request.disk.blocks_in(&bounds(share)) {
+            for stretch in share.stretches(&block) {
+                let here = File::at(&block, &stretch, self.request.disk.width());
+                if end.replace(here.end) != Some(here.start) {
+                    self.end_call().await?;
+                }
+                self.ask(&block, &stretch).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for a stretch of a block, as soon as few enough requests are under way at its disk.
+    ///
+    /// # Errors
+    /// One that an earlier request met: then nothing more is asked for.
+    pub(crate) async fn ask(&mut self, block: &Block, stretch: &Stretch) -> Result<()> {
+        let machine = self.tree.machine;
+        let server = self.request.disk.server_of(block, self.request.servers);
+        while self.outstanding.get(&server).copied().unwrap_or(0) >= self.outstanding_max {
+            self.take_reply().await?;
+        }
+        if let Some(error) = &self.error {
+            return Err(error.clone());
+        }
+        machine.work(Work::Request).await;
+        let width = self.request.disk.width();
+        let (offset, bytes) = (stretch.offset * width, stretch.region.elements() * width);
+        let staged = match self.local {
+            Local::Memory(_) => 0,
+            Local::Staging(_, base) => base + offset,
+        };
+        let window = Window::of_block(block, width);
+        let parcel = match (self.request.operation, &self.local) {
+            (Operation::Read, _) => None,
+            (_, Local::Memory(share)) => {
+                Some(machine.pack(self.tree.call, share, &stretch.region, &window)?)
+            }
+            (_, Local::Staging(buffer, _)) => Some(machine.cut(buffer, staged..staged + bytes)),
+        };
+        let ask = Ask {
+            ticket: self.tickets,
+            object: block.object,
+            index: block.index,
+            offset,
+            bytes,
+        };
+        let to = self.tree.roles.servers[server];
+        let tag = self.tag(Step::Ask(server as u32));
+        machine.send(to, tag, encode(&ask)?, parcel).await?;
+        *self.outstanding.entry(server).or_default() += 1;
+        let wanted = Wanted {
+            server,
+            elements: stretch.region.clone(),
+            window,
+            staged,
+        };
+        self.wanted.insert(self.tickets, wanted);
+        self.tickets += 1;
+        Ok(())
+    }
+
+    /// Asks for all elements of a block, which lie in the staging buffer from `base` on.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub(crate) async fn ask_whole(&mut self, block: &Block, base: u64) -> Result<()> {
+        if let Local::Staging(_, at) = &mut self.local {
+            *at = base;
+        }
+        let whole = Share::of_box(&block.region);
+        for stretch in whole.stretches(block) {
+            self.ask(block, &stretch).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for all answers.
+    ///
+    /// # Errors
+    /// The first that a request met.
+    pub(crate) async fn end_call(&mut self) -> Result<()> {
+        while !self.wanted.is_empty() {
+            self.take_reply().await?;
+        }
+        self.error.clone().map_or(Ok(()), Err)
+    }
+
+    async fn take_reply(&mut self) -> Result<()> {
+        let machine = self.tree.machine;
+        let message = machine.receive(self.tag(Step::Reply)).await?;
+        let reply: Reply = decode(&message.body)?;
+        let Some(wanted) = self.wanted.remove(&reply.ticket) else {
+            return Err(protocol(message.from, "an answer that nobody waits for"));
+        };
+        if let Some(count) = self.outstanding.get_mut(&wanted.server) {
+            *count -= 1;
+        }
+        let placed = match (reply.error, self.request.operation, message.parcel) {
+            (Some(error), ..) => Err(error),
+            (None, Operation::Write, _) => Ok(()),
+            (None, Operation::Read, Some(parcel)) => match self.local {
+                Local::Memory(share) => {
+                    let call = self.tree.call;
+                    machine.unpack(call, &parcel, share, &wanted.elements, &wanted.window)
+                }
+                Local::Staging(buffer, _) => {
+                    machine.paste(&parcel, buffer, wanted.staged);
+                    Ok(())
+                }
+            },
+            (None, Operation::Read, None) => Err(protocol(message.from, "an answer without data")),
+        };
+        if let Err(error) = placed {
+            self.error.get_or_insert(error);
+        }
+        Ok(())
+    }
+
+    fn tag(&self, step: Step) -> Tag {
+        Tag {
+            call: self.tree.call,
+            step,
+        }
+    }
+}
+
+fn protocol(from: NodeId, what: &str) -> Error {
+    let cause = format!("node {from} sent {what}");
+    Error::new(Kind::Peer, "waiting for a server's answer", cause)
+}

@@ -1,0 +1,33 @@
+//! Waiting, within one node, for something that another part of its code will change.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::task::{Poll, Waker};
+
+/// Wakes all who wait whenever something has changed; each looks for itself whether it was what it
+/// waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Changes(RefCell<Vec<Waker>>);
+
+impl Changes {
+    /// Something has changed.
+    pub(crate) fn tell(&self) {
+        for waker in self.0.take() {
+            waker.wake();
+        }
+    }
+
+    /// Waits until `look` finds something.
+    pub(crate) fn until<T>(&self, mut look: impl FnMut() -> Option<T>) -> impl Future<Output = T> {
+        poll_fn(move |context| match look() {
+            Some(found) => Poll::Ready(found),
+            None => {
+                let mut wakers = self.0.borrow_mut();
+                if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+                    wakers.push(context.waker().clone());
+                }
+                Poll::Pending
+            }
+        })
+    }
+}

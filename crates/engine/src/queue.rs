@@ -1,0 +1,123 @@
+//! A disk's queue: who may use the disk next.
+//!
+//! A disk works at a few requests at a time (one, if it has an arm). Others wait here, and when one
+//! ends the next is chosen: the first come, or by Cyclical Scan the nearest one ahead in a sweep
+//! that always goes the same way (Seltzer, Chen and Ousterhout 1990; Kotz, TOCS 1997, section 4).
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use penstock_layout::Block;
+use serde::{Deserialize, Serialize};
+
+use crate::changes::Changes;
+use crate::machine::Disk;
+
+/// In which order a disk's queue is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// First come, first served.
+    Fcfs,
+    /// Cyclical Scan by place in the file.
+    CScanFile,
+    /// Cyclical Scan by place on the disk.
+    CScanDisk,
+}
+
+/// A sort key: the order's key for the block, then the order of arrival.
+type Key = ((u64, u64), u64);
+
+/// The queue of one disk.
+pub(crate) struct Queue {
+    order: Order,
+    state: RefCell<State>,
+}
+
+struct State {
+    free: u32,
+    arrivals: u64,
+    /// Where the sweep has come to.
+    head: (u64, u64),
+    waiting: BTreeMap<Key, Rc<Waiter>>,
+}
+
+#[derive(Default)]
+struct Waiter {
+    is_next: Cell<bool>,
+    changes: Changes,
+}
+
+impl Queue {
+    /// An empty queue of a disk that works at `depth` requests at a time.
+    pub(crate) fn new(order: Order, depth: u32) -> Self {
+        let state = State {
+            free: depth.max(1),
+            arrivals: 0,
+            head: (0, 0),
+            waiting: BTreeMap::new(),
+        };
+        Self {
+            order,
+            state: RefCell::new(state),
+        }
+    }
+
+    /// Waits for the disk. It is this caller's until the turn is dropped.
+    pub(crate) async fn turn<D: Disk>(&self, disk: &D, block: &Block) -> Turn<'_> {
+        let place = match self.order {
+            Order::Fcfs => (0, 0),
+            Order::CScanFile => (block.object, block.offset),
+            Order::CScanDisk => disk.position(block),
+        };
+        if let Some(waiter) = self.enter(place) {
+            let is_next = || waiter.is_next.get().then_some(());
+            waiter.changes.until(is_next).await;
+        }
+        Turn { queue: self }
+    }
+
+    /// Takes a free place at the disk, or waits.
+    fn enter(&self, place: (u64, u64)) -> Option<Rc<Waiter>> {
+        let mut state = self.state.borrow_mut();
+        if state.free > 0 {
+            state.free -= 1;
+            state.head = place;
+            return None;
+        }
+        let waiter = Rc::new(Waiter::default());
+        let key = (place, state.arrivals);
+        state.arrivals += 1;
+        state.waiting.insert(key, waiter.clone());
+        Some(waiter)
+    }
+
+    /// Gives the place at the disk to the next, if any.
+    fn leave(&self) {
+        let mut state = self.state.borrow_mut();
+        let ahead = state.waiting.range((state.head, 0)..).next();
+        let next = ahead.or_else(|| state.waiting.first_key_value());
+        match next.map(|(&key, _)| key) {
+            None => state.free += 1,
+            Some(key) => {
+                state.head = key.0;
+                if let Some(waiter) = state.waiting.remove(&key) {
+                    waiter.is_next.set(true);
+                    waiter.changes.tell();
+                }
+            }
+        }
+    }
+}
+
+/// A place at the disk.
+pub(crate) struct Turn<'a> {
+    queue: &'a Queue,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.queue.leave();
+    }
+}

@@ -1,0 +1,214 @@
+//! Blocks by number: the order of a file, and what follows from it.
+//!
+//! A block is known by its object and by its index within the object, and *file order* is that of
+//! these pairs: objects as their grid counts them, row-major, and within an object the blocks as
+//! they lie one behind the other. Everything here is computed from the two numbers; nothing keeps
+//! a list of blocks.
+//!
+//! ```text
+//! columns 0..12, chunks of 6, blocks of 2      object  0  0  0  1  1  1
+//!                                              index   0  1  2  0  1  2
+//!   2 servers, objects dealt out               server  0  0  0  1  1  1
+//!                                              slot    0  1  2  0  1  2
+//!   2 servers, blocks dealt out                server  0  1  0  0  1  0
+//!                                              slot    0  0  1  2  1  3
+//!   conforming, 2 ranks, objects dealt out     rank    0  0  0  1  1  1
+//!   conforming, 2 ranks, blocks dealt out      rank    0  1  1  0  1  1
+//! ```
+//!
+//! Costs: a block from its numbers, or the next on its server, takes time in proportion to the
+//! dimensions, plus any blocks of padding alone that are passed over; the blocks of a region, time
+//! in proportion to those found, for the grid of objects and that of blocks are both cut to the
+//! region a dimension at a time.
+
+use std::ops::Range;
+
+use crate::disk::{Assignment, Block, Cut, DiskSchema};
+use crate::region::Region;
+
+impl DiskSchema {
+    /// Block `index` of `object`; `None` where there is none, or where all of it is padding.
+    pub fn block_at(&self, object: u64, index: u64) -> Option<Block> {
+        if object >= self.objects() {
+            return None;
+        }
+        let cut = self.cut(object);
+        if index >= cut.blocks() {
+            return None;
+        }
+        self.block(object, index, &cut)
+    }
+
+    /// The server, of `servers`, that moves `block`: the one among whose [`DiskSchema::blocks`] it
+    /// is.
+    ///
+    /// # Panics
+    /// If there is no server.
+    pub fn server_of(&self, block: &Block, servers: usize) -> usize {
+        assert!(servers > 0, "no server to move a block");
+        let dealt = match self.assignment() {
+            Assignment::Objects => block.object,
+            Assignment::Blocks => block.index,
+        };
+        (dealt % servers as u64) as usize
+    }
+
+    /// The block that its server moves next; `None` after the last.
+    ///
+    /// # Panics
+    /// If there is no server.
+    pub fn successor(&self, block: &Block, servers: usize) -> Option<Block> {
+        let server = self.server_of(block, servers) as u64;
+        let (object_step, index_first, index_step) = match self.assignment() {
+            Assignment::Objects => (servers, 0, 1),
+            Assignment::Blocks => (1, server, servers),
+        };
+        let next = |object: u64, index: u64| {
+            let cut = self.cut(object);
+            let indices = (index..cut.blocks()).step_by(index_step);
+            self.numbered_blocks(object, cut, indices).next()
+        };
+        next(block.object, block.index + index_step as u64).or_else(|| {
+            (block.object + object_step as u64..self.objects())
+                .step_by(object_step)
+                .find_map(|object| next(object, index_first))
+        })
+    }
+
+    /// Where `block` stands on the disk of its server: a number that no other block of that server
+    /// has and that grows along [`DiskSchema::blocks`], from 0 on. Every object has room for as many
+    /// blocks as the first, which has the most: smaller ones at the edges leave slots empty, and so
+    /// do blocks of padding alone.
+    ///
+    /// # Panics
+    /// If there is no server.
+    pub fn slot(&self, block: &Block, servers: usize) -> u64 {
+        let server = self.server_of(block, servers) as u64;
+        let servers = servers as u64;
+        let room = self.cut(0).blocks();
+        match self.assignment() {
+            Assignment::Objects => block.object / servers * room + block.index,
+            Assignment::Blocks => {
+                let room = room.saturating_sub(server).div_ceil(servers);
+                block.object * room + block.index / servers
+            }
+        }
+    }
+
+    /// The blocks that hold an element of `region`, in file order. Indices beyond the array are in
+    /// no block.
+    ///
+    /// # Panics
+    /// If the region has another number of dimensions than the array.
+    pub fn blocks_in(&self, region: &Region) -> impl Iterator<Item = Block> + use<'_> {
+        let dims = self.shape().len();
+        assert_eq!(region.dims(), dims, "region and array differ in dimensions");
+        let region = self.clip(region);
+        let origin = vec![0; dims];
+        let objects = Tiles {
+            touched: touched(&region, &origin, self.chunk()),
+            counts: self.grid(),
+            inner_to_outer: (0..dims).rev().collect(),
+        };
+        objects.numbers().flat_map(move |object| {
+            let cut = self.cut(object);
+            let indices = self.indices_in(&region, &cut);
+            self.numbered_blocks(object, cut, indices)
+        })
+    }
+
+    /// The part of `rank` in the conforming distribution of two-phase I/O (del Rosario, Bordawekar
+    /// and Choudhary 1993; Kotz, TOCS 1997, section 4): of the blocks in file order, one of `ranks`
+    /// consecutive parts that are as equal as can be. Where whole objects are dealt out to the
+    /// servers, the parts are of whole objects; where blocks are, each object is cut by itself. A
+    /// rank beyond has nothing.
+    pub fn conforming(&self, rank: usize, ranks: usize) -> impl Iterator<Item = Block> + use<'_> {
+        let assignment = self.assignment();
+        let objects = match assignment {
+            Assignment::Objects => part(self.objects(), rank, ranks),
+            Assignment::Blocks => 0..self.objects(),
+        };
+        objects.flat_map(move |object| {
+            let cut = self.cut(object);
+            let indices = match assignment {
+                Assignment::Objects => 0..cut.blocks(),
+                Assignment::Blocks => part(cut.blocks(), rank, ranks),
+            };
+            self.numbered_blocks(object, cut, indices)
+        })
+    }
+
+    /// No part of the conforming distribution over `ranks` has more blocks.
+    ///
+    /// # Panics
+    /// If there is no rank.
+    pub fn conforming_blocks_max(&self, ranks: usize) -> u64 {
+        let blocks = self.cut(0).blocks();
+        match self.assignment() {
+            Assignment::Objects => self.objects().div_ceil(ranks as u64) * blocks,
+            Assignment::Blocks => self.objects() * blocks.div_ceil(ranks as u64),
+        }
+    }
+
+    /// The numbers of an object's blocks that hold an element of `region`, which lies inside the
+    /// array, ascending.
+    fn indices_in(&self, region: &Region, cut: &Cut) -> impl Iterator<Item = u64> + use<> {
+        // The object is among those that the region touches, so both have elements in common.
+        let nothing = Region::new(&cut.stored.start, &vec![0; region.dims()]);
+        let held = cut.stored.intersect(region).unwrap_or(nothing);
+        let blocks = Tiles {
+            touched: touched(&held, &cut.stored.start, &cut.step),
+            counts: cut.counts.clone(),
+            inner_to_outer: self.inner_to_outer(),
+        };
+        blocks.numbers()
+    }
+}
+
+/// Part `rank` of `0 .. count`, cut into `ranks` parts whose sizes differ by one at most.
+fn part(count: u64, rank: usize, ranks: usize) -> Range<u64> {
+    if rank >= ranks {
+        return 0..0;
+    }
+    let cut = |rank: usize| (rank as u128 * count as u128 / ranks as u128) as u64;
+    cut(rank)..cut(rank + 1)
+}
+
+/// The tiles of a grid that begins at `origin`, of `step` extents each, that hold an element of
+/// `region`: a box of the grid.
+fn touched(region: &Region, origin: &[u64], step: &[u64]) -> Region {
+    let mut tiles = Region::whole(&region.shape);
+    for d in 0..region.dims() {
+        if region.shape[d] > 0 {
+            let first = (region.start[d] - origin[d]) / step[d];
+            let last = (region.end(d) - 1 - origin[d]) / step[d];
+            tiles.start[d] = first;
+            tiles.shape[d] = last - first + 1;
+        }
+    }
+    tiles
+}
+
+/// A box of tiles in a grid of `counts` that is numbered along the dimensions, first the one that
+/// `inner_to_outer` names first.
+struct Tiles {
+    touched: Region,
+    counts: Vec<u64>,
+    inner_to_outer: Vec<usize>,
+}
+
+impl Tiles {
+    /// Their numbers, ascending.
+    fn numbers(self) -> impl Iterator<Item = u64> {
+        (0..self.touched.elements()).map(move |nth| {
+            let (mut rest, mut number, mut weight) = (nth, 0, 1);
+            for &d in &self.inner_to_outer {
+                let extent = self.touched.shape[d];
+                number += (self.touched.start[d] + rest % extent) * weight;
+                rest /= extent;
+                weight *= self.counts[d];
+            }
+            number
+        })
+    }
+}
