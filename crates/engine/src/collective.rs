@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Kind, Result, Who};
 use crate::machine::{Machine, Step};
 use crate::request::{Moved, Request, Roles, Strategy};
-use crate::tree::Tree;
+use crate::tree::{Members, Tree};
 use crate::{caching, disk_directed, two_phase};
 
 /// What one rank asks for.
@@ -235,7 +235,7 @@ impl<'a, M: Machine> Call<'a, M> {
             (Some(rank), Some(proposal)) => Proposals::of_rank(rank, proposal),
             _ => Proposals::default(),
         };
-        let all = self.tree.gather(Step::Propose, mine, Proposals::merge);
+        let all = self.tree.gather(Members::All, Step::Propose, mine, Proposals::merge);
         let prepared = match (director, all.await?) {
             (Some(director), Some(proposals)) => {
                 Some(proposals.agreed().and_then(|boxes| director.prepare(boxes)))
@@ -270,7 +270,7 @@ impl<'a, M: Machine> Call<'a, M> {
         outcome: Outcome,
         director: &mut Option<&mut dyn Director>,
     ) -> Result<Verdict> {
-        let all = self.tree.gather(Step::Outcome, outcome, Outcome::merge);
+        let all = self.tree.gather(Members::All, Step::Outcome, outcome, Outcome::merge);
         let concluded = match (director, all.await?) {
             (Some(director), Some(Outcome { moved, error })) => {
                 Some(director.conclude(error.map_or(Ok(moved), Err)))

@@ -67,6 +67,7 @@ pub async fn serve<M: Machine>(
         Box::new(request.disk.blocks(server, request.servers));
     if options.presort && !disk.is_in_schema_order() {
         let mut sorted: Vec<Block> = blocks.collect();
+        machine.work(Work::List(sorted.len() as u64)).await;
         sorted.sort_by_cached_key(|block| disk.position(block));
         blocks = Box::new(sorted.into_iter());
     }
@@ -106,9 +107,9 @@ impl<M: Machine> Job<'_, M> {
             Ok(buffer) => buffer,
             Err(error) => return self.fail(error),
         };
+        self.machine.work(Work::Prepare(bytes)).await;
         self.count(|moved| moved.buffer_bytes += bytes);
         loop {
-            self.machine.work(Work::Entry).await;
             let moved = match self.request.operation {
                 Operation::Write => self.write(&block, &buffer).await,
                 Operation::Read => self.read(&block, &buffer).await,

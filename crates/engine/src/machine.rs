@@ -78,8 +78,10 @@ pub enum Work {
     Lookup,
     /// A server copies so many bytes from memory to memory.
     Copy(u64),
-    /// A server makes one entry of its list of blocks and sorts it in.
-    Entry,
+    /// A server makes a list of so many blocks, and sorts it.
+    List(u64),
+    /// A server sets up so many bytes of buffers.
+    Prepare(u64),
 }
 
 /// Where a region lies in a staging buffer.

@@ -30,7 +30,7 @@ pub enum Order {
 type Key = ((u64, u64), u64);
 
 /// The queue of one disk.
-pub(crate) struct Queue {
+pub struct Queue {
     order: Order,
     state: RefCell<State>,
 }
@@ -51,7 +51,7 @@ struct Waiter {
 
 impl Queue {
     /// An empty queue of a disk that works at `depth` requests at a time.
-    pub(crate) fn new(order: Order, depth: u32) -> Self {
+    pub fn new(order: Order, depth: u32) -> Self {
         let state = State {
             free: depth.max(1),
             arrivals: 0,
@@ -65,7 +65,7 @@ impl Queue {
     }
 
     /// Waits for the disk. It is this caller's until the turn is dropped.
-    pub(crate) async fn turn<D: Disk>(&self, disk: &D, block: &Block) -> Turn<'_> {
+    pub async fn turn<D: Disk>(&self, disk: &D, block: &Block) -> Turn<'_> {
         let place = match self.order {
             Order::Fcfs => (0, 0),
             Order::CScanFile => (block.object, block.offset),
@@ -112,7 +112,7 @@ impl Queue {
 }
 
 /// A place at the disk.
-pub(crate) struct Turn<'a> {
+pub struct Turn<'a> {
     queue: &'a Queue,
 }
 

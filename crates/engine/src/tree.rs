@@ -1,6 +1,6 @@
-//! A binary tree of all nodes, along which a call gathers, multicasts and meets.
+//! A binary tree of nodes, along which a call gathers, multicasts and meets.
 //!
-//! Its root is the node of rank 0. A node sends at most one message to its parent and two to its
+//! Either all nodes are in it, or those with a client. Its root is the node of rank 0. A node sends at most one message to its parent and two to its
 //! children in each pass, so that the cost a node does not grow with the number of nodes.
 
 use serde::Serialize;
@@ -9,6 +9,15 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, Kind, Result};
 use crate::machine::{Machine, NodeId, Step, Tag};
 use crate::request::Roles;
+
+/// Which nodes take part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Members {
+    /// All.
+    All,
+    /// Those with a client: others pass by.
+    Clients,
+}
 
 /// One collective call's tree, as one node sees it.
 pub struct Tree<'a, M: Machine> {
@@ -21,23 +30,27 @@ pub struct Tree<'a, M: Machine> {
 }
 
 impl<M: Machine> Tree<'_, M> {
-    /// Merges the values of all nodes, up the tree: `Some` at the root.
+    /// Merges the values of all members, up the tree: `Some` at the root.
     ///
     /// # Errors
     /// When a node has left the machine.
     pub async fn gather<T: Serialize + DeserializeOwned>(
         &self,
+        members: Members,
         step: Step,
         mine: T,
         merge: impl Fn(T, T) -> T,
     ) -> Result<Option<T>> {
+        let Some(place) = self.place(members) else {
+            return Ok(None);
+        };
         let tag = self.tag(step);
         let mut merged = mine;
-        for _ in self.children() {
+        for _ in self.children(members, place) {
             let message = self.machine.receive(tag).await?;
             merged = merge(merged, decode(&message.body)?);
         }
-        match self.parent() {
+        match self.parent(members, place) {
             Some(parent) => {
                 let body = encode(&merged)?;
                 self.machine.send(parent, tag, body, None).await?;
@@ -47,7 +60,7 @@ impl<M: Machine> Tree<'_, M> {
         }
     }
 
-    /// The root's value to all nodes, down the tree.
+    /// The root's value to all nodes, down the tree: it has one to give, the others have none.
     ///
     /// # Errors
     /// When a node has left the machine.
@@ -65,19 +78,32 @@ impl<M: Machine> Tree<'_, M> {
                 (body, value)
             }
         };
-        for child in self.children() {
-            self.machine.send(child, tag, body.clone(), None).await?;
-        }
+        self.pass_on(Members::All, tag, &body).await?;
         Ok(value)
     }
 
-    /// Waits until all nodes have come to barrier `number` of the call.
+    async fn pass_on(&self, members: Members, tag: Tag, body: &[u8]) -> Result<()> {
+        let place = self.place(members).into_iter();
+        for child in place.flat_map(|place| self.children(members, place)) {
+            self.machine.send(child, tag, body.to_vec(), None).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all clients have come to barrier `number` of the call. Others pass by.
     ///
     /// # Errors
     /// When a node has left the machine.
     pub async fn barrier(&self, number: u32) -> Result<()> {
-        let all = self.gather(Step::Arrived(number), (), |(), ()| ()).await?;
-        self.multicast(Step::Go(number), all).await
+        let (clients, go) = (Members::Clients, self.tag(Step::Go(number)));
+        if self.place(clients).is_none() {
+            return Ok(());
+        }
+        let arrived = Step::Arrived(number);
+        if self.gather(clients, arrived, (), |(), ()| ()).await?.is_none() {
+            self.machine.receive(go).await?;
+        }
+        self.pass_on(clients, go, &[]).await
     }
 
     fn tag(&self, step: Step) -> Tag {
@@ -87,25 +113,37 @@ impl<M: Machine> Tree<'_, M> {
         }
     }
 
-    /// Node numbers count from the root in the tree.
-    fn root(&self) -> NodeId {
-        self.roles.clients[0]
+    /// Where this node stands in the tree, if it is in it: clients by rank, nodes counted from the
+    /// root.
+    fn place(&self, members: Members) -> Option<usize> {
+        let (me, Roles { nodes, clients, .. }) = (self.machine.me(), self.roles);
+        match members {
+            Members::All => Some((me + nodes - clients[0]) % nodes),
+            Members::Clients => self.roles.rank(me),
+        }
     }
 
-    fn place(&self) -> usize {
-        (self.machine.me() + self.roles.nodes - self.root()) % self.roles.nodes
+    /// The reverse.
+    fn node(&self, members: Members, place: usize) -> NodeId {
+        let Roles { nodes, clients, .. } = self.roles;
+        match members {
+            Members::All => (place + clients[0]) % nodes,
+            Members::Clients => clients[place],
+        }
     }
 
-    fn parent(&self) -> Option<NodeId> {
-        let place = self.place();
-        (place > 0).then(|| ((place - 1) / 2 + self.root()) % self.roles.nodes)
+    fn parent(&self, members: Members, place: usize) -> Option<NodeId> {
+        (place > 0).then(|| self.node(members, (place - 1) / 2))
     }
 
-    fn children(&self) -> impl Iterator<Item = NodeId> + use<M> {
-        let (place, nodes, root) = (self.place(), self.roles.nodes, self.root());
+    fn children(&self, members: Members, place: usize) -> impl Iterator<Item = NodeId> {
+        let places = match members {
+            Members::All => self.roles.nodes,
+            Members::Clients => self.roles.clients.len(),
+        };
         (2 * place + 1..2 * place + 3)
-            .filter(move |&child| child < nodes)
-            .map(move |child| (child + root) % nodes)
+            .filter(move |&child| child < places)
+            .map(move |child| self.node(members, child))
     }
 }
 

@@ -3,6 +3,7 @@
 //! The names that users see are in `python/penstock/`; this module, `penstock._core`, is what they
 //! stand on. Everything that does not depend on Python lives in the crates below.
 
+mod cli;
 mod errors;
 mod session;
 mod spec;
@@ -19,6 +20,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(session::seats, module)?)?;
     module.add_function(wrap_pyfunction!(session::join_mpi, module)?)?;
     module.add_function(wrap_pyfunction!(session::open_schema, module)?)?;
+    module.add_function(wrap_pyfunction!(cli::run_command, module)?)?;
     module.add("BLOCK_BYTES", penstock_arrays::session::BLOCK_BYTES)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

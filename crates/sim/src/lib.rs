@@ -33,9 +33,15 @@
 
 pub mod disk;
 mod error;
+pub mod experiment;
+pub mod machine;
 pub mod network;
+pub mod pattern;
+pub mod preset;
 pub mod random;
+pub mod study;
 pub mod time;
+pub mod trace;
 
 pub use disk::{
     Bus, Device, DiskParameters, Drive, DriveModel, Flash, FlashParameters, Phases, ReadReady,

@@ -3,10 +3,11 @@
 //! Bookkeeping alone: no disk, no messages. A block in use is pinned; of the others the one that
 //! was used least recently goes first (LRU), a clean one before one with bytes to be written.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use penstock_layout::Block;
+use rustc_hash::FxHashMap;
 
 /// Names a block: its object, and its number in it.
 pub(super) type Name = (u64, u64);
@@ -19,7 +20,9 @@ pub(super) fn name(block: &Block) -> Name {
 /// A block in memory.
 pub(super) struct Entry<B> {
     /// The block.
-    pub(super) block: Block,
+    pub(super) block: Rc<Block>,
+    /// The block that follows it on this disk, once somebody has looked.
+    pub(super) next: Option<Option<Name>>,
     /// Its bytes.
     pub(super) buffer: Rc<B>,
     /// Whether its bytes have yet to come from the disk.
@@ -51,7 +54,7 @@ pub(super) struct Cache<B> {
     capacity: usize,
     buffers: usize,
     uses: u64,
-    entries: HashMap<Name, Entry<B>>,
+    entries: FxHashMap<Name, Entry<B>>,
     /// Those that are not pinned, the least recently used first.
     clean: BTreeMap<u64, Name>,
     dirty: BTreeMap<u64, Name>,
@@ -65,11 +68,16 @@ impl<B> Cache<B> {
             capacity: capacity.max(1),
             buffers: 0,
             uses: 0,
-            entries: HashMap::new(),
+            entries: FxHashMap::default(),
             clean: BTreeMap::new(),
             dirty: BTreeMap::new(),
             free: Vec::new(),
         }
+    }
+
+    /// How many buffers there can be.
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// The entry of a block in memory.
@@ -126,10 +134,11 @@ impl<B> Cache<B> {
     }
 
     /// Puts a block in, pinned once.
-    pub(super) fn insert(&mut self, block: Block, buffer: Rc<B>, is_loading: bool) {
+    pub(super) fn insert(&mut self, block: Rc<Block>, buffer: Rc<B>, is_loading: bool) {
         self.uses += 1;
         let entry = Entry {
             block,
+            next: None,
             buffer,
             is_loading,
             is_writing: false,

@@ -1,8 +1,9 @@
 //! A client of traditional caching: Kotz's `ReadCP` and its twin (TOCS 1997, Figure 2(a)).
 
-use std::collections::HashMap;
+use std::rc::Rc;
 
 use penstock_layout::{Block, DimShare, Region, Share, Stretch};
+use rustc_hash::FxHashMap;
 
 use super::{Ask, Options, Reply};
 use crate::error::{Error, Kind, Result};
@@ -28,15 +29,11 @@ pub(super) async fn transfer_share<M: Machine>(
     asked.and(ended)
 }
 
-/// The smallest box that holds a share.
+/// The smallest box that holds a share which is not empty.
 fn bounds(share: &Share) -> Region {
-    let first = |dim: &DimShare| if dim.extent() > 0 { dim.index(0) } else { 0 };
-    let extent = |dim: &DimShare| match dim.extent() {
-        0 => 0,
-        extent => dim.index(extent - 1) + 1 - dim.index(0),
-    };
+    let extent = |dim: &DimShare| dim.index(dim.extent() - 1) + 1 - dim.index(0);
     Region {
-        start: share.dims().iter().map(first).collect(),
+        start: share.dims().iter().map(|dim| dim.index(0)).collect(),
         shape: share.dims().iter().map(extent).collect(),
     }
 }
@@ -70,7 +67,7 @@ pub(crate) enum Local<'a, M: Machine> {
 struct Wanted {
     server: usize,
     elements: Region,
-    window: Window,
+    window: Rc<Window>,
     /// Where in the staging buffer, bytes.
     staged: u64,
 }
@@ -82,8 +79,10 @@ pub(crate) struct Client<'a, M: Machine> {
     outstanding_max: u32,
     local: Local<'a, M>,
     /// How many are under way at each server, where that is any.
-    outstanding: HashMap<usize, u32>,
-    wanted: HashMap<u64, Wanted>,
+    outstanding: FxHashMap<usize, u32>,
+    wanted: FxHashMap<u64, Wanted>,
+    /// The window of the block that was asked for last.
+    window: Option<(u64, u64, Rc<Window>)>,
     tickets: u64,
     error: Option<Error>,
 }
@@ -101,14 +100,18 @@ impl<'a, M: Machine> Client<'a, M> {
             request,
             outstanding_max: options.outstanding_max.max(1),
             local,
-            outstanding: HashMap::new(),
-            wanted: HashMap::new(),
+            outstanding: FxHashMap::default(),
+            wanted: FxHashMap::default(),
+            window: None,
             tickets: 0,
             error: None,
         }
     }
 
     async fn ask_for_share(&mut self, share: &Share) -> Result<()> {
+        if share.elements() == 0 {
+            return Ok(());
+        }
         let mut end = None;
         for block in self.request.disk.blocks_in(&bounds(share)) {
             for stretch in share.stretches(&block) {
@@ -116,7 +119,7 @@ impl<'a, M: Machine> Client<'a, M> {
                 if end.replace(here.end) != Some(here.start) {
                     self.end_call().await?;
                 }
-                self.ask(&block, &stretch).await?;
+                self.ask(&block, stretch).await?;
             }
         }
         Ok(())
@@ -126,7 +129,7 @@ impl<'a, M: Machine> Client<'a, M> {
     ///
     /// # Errors
     /// One that an earlier request met: then nothing more is asked for.
-    pub(crate) async fn ask(&mut self, block: &Block, stretch: &Stretch) -> Result<()> {
+    pub(crate) async fn ask(&mut self, block: &Block, stretch: Stretch) -> Result<()> {
         let machine = self.tree.machine;
         let server = self.request.disk.server_of(block, self.request.servers);
         while self.outstanding.get(&server).copied().unwrap_or(0) >= self.outstanding_max {
@@ -142,7 +145,7 @@ impl<'a, M: Machine> Client<'a, M> {
             Local::Memory(_) => 0,
             Local::Staging(_, base) => base + offset,
         };
-        let window = Window::of_block(block, width);
+        let window = self.window(block);
         let parcel = match (self.request.operation, &self.local) {
             (Operation::Read, _) => None,
             (_, Local::Memory(share)) => {
@@ -163,7 +166,7 @@ impl<'a, M: Machine> Client<'a, M> {
         *self.outstanding.entry(server).or_default() += 1;
         let wanted = Wanted {
             server,
-            elements: stretch.region.clone(),
+            elements: stretch.region,
             window,
             staged,
         };
@@ -182,7 +185,7 @@ impl<'a, M: Machine> Client<'a, M> {
         }
         let whole = Share::of_box(&block.region);
         for stretch in whole.stretches(block) {
-            self.ask(block, &stretch).await?;
+            self.ask(block, stretch).await?;
         }
         Ok(())
     }
@@ -227,6 +230,20 @@ impl<'a, M: Machine> Client<'a, M> {
             self.error.get_or_insert(error);
         }
         Ok(())
+    }
+
+    /// How a stretch lies in a parcel: as the block has it.
+    fn window(&mut self, block: &Block) -> Rc<Window> {
+        match &self.window {
+            Some((object, index, window)) if (*object, *index) == (block.object, block.index) => {
+                window.clone()
+            }
+            _ => {
+                let window = Rc::new(Window::of_block(block, self.request.disk.width()));
+                self.window = Some((block.object, block.index, window.clone()));
+                window
+            }
+        }
     }
 
     fn tag(&self, step: Step) -> Tag {

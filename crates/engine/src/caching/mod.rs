@@ -31,7 +31,7 @@ use crate::error::{Error, Result, Who};
 use crate::machine::{Machine, Step};
 use crate::queue::Order;
 use crate::request::{Moved, Request};
-use crate::tree::Tree;
+use crate::tree::{Members, Tree};
 use server::Server;
 
 /// The tuning of caching.
@@ -116,8 +116,8 @@ pub(crate) async fn with_servers<M: Machine>(
             .await
             .map_err(|error| rank.map_or(error.clone(), |rank| error.by(Who::Rank(rank))));
         let mine = Outcome::of(asked.map(|()| Moved::default()));
-        let all = tree.gather(Step::Arrived(LAST), mine, Outcome::merge).await;
-        let ended: Result<Outcome> = match all {
+        let all = tree.gather(Members::Clients, Step::Arrived(LAST), mine, Outcome::merge);
+        let ended: Result<Outcome> = match all.await {
             Ok(all) => tree.multicast(Step::Go(LAST), all).await,
             Err(error) => Err(error),
         };

@@ -8,6 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
+use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -157,6 +158,8 @@ impl<'a, M: Machine> Opened<'a, M> {
 
     /// Answers requests, side by side, until the server is stopped.
     async fn answer_all(&self) -> Result<()> {
+        let bytes = self.cache.borrow().capacity() as u64 * self.request.disk.block_bytes_max();
+        self.machine.work(Work::Prepare(bytes)).await;
         let mut threads = FuturesUnordered::new();
         loop {
             let mut next = pin!(self.server.next());
@@ -183,92 +186,116 @@ impl<'a, M: Machine> Opened<'a, M> {
     }
 
     async fn answer(&self, message: Message<M::Parcel>) -> Result<()> {
-        let ask: Ask = decode(&message.body)?;
+        let Message { from, body, parcel } = message;
+        let ask: Ask = decode(&body)?;
         self.machine.work(Work::Thread).await;
-        let block = self.request.disk.block_at(ask.object, ask.index);
-        let block = block.filter(|block| ask.offset + ask.bytes <= block.bytes);
-        let Some(block) = block else {
-            let error = Error::new(Kind::Peer, "answering a client", "it asks for no such block");
-            return self.server.reply(message.from, ask.ticket, Err(error)).await;
-        };
-        match (self.request.operation, message.parcel) {
-            (Operation::Read, _) => {
-                let parcel = self.read(&block, &ask).await.map(Some);
-                let was_read = parcel.is_ok();
-                self.server.reply(message.from, ask.ticket, parcel).await?;
+        let name = (ask.object, ask.index);
+        match self.request.operation {
+            Operation::Read => {
+                let read = self.read(name, &ask).await.map(Some);
+                let was_read = read.is_ok();
+                self.server.reply(from, ask.ticket, read).await?;
                 if was_read {
-                    self.read_ahead(&block).await;
+                    self.read_ahead(name).await;
                 }
-                Ok(())
             }
-            (Operation::Write, Some(parcel)) => {
-                let put = self.put(&block, &ask, &parcel).await;
-                drop(parcel);
+            Operation::Write => {
+                let put = self.put(name, &ask, parcel).await.map(|()| None);
                 let is_put = put.is_ok();
-                self.server.reply(message.from, ask.ticket, put.map(|()| None)).await?;
+                self.server.reply(from, ask.ticket, put).await?;
                 if is_put {
-                    self.write_if_full(name(&block)).await;
+                    // Pinned until then: nobody takes it for one that must make room.
+                    self.write_if_full(name).await;
+                    self.unpin(name);
                 }
-                Ok(())
-            }
-            (Operation::Write, None) => {
-                let error = Error::new(Kind::Peer, "answering a client", "its write has no data");
-                self.server.reply(message.from, ask.ticket, Err(error)).await
             }
         }
-    }
-
-    async fn read(&self, block: &Block, ask: &Ask) -> Result<M::Parcel> {
-        self.machine.work(Work::Lookup).await;
-        self.bring_in(block, true).await?;
-        let buffer = self.buffer(name(block));
-        let parcel = self.machine.cut(&buffer, ask.offset..ask.offset + ask.bytes);
-        self.unpin(name(block));
-        self.count(|moved| moved.transfers += 1);
-        Ok(parcel)
-    }
-
-    async fn put(&self, block: &Block, ask: &Ask, parcel: &M::Parcel) -> Result<()> {
-        self.machine.work(Work::Lookup).await;
-        let was_spilled = self.spilled.borrow_mut().remove(&name(block));
-        self.bring_in(block, was_spilled).await?;
-        self.machine.work(Work::Copy(ask.bytes)).await;
-        // A block that is being written is left alone until it has been.
-        let idle = |entry: &mut super::cache::Entry<M::Buffer>| {
-            (!entry.is_writing).then(|| {
-                entry.dirty += ask.bytes;
-                entry.buffer.clone()
-            })
-        };
-        let look = || self.cache.borrow_mut().get(name(block)).and_then(idle);
-        let buffer = self.changes.until(look).await;
-        self.machine.paste(parcel, &buffer, ask.offset);
-        self.unpin(name(block));
-        self.count(|moved| moved.transfers += 1);
         Ok(())
     }
 
+    async fn read(&self, name: Name, ask: &Ask) -> Result<M::Parcel> {
+        self.machine.work(Work::Lookup).await;
+        self.bring_in(name, true).await?;
+        let parcel = self.part(name, ask).map(|(buffer, part)| self.machine.cut(&buffer, part));
+        self.unpin(name);
+        self.count(|moved| moved.transfers += 1);
+        parcel
+    }
+
+    /// Puts a client's bytes into the block, which is left pinned.
+    async fn put(&self, name: Name, ask: &Ask, parcel: Option<M::Parcel>) -> Result<()> {
+        let Some(parcel) = parcel else {
+            return Err(refusal("its write has no data"));
+        };
+        self.machine.work(Work::Lookup).await;
+        let was_spilled = self.spilled.borrow_mut().remove(&name);
+        self.bring_in(name, was_spilled).await?;
+        self.machine.work(Work::Copy(ask.bytes)).await;
+        // A block that is being written is left alone until it has been.
+        let idle = || {
+            let mut cache = self.cache.borrow_mut();
+            cache.get(name).is_none_or(|entry| !entry.is_writing).then_some(())
+        };
+        self.changes.until(idle).await;
+        let put = self.part(name, ask).map(|(buffer, part)| {
+            self.machine.paste(&parcel, &buffer, part.start);
+            if let Some(entry) = self.cache.borrow_mut().get(name) {
+                entry.dirty += ask.bytes;
+            }
+        });
+        if put.is_err() {
+            self.unpin(name);
+        }
+        self.count(|moved| moved.transfers += 1);
+        put
+    }
+
+    /// The buffer of a pinned block, and the part of it that a client asks for.
+    fn part(&self, name: Name, ask: &Ask) -> Result<(Rc<M::Buffer>, Range<u64>)> {
+        let mut cache = self.cache.borrow_mut();
+        let entry = cache.get(name).expect("a pinned block is in the cache");
+        match ask.offset.checked_add(ask.bytes) {
+            Some(end) if end <= entry.block.bytes => Ok((entry.buffer.clone(), ask.offset..end)),
+            _ => Err(refusal("it asks for bytes beyond a block")),
+        }
+    }
+
     /// Reads the blocks ahead that follow on this disk, as far as buffers are free for them.
-    async fn read_ahead(&self, block: &Block) {
-        let mut last = block.clone();
+    async fn read_ahead(&self, name: Name) {
+        let mut last = name;
         for _ in 0..self.server.options.read_ahead_blocks {
-            let Some(next) = self.request.disk.successor(&last, self.request.servers) else {
+            self.machine.work(Work::Lookup).await;
+            let Some(next) = self.next_on_disk(last) else {
                 return;
             };
-            self.machine.work(Work::Lookup).await;
-            if self.cache.borrow_mut().get(name(&next)).is_none() {
-                let room = self.cache.borrow_mut().room();
-                let Some(buffer) = self.take_room(room) else {
-                    return;
-                };
-                self.cache.borrow_mut().insert(next.clone(), buffer, true);
-                // An error is met again, and then reported, by whoever asks for the block.
-                if self.load(&next).await.is_err() {
-                    return;
-                }
-                self.unpin(name(&next));
-            }
             last = next;
+            if self.cache.borrow_mut().get(next).is_some() {
+                continue;
+            }
+            let room = self.cache.borrow_mut().room();
+            let buffer = self.take_room(room);
+            let (Some(buffer), Some(block)) = (buffer, self.request.disk.block_at(next.0, next.1))
+            else {
+                return;
+            };
+            self.cache.borrow_mut().insert(Rc::new(block), buffer, true);
+            // An error is met again, and then reported, by whoever asks for the block.
+            if self.load(next).await.is_err() {
+                return;
+            }
+            self.unpin(next);
+        }
+    }
+
+    /// The block that follows on this disk.
+    fn next_on_disk(&self, last: Name) -> Option<Name> {
+        let after = |block: &Block| {
+            let next = self.request.disk.successor(block, self.request.servers);
+            next.as_ref().map(name)
+        };
+        match self.cache.borrow_mut().get(last) {
+            Some(entry) => *entry.next.get_or_insert_with(|| after(&entry.block)),
+            None => after(&self.request.disk.block_at(last.0, last.1)?),
         }
     }
 
@@ -282,8 +309,7 @@ impl<'a, M: Machine> Opened<'a, M> {
     }
 
     /// Sees to it that the block is in the cache, and pins it: its bytes from the disk if `load`.
-    async fn bring_in(&self, block: &Block, load: bool) -> Result<()> {
-        let name = name(block);
+    async fn bring_in(&self, name: Name, load: bool) -> Result<()> {
         loop {
             let pinned = self.cache.borrow_mut().pin(name);
             if let Some(stay) = pinned {
@@ -296,6 +322,9 @@ impl<'a, M: Machine> Opened<'a, M> {
                 }
                 continue; // whoever was reading it could not: try in their place
             }
+            let Some(block) = self.request.disk.block_at(name.0, name.1) else {
+                return Err(refusal("it asks for a block that there is not"));
+            };
             let room = self.cache.borrow_mut().room();
             let buffer = match room {
                 Room::Old(buffer) => buffer,
@@ -314,12 +343,12 @@ impl<'a, M: Machine> Opened<'a, M> {
                     continue;
                 }
             };
-            self.cache.borrow_mut().insert(block.clone(), buffer, load);
-            if load {
-                return self.load(block).await;
-            }
-            self.machine.clear(&self.buffer(name), block.bytes);
-            return Ok(());
+            self.machine.clear(&buffer, block.bytes);
+            self.cache.borrow_mut().insert(Rc::new(block), buffer, load);
+            return match load {
+                true => self.load(name).await,
+                false => Ok(()),
+            };
         }
     }
 
@@ -338,19 +367,19 @@ impl<'a, M: Machine> Opened<'a, M> {
     }
 
     /// Reads a block that is in the cache and pinned.
-    async fn load(&self, block: &Block) -> Result<()> {
-        let buffer = self.buffer(name(block));
-        let turn = self.queue.turn(&self.disk, block).await;
-        let read = self.disk.read(block, &buffer).await;
+    async fn load(&self, name: Name) -> Result<()> {
+        let (block, buffer) = self.pinned(name);
+        let turn = self.queue.turn(&self.disk, &block).await;
+        let read = self.disk.read(&block, &buffer).await;
         drop(turn);
         match &read {
             Ok(()) => {
-                if let Some(entry) = self.cache.borrow_mut().get(name(block)) {
+                if let Some(entry) = self.cache.borrow_mut().get(name) {
                     entry.is_loading = false;
                 }
-                self.count_block(block);
+                self.count_block(&block);
             }
-            Err(_) => self.cache.borrow_mut().discard(name(block)),
+            Err(_) => self.cache.borrow_mut().discard(name),
         }
         self.changes.tell();
         read
@@ -376,14 +405,11 @@ impl<'a, M: Machine> Opened<'a, M> {
     /// Writes a block of the cache. An error is kept: nobody waits for this write.
     async fn write(&self, name: Name) {
         self.cache.borrow_mut().pin(name);
-        let begun = self.cache.borrow_mut().get(name).map(|entry| {
+        let (block, buffer) = self.pinned(name);
+        if let Some(entry) = self.cache.borrow_mut().get(name) {
             entry.is_writing = true;
             entry.dirty = 0;
-            (entry.block.clone(), entry.buffer.clone())
-        });
-        let Some((block, buffer)) = begun else {
-            return;
-        };
+        }
         let turn = self.queue.turn(&self.disk, &block).await;
         let written = self.disk.write(&block, &buffer).await;
         drop(turn);
@@ -412,10 +438,10 @@ impl<'a, M: Machine> Opened<'a, M> {
         Ok(self.moved.get())
     }
 
-    fn buffer(&self, name: Name) -> Rc<M::Buffer> {
+    fn pinned(&self, name: Name) -> (Rc<Block>, Rc<M::Buffer>) {
         let mut cache = self.cache.borrow_mut();
-        let entry = cache.get(name);
-        entry.expect("a pinned block is in the cache").buffer.clone()
+        let entry = cache.get(name).expect("a pinned block is in the cache");
+        (entry.block.clone(), entry.buffer.clone())
     }
 
     fn unpin(&self, name: Name) {
@@ -435,4 +461,9 @@ impl<'a, M: Machine> Opened<'a, M> {
         change(&mut moved);
         self.moved.set(moved);
     }
+}
+
+/// What a client is told that asks for what cannot be.
+fn refusal(what: &str) -> Error {
+    Error::new(Kind::Peer, "answering a client", what)
 }

@@ -18,8 +18,7 @@ pub const PCIE_4_X4_BYTES_PER_SECOND: u64 = 7_876_923_076;
 /// The HP 97560, 1.3 GB, of Kotz's simulations.
 ///
 /// Sources: Ruemmler and Wilkes, "An introduction to disk drive modeling", IEEE Computer, March 1994
-/// (RW), as quoted by public simulators; data sheet abstracts (DS); all as `SIMULATION-FACTS.md`,
-/// section 1.1, has found and compared them. **S**
+/// (RW), as quoted by public simulators; data sheet abstracts (DS). **S**
 ///
 /// | number | value | source |
 /// |---|---|---|
@@ -35,7 +34,7 @@ pub const PCIE_4_X4_BYTES_PER_SECOND: u64 = 7_876_923_076;
 /// | command overhead | 2.2 ms, reads and writes | RW |
 /// | buffer, and so the most that is read ahead | 128 KB | RW, DS |
 /// | immediate report; write buffer | yes; 64 KB, the write fence | RW |
-/// | start of a write's seek | after its data | dossier, 1.3 |
+/// | start of a write's seek | after its data | inferred: what published write rates single out |
 pub fn hp_97560() -> DiskParameters {
     let region = |first_cylinder, first_head, last_cylinder, last_head| Region {
         first_cylinder,
@@ -77,27 +76,29 @@ pub fn hp_97560() -> DiskParameters {
 
 /// A nearline drive of 18 TB, 7200 rpm, SATA.
 ///
-/// Sources: Seagate, "Exos X18 SATA Product Manual" and data sheet, ST18000NM000J (X18); Western
-/// Digital, "Ultrastar DC HC310, 3.5 inch Serial ATA, Hard Disk Drive Specifications", revision 1.4,
-/// section 4.5.1 (HC310), for the seek times, which Seagate does not publish.
+/// Sources: Seagate, "Exos X18 SATA Product Manual" and data sheet, ST18000NM000J (X18), and what the
+/// press has of them: computerbase.de, November 2022 (CB); AnandTech, November 2019 (AT); Tom's
+/// Hardware on the Exos 2X18 of the same family (TH). Western Digital, "Ultrastar DC HC310, 3.5 inch
+/// Serial ATA, Hard Disk Drive Specifications", revision 1.4, section 4.5.1 (HC310), for the seek
+/// times, which Seagate does not publish.
 ///
 /// | number | value | source |
 /// |---|---|---|
-/// | rotation | 7200 rpm | X18 **R**, HC310 **S** |
-/// | heads | 18 | X18 **R** |
+/// | rotation | 7200 rpm | X18 **R**, HC310 **S**, TH **S** |
+/// | heads | 18, of nine platters, as was expected before it came | AT **S** |
 /// | capacity | 18.0e12 bytes (35,156,656,128 sectors) | X18 **R** |
 /// | sector | 512 bytes, emulated | X18 **S** |
-/// | sustained rate, outer | 270e6 bytes/s | X18 **R** |
+/// | sustained rate, outer | 270e6 bytes/s | CB **S** |
 /// | sectors per track, outer | 4560 = 270e6 / 120 revolutions / 512, over the skew: 4394 * (1 + 0.038) | **D** |
 /// | sectors per track, inner | 2192: 0.48 of the outer, the ratio of usable radii of a 3.5 inch disk | **E** |
 /// | zones | 16, of 36,158 cylinders, evenly less from outer to inner | **E** |
-/// | cylinders | 578,528: the capacity over 18 heads and 3374 sectors a track | **D** |
+/// | cylinders | 578,528: the capacity over 18 heads and 3376 sectors a track | **D** |
 /// | single-track seek, also head switch | 0.32 ms: writes, typical (reads 0.23) | HC310 **S** |
 /// | average seek | 7.4 ms: reads, typical (writes 8.2) | HC310 **S** |
 /// | full stroke | 16 ms | **E** |
 /// | skew, tracks and cylinders | 0.32 ms, rounded up to sectors | **D** |
 /// | command overhead | 0.2 ms | **E** |
-/// | buffer | 256 MB | X18 **R** |
+/// | buffer | 256 MB | TH **S** |
 /// | read-ahead | 4 MB, about two tracks | **E** |
 /// | write buffer | 64 MB | **E** |
 ///
@@ -148,12 +149,13 @@ pub fn nearline_18_tb() -> DiskParameters {
 ///
 /// Source: Intel, "SSD D7-P5500 Series" product brief, June 2020 (PB), its sequential and random rates
 /// seen in press reports of the announcement (ilsoftware.it, geektopia.es); Intel ARK, same product (A).
+/// Lenovo's product guide of Intel's P4500 (L), the generation before, has 85 and 20 us. **S**
 ///
 /// | number | value | source |
 /// |---|---|---|
 /// | sequential read, write | 7000e6, 4300e6 bytes/s | PB **S** |
 /// | random read, write of 4 KiB | 1,000,000, 130,000 a second | PB **S** |
-/// | latency of one read, one write | 78, 15 us | A **R** |
+/// | latency of one read, one write | 78, 15 us | A **R**; near L |
 /// | capacity | 7.68e12 bytes, in sectors of 512 | PB **S** |
 /// | channels | 128: 78 by Little's law for the random reads (1e6/s * 78 us), to the next power of two | **D** |
 /// | operation | up to 128 KiB: a usual largest transfer | **E** |

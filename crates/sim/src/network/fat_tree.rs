@@ -107,14 +107,21 @@ impl FatTree {
         }
     }
 
-    fn latency(&self, from: u32, to: u32) -> Span {
-        let switches = match () {
-            _ if from == to => return Span::ZERO,
+    /// How many switches a message passes.
+    pub fn distance(&self, from: u32, to: u32) -> u32 {
+        match () {
+            _ if from == to => 0,
             _ if from / self.nodes_per_leaf == to / self.nodes_per_leaf => 1,
             _ if from / self.nodes_per_pod == to / self.nodes_per_pod => 3,
             _ => 5,
-        };
-        self.adapter_latency + self.switch_latency * switches
+        }
+    }
+
+    fn latency(&self, from: u32, to: u32) -> Span {
+        match self.distance(from, to) {
+            0 => Span::ZERO,
+            switches => self.adapter_latency + self.switch_latency * u64::from(switches),
+        }
     }
 }
 

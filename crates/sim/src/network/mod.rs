@@ -52,6 +52,14 @@ impl Network {
         }
     }
 
+    /// How many links between routers or switches a message passes.
+    pub fn distance(&self, from: u32, to: u32) -> u32 {
+        match self {
+            Network::Torus(torus) => torus.distance(from, to),
+            Network::FatTree(tree) => tree.distance(from, to),
+        }
+    }
+
     /// Sends `bytes` from node `from` to node `to`, which may be the same, at `now`.
     ///
     /// # Panics

@@ -23,12 +23,15 @@ pub fn kotz_torus() -> TorusParameters {
 
 /// InfiniBand HDR, 200 Gb/s a port, a fat tree of 40-port switches.
 ///
+/// Sources: Lenovo Press, LP1195, on the ConnectX-6 HDR adapters (L); mellanoxnetwork.com on the
+/// QM8790 switch (M).
+///
 /// | number | value | source |
 /// |---|---|---|
-/// | port | 200e9 / 8 bytes/s | InfiniBand HDR 4x **S** |
+/// | port | 200e9 / 8 bytes/s | L **S** |
 /// | switch | 130 ns | NVIDIA Mellanox QM8700 data sheet **R** |
-/// | adapters | 600 ns, both together | ConnectX-6 product brief **R** |
-/// | nodes per leaf, leaves per pod | 20, 20: half of 40 ports down | **D** |
+/// | adapters | 600 ns, both together | "sub-600 nanosecond latency", L **S** |
+/// | nodes per leaf, leaves per pod | 20, 20: half of 40 ports (M **S**) down | **D** |
 pub fn hdr_fat_tree(nodes: u32) -> FatTreeParameters {
     FatTreeParameters {
         nodes,
@@ -40,20 +43,22 @@ pub fn hdr_fat_tree(nodes: u32) -> FatTreeParameters {
     }
 }
 
-/// The Ethernet of a cloud's virtual machines, 25 Gb/s each.
+/// The Ethernet of a cloud's virtual machines, 10 Gb/s each.
+///
+/// Source: AWS, "Amazon EC2 instance network bandwidth", in the EC2 User Guide (NB).
 ///
 /// | number | value | source |
 /// |---|---|---|
-/// | port | 25e9 / 8 bytes/s | "25 Gigabit" instance types, e.g. Amazon EC2 m5n.8xlarge **R** |
-/// | adapters, with the hypervisor's | 20 us, both together | **E** |
+/// | port | 10e9 / 8 bytes/s: m5.8xlarge, and one flow in a cluster placement group | NB **S** |
+/// | adapters, with the hypervisors' part | 20 us, both together | **E** |
 /// | switch | 1 us | **E** |
 /// | nodes per leaf, leaves per pod | 32, 32 | **E** |
-pub fn cloud_25_gb(nodes: u32) -> FatTreeParameters {
+pub fn cloud_10_gb(nodes: u32) -> FatTreeParameters {
     FatTreeParameters {
         nodes,
         nodes_per_leaf: 32,
         leaves_per_pod: 32,
-        bytes_per_second: 3_125_000_000,
+        bytes_per_second: 1_250_000_000,
         adapter_latency_ns: 20_000.0,
         switch_latency_ns: 1_000.0,
     }

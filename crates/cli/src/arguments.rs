@@ -1,0 +1,326 @@
+//! What can be asked for.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use penstock_sim::experiment::{Layout, Method};
+use penstock_sim::network::Contention;
+use penstock_sim::pattern::Pattern;
+use penstock_sim::preset::{NetworkKind, Preset};
+use penstock_sim::study::{Case, Trials, names};
+
+use crate::failure::Failure;
+
+/// Collective I/O for distributed arrays: the servers that own the disks direct the flow.
+#[derive(Parser)]
+#[command(name = "penstock", version, arg_required_else_help = false)]
+pub(crate) struct Penstock {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+#[command(arg_required_else_help = false, subcommand_required = true)]
+pub(crate) enum Command {
+    /// Experiments on a simulated machine
+    #[command(subcommand, arg_required_else_help = false)]
+    Sim(Sim),
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Sim {
+    /// Run one configuration
+    Run(Run),
+    /// Measure Table 3 or 4 of the technical report of 1994, beside the published cells
+    Table(Table),
+    /// Measure one of the Figures 4 to 15 of the article of 1997
+    Figure(Figure),
+    /// Measure what each method gains over caching: Table III of the article of 1997
+    Summary(Summary),
+    /// Run one trial and write what every part did when: JSON that ui.perfetto.dev opens; the plot
+    /// is the way of a disk's arm
+    Trace(Trace),
+    /// Measure 10 to 100,000 clients with 1 to 1,000 servers of today
+    Scale(Scale),
+}
+
+#[derive(Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) machine: Machine,
+    #[command(flatten)]
+    pub(crate) transfer: Transfer,
+    #[command(flatten)]
+    pub(crate) repeat: Repeat,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args)]
+pub(crate) struct Table {
+    /// 3 (random-blocks layout) or 4 (contiguous layout)
+    pub(crate) number: u8,
+    #[command(flatten)]
+    pub(crate) machine: Machine,
+    #[command(flatten)]
+    pub(crate) repeat: Repeat,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args)]
+pub(crate) struct Figure {
+    /// 4 to 15
+    pub(crate) number: u8,
+    #[command(flatten)]
+    pub(crate) machine: Machine,
+    #[command(flatten)]
+    pub(crate) repeat: Repeat,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args)]
+pub(crate) struct Summary {
+    #[command(flatten)]
+    pub(crate) machine: Machine,
+    #[command(flatten)]
+    pub(crate) repeat: Repeat,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args)]
+pub(crate) struct Trace {
+    #[command(flatten)]
+    pub(crate) machine: Machine,
+    #[command(flatten)]
+    pub(crate) transfer: Transfer,
+    /// The number of the trial
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// The disk whose arm is plotted
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) disk: usize,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args)]
+pub(crate) struct Scale {
+    /// A preset's name, or a TOML file [default: nvme-server]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) preset: Option<String>,
+    /// Numbers of clients [default: 10,100,1000,10000,100000]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
+    pub(crate) clients: Option<Vec<usize>>,
+    /// Numbers of servers: I/O nodes, with as many disks each as in the preset [default:
+    /// 1,10,100,1000]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
+    pub(crate) servers: Option<Vec<usize>>,
+    /// Who holds what: see `penstock sim run --help`
+    #[arg(long, default_value = "rbb")]
+    pub(crate) pattern: String,
+    /// Bytes of a record [default: an eighth of a block]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) record: Option<u64>,
+    /// Where blocks lie: contiguous, random-blocks or random-tracks
+    #[arg(long, default_value = "contiguous")]
+    pub(crate) layout: String,
+    /// The size of the file, in 2^20 bytes [default: 65536 blocks]
+    #[arg(long, value_name = "N")]
+    pub(crate) file_mb: Option<u64>,
+    /// How often each point is run
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) trials: u64,
+    /// The number of the first trial
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// How many trials run at a time [default: one a processor]
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<usize>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// The machine, and what differs from its preset.
+#[derive(Args)]
+pub(crate) struct Machine {
+    /// A preset's name, or a TOML file [default: tr94; tocs97 for figures and the summary]
+    #[arg(long, value_name = "NAME|FILE")]
+    preset: Option<String>,
+    /// Clients, in place of the preset's
+    #[arg(long, value_name = "N")]
+    clients: Option<usize>,
+    /// I/O nodes, in place of the preset's
+    #[arg(long, value_name = "N")]
+    io_nodes: Option<usize>,
+    /// Disks, in place of the preset's
+    #[arg(long, value_name = "N")]
+    disks: Option<usize>,
+    /// The size of the file in 2^20 bytes, in place of the preset's
+    #[arg(long, value_name = "N")]
+    file_mb: Option<u64>,
+    /// How contention in a torus is found, in place of the preset's
+    #[arg(long, value_name = "MODE")]
+    network: Option<Network>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Network {
+    /// By reservation of each link
+    Exact,
+    /// By chance, from recent utilisation
+    Stochastic,
+}
+
+/// What is moved, and how.
+#[derive(Args)]
+pub(crate) struct Transfer {
+    /// Who holds what: r or w, then n, b or c for a vector, two of them for a matrix; or ra
+    #[arg(long, default_value = "rb")]
+    pattern: String,
+    /// Bytes of a record
+    #[arg(long, value_name = "BYTES", default_value_t = 8192)]
+    record: u64,
+    /// Where blocks lie: contiguous, random-blocks or random-tracks
+    #[arg(long, default_value = "contiguous")]
+    layout: String,
+    /// Who directs the flow: caching, two-phase, ddio or ddio-sort
+    #[arg(long, default_value = "ddio-sort")]
+    method: String,
+}
+
+/// How often.
+#[derive(Args)]
+pub(crate) struct Repeat {
+    /// How often each case is run
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    trials: u64,
+    /// The number of the first trial: layouts and rotations are drawn by the number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// How many trials run at a time [default: one a processor]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+}
+
+/// Where results go.
+#[derive(Args)]
+pub(crate) struct Output {
+    /// Write JSON to a file, or with - to the standard output in place of text
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Draw STEM.png and STEM.svg, with Python and matplotlib
+    #[arg(long, value_name = "STEM")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+impl Machine {
+    /// The preset, `default` if none is named, with what differs.
+    pub(crate) fn preset(&self, default: &str) -> Result<Arc<Preset>, Failure> {
+        let mut preset = find(self.preset.as_deref().unwrap_or(default))?;
+        let nodes = &mut preset.nodes;
+        nodes.clients = self.clients.unwrap_or(nodes.clients);
+        nodes.io_nodes = self.io_nodes.unwrap_or(nodes.io_nodes);
+        nodes.disks = self.disks.unwrap_or(nodes.disks);
+        if let Some(mb) = self.file_mb {
+            preset.file.bytes = file_bytes(mb)?;
+        }
+        match (self.network, &mut preset.network) {
+            (None, _) => {}
+            (Some(mode), NetworkKind::Torus(torus)) => {
+                torus.contention = match mode {
+                    Network::Exact => Contention::Exact,
+                    Network::Stochastic => Contention::Stochastic,
+                }
+            }
+            (Some(_), NetworkKind::FatTree(_)) => {
+                return Err(Failure::input(format!(
+                    "--network is for a torus, and preset {} has none",
+                    preset.name
+                )));
+            }
+        }
+        preset.validate().map_err(Failure::input)?;
+        Ok(Arc::new(preset))
+    }
+}
+
+impl Transfer {
+    /// The case that moves this on the machine of `preset`.
+    pub(crate) fn case(&self, preset: &Arc<Preset>) -> Result<Case, Failure> {
+        let case = Case {
+            preset: preset.clone(),
+            pattern: pattern(&self.pattern)?,
+            record_bytes: self.record,
+            layout: layout(&self.layout)?,
+            method: method(&self.method)?,
+        };
+        case.weigh()?;
+        Ok(case)
+    }
+}
+
+impl Repeat {
+    pub(crate) fn trials(&self) -> Result<Trials, Failure> {
+        trials(self.trials, self.seed, self.jobs)
+    }
+}
+
+pub(crate) fn trials(count: u64, first: u64, jobs: Option<usize>) -> Result<Trials, Failure> {
+    // All are listed before the first is run.
+    const COUNT_MAX: u64 = 1_000_000;
+    if !(1..=COUNT_MAX).contains(&count) {
+        return Err(Failure::input(format!(
+            "--trials is {count}: take 1 to {COUNT_MAX}"
+        )));
+    }
+    if jobs == Some(0) {
+        return Err(Failure::input("--jobs is 0: take at least 1"));
+    }
+    let all = Trials::new(count);
+    let threads = jobs.unwrap_or(all.threads);
+    Ok(Trials {
+        first,
+        threads,
+        ..all
+    })
+}
+
+pub(crate) fn find(preset: &str) -> Result<Preset, Failure> {
+    Preset::find(preset).map_err(Failure::input)
+}
+
+pub(crate) fn file_bytes(mb: u64) -> Result<u64, Failure> {
+    mb.checked_mul(1 << 20)
+        .ok_or_else(|| Failure::input(format!("--file-mb is {mb}: more than 2^64 bytes")))
+}
+
+pub(crate) fn pattern(name: &str) -> Result<Pattern, Failure> {
+    name.parse().map_err(Failure::input)
+}
+
+pub(crate) fn layout(name: &str) -> Result<Layout, Failure> {
+    names::parse_layout(name).ok_or_else(|| {
+        Failure::input(format!(
+            "there is no layout '{name}': take one of {}",
+            list(&names::LAYOUTS)
+        ))
+    })
+}
+
+pub(crate) fn method(name: &str) -> Result<Method, Failure> {
+    names::parse_method(name).ok_or_else(|| {
+        Failure::input(format!(
+            "there is no method '{name}': take one of {}",
+            list(&names::METHODS)
+        ))
+    })
+}
+
+fn list<T>(known: &[(&str, T)]) -> String {
+    let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+    names.join(", ")
+}

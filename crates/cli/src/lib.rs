@@ -1,0 +1,75 @@
+//! The command `penstock`, as a library, so that the Python package has the same one.
+//!
+//! `penstock sim` runs the papers' experiments on the simulated machine; each has a subcommand:
+//!
+//! | subcommand | what it does |
+//! |---|---|
+//! | `run` | one configuration |
+//! | `table` | Tables 3 and 4 of Kotz, PCS-TR94-226, measured beside published |
+//! | `figure` | Figures 4 to 15 of Kotz, TOCS 1997 |
+//! | `summary` | Table III of the latter |
+//! | `trace` | what every part of the machine did when |
+//! | `scale` | clients and servers in numbers that no paper had |
+//!
+//! Text goes to the standard output, progress and errors to the standard error. `--json FILE` writes
+//! the same as JSON, `--json -` writes it instead of the text. `--plot STEM` draws it with matplotlib:
+//! the command hands the JSON to a Python interpreter, that of the package if it was started by it,
+//! else `$PENSTOCK_PYTHON` or `python3`.
+//!
+//! Exit codes: 0; 1 when something failed; 2 for bad input. Either way one line says what is wrong.
+
+mod arguments;
+mod failure;
+mod output;
+mod progress;
+mod sim;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use arguments::{Command, Penstock};
+use failure::Failure;
+
+/// What a command needs of its surroundings.
+struct Surroundings {
+    /// The interpreter that draws plots.
+    python: PathBuf,
+}
+
+/// Runs the command that `arguments` say, the first of which is its own name; the exit code.
+///
+/// `python` is the interpreter that plots are drawn with, if there is a preferred one.
+pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf>) -> u8 {
+    let python = python
+        .or_else(|| std::env::var_os("PENSTOCK_PYTHON").map(PathBuf::from))
+        .unwrap_or_else(|| "python3".into());
+    let done = Penstock::try_parse_from(arguments)
+        .map_err(refused)
+        .and_then(|penstock| match penstock.command {
+            Command::Sim(sim) => sim::run(&sim, &Surroundings { python }),
+        });
+    match done {
+        Ok(()) => 0,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// What clap says instead of arguments: help or the version, which go to the standard output, or
+/// what is wrong with them.
+fn refused(said: clap::Error) -> Failure {
+    let text = said.render().to_string();
+    match said.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let mut out = std::io::stdout().lock();
+            match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+                Ok(()) => Failure::silent(0),
+                Err(error) => output::to_stdout(error),
+            }
+        }
+        _ => Failure::input(failure::without_usage(&text)),
+    }
+}

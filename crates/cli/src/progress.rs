@@ -1,0 +1,36 @@
+//! A progress bar on the standard error, if that is a terminal.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use penstock_sim::study::{Case, Watch};
+
+/// Not there before there is work.
+pub(crate) struct Bar(ProgressBar);
+
+impl Bar {
+    pub(crate) fn new() -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        // A template that does not parse leaves the style of the library.
+        let template = "{bar:30} {percent:>3} %  {elapsed} of about {duration}  {msg}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Self(bar)
+    }
+}
+
+impl Watch for Bar {
+    fn begin(&self, total: u64) {
+        self.0.set_length(total);
+    }
+
+    fn done(&self, units: u64, case: &Case) {
+        self.0.set_message(case.describe());
+        self.0.inc(units);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,154 @@
+//! `penstock sim`.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use penstock_sim::study::figure::Plan;
+use penstock_sim::study::run::Report;
+use penstock_sim::study::summary::Summary;
+use penstock_sim::study::table::Table;
+use penstock_sim::study::trace::{Chrome, Seeks, busy};
+use penstock_sim::study::{Case, StudyError, measure, scale, summary, table};
+
+use crate::Surroundings;
+use crate::arguments::{self, Sim};
+use crate::failure::Failure;
+use crate::output::Plot;
+use crate::progress::Bar;
+
+const REPORT: &str = "tr94";
+const ARTICLE: &str = "tocs97";
+const TODAY: &str = "nvme-server";
+
+pub(crate) fn run(sim: &Sim, surroundings: &Surroundings) -> Result<(), Failure> {
+    match sim {
+        Sim::Run(asked) => one(asked, surroundings),
+        Sim::Table(asked) => table(asked, surroundings),
+        Sim::Figure(asked) => figure(asked, surroundings),
+        Sim::Summary(asked) => summary(asked, surroundings),
+        Sim::Trace(asked) => trace(asked, surroundings),
+        Sim::Scale(asked) => scale(asked, surroundings),
+    }
+}
+
+fn one(asked: &arguments::Run, surroundings: &Surroundings) -> Result<(), Failure> {
+    asked.output.check()?;
+    let trials = asked.repeat.trials()?;
+    let case = asked.transfer.case(&asked.machine.preset(REPORT)?)?;
+    let measured = measure(std::slice::from_ref(&case), &trials, &Bar::new())?;
+    for measured in &measured {
+        let report = Report::new(&case, &trials, measured);
+        asked.output.write(&report, &report)?;
+        let figure = report.figure(&case);
+        asked.output.plot(Plot::Figure, &figure, surroundings)?;
+    }
+    Ok(())
+}
+
+fn table(asked: &arguments::Table, surroundings: &Surroundings) -> Result<(), Failure> {
+    asked.output.check()?;
+    let trials = asked.repeat.trials()?;
+    let preset = asked.machine.preset(REPORT)?;
+    let cases = table::cases(asked.number, &preset)?;
+    let measured = measure(&cases, &trials, &Bar::new())?;
+    let table = Table::new(asked.number, &preset, &cases, &measured);
+    asked.output.write(&table, &table.cells)?;
+    #[derive(serde::Serialize)]
+    struct Drawn<'a> {
+        rows: &'a [table::Cell],
+        preset: &'a str,
+        trials: u64,
+    }
+    let drawn = Drawn {
+        rows: &table.cells,
+        preset: &table.preset,
+        trials: table.trials,
+    };
+    asked.output.plot(Plot::Table, &drawn, surroundings)
+}
+
+fn figure(asked: &arguments::Figure, surroundings: &Surroundings) -> Result<(), Failure> {
+    asked.output.check()?;
+    let trials = asked.repeat.trials()?;
+    let plan = Plan::new(asked.number, &asked.machine.preset(ARTICLE)?)?;
+    let measured = measure(plan.cases(), &trials, &Bar::new())?;
+    let figure = plan.figure(&measured);
+    asked.output.write(&figure, &figure)?;
+    asked.output.plot(Plot::Figure, &figure, surroundings)
+}
+
+fn summary(asked: &arguments::Summary, surroundings: &Surroundings) -> Result<(), Failure> {
+    asked.output.check()?;
+    let trials = asked.repeat.trials()?;
+    let preset = asked.machine.preset(ARTICLE)?;
+    let cases = summary::cases(&preset)?;
+    let measured = measure(&cases, &trials, &Bar::new())?;
+    let summary = Summary::new(&preset, &cases, &measured);
+    asked.output.write(&summary, &summary)?;
+    asked.output.plot(Plot::Summary, &summary, surroundings)
+}
+
+fn trace(asked: &arguments::Trace, surroundings: &Surroundings) -> Result<(), Failure> {
+    asked.output.check()?;
+    let preset = asked.machine.preset(REPORT)?;
+    if asked.disk >= preset.nodes.disks {
+        return Err(Failure::input(format!(
+            "--disk is {}: the machine has {} disks, counted from 0",
+            asked.disk, preset.nodes.disks
+        )));
+    }
+    let case = asked.transfer.case(&preset)?;
+    let (outcome, trace) = case
+        .experiment(asked.seed)
+        .run_traced()
+        .map_err(StudyError::from)?;
+    let mut text = format!("{} on {}\n\n", case.describe(), preset.name);
+    let _ = writeln!(
+        text,
+        "{:.2} MB/s, {:.6} s, {} records",
+        outcome.throughput_mb_s(),
+        outcome.elapsed.as_seconds_f64(),
+        trace.records.len()
+    );
+    for busy in busy(&trace) {
+        let _ = writeln!(
+            text,
+            "{:<6}  {:>4} busy {:5.1} % of the time in the mean, {:5.1} % at most",
+            busy.part,
+            busy.count,
+            100.0 * busy.mean,
+            100.0 * busy.max
+        );
+    }
+    let chrome = Chrome {
+        trace: &trace,
+        clients: preset.nodes.clients,
+    };
+    asked.output.write(&text, &chrome)?;
+    if asked.output.plot.is_some() {
+        let title = format!("{} on {}", case.describe(), preset.name);
+        let seeks = Seeks::new(&trace, asked.disk, title)?;
+        asked.output.plot(Plot::Seeks, &seeks, surroundings)?;
+    }
+    Ok(())
+}
+
+fn scale(asked: &arguments::Scale, surroundings: &Surroundings) -> Result<(), Failure> {
+    asked.output.check()?;
+    let trials = arguments::trials(asked.trials, asked.seed, asked.jobs)?;
+    let preset = arguments::find(asked.preset.as_deref().unwrap_or(TODAY))?;
+    let options = scale::Options {
+        preset: Arc::new(preset),
+        pattern: arguments::pattern(&asked.pattern)?,
+        record_bytes: asked.record,
+        layout: arguments::layout(&asked.layout)?,
+        file_bytes: asked.file_mb.map(arguments::file_bytes).transpose()?,
+        clients: asked.clients.clone().unwrap_or(scale::CLIENTS.into()),
+        servers: asked.servers.clone().unwrap_or(scale::SERVERS.into()),
+    };
+    let cases: Vec<Case> = scale::cases(&options)?;
+    let measured = measure(&cases, &trials, &Bar::new())?;
+    let scale = scale::Scale::new(&options, &cases, &measured)?;
+    asked.output.write(&scale, &scale)?;
+    asked.output.plot(Plot::Scale, &scale, surroundings)
+}

@@ -1,0 +1,341 @@
+//! The command as users run it: exit codes, what goes where, and JSON.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn penstock(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_penstock"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// What a good command writes.
+fn stdout(arguments: &[&str]) -> String {
+    let output = penstock(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    assert_eq!(errors, "", "{arguments:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&stdout(arguments)).unwrap()
+}
+
+/// The one line that a bad command writes, without what all begin with.
+fn refused(arguments: &[&str], code: i32) -> String {
+    let output = penstock(arguments);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
+    assert_eq!(output.stdout, b"", "{arguments:?}");
+    assert_eq!(errors.lines().count(), 1, "{arguments:?}: {errors}");
+    let error = errors.strip_prefix("penstock: error: ");
+    error.expect("penstock: error: ").trim_end().to_owned()
+}
+
+#[test]
+fn bad_input_gets_one_line_and_exit_code_2() {
+    let directory = tempfile::tempdir().unwrap();
+    let written = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let nonsense = written("nonsense.toml", "[nodes\nclients = = 3\n\u{1b}[31m");
+    let other = written("other.toml", "name = \"other\"\n");
+    let table: &[(&[&str], &str)] = &[
+        (&[], "requires a subcommand"),
+        (&["sim"], "requires a subcommand"),
+        (&["simulate"], "unrecognized subcommand 'simulate'"),
+        (
+            &["sim", "run", "--patern", "rb"],
+            "unexpected argument '--patern'",
+        ),
+        (
+            &["sim", "run", "--pattern"],
+            "a value is required for '--pattern",
+        ),
+        (
+            &["sim", "run", "--preset", "tr95"],
+            "preset tr95: there is none",
+        ),
+        (
+            &["sim", "run", "--preset", &nonsense],
+            "nonsense.toml: line 1",
+        ),
+        (&["sim", "run", "--preset", &other], "other.toml"),
+        (&["sim", "run", "--pattern", "rx"], "'rx' is not a pattern"),
+        (&["sim", "run", "--pattern", "wa"], "'wa' cannot be"),
+        (&["sim", "run", "--pattern", "r\nb"], "is not a pattern"),
+        (
+            &["sim", "run", "--layout", "heap"],
+            "there is no layout 'heap'",
+        ),
+        (
+            &["sim", "run", "--method", "3pio"],
+            "there is no method '3pio'",
+        ),
+        (&["sim", "run", "--record", "7"], "records of 7 bytes"),
+        (
+            &["sim", "run", "--record", "0"],
+            "the size of a record is 0",
+        ),
+        (&["sim", "run", "--record", "-8"], "'-8'"),
+        (
+            &["sim", "run", "--record", "much"],
+            "invalid value 'much' for '--record",
+        ),
+        (
+            &[
+                "sim",
+                "run",
+                "--pattern",
+                "rbb",
+                "--file-mb",
+                "7",
+                "--record",
+                "1048576",
+            ],
+            "7 records do not fill a matrix of 2 columns",
+        ),
+        (&["sim", "run", "--trials", "0"], "--trials is 0"),
+        (&["sim", "run", "--jobs", "0"], "--jobs is 0"),
+        (&["sim", "run", "--clients", "0"], "nodes.clients is 0"),
+        (
+            &["sim", "run", "--clients", "21"],
+            "more than the 36 places of the torus",
+        ),
+        (&["sim", "run", "--disks", "0"], "nodes.disks is 0"),
+        (&["sim", "run", "--file-mb", "0"], "file.bytes is 0"),
+        (&["sim", "run", "--file-mb", "99999999999999"], "--file-mb"),
+        (
+            &["sim", "run", "--network", "magic"],
+            "[possible values: exact, stochastic]",
+        ),
+        (
+            &[
+                "sim",
+                "run",
+                "--preset",
+                "nvme-server",
+                "--network",
+                "exact",
+            ],
+            "--network is for",
+        ),
+        (
+            &["sim", "run", "--seed", "18446744073709551615"],
+            "begin lower",
+        ),
+        (
+            &["sim", "table"],
+            "required arguments were not provided: <NUMBER>",
+        ),
+        (&["sim", "table", "5"], "there is no table 5"),
+        (&["sim", "figure", "3"], "there is no figure 3"),
+        (&["sim", "figure", "1000"], "invalid value '1000'"),
+        (&["sim", "trace", "--disk", "16"], "--disk is 16"),
+        (&["sim", "scale", "--clients", "0"], "nodes.clients is 0"),
+        (&["sim", "scale", "--clients", "1,x"], "invalid value 'x'"),
+    ];
+    for (arguments, expected) in table {
+        let error = refused(arguments, 2);
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn results_that_cannot_be_written_are_exit_code_1() {
+    let there_is_none = refused(&["sim", "run", "--json", "/nowhere/at/all.json"], 1);
+    assert!(there_is_none.contains("/nowhere/at"), "{there_is_none}");
+    let output = Command::new(env!("CARGO_BIN_EXE_penstock"))
+        .args([
+            "sim",
+            "run",
+            "--trials",
+            "1",
+            "--file-mb",
+            "1",
+            "--json",
+            "-",
+        ])
+        .args(["--plot", "plot"])
+        .env("PENSTOCK_PYTHON", "/nowhere/python")
+        .output()
+        .unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), error.lines().count()), (Some(1), 1));
+    assert!(error.contains("/nowhere/python"), "{error}");
+    // What was measured is not lost.
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(json["throughput_mb_s"].is_number());
+}
+
+#[test]
+fn help_and_version() {
+    assert!(stdout(&["--help"]).contains("Usage: penstock"));
+    assert!(stdout(&["sim", "run", "--help"]).contains("--pattern"));
+    assert_eq!(
+        stdout(&["--version"]),
+        format!("penstock {}\n", env!("CARGO_PKG_VERSION"))
+    );
+}
+
+#[test]
+fn run_as_json() {
+    let arguments = [
+        "sim",
+        "run",
+        "--preset",
+        "tr94",
+        "--pattern",
+        "rbb",
+        "--record",
+        "8",
+        "--layout",
+        "contiguous",
+        "--method",
+        "ddio",
+        "--trials",
+        "2",
+        "--file-mb",
+        "1",
+        "--json",
+        "-",
+    ];
+    let run = json(&arguments);
+    for (key, expected) in [
+        ("preset", "tr94"),
+        ("pattern", "rbb"),
+        ("layout", "contiguous"),
+        ("method", "ddio"),
+    ] {
+        assert_eq!(run[key], expected);
+    }
+    assert_eq!((&run["record"], &run["trials"]), (&8.into(), &2.into()));
+    let number = |key: &str| run[key].as_f64().unwrap();
+    let per_trial = run["per_trial"].as_array().unwrap();
+    let sum = |key: &str| {
+        per_trial
+            .iter()
+            .map(|t| t[key].as_f64().unwrap())
+            .sum::<f64>()
+    };
+    assert_eq!(per_trial.len(), 2);
+    assert_eq!(number("throughput_mb_s"), sum("throughput_mb_s") / 2.0);
+    assert_eq!(number("seconds"), sum("seconds") / 2.0);
+    assert_eq!(number("events"), sum("events"));
+    let hash = run["trace_hash"].as_str().unwrap();
+    assert_eq!(hash.len(), 16);
+    assert!(u64::from_str_radix(hash, 16).is_ok());
+    // The same again, but for the time that it takes.
+    let again = json(&arguments);
+    assert_eq!(
+        (&again["trace_hash"], &again["seconds"]),
+        (&run["trace_hash"], &run["seconds"])
+    );
+    let mut other = arguments.to_vec();
+    other.extend(["--network", "exact"]);
+    assert_ne!(json(&other)["trace_hash"], run["trace_hash"]);
+}
+
+#[test]
+fn random_is_short_for_random_blocks() {
+    let run = [
+        "sim",
+        "run",
+        "--trials",
+        "1",
+        "--file-mb",
+        "1",
+        "--json",
+        "-",
+        "--layout",
+    ];
+    let hash = |layout: &str| {
+        let mut arguments = run.to_vec();
+        arguments.push(layout);
+        let run = json(&arguments);
+        (run["layout"].clone(), run["trace_hash"].clone())
+    };
+    assert_eq!(hash("random"), hash("random-blocks"));
+    assert_ne!(hash("random"), hash("random-tracks"));
+}
+
+/// The report's machine with a file of 20 blocks, in a file of its own.
+fn small_preset(directory: &Path) -> String {
+    let preset = include_str!("../../sim/presets/tr94.toml");
+    let small = preset.replace("\nbytes = 10485760", "\nbytes = 163840");
+    assert!(small != preset, "the size of the file is elsewhere");
+    let path = directory.join("small.toml");
+    std::fs::write(&path, small).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn table_as_json() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("cells.json");
+    let preset = small_preset(directory.path());
+    let text = stdout(&[
+        "sim",
+        "table",
+        "4",
+        "--trials",
+        "1",
+        "--preset",
+        &preset,
+        "--json",
+        file.to_str().unwrap(),
+    ]);
+    assert!(text.starts_with("Table 4"), "{text}");
+    let cells: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let cells = cells.as_array().unwrap();
+    assert_eq!(cells.len(), 70);
+    for cell in cells {
+        assert_eq!(cell["layout"], "contiguous");
+        assert!(cell["mb_s"].as_f64().unwrap() > 0.0);
+        assert!(["caching", "ddio"].contains(&cell["method"].as_str().unwrap()));
+        assert!([8, 8192].contains(&cell["record"].as_u64().unwrap()));
+        let known = cell["published"].is_number();
+        assert_eq!(cell["ratio"].is_number(), known, "{cell}");
+        assert!(known || cell["published"].is_null());
+    }
+    let known = cells.iter().filter(|cell| cell["published"].is_number());
+    assert_eq!(known.count(), 38);
+}
+
+#[test]
+fn other_studies_as_json() {
+    let small = ["--trials", "1", "--file-mb", "1", "--json", "-"];
+    let of = |study: &[&str]| json(&[&["sim"], study, &small[..]].concat());
+    let figure = of(&["figure", "8"]);
+    assert_eq!(
+        (&figure["figure"], &figure["x_scale"]),
+        (&"8".into(), &"log2".into())
+    );
+    assert_eq!(figure["series"].as_array().unwrap().len(), 6);
+    let scale = of(&["scale", "--clients", "2,4", "--servers", "1"]);
+    assert_eq!(scale["rows"].as_array().unwrap().len(), 6);
+    let trace = json(&["sim", "trace", "--file-mb", "1", "--json", "-"]);
+    assert!(trace["traceEvents"].as_array().unwrap().len() > 100);
+}
+
+/// Whoever reads may have enough: that is no error.
+#[test]
+fn a_reader_may_leave() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_penstock"))
+        .args(["sim", "trace", "--json", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+    assert_eq!(ended.status.code(), Some(0));
+}

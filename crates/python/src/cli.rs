@@ -1,0 +1,13 @@
+//! The command `penstock`, which the package installs.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+
+/// Runs the command that `argv` says, the first of which is its own name; the exit code. `python`
+/// is the interpreter that draws plots.
+#[pyfunction]
+pub(crate) fn run_command(py: Python<'_>, argv: Vec<OsString>, python: PathBuf) -> u8 {
+    py.detach(|| penstock_cli::run(argv, Some(python)))
+}

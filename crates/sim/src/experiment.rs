@@ -1,0 +1,236 @@
+//! One run of the simulated machine: a pattern, moved by a method, timed.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use penstock_engine::{
+    Call, Decision, Director, Error, Kind, Machine, Moved, Proposal, Request, Roles, Strategy,
+    disk_directed, two_phase,
+};
+use penstock_layout::Region;
+use serde::Serialize;
+
+use crate::machine::{Setup, SimNode, Simulation};
+use crate::pattern::Pattern;
+use crate::preset::Preset;
+use crate::time::{Span, Time};
+use crate::trace::Trace;
+
+/// How the blocks of the file lie on each disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// One behind the other from the first block on.
+    Contiguous,
+    /// Each at a place of its own, drawn over the whole disk.
+    RandomBlocks,
+    /// In tracks that are drawn over the whole disk, one behind the other in each.
+    RandomTracks,
+}
+
+/// Who directs the flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// Traditional caching.
+    Caching,
+    /// Two-phase I/O.
+    TwoPhase,
+    /// Disk-directed, in the order of the file.
+    Ddio,
+    /// Disk-directed, presorted.
+    DdioSort,
+}
+
+/// What is to be run. The same experiment gives the same outcome, to the last bit.
+#[derive(Clone, Debug)]
+pub struct Experiment<'a> {
+    /// The machine.
+    pub preset: &'a Preset,
+    /// Who holds what, and which way it goes.
+    pub pattern: Pattern,
+    /// Bytes of a record.
+    pub record_bytes: u64,
+    /// Where blocks lie.
+    pub layout: Layout,
+    /// Who directs the flow.
+    pub method: Method,
+    /// Seeds all that is drawn: trial `t` has the same disk layouts for all patterns and methods.
+    pub trial: u64,
+}
+
+/// How it went.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// From the start to the end of the slowest, in virtual time.
+    #[serde(skip)]
+    pub elapsed: Span,
+    /// Bytes that clients got or gave: of `ra` the file once for each client.
+    pub bytes: u64,
+    /// Events of the simulation.
+    pub events: u64,
+    /// A digest of all events, in order.
+    pub trace_hash: u64,
+    /// Messages between nodes, acknowledgements too.
+    pub messages: u64,
+    /// Their bytes.
+    pub message_bytes: u64,
+    /// Blocks that disks have read or written.
+    pub blocks: u64,
+    /// Staging and cache buffers of all nodes together.
+    pub buffer_bytes: u64,
+    /// The most of them on one node.
+    pub buffer_bytes_max: u64,
+}
+
+impl Outcome {
+    /// 2^20 bytes a second.
+    pub fn throughput_mb_s(&self) -> f64 {
+        self.bytes as f64 / (1u64 << 20) as f64 / self.elapsed.as_seconds_f64()
+    }
+}
+
+impl Experiment<'_> {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When the pattern does not fit the machine, or the machine cannot be.
+    pub fn run(&self) -> Result<Outcome, Error> {
+        self.simulate(false).map(|(outcome, _)| outcome)
+    }
+
+    /// Runs it, and keeps what every part did when.
+    ///
+    /// # Errors
+    /// As [`Experiment::run`].
+    pub fn run_traced(&self) -> Result<(Outcome, Trace), Error> {
+        self.simulate(true)
+    }
+
+    /// What the clients ask for.
+    ///
+    /// # Errors
+    /// When the pattern does not fit the machine.
+    pub fn request(&self) -> Result<Request, Error> {
+        let Preset { nodes, file, .. } = self.preset;
+        let clients = nodes.clients;
+        let (memory, disk) = self
+            .pattern
+            .schemas(file.bytes, file.block_bytes, self.record_bytes, clients)
+            .map_err(|e| Error::new(Kind::Schema, "setting up an experiment", e))?;
+        let caching = self.preset.caching.options();
+        let strategy = match self.method {
+            Method::Caching => Strategy::Caching(caching),
+            Method::TwoPhase => Strategy::TwoPhase(two_phase::Options {
+                buffer_bytes_max: self.preset.two_phase.buffer_bytes_max,
+                caching,
+            }),
+            Method::Ddio => Strategy::DiskDirected(disk_directed::Options { presort: false }),
+            Method::DdioSort => Strategy::DiskDirected(disk_directed::Options { presort: true }),
+        };
+        let waits_for_media = match self.method {
+            Method::Caching | Method::TwoPhase => self.preset.caching.waits_for_media,
+            Method::Ddio | Method::DdioSort => self.preset.disk_directed.waits_for_media,
+        };
+        Ok(Request {
+            operation: self.pattern.operation(),
+            strategy,
+            memory,
+            disk,
+            target: Vec::new(),
+            servers: nodes.disks,
+            sync: waits_for_media,
+        })
+    }
+
+    fn simulate(&self, is_traced: bool) -> Result<(Outcome, Trace), Error> {
+        let request = self.request()?;
+        let slot_bytes = request.disk.block_bytes_max();
+        let slots = request.disk.conforming_blocks_max(self.preset.nodes.disks);
+        let setup = Setup {
+            layout: self.layout,
+            slots,
+            slot_bytes,
+            seed: self.trial,
+            is_real: false,
+            is_traced,
+        };
+        let clients = self.preset.nodes.clients;
+        let held = (0..clients).map(|rank| request.memory.share(rank).elements());
+        let bytes = held.sum::<u64>() * request.disk.width();
+        let simulation = Simulation::new(self.preset, &setup)?;
+        let ended = Rc::new(RefCell::new(Ok(())));
+        let run = Rc::new(Run {
+            request,
+            roles: simulation.roles().clone(),
+            is_collective: self.method != Method::Caching,
+        });
+        simulation.run(|node| {
+            let (run, ended) = (run.clone(), ended.clone());
+            async move {
+                if let Err(error) = run.on(&node).await {
+                    *ended.borrow_mut() = Err(error);
+                }
+            }
+        })?;
+        ended.borrow().clone()?;
+        let totals = simulation.totals();
+        let outcome = Outcome {
+            elapsed: simulation.now().saturating_since(Time::ZERO),
+            bytes,
+            events: totals.events,
+            trace_hash: totals.trace_hash,
+            messages: totals.messages,
+            message_bytes: totals.message_bytes,
+            blocks: totals.blocks,
+            buffer_bytes: totals.buffer_bytes,
+            buffer_bytes_max: totals.buffer_bytes_max,
+        };
+        Ok((outcome, simulation.take_trace().unwrap_or_default()))
+    }
+}
+
+/// What every node does.
+struct Run {
+    request: Request,
+    roles: Rc<Roles>,
+    /// Whether the file system is told of the whole request: the multicast is then part of the time.
+    is_collective: bool,
+}
+
+impl Run {
+    async fn on(&self, node: &SimNode) -> Result<(), Error> {
+        let rank = self.roles.rank(node.me());
+        let share = rank.map(|rank| self.request.memory.share(rank));
+        let _exposure = share.map(|share| node.expose(CALL, (share, None)));
+        let call = Call::new(node, &self.roles, CALL);
+        let mut asking = Asking(self.request.clone());
+        let mut director = (rank == Some(0)).then_some(&mut asking as &mut dyn Director);
+        if self.is_collective {
+            let proposal = rank.map(|_| {
+                Ok(Proposal {
+                    words: String::new(),
+                    own_box: None,
+                })
+            });
+            call.agree(proposal, &mut director).await?;
+        }
+        let outcome = call.transfer(&self.request).await;
+        call.conclude(outcome, &mut director).await.map(|_| ())
+    }
+}
+
+const CALL: u64 = 0;
+
+/// Asks for what the experiment is about.
+struct Asking(Request);
+
+impl Director for Asking {
+    fn prepare(&mut self, _boxes: Vec<(usize, Region)>) -> Result<Decision, Error> {
+        Ok(Decision::Serve(self.0.clone()))
+    }
+
+    fn conclude(&mut self, outcome: Result<Moved, Error>) -> Result<Moved, Error> {
+        outcome
+    }
+}

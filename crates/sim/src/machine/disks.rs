@@ -1,0 +1,167 @@
+//! The disks of the simulated machine: who may use one, what it costs, and what lies on it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use penstock_engine::queue::{Order, Queue};
+use penstock_engine::{Disk, NodeId, Result};
+use penstock_layout::{Block, DiskSchema};
+
+use super::data::Buffer;
+use super::world::World;
+use crate::disk::{Bus, Device, Phases};
+use crate::time::Span;
+use crate::trace::Part;
+
+/// Where the blocks of a disk lie: by slot, the first sector.
+#[derive(Clone, Debug)]
+pub(crate) enum Places {
+    /// Slot after slot.
+    Contiguous,
+    /// As listed.
+    Listed(Vec<u64>),
+}
+
+/// One disk and its bus, with what there is to know about it.
+pub(crate) struct Station {
+    pub(crate) node: NodeId,
+    pub(crate) server: usize,
+    pub(crate) device: RefCell<Device>,
+    pub(crate) bus: Rc<RefCell<Bus>>,
+    pub(crate) places: Places,
+    pub(crate) slot_sectors: u64,
+    /// To hand a request to the disk, and to take in its end.
+    pub(crate) request: Span,
+    /// Only as many requests are handed to it as it works at.
+    pub(crate) queue: Queue,
+    /// What was written, by slot, where there are real bytes.
+    pub(crate) stored: RefCell<HashMap<u64, Vec<u8>>>,
+    /// Blocks read and written.
+    pub(crate) blocks: Cell<u64>,
+}
+
+/// The queue of a station: those who are to wait have been put in order before.
+pub(crate) fn station_queue(device: &Device) -> Queue {
+    Queue::new(Order::Fcfs, device.queue_depth())
+}
+
+/// A disk, opened for one call.
+pub struct SimDisk {
+    pub(crate) world: Rc<World>,
+    pub(crate) station: Rc<Station>,
+    pub(crate) schema: DiskSchema,
+    pub(crate) servers: usize,
+    pub(crate) waits_for_media: bool,
+}
+
+impl SimDisk {
+    fn slot(&self, block: &Block) -> u64 {
+        self.schema.slot(block, self.servers)
+    }
+
+    fn lba(&self, slot: u64) -> u64 {
+        match &self.station.places {
+            Places::Contiguous => slot * self.station.slot_sectors,
+            Places::Listed(places) => places[slot as usize],
+        }
+    }
+
+    fn sectors(&self, block: &Block) -> u64 {
+        let sector_bytes = self.station.device.borrow().sector_bytes();
+        block.bytes.div_ceil(sector_bytes).max(1)
+    }
+
+    /// Notes what the mechanism does for a block.
+    fn record(&self, what: &'static str, phases: &Phases, block: u64) {
+        let part = Part::Disk(self.station.server);
+        let Phases {
+            overhead,
+            seek,
+            rotate,
+            media,
+            cylinder,
+        } = *phases;
+        let at = Some(cylinder);
+        for (what, interval, at) in [
+            ("overhead", overhead, None),
+            ("seek", seek, at),
+            ("rotate", rotate, None),
+            (what, media, at),
+        ] {
+            let node = self.station.node;
+            self.world.record(node, part, what, interval, at, Some(block));
+        }
+    }
+
+    async fn over_bus(&self, bytes: u64) {
+        let taken = self.station.bus.borrow_mut().transfer(self.world.now(), bytes);
+        self.world.record(self.station.node, Part::Bus, "transfer", taken, None, None);
+        self.world.sleep_until(taken.end).await;
+    }
+}
+
+impl Disk for SimDisk {
+    type Buffer = Buffer;
+
+    fn position(&self, block: &Block) -> (u64, u64) {
+        (self.lba(self.slot(block)), 0)
+    }
+
+    fn is_in_schema_order(&self) -> bool {
+        matches!(self.station.places, Places::Contiguous)
+    }
+
+    fn queue_depth(&self) -> u32 {
+        self.station.device.borrow().queue_depth()
+    }
+
+    async fn write(&self, block: &Block, buffer: &Buffer) -> Result<()> {
+        let Station { device, queue, .. } = &*self.station;
+        let slot = self.slot(block);
+        let (lba, sectors) = (self.lba(slot), self.sectors(block));
+        let turn = queue.turn(self, block).await;
+        self.world.interrupt(self.station.node, self.station.request, "disk").await;
+        let ready = device.borrow_mut().begin_write(self.world.now(), lba, sectors);
+        self.world.sleep_until(ready.wants_data_at).await;
+        self.over_bus(block.bytes).await;
+        let reported = device.borrow_mut().data_received(self.world.now(), lba, sectors);
+        self.record("write", &reported.phases, slot);
+        self.world.sleep_until(reported.reported_at).await;
+        drop(turn);
+        if let Some(data) = buffer.cut(0..block.bytes).data {
+            self.station.stored.borrow_mut().insert(slot, data);
+        }
+        self.station.blocks.set(self.station.blocks.get() + 1);
+        Ok(())
+    }
+
+    async fn read(&self, block: &Block, buffer: &Buffer) -> Result<()> {
+        let Station { device, queue, .. } = &*self.station;
+        let slot = self.slot(block);
+        let (lba, sectors) = (self.lba(slot), self.sectors(block));
+        let turn = queue.turn(self, block).await;
+        self.world.interrupt(self.station.node, self.station.request, "disk").await;
+        let ready = device.borrow_mut().begin_read(self.world.now(), lba, sectors);
+        self.record(if ready.hit { "hit" } else { "read" }, &ready.phases, slot);
+        self.world.sleep_until(ready.in_buffer_at).await;
+        self.over_bus(block.bytes).await;
+        drop(turn);
+        buffer.clear(block.bytes); // what was never written is zero
+        if let Some(stored) = self.station.stored.borrow().get(&slot) {
+            buffer.fill(stored);
+        }
+        self.station.blocks.set(self.station.blocks.get() + 1);
+        Ok(())
+    }
+
+    async fn finish(&self) -> Result<()> {
+        if self.waits_for_media {
+            let idle_at = self.station.device.borrow().media_idle_at();
+            if idle_at > self.world.now() {
+                self.world.sleep_until(idle_at).await;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,626 @@
+//! Virtual time: events in order, the nodes' code that they wake, and the CPUs and network ports
+//! that it waits for.
+//!
+//! Nothing happens between events. The earliest is taken (of several at one moment the one that was
+//! made first), the clock is set to it, whatever it wakes runs until all wait again, and the next is
+//! taken. Code that runs takes no time but what it charges. So a run is a function of its inputs,
+//! and its events, hashed one after the other, tell two runs apart.
+//!
+//! ```text
+//! a message   send_us of the sender's CPU | its port, the network, the receiver's port |
+//!             receive_us of the receiver's CPU | it is in the inbox
+//! ```
+//!
+//! A CPU serves those who want it in the order in which they come, and whoever has it keeps it as long
+//! as there is more to do for it without a wait: a thread runs until it blocks. Only interrupts (a
+//! message to be taken in, a request to a disk or its end, another node's memget or memput) come
+//! before threads, in an order of their own; what they interrupt ends later by as much. A network port
+//! serves in order.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use penstock_engine::{Error, Kind, Message, NodeId, Result, Tag};
+
+use super::data::Parcel;
+use crate::network::Network;
+use crate::time::{Interval, Span, Time};
+use crate::trace::{Part, Record, Trace};
+
+/// Something that will happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A sleeper wakes.
+    Wake(u32),
+    /// A node's CPU can serve who waits for it, unless who had it has taken it again.
+    Cpu(u32),
+    /// A node's port can send what waits there.
+    Port(u32),
+    /// A letter reaches its node.
+    Arrive(u32),
+    /// The CPU has taken a letter in.
+    Deliver(u32),
+}
+
+/// When something happens: of what happens at one moment, first what has the lower rank, then what
+/// was made first.
+type Due = (Time, u32, u64, Event);
+
+/// Code of one node.
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// A message on its way.
+struct Letter {
+    to: NodeId,
+    tag: Tag,
+    message: Message<Parcel>,
+}
+
+/// What goes out by a port, and what happens when it has arrived.
+struct Outgoing {
+    to: NodeId,
+    bytes: u64,
+    then: Event,
+}
+
+#[derive(Default)]
+struct Node {
+    /// Whether a thread has the CPU.
+    is_running: bool,
+    /// By how much interrupts have set it back.
+    set_back: Span,
+    /// Who waits for the CPU: which sleeper, for how long, what for.
+    threads: VecDeque<(u32, Span, &'static str)>,
+    interrupts_end_at: Time,
+    /// What waits for the port; it is busy while there is anything.
+    outgoing: VecDeque<Outgoing>,
+    is_port_due: bool,
+}
+
+/// A set of things, each known by a number that is used again when it is taken out.
+struct Slab<T> {
+    items: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self {
+            items: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+}
+
+impl<T> Slab<T> {
+    fn put(&mut self, item: T) -> u32 {
+        match self.free.pop() {
+            Some(slot) => {
+                self.items[slot as usize] = Some(item);
+                slot
+            }
+            None => {
+                self.items.push(Some(item));
+                (self.items.len() - 1) as u32
+            }
+        }
+    }
+
+    fn take(&mut self, slot: u32) -> Option<T> {
+        let item = self.items[slot as usize].take();
+        if item.is_some() {
+            self.free.push(slot);
+        }
+        item
+    }
+
+    fn get(&mut self, slot: u32) -> Option<&mut T> {
+        self.items[slot as usize].as_mut()
+    }
+}
+
+/// A sleeper: awake, or who is to be woken.
+enum Sleeper {
+    Asleep(Option<Waker>),
+    Awake,
+    /// It was dropped before its time.
+    Gone,
+}
+
+/// What has come for one tag.
+struct Inbox {
+    tag: Tag,
+    waiting: VecDeque<Message<Parcel>>,
+    waker: Option<Waker>,
+}
+
+/// The inbox for `tag`, made if there is none.
+fn inbox(inboxes: &mut Vec<Inbox>, tag: Tag) -> &mut Inbox {
+    let place = inboxes.iter().position(|inbox| inbox.tag == tag).unwrap_or_else(|| {
+        inboxes.push(Inbox {
+            tag,
+            waiting: VecDeque::new(),
+            waker: None,
+        });
+        inboxes.len() - 1
+    });
+    &mut inboxes[place]
+}
+
+/// Counts of a whole run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// Events.
+    pub(crate) events: u64,
+    /// A digest of them.
+    pub(crate) hash: u64,
+    /// Messages, acknowledgements too.
+    pub(crate) messages: u64,
+    /// Their bytes.
+    pub(crate) message_bytes: u64,
+}
+
+/// See the module's head.
+pub(crate) struct World {
+    now: Cell<Time>,
+    made: Cell<u64>,
+    counts: Cell<Counts>,
+    events: RefCell<BinaryHeap<Reverse<Due>>>,
+    sleepers: RefCell<Slab<Sleeper>>,
+    letters: RefCell<Slab<Letter>>,
+    nodes: RefCell<Vec<Node>>,
+    network: RefCell<Network>,
+    /// The place in the network of node 0; the others follow.
+    first_place: u32,
+    receive: Span,
+    /// By node: there are few tags at any time, those of the call's steps.
+    inboxes: RefCell<Vec<Vec<Inbox>>>,
+    ready: Arc<Ready>,
+    trace: Option<RefCell<Trace>>,
+}
+
+/// Nodes whose code can go on.
+#[derive(Default)]
+struct Ready(Mutex<VecDeque<usize>>);
+
+impl Ready {
+    fn push(&self, node: usize) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push_back(node);
+    }
+
+    fn pop(&self) -> Option<usize> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front()
+    }
+}
+
+struct NodeWaker {
+    node: usize,
+    ready: Arc<Ready>,
+}
+
+impl Wake for NodeWaker {
+    fn wake(self: Arc<Self>) {
+        self.ready.push(self.node);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ready.push(self.node);
+    }
+}
+
+impl World {
+    /// A world of `nodes`, with `network` between them. Taking a message in costs `receive`.
+    pub(crate) fn new(
+        nodes: usize,
+        network: Network,
+        first_place: u32,
+        receive: Span,
+        is_traced: bool,
+    ) -> Self {
+        Self {
+            now: Cell::new(Time::ZERO),
+            made: Cell::new(0),
+            counts: Cell::default(),
+            events: RefCell::default(),
+            sleepers: RefCell::default(),
+            letters: RefCell::default(),
+            nodes: RefCell::new((0..nodes).map(|_| Node::default()).collect()),
+            network: RefCell::new(network),
+            first_place,
+            receive,
+            inboxes: RefCell::new((0..nodes).map(|_| Vec::new()).collect()),
+            ready: Arc::default(),
+            trace: is_traced.then(RefCell::default),
+        }
+    }
+
+    /// What time it is.
+    pub(crate) fn now(&self) -> Time {
+        self.now.get()
+    }
+
+    /// What has been counted so far.
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts.get()
+    }
+
+    /// What was traced, if anything was to be.
+    pub(crate) fn take_trace(&self) -> Option<Trace> {
+        self.trace.as_ref().map(RefCell::take)
+    }
+
+    /// Runs the nodes' code to its end.
+    ///
+    /// # Errors
+    /// When all wait for one another.
+    pub(crate) fn run(&self, mut tasks: Vec<Option<Task>>) -> Result<()> {
+        let waker = |node| {
+            let ready = self.ready.clone();
+            Waker::from(Arc::new(NodeWaker { node, ready }))
+        };
+        let wakers: Vec<Waker> = (0..tasks.len()).map(waker).collect();
+        (0..tasks.len()).for_each(|node| self.ready.push(node));
+        loop {
+            while let Some(node) = self.ready.pop() {
+                let mut context = Context::from_waker(&wakers[node]);
+                if let Some(task) = &mut tasks[node]
+                    && task.as_mut().poll(&mut context).is_ready()
+                {
+                    tasks[node] = None;
+                }
+            }
+            let next = self.events.borrow_mut().pop();
+            let Some(Reverse((at, _, _, event))) = next else {
+                break;
+            };
+            self.now.set(at);
+            self.count(at, event);
+            self.happen(event);
+        }
+        match tasks.iter().position(Option::is_some) {
+            None => Ok(()),
+            Some(node) => {
+                let cause = format!("node {node} waits for something that cannot come");
+                Err(Error::new(Kind::Peer, "running the simulated machine", cause))
+            }
+        }
+    }
+
+    fn count(&self, at: Time, event: Event) {
+        let mut counts = self.counts.get();
+        counts.events += 1;
+        let (kind, number) = match event {
+            Event::Wake(n) => (1, n),
+            Event::Cpu(n) => (2, n),
+            Event::Port(n) => (3, n),
+            Event::Arrive(n) => (4, n),
+            Event::Deliver(n) => (5, n),
+        };
+        for word in [at.as_ps(), kind << 32 | u64::from(number)] {
+            // Each step can be undone, so that no two histories of one length fall together by it.
+            counts.hash = (counts.hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            counts.hash ^= counts.hash >> 29;
+        }
+        self.counts.set(counts);
+    }
+
+    fn schedule(&self, at: Time, event: Event) {
+        self.schedule_ranked(at, 0, event);
+    }
+
+    fn schedule_ranked(&self, at: Time, rank: u32, event: Event) {
+        let made = self.made.get();
+        self.made.set(made + 1);
+        self.events.borrow_mut().push(Reverse((at, rank, made, event)));
+    }
+
+    /// Whether something else will happen at this very moment.
+    fn is_shared_moment(&self) -> bool {
+        let events = self.events.borrow();
+        events.peek().is_some_and(|Reverse(due)| due.0 == self.now())
+    }
+
+    fn happen(&self, event: Event) {
+        match event {
+            Event::Wake(slot) => {
+                let mut sleepers = self.sleepers.borrow_mut();
+                let Some(sleeper) = sleepers.get(slot) else {
+                    return;
+                };
+                match std::mem::replace(sleeper, Sleeper::Awake) {
+                    Sleeper::Asleep(Some(waker)) => waker.wake(),
+                    Sleeper::Asleep(None) | Sleeper::Awake => {}
+                    Sleeper::Gone => {
+                        sleepers.take(slot);
+                    }
+                }
+            }
+            Event::Cpu(node) => {
+                let cpu = &mut self.nodes.borrow_mut()[node as usize];
+                if !cpu.is_running
+                    && let Some((sleeper, span, what)) = cpu.threads.pop_front()
+                {
+                    self.run_thread(node as usize, cpu, sleeper, span, what);
+                }
+            }
+            Event::Port(node) => {
+                self.nodes.borrow_mut()[node as usize].is_port_due = false;
+                self.send_first(node as usize);
+            }
+            Event::Arrive(letter) => {
+                let to = self.letters.borrow_mut().get(letter).map(|letter| letter.to);
+                if let Some(to) = to {
+                    let taken = self.reserve_interrupt(to, self.receive, "receive");
+                    self.schedule(taken, Event::Deliver(letter));
+                }
+            }
+            Event::Deliver(letter) => {
+                let letter = self.letters.borrow_mut().take(letter);
+                if let Some(Letter { to, tag, message }) = letter {
+                    self.put_in_inbox(to, tag, message);
+                }
+            }
+        }
+    }
+
+    fn put_in_inbox(&self, to: NodeId, tag: Tag, message: Message<Parcel>) {
+        let mut inboxes = self.inboxes.borrow_mut();
+        let inbox = inbox(&mut inboxes[to], tag);
+        inbox.waiting.push_back(message);
+        if let Some(waker) = inbox.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Sleeps until `at`.
+    pub(crate) fn sleep_until(self: &Rc<Self>, at: Time) -> Sleep {
+        let slot = self.sleepers.borrow_mut().put(Sleeper::Asleep(None));
+        self.schedule(at, Event::Wake(slot));
+        self.sleep_in(slot)
+    }
+
+    fn sleep_in(self: &Rc<Self>, slot: u32) -> Sleep {
+        Sleep {
+            world: self.clone(),
+            slot: Some(slot),
+        }
+    }
+
+    /// Charges a node's CPU with `span`, after all who wanted it before.
+    pub(crate) async fn use_cpu(self: &Rc<Self>, node: NodeId, span: Span, what: &'static str) {
+        if span == Span::ZERO {
+            return;
+        }
+        let sleeper = self.sleepers.borrow_mut().put(Sleeper::Asleep(None));
+        {
+            let cpu = &mut self.nodes.borrow_mut()[node];
+            match cpu.is_running {
+                true => cpu.threads.push_back((sleeper, span, what)),
+                false => self.run_thread(node, cpu, sleeper, span, what),
+            }
+        }
+        self.sleep_in(sleeper).await;
+        loop {
+            let set_back = std::mem::take(&mut self.nodes.borrow_mut()[node].set_back);
+            if set_back == Span::ZERO {
+                break;
+            }
+            self.sleep_until(self.now() + set_back).await;
+        }
+        let cpu = &mut self.nodes.borrow_mut()[node];
+        cpu.is_running = false;
+        if !cpu.threads.is_empty() {
+            self.schedule_ranked(self.now(), 1, Event::Cpu(node as u32));
+        }
+    }
+
+    /// Gives the CPU to a thread, which is asleep until it has used it.
+    fn run_thread(
+        &self,
+        node: NodeId,
+        cpu: &mut Node,
+        sleeper: u32,
+        span: Span,
+        what: &'static str,
+    ) {
+        cpu.is_running = true;
+        cpu.set_back = Span::ZERO;
+        let taken = Interval::starting(self.now().max(cpu.interrupts_end_at), span);
+        self.schedule(taken.end, Event::Wake(sleeper));
+        self.record(node, Part::Cpu, what, taken, None, None);
+    }
+
+    /// Takes a node's CPU for `span` at once, after other interrupts only; says when that ends.
+    fn reserve_interrupt(&self, node: NodeId, span: Span, what: &'static str) -> Time {
+        let cpu = &mut self.nodes.borrow_mut()[node];
+        let taken = Interval::starting(self.now().max(cpu.interrupts_end_at), span);
+        cpu.interrupts_end_at = taken.end;
+        if cpu.is_running {
+            cpu.set_back = cpu.set_back + span;
+        }
+        self.record(node, Part::Cpu, what, taken, None, None);
+        taken.end
+    }
+
+    /// Interrupts a node's CPU for `span`.
+    pub(crate) async fn interrupt(self: &Rc<Self>, node: NodeId, span: Span, what: &'static str) {
+        if span > Span::ZERO {
+            let end = self.reserve_interrupt(node, span, what);
+            self.sleep_until(end).await;
+        }
+    }
+
+    /// Hands a message to the network. It arrives by itself.
+    pub(crate) fn post(
+        &self,
+        from: NodeId,
+        to: NodeId,
+        tag: Tag,
+        bytes: u64,
+        message: Message<Parcel>,
+    ) {
+        let letter = Letter { to, tag, message };
+        let letter = self.letters.borrow_mut().put(letter);
+        self.carry(from, to, bytes, Event::Arrive(letter));
+    }
+
+    /// Moves bytes from node to node; ends when they are there. No CPU is charged.
+    pub(crate) async fn transport(self: &Rc<Self>, from: NodeId, to: NodeId, bytes: u64) {
+        let slot = self.sleepers.borrow_mut().put(Sleeper::Asleep(None));
+        self.carry(from, to, bytes, Event::Wake(slot));
+        self.sleep_in(slot).await;
+    }
+
+    fn carry(&self, from: NodeId, to: NodeId, bytes: u64, then: Event) {
+        let mut counts = self.counts.get();
+        counts.messages += 1;
+        counts.message_bytes += bytes;
+        self.counts.set(counts);
+        let outgoing = Outgoing { to, bytes, then };
+        self.nodes.borrow_mut()[from].outgoing.push_back(outgoing);
+        if self.nodes.borrow()[from].is_port_due {
+            return;
+        }
+        let free_at = self.network.borrow().sender_free_at(self.place(from));
+        if free_at > self.now() {
+            self.port_at(free_at, from, 0);
+        } else if self.is_shared_moment() {
+            // Of messages that set out at one moment the one with the shortest way is the first to
+            // come to a node, and the network takes them in the order in which they are handed over.
+            let rank = self.distance(from, to) + 1;
+            self.port_at(self.now(), from, rank);
+        } else {
+            self.send_first(from);
+        }
+    }
+
+    fn port_at(&self, at: Time, node: NodeId, rank: u32) {
+        self.nodes.borrow_mut()[node].is_port_due = true;
+        self.schedule_ranked(at, rank, Event::Port(node as u32));
+    }
+
+    /// Sends the first that waits at a port, which is free, and sees to it that the next goes when
+    /// the port is free again.
+    fn send_first(&self, from: NodeId) {
+        let Some(Outgoing { to, bytes, then }) = self.nodes.borrow_mut()[from].outgoing.pop_front()
+        else {
+            return;
+        };
+        let (now, place, to) = (self.now(), self.place(from), self.place(to));
+        let delivery = self.network.borrow_mut().deliver(now, place, to, bytes);
+        self.schedule(delivery.arrival, then);
+        if !self.nodes.borrow()[from].outgoing.is_empty() {
+            let free_at = self.network.borrow().sender_free_at(place);
+            self.port_at(free_at.max(now), from, 0);
+        }
+    }
+
+    fn distance(&self, from: NodeId, to: NodeId) -> u32 {
+        self.network.borrow().distance(self.place(from), self.place(to))
+    }
+
+    fn place(&self, node: NodeId) -> u32 {
+        self.first_place + node as u32
+    }
+
+    /// The next message for `node` with `tag`.
+    pub(crate) fn poll_receive(
+        &self,
+        node: NodeId,
+        tag: Tag,
+        context: &mut Context<'_>,
+    ) -> Poll<Message<Parcel>> {
+        let mut inboxes = self.inboxes.borrow_mut();
+        let inbox = inbox(&mut inboxes[node], tag);
+        match inbox.waiting.pop_front() {
+            Some(message) => Poll::Ready(message),
+            None => {
+                match &mut inbox.waker {
+                    Some(waker) => waker.clone_from(context.waker()),
+                    none => *none = Some(context.waker().clone()),
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Notes what a part of a node did, if the run is traced.
+    pub(crate) fn record(
+        &self,
+        node: NodeId,
+        part: Part,
+        what: &'static str,
+        interval: Interval,
+        cylinder: Option<u32>,
+        block: Option<u64>,
+    ) {
+        if let Some(trace) = &self.trace
+            && !interval.is_empty()
+        {
+            trace.borrow_mut().records.push(Record {
+                node,
+                part,
+                what,
+                interval,
+                cylinder,
+                block,
+            });
+        }
+    }
+}
+
+/// Sleeps until an event wakes it.
+pub(crate) struct Sleep {
+    world: Rc<World>,
+    slot: Option<u32>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(slot) = self.slot else {
+            return Poll::Ready(());
+        };
+        let mut sleepers = self.world.sleepers.borrow_mut();
+        match sleepers.get(slot) {
+            Some(Sleeper::Asleep(waker)) => {
+                match waker {
+                    Some(waker) => waker.clone_from(context.waker()),
+                    none => *none = Some(context.waker().clone()),
+                }
+                return Poll::Pending;
+            }
+            _ => sleepers.take(slot),
+        };
+        drop(sleepers);
+        self.slot = None;
+        Poll::Ready(())
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        let Some(slot) = self.slot else { return };
+        let mut sleepers = self.world.sleepers.borrow_mut();
+        match sleepers.get(slot) {
+            Some(Sleeper::Awake) => {
+                sleepers.take(slot);
+            }
+            Some(sleeper) => *sleeper = Sleeper::Gone,
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Descriptions of whole machines: hardware, software costs, and the tuning of each strategy.
+//!
+//! A preset is a TOML file in which every number stands with its unit in its name, and its source in
+//! a comment. Unknown keys are refused. Those that come with Penstock are in `presets/`; a path to
+//! another may be given wherever a name may.
+
+mod check;
+mod load;
+
+use penstock_engine::caching;
+use penstock_engine::queue::Order;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::disk::{DiskParameters, FlashParameters};
+use crate::network::TorusParameters;
+
+pub use load::PresetError;
+
+/// A machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preset {
+    /// What it is called.
+    pub name: String,
+    /// What it describes, in a line.
+    pub about: String,
+    /// How many of what there are.
+    pub nodes: Nodes,
+    /// The file that experiments move.
+    pub file: File,
+    /// Every disk.
+    pub disk: DiskKind,
+    /// How the disks stand when an experiment starts.
+    pub start: Start,
+    /// The bus of each I/O node.
+    pub bus: BusParameters,
+    /// The network.
+    pub network: NetworkKind,
+    /// What software costs.
+    pub costs: Costs,
+    /// Traditional caching.
+    pub caching: Caching,
+    /// Two-phase I/O, on top of that.
+    pub two_phase: TwoPhase,
+    /// Disk-directed I/O.
+    pub disk_directed: DiskDirected,
+}
+
+/// How many of what there are. Clients are nodes 0 and up, I/O nodes follow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nodes {
+    /// Compute processors, each one client.
+    pub clients: usize,
+    /// I/O processors, each with a bus.
+    pub io_nodes: usize,
+    /// Disks, each with a server of its own, dealt out to the I/O nodes in turn.
+    pub disks: usize,
+    /// The place in the network of the first node; the others follow.
+    pub first_place: u32,
+}
+
+/// The file that experiments move.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    /// Its size.
+    pub bytes: u64,
+    /// What it is striped over the disks by.
+    pub block_bytes: u64,
+}
+
+/// What a disk is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum DiskKind {
+    /// A disk that turns.
+    Rotating(DiskParameters),
+    /// One that does not.
+    Flash(FlashParameters),
+}
+
+/// How the disks stand when an experiment starts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "phase", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Start {
+    /// All at the same angle: so long before the index mark comes round.
+    Common {
+        /// Milliseconds of rotation that have passed since the index mark.
+        rotation_ms: f64,
+    },
+    /// Each at an angle of its own, drawn anew for each trial.
+    #[serde(deserialize_with = "no_keys")]
+    Random,
+}
+
+/// The bus of an I/O node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BusParameters {
+    /// What it carries.
+    pub bytes_per_second: u64,
+}
+
+/// What a network is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum NetworkKind {
+    /// A torus with wormhole routing.
+    Torus(TorusParameters),
+    /// A fat tree, as large as the nodes need.
+    FatTree(FatTreeKind),
+}
+
+/// A fat tree but for the number of its nodes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FatTreeKind {
+    /// Nodes on one leaf switch.
+    pub nodes_per_leaf: u32,
+    /// Leaf switches in a pod.
+    pub leaves_per_pod: u32,
+    /// Of a port, in each direction.
+    pub bytes_per_second: u64,
+    /// Of both adapters together.
+    pub adapter_latency_ns: f64,
+    /// Of one switch and its cable.
+    pub switch_latency_ns: f64,
+}
+
+/// What software costs: time of a node's one CPU, on which all its software waits its turn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Costs {
+    /// To send a message, whatever its size: the network interface moves the bytes.
+    pub send_us: f64,
+    /// To take a message in: the interrupt, and telling the network interface where to.
+    pub receive_us: f64,
+    /// What a message has beside what the program sends.
+    pub header_bytes: u64,
+    /// A client's loop over blocks, for each request that it makes.
+    pub request_us: f64,
+    /// A thread for a request, created or woken.
+    pub thread_us: f64,
+    /// To look a block up in the cache, and to keep the cache.
+    pub lookup_us: f64,
+    /// To copy from memory to memory, whatever the size, and to keep account of it,
+    pub copy_us: f64,
+    /// and for each byte.
+    pub copy_ns_per_byte: f64,
+    /// To set a buffer up: its memory is zeroed.
+    pub buffer_ns_per_byte: f64,
+    /// To hand a request to a disk, and to take in its end.
+    pub disk_request_us: f64,
+    /// An entry of a list of blocks, made and sorted in.
+    pub entry_us: f64,
+    /// A memput, whatever its size, at the node that puts; the acknowledgement is in it.
+    pub memput_us: f64,
+    /// And for each byte.
+    pub memput_ns_per_byte: f64,
+    /// A memget, whatever its size, at the node that gets.
+    pub memget_us: f64,
+    /// To take in the answer to it, beside that.
+    pub memget_reply_us: f64,
+    /// And for each byte.
+    pub memget_ns_per_byte: f64,
+    /// A memput or memget at the node whose memory it is: the interrupt.
+    pub remote_us: f64,
+    /// And for each byte that a memget takes from it. What a memput brings is moved by the network
+    /// interface.
+    pub remote_ns_per_byte: f64,
+    /// To find where a contiguous stretch belongs: of an array of one dimension,
+    pub index_1d_us: f64,
+    /// and of more.
+    pub index_2d_us: f64,
+    /// How memputs and memgets of many stretches travel.
+    pub batch: Batch,
+}
+
+/// How memputs and memgets of many stretches travel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Batch {
+    /// Each stretch as a message of its own.
+    #[serde(deserialize_with = "no_keys")]
+    None,
+    /// Many stretches in one message.
+    Gather {
+        /// The longest message.
+        bytes_max: u64,
+        /// For each stretch in a message, at the node that puts or gets.
+        stretch_us: f64,
+        /// For each stretch in a message, at the node whose memory it is.
+        remote_stretch_us: f64,
+    },
+}
+
+/// Traditional caching.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Caching {
+    /// How many requests a client has under way at one disk, at most.
+    pub outstanding_max: u32,
+    /// Buffers of a disk's cache, one block each, for each client.
+    pub buffers_per_client: u32,
+    /// The order of a disk's queue: `fcfs`, `c-scan-file` or `c-scan-disk`.
+    pub queue: Order,
+    /// How many blocks are read after one that was asked for.
+    pub read_ahead_blocks: u32,
+    /// Whether a write ends only when its data are on the media.
+    pub waits_for_media: bool,
+}
+
+impl Caching {
+    /// As the engine has it.
+    pub fn options(&self) -> caching::Options {
+        caching::Options {
+            outstanding_max: self.outstanding_max,
+            buffers_per_client: self.buffers_per_client,
+            queue: self.queue,
+            read_ahead_blocks: self.read_ahead_blocks,
+        }
+    }
+}
+
+/// Two-phase I/O.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TwoPhase {
+    /// The staging buffer of a client, at most.
+    pub buffer_bytes_max: u64,
+}
+
+/// Disk-directed I/O.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskDirected {
+    /// Whether a write ends only when its data are on the media.
+    pub waits_for_media: bool,
+}
+
+/// What has a kind and nothing else: serde by itself would let any key pass.
+fn no_keys<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct NoKeys {}
+    NoKeys::deserialize(deserializer).map(|NoKeys {}| ())
+}

@@ -1,0 +1,325 @@
+//! Configurations, run for several trials each, many side by side.
+//!
+//! Trials are independent: they are handed to one thread a processor, the longest first by a rough
+//! count of what they will have to do, so that all threads end at about the same time.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use penstock_engine::Error;
+use serde::Serialize;
+
+use super::{StudyError, names, text};
+use crate::experiment::{Experiment, Layout, Method, Outcome};
+use crate::pattern::Pattern;
+use crate::preset::Preset;
+
+/// A configuration: an [`Experiment`] but for the trial.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The machine.
+    pub preset: Arc<Preset>,
+    /// Who holds what, and which way it goes.
+    pub pattern: Pattern,
+    /// Bytes of a record.
+    pub record_bytes: u64,
+    /// Where blocks lie.
+    pub layout: Layout,
+    /// Who directs the flow.
+    pub method: Method,
+}
+
+/// How often each case is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Trials {
+    /// So many times.
+    pub count: u64,
+    /// The number of the first trial, which all that is drawn depends on; the others follow.
+    pub first: u64,
+    /// How many are run at a time.
+    pub threads: usize,
+}
+
+impl Trials {
+    /// `count` trials from number 0 on, on all processors.
+    pub fn new(count: u64) -> Self {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            count,
+            first: 0,
+            threads,
+        }
+    }
+}
+
+/// Somebody who watches trials being run, from any thread.
+pub trait Watch: Sync {
+    /// There is work of `total` units.
+    fn begin(&self, total: u64) {
+        let _ = total;
+    }
+
+    /// `units` of it are done: a trial of `case`.
+    fn done(&self, units: u64, case: &Case) {
+        let _ = (units, case);
+    }
+}
+
+/// Nobody.
+impl Watch for () {}
+
+/// How the trials of a case went.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// One a trial, in order.
+    pub outcomes: Vec<Outcome>,
+    /// What each took on this computer.
+    pub walls: Vec<Duration>,
+}
+
+/// A mean and how far what it is of lies apart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Mean {
+    /// The mean.
+    pub mean: f64,
+    /// The coefficient of variation.
+    pub cv: f64,
+}
+
+impl Mean {
+    /// Of these; of none it is no number.
+    pub fn of(values: &[f64]) -> Self {
+        let count = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / count;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let cv = match values.len() {
+            1 => 0.0,
+            _ => (squares / (count - 1.0)).sqrt() / mean,
+        };
+        Self { mean, cv }
+    }
+}
+
+impl Measured {
+    /// MB/s.
+    pub fn throughput(&self) -> Mean {
+        let rates: Vec<f64> = self.outcomes.iter().map(Outcome::throughput_mb_s).collect();
+        Mean::of(&rates)
+    }
+
+    /// The mean of something counted.
+    pub fn mean(&self, count: impl Fn(&Outcome) -> f64) -> f64 {
+        let values: Vec<f64> = self.outcomes.iter().map(count).collect();
+        Mean::of(&values).mean
+    }
+
+    /// Events of all trials together.
+    pub fn events(&self) -> u64 {
+        self.outcomes.iter().map(|outcome| outcome.events).sum()
+    }
+
+    /// One digest for all trials: that of the trial itself where there is only one.
+    pub fn trace_hash(&self) -> u64 {
+        // The prime of FNV-1a, 64 bits: any odd number that spreads bits would do.
+        const PRIME: u64 = 0x0000_0100_0000_01b3;
+        let hashes = self.outcomes.iter().map(|outcome| outcome.trace_hash);
+        let together = hashes.reduce(|all, hash| all.rotate_left(17).wrapping_mul(PRIME) ^ hash);
+        together.unwrap_or(0)
+    }
+
+    /// What all trials together took on this computer.
+    pub fn wall(&self) -> Duration {
+        self.walls.iter().sum()
+    }
+}
+
+impl Case {
+    /// The experiment with number `trial`.
+    pub fn experiment(&self, trial: u64) -> Experiment<'_> {
+        Experiment {
+            preset: &self.preset,
+            pattern: self.pattern,
+            record_bytes: self.record_bytes,
+            layout: self.layout,
+            method: self.method,
+            trial,
+        }
+    }
+
+    /// In words: "rbb, 8-byte records, contiguous, ddio".
+    pub fn describe(&self) -> String {
+        format!(
+            "{}, {} records, {}, {}",
+            self.pattern,
+            text::record(self.record_bytes),
+            names::layout(self.layout),
+            names::method(self.method)
+        )
+    }
+
+    /// Whether the machine can be and the pattern fits it; and roughly what a trial will cost, in
+    /// steps of about the same length.
+    ///
+    /// # Errors
+    /// When it cannot be run.
+    pub fn weigh(&self) -> Result<u64, StudyError> {
+        self.preset.validate()?;
+        let file = &self.preset.file;
+        let clients = self.preset.nodes.clients;
+        let (memory, disk) =
+            self.pattern
+                .schemas(file.bytes, file.block_bytes, self.record_bytes, clients)?;
+        // The stretches of the first block are as many as those of any other.
+        let first = disk.blocks(0, 1).next();
+        let stretches = first.map_or(0, |block| {
+            let holders = memory.touching(&block.region).into_iter();
+            let pieces = holders.filter_map(|rank| memory.share(rank).intersect(&block.region));
+            pieces
+                .map(|piece| piece.stretches(&block.region.shape))
+                .sum::<u64>()
+        });
+        let blocks = file.bytes.div_ceil(file.block_bytes);
+        let for_each_stretch = match self.method {
+            // A message there and one back, a thread, a look into the cache.
+            Method::Caching => 8,
+            Method::TwoPhase | Method::Ddio | Method::DdioSort => 1,
+        };
+        Ok(blocks.saturating_mul(10 + stretches.saturating_mul(for_each_stretch)))
+    }
+}
+
+/// One trial of one case.
+struct Run {
+    case: usize,
+    trial: u64,
+    units: u64,
+}
+
+type Ran = Result<(Outcome, Duration), Error>;
+
+/// Runs the trials of all `cases`; in their order, how they went.
+///
+/// # Errors
+/// When a case cannot be, before any is run; else the first that fails, in their order.
+pub fn measure(
+    cases: &[Case],
+    trials: &Trials,
+    watch: &dyn Watch,
+) -> Result<Vec<Measured>, StudyError> {
+    if trials.count == 0 {
+        return Err(StudyError::Input(
+            "0 trials measure nothing: take at least 1".into(),
+        ));
+    }
+    let last = trials.first.checked_add(trials.count - 1);
+    let numbers = trials.first..=last.ok_or_else(|| {
+        StudyError::Input("the numbers of the trials go beyond 2^64 - 1: begin lower".into())
+    })?;
+    let mut runs = Vec::new();
+    for (case, what) in cases.iter().enumerate() {
+        let units = what.weigh()?;
+        let trial = |trial| Run { case, trial, units };
+        runs.extend(numbers.clone().map(trial));
+    }
+    watch.begin(runs.iter().map(|run| run.units).sum());
+    let ran = run_all(cases, &runs, trials.threads, watch);
+    let mut measured: Vec<Measured> = cases
+        .iter()
+        .map(|_| Measured {
+            outcomes: Vec::new(),
+            walls: Vec::new(),
+        })
+        .collect();
+    for (run, ran) in runs.iter().zip(ran) {
+        // Trials that were not begun because another had failed come after one that is an error,
+        // or before it: the error is looked for in all.
+        if let Some(ran) = ran {
+            let (outcome, wall) = ran?;
+            measured[run.case].outcomes.push(outcome);
+            measured[run.case].walls.push(wall);
+        }
+    }
+    Ok(measured)
+}
+
+/// Runs all, the longest first; a result for each, or none where another failed before it began.
+fn run_all(cases: &[Case], runs: &[Run], threads: usize, watch: &dyn Watch) -> Vec<Option<Ran>> {
+    let mut order: Vec<usize> = (0..runs.len()).collect();
+    order.sort_by_key(|&index| std::cmp::Reverse(runs[index].units));
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<Option<Ran>>> = Mutex::new(runs.iter().map(|_| None).collect());
+    let work = || {
+        while let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let run = &runs[index];
+            let begun = Instant::now();
+            let ran = cases[run.case].experiment(run.trial).run();
+            let ran = ran.map(|outcome| (outcome, begun.elapsed()));
+            if ran.is_err() {
+                next.store(order.len(), Ordering::Relaxed);
+            }
+            // A thread that panicked takes the whole study with it when the scope ends.
+            results.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(ran);
+            watch.done(run.units, &cases[run.case]);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads.clamp(1, runs.len().max(1)) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    results.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Span;
+
+    pub(crate) fn outcome(mb: u64, ms: u64, trace_hash: u64) -> Outcome {
+        Outcome {
+            elapsed: Span::from_ms(ms),
+            bytes: mb << 20,
+            events: 10,
+            trace_hash,
+            messages: 0,
+            message_bytes: 0,
+            blocks: 0,
+            buffer_bytes: 0,
+            buffer_bytes_max: 0,
+        }
+    }
+
+    fn measured(outcomes: Vec<Outcome>) -> Measured {
+        let walls = outcomes.iter().map(|_| Duration::from_millis(1)).collect();
+        Measured { outcomes, walls }
+    }
+
+    #[test]
+    fn means() {
+        assert_eq!(Mean::of(&[4.0]), Mean { mean: 4.0, cv: 0.0 });
+        let three = Mean::of(&[1.0, 2.0, 3.0]);
+        assert_eq!(three, Mean { mean: 2.0, cv: 0.5 });
+    }
+
+    #[test]
+    fn rates_are_averaged_not_times() {
+        let two = measured(vec![outcome(10, 1000, 1), outcome(10, 500, 2)]);
+        assert_eq!(two.throughput().mean, 15.0);
+        assert_eq!(two.events(), 20);
+        assert_eq!(two.mean(|outcome| outcome.elapsed.as_seconds_f64()), 0.75);
+    }
+
+    #[test]
+    fn one_hash_for_all_trials() {
+        let hash = |hashes: &[u64]| {
+            let outcomes = hashes.iter().map(|&hash| outcome(1, 1, hash)).collect();
+            measured(outcomes).trace_hash()
+        };
+        assert_eq!(hash(&[7]), 7);
+        assert_ne!(hash(&[7, 8]), hash(&[8, 7]));
+        assert_eq!(hash(&[7, 8]), hash(&[7, 8]));
+    }
+}

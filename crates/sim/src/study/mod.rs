@@ -1,0 +1,33 @@
+//! The papers' experiments, and one beyond them: which runs each takes, and what is made of them.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`case`](mod@case) | a configuration, run for several trials, many side by side |
+//! | [`run`] | one case by itself |
+//! | [`table`] | Tables 3 and 4 of Kotz, PCS-TR94-226, measured beside published |
+//! | [`figure`] | Figures 4 to 15 of Kotz, TOCS 1997 |
+//! | [`summary`] | Table III of the latter: what each method gains over traditional caching |
+//! | [`scale`] | clients and servers in numbers that no paper had |
+//! | [`trace`] | what every part did when, for Perfetto, and the way of a disk's arm |
+//!
+//! Each is planned first, as a list of cases, then measured, then put together; only measuring takes
+//! time. What comes out is data that serialises, and prints as aligned text. Throughput is in MB/s
+//! of 2^20 bytes, the mean of trials; `cv`, its coefficient of variation, is the deviation of a
+//! sample over the mean, 0 for one trial.
+
+pub mod case;
+mod error;
+pub mod figure;
+pub mod names;
+pub mod run;
+pub mod scale;
+pub mod summary;
+pub mod table;
+mod text;
+pub mod trace;
+
+pub use case::{Case, Mean, Measured, Trials, Watch, measure};
+pub use error::StudyError;
+
+/// 2^20 bytes.
+pub(crate) const MB: f64 = (1u64 << 20) as f64;

@@ -1,0 +1,338 @@
+//! Beyond the papers: clients and servers in numbers that they could not have had, on a machine of
+//! today.
+//!
+//! One file, the same for all, is moved by 10 to 100,000 clients and 1 to 1,000 servers, each an I/O
+//! node with as many disks as the preset gives one. By default it is a matrix in blocks of rows and
+//! columns, `rbb`: the more clients, the smaller the piece of each, and the more share a block; where
+//! there are more clients than the matrix can be cut into, some hold nothing. For each point:
+//! throughput, messages, buffer memory on the node that needs most, and, for disk-directed I/O, what
+//! planning takes one server: to list its blocks and who holds what of each, as timed on this
+//! computer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use penstock_engine::{Request, Roles};
+use serde::Serialize;
+
+use super::text::{Grid, bytes, rate};
+use super::{Case, Measured, StudyError, names};
+use crate::experiment::{Layout, Method};
+use crate::pattern::Pattern;
+use crate::preset::Preset;
+
+/// Blocks of the file: every disk of 1,000 servers has some, and a run takes seconds.
+pub const BLOCKS: u64 = 1 << 16;
+/// Records in a block, where nothing else is asked for.
+pub const RECORDS_PER_BLOCK: u64 = 8;
+/// The numbers of clients.
+pub const CLIENTS: [usize; 5] = [10, 100, 1_000, 10_000, 100_000];
+/// The numbers of servers.
+pub const SERVERS: [usize; 4] = [1, 10, 100, 1_000];
+/// The strategies.
+pub const METHODS: [Method; 3] = [Method::Caching, Method::TwoPhase, Method::DdioSort];
+
+/// Planning is repeated for so long, and the shortest counts.
+const PLANNING: Duration = Duration::from_millis(50);
+
+/// What is scaled.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The machine, but for its numbers of clients and servers.
+    pub preset: Arc<Preset>,
+    /// Who holds what.
+    pub pattern: Pattern,
+    /// Bytes of a record; a part of a block where nothing is said.
+    pub record_bytes: Option<u64>,
+    /// Where blocks lie.
+    pub layout: Layout,
+    /// Bytes of the file; [`BLOCKS`] where nothing is said.
+    pub file_bytes: Option<u64>,
+    /// The numbers of clients.
+    pub clients: Vec<usize>,
+    /// The numbers of servers.
+    pub servers: Vec<usize>,
+}
+
+/// One method with so many clients and servers.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub method: &'static str,
+    /// Clients.
+    pub clients: usize,
+    /// I/O nodes.
+    pub servers: usize,
+    /// Disks of all of them.
+    pub disks: usize,
+    /// MB/s.
+    pub throughput_mb_s: f64,
+    /// Virtual seconds.
+    pub seconds: f64,
+    /// Messages between nodes.
+    pub messages: f64,
+    /// Microseconds of this computer in which one server plans its part; 0 where it does not plan.
+    pub planning_us: f64,
+    /// Blocks that it plans.
+    pub planned_blocks: u64,
+    /// Buffers of the node that needs most.
+    pub buffer_bytes_max: f64,
+    /// Buffers of all nodes.
+    pub buffer_bytes: f64,
+    /// Events of a trial.
+    pub events: u64,
+    /// Seconds of this computer for a trial.
+    pub wall_seconds: f64,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Serialize)]
+pub struct Scale {
+    /// The machine.
+    pub preset: String,
+    /// Who holds what.
+    pub pattern: Pattern,
+    /// Bytes of a record.
+    pub record: u64,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Trials of each point.
+    pub trials: u64,
+    /// By servers, clients, methods.
+    pub rows: Vec<Row>,
+}
+
+/// What is to be measured: by servers, clients, methods.
+///
+/// # Errors
+/// When a machine cannot be.
+pub fn cases(options: &Options) -> Result<Vec<Case>, StudyError> {
+    if options.clients.is_empty() || options.servers.is_empty() {
+        return Err(StudyError::Input(
+            "there is nothing to scale: give numbers of clients and of servers".into(),
+        ));
+    }
+    let nodes = &options.preset.nodes;
+    let disks_per_server = (nodes.disks / nodes.io_nodes.max(1)).max(1);
+    let block_bytes = options.preset.file.block_bytes;
+    let record_bytes = options.record_bytes;
+    let record_bytes = record_bytes.unwrap_or((block_bytes / RECORDS_PER_BLOCK).max(1));
+    let mut cases = Vec::new();
+    for &servers in &options.servers {
+        for &clients in &options.clients {
+            let mut preset = Preset::clone(&options.preset);
+            preset.nodes.clients = clients;
+            preset.nodes.io_nodes = servers;
+            preset.nodes.disks = servers.saturating_mul(disks_per_server);
+            preset.file.bytes = options
+                .file_bytes
+                .unwrap_or(block_bytes.saturating_mul(BLOCKS));
+            preset.validate()?;
+            let preset = Arc::new(preset);
+            cases.extend(METHODS.map(|method| Case {
+                preset: preset.clone(),
+                pattern: options.pattern,
+                record_bytes,
+                layout: options.layout,
+                method,
+            }));
+        }
+    }
+    Ok(cases)
+}
+
+/// What one server does before it can begin: blocks, and who holds what of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// How long it took.
+    pub took: Duration,
+    /// Blocks of the server.
+    pub blocks: u64,
+    /// What clients hold of them.
+    pub pieces: u64,
+}
+
+/// Plans the part of the first server of `case`, all its disks, several times; the fastest counts.
+///
+/// # Errors
+/// When the pattern does not fit.
+pub fn plan(case: &Case) -> Result<Planned, StudyError> {
+    let nodes = &case.preset.nodes;
+    let request = case.experiment(0).request()?;
+    let servers = (0..nodes.disks).map(|disk| nodes.clients + disk % nodes.io_nodes);
+    let all = nodes.clients + nodes.io_nodes;
+    let roles = Roles::new(all, (0..nodes.clients).collect(), servers.collect());
+    let begun = Instant::now();
+    let mut best = plan_once(&request, &roles, nodes.io_nodes);
+    while begun.elapsed() < PLANNING {
+        let again = plan_once(&request, &roles, nodes.io_nodes);
+        best.took = best.took.min(again.took);
+    }
+    Ok(best)
+}
+
+fn plan_once(request: &Request, roles: &Roles, io_nodes: usize) -> Planned {
+    let begun = Instant::now();
+    let disks = roles.servers.len();
+    let (mut blocks, mut pieces) = (0, 0);
+    for disk in (0..disks).step_by(io_nodes) {
+        for block in request.disk.blocks(disk, disks) {
+            blocks += 1;
+            pieces += std::hint::black_box(request.pieces(roles, &block)).len() as u64;
+        }
+    }
+    Planned {
+        took: begun.elapsed(),
+        blocks,
+        pieces,
+    }
+}
+
+impl Scale {
+    /// From what `cases` have measured. Times planning, one server after the other.
+    ///
+    /// # Errors
+    /// When a pattern does not fit.
+    pub fn new(
+        options: &Options,
+        cases: &[Case],
+        measured: &[Measured],
+    ) -> Result<Self, StudyError> {
+        let mut rows = Vec::new();
+        for (case, measured) in cases.iter().zip(measured) {
+            let nodes = &case.preset.nodes;
+            let planned = match case.method {
+                Method::Ddio | Method::DdioSort => Some(plan(case)?),
+                Method::Caching | Method::TwoPhase => None,
+            };
+            let trials = measured.outcomes.len().max(1);
+            rows.push(Row {
+                method: names::method(case.method),
+                clients: nodes.clients,
+                servers: nodes.io_nodes,
+                disks: nodes.disks,
+                throughput_mb_s: measured.throughput().mean,
+                seconds: measured.mean(|outcome| outcome.elapsed.as_seconds_f64()),
+                messages: measured.mean(|outcome| outcome.messages as f64),
+                planning_us: planned.map_or(0.0, |planned| planned.took.as_secs_f64() * 1e6),
+                planned_blocks: planned.map_or(0, |planned| planned.blocks),
+                buffer_bytes_max: measured.mean(|outcome| outcome.buffer_bytes_max as f64),
+                buffer_bytes: measured.mean(|outcome| outcome.buffer_bytes as f64),
+                events: measured.events() / trials as u64,
+                wall_seconds: measured.wall().as_secs_f64() / trials as f64,
+            });
+        }
+        let first = cases.first();
+        Ok(Self {
+            preset: options.preset.name.clone(),
+            pattern: options.pattern,
+            record: first.map_or(0, |case| case.record_bytes),
+            block_bytes: options.preset.file.block_bytes,
+            file_bytes: first.map_or(0, |case| case.preset.file.bytes),
+            trials: measured.first().map_or(0, |m| m.outcomes.len() as u64),
+            rows,
+        })
+    }
+}
+
+impl fmt::Display for Scale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "A file of {} in blocks of {}, {} in records of {}, on {}, mean of {} trials",
+            bytes(self.file_bytes),
+            bytes(self.block_bytes),
+            self.pattern,
+            bytes(self.record),
+            self.preset,
+            self.trials
+        )?;
+        writeln!(f)?;
+        let mut grid = Grid::default();
+        let heads = [
+            "method",
+            "servers",
+            "clients",
+            "MB/s",
+            "messages",
+            "planning, ms a server",
+            "buffers, most on a node",
+            "wall s",
+        ];
+        grid.row(heads.map(String::from));
+        for row in &self.rows {
+            let planning = match row.planning_us {
+                0.0 => "-".into(),
+                us => format!("{:.3}", us / 1e3),
+            };
+            grid.row([
+                row.method.to_string(),
+                row.servers.to_string(),
+                row.clients.to_string(),
+                rate(row.throughput_mb_s),
+                format!("{:.0}", row.messages),
+                planning,
+                bytes(row.buffer_bytes_max as u64),
+                format!("{:.2}", row.wall_seconds),
+            ]);
+        }
+        write!(f, "{grid}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(clients: usize, servers: usize) -> Result<Options, StudyError> {
+        Ok(Options {
+            preset: Arc::new(Preset::find("nvme-server")?),
+            pattern: "rbb".parse()?,
+            record_bytes: None,
+            layout: Layout::Contiguous,
+            file_bytes: None,
+            clients: vec![clients],
+            servers: vec![servers],
+        })
+    }
+
+    #[test]
+    fn every_point_has_every_method() -> Result<(), StudyError> {
+        let mut all = options(10, 1)?;
+        all.clients = vec![10, 20, 30];
+        all.servers = vec![1, 2];
+        let cases = cases(&all)?;
+        assert_eq!(cases.len(), 3 * 2 * 3);
+        let nodes = &cases[17].preset.nodes;
+        assert_eq!((nodes.clients, nodes.io_nodes), (30, 2));
+        assert_eq!(
+            nodes.disks / 2,
+            all.preset.nodes.disks / all.preset.nodes.io_nodes
+        );
+        all.clients = vec![];
+        assert!(self::cases(&all).is_err());
+        Ok(())
+    }
+
+    /// A hundred times the clients and the servers, each server with as many blocks and clients as
+    /// before: planning takes a server as long as before. Were there a step for each client, it
+    /// would take a hundred times as long.
+    #[test]
+    fn planning_does_not_cost_more_for_clients_that_are_not_served() -> Result<(), StudyError> {
+        let planned = |clients: usize, servers: usize| -> Result<Planned, StudyError> {
+            let mut options = options(clients, servers)?;
+            options.pattern = "rcb".parse()?;
+            options.file_bytes = Some(options.preset.file.block_bytes * clients as u64);
+            plan(&cases(&options)?[0])
+        };
+        let few = planned(1 << 10, 1 << 3)?;
+        let many = planned(1 << 17, 1 << 10)?;
+        assert_eq!((few.blocks, few.pieces), (many.blocks, many.pieces));
+        let ratio = many.took.as_secs_f64() / few.took.as_secs_f64();
+        assert!(ratio < 10.0, "{few:?}, {many:?}");
+        Ok(())
+    }
+}

@@ -1,0 +1,351 @@
+//! A trace for people to look at: as ui.perfetto.dev opens it, and as the way of a disk's arm.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::ser::{SerializeMap, SerializeSeq};
+use serde::{Serialize, Serializer};
+
+use super::StudyError;
+use crate::time::{Span, Time};
+use crate::trace::{Part, Record, Trace};
+
+/// A trace in Chrome's JSON format, "JSON Object Format" of the Trace Event Format: a process for
+/// each node, a thread for each of its parts, a complete event for each record.
+pub struct Chrome<'a> {
+    /// What is shown.
+    pub trace: &'a Trace,
+    /// How many of the first nodes are clients; those that follow are I/O nodes.
+    pub clients: usize,
+}
+
+impl Serialize for Chrome<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut file = serializer.serialize_map(Some(2))?;
+        file.serialize_entry("displayTimeUnit", "ms")?;
+        file.serialize_entry("traceEvents", &Events(self))?;
+        file.end()
+    }
+}
+
+struct Events<'a>(&'a Chrome<'a>);
+
+impl Serialize for Events<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut events = serializer.serialize_seq(None)?;
+        for name in self.0.names() {
+            events.serialize_element(&name)?;
+        }
+        for record in &self.0.trace.records {
+            events.serialize_element(&Event::of(record))?;
+        }
+        events.end()
+    }
+}
+
+/// What a process or a thread is called, or where it stands.
+#[derive(Serialize)]
+struct Name {
+    ph: &'static str,
+    name: &'static str,
+    pid: usize,
+    tid: u64,
+    args: NameArgs,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum NameArgs {
+    Name(String),
+    SortIndex(u64),
+}
+
+/// Something that took from `ts` on `dur` microseconds.
+#[derive(Serialize)]
+struct Event {
+    ph: &'static str,
+    name: &'static str,
+    pid: usize,
+    tid: u64,
+    ts: f64,
+    dur: f64,
+    args: EventArgs,
+}
+
+#[derive(Serialize)]
+struct EventArgs {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cylinder: Option<u32>,
+}
+
+impl Chrome<'_> {
+    /// The names of all processes and threads that there are.
+    fn names(&self) -> Vec<Name> {
+        let records = self.trace.records.iter();
+        let threads: BTreeSet<(usize, u64, String)> = records
+            .map(|record| (record.node, thread(record.part), part_name(record.part)))
+            .collect();
+        let nodes: BTreeSet<usize> = threads.iter().map(|(node, ..)| *node).collect();
+        let named = |name, pid, tid, args| Name {
+            ph: "M",
+            name,
+            pid,
+            tid,
+            args,
+        };
+        let mut names = Vec::new();
+        for node in nodes {
+            let name = match node.checked_sub(self.clients) {
+                None => format!("client {node}"),
+                Some(io_node) => format!("I/O node {io_node}"),
+            };
+            let place = NameArgs::SortIndex(node as u64);
+            names.push(named("process_name", node, 0, NameArgs::Name(name)));
+            names.push(named("process_sort_index", node, 0, place));
+        }
+        for (node, tid, name) in threads {
+            let place = NameArgs::SortIndex(tid);
+            names.push(named("thread_name", node, tid, NameArgs::Name(name)));
+            names.push(named("thread_sort_index", node, tid, place));
+        }
+        names
+    }
+}
+
+impl Event {
+    fn of(record: &Record) -> Self {
+        Self {
+            ph: "X",
+            name: record.what,
+            pid: record.node,
+            tid: thread(record.part),
+            ts: microseconds(record.interval.start - Time::ZERO),
+            dur: microseconds(record.interval.span()),
+            args: EventArgs {
+                block: record.block,
+                cylinder: record.cylinder,
+            },
+        }
+    }
+}
+
+/// The number of a part among those of its node.
+fn thread(part: Part) -> u64 {
+    match part {
+        Part::Cpu => 1,
+        Part::Bus => 2,
+        // Odd and even numbers, so that neither runs into the other.
+        Part::Disk(disk) => 3 + 2 * disk as u64,
+        Part::Buffer(buffer) => 4 + 2 * buffer as u64,
+    }
+}
+
+fn part_name(part: Part) -> String {
+    match part {
+        Part::Cpu => "CPU".into(),
+        Part::Bus => "bus".into(),
+        Part::Disk(disk) => format!("disk {disk}"),
+        Part::Buffer(buffer) => format!("buffer {buffer}"),
+    }
+}
+
+fn microseconds(span: Span) -> f64 {
+    span.as_ps() as f64 / 1e6
+}
+
+/// A place that a disk's arm was at.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Stop {
+    /// When, in milliseconds.
+    pub t_ms: f64,
+    /// Where.
+    pub cylinder: u32,
+    /// What for.
+    pub what: &'static str,
+}
+
+/// The way of a disk's arm.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Seeks {
+    /// The disk's number.
+    pub disk: usize,
+    /// What was run.
+    pub title: String,
+    /// In order of time: both ends of each seek, the begin of all else.
+    pub points: Vec<Stop>,
+}
+
+impl Seeks {
+    /// Of `disk`, from a trace of what `title` says.
+    ///
+    /// # Errors
+    /// When there is no arm of that number, or it was not used.
+    pub fn new(trace: &Trace, disk: usize, title: String) -> Result<Self, StudyError> {
+        let mut points: Vec<Stop> = Vec::new();
+        let of_disk = trace.records.iter().filter(|r| r.part == Part::Disk(disk));
+        for record in of_disk {
+            let Some(cylinder) = record.cylinder else {
+                continue;
+            };
+            let stop = |at: Time, cylinder: u32| Stop {
+                t_ms: (at - Time::ZERO).as_ms_f64(),
+                cylinder,
+                what: record.what,
+            };
+            if record.what == "seek" {
+                let from = points.last().map(|last| last.cylinder);
+                points.extend(from.map(|from| stop(record.interval.start, from)));
+                points.push(stop(record.interval.end, cylinder));
+            } else {
+                points.push(stop(record.interval.start, cylinder));
+            }
+        }
+        if points.is_empty() {
+            return Err(StudyError::Input(format!(
+                "disk {disk} has moved no arm: take another disk, of a preset whose disks turn"
+            )));
+        }
+        Ok(Self {
+            disk,
+            title,
+            points,
+        })
+    }
+}
+
+/// How long the parts of one sort were busy.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Busy {
+    /// The sort.
+    pub part: &'static str,
+    /// How many of them did anything.
+    pub count: usize,
+    /// Their mean, as a part of the whole time.
+    pub mean: f64,
+    /// The greatest of them, likewise.
+    pub max: f64,
+}
+
+/// How long each sort of part was busy; those that did nothing are left out.
+pub fn busy(trace: &Trace) -> Vec<Busy> {
+    let sort = |part: Part| match part {
+        Part::Cpu => "CPU",
+        Part::Bus => "bus",
+        Part::Disk(_) => "disk",
+        Part::Buffer(_) => "buffer",
+    };
+    let end = trace.records.iter().map(|record| record.interval.end).max();
+    let whole = (end.unwrap_or(Time::ZERO) - Time::ZERO).as_ps().max(1) as f64;
+    let mut busy = BTreeMap::<(usize, u64), u64>::new();
+    let mut sorts = BTreeMap::<(usize, u64), &'static str>::new();
+    for record in &trace.records {
+        let part = (record.node, thread(record.part));
+        *busy.entry(part).or_default() += record.interval.span().as_ps();
+        sorts.insert(part, sort(record.part));
+    }
+    let shares = ["CPU", "bus", "disk", "buffer"]
+        .into_iter()
+        .filter_map(|name| {
+            let of_sort = busy.iter().filter(|(part, _)| sorts[*part] == name);
+            let spans: Vec<u64> = of_sort.map(|(_, span)| *span).collect();
+            Some(Busy {
+                part: name,
+                count: spans.len(),
+                mean: spans.iter().sum::<u64>() as f64 / spans.len() as f64 / whole,
+                max: *spans.iter().max()? as f64 / whole,
+            })
+        });
+    shares.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::time::Interval;
+
+    fn trace() -> Trace {
+        let record = |node, part, what, from_us, to_us, cylinder| Record {
+            node,
+            part,
+            what,
+            interval: Interval::new(
+                Time::ZERO + Span::from_us(from_us),
+                Time::ZERO + Span::from_us(to_us),
+            ),
+            cylinder,
+            block: (what == "media").then_some(7),
+        };
+        Trace {
+            records: vec![
+                record(0, Part::Cpu, "send", 0, 5, None),
+                record(3, Part::Disk(1), "seek", 10, 2000, Some(40)),
+                record(3, Part::Disk(1), "rotate", 2000, 3000, None),
+                record(3, Part::Disk(1), "media", 3000, 6000, Some(40)),
+                record(3, Part::Disk(1), "seek", 6000, 9000, Some(50)),
+                record(3, Part::Bus, "data", 6000, 6800, None),
+            ],
+        }
+    }
+
+    #[test]
+    fn opens_in_perfetto() {
+        let trace = trace();
+        let chrome = Chrome {
+            trace: &trace,
+            clients: 2,
+        };
+        let value = serde_json::to_value(&chrome).unwrap();
+        let events = value["traceEvents"].as_array().unwrap();
+        let names: Vec<&str> = events
+            .iter()
+            .filter(|event| event["ph"] == "M" && event["args"]["name"].is_string())
+            .map(|event| event["args"]["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, ["client 0", "I/O node 1", "CPU", "bus", "disk 1"]);
+        let media = events
+            .iter()
+            .find(|event| event["name"] == "media")
+            .unwrap();
+        assert_eq!(
+            *media,
+            json!({"ph": "X", "name": "media", "pid": 3, "tid": 5, "ts": 3000.0, "dur": 3000.0,
+                   "args": {"block": 7, "cylinder": 40}})
+        );
+    }
+
+    #[test]
+    fn the_way_of_an_arm() -> Result<(), StudyError> {
+        let seeks = Seeks::new(&trace(), 1, "rb".into())?;
+        let points: Vec<(f64, u32, &str)> = seeks
+            .points
+            .iter()
+            .map(|stop| (stop.t_ms, stop.cylinder, stop.what))
+            .collect();
+        let expected = [
+            (2.0, 40, "seek"),
+            (3.0, 40, "media"),
+            (6.0, 40, "seek"),
+            (9.0, 50, "seek"),
+        ];
+        assert_eq!(points, expected);
+        assert!(Seeks::new(&trace(), 0, "rb".into()).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn parts_are_busy_for_a_share() {
+        let busy = busy(&trace());
+        assert_eq!(busy.len(), 3);
+        let share = 8.99 / 9.0;
+        let expected = Busy {
+            part: "disk",
+            count: 1,
+            mean: share,
+            max: share,
+        };
+        assert_eq!(busy[2], expected);
+    }
+}

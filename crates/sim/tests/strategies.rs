@@ -1,0 +1,303 @@
+//! Every strategy stores the same bytes: writes and reads of random schemas on the simulated machine
+//! with real bytes, each read back by every strategy in another distribution.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use penstock_engine::caching;
+use penstock_engine::queue::Order as QueueOrder;
+use penstock_engine::{
+    Call, Decision, Director, Error, Machine, Moved, Operation, Request, Strategy, disk_directed, two_phase,
+};
+use penstock_layout::{
+    Dist, Distribution, Dists, DiskSchema, MemorySchema, Order, Region, Replicated, Split,
+};
+use penstock_sim::experiment::Layout;
+use penstock_sim::machine::{Setup, Simulation};
+use penstock_sim::preset::Preset;
+use penstock_sim::random::Random;
+
+const SEEDS: u64 = 400;
+
+/// Has nothing to do but to pass the outcome on.
+struct Leader;
+
+impl Director for Leader {
+    fn prepare(&mut self, _boxes: Vec<(usize, Region)>) -> Result<Decision, Error> {
+        Ok(Decision::Meet)
+    }
+
+    fn conclude(&mut self, outcome: Result<Moved, Error>) -> Result<Moved, Error> {
+        outcome
+    }
+}
+
+/// One write, and the reads after it.
+struct Case {
+    seed: u64,
+    clients: usize,
+    io_nodes: usize,
+    disks: usize,
+    servers: usize,
+    shape: Vec<u64>,
+    width: u64,
+    disk: DiskSchema,
+    layout: Layout,
+}
+
+impl Case {
+    fn of(seed: u64) -> (Self, Random) {
+        let mut random = Random::new(seed);
+        let clients = 1 + random.below(7) as usize;
+        let io_nodes = 1 + random.below(4) as usize;
+        let disks = io_nodes + random.below(4) as usize;
+        let servers = 1 + random.below(disks as u64) as usize;
+        let dims = random.below(4) as usize;
+        let shape: Vec<u64> = (0..dims).map(|_| random.below(12)).collect();
+        let width = [1, 2, 3, 4, 8, 16][random.below(6) as usize];
+        let disk = disk_schema(&shape, width, &mut random);
+        let layout = [Layout::Contiguous, Layout::RandomBlocks, Layout::RandomTracks];
+        let layout = layout[random.below(3) as usize];
+        let case = Self {
+            seed,
+            clients,
+            io_nodes,
+            disks,
+            servers,
+            shape,
+            width,
+            disk,
+            layout,
+        };
+        (case, random)
+    }
+
+    fn simulation(&self) -> Simulation {
+        let mut preset = Preset::find("tocs97").unwrap();
+        preset.nodes.clients = self.clients;
+        preset.nodes.io_nodes = self.io_nodes;
+        preset.nodes.disks = self.disks;
+        let setup = Setup {
+            layout: self.layout,
+            slots: self.disk.conforming_blocks_max(self.servers),
+            slot_bytes: self.disk.block_bytes_max(),
+            seed: self.seed,
+            is_real: true,
+            is_traced: false,
+        };
+        Simulation::new(&preset, &setup).unwrap()
+    }
+
+    /// The bytes of one element, by its place in the array.
+    fn element(&self, index: &[u64]) -> Vec<u8> {
+        let place = index.iter().zip(&self.shape).fold(1, |n, (i, e)| n * (e + 1) + i);
+        let mut random = Random::of(self.seed, place);
+        (0..self.width).map(|_| random.below(256) as u8).collect()
+    }
+
+    /// What a rank holds, dense and row-major.
+    fn share_bytes(&self, memory: &MemorySchema, rank: usize) -> Vec<u8> {
+        let share = memory.share(rank);
+        let extents = share.extents();
+        let mut bytes = Vec::new();
+        for place in indices(&extents) {
+            if share.elements() > 0 {
+                let global: Vec<u64> =
+                    share.dims().iter().zip(&place).map(|(dim, &i)| dim.index(i)).collect();
+                bytes.extend(self.element(&global));
+            }
+        }
+        bytes
+    }
+
+    /// Runs one call; every rank starts with `memories` and they are what is left.
+    fn run(
+        &self,
+        simulation: &Simulation,
+        id: u64,
+        operation: Operation,
+        strategy: Strategy,
+        memory: &MemorySchema,
+        memories: &[Rc<RefCell<Vec<u8>>>],
+    ) -> Moved {
+        let request = Rc::new(Request {
+            operation,
+            strategy,
+            memory: memory.clone(),
+            disk: self.disk.clone(),
+            target: Vec::new(),
+            servers: self.servers,
+            sync: true,
+        });
+        let moved = Rc::new(RefCell::new(Moved::default()));
+        let roles = simulation.roles().clone();
+        let memories = memories.to_vec();
+        let main = |node: penstock_sim::machine::SimNode| {
+            let (request, roles, moved) = (request.clone(), roles.clone(), moved.clone());
+            let memory = roles.rank(node.me()).map(|rank| memories[rank].clone());
+            async move {
+                let _exposure = roles.rank(node.me()).map(|rank| {
+                    node.expose(id, (request.memory.share(rank), memory))
+                });
+                let call = Call::new(&node, &roles, id);
+                let outcome = call.transfer(&request).await;
+                let mut leader = Leader;
+                let mut director = (node.me() == 0).then_some(&mut leader as &mut dyn Director);
+                let verdict = call.conclude(outcome, &mut director).await.unwrap();
+                *moved.borrow_mut() = verdict.moved;
+            }
+        };
+        simulation.run(main).unwrap();
+        moved.take()
+    }
+}
+
+fn indices(extents: &[u64]) -> Vec<Vec<u64>> {
+    let mut all = vec![vec![]];
+    for &extent in extents {
+        all = all
+            .into_iter()
+            .flat_map(|index| {
+                (0..extent).map(move |i| {
+                    let mut deeper = index.clone();
+                    deeper.push(i);
+                    deeper
+                })
+            })
+            .collect();
+    }
+    all
+}
+
+fn disk_schema(shape: &[u64], width: u64, random: &mut Random) -> DiskSchema {
+    let chunk: Vec<u64> = shape.iter().map(|_| 1 + random.below(5)).collect();
+    let order = [Order::RowMajor, Order::ColumnMajor][random.below(2) as usize];
+    let bytes_max = 1 + random.below(12 * width);
+    match random.below(4) {
+        0 => DiskSchema::flat(shape, width, order, bytes_max).unwrap(),
+        1 => DiskSchema::chunked(shape, width, &chunk).unwrap(),
+        2 => DiskSchema::chunked(shape, width, &chunk)
+            .unwrap()
+            .split(Split::Contiguous(bytes_max))
+            .unwrap(),
+        _ => {
+            let shard: Vec<u64> = chunk.iter().map(|c| c * (1 + random.below(3))).collect();
+            DiskSchema::chunked(shape, width, &shard).unwrap().split(Split::Inner(chunk)).unwrap()
+        }
+    }
+}
+
+fn memory_schema(shape: &[u64], clients: usize, random: &mut Random) -> MemorySchema {
+    let mut rest = clients as u64;
+    let mut dists = Vec::new();
+    let mut mesh = Vec::new();
+    for _ in shape {
+        let dist = match random.below(4) {
+            0 => Dist::Whole,
+            1 => Dist::Block,
+            2 => Dist::Cyclic(1),
+            _ => Dist::Cyclic(1 + random.below(3)),
+        };
+        if dist != Dist::Whole {
+            let extent = 1 + random.below(rest);
+            rest /= extent;
+            mesh.push(extent);
+        }
+        dists.push(dist);
+    }
+    Distribution::new(shape, &Dists(dists), &mesh).unwrap().into()
+}
+
+fn strategy(random: &mut Random) -> Strategy {
+    let orders = [QueueOrder::Fcfs, QueueOrder::CScanFile, QueueOrder::CScanDisk];
+    let caching = caching::Options {
+        outstanding_max: 1 + random.below(4) as u32,
+        buffers_per_client: 1 + random.below(3) as u32,
+        queue: orders[random.below(3) as usize],
+        read_ahead_blocks: random.below(3) as u32,
+    };
+    match random.below(4) {
+        0 => Strategy::Caching(caching),
+        1 => Strategy::TwoPhase(two_phase::Options {
+            buffer_bytes_max: 1 + random.below(300),
+            caching,
+        }),
+        presort => {
+            Strategy::DiskDirected(disk_directed::Options { presort: presort == 2 })
+        }
+    }
+}
+
+#[test]
+fn what_one_strategy_writes_all_others_read() {
+    for seed in 0..SEEDS {
+        let (case, mut random) = Case::of(seed);
+        let simulation = case.simulation();
+        let schema = memory_schema(&case.shape, case.clients, &mut random);
+        let memories: Vec<_> = (0..case.clients)
+            .map(|rank| Rc::new(RefCell::new(case.share_bytes(&schema, rank))))
+            .collect();
+        let writer = strategy(&mut random);
+        case.run(&simulation, 0, Operation::Write, writer, &schema, &memories);
+        for id in 1..4 {
+            let schema = match random.below(4) {
+                0 => Replicated::new(&case.shape, case.clients).into(),
+                _ => memory_schema(&case.shape, case.clients, &mut random),
+            };
+            let expected: Vec<_> =
+                (0..case.clients).map(|rank| case.share_bytes(&schema, rank)).collect();
+            let memories: Vec<_> = expected
+                .iter()
+                .map(|bytes| Rc::new(RefCell::new(vec![0x5a; bytes.len()])))
+                .collect();
+            let reader = strategy(&mut random);
+            case.run(&simulation, id, Operation::Read, reader, &schema, &memories);
+            for (rank, expected) in expected.iter().enumerate() {
+                assert!(
+                    *memories[rank].borrow() == *expected,
+                    "seed {seed}: rank {rank} read something else; {:?} by {writer:?}, then {schema:?} \
+                     by {reader:?}",
+                    case.disk,
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_phantom_run_takes_the_same_time_as_a_real_one() {
+    for seed in 0..20 {
+        let (case, mut random) = Case::of(seed);
+        let schema = memory_schema(&case.shape, case.clients, &mut random);
+        let strategy = strategy(&mut random);
+        let time = |is_real| {
+            let mut preset = Preset::find("tocs97").unwrap();
+            preset.nodes.clients = case.clients;
+            preset.nodes.io_nodes = case.io_nodes;
+            preset.nodes.disks = case.disks;
+            let setup = Setup {
+                layout: case.layout,
+                slots: case.disk.conforming_blocks_max(case.servers),
+                slot_bytes: case.disk.block_bytes_max(),
+                seed,
+                is_real,
+                is_traced: false,
+            };
+            let simulation = Simulation::new(&preset, &setup).unwrap();
+            let memories: Vec<_> = (0..case.clients)
+                .map(|rank| Rc::new(RefCell::new(case.share_bytes(&schema, rank))))
+                .collect();
+            case.run(&simulation, 0, Operation::Write, strategy, &schema, &memories);
+            (simulation.now(), simulation.totals().trace_hash)
+        };
+        assert_eq!(time(true), time(false), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_block_of_padding_alone_is_left_alone() {
+    // The region of a chunk beyond the array's end has no elements, and no strategy asks for it.
+    let disk = DiskSchema::chunked(&[5], 4, &[4]).unwrap().split(Split::Inner(vec![2])).unwrap();
+    let blocks: Vec<_> = disk.blocks_in(&Region::whole(&[5])).map(|block| block.index).collect();
+    assert_eq!(blocks, [0, 1, 0]);
+}

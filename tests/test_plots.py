@@ -1,0 +1,364 @@
+"""The plots of the simulator: files, labels, the same bytes each time, and what bad input gets.
+
+Every plot is made by a process of its own, as the command line does it: the module is handed over
+as source text and must not need the package around it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+MODULE = Path(__file__).resolve().parent.parent / "python" / "penstock" / "_plots.py"
+
+spec = importlib.util.spec_from_file_location("plots_under_test", MODULE)
+plots = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = plots
+spec.loader.exec_module(plots)
+
+METHODS = ("caching", "two-phase", "ddio", "ddio-sort")
+PATTERNS = ("ra", "rn", "rb", "rcb", "wn", "wb", "wcc")
+
+
+def table():
+    """A cell that is blanked, one far out, and `ra` not normalised."""
+    rows = []
+    for record in (8, 8192):
+        for number, pattern in enumerate(PATTERNS):
+            for method in ("caching", "ddio", "ddio-sort"):
+                mb_s = (5.0 + 0.1 * number) * (16 if pattern == "ra" else 1)
+                published = None if pattern == "rcb" else mb_s * (0.5 if pattern == "wb" else 1.02)
+                ratio = None if published is None else mb_s / published
+                row = {"layout": "random", "pattern": pattern, "record": record, "method": method}
+                rows.append(
+                    row | {"mb_s": mb_s, "published": published, "cv": 0.02, "ratio": ratio}
+                )
+    return {"rows": rows, "preset": "tr94", "trials": 5}
+
+
+def figure(scale, names, xs, limits=()):
+    series = [
+        {"name": n, "points": [{"x": x, "y": 3.0 * i + k, "cv": 0.1} for k, x in enumerate(xs, 1)]}
+        for i, n in enumerate(names)
+    ]
+    return {
+        "figure": 10,
+        "title": "Throughput as something varies",
+        "x_label": "things",
+        "y_label": "throughput (MB/s)",
+        "x_scale": scale,
+        "series": series,
+        "limits": [
+            {"name": name, "points": [{"x": x, "y": y} for x, y in zip(xs, ys, strict=True)]}
+            for name, ys in limits
+        ],
+        "preset": "tocs97",
+        "trials": 5,
+    }
+
+
+def summary():
+    rows = [
+        {
+            "method": method,
+            "min": low,
+            "mean": 1.5,
+            "max": 18.0,
+            "published": {"min": low, "mean": 1.64, "max": 18.1},
+            "min_pattern": "rn",
+            "max_pattern": "wbc",
+        }
+        for method, low in (("ddio-sort", 1.0), ("two-phase", 0.44))
+    ]
+    return {"preset": "tocs97", "rows": rows}
+
+
+def scale():
+    return [
+        {
+            "method": method,
+            "clients": clients,
+            "servers": servers,
+            "throughput_mb_s": 100.0 * servers,
+            "messages": clients * servers,
+            "planning_us": 0 if method == "caching" else 3.5 * clients,
+            "buffer_bytes_max": 65536 * clients,
+        }
+        for method in ("caching", "two-phase", "ddio-sort")
+        for servers in (1, 1000)
+        for clients in (10, 1000, 100_000)
+    ]
+
+
+def seeks():
+    points = [
+        {"t_ms": 3.0 * i, "cylinder": 37 * i % 1935, "what": what}
+        for i, what in enumerate(("seek", "read", "seek", "write") * 20)
+    ]
+    return {"disk": 3, "title": "The arm of one disk", "points": points}
+
+
+MIXED = [f"{method} {pattern}" for method in METHODS for pattern in ("ra", "rn", "rb", "rc")]
+XS = (1, 2, 4, 8, 16)
+
+# Name: kind, data, labels that must be there as text, height in inches
+CASES = {
+    "table": (
+        "table",
+        table(),
+        [
+            "Random layout",
+            "preset tr94, 5 trials",
+            "8-byte records",
+            "8192-byte records",
+            "MB/s",
+            "ratio",
+            "ra/16",
+            "wcc",
+            "ddio-sort",
+            "open: published",
+            "2.00",
+            "ra is divided by 16",
+        ],
+        6.15,
+    ),
+    "table of one cell": ("table", table()["rows"][3:4], ["8-byte records", "caching"], 3.65),
+    "groups": (
+        "figure",
+        figure("category", METHODS, PATTERNS, [("disks", [20.0] * 7)]),
+        [
+            "Figure 10. Throughput as something varies",
+            "preset tocs97, 5 trials",
+            "things",
+            "throughput (MB/s)",
+            "disks",
+            *METHODS,
+            *PATTERNS,
+        ],
+        4.0,
+    ),
+    "lines, labelled": (
+        "figure",
+        figure("log2", ("caching rb", "ddio-sort rb"), XS, [("bus", [10.0 * x for x in XS])]),
+        ["caching rb", "ddio-sort rb", "bus", "16"],
+        4.0,
+    ),
+    "lines, keyed": (
+        "figure",
+        figure("log2", MIXED, XS, [("disks", [33.8] * 5), ("far", [9e3] * 5)]),
+        ["disks", "far: 9,000", "ra", "rc", *METHODS],
+        4.0,
+    ),
+    "one point": ("figure", figure("log10", ("alone",), (100,)), ["alone", "100"], 4.0),
+    "summary": (
+        "summary",
+        summary(),
+        ["preset tocs97", "ddio-sort", "two-phase", "0.44", "1.64", "18.1", "wbc"],
+        2.56,
+    ),
+    "scale": (
+        "scale",
+        scale(),
+        [
+            "Throughput (MB/s)",
+            "Messages",
+            "Planning time per server (µs)",
+            "1,000 servers",
+            "Buffer memory, most on one node (KB)",
+            "clients",
+            "none for caching",
+        ],
+        5.4,
+    ),
+    "seeks": (
+        "seeks",
+        seeks(),
+        ["The arm of one disk", "disk 3", "time (ms)", "cylinder", "read", "write"],
+        4.0,
+    ),
+}
+
+
+def run(*arguments, data="", module=False, **environment):
+    """The module as a process; `data` is JSON or text."""
+    text = data if isinstance(data, str) else json.dumps(data)
+    start = ["-m", "penstock._plots"] if module else ["-c", MODULE.read_text("utf-8")]
+    return subprocess.run(
+        [sys.executable, *start, *map(str, arguments)],
+        input=text.encode(),
+        capture_output=True,
+        env=os.environ | environment,
+        timeout=100,
+    )
+
+
+def make(place, name):
+    kind, data, labels, inches = CASES[name]
+    stem = place / "plot"
+    done = run(kind, stem, data=data)
+    assert (done.returncode, done.stderr, done.stdout) == (0, b"", b"")
+    return stem.with_suffix(".png"), stem.with_suffix(".svg"), labels, inches
+
+
+def png_size(path):
+    data = path.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_files_sizes_and_labels(tmp_path, name):
+    png, svg, labels, inches = make(tmp_path, name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plot.png", "plot.svg"]
+    assert png_size(png) == (1400, pytest.approx(200 * inches, abs=1))
+    drawn = svg.read_text("utf-8")
+    texts = re.findall(r"<text[^>]*>(.*?)</text>", drawn, re.DOTALL)
+    for label in labels:
+        assert any(label in text for text in texts), label
+    assert "<dc:date>" not in drawn
+
+
+@pytest.mark.parametrize("name", ["table", "lines, keyed", "scale"])
+def test_same_input_same_bytes(tmp_path, name):
+    first, second = tmp_path / "1", tmp_path / "2"
+    first.mkdir()
+    second.mkdir()
+    for one, other in zip(make(first, name)[:2], make(second, name)[:2], strict=True):
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_as_a_module_too(tmp_path):
+    done = run("summary", tmp_path / "s", data=summary(), module=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (tmp_path / "s.svg").exists()
+
+
+def test_settings_of_the_user_change_nothing(tmp_path):
+    _, svg, *_ = make(tmp_path, "seeks")
+    (tmp_path / "matplotlibrc").write_text("font.size: 20\nsvg.fonttype: path\n")
+    done = run("seeks", tmp_path / "other", data=seeks(), MATPLOTLIBRC=str(tmp_path))
+    assert done.returncode == 0
+    assert (tmp_path / "other.svg").read_bytes() == svg.read_bytes()
+
+
+# ---------------------------------------------------------------------------------------------
+# Black and white
+# ---------------------------------------------------------------------------------------------
+
+
+def grey(colour):
+    """What a photocopier makes of a colour: 0 black, 1 white (Rec. 601)."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return (0.299 * red + 0.587 * green + 0.114 * blue) / 255
+
+
+def test_methods_differ_in_marker_dashes_and_grey():
+    looks = [plots.LOOKS[method] for method in METHODS]
+    assert len({look.marker for look in looks}) == len(looks)
+    assert len({str(look.dashes) for look in looks}) == len(looks)
+    greys = sorted(grey(look.colour) for look in looks)
+    assert min(b - a for a, b in itertools.pairwise(greys)) > 0.12
+    assert greys[-1] < 0.75
+
+
+def test_spare_looks_differ_too():
+    assert len({look.marker for look in plots.SPARE_LOOKS}) == len(plots.SPARE_LOOKS)
+    assert len({str(look.dashes) for look in plots.SPARE_LOOKS}) == len(plots.SPARE_LOOKS)
+    looks = plots.looks_of(["ddio-sort", "new", "other"])
+    assert len(set(looks.values())) == 3
+
+
+@pytest.mark.parametrize("hue", ["grey", "accent"])
+def test_shades_darken_evenly(hue):
+    greys = [grey(plots.shade(hue, rank, 4)) for rank in range(4)]
+    assert all(a - b > 0.1 for a, b in itertools.pairwise(greys))
+
+
+def test_series_of_methods_and_patterns_are_told_apart():
+    series = [plots.Series(name, []) for name in MIXED]
+    looks, keys = plots.line_looks(series)
+    assert len({(look.marker, str(look.dashes)) for look in looks.values()}) == len(MIXED)
+    assert [len(row) for row in keys] == [4, 4]
+
+
+def test_labels_are_spread_in_order():
+    assert plots.spread([5.0, 50.0], 10, 0, 100) == [5.0, 50.0]
+    places = plots.spread([31.0, 30.0, 30.5, 0.0, 99.0, 99.5], 10, 0, 100)
+    assert [places[i] for i in (3, 1, 2, 0, 4, 5)] == sorted(places)
+    apart = sorted(places)
+    assert all(b - a >= 9.999 for a, b in itertools.pairwise(apart))
+    assert apart[0] >= 0
+    assert apart[-1] <= 100
+    crowded = plots.spread([50.0] * 21, 10, 0, 100)
+    assert crowded == pytest.approx([5.0 * i for i in range(21)])
+
+
+# ---------------------------------------------------------------------------------------------
+# Errors
+# ---------------------------------------------------------------------------------------------
+
+
+def without(data, *keys):
+    return {key: value for key, value in data.items() if key not in keys}
+
+
+REFUSED = {
+    "no JSON": ("table", "{", "bad JSON"),
+    "nothing": ("table", "", "bad JSON"),
+    "not a number": ("table", '[{"mb_s": NaN}]', "bad JSON"),
+    "unknown kind": ("pie", "[]", "unknown kind 'pie'"),
+    "empty list": ("table", "[]", "nothing to plot"),
+    "empty series": ("figure", figure("log2", (), XS), "series is empty"),
+    "not a list": ("scale", "7", "expected a list, found 7"),
+    "not an object": ("table", "[3]", "expected an object"),
+    "not even that": ("figure", "[]", "expected an object"),
+    "missing key": ("seeks", without(seeks(), "title"), "'title' must be a text, found nothing"),
+    "wrong type": ("summary", {"rows": 5}, "'rows' must be a list, found 5"),
+    "unknown scale": ("figure", figure("log3", METHODS, XS), "'x_scale' must be"),
+    "zero on a log axis": ("figure", figure("log2", METHODS, (0, 1)), "'x' must be above 0"),
+    "huge": ("scale", [scale()[0] | {"messages": "many"}], "'messages' must be a number"),
+    "infinite": ("summary", '{"rows": [{"method": "a", "min": 1e999}]}', "'min' must be finite"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_input_gets_one_line(tmp_path, name):
+    kind, data, words = REFUSED[name]
+    done = run(kind, tmp_path / "plot", data=data)
+    message = done.stderr.decode()
+    assert done.returncode == 2
+    assert message.startswith("penstock: ")
+    assert message.count("\n") == 1
+    assert words in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_wrong_arguments():
+    done = run("table")
+    assert done.returncode == 2
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_no_place_to_write(tmp_path):
+    done = run("seeks", tmp_path / "absent" / "plot", data=seeks())
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"penstock: cannot write the plot: ")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_without_matplotlib(tmp_path):
+    (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('matplotlib')\n")
+    done = run("seeks", tmp_path / "plot", data=seeks(), PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    needed = "penstock: matplotlib is needed for plots: pip install matplotlib\n"
+    assert done.stderr.decode() == needed
