@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use penstock_engine::{Decision, Director, Error, Kind, Moved, Operation, Request, Result, Roles, Strategy};
+use penstock_engine::{
+    Decision, Director, Error, Kind, Moved, Operation, Request, Result, Roles, Strategy,
+};
 use penstock_layout::{Assignment, DiskSchema, MemorySchema, Region};
 
 use crate::call::ArrayCall;

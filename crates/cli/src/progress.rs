@@ -1,7 +1,12 @@
 //! A progress bar on the standard error, if that is a terminal.
 
+use std::time::Duration;
+
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use penstock_sim::study::{Case, Watch};
+
+/// How often it shows that time passes.
+const TICK: Duration = Duration::from_millis(500);
 
 /// Not there before there is work.
 pub(crate) struct Bar(ProgressBar);
@@ -10,7 +15,7 @@ impl Bar {
     pub(crate) fn new() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         // A template that does not parse leaves the style of the library.
-        let template = "{bar:30} {percent:>3} %  {elapsed} of about {duration}  {msg}";
+        let template = "{bar:30} {percent:>3} %  {elapsed} of about {duration}  {wide_msg}";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
@@ -21,6 +26,9 @@ impl Bar {
 impl Watch for Bar {
     fn begin(&self, total: u64) {
         self.0.set_length(total);
+        if !self.0.is_hidden() {
+            self.0.enable_steady_tick(TICK);
+        }
     }
 
     fn done(&self, units: u64, case: &Case) {

@@ -235,7 +235,9 @@ impl<'a, M: Machine> Call<'a, M> {
             (Some(rank), Some(proposal)) => Proposals::of_rank(rank, proposal),
             _ => Proposals::default(),
         };
-        let all = self.tree.gather(Members::All, Step::Propose, mine, Proposals::merge);
+        let all = self
+            .tree
+            .gather(Members::All, Step::Propose, mine, Proposals::merge);
         let prepared = match (director, all.await?) {
             (Some(director), Some(proposals)) => {
                 Some(proposals.agreed().and_then(|boxes| director.prepare(boxes)))
@@ -270,7 +272,9 @@ impl<'a, M: Machine> Call<'a, M> {
         outcome: Outcome,
         director: &mut Option<&mut dyn Director>,
     ) -> Result<Verdict> {
-        let all = self.tree.gather(Members::All, Step::Outcome, outcome, Outcome::merge);
+        let all = self
+            .tree
+            .gather(Members::All, Step::Outcome, outcome, Outcome::merge);
         let concluded = match (director, all.await?) {
             (Some(director), Some(Outcome { moved, error })) => {
                 Some(director.conclude(error.map_or(Ok(moved), Err)))

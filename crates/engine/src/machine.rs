@@ -74,6 +74,8 @@ pub enum Work {
     Request,
     /// A server starts a thread for a request, or wakes one.
     Thread,
+    /// A server wakes the thread of an idle disk, which chooses from what is there when it runs.
+    Wake,
     /// A server looks for a block in its cache.
     Lookup,
     /// A server copies so many bytes from memory to memory.

@@ -64,37 +64,44 @@ impl Queue {
         }
     }
 
-    /// Waits for the disk. It is this caller's until the turn is dropped.
-    pub async fn turn<D: Disk>(&self, disk: &D, block: &Block) -> Turn<'_> {
+    /// Waits for the disk. It is this caller's until the turn is dropped. Where the disk is idle,
+    /// `wake` is awaited before the next is chosen: what it takes to wake the thread that does.
+    pub async fn turn<D: Disk>(
+        &self,
+        disk: &D,
+        block: &Block,
+        wake: impl Future<Output = ()>,
+    ) -> Turn<'_> {
         let place = match self.order {
             Order::Fcfs => (0, 0),
             Order::CScanFile => (block.object, block.offset),
             Order::CScanDisk => disk.position(block),
         };
-        if let Some(waiter) = self.enter(place) {
-            let is_next = || waiter.is_next.get().then_some(());
-            waiter.changes.until(is_next).await;
+        let (waiter, is_idle) = self.enter(place);
+        if is_idle {
+            wake.await;
+            self.choose();
         }
+        let is_next = || waiter.is_next.get().then_some(());
+        waiter.changes.until(is_next).await;
         Turn { queue: self }
     }
 
-    /// Takes a free place at the disk, or waits.
-    fn enter(&self, place: (u64, u64)) -> Option<Rc<Waiter>> {
+    /// Begins to wait; true if there is a free place at the disk, which is then kept for whoever is
+    /// chosen next.
+    fn enter(&self, place: (u64, u64)) -> (Rc<Waiter>, bool) {
         let mut state = self.state.borrow_mut();
-        if state.free > 0 {
-            state.free -= 1;
-            state.head = place;
-            return None;
-        }
         let waiter = Rc::new(Waiter::default());
         let key = (place, state.arrivals);
         state.arrivals += 1;
         state.waiting.insert(key, waiter.clone());
-        Some(waiter)
+        let is_idle = state.free > 0;
+        state.free -= u32::from(is_idle);
+        (waiter, is_idle)
     }
 
     /// Gives the place at the disk to the next, if any.
-    fn leave(&self) {
+    fn choose(&self) {
         let mut state = self.state.borrow_mut();
         let ahead = state.waiting.range((state.head, 0)..).next();
         let next = ahead.or_else(|| state.waiting.first_key_value());
@@ -118,6 +125,6 @@ pub struct Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.queue.leave();
+        self.queue.choose();
     }
 }

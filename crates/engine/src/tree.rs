@@ -100,7 +100,11 @@ impl<M: Machine> Tree<'_, M> {
             return Ok(());
         }
         let arrived = Step::Arrived(number);
-        if self.gather(clients, arrived, (), |(), ()| ()).await?.is_none() {
+        if self
+            .gather(clients, arrived, (), |(), ()| ())
+            .await?
+            .is_none()
+        {
             self.machine.receive(go).await?;
         }
         self.pass_on(clients, go, &[]).await

@@ -14,6 +14,8 @@
 //! is larger, all clients go through the two phases several times. Each element crosses the network
 //! twice.
 
+use std::rc::Rc;
+
 use futures::future::join_all;
 use penstock_layout::Block;
 use serde::{Deserialize, Serialize};
@@ -61,7 +63,7 @@ struct Part<'a, M: Machine> {
     tree: &'a Tree<'a, M>,
     request: &'a Request,
     caching: &'a caching::Options,
-    blocks: Vec<Block>,
+    blocks: Vec<Rc<Block>>,
     /// Blocks that the staging buffer holds.
     blocks_staged: usize,
     /// How often the two phases are gone through, the same on all nodes.
@@ -72,7 +74,11 @@ impl<'a, M: Machine> Part<'a, M> {
     fn new(tree: &'a Tree<'a, M>, request: &'a Request, options: &'a Options) -> Self {
         let clients = tree.roles.clients.len();
         let blocks = match tree.roles.rank(tree.machine.me()) {
-            Some(rank) => request.disk.conforming(rank, clients).collect(),
+            Some(rank) => request
+                .disk
+                .conforming(rank, clients)
+                .map(Rc::new)
+                .collect(),
             None => Vec::new(),
         };
         let block_bytes = request.disk.block_bytes_max().max(1);
@@ -115,7 +121,7 @@ impl<'a, M: Machine> Part<'a, M> {
     }
 
     /// The I/O phase: blocks between the staging buffer and the servers, as one call.
-    async fn transfer(&self, blocks: &[Block], staging: &M::Buffer) -> Result<()> {
+    async fn transfer(&self, blocks: &[Rc<Block>], staging: &M::Buffer) -> Result<()> {
         let local = Local::Staging(staging, 0);
         let mut client = Client::new(self.tree, self.request, self.caching, local);
         let asked = async {
@@ -130,7 +136,7 @@ impl<'a, M: Machine> Part<'a, M> {
     }
 
     /// The permutation: blocks between the staging buffer and the clients that hold their elements.
-    async fn permute(&self, blocks: &[Block], staging: &M::Buffer) -> Result<()> {
+    async fn permute(&self, blocks: &[Rc<Block>], staging: &M::Buffer) -> Result<()> {
         let Tree {
             machine,
             roles,
@@ -145,9 +151,7 @@ impl<'a, M: Machine> Part<'a, M> {
             let pieces = self.request.pieces(roles, block);
             let moves = pieces.iter().map(|(client, piece)| async {
                 match self.request.operation {
-                    Operation::Read => {
-                        machine.memput(call, *client, piece, &window, staging).await
-                    }
+                    Operation::Read => machine.memput(call, *client, piece, &window, staging).await,
                     Operation::Write => {
                         machine.memget(call, *client, piece, &window, staging).await
                     }
@@ -159,7 +163,10 @@ impl<'a, M: Machine> Part<'a, M> {
     }
 
     /// Each block, with the byte of the staging buffer at which it begins.
-    fn staged<'b>(&self, blocks: &'b [Block]) -> impl Iterator<Item = (&'b Block, u64)> + use<'b, M> {
+    fn staged<'b>(
+        &self,
+        blocks: &'b [Rc<Block>],
+    ) -> impl Iterator<Item = (&'b Rc<Block>, u64)> + use<'b, M> {
         let bytes = self.request.disk.block_bytes_max();
         blocks.iter().zip((0..).step_by(bytes as usize))
     }

@@ -125,7 +125,10 @@ impl Buffer {
     /// When it reaches beyond the buffer.
     pub fn bytes(&self, part: Range<usize>) -> &[u8] {
         let size = self.staging().mapping.bytes();
-        assert!(part.start <= part.end && part.end <= size, "reading beyond a staging buffer");
+        assert!(
+            part.start <= part.end && part.end <= size,
+            "reading beyond a staging buffer"
+        );
         // SAFETY: in bounds, as just checked; the engine reads a buffer only when nothing fills it.
         unsafe { std::slice::from_raw_parts(self.base().add(part.start), part.len()) }
     }
@@ -137,11 +140,15 @@ impl Buffer {
     pub fn fill(&self, offset: usize, data: &[u8]) {
         let size = self.staging().mapping.bytes();
         assert!(
-            offset.checked_add(data.len()).is_some_and(|end| end <= size),
+            offset
+                .checked_add(data.len())
+                .is_some_and(|end| end <= size),
             "writing beyond a staging buffer"
         );
         // SAFETY: in bounds, as just checked; the engine keeps windows of one buffer disjoint.
-        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.base().add(offset), data.len()) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(data.as_ptr(), self.base().add(offset), data.len())
+        };
     }
 
     /// Zeroes the first `bytes`.

@@ -531,7 +531,9 @@ impl Machine for Node {
     }
 
     fn cut(&self, buffer: &Buffer, part: Range<u64>) -> Vec<u8> {
-        buffer.bytes(part.start as usize..part.end as usize).to_vec()
+        buffer
+            .bytes(part.start as usize..part.end as usize)
+            .to_vec()
     }
 
     fn paste(&self, parcel: &Vec<u8>, buffer: &Buffer, offset: u64) {

@@ -118,12 +118,17 @@ impl Experiment<'_> {
             .pattern
             .schemas(file.bytes, file.block_bytes, self.record_bytes, clients)
             .map_err(|e| Error::new(Kind::Schema, "setting up an experiment", e))?;
-        let caching = self.preset.caching.options();
+        // A program that deals out records one by one calls for one at a time, also where it is alone.
+        let call_bytes_max = match self.pattern.is_cyclic_inside() {
+            true => self.record_bytes,
+            false => u64::MAX,
+        };
+        let caching = self.preset.caching.options(call_bytes_max);
         let strategy = match self.method {
             Method::Caching => Strategy::Caching(caching),
             Method::TwoPhase => Strategy::TwoPhase(two_phase::Options {
                 buffer_bytes_max: self.preset.two_phase.buffer_bytes_max,
-                caching,
+                caching: self.preset.caching.options(u64::MAX),
             }),
             Method::Ddio => Strategy::DiskDirected(disk_directed::Options { presort: false }),
             Method::DdioSort => Strategy::DiskDirected(disk_directed::Options { presort: true }),

@@ -185,6 +185,14 @@ impl Pattern {
         self.arrangement
     }
 
+    /// Whether neighbours in a row belong to different clients, record by record.
+    pub fn is_cyclic_inside(&self) -> bool {
+        match self.arrangement {
+            Arrangement::All => false,
+            Arrangement::Vector(deal) | Arrangement::Matrix(_, deal) => deal == Deal::Cyclic,
+        }
+    }
+
     /// How often each byte of the file moves.
     pub fn copies(&self, clients: usize) -> u64 {
         match self.arrangement {

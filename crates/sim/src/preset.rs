@@ -166,10 +166,9 @@ pub struct Costs {
     pub memget_ns_per_byte: f64,
     /// A memput or memget at the node whose memory it is: the interrupt.
     pub remote_us: f64,
-    /// And for each byte that a memget takes from it. What a memput brings is moved by the network
-    /// interface.
+    /// And for each byte.
     pub remote_ns_per_byte: f64,
-    /// To find where a contiguous stretch belongs: of an array of one dimension,
+    /// For an I/O node to find where a contiguous stretch belongs: of an array of one dimension,
     pub index_1d_us: f64,
     /// and of more.
     pub index_2d_us: f64,
@@ -188,10 +187,12 @@ pub enum Batch {
     Gather {
         /// The longest message.
         bytes_max: u64,
-        /// For each stretch in a message, at the node that puts or gets.
-        stretch_us: f64,
-        /// For each stretch in a message, at the node whose memory it is.
-        remote_stretch_us: f64,
+        /// To ask for a stretch, at the node that gets.
+        list_us: f64,
+        /// To take a stretch into the message, at the node that has it.
+        gather_us: f64,
+        /// To take a stretch out of the message, at the node that is to have it.
+        scatter_us: f64,
     },
 }
 
@@ -201,6 +202,8 @@ pub enum Batch {
 pub struct Caching {
     /// How many requests a client has under way at one disk, at most.
     pub outstanding_max: u32,
+    /// Whether a client that has as many under way at one disk goes on to what it wants of others.
+    pub looks_ahead: bool,
     /// Buffers of a disk's cache, one block each, for each client.
     pub buffers_per_client: u32,
     /// The order of a disk's queue: `fcfs`, `c-scan-file` or `c-scan-disk`.
@@ -212,10 +215,12 @@ pub struct Caching {
 }
 
 impl Caching {
-    /// As the engine has it.
-    pub fn options(&self) -> caching::Options {
+    /// As the engine has it, for a program whose calls are of at most so many bytes.
+    pub fn options(&self, call_bytes_max: u64) -> caching::Options {
         caching::Options {
+            call_bytes_max,
             outstanding_max: self.outstanding_max,
+            looks_ahead: self.looks_ahead,
             buffers_per_client: self.buffers_per_client,
             queue: self.queue,
             read_ahead_blocks: self.read_ahead_blocks,

@@ -7,10 +7,11 @@ use std::rc::Rc;
 use penstock_engine::caching;
 use penstock_engine::queue::Order as QueueOrder;
 use penstock_engine::{
-    Call, Decision, Director, Error, Machine, Moved, Operation, Request, Strategy, disk_directed, two_phase,
+    Call, Decision, Director, Error, Machine, Moved, Operation, Request, Strategy, disk_directed,
+    two_phase,
 };
 use penstock_layout::{
-    Dist, Distribution, Dists, DiskSchema, MemorySchema, Order, Region, Replicated, Split,
+    DiskSchema, Dist, Distribution, Dists, MemorySchema, Order, Region, Replicated, Split,
 };
 use penstock_sim::experiment::Layout;
 use penstock_sim::machine::{Setup, Simulation};
@@ -56,7 +57,11 @@ impl Case {
         let shape: Vec<u64> = (0..dims).map(|_| random.below(12)).collect();
         let width = [1, 2, 3, 4, 8, 16][random.below(6) as usize];
         let disk = disk_schema(&shape, width, &mut random);
-        let layout = [Layout::Contiguous, Layout::RandomBlocks, Layout::RandomTracks];
+        let layout = [
+            Layout::Contiguous,
+            Layout::RandomBlocks,
+            Layout::RandomTracks,
+        ];
         let layout = layout[random.below(3) as usize];
         let case = Self {
             seed,
@@ -90,7 +95,10 @@ impl Case {
 
     /// The bytes of one element, by its place in the array.
     fn element(&self, index: &[u64]) -> Vec<u8> {
-        let place = index.iter().zip(&self.shape).fold(1, |n, (i, e)| n * (e + 1) + i);
+        let place = index
+            .iter()
+            .zip(&self.shape)
+            .fold(1, |n, (i, e)| n * (e + 1) + i);
         let mut random = Random::of(self.seed, place);
         (0..self.width).map(|_| random.below(256) as u8).collect()
     }
@@ -102,8 +110,12 @@ impl Case {
         let mut bytes = Vec::new();
         for place in indices(&extents) {
             if share.elements() > 0 {
-                let global: Vec<u64> =
-                    share.dims().iter().zip(&place).map(|(dim, &i)| dim.index(i)).collect();
+                let global: Vec<u64> = share
+                    .dims()
+                    .iter()
+                    .zip(&place)
+                    .map(|(dim, &i)| dim.index(i))
+                    .collect();
                 bytes.extend(self.element(&global));
             }
         }
@@ -136,9 +148,9 @@ impl Case {
             let (request, roles, moved) = (request.clone(), roles.clone(), moved.clone());
             let memory = roles.rank(node.me()).map(|rank| memories[rank].clone());
             async move {
-                let _exposure = roles.rank(node.me()).map(|rank| {
-                    node.expose(id, (request.memory.share(rank), memory))
-                });
+                let _exposure = roles
+                    .rank(node.me())
+                    .map(|rank| node.expose(id, (request.memory.share(rank), memory)));
                 let call = Call::new(&node, &roles, id);
                 let outcome = call.transfer(&request).await;
                 let mut leader = Leader;
@@ -182,7 +194,10 @@ fn disk_schema(shape: &[u64], width: u64, random: &mut Random) -> DiskSchema {
             .unwrap(),
         _ => {
             let shard: Vec<u64> = chunk.iter().map(|c| c * (1 + random.below(3))).collect();
-            DiskSchema::chunked(shape, width, &shard).unwrap().split(Split::Inner(chunk)).unwrap()
+            DiskSchema::chunked(shape, width, &shard)
+                .unwrap()
+                .split(Split::Inner(chunk))
+                .unwrap()
         }
     }
 }
@@ -205,13 +220,21 @@ fn memory_schema(shape: &[u64], clients: usize, random: &mut Random) -> MemorySc
         }
         dists.push(dist);
     }
-    Distribution::new(shape, &Dists(dists), &mesh).unwrap().into()
+    Distribution::new(shape, &Dists(dists), &mesh)
+        .unwrap()
+        .into()
 }
 
 fn strategy(random: &mut Random) -> Strategy {
-    let orders = [QueueOrder::Fcfs, QueueOrder::CScanFile, QueueOrder::CScanDisk];
+    let orders = [
+        QueueOrder::Fcfs,
+        QueueOrder::CScanFile,
+        QueueOrder::CScanDisk,
+    ];
     let caching = caching::Options {
         outstanding_max: 1 + random.below(4) as u32,
+        looks_ahead: random.below(2) == 1,
+        call_bytes_max: 1 + random.below(100),
         buffers_per_client: 1 + random.below(3) as u32,
         queue: orders[random.below(3) as usize],
         read_ahead_blocks: random.below(3) as u32,
@@ -222,9 +245,9 @@ fn strategy(random: &mut Random) -> Strategy {
             buffer_bytes_max: 1 + random.below(300),
             caching,
         }),
-        presort => {
-            Strategy::DiskDirected(disk_directed::Options { presort: presort == 2 })
-        }
+        presort => Strategy::DiskDirected(disk_directed::Options {
+            presort: presort == 2,
+        }),
     }
 }
 
@@ -244,8 +267,9 @@ fn what_one_strategy_writes_all_others_read() {
                 0 => Replicated::new(&case.shape, case.clients).into(),
                 _ => memory_schema(&case.shape, case.clients, &mut random),
             };
-            let expected: Vec<_> =
-                (0..case.clients).map(|rank| case.share_bytes(&schema, rank)).collect();
+            let expected: Vec<_> = (0..case.clients)
+                .map(|rank| case.share_bytes(&schema, rank))
+                .collect();
             let memories: Vec<_> = expected
                 .iter()
                 .map(|bytes| Rc::new(RefCell::new(vec![0x5a; bytes.len()])))
@@ -287,7 +311,14 @@ fn a_phantom_run_takes_the_same_time_as_a_real_one() {
             let memories: Vec<_> = (0..case.clients)
                 .map(|rank| Rc::new(RefCell::new(case.share_bytes(&schema, rank))))
                 .collect();
-            case.run(&simulation, 0, Operation::Write, strategy, &schema, &memories);
+            case.run(
+                &simulation,
+                0,
+                Operation::Write,
+                strategy,
+                &schema,
+                &memories,
+            );
             (simulation.now(), simulation.totals().trace_hash)
         };
         assert_eq!(time(true), time(false), "seed {seed}");
@@ -297,7 +328,13 @@ fn a_phantom_run_takes_the_same_time_as_a_real_one() {
 #[test]
 fn a_block_of_padding_alone_is_left_alone() {
     // The region of a chunk beyond the array's end has no elements, and no strategy asks for it.
-    let disk = DiskSchema::chunked(&[5], 4, &[4]).unwrap().split(Split::Inner(vec![2])).unwrap();
-    let blocks: Vec<_> = disk.blocks_in(&Region::whole(&[5])).map(|block| block.index).collect();
+    let disk = DiskSchema::chunked(&[5], 4, &[4])
+        .unwrap()
+        .split(Split::Inner(vec![2]))
+        .unwrap();
+    let blocks: Vec<_> = disk
+        .blocks_in(&Region::whole(&[5]))
+        .map(|block| block.index)
+        .collect();
     assert_eq!(blocks, [0, 1, 0]);
 }

@@ -1,5 +1,6 @@
 //! A client of traditional caching: Kotz's `ReadCP` and its twin (TOCS 1997, Figure 2(a)).
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use penstock_layout::{Block, DimShare, Region, Share, Stretch};
@@ -45,6 +46,10 @@ struct File {
 }
 
 impl File {
+    fn bytes(&self) -> u64 {
+        self.end.1 - self.start.1
+    }
+
     fn at(block: &Block, stretch: &Stretch, width: u64) -> Self {
         let start = block.offset + stretch.offset * width;
         let end = start + stretch.region.elements() * width;
@@ -72,15 +77,29 @@ struct Wanted {
     staged: u64,
 }
 
+/// What is to be asked for.
+struct Part {
+    block: Rc<Block>,
+    stretch: Stretch,
+    /// Where in the staging buffer, bytes.
+    staged: u64,
+}
+
+/// How many parts of blocks a client keeps for later, at most.
+const LATER_MAX: usize = 4096;
+
 /// A client, and its requests that are under way.
 pub(crate) struct Client<'a, M: Machine> {
     tree: &'a Tree<'a, M>,
     request: &'a Request,
-    outstanding_max: u32,
+    options: &'a Options,
     local: Local<'a, M>,
     /// How many are under way at each server, where that is any.
     outstanding: FxHashMap<usize, u32>,
     wanted: FxHashMap<u64, Wanted>,
+    /// What is to be asked for when a server has answered.
+    later: FxHashMap<usize, VecDeque<Part>>,
+    later_count: usize,
     /// The window of the block that was asked for last.
     window: Option<(u64, u64, Rc<Window>)>,
     tickets: u64,
@@ -92,16 +111,18 @@ impl<'a, M: Machine> Client<'a, M> {
     pub(crate) fn new(
         tree: &'a Tree<'a, M>,
         request: &'a Request,
-        options: &Options,
+        options: &'a Options,
         local: Local<'a, M>,
     ) -> Self {
         Self {
             tree,
             request,
-            outstanding_max: options.outstanding_max.max(1),
+            options,
             local,
             outstanding: FxHashMap::default(),
             wanted: FxHashMap::default(),
+            later: FxHashMap::default(),
+            later_count: 0,
             window: None,
             tickets: 0,
             error: None,
@@ -113,39 +134,72 @@ impl<'a, M: Machine> Client<'a, M> {
             return Ok(());
         }
         let mut end = None;
+        let mut call_bytes = 0;
         for block in self.request.disk.blocks_in(&bounds(share)) {
+            let block = Rc::new(block);
             for stretch in share.stretches(&block) {
                 let here = File::at(&block, &stretch, self.request.disk.width());
-                if end.replace(here.end) != Some(here.start) {
+                let goes_on = end.replace(here.end) == Some(here.start);
+                if !goes_on || call_bytes + here.bytes() > self.options.call_bytes_max {
                     self.end_call().await?;
+                    call_bytes = 0;
                 }
+                call_bytes += here.bytes();
                 self.ask(&block, stretch).await?;
             }
         }
         Ok(())
     }
 
-    /// Asks for a stretch of a block, as soon as few enough requests are under way at its disk.
+    /// Asks for a stretch of a block, as soon as few enough requests are under way at its disk. That
+    /// may be later: see [`Options::looks_ahead`].
     ///
     /// # Errors
     /// One that an earlier request met: then nothing more is asked for.
-    pub(crate) async fn ask(&mut self, block: &Block, stretch: Stretch) -> Result<()> {
-        let machine = self.tree.machine;
+    pub(crate) async fn ask(&mut self, block: &Rc<Block>, stretch: Stretch) -> Result<()> {
         let server = self.request.disk.server_of(block, self.request.servers);
-        while self.outstanding.get(&server).copied().unwrap_or(0) >= self.outstanding_max {
+        let staged = match self.local {
+            Local::Memory(_) => 0,
+            Local::Staging(_, base) => base + stretch.offset * self.request.disk.width(),
+        };
+        let part = Part {
+            block: block.clone(),
+            stretch,
+            staged,
+        };
+        if self.options.looks_ahead && self.is_busy(server) {
+            self.later.entry(server).or_default().push_back(part);
+            self.later_count += 1;
+            while self.later_count > LATER_MAX {
+                self.take_reply().await?;
+            }
+            return Ok(());
+        }
+        while self.is_busy(server) {
             self.take_reply().await?;
         }
+        self.send(server, part).await
+    }
+
+    fn is_busy(&self, server: usize) -> bool {
+        let under_way = self.outstanding.get(&server).copied().unwrap_or(0);
+        under_way >= self.options.outstanding_max.max(1)
+    }
+
+    async fn send(&mut self, server: usize, part: Part) -> Result<()> {
         if let Some(error) = &self.error {
             return Err(error.clone());
         }
+        let machine = self.tree.machine;
         machine.work(Work::Request).await;
         let width = self.request.disk.width();
+        let Part {
+            block,
+            stretch,
+            staged,
+        } = part;
         let (offset, bytes) = (stretch.offset * width, stretch.region.elements() * width);
-        let staged = match self.local {
-            Local::Memory(_) => 0,
-            Local::Staging(_, base) => base + offset,
-        };
-        let window = self.window(block);
+        let window = self.window(&block);
         let parcel = match (self.request.operation, &self.local) {
             (Operation::Read, _) => None,
             (_, Local::Memory(share)) => {
@@ -179,7 +233,7 @@ impl<'a, M: Machine> Client<'a, M> {
     ///
     /// # Errors
     /// As [`Client::ask`].
-    pub(crate) async fn ask_whole(&mut self, block: &Block, base: u64) -> Result<()> {
+    pub(crate) async fn ask_whole(&mut self, block: &Rc<Block>, base: u64) -> Result<()> {
         if let Local::Staging(_, at) = &mut self.local {
             *at = base;
         }
@@ -198,6 +252,7 @@ impl<'a, M: Machine> Client<'a, M> {
         while !self.wanted.is_empty() {
             self.take_reply().await?;
         }
+        debug_assert!(self.later_count == 0 || self.error.is_some());
         self.error.clone().map_or(Ok(()), Err)
     }
 
@@ -229,7 +284,17 @@ impl<'a, M: Machine> Client<'a, M> {
         if let Err(error) = placed {
             self.error.get_or_insert(error);
         }
-        Ok(())
+        match self
+            .later
+            .get_mut(&wanted.server)
+            .and_then(VecDeque::pop_front)
+        {
+            Some(next) if self.error.is_none() => {
+                self.later_count -= 1;
+                self.send(wanted.server, next).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// How a stretch lies in a parcel: as the block has it.

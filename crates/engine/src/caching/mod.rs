@@ -40,6 +40,11 @@ use server::Server;
 pub struct Options {
     /// How many requests a client has under way at one disk, at most.
     pub outstanding_max: u32,
+    /// Whether a client that has as many under way at one disk goes on to what it wants of others.
+    /// Kotz's does not, as Figure 2(a) has it.
+    pub looks_ahead: bool,
+    /// The most bytes of one call of the file system. A longer contiguous chunk is several calls.
+    pub call_bytes_max: u64,
     /// Buffers of a disk's cache, one block each, for each client.
     pub buffers_per_client: u32,
     /// The order of a disk's queue.
@@ -53,6 +58,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             outstanding_max: 4,
+            looks_ahead: true,
+            call_bytes_max: u64::MAX,
             buffers_per_client: 8,
             queue: Order::CScanFile,
             read_ahead_blocks: 1,

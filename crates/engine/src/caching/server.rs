@@ -84,14 +84,19 @@ impl<'a, M: Machine> Server<'a, M> {
     async fn refuse_all(&self, error: &Error) -> Result<()> {
         while let Some(message) = self.next().await? {
             let ask: Ask = decode(&message.body)?;
-            self.reply(message.from, ask.ticket, Err(error.clone())).await?;
+            self.reply(message.from, ask.ticket, Err(error.clone()))
+                .await?;
         }
         Ok(())
     }
 
     /// The next request, or `None` when it is stopped.
     async fn next(&self) -> Result<Option<Message<M::Parcel>>> {
-        let mut message = pin!(self.tree.machine.receive(self.tag(Step::Ask(self.server as u32))));
+        let mut message = pin!(
+            self.tree
+                .machine
+                .receive(self.tag(Step::Ask(self.server as u32)))
+        );
         let mut stopped = pin!(self.stopped.until(|| self.is_stopped.get().then_some(())));
         poll_fn(|context| match message.as_mut().poll(context) {
             Poll::Ready(message) => Poll::Ready(message.map(Some)),
@@ -141,7 +146,12 @@ struct Opened<'a, M: Machine> {
 
 impl<'a, M: Machine> Opened<'a, M> {
     fn new(server: &'a Server<'a, M>, disk: M::Disk) -> Self {
-        let buffers = server.options.buffers_per_client as usize * server.tree.roles.clients.len();
+        let wanted = server.options.buffers_per_client as usize * server.tree.roles.clients.len();
+        let blocks = server
+            .request
+            .disk
+            .conforming_blocks_max(server.request.servers);
+        let buffers = wanted.min(blocks as usize);
         Self {
             server,
             machine: server.tree.machine,
@@ -216,7 +226,9 @@ impl<'a, M: Machine> Opened<'a, M> {
     async fn read(&self, name: Name, ask: &Ask) -> Result<M::Parcel> {
         self.machine.work(Work::Lookup).await;
         self.bring_in(name, true).await?;
-        let parcel = self.part(name, ask).map(|(buffer, part)| self.machine.cut(&buffer, part));
+        let parcel = self
+            .part(name, ask)
+            .map(|(buffer, part)| self.machine.cut(&buffer, part));
         self.unpin(name);
         self.count(|moved| moved.transfers += 1);
         parcel
@@ -234,7 +246,10 @@ impl<'a, M: Machine> Opened<'a, M> {
         // A block that is being written is left alone until it has been.
         let idle = || {
             let mut cache = self.cache.borrow_mut();
-            cache.get(name).is_none_or(|entry| !entry.is_writing).then_some(())
+            cache
+                .get(name)
+                .is_none_or(|entry| !entry.is_writing)
+                .then_some(())
         };
         self.changes.until(idle).await;
         let put = self.part(name, ask).map(|(buffer, part)| {
@@ -369,7 +384,8 @@ impl<'a, M: Machine> Opened<'a, M> {
     /// Reads a block that is in the cache and pinned.
     async fn load(&self, name: Name) -> Result<()> {
         let (block, buffer) = self.pinned(name);
-        let turn = self.queue.turn(&self.disk, &block).await;
+        let wake = self.machine.work(Work::Wake);
+        let turn = self.queue.turn(&self.disk, &block, wake).await;
         let read = self.disk.read(&block, &buffer).await;
         drop(turn);
         match &read {
@@ -410,7 +426,8 @@ impl<'a, M: Machine> Opened<'a, M> {
             entry.is_writing = true;
             entry.dirty = 0;
         }
-        let turn = self.queue.turn(&self.disk, &block).await;
+        let wake = self.machine.work(Work::Wake);
+        let turn = self.queue.turn(&self.disk, &block, wake).await;
         let written = self.disk.write(&block, &buffer).await;
         drop(turn);
         if let Some(entry) = self.cache.borrow_mut().get(name) {

@@ -97,7 +97,14 @@ impl Buffer {
         if let (Some(memory), Some(data)) = (memory, &self.data) {
             let mut data = data.borrow_mut();
             let window_bytes = &mut data[window.offset..];
-            copy(&mut memory.borrow_mut(), share, piece, window, window_bytes, direction);
+            copy(
+                &mut memory.borrow_mut(),
+                share,
+                piece,
+                window,
+                window_bytes,
+                direction,
+            );
         }
     }
 }

@@ -90,13 +90,19 @@ impl SimDisk {
             (what, media, at),
         ] {
             let node = self.station.node;
-            self.world.record(node, part, what, interval, at, Some(block));
+            self.world
+                .record(node, part, what, interval, at, Some(block));
         }
     }
 
     async fn over_bus(&self, bytes: u64) {
-        let taken = self.station.bus.borrow_mut().transfer(self.world.now(), bytes);
-        self.world.record(self.station.node, Part::Bus, "transfer", taken, None, None);
+        let taken = self
+            .station
+            .bus
+            .borrow_mut()
+            .transfer(self.world.now(), bytes);
+        self.world
+            .record(self.station.node, Part::Bus, "transfer", taken, None, None);
         self.world.sleep_until(taken.end).await;
     }
 }
@@ -120,12 +126,18 @@ impl Disk for SimDisk {
         let Station { device, queue, .. } = &*self.station;
         let slot = self.slot(block);
         let (lba, sectors) = (self.lba(slot), self.sectors(block));
-        let turn = queue.turn(self, block).await;
-        self.world.interrupt(self.station.node, self.station.request, "disk").await;
-        let ready = device.borrow_mut().begin_write(self.world.now(), lba, sectors);
+        let turn = queue.turn(self, block, std::future::ready(())).await;
+        self.world
+            .interrupt(self.station.node, self.station.request, "disk")
+            .await;
+        let ready = device
+            .borrow_mut()
+            .begin_write(self.world.now(), lba, sectors);
         self.world.sleep_until(ready.wants_data_at).await;
         self.over_bus(block.bytes).await;
-        let reported = device.borrow_mut().data_received(self.world.now(), lba, sectors);
+        let reported = device
+            .borrow_mut()
+            .data_received(self.world.now(), lba, sectors);
         self.record("write", &reported.phases, slot);
         self.world.sleep_until(reported.reported_at).await;
         drop(turn);
@@ -140,9 +152,13 @@ impl Disk for SimDisk {
         let Station { device, queue, .. } = &*self.station;
         let slot = self.slot(block);
         let (lba, sectors) = (self.lba(slot), self.sectors(block));
-        let turn = queue.turn(self, block).await;
-        self.world.interrupt(self.station.node, self.station.request, "disk").await;
-        let ready = device.borrow_mut().begin_read(self.world.now(), lba, sectors);
+        let turn = queue.turn(self, block, std::future::ready(())).await;
+        self.world
+            .interrupt(self.station.node, self.station.request, "disk")
+            .await;
+        let ready = device
+            .borrow_mut()
+            .begin_read(self.world.now(), lba, sectors);
         self.record(if ready.hit { "hit" } else { "read" }, &ready.phases, slot);
         self.world.sleep_until(ready.in_buffer_at).await;
         self.over_bus(block.bytes).await;

@@ -84,6 +84,7 @@ pub struct Simulation {
 /// What all nodes know.
 struct Shared {
     prices: Prices,
+    clients: usize,
     is_real: bool,
     stations: Vec<Rc<Station>>,
     exposed: RefCell<HashMap<(u64, NodeId), (Share, Memory)>>,
@@ -148,6 +149,7 @@ impl Simulation {
         }
         let shared = Shared {
             prices,
+            clients: preset.nodes.clients,
             is_real: setup.is_real,
             stations,
             exposed: RefCell::default(),
@@ -204,7 +206,12 @@ impl Simulation {
             trace_hash: hash,
             messages,
             message_bytes,
-            blocks: self.shared.stations.iter().map(|station| station.blocks.get()).sum(),
+            blocks: self
+                .shared
+                .stations
+                .iter()
+                .map(|station| station.blocks.get())
+                .sum(),
             buffer_bytes: spaces().sum(),
             buffer_bytes_max: spaces().max().unwrap_or(0),
         }
@@ -277,7 +284,9 @@ fn places(setup: &Setup, device: &Device, server: usize, slot_sectors: u64) -> R
         Layout::Contiguous => Ok(Places::Contiguous),
         Layout::RandomBlocks => {
             let places = random.distinct(count, slots_max).into_iter();
-            Ok(Places::Listed(places.map(|place| place * slot_sectors).collect()))
+            Ok(Places::Listed(
+                places.map(|place| place * slot_sectors).collect(),
+            ))
         }
         Layout::RandomTracks => random_tracks(device, count, slot_sectors, random),
     }
@@ -292,7 +301,9 @@ fn random_tracks(
 ) -> Result<Places> {
     let unfit = |cause: &str| Error::new(Kind::Schema, "laying out the file in tracks", cause);
     let Device::Rotating(drive) = device else {
-        return Err(unfit("the disk has no tracks: use contiguous or random-blocks"));
+        return Err(unfit(
+            "the disk has no tracks: use contiguous or random-blocks",
+        ));
     };
     let mut places = Vec::with_capacity(count);
     let mut taken = std::collections::HashSet::new();
@@ -304,7 +315,9 @@ fn random_tracks(
         let track_sectors = u64::from(place.sector) + place.left_on_track();
         let blocks = track_sectors / slot_sectors;
         if blocks == 0 {
-            return Err(unfit("a block is larger than a track: use contiguous or random-blocks"));
+            return Err(unfit(
+                "a block is larger than a track: use contiguous or random-blocks",
+            ));
         }
         if !taken.insert(first) {
             misses += 1;
@@ -353,6 +366,8 @@ struct Cost {
     messages: u64,
     here: Span,
     here_bytes: Span,
+    /// Of a memget's answer.
+    reply: Span,
     remote: Span,
 }
 
@@ -375,7 +390,7 @@ impl Prices {
                 message: us(costs.memput_us),
                 ns_per_byte: costs.memput_ns_per_byte,
                 remote: us(costs.remote_us),
-                remote_ns_per_byte: 0.0,
+                remote_ns_per_byte: costs.remote_ns_per_byte,
             },
             memget: Transfer {
                 message: us(costs.memget_us),
@@ -397,30 +412,58 @@ impl Prices {
         Span::from_ns_f64(self.buffer_ns_per_byte * bytes as f64)
     }
 
-    /// The cost of moving `bytes` in `stretches` of an array of `dims` dimensions.
-    fn cost(&self, transfer: &Transfer, stretches: u64, bytes: u64, dims: usize) -> Cost {
-        let index = self.index[usize::from(dims > 1)] * stretches;
-        let (messages, gathering, scattering) = match &self.batch {
+    /// The cost of moving `bytes` in `stretches` of an array of `dims` dimensions, by an I/O node or a
+    /// client.
+    fn cost(&self, transfer: &Transfer, moved: &Moving) -> Cost {
+        let Moving {
+            stretches,
+            bytes,
+            dims,
+            is_by_client,
+            ..
+        } = *moved;
+        let index = match is_by_client {
+            true => Span::ZERO,
+            false => self.index[usize::from(dims > 1)] * stretches,
+        };
+        let (messages, list, source, sink) = match &self.batch {
             Batch::Gather {
                 bytes_max,
-                stretch_us,
-                remote_stretch_us,
+                list_us,
+                gather_us,
+                scatter_us,
             } if stretches > 1 => (
                 bytes.div_ceil(*bytes_max).max(1),
-                Span::from_us_f64(*stretch_us) * stretches,
-                Span::from_us_f64(*remote_stretch_us) * stretches,
+                Span::from_us_f64(*list_us) * stretches,
+                Span::from_us_f64(*gather_us) * stretches,
+                Span::from_us_f64(*scatter_us) * stretches,
             ),
-            _ => (stretches, Span::ZERO, Span::ZERO),
+            _ => (stretches, Span::ZERO, Span::ZERO, Span::ZERO),
         };
+        let (here, reply, remote) = match moved.is_get {
+            true => (list, sink, source),
+            false => (source, Span::ZERO, sink),
+        };
+        let bytes = bytes as f64;
         Cost {
             messages,
-            here: transfer.message * messages + index + gathering,
-            here_bytes: Span::from_ns_f64(transfer.ns_per_byte * bytes as f64),
+            here: transfer.message * messages + index + here,
+            here_bytes: Span::from_ns_f64(transfer.ns_per_byte * bytes),
+            reply: reply + self.memget_reply * messages,
             remote: transfer.remote * messages
-                + scattering
-                + Span::from_ns_f64(transfer.remote_ns_per_byte * bytes as f64),
+                + remote
+                + Span::from_ns_f64(transfer.remote_ns_per_byte * bytes),
         }
     }
+}
+
+/// What a memput or a memget moves, and who does it.
+struct Moving {
+    stretches: u64,
+    bytes: u64,
+    dims: usize,
+    is_get: bool,
+    is_by_client: bool,
 }
 
 /// One node of the simulated machine.
@@ -455,6 +498,16 @@ impl SimNode {
             let cause = format!("node {node} exposes nothing for call {call}");
             Error::new(Kind::Peer, "copying from a client's memory", cause)
         })
+    }
+
+    fn moving(&self, piece: &Piece, window: &Window, is_get: bool) -> Moving {
+        Moving {
+            stretches: stretches(piece, window),
+            bytes: piece.elements() * window.width as u64,
+            dims: piece.dims().len(),
+            is_get,
+            is_by_client: self.me < self.shared.clients,
+        }
     }
 
     /// Copies a piece between a buffer and a client's memory, where there are real bytes.
@@ -502,9 +555,16 @@ impl Machine for SimNode {
 
     async fn work(&self, work: Work) {
         let prices = &self.shared.prices;
+        if work == Work::Wake {
+            return self
+                .world
+                .use_cpu_last(self.me, prices.thread, "wake")
+                .await;
+        }
         let (span, what) = match work {
             Work::Request => (prices.request, "request"),
             Work::Thread => (prices.thread, "thread"),
+            Work::Wake => (Span::ZERO, ""),
             Work::Lookup => (prices.lookup, "look up"),
             Work::Copy(bytes) => (prices.copying(bytes), "copy"),
             Work::List(entries) => (prices.entry * entries, "list"),
@@ -535,13 +595,7 @@ impl Machine for SimNode {
         Ok(next.await)
     }
 
-    fn pack(
-        &self,
-        call: u64,
-        share: &Share,
-        elements: &Region,
-        window: &Window,
-    ) -> Result<Parcel> {
+    fn pack(&self, call: u64, share: &Share, elements: &Region, window: &Window) -> Result<Parcel> {
         let bytes = elements.elements() * window.width as u64;
         let mut data = self.shared.is_real.then(|| vec![0; bytes as usize]);
         if let (Some(data), Some(piece)) = (&mut data, share.intersect(elements))
@@ -565,7 +619,14 @@ impl Machine for SimNode {
             && let (_, Some(memory)) = self.exposed(call, self.me)?
         {
             let memory = &mut memory.borrow_mut();
-            data::copy(memory, share, &piece, window, &mut data.clone(), Direction::Scatter);
+            data::copy(
+                memory,
+                share,
+                &piece,
+                window,
+                &mut data.clone(),
+                Direction::Scatter,
+            );
         }
         Ok(())
     }
@@ -607,16 +668,19 @@ impl Machine for SimNode {
         let prices = &self.shared.prices;
         let bytes = piece.elements() * window.width as u64;
         if client == self.me {
-            self.world.use_cpu(self.me, prices.copying(bytes), "copy").await;
+            self.world
+                .use_cpu(self.me, prices.copying(bytes), "copy")
+                .await;
         } else {
-            let pieces = stretches(piece, window);
-            let cost = prices.cost(&prices.memget, pieces, bytes, piece.dims().len());
+            let cost = prices.cost(&prices.memget, &self.moving(piece, window, true));
             let headers = cost.messages * prices.header_bytes;
             self.world.use_cpu(self.me, cost.here, "memget").await;
             self.world.transport(self.me, client, headers).await;
-            self.world.interrupt(client, cost.remote, "memget from here").await;
+            self.world
+                .interrupt(client, cost.remote, "memget from here")
+                .await;
             self.world.transport(client, self.me, headers + bytes).await;
-            let reply = prices.memget_reply * cost.messages + cost.here_bytes;
+            let reply = cost.reply + cost.here_bytes;
             self.world.interrupt(self.me, reply, "memget reply").await;
         }
         self.copy_piece((call, client), piece, window, buffer, Direction::Gather)
@@ -633,14 +697,19 @@ impl Machine for SimNode {
         let prices = &self.shared.prices;
         let bytes = piece.elements() * window.width as u64;
         if client == self.me {
-            self.world.use_cpu(self.me, prices.copying(bytes), "copy").await;
+            self.world
+                .use_cpu(self.me, prices.copying(bytes), "copy")
+                .await;
         } else {
-            let pieces = stretches(piece, window);
-            let cost = prices.cost(&prices.memput, pieces, bytes, piece.dims().len());
+            let cost = prices.cost(&prices.memput, &self.moving(piece, window, false));
             let headers = cost.messages * prices.header_bytes;
-            self.world.use_cpu(self.me, cost.here + cost.here_bytes, "memput").await;
+            self.world
+                .use_cpu(self.me, cost.here + cost.here_bytes, "memput")
+                .await;
             self.world.transport(self.me, client, headers + bytes).await;
-            self.world.interrupt(client, cost.remote, "memput to here").await;
+            self.world
+                .interrupt(client, cost.remote, "memput to here")
+                .await;
             self.world.transport(client, self.me, headers).await;
         }
         self.copy_piece((call, client), piece, window, buffer, Direction::Scatter)

@@ -142,14 +142,17 @@ struct Inbox {
 
 /// The inbox for `tag`, made if there is none.
 fn inbox(inboxes: &mut Vec<Inbox>, tag: Tag) -> &mut Inbox {
-    let place = inboxes.iter().position(|inbox| inbox.tag == tag).unwrap_or_else(|| {
-        inboxes.push(Inbox {
-            tag,
-            waiting: VecDeque::new(),
-            waker: None,
+    let place = inboxes
+        .iter()
+        .position(|inbox| inbox.tag == tag)
+        .unwrap_or_else(|| {
+            inboxes.push(Inbox {
+                tag,
+                waiting: VecDeque::new(),
+                waker: None,
+            });
+            inboxes.len() - 1
         });
-        inboxes.len() - 1
-    });
     &mut inboxes[place]
 }
 
@@ -293,7 +296,11 @@ impl World {
             None => Ok(()),
             Some(node) => {
                 let cause = format!("node {node} waits for something that cannot come");
-                Err(Error::new(Kind::Peer, "running the simulated machine", cause))
+                Err(Error::new(
+                    Kind::Peer,
+                    "running the simulated machine",
+                    cause,
+                ))
             }
         }
     }
@@ -323,13 +330,17 @@ impl World {
     fn schedule_ranked(&self, at: Time, rank: u32, event: Event) {
         let made = self.made.get();
         self.made.set(made + 1);
-        self.events.borrow_mut().push(Reverse((at, rank, made, event)));
+        self.events
+            .borrow_mut()
+            .push(Reverse((at, rank, made, event)));
     }
 
     /// Whether something else will happen at this very moment.
     fn is_shared_moment(&self) -> bool {
         let events = self.events.borrow();
-        events.peek().is_some_and(|Reverse(due)| due.0 == self.now())
+        events
+            .peek()
+            .is_some_and(|Reverse(due)| due.0 == self.now())
     }
 
     fn happen(&self, event: Event) {
@@ -360,7 +371,11 @@ impl World {
                 self.send_first(node as usize);
             }
             Event::Arrive(letter) => {
-                let to = self.letters.borrow_mut().get(letter).map(|letter| letter.to);
+                let to = self
+                    .letters
+                    .borrow_mut()
+                    .get(letter)
+                    .map(|letter| letter.to);
                 if let Some(to) = to {
                     let taken = self.reserve_interrupt(to, self.receive, "receive");
                     self.schedule(taken, Event::Deliver(letter));
@@ -398,15 +413,36 @@ impl World {
         }
     }
 
-    /// Charges a node's CPU with `span`, after all who wanted it before.
+    /// Charges a node's CPU with `span`: at once if this thread has it, or else after all who wanted
+    /// it before.
     pub(crate) async fn use_cpu(self: &Rc<Self>, node: NodeId, span: Span, what: &'static str) {
+        self.take_cpu(node, span, what, false).await;
+    }
+
+    /// Charges a node's CPU with `span`, after all who want it, as another thread.
+    pub(crate) async fn use_cpu_last(
+        self: &Rc<Self>,
+        node: NodeId,
+        span: Span,
+        what: &'static str,
+    ) {
+        self.take_cpu(node, span, what, true).await;
+    }
+
+    async fn take_cpu(
+        self: &Rc<Self>,
+        node: NodeId,
+        span: Span,
+        what: &'static str,
+        is_last: bool,
+    ) {
         if span == Span::ZERO {
             return;
         }
         let sleeper = self.sleepers.borrow_mut().put(Sleeper::Asleep(None));
         {
             let cpu = &mut self.nodes.borrow_mut()[node];
-            match cpu.is_running {
+            match cpu.is_running || (is_last && !cpu.threads.is_empty()) {
                 true => cpu.threads.push_back((sleeper, span, what)),
                 false => self.run_thread(node, cpu, sleeper, span, what),
             }
@@ -448,7 +484,7 @@ impl World {
         let taken = Interval::starting(self.now().max(cpu.interrupts_end_at), span);
         cpu.interrupts_end_at = taken.end;
         if cpu.is_running {
-            cpu.set_back = cpu.set_back + span;
+            cpu.set_back += span;
         }
         self.record(node, Part::Cpu, what, taken, None, None);
         taken.end
@@ -528,7 +564,9 @@ impl World {
     }
 
     fn distance(&self, from: NodeId, to: NodeId) -> u32 {
-        self.network.borrow().distance(self.place(from), self.place(to))
+        self.network
+            .borrow()
+            .distance(self.place(from), self.place(to))
     }
 
     fn place(&self, node: NodeId) -> u32 {

@@ -180,16 +180,14 @@ impl Preset {
             Batch::None => Ok(()),
             Batch::Gather {
                 bytes_max,
-                stretch_us,
-                remote_stretch_us,
+                list_us,
+                gather_us,
+                scatter_us,
             } => {
                 positive("costs.batch.bytes_max", *bytes_max)?;
-                cost("costs.batch.stretch_us", *stretch_us, COST_US_MAX)?;
-                cost(
-                    "costs.batch.remote_stretch_us",
-                    *remote_stretch_us,
-                    COST_US_MAX,
-                )
+                cost("costs.batch.list_us", *list_us, COST_US_MAX)?;
+                cost("costs.batch.gather_us", *gather_us, COST_US_MAX)?;
+                cost("costs.batch.scatter_us", *scatter_us, COST_US_MAX)
             }
         }
     }
@@ -293,26 +291,29 @@ impl Preset {
 }
 
 impl Costs {
-    fn in_us(&self) -> [(&'static str, f64); 12] {
+    fn in_us(&self) -> [(&'static str, f64); 14] {
         [
             ("costs.send_us", self.send_us),
             ("costs.receive_us", self.receive_us),
             ("costs.request_us", self.request_us),
             ("costs.thread_us", self.thread_us),
             ("costs.lookup_us", self.lookup_us),
+            ("costs.copy_us", self.copy_us),
             ("costs.disk_request_us", self.disk_request_us),
             ("costs.entry_us", self.entry_us),
             ("costs.memput_us", self.memput_us),
             ("costs.memget_us", self.memget_us),
+            ("costs.memget_reply_us", self.memget_reply_us),
             ("costs.remote_us", self.remote_us),
             ("costs.index_1d_us", self.index_1d_us),
             ("costs.index_2d_us", self.index_2d_us),
         ]
     }
 
-    fn in_ns_per_byte(&self) -> [(&'static str, f64); 4] {
+    fn in_ns_per_byte(&self) -> [(&'static str, f64); 5] {
         [
             ("costs.copy_ns_per_byte", self.copy_ns_per_byte),
+            ("costs.buffer_ns_per_byte", self.buffer_ns_per_byte),
             ("costs.memput_ns_per_byte", self.memput_ns_per_byte),
             ("costs.memget_ns_per_byte", self.memget_ns_per_byte),
             ("costs.remote_ns_per_byte", self.remote_ns_per_byte),

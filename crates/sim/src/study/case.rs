@@ -233,8 +233,7 @@ pub fn measure(
         })
         .collect();
     for (run, ran) in runs.iter().zip(ran) {
-        // Trials that were not begun because another had failed come after one that is an error,
-        // or before it: the error is looked for in all.
+        // Where one has failed others have no result; its error is among these.
         if let Some(ran) = ran {
             let (outcome, wall) = ran?;
             measured[run.case].outcomes.push(outcome);

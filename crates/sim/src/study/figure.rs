@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::text::{Grid, rate};
+use super::text::{Grid, rate, trials};
 use super::{Case, MB, Measured, StudyError, names, table};
 use crate::experiment::{Layout, Method};
 use crate::preset::{DiskKind, Preset};
@@ -95,7 +95,7 @@ pub struct Plan {
     cases: Vec<Case>,
 }
 
-/// The file that the papers' experiments move with a matrix of 8 KB records.
+/// Records of the figures that vary the machine.
 const SENSITIVITY_RECORD: u64 = 8192;
 
 /// What has been varied of a machine.
@@ -403,7 +403,7 @@ fn disks_mb_s(preset: &Preset) -> f64 {
 impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Figure {}: {}", self.figure, self.title)?;
-        writeln!(f, "MB/s on {}, mean of {} trials", self.preset, self.trials)?;
+        writeln!(f, "MB/s on {}, {}", self.preset, trials(self.trials))?;
         writeln!(f)?;
         let mut grid = Grid::default();
         let lines = || self.series.iter().chain(&self.limits);

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use penstock_engine::{Request, Roles};
 use serde::Serialize;
 
-use super::text::{Grid, bytes, rate};
+use super::text::{Grid, bytes, rate, trials};
 use super::{Case, Measured, StudyError, names};
 use crate::experiment::{Layout, Method};
 use crate::pattern::Pattern;
@@ -242,13 +242,13 @@ impl fmt::Display for Scale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "A file of {} in blocks of {}, {} in records of {}, on {}, mean of {} trials",
+            "A file of {} in blocks of {}, {} in records of {}, on {}, {}",
             bytes(self.file_bytes),
             bytes(self.block_bytes),
             self.pattern,
             bytes(self.record),
             self.preset,
-            self.trials
+            trials(self.trials)
         )?;
         writeln!(f)?;
         let mut grid = Grid::default();

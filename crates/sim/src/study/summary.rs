@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::figure::Plan;
-use super::text::{Grid, record};
+use super::text::{Grid, record, trials};
 use super::{Case, Measured, StudyError, names};
 use crate::experiment::{Layout, Method};
 use crate::preset::Preset;
@@ -154,7 +154,7 @@ impl fmt::Display for Summary {
             "Throughput relative to caching, over all patterns of Figures 4 to 7: measured \
              (published)"
         )?;
-        writeln!(f, "on {}, mean of {} trials", self.preset, self.trials)?;
+        writeln!(f, "on {}, {}", self.preset, trials(self.trials))?;
         writeln!(f)?;
         let mut grid = Grid::default();
         let heads = [

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::text::{Grid, rate, record};
+use super::text::{Grid, rate, record, trials};
 use super::{Case, Measured, StudyError, names};
 use crate::experiment::{Layout, Method};
 use crate::pattern::Pattern;
@@ -219,11 +219,11 @@ impl fmt::Display for Table {
         };
         writeln!(
             f,
-            "Table {}: throughput in MB/s, {} layout, {}, mean of {} trials; measured (published)",
+            "Table {}: throughput in MB/s, {} layout, {}, {}; measured (published)",
             self.number,
             names::layout(layout),
             self.preset,
-            self.trials
+            trials(self.trials)
         )?;
         writeln!(f)?;
         let columns = || {

@@ -59,7 +59,15 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{value:.places$} {}", UNITS[unit])
 }
 
-/// "8-byte", "8 KB": how records are spoken of.
+/// How often something was measured.
+pub(crate) fn trials(count: u64) -> String {
+    match count {
+        1 => "1 trial".into(),
+        _ => format!("mean of {count} trials"),
+    }
+}
+
+/// "8-byte": how records are spoken of.
 pub(crate) fn record(record_bytes: u64) -> String {
     format!("{record_bytes}-byte")
 }

@@ -1,0 +1,76 @@
+"""The command ``penstock``, as the package installs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+
+SCRIPT = [str(Path(sysconfig.get_path("scripts")) / "penstock")]
+MODULE = [sys.executable, "-m", "penstock"]
+
+SMALL = ["sim", "run", "--preset", "tr94", "--pattern", "rcb", "--trials", "2", "--file-mb", "1"]
+
+
+def penstock(*arguments: str, command: list[str] = MODULE, **how) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [*command, *arguments], capture_output=True, text=True, timeout=120, check=False, **how
+    )
+
+
+@pytest.mark.parametrize("command", [SCRIPT, MODULE], ids=["script", "module"])
+def test_runs(command: list[str]) -> None:
+    version = penstock("--version", command=command)
+    assert (version.returncode, version.stdout) == (0, f"penstock {ps.__version__}\n")
+    ran = penstock(*SMALL, "--json", "-", command=command)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    found = json.loads(ran.stdout)
+    assert found["trials"] == 2
+    assert found["throughput_mb_s"] > 0
+    assert found["seconds"] > 0
+    assert found["events"] > 0
+    assert len(bytes.fromhex(found["trace_hash"])) == 8
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["sim", "run", "--preset", "tr95"],
+        ["sim", "run", "--pattern", "wa"],
+        ["sim", "run", "--record", "7"],
+        ["sim", "table", "5"],
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str]) -> None:
+    refused = penstock(*arguments)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("penstock: error: ")
+    assert refused.stderr.count("\n") == 1
+
+
+def test_plots(tmp_path: Path) -> None:
+    """By the interpreter that runs the command, not the first one on the path."""
+    pytest.importorskip("matplotlib")
+    ran = penstock(*SMALL, "--plot", str(tmp_path / "run"), env=os.environ | {"PATH": "/nowhere"})
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.png", "run.svg"]
+
+
+def test_without_matplotlib(tmp_path: Path) -> None:
+    """One line says so, after the results have been written."""
+    (tmp_path / "matplotlib.py").write_text("raise ImportError('hidden')\n")
+    hidden = os.environ | {"PYTHONPATH": str(tmp_path)}
+    result = tmp_path / "run.json"
+    ran = penstock(*SMALL, "--json", str(result), "--plot", str(tmp_path / "run"), env=hidden)
+    assert ran.returncode == 1
+    assert ran.stderr.count("\n") == 1
+    assert "matplotlib" in ran.stderr
+    assert json.loads(result.read_text())["trials"] == 2
