@@ -22,7 +22,7 @@ use crate::error::{Error, Kind, Result, Who};
 use crate::machine::{Machine, Step};
 use crate::request::{Moved, Request, Roles, Strategy};
 use crate::tree::{Members, Tree};
-use crate::{caching, disk_directed, two_phase};
+use crate::{caching, disk_directed, independent, two_phase};
 
 /// What one rank asks for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -257,6 +257,7 @@ impl<'a, M: Machine> Call<'a, M> {
             Strategy::DiskDirected(options) => self.serve(request, options).await,
             Strategy::Caching(options) => caching::transfer(&self.tree, request, options).await,
             Strategy::TwoPhase(options) => two_phase::transfer(&self.tree, request, options).await,
+            Strategy::Independent => independent::transfer(&self.tree, request).await,
         }
     }
 

@@ -12,6 +12,7 @@
 //! | [`disk_directed`] | what a server does about it (Kotz, TOCS 1997; Panda, SC'95) |
 //! | [`caching`] | its first rival: clients ask block by block, servers cache (Kotz) |
 //! | [`two_phase`] | its second rival: conforming parts, then a permutation (Kotz, TOCS 1997) |
+//! | [`independent`] | no servers: every rank moves its own runs (Dickens and Thakur) |
 //! | [`queue`] | the order in which a disk serves those who wait |
 //! | [`plan`] | what will happen, in words and numbers, before it does |
 //! | [`error`] | what the world does wrong |
@@ -24,6 +25,7 @@ mod changes;
 pub mod collective;
 pub mod disk_directed;
 pub mod error;
+pub mod independent;
 pub mod machine;
 pub mod plan;
 pub mod queue;

@@ -19,7 +19,7 @@ use std::time::Duration;
 use penstock_layout::{Block, Piece, Region, Share};
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::request::Request;
 
 /// A node of the machine, counted from zero. A node may be client, server or both.
@@ -123,15 +123,56 @@ pub trait Disk {
     /// How many reads and writes it works at together; who has more lets them wait.
     fn queue_depth(&self) -> u32;
 
-    /// Writes the first `block.bytes` bytes of `buffer`.
+    /// Writes the first `block.bytes` bytes of `buffer`. A block may be written again: what was
+    /// written last is what stays.
     fn write(&self, block: &Block, buffer: &Self::Buffer) -> impl Future<Output = Result<()>>;
 
-    /// Reads into the first `block.bytes` bytes of `buffer`.
+    /// Reads into the first `block.bytes` bytes of `buffer`; in a write, what it has written so far,
+    /// and zeros where that is nothing.
     fn read(&self, block: &Block, buffer: &Self::Buffer) -> impl Future<Output = Result<()>>;
+
+    /// Whether parts of blocks can be moved by themselves, whatever others do to the rest of the block
+    /// meanwhile.
+    fn moves_parts(&self) -> bool {
+        false
+    }
+
+    /// Writes these parts of a block, bytes counted in it, from where they lie in `buffer`.
+    ///
+    /// # Errors
+    /// Also where [`Disk::moves_parts`] says that it cannot.
+    fn write_parts(
+        &self,
+        block: &Block,
+        parts: &[Range<u64>],
+        buffer: &Self::Buffer,
+    ) -> impl Future<Output = Result<()>> {
+        let _ = (block, parts, buffer);
+        std::future::ready(Err(no_parts("writing")))
+    }
+
+    /// The reverse of [`Disk::write_parts`]: what lies between the parts is left alone.
+    ///
+    /// # Errors
+    /// As [`Disk::write_parts`].
+    fn read_parts(
+        &self,
+        block: &Block,
+        parts: &[Range<u64>],
+        buffer: &Self::Buffer,
+    ) -> impl Future<Output = Result<()>> {
+        let _ = (block, parts, buffer);
+        std::future::ready(Err(no_parts("reading")))
+    }
 
     /// Ends the writes of this call; what was written is then on stable storage if the request
     /// asks for that.
     fn finish(&self) -> impl Future<Output = Result<()>>;
+}
+
+/// What a disk says that moves blocks whole.
+fn no_parts(doing: &str) -> Error {
+    Error::new(Kind::Unsupported, doing, "a part of a block cannot be moved by itself")
 }
 
 /// One node's view of the machine that it is part of.
@@ -246,7 +287,14 @@ pub trait Machine {
         buffer: &Self::Buffer,
     ) -> impl Future<Output = Result<()>>;
 
-    /// Opens the disk of `server`, which is on this node, on what `request` is about.
+    /// The server whose disk a client of this node opens in order to reach the blocks of `server`
+    /// without it: where every node reaches the whole store, one does for all.
+    fn reached_by(&self, server: usize) -> usize {
+        server
+    }
+
+    /// Opens the disk of `server` on what `request` is about. The server is on this node, or this
+    /// node's client moves its share without servers.
     ///
     /// # Errors
     /// When the target is not there or does not allow the request's operation.

@@ -24,6 +24,8 @@ pub enum Strategy {
     Caching(caching::Options),
     /// Clients move conforming parts and permute: [`two_phase`].
     TwoPhase(two_phase::Options),
+    /// Every client moves its own runs itself: [`independent`](crate::independent).
+    Independent,
 }
 
 impl Default for Strategy {

@@ -126,7 +126,10 @@ impl<'a, M: Machine> Part<'a, M> {
         let mut client = Client::new(self.tree, self.request, self.caching, local);
         let asked = async {
             for (block, base) in self.staged(blocks) {
-                client.ask_whole(block, base).await?;
+                // Of a block that nobody holds there is nothing to move.
+                if !self.request.memory.touching(&block.region).is_empty() {
+                    client.ask_whole(block, base).await?;
+                }
             }
             Ok(())
         };
@@ -143,6 +146,10 @@ impl<'a, M: Machine> Part<'a, M> {
             call,
         } = *self.tree;
         let width = self.request.disk.width();
+        if self.request.operation == Operation::Write && self.has_gaps(blocks) {
+            let bytes = blocks.len() as u64 * self.request.disk.block_bytes_max();
+            machine.clear(staging, bytes);
+        }
         for (block, base) in self.staged(blocks) {
             let window = Window {
                 offset: base as usize,
@@ -160,6 +167,16 @@ impl<'a, M: Machine> Part<'a, M> {
             join_all(moves).await.into_iter().collect::<Result<()>>()?;
         }
         Ok(())
+    }
+
+    /// Whether some elements of the blocks are nobody's: they must not be left over from others.
+    fn has_gaps(&self, blocks: &[Rc<Block>]) -> bool {
+        let has_gap = |block: &Rc<Block>| {
+            let pieces = self.request.pieces(self.tree.roles, block);
+            let held: u64 = pieces.iter().map(|(_, piece)| piece.elements()).sum();
+            held < block.region.elements()
+        };
+        blocks.iter().any(has_gap)
     }
 
     /// Each block, with the byte of the staging buffer at which it begins.

@@ -1,5 +1,6 @@
 //! A server's disk: a medium, and the thread that waits for it.
 
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -98,6 +99,26 @@ impl RealDisk {
             is_synced,
         }
     }
+
+    /// Runs `act` on the disk's thread, with the bytes of the buffer that the block has.
+    async fn with_data(
+        &self,
+        block: &Block,
+        buffer: &Buffer,
+        act: impl FnOnce(&dyn Medium, &Block, &mut [u8]) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let (medium, block, staging) =
+            (self.medium.clone(), block.clone(), buffer.staging().clone());
+        let bytes = block.bytes as usize;
+        assert!(bytes <= staging.bytes(), "a block larger than its buffer");
+        let act = move || {
+            // SAFETY: in bounds; the engine leaves the buffer alone until the disk has ended, and
+            // the memory itself is kept by `staging`.
+            let data = unsafe { std::slice::from_raw_parts_mut(staging.base(), bytes) };
+            act(&*medium, &block, data)
+        };
+        self.thread.run(act).await?
+    }
 }
 
 impl Disk for RealDisk {
@@ -116,35 +137,51 @@ impl Disk for RealDisk {
     }
 
     async fn write(&self, block: &Block, buffer: &Buffer) -> Result<()> {
-        let (medium, block, staging) =
-            (self.medium.clone(), block.clone(), buffer.staging().clone());
-        assert!(
-            block.bytes as usize <= staging.bytes(),
-            "a block larger than its buffer"
-        );
-        let write = move || {
-            // SAFETY: in bounds; the engine leaves the buffer alone until the write has ended, and
-            // the memory itself is kept by `staging`.
-            let data = unsafe { std::slice::from_raw_parts(staging.base(), block.bytes as usize) };
-            medium.write(&block, data)
-        };
-        self.thread.run(write).await?
+        self.with_data(block, buffer, |medium, block, data| {
+            medium.write(block, data)
+        })
+        .await
     }
 
     async fn read(&self, block: &Block, buffer: &Buffer) -> Result<()> {
-        let (medium, block, staging) =
-            (self.medium.clone(), block.clone(), buffer.staging().clone());
-        assert!(
-            block.bytes as usize <= staging.bytes(),
-            "a block larger than its buffer"
-        );
-        let read = move || {
-            // SAFETY: as for writes.
-            let data =
-                unsafe { std::slice::from_raw_parts_mut(staging.base(), block.bytes as usize) };
-            medium.read(&block, data)
-        };
-        self.thread.run(read).await?
+        self.with_data(block, buffer, |medium, block, data| {
+            medium.read(block, data)
+        })
+        .await
+    }
+
+    fn moves_parts(&self) -> bool {
+        self.medium.moves_parts()
+    }
+
+    async fn write_parts(
+        &self,
+        block: &Block,
+        parts: &[Range<u64>],
+        buffer: &Buffer,
+    ) -> Result<()> {
+        let parts = parts.to_vec();
+        self.with_data(block, buffer, move |medium, block, data| {
+            parts.into_iter().try_for_each(|Range { start, end }| {
+                medium.write_part(block, start, &data[start as usize..end as usize])
+            })
+        })
+        .await
+    }
+
+    async fn read_parts(
+        &self,
+        block: &Block,
+        parts: &[Range<u64>],
+        buffer: &Buffer,
+    ) -> Result<()> {
+        let parts = parts.to_vec();
+        self.with_data(block, buffer, move |medium, block, data| {
+            parts.into_iter().try_for_each(|Range { start, end }| {
+                medium.read_part(block, start, &mut data[start as usize..end as usize])
+            })
+        })
+        .await
     }
 
     async fn finish(&self) -> Result<()> {

@@ -31,7 +31,7 @@ pub(super) async fn transfer_share<M: Machine>(
 }
 
 /// The smallest box that holds a share which is not empty.
-fn bounds(share: &Share) -> Region {
+pub(crate) fn bounds(share: &Share) -> Region {
     let extent = |dim: &DimShare| dim.index(dim.extent() - 1) + 1 - dim.index(0);
     Region {
         start: share.dims().iter().map(|dim| dim.index(0)).collect(),

@@ -137,7 +137,7 @@ struct Opened<'a, M: Machine> {
     queue: Queue,
     cache: RefCell<Cache<M::Buffer>>,
     changes: Changes,
-    /// Blocks that had to go before they were full.
+    /// Blocks that had to go before they were full: what has come of them is on the disk.
     spilled: RefCell<HashSet<Name>>,
     /// The first error of a write that nobody waited for.
     failed: RefCell<Option<Error>>,
@@ -225,7 +225,7 @@ impl<'a, M: Machine> Opened<'a, M> {
 
     async fn read(&self, name: Name, ask: &Ask) -> Result<M::Parcel> {
         self.machine.work(Work::Lookup).await;
-        self.bring_in(name, true).await?;
+        self.bring_in(name).await?;
         let parcel = self
             .part(name, ask)
             .map(|(buffer, part)| self.machine.cut(&buffer, part));
@@ -240,8 +240,7 @@ impl<'a, M: Machine> Opened<'a, M> {
             return Err(refusal("its write has no data"));
         };
         self.machine.work(Work::Lookup).await;
-        let was_spilled = self.spilled.borrow_mut().remove(&name);
-        self.bring_in(name, was_spilled).await?;
+        self.bring_in(name).await?;
         self.machine.work(Work::Copy(ask.bytes)).await;
         // A block that is being written is left alone until it has been.
         let idle = || {
@@ -323,8 +322,9 @@ impl<'a, M: Machine> Opened<'a, M> {
         }
     }
 
-    /// Sees to it that the block is in the cache, and pins it: its bytes from the disk if `load`.
-    async fn bring_in(&self, name: Name, load: bool) -> Result<()> {
+    /// Sees to it that the block is in the cache, and pins it: with its bytes from the disk, unless
+    /// it is being written and has none there.
+    async fn bring_in(&self, name: Name) -> Result<()> {
         loop {
             let pinned = self.cache.borrow_mut().pin(name);
             if let Some(stay) = pinned {
@@ -359,6 +359,9 @@ impl<'a, M: Machine> Opened<'a, M> {
                 }
             };
             self.machine.clear(&buffer, block.bytes);
+            // Looked at only now: others may have put bytes in, and they been spilled, meanwhile.
+            let load = self.request.operation == Operation::Read
+                || self.spilled.borrow().contains(&name);
             self.cache.borrow_mut().insert(Rc::new(block), buffer, load);
             return match load {
                 true => self.load(name).await,
