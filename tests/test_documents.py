@@ -98,3 +98,32 @@ def test_the_benchmark_refuses_nonsense_in_one_line(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=60)
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def commands_of_the_simulation() -> list[str]:
+    text = (ROOT / "docs/simulation.md").read_text()
+    lines = re.findall(r"^    (penstock sim [^#\n]*)", text, re.MULTILINE)
+    return sorted({line.strip() for line in lines})
+
+
+def test_the_simulation_is_shown_by_commands():
+    assert len(commands_of_the_simulation()) >= 6
+
+
+@pytest.mark.parametrize("command", commands_of_the_simulation())
+def test_the_commands_of_the_simulation_run(tmp_path, command):
+    """Each of them, with a file so small that it takes no time."""
+    smaller = {
+        "trace": "--file-mb 1",
+        "scale": "--clients 10 --servers 1 --file-mb 256",
+        "table": "--trials 1 --file-mb 1",
+        "figure": "--trials 1 --file-mb 1",
+        "summary": "--trials 1 --file-mb 1",
+    }
+    words = command.split()
+    words += smaller.get(words[2], "--trials 1").split()
+    done = run(*words, cwd=tmp_path)
+    assert done.stdout
+    if "--plot" in words:
+        stem = tmp_path / words[words.index("--plot") + 1]
+        assert stem.with_suffix(".png").stat().st_size > 10_000

@@ -14,14 +14,15 @@ tells them apart: sending and receiving a message, and starting a thread and loo
 | request   | costs.request_us         | the same |
 | copy      | costs.copy_us            | the same, writes |
 
-The disks are not touched. The three groups are fitted one after the other, each by coordinate descent
-on the mean squared logarithm of measured over published. Run it as
+The disks are not touched. The three groups are fitted one after the other, each by coordinate
+descent on the mean squared logarithm of measured over published. Run it as
 
     python tools/fit_simulation.py [--write]
 
 which prints every step, and with --write changes the numbers marked "fitted: see fit" in
-crates/sim/presets/tr94.toml and tocs97.toml. The article's batched transfers have prices of their own,
-which tocs97.toml explains. It takes about a quarter of an hour, and needs `penstock` on the path.
+crates/sim/presets/tr94.toml and tocs97.toml. The article's batched transfers have prices of their
+own, which tocs97.toml explains. It takes about a quarter of an hour, and needs `penstock` on the
+path.
 """
 
 import argparse
@@ -128,7 +129,8 @@ def descend(values, steps, cells, targets, pool):
 def report(values, steps, error, ratios):
     """One line for a step that is kept."""
     numbers = ", ".join(f"{name} {values[name]:.2f}" for name in steps)
-    print(f"{math.sqrt(error):.4f}  {numbers}  [{' '.join(f'{r:.2f}' for r in ratios)}]", flush=True)
+    shown = " ".join(f"{ratio:.2f}" for ratio in ratios)
+    print(f"{math.sqrt(error):.4f}  {numbers}  [{shown}]", flush=True)
 
 
 def main():
