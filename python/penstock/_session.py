@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 Report = _core.PyReport
 Path = str | os.PathLike[str]
+Strategy = Literal["disk-directed", "two-phase", "caching", "independent"]
 T = TypeVar("T")
 
 _seats = threading.local()
+_small: tuple[int, int] | None = None
+"""For tests: blocks of a cache for each client, and bytes of a client's staging buffer."""
 
 
 class Session:
@@ -49,6 +52,16 @@ class Session:
     block_bytes : int
         The most bytes that a server moves at once where the store leaves it a choice. It has two
         buffers of that size.
+    strategy : {"disk-directed", "two-phase", "caching", "independent"}
+        How calls are met; each call may name another. All store the same bytes.
+
+        - `disk-directed`: servers pull and push the pieces of one block after the other (Kotz).
+        - `two-phase`: ranks collect large parts of the file, and exchange elements (del Rosario,
+          Bordawekar and Choudhary). A rank needs up to 16 MiB, or one block.
+        - `caching`: ranks ask for one contiguous chunk after the other, servers cache: up to eight
+          blocks for each rank.
+        - `independent`: every rank moves its own contiguous runs, without servers. It cannot write
+          where several ranks hold elements of one chunk that has a codec or sub-chunks.
 
     A session is a context manager: at the end of a `with` block it is closed; if the block ends
     with an exception, the calls of all other ranks fail with `PeerError`, instead of waiting.
@@ -85,6 +98,7 @@ class Session:
         transport: Literal["shared", "messages"] = "shared",
         sync: bool = True,
         block_bytes: int = _core.BLOCK_BYTES,
+        strategy: Strategy = "disk-directed",
     ) -> None:
         wrong = _wrong_count(servers=servers, block_bytes=block_bytes)
         if comm is None and wrong:
@@ -93,14 +107,16 @@ class Session:
             servers, block_bytes = None, _core.BLOCK_BYTES
         seat = getattr(_seats, "seat", None)
         if comm is not None:
+            setup = servers, bool(dedicated), bool(sync), block_bytes
             self._session = _core.join_mpi(
-                _mpi(comm), str(transport), servers, bool(dedicated), bool(sync), block_bytes, wrong
+                _mpi(comm), str(transport), setup, str(strategy), _small, wrong
             )
         elif seat is not None:
             self._session = seat.open()
         else:
             aside = True if dedicated is None else dedicated
-            (seat,) = _core.seats(1, servers, aside, sync, block_bytes)
+            setup = servers, aside, sync, block_bytes
+            (seat,) = _core.seats(1, setup, str(strategy), _small)
             self._session = seat.open()
         self.rank: int | None = self._session.rank
         self.size: int = self._session.size
@@ -108,7 +124,13 @@ class Session:
         self.is_client: bool = self.rank is not None
 
     def write(
-        self, path: Path, array: Array, local: np.ndarray, attrs: Mapping[str, Any] | None = None
+        self,
+        path: Path,
+        array: Array,
+        local: np.ndarray,
+        attrs: Mapping[str, Any] | None = None,
+        *,
+        strategy: Strategy | None = None,
     ) -> Report:
         """Write `array`, each rank its `local` part.
 
@@ -124,6 +146,8 @@ class Session:
             strides. It is read in place.
         attrs : mapping, optional
             Attributes of the array, as JSON can hold them. Not for `npy`.
+        strategy : str, optional
+            How: as the session's. Default: the session's. The same on all ranks.
 
         Returns
         -------
@@ -138,13 +162,20 @@ class Session:
 
         Notes
         -----
-        Collective. Disk-directed (Kotz, TOCS 1997, section 3): servers pull the pieces of one block
-        after the other out of the ranks' memories.
+        Collective. Disk-directed (Kotz, TOCS 1997, section 3), unless another strategy is named:
+        servers pull the pieces of one block after the other out of the ranks' memories.
         """
         spec = _given(lambda: array._spec_with(attrs) if attrs else array._spec)
-        return self._session.write(os.fspath(path), spec, local)
+        return self._session.write(os.fspath(path), spec, local, strategy)
 
-    def read(self, path: Path, array: Array, out: np.ndarray | None = None) -> np.ndarray:
+    def read(
+        self,
+        path: Path,
+        array: Array,
+        out: np.ndarray | None = None,
+        *,
+        strategy: Strategy | None = None,
+    ) -> np.ndarray:
         """Read `array`, each rank the part that its memory schema gives it.
 
         Parameters
@@ -158,6 +189,8 @@ class Session:
         out : numpy.ndarray, optional
             Where to put it, of shape `array.local_shape(rank)`; halo cells are left alone. Default:
             a new array, with halo cells of 0.
+        strategy : str, optional
+            How: as the session's. Default: the session's. The same on all ranks.
 
         Returns
         -------
@@ -177,7 +210,7 @@ class Session:
         local: Any = out
         if out is None:
             local = _given(lambda: np.zeros(array.local_shape(self._rank()), array.dtype))
-        self._session.read(os.fspath(path), spec, local)
+        self._session.read(os.fspath(path), spec, local, strategy)
         return local
 
     def open(self, path: Path, name: str | None = None) -> Array:
@@ -194,15 +227,22 @@ class Session:
         return Array._of_disk(_core.open_schema(os.fspath(path), name))
 
     def explain(
-        self, path: Path, array: Array, operation: Literal["write", "read"] = "write"
+        self,
+        path: Path,
+        array: Array,
+        operation: Literal["write", "read"] = "write",
+        *,
+        strategy: Strategy | None = None,
     ) -> str:
-        """What a write (or read) would do: servers, blocks, bytes, messages, memory, order.
+        """What a write (or read) would do: servers, blocks, bytes, messages, memory, order; by the
+        session's strategy if none is named.
 
         Nothing is written. Not collective.
         """
         if operation not in ("write", "read"):
             raise schema_error(f"'{operation}' is no operation: use 'write' or 'read'")
-        return self._session.explain(os.fspath(path), array._spec, operation == "write")
+        by = None if strategy is None else str(strategy)
+        return self._session.explain(os.fspath(path), array._spec, operation == "write", by)
 
     def barrier(self) -> None:
         """Wait until all clients are here. Collective."""
@@ -240,6 +280,7 @@ def run(
     dedicated: bool = False,
     sync: bool = True,
     block_bytes: int = _core.BLOCK_BYTES,
+    strategy: Strategy = "disk-directed",
 ) -> list[T]:
     """Run `main(session)` on `ranks` threads, as an SPMD program: for tests and notebooks.
 
@@ -248,7 +289,8 @@ def run(
     """
     if wrong := _wrong_count(ranks=ranks, servers=servers, block_bytes=block_bytes):
         raise schema_error(f"running on threads: {wrong}")
-    seats = _core.seats(ranks, servers, dedicated, sync, block_bytes)
+    setup = servers, dedicated, sync, block_bytes
+    seats = _core.seats(ranks, setup, str(strategy), _small)
     results: list[Any] = [None] * ranks
     errors: list[BaseException | None] = [None] * ranks
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use penstock_engine::{
     Decision, Director, Error, Kind, Moved, Operation, Request, Result, Roles, Strategy,
+    independent,
 };
 use penstock_layout::{Assignment, DiskSchema, MemorySchema, Region};
 
@@ -39,6 +40,7 @@ impl Setting {
     pub fn request(
         &self,
         operation: Operation,
+        strategy: Strategy,
         memory: MemorySchema,
         disk: DiskSchema,
         target: Vec<u8>,
@@ -56,7 +58,7 @@ impl Setting {
         };
         Request {
             operation,
-            strategy: Strategy::default(),
+            strategy,
             memory,
             disk,
             target,
@@ -64,6 +66,22 @@ impl Setting {
             sync: self.options.sync,
         }
     }
+}
+
+/// Refuses what the strategy cannot do to the array.
+///
+/// # Errors
+/// [`Kind::Schema`] when ranks would each write for themselves what can only be written whole.
+pub fn check_write(
+    strategy: &Strategy,
+    array: &ArrayCall,
+    memory: &MemorySchema,
+    disk: &DiskSchema,
+) -> Result<()> {
+    if *strategy == Strategy::Independent && !array.schema.disk.writes_parts() {
+        return independent::check(memory, disk);
+    }
+    Ok(())
 }
 
 fn encode_target(target: &Target) -> Result<Vec<u8>> {
@@ -91,16 +109,18 @@ pub struct WriteDirector {
     path: PathBuf,
     array: ArrayCall,
     setting: Setting,
+    strategy: Strategy,
     pending: Option<Pending>,
 }
 
 impl WriteDirector {
     /// Of a write of `array` to `path`.
-    pub fn new(path: &Path, array: ArrayCall, setting: &Setting) -> Self {
+    pub fn new(path: &Path, array: ArrayCall, setting: &Setting, strategy: Strategy) -> Self {
         Self {
             path: path.to_path_buf(),
             array,
             setting: setting.clone(),
+            strategy,
             pending: None,
         }
     }
@@ -113,11 +133,13 @@ impl Director for WriteDirector {
             .array
             .schema
             .disk_schema(self.setting.options.block_bytes)?;
+        check_write(&self.strategy, &self.array, &memory, &disk)?;
         let pending = Pending::create(&self.path, &self.array.schema)?;
         let target = encode_target(pending.target())?;
         self.pending = Some(pending);
         Ok(Decision::Serve(self.setting.request(
             Operation::Write,
+            self.strategy,
             memory,
             disk,
             target,
@@ -138,16 +160,18 @@ pub struct ReadDirector {
     path: PathBuf,
     array: ArrayCall,
     setting: Setting,
+    strategy: Strategy,
     witness: Option<Witness>,
 }
 
 impl ReadDirector {
     /// Of a read of `array` from `path`.
-    pub fn new(path: &Path, array: ArrayCall, setting: &Setting) -> Self {
+    pub fn new(path: &Path, array: ArrayCall, setting: &Setting, strategy: Strategy) -> Self {
         Self {
             path: path.to_path_buf(),
             array,
             setting: setting.clone(),
+            strategy,
             witness: None,
         }
     }
@@ -164,6 +188,7 @@ impl Director for ReadDirector {
         let target = encode_target(stored.target())?;
         Ok(Decision::Serve(self.setting.request(
             Operation::Read,
+            self.strategy,
             memory,
             disk,
             target,

@@ -6,6 +6,7 @@
 //! | [`session`] | collective calls on arrays: start here |
 //! | [`call`] | what one rank brings to a call |
 //! | [`directors`] | what only the rank that directs a call does |
+//! | [`strategy`] | the strategies by name |
 //! | [`codec`] | compression and checksums, as a word like `zstd:3+crc32c` |
 //! | [`schema`] | an array: name, shape, element type, and how it lies on disk |
 //! | [`npy`] | the header of a `.npy` file |
@@ -48,6 +49,7 @@ pub mod npy;
 pub mod schema;
 pub mod session;
 pub mod store;
+pub mod strategy;
 
 pub use dtype::{ByteOrder, ElementType};
 pub use schema::{ArraySchema, Disk, Format};

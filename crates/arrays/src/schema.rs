@@ -56,6 +56,22 @@ pub enum Disk {
     Parts(#[serde(with = "dists_text")] Dists, Vec<u64>),
 }
 
+impl Disk {
+    /// Whether runs of bytes can be written by themselves, by several ranks at once: where elements
+    /// lie as they are, and no index says where.
+    pub fn writes_parts(&self) -> bool {
+        match self {
+            Self::RowMajor { .. } | Self::Parts(..) => true,
+            Self::Chunks {
+                subchunks, codec, ..
+            } => {
+                let is_plain = codec.parse().is_ok_and(|codec: Codec| codec.is_none());
+                subchunks.is_none() && is_plain
+            }
+        }
+    }
+}
+
 /// The form of a row-major file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 
 use penstock_engine::{
     Call, Decision, Director, Error, Kind, Machine, Moved, Operation, Plan, Proposal, Request,
-    Result, Roles, Verdict, Who,
+    Result, Roles, Strategy, Verdict, Who,
 };
 use penstock_layout::Region;
 use penstock_machines::mpi::api::{Api, Handle};
@@ -22,11 +22,12 @@ use penstock_machines::mpi::{self, Transport};
 use penstock_machines::{ClientMemory, Medium, Node, Opener, Threads};
 
 use crate::call::{ArrayCall, Local, Memory};
-use crate::directors::{MeetDirector, ReadDirector, Setting, WriteDirector};
+use crate::directors::{MeetDirector, ReadDirector, Setting, WriteDirector, check_write};
+use crate::strategy;
 use crate::{ArraySchema, Stored, Target};
 
 /// How a session is set up. All ranks must give the same.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Number of servers; `None` chooses by the processors of each host.
     pub servers: Option<usize>,
@@ -36,6 +37,8 @@ pub struct Options {
     pub sync: bool,
     /// The most bytes of a block where the store leaves a choice.
     pub block_bytes: u64,
+    /// How calls are met that do not say.
+    pub strategy: Strategy,
 }
 
 /// Panda's sub-chunk size, found best in its experiments (SC'95, section 2) and still large
@@ -52,6 +55,7 @@ impl Default for Options {
             dedicated: false,
             sync: true,
             block_bytes: BLOCK_BYTES,
+            strategy: Strategy::default(),
         }
     }
 }
@@ -206,7 +210,8 @@ impl Session {
         let opening = "opening a session";
         let mut hasher = DefaultHasher::new();
         if let Ok((transport, options)) = &given {
-            (options, *transport == Transport::Shared).hash(&mut hasher);
+            // As words: not all of the tuning can be hashed.
+            (format!("{options:?}"), *transport == Transport::Shared).hash(&mut hasher);
         }
         let all = api.allgather(comm, [u64::from(given.is_ok()), hasher.finish()])?;
         let (transport, options) = given?;
@@ -254,7 +259,8 @@ impl Session {
         self.roles.servers.len()
     }
 
-    /// Writes `array` to `path`, each rank its `local` part.
+    /// Writes `array` to `path`, each rank its `local` part, by the session's strategy if none is
+    /// given.
     ///
     /// # Errors
     /// The same on all ranks: what is wrong with any rank's arguments (given here as `Err` where
@@ -263,30 +269,49 @@ impl Session {
     ///
     /// # Collective
     /// Over all clients.
-    pub fn write(&self, path: &Path, given: Result<(ArrayCall, Local)>) -> Result<Report> {
+    pub fn write(
+        &self,
+        path: &Path,
+        given: Result<(ArrayCall, Local)>,
+        by: Option<Strategy>,
+    ) -> Result<Report> {
+        let by = by.unwrap_or(self.setting.options.strategy);
         let checked = given.and_then(|(array, mut local)| {
             local.check_for(Operation::Write, &array, self.my_rank()?, self.clients())?;
             Ok((array, local))
         });
-        let words = |array: &ArrayCall| format!("a write to {} of {array}", path.display());
-        let director = |array| WriteDirector::new(path, array, &self.setting);
+        let words = |array: &ArrayCall| {
+            let by = strategy::in_words(&by);
+            format!("a write ({by}) to {} of {array}", path.display())
+        };
+        let director = |array| WriteDirector::new(path, array, &self.setting, by);
         self.transfer(checked, words, director)
     }
 
-    /// Reads `array` from `path`, each rank its part into `local`.
+    /// Reads `array` from `path`, each rank its part into `local`, by the session's strategy if none
+    /// is given.
     ///
     /// # Errors
     /// As [`Session::write`]; `local` may then hold anything.
     ///
     /// # Collective
     /// Over all clients.
-    pub fn read(&self, path: &Path, given: Result<(ArrayCall, Local)>) -> Result<Report> {
+    pub fn read(
+        &self,
+        path: &Path,
+        given: Result<(ArrayCall, Local)>,
+        by: Option<Strategy>,
+    ) -> Result<Report> {
+        let by = by.unwrap_or(self.setting.options.strategy);
         let checked = given.and_then(|(array, mut local)| {
             local.check_for(Operation::Read, &array, self.my_rank()?, self.clients())?;
             Ok((array, local))
         });
-        let words = |array: &ArrayCall| format!("a read from {} of {array}", path.display());
-        let director = |array| ReadDirector::new(path, array, &self.setting);
+        let words = |array: &ArrayCall| {
+            let by = strategy::in_words(&by);
+            format!("a read ({by}) from {} of {array}", path.display())
+        };
+        let director = |array| ReadDirector::new(path, array, &self.setting, by);
         self.transfer(checked, words, director)
     }
 
@@ -371,19 +396,32 @@ impl Session {
         }
     }
 
-    /// What a write or read of `array` would do, in words and numbers. Where each rank names its
+    /// What a write or read of `array` by that strategy would do, in words and numbers. Where each rank names its
     /// own box, the others' are not known here and are left out.
     ///
     /// # Errors
-    /// When the schema does not fit, or (for a read) the store is not there.
-    pub fn explain(&self, path: &Path, array: &ArrayCall, operation: Operation) -> Result<String> {
+    /// When the schema does not fit, when the strategy cannot do it, or (for a read) when the store is
+    /// not there.
+    pub fn explain(
+        &self,
+        path: &Path,
+        array: &ArrayCall,
+        operation: Operation,
+        by: Option<Strategy>,
+    ) -> Result<String> {
+        let by = by.unwrap_or(self.setting.options.strategy);
         let memory = array.memory_schema(self.my_boxes(array)?, self.clients())?;
         let block_bytes = self.setting.options.block_bytes;
         let disk = match operation {
             Operation::Write => array.schema.disk_schema(block_bytes)?,
             Operation::Read => array.open_stored(path)?.disk_schema(block_bytes)?,
         };
-        let request = self.setting.request(operation, memory, disk, Vec::new());
+        if operation == Operation::Write {
+            check_write(&by, array, &memory, &disk)?;
+        }
+        let request = self
+            .setting
+            .request(operation, by, memory, disk, Vec::new());
         let mut text = Plan::new(&request, &self.roles).explain(self.roles.nodes);
         if matches!(array.memory, Memory::Box { .. }) && self.clients() > 1 {
             text.push_str(

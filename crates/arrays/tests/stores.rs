@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Stored, npy};
+use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Pending, Stored, npy};
 use penstock_engine::Kind;
 use serde_json::json;
 
@@ -343,4 +343,52 @@ fn raw_files_whose_schema_the_caller_knows() {
         .err()
         .unwrap();
     assert_eq!(error.kind, Kind::Schema, "{error}");
+}
+
+/// A cache that spills writes a block before all of it has come, reads it back and writes it again, in
+/// an order of its own: the files are those of a write in order.
+#[test]
+fn blocks_may_come_in_any_order_and_twice() {
+    let directory = place();
+    let forms = disks().into_iter().chain([
+        // A shard of many sub-chunks, some of padding alone, and more shards than are kept open.
+        chunks(&[8, 12], Some(&[1, 2]), "zstd:1"),
+        chunks(&[2, 2], Some(&[1, 1]), "crc32c"),
+    ]);
+    for (at, disk) in forms.enumerate() {
+        let schema = schema(&[9, 7], ElementType::I4, disk);
+        let (values, other) = (values(&schema, 5), values(&schema, 6));
+        let expected = directory.path().join(format!("{at}-expected"));
+        let path = directory.path().join(format!("{at}"));
+        for place in [&expected, &path] {
+            std::fs::create_dir(place).unwrap();
+        }
+        write(&expected.join("u"), &schema, &values).unwrap();
+
+        let pending = Pending::create(&path.join("u"), &schema).unwrap();
+        let blocks = schema.disk_schema(16).unwrap();
+        let medium = pending.target().open_write(&blocks).unwrap();
+        let mut order: Vec<_> = blocks.blocks(0, 1).collect();
+        order.sort_by_key(|block| (block.object * 31 + block.index * 17 + 5) % 23);
+        for (turn, block) in order.iter().enumerate() {
+            let data = gather(block, &values, &schema.shape, 4);
+            let before = gather(block, &other, &schema.shape, 4);
+            let mut back = vec![1; data.len()];
+            medium.read(block, &mut back).unwrap();
+            assert!(back.iter().all(|byte| *byte == 0), "{:?}", schema.disk);
+            medium.write(block, &before).unwrap();
+            if turn % 3 > 0 {
+                medium.read(block, &mut back).unwrap();
+                assert_eq!(back, before, "{:?}", schema.disk);
+                medium.write(block, &data).unwrap();
+            }
+        }
+        for block in order.iter().step_by(3) {
+            let data = gather(block, &values, &schema.shape, 4);
+            medium.write(block, &data).unwrap();
+        }
+        medium.finish(true).unwrap();
+        pending.commit().unwrap();
+        assert_eq!(snapshot(&path), snapshot(&expected), "{:?}", schema.disk);
+    }
 }

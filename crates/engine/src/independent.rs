@@ -17,7 +17,8 @@
 //!
 //! Memory: a client's buffer of one block. Messages: those of agreement and verdict.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 
 use penstock_layout::{Block, DiskSchema, MemorySchema, Region, Share};
@@ -89,17 +90,17 @@ impl<M: Machine> Client<'_, M> {
         }
         moved.buffer_bytes = request.disk.block_bytes_max();
         let buffer = machine.buffer(moved.buffer_bytes)?;
-        let mut disks: HashMap<usize, M::Disk> = HashMap::new();
+        let mut disks: BTreeMap<usize, M::Disk> = BTreeMap::new();
         for block in request.disk.blocks_in(&bounds(&self.share)) {
             if self.share.intersect(&block.region).is_none() {
                 continue;
             }
             let server = request.disk.server_of(&block, request.servers);
             let server = machine.reached_by(server);
-            if !disks.contains_key(&server) {
-                disks.insert(server, machine.open(request, server).await?);
-            }
-            let disk = &disks[&server];
+            let disk = match disks.entry(server) {
+                Entry::Occupied(open) => open.into_mut(),
+                Entry::Vacant(free) => free.insert(machine.open(request, server).await?),
+            };
             let bytes = match request.operation {
                 Operation::Write => self.write(disk, &block, &buffer).await?,
                 Operation::Read => self.read(disk, &block, &buffer).await?,

@@ -172,7 +172,11 @@ pub trait Disk {
 
 /// What a disk says that moves blocks whole.
 fn no_parts(doing: &str) -> Error {
-    Error::new(Kind::Unsupported, doing, "a part of a block cannot be moved by itself")
+    Error::new(
+        Kind::Unsupported,
+        doing,
+        "a part of a block cannot be moved by itself",
+    )
 }
 
 /// One node's view of the machine that it is part of.

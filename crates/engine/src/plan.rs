@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use crate::caching;
 use crate::disk_directed::BUFFERS_PER_DISK;
-use crate::request::{Operation, Request, Roles};
+use crate::request::{Operation, Request, Roles, Strategy};
 
 /// The part of one server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -26,10 +27,14 @@ pub struct ServerPlan {
 #[derive(Debug, Clone)]
 pub struct Plan {
     operation: Operation,
+    strategy: Strategy,
     array_bytes: u64,
     objects: u64,
     clients: usize,
     block_bytes_max: u64,
+    /// The most blocks of a server, and of a client in two-phase I/O.
+    blocks_max: u64,
+    conforming_blocks_max: u64,
     sync: bool,
     /// The part of each server.
     pub servers: Vec<ServerPlan>,
@@ -41,10 +46,13 @@ impl Plan {
         let servers = (0..request.servers).map(|server| Self::server(request, server));
         Self {
             operation: request.operation,
+            strategy: request.strategy,
             array_bytes: request.disk.bytes(),
             objects: request.disk.objects(),
             clients: roles.clients.len(),
             block_bytes_max: request.disk.block_bytes_max(),
+            blocks_max: request.disk.conforming_blocks_max(request.servers),
+            conforming_blocks_max: request.disk.conforming_blocks_max(roles.clients.len()),
             sync: request.sync,
             servers: servers.collect(),
         }
@@ -95,36 +103,175 @@ impl Plan {
         total
     }
 
-    /// Messages of the whole call: four passes over the tree of nodes, and for every transfer one
-    /// to the client and one back.
+    /// Messages of the whole call: four passes over the tree of nodes, and what the strategy sends.
     pub fn messages(&self, nodes: usize) -> u64 {
-        4 * (nodes as u64 - 1) + 2 * self.total().transfers
+        let total = self.total();
+        let passes = self.agreement(nodes);
+        match self.strategy {
+            // One to the client and one back.
+            Strategy::DiskDirected(_) => passes + 2 * total.transfers,
+            Strategy::Caching(_) => passes + 2 * total.stretches,
+            Strategy::TwoPhase(_) => passes + 2 * total.transfers + 2 * total.blocks,
+            Strategy::Independent => passes,
+        }
     }
 
-    /// Staging memory of all servers, bytes.
+    /// Messages of agreement and verdict, and of barriers.
+    fn agreement(&self, nodes: usize) -> u64 {
+        let (nodes, clients) = (nodes as u64, self.clients as u64);
+        // Servers of caching go on until all clients have been answered: half a barrier up, and down
+        // to all nodes.
+        let answered = (clients - 1) + (nodes - 1);
+        match self.strategy {
+            Strategy::DiskDirected(_) | Strategy::Independent => 4 * (nodes - 1),
+            Strategy::Caching(_) => 4 * (nodes - 1) + answered,
+            Strategy::TwoPhase(_) => {
+                let barriers = 2 * self.rounds() + 1;
+                4 * (nodes - 1) + answered + barriers * 2 * (clients - 1)
+            }
+        }
+    }
+
+    /// How often the two phases are gone through.
+    fn rounds(&self) -> u64 {
+        self.conforming_blocks_max.div_ceil(self.staged_blocks())
+    }
+
+    /// Blocks in the staging buffer of a client.
+    fn staged_blocks(&self) -> u64 {
+        let Strategy::TwoPhase(options) = self.strategy else {
+            return 1;
+        };
+        (options.buffer_bytes_max / self.block_bytes_max.max(1)).max(1)
+    }
+
+    /// Blocks that all caches can hold.
+    fn cached_blocks(&self, options: &caching::Options) -> u64 {
+        let wanted = u64::from(options.buffers_per_client) * self.clients as u64;
+        let of_one = wanted.min(self.blocks_max).max(1);
+        let each = self.servers.iter().map(|server| server.blocks.min(of_one));
+        each.sum()
+    }
+
+    /// Staging memory, bytes: the most there can be.
     pub fn buffer_bytes(&self) -> u64 {
-        let buffers = self
-            .servers
-            .iter()
-            .map(|server| server.blocks.min(BUFFERS_PER_DISK));
-        buffers.sum::<u64>() * self.block_bytes_max
+        let staged = self.staged_blocks().min(self.conforming_blocks_max);
+        let blocks = match &self.strategy {
+            Strategy::DiskDirected(_) => {
+                let each = self.servers.iter();
+                each.map(|server| server.blocks.min(BUFFERS_PER_DISK)).sum()
+            }
+            Strategy::Caching(options) => self.cached_blocks(options),
+            Strategy::TwoPhase(options) => {
+                staged * self.clients as u64 + self.cached_blocks(&options.caching)
+            }
+            Strategy::Independent => self.clients as u64,
+        };
+        blocks * self.block_bytes_max
+    }
+
+    /// In which order what is moved.
+    fn order(&self) -> String {
+        let is_write = self.operation == Operation::Write;
+        let order = match (&self.strategy, is_write) {
+            (Strategy::DiskDirected(_), _) => {
+                "each server passes once over its own blocks, sorted by position".to_string()
+            }
+            (Strategy::Caching(_), true) => {
+                "each client sends one contiguous chunk after the other; a server writes a block when \
+                 it is full"
+                    .to_string()
+            }
+            (Strategy::Caching(_), false) => {
+                "each client asks for one contiguous chunk after the other; a server keeps blocks, and \
+                 reads ahead"
+                    .to_string()
+            }
+            (Strategy::TwoPhase(_), true) => format!(
+                "each client collects a conforming part and writes it, in {} rounds",
+                self.rounds()
+            ),
+            (Strategy::TwoPhase(_), false) => format!(
+                "each client reads a conforming part and deals it out, in {} rounds",
+                self.rounds()
+            ),
+            (Strategy::Independent, _) => {
+                "each client passes once over the blocks that it holds some of, by itself".to_string()
+            }
+        };
+        let sync = if self.sync && is_write {
+            ", then syncs"
+        } else {
+            ""
+        };
+        order + sync
+    }
+
+    /// What the strategy sends, and what its memory is for.
+    fn messages_and_memory(&self) -> (String, String) {
+        let total = self.total();
+        let transfer = self.transfer();
+        match &self.strategy {
+            Strategy::DiskDirected(_) => (
+                format!("{} {transfer} and their answers", total.transfers),
+                format!("{BUFFERS_PER_DISK} for each server's disk"),
+            ),
+            Strategy::Caching(options) => (
+                format!("about {} {transfer} and their answers", total.stretches),
+                format!(
+                    "at most {} for each client and server",
+                    options.buffers_per_client
+                ),
+            ),
+            Strategy::TwoPhase(options) => (
+                format!(
+                    "{} {transfer} and about {} requests for blocks, and their answers",
+                    total.transfers, total.blocks
+                ),
+                format!(
+                    "{} for each client, and at most {} for each client and server",
+                    bytes(
+                        self.staged_blocks().min(self.conforming_blocks_max) * self.block_bytes_max
+                    ),
+                    options.caching.buffers_per_client
+                ),
+            ),
+            Strategy::Independent => (
+                "none between clients and servers".to_string(),
+                "one for each client".to_string(),
+            ),
+        }
+    }
+
+    /// What a transfer is.
+    fn transfer(&self) -> &'static str {
+        match (&self.strategy, self.operation) {
+            (Strategy::Caching(_), _) => "requests",
+            (_, Operation::Write) => "memgets",
+            (_, Operation::Read) => "memputs",
+        }
     }
 
     /// The plan in words and numbers.
     pub fn explain(&self, nodes: usize) -> String {
         let total = self.total();
-        let (verb, transfer, way) = match self.operation {
-            Operation::Write => ("write", "memgets", "from"),
-            Operation::Read => ("read", "memputs", "into"),
+        let (verb, way) = match self.operation {
+            Operation::Write => ("write", "from"),
+            Operation::Read => ("read", "into"),
         };
+        let by = match self.strategy {
+            Strategy::Independent => "each by itself".to_string(),
+            _ => format!("by {} servers", self.servers.len()),
+        };
+        let (messages, memory) = self.messages_and_memory();
         let mut text = String::new();
         // Writing into a String cannot fail.
         let _ = writeln!(
             text,
-            "disk-directed {verb} of {} {way} {} clients, by {} servers",
+            "{} {verb} of {} {way} {} clients, {by}",
+            self.strategy.name(),
             bytes(self.array_bytes),
             self.clients,
-            self.servers.len()
         );
         let _ = writeln!(
             text,
@@ -134,15 +281,7 @@ impl Plan {
             bytes(self.block_bytes_max),
             bytes(total.bytes)
         );
-        let _ = writeln!(
-            text,
-            "  order     each server passes once over its own blocks, sorted by position{}",
-            if self.sync && self.operation == Operation::Write {
-                ", then syncs"
-            } else {
-                ""
-            }
-        );
+        let _ = writeln!(text, "  order     {}", self.order());
         let _ = writeln!(
             text,
             "  clients   {} to {} hold parts of a block, in {} contiguous stretches",
@@ -150,23 +289,29 @@ impl Plan {
         );
         let _ = writeln!(
             text,
-            "  messages  {} ({} {transfer} and their answers, {} for agreement and verdict)",
+            "  messages  {} ({messages}, {} for agreement and verdict)",
             self.messages(nodes),
-            total.transfers,
-            4 * (nodes - 1)
+            self.agreement(nodes)
         );
         let _ = writeln!(
             text,
-            "  memory    {} of staging buffers: {BUFFERS_PER_DISK} for each server's disk",
+            "  memory    {} of staging buffers: {memory}",
             bytes(self.buffer_bytes())
         );
+        if self.strategy == Strategy::Independent {
+            return text;
+        }
         for (number, server) in self.servers.iter().enumerate() {
+            let transfers = match self.strategy {
+                Strategy::Caching(_) => server.stretches,
+                _ => server.transfers,
+            };
             let _ = writeln!(
                 text,
-                "  server {number}  {} blocks, {}, {} {transfer}",
+                "  server {number}  {} blocks, {}, {transfers} {}",
                 server.blocks,
                 bytes(server.bytes),
-                server.transfers
+                self.transfer()
             );
         }
         text

@@ -28,6 +28,18 @@ pub enum Strategy {
     Independent,
 }
 
+impl Strategy {
+    /// The word for it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::DiskDirected(_) => "disk-directed",
+            Self::Caching(_) => "caching",
+            Self::TwoPhase(_) => "two-phase",
+            Self::Independent => "independent",
+        }
+    }
+}
+
 impl Default for Strategy {
     fn default() -> Self {
         Self::DiskDirected(disk_directed::Options::default())

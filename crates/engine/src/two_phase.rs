@@ -17,7 +17,7 @@
 use std::rc::Rc;
 
 use futures::future::join_all;
-use penstock_layout::Block;
+use penstock_layout::{Block, MemorySchema};
 use serde::{Deserialize, Serialize};
 
 use crate::caching;
@@ -176,7 +176,8 @@ impl<'a, M: Machine> Part<'a, M> {
             let held: u64 = pieces.iter().map(|(_, piece)| piece.elements()).sum();
             held < block.region.elements()
         };
-        blocks.iter().any(has_gap)
+        // A distribution deals out all there is.
+        matches!(self.request.memory, MemorySchema::Boxes(_)) && blocks.iter().any(has_gap)
     }
 
     /// Each block, with the byte of the staging buffer at which it begins.

@@ -169,12 +169,7 @@ impl Disk for RealDisk {
         .await
     }
 
-    async fn read_parts(
-        &self,
-        block: &Block,
-        parts: &[Range<u64>],
-        buffer: &Buffer,
-    ) -> Result<()> {
+    async fn read_parts(&self, block: &Block, parts: &[Range<u64>], buffer: &Buffer) -> Result<()> {
         let parts = parts.to_vec();
         self.with_data(block, buffer, move |medium, block, data| {
             parts.into_iter().try_for_each(|Range { start, end }| {

@@ -6,8 +6,9 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use numpy::{PyUntypedArray, PyUntypedArrayMethods};
 use penstock_arrays::call::{ArrayCall, Local};
 use penstock_arrays::session::{Options, Report, Seat, Session};
+use penstock_arrays::strategy::{self, Tuning};
 use penstock_arrays::{ByteOrder, ElementType};
-use penstock_engine::{Error, Kind, Operation, Result};
+use penstock_engine::{Error, Kind, Operation, Result, Strategy};
 use penstock_machines::ClientMemory;
 use penstock_machines::mpi::Transport;
 use penstock_machines::mpi::api::{Api, Constants};
@@ -27,14 +28,14 @@ unsafe impl Send for Owned {}
 
 /// A place in a machine of threads, to be opened in the thread that will use it.
 #[pyclass(frozen, module = "penstock._core")]
-pub struct PySeat(Mutex<Option<Seat>>);
+pub struct PySeat(Mutex<Option<Seat>>, Tuning);
 
 #[pymethods]
 impl PySeat {
     fn open(&self, py: Python<'_>) -> PyResult<PySession> {
         let seat = self.0.lock().map_or(None, |mut seat| seat.take());
         match seat {
-            Some(seat) => Ok(PySession(Mutex::new(Owned(seat.open())))),
+            Some(seat) => Ok(PySession(Mutex::new(Owned(seat.open())), self.1)),
             None => {
                 let cause = "this rank has opened its session already";
                 Err(raise(
@@ -46,13 +47,35 @@ impl PySeat {
     }
 }
 
-fn options(servers: Option<usize>, dedicated: bool, sync: bool, block_bytes: u64) -> Options {
-    Options {
+/// How a session is set up: what of [`Options`] has no word of its own.
+type Setup = (Option<usize>, bool, bool, u64);
+
+/// For tests: blocks of a cache for each client, and bytes of a client's staging buffer.
+type Small = Option<(u32, u64)>;
+
+fn tuning(small: Small) -> Tuning {
+    match small {
+        None => Tuning::default(),
+        Some((buffers_per_client, staging_bytes)) => Tuning {
+            buffers_per_client,
+            staging_bytes,
+        },
+    }
+}
+
+fn options(setup: Setup, strategy: &str, tuning: &Tuning) -> Result<Options> {
+    let (servers, dedicated, sync, block_bytes) = setup;
+    let strategy = strategy::named(strategy, tuning).map_err(|error| Error {
+        doing: "opening a session".to_string(),
+        ..error
+    })?;
+    Ok(Options {
         servers,
         dedicated,
         sync,
         block_bytes,
-    }
+        strategy,
+    })
 }
 
 /// The seats of `ranks` threads.
@@ -60,16 +83,16 @@ fn options(servers: Option<usize>, dedicated: bool, sync: bool, block_bytes: u64
 pub fn seats(
     py: Python<'_>,
     ranks: usize,
-    servers: Option<usize>,
-    dedicated: bool,
-    sync: bool,
-    block_bytes: u64,
+    setup: Setup,
+    strategy: &str,
+    small: Small,
 ) -> PyResult<Vec<PySeat>> {
-    let seats = Seat::all(ranks, &options(servers, dedicated, sync, block_bytes));
+    let tuning = tuning(small);
+    let seats = options(setup, strategy, &tuning).and_then(|options| Seat::all(ranks, &options));
     let seats = seats.map_err(|e| raise(py, &e))?;
     Ok(seats
         .into_iter()
-        .map(|seat| PySeat(Mutex::new(Some(seat))))
+        .map(|seat| PySeat(Mutex::new(Some(seat)), tuning))
         .collect())
 }
 
@@ -79,18 +102,13 @@ type Mpi = (PathBuf, usize, usize, i32);
 /// The session of this rank of an MPI job. Collective, so that what is wrong with this rank's
 /// options, which Python found, comes as `wrong`.
 #[pyfunction]
-#[expect(
-    clippy::too_many_arguments,
-    reason = "called from one place, by Session"
-)]
 pub fn join_mpi(
     py: Python<'_>,
     mpi: Mpi,
     transport: &str,
-    servers: Option<usize>,
-    dedicated: bool,
-    sync: bool,
-    block_bytes: u64,
+    setup: Setup,
+    strategy: &str,
+    small: Small,
     wrong: Option<&str>,
 ) -> PyResult<PySession> {
     let (library, comm, byte, any_source) = mpi;
@@ -104,12 +122,14 @@ pub fn join_mpi(
             Err(does_not_fit(&cause))
         }
     };
-    let options = options(servers, dedicated, sync, block_bytes);
+    let tuning = tuning(small);
+    let given = transport.and_then(|transport| Ok((transport, options(setup, strategy, &tuning)?)));
     let joined = py.detach(|| {
         let api = Api::load(&library, Constants { byte, any_source })?;
-        Session::mpi(api, comm, transport.map(|transport| (transport, options))).map(Owned)
+        Session::mpi(api, comm, given).map(Owned)
     });
-    Ok(PySession(Mutex::new(joined.map_err(|e| raise(py, &e))?)))
+    let joined = joined.map_err(|e| raise(py, &e))?;
+    Ok(PySession(Mutex::new(joined), tuning))
 }
 
 /// The schema of an array on disk, as keyword arguments.
@@ -181,10 +201,10 @@ impl PyReport {
 
 /// A session in use by this rank.
 #[pyclass(frozen, module = "penstock._core")]
-pub struct PySession(Mutex<Owned>);
+pub struct PySession(Mutex<Owned>, Tuning);
 
 /// What is handed over with the GIL released: a NumPy array's memory, kept alive by the caller.
-struct Given(Result<(ArrayCall, Local)>);
+struct Given(Result<(ArrayCall, Local)>, Option<Strategy>);
 
 impl PySession {
     fn session(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Owned>> {
@@ -213,7 +233,27 @@ impl PySession {
             .map_err(|e| raise(py, &e))
     }
 
-    fn given(array: &Bound<'_, PyAny>, local: &Bound<'_, PyAny>) -> Given {
+    /// The strategy of that name; none if there is no name.
+    fn named(&self, strategy: Option<&str>) -> Result<Option<Strategy>> {
+        let named = strategy.map(|word| strategy::named(word, &self.1));
+        named.transpose()
+    }
+
+    fn given(
+        &self,
+        array: &Bound<'_, PyAny>,
+        local: &Bound<'_, PyAny>,
+        strategy: &Bound<'_, PyAny>,
+    ) -> Given {
+        // What is no word is none of the words.
+        let word = match strategy.is_none() {
+            true => None,
+            false => Some(strategy.to_string()),
+        };
+        let strategy = match self.named(word.as_deref()) {
+            Ok(strategy) => strategy,
+            Err(error) => return Given(Err(error), None),
+        };
         // The face hands over the words of an error where it could make no array of its arguments.
         let given = match array.cast::<Spec>() {
             Ok(spec) => local_of(local).map(|local| (spec.get().call.clone(), local)),
@@ -223,7 +263,7 @@ impl PySession {
                 array.to_string(),
             )),
         };
-        Given(given)
+        Given(given, strategy)
     }
 }
 
@@ -253,10 +293,14 @@ impl PySession {
         path: PathBuf,
         array: &Bound<'_, PyAny>,
         local: &Bound<'_, PyAny>,
+        strategy: &Bound<'_, PyAny>,
     ) -> PyResult<PyReport> {
-        let Given(given) = Self::given(array, local);
-        self.released(py, move |session| session.write(&path, given))
-            .map(PyReport::from)
+        let given = self.given(array, local, strategy);
+        let write = move |session: &mut Session| {
+            let Given(given, strategy) = given;
+            session.write(&path, given, strategy)
+        };
+        self.released(py, write).map(PyReport::from)
     }
 
     fn read(
@@ -265,10 +309,14 @@ impl PySession {
         path: PathBuf,
         array: &Bound<'_, PyAny>,
         local: &Bound<'_, PyAny>,
+        strategy: &Bound<'_, PyAny>,
     ) -> PyResult<PyReport> {
-        let Given(given) = Self::given(array, local);
-        self.released(py, move |session| session.read(&path, given))
-            .map(PyReport::from)
+        let given = self.given(array, local, strategy);
+        let read = move |session: &mut Session| {
+            let Given(given, strategy) = given;
+            session.read(&path, given, strategy)
+        };
+        self.released(py, read).map(PyReport::from)
     }
 
     fn explain(
@@ -277,14 +325,17 @@ impl PySession {
         path: PathBuf,
         array: &Spec,
         is_write: bool,
+        strategy: Option<&str>,
     ) -> PyResult<String> {
+        let by = self.named(strategy).map_err(|e| raise(py, &e))?;
         let operation = if is_write {
             Operation::Write
         } else {
             Operation::Read
         };
         let call = &array.call;
-        let explain = |session: &mut Session| session.explain(Path::new(&path), call, operation);
+        let explain =
+            |session: &mut Session| session.explain(Path::new(&path), call, operation, by);
         self.released(py, explain)
     }
 

@@ -1,20 +1,44 @@
-//! The hardware of a simulated machine: disks, buses and networks, as pure state machines.
+//! A simulated multiprocessor: the engine's strategies in virtual time, and the experiments of the
+//! papers from which they come.
 //!
-//! Every model is driven by its caller, who says what time it is and what is asked; the model
-//! answers when it will be done. There is no global clock, no executor, no I/O, and no randomness
-//! but that of a seeded [`Random`] which the caller hands in. The same calls give the same answers,
-//! to the picosecond, on every machine.
+//! Start with [`experiment`]: what is run, and what comes of it. [`machine`] implements the engine's
+//! `Machine` over the models of hardware, which are pure: their caller says what time it is and what
+//! is asked, they answer when it will be done. There is no wall clock, no I/O, and no randomness but
+//! that of a seeded [`Random`]. The same experiment gives the same events, to the picosecond, on
+//! every machine.
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`experiment`] | one run: a preset, a pattern, a layout, a method |
+//! | [`pattern`] | who holds what: `rb`, `wcn` and the others |
+//! | [`preset`] | whole machines, as TOML |
+//! | [`machine`] | clock, events, CPUs, disks, messages: the engine's `Machine` |
+//! | [`study`] | tables, figures, summary, scaling |
+//! | [`trace`] | what every part did when |
 //! | [`time`] | [`Time`], [`Span`] and [`Interval`] in integer picoseconds |
 //! | [`random`] | [`Random`], a seeded generator with the same stream everywhere |
 //! | [`disk`] | [`Device`]: rotating drives (HP 97560 and its kind) and flash; the [`Bus`] they share |
 //! | [`disk::parts`] | known devices, every number with its unit and its source |
 //! | [`network`] | [`Network`]: a torus with wormhole routing, a fat tree |
 //!
-//! The models follow Kotz, PCS-TR94-226, section 4.1, and Kotz, TOCS 1997, section 4.1, and for the
-//! drive Ruemmler and Wilkes, IEEE Computer, March 1994.
+//! ```
+//! use penstock_sim::experiment::{Experiment, Layout, Method};
+//! use penstock_sim::preset::Preset;
+//!
+//! let experiment = Experiment {
+//!     preset: &Preset::find("tr94")?,
+//!     pattern: "rb".parse()?,
+//!     record_bytes: 8192,
+//!     layout: Layout::RandomBlocks,
+//!     method: Method::DdioSort,
+//!     trial: 0,
+//! };
+//! let outcome = experiment.run()?;
+//! assert_eq!(format!("{:.1} MB/s", outcome.throughput_mb_s()), "6.3 MB/s");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A disk by itself:
 //!
 //! ```
 //! use penstock_sim::{Bus, Drive, DriveModel, Span, Time, disk::parts};
@@ -30,6 +54,9 @@
 //! assert!(sent.end > read.in_buffer_at);
 //! # Ok::<(), penstock_sim::ParameterError>(())
 //! ```
+//!
+//! The models follow Kotz, PCS-TR94-226 and TOCS 1997, section 4.1 of each, and for the drive Ruemmler
+//! and Wilkes, IEEE Computer, March 1994.
 
 pub mod disk;
 mod error;

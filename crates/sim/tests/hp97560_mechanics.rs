@@ -160,7 +160,7 @@ fn a_contiguous_file_streams_block_by_block() {
     );
 }
 
-/// Dossier, 1.3: blocks 5 apart. Where one track end lies between, 80 sectors and the skew are a
+/// Blocks 5 apart. Where one track end lies between, 80 sectors and the skew are a
 /// revolution and a block: the wanted block starts exactly where the last one ended, is always
 /// missed, and each read costs 88 sectors.
 #[test]
@@ -191,7 +191,7 @@ fn resonance_of_blocks_five_apart() {
     }
     assert!(exact > 75, "only {exact} of 94 cost 88 sectors (18.32 ms)");
     println!(
-        "mean {:.2} sectors, {:.2} ms; dossier 88, 18.32",
+        "mean {:.2} sectors, {:.2} ms; by arithmetic 88, 18.32",
         all / 94.0,
         all / 94.0 * sector
     );
@@ -199,7 +199,7 @@ fn resonance_of_blocks_five_apart() {
 
 /// The disk's part of the report's rb pattern, contiguous, 8 KB, first come, first served: each of
 /// 16 clients reads 5 blocks, each read is followed by a prefetch of the next block, and the last
-/// prefetch of each but one is for nothing. TR Table 4: 5.6 MB/s; dossier: 5.4 to 5.7.
+/// prefetch of each but one is for nothing. TR Table 4: 5.6 MB/s.
 #[test]
 fn the_caching_rb_pattern() {
     let firsts = (0..16).map(|client| client * 5);

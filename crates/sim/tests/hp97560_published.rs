@@ -1,5 +1,5 @@
-//! The HP 97560 alone against the published throughputs and against the dossier's (sections 0, 1.2,
-//! 1.3, 5.1 and 5.5): sixteen disks, the slowest counts. Nothing is fitted.
+//! The HP 97560 alone against the published throughputs, and against those of another model made
+//! from the same parameters: sixteen disks, the slowest counts. Nothing is fitted.
 //!
 //! `cargo test --release -p penstock-sim --test hp97560_published -- --nocapture` prints the table.
 
@@ -243,10 +243,10 @@ fn contiguous_files_on_other_drives() {
     }
 }
 
-/// Section 5.5: one rotational position for all disks, in ms at time zero. The host begins 0.5 ms
+/// One rotational position for all disks, in ms at time zero. The host begins 0.5 ms
 /// later, as there. Writes at phase 3 are left out: the arm is there 0.29 ms before the first sector
-/// comes, and whether that is caught depends on what the host does first (the dossier's fetches the
-/// block from a client, and misses it).
+/// comes, and whether that is caught depends on what the host does first (the
+/// other model fetches the block from a client, and misses it).
 #[test]
 fn contiguous_files_with_a_common_phase() {
     let hp = hp();
@@ -282,7 +282,7 @@ fn contiguous_files_with_a_common_phase() {
     }
 }
 
-/// Section 1.3: how the limit of the write buffer shows where nothing waits for the media.
+/// How the limit of the write buffer shows where nothing waits for the media.
 #[test]
 fn contiguous_writes_with_other_buffers() {
     for (blocks, expected) in [(2, 31.97), (4, 32.85), (8, 34.55), (16, 38.60)] {

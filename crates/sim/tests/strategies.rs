@@ -239,12 +239,13 @@ fn strategy(random: &mut Random) -> Strategy {
         queue: orders[random.below(3) as usize],
         read_ahead_blocks: random.below(3) as u32,
     };
-    match random.below(4) {
+    match random.below(5) {
         0 => Strategy::Caching(caching),
         1 => Strategy::TwoPhase(two_phase::Options {
             buffer_bytes_max: 1 + random.below(300),
             caching,
         }),
+        4 => Strategy::Independent,
         presort => Strategy::DiskDirected(disk_directed::Options {
             presort: presort == 2,
         }),

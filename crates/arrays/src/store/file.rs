@@ -157,6 +157,13 @@ impl<T> Open<T> {
         Ok((opened, given_up))
     }
 
+    /// What is open for `object`, if anything is.
+    pub(super) fn peek(&self, object: u64) -> Option<Arc<T>> {
+        let entries = lock(&self.entries);
+        let found = entries.iter().find(|entry| entry.0 == object);
+        found.map(|entry| Arc::clone(&entry.1))
+    }
+
     /// Gives up everything.
     pub(super) fn drain(&self) -> GivenUp<T> {
         std::mem::take(&mut *lock(&self.entries))

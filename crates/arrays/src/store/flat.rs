@@ -2,7 +2,8 @@
 //!
 //! A block is a run of the file's bytes, so it costs one `pread` or `pwrite`, straight from or
 //! into the staging buffer. Bytes are swapped after reading where the file's order is not the
-//! machine's; what is written is always in the machine's order.
+//! machine's; what is written is always in the machine's order. Parts of blocks are runs of bytes too,
+//! and ranks may write theirs side by side.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ pub(super) struct FlatFile {
 
 impl FlatFile {
     pub(super) fn open_write(path: &Path, header_bytes: u64) -> Result<Self> {
-        let file = OpenOptions::new().write(true).open(path);
+        let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.map_err(|e| Error::io(&e, "opening for writing", path))?;
         Ok(Self {
             file,
@@ -66,21 +67,25 @@ pub(super) fn swap_width((element, order): (ElementType, ByteOrder)) -> usize {
 
 impl Medium for FlatFile {
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
-        file::write_at(
-            &self.file,
-            data,
-            self.header_bytes + block.offset,
-            &self.path,
-        )
+        self.write_part(block, 0, data)
     }
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
-        file::read_at(
-            &self.file,
-            data,
-            self.header_bytes + block.offset,
-            &self.path,
-        )?;
+        self.read_part(block, 0, data)
+    }
+
+    fn moves_parts(&self) -> bool {
+        true
+    }
+
+    fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()> {
+        let offset = self.header_bytes + block.offset + offset;
+        file::write_at(&self.file, data, offset, &self.path)
+    }
+
+    fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()> {
+        let offset = self.header_bytes + block.offset + offset;
+        file::read_at(&self.file, data, offset, &self.path)?;
         dtype::swap(data, self.swap_width);
         Ok(())
     }
@@ -141,7 +146,7 @@ impl Parts {
         let path = self.path(block.object);
         let (file, given_up) = self.open.get(block.object, || {
             let file = OpenOptions::new()
-                .read(!self.writing)
+                .read(true)
                 .write(self.writing)
                 .open(&path);
             file.map_err(|e| Error::io(&e, "opening", &path))
@@ -156,14 +161,26 @@ impl Parts {
 
 impl Medium for Parts {
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
-        self.with(block, |file, path| {
-            file::write_at(file, data, block.offset, path)
-        })
+        self.write_part(block, 0, data)
     }
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        self.read_part(block, 0, data)
+    }
+
+    fn moves_parts(&self) -> bool {
+        true
+    }
+
+    fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()> {
         self.with(block, |file, path| {
-            file::read_at(file, data, block.offset, path)
+            file::write_at(file, data, block.offset + offset, path)
+        })
+    }
+
+    fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()> {
+        self.with(block, |file, path| {
+            file::read_at(file, data, block.offset + offset, path)
         })?;
         dtype::swap(data, self.swap_width);
         Ok(())

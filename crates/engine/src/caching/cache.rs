@@ -9,6 +9,8 @@ use std::rc::Rc;
 use penstock_layout::Block;
 use rustc_hash::FxHashMap;
 
+use crate::changes::Changes;
+
 /// Names a block: its object, and its number in it.
 pub(super) type Name = (u64, u64);
 
@@ -31,6 +33,8 @@ pub(super) struct Entry<B> {
     pub(super) is_writing: bool,
     /// Bytes that clients have put in since it was last written.
     pub(super) dirty: u64,
+    /// Tells of the end of loading and of writing.
+    pub(super) changed: Rc<Changes>,
     /// Tells this stay of the block in memory from others.
     pub(super) stay: u64,
     pins: u32,
@@ -85,15 +89,15 @@ impl<B> Cache<B> {
         self.entries.get_mut(&name)
     }
 
-    /// Pins a block that is in memory, and says which stay of it that is.
-    pub(super) fn pin(&mut self, name: Name) -> Option<u64> {
+    /// Pins a block that is in memory, and says which stay of it that is, and what tells of its changes.
+    pub(super) fn pin(&mut self, name: Name) -> Option<(u64, Rc<Changes>)> {
         let entry = self.entries.get_mut(&name)?;
         if entry.pins == 0 {
             self.clean.remove(&entry.used);
             self.dirty.remove(&entry.used);
         }
         entry.pins += 1;
-        Some(entry.stay)
+        Some((entry.stay, entry.changed.clone()))
     }
 
     /// Ends one use of a block.
@@ -143,6 +147,7 @@ impl<B> Cache<B> {
             is_loading,
             is_writing: false,
             dirty: 0,
+            changed: Rc::default(),
             stay: self.uses,
             pins: 1,
             used: 0,

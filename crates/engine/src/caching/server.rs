@@ -136,6 +136,7 @@ struct Opened<'a, M: Machine> {
     disk: M::Disk,
     queue: Queue,
     cache: RefCell<Cache<M::Buffer>>,
+    /// Tells those who wait for a buffer.
     changes: Changes,
     /// Blocks that had to go before they were full: what has come of them is on the disk.
     spilled: RefCell<HashSet<Name>>,
@@ -250,7 +251,8 @@ impl<'a, M: Machine> Opened<'a, M> {
                 .is_none_or(|entry| !entry.is_writing)
                 .then_some(())
         };
-        self.changes.until(idle).await;
+        let changed = self.pinned(name).changed;
+        changed.until(idle).await;
         let put = self.part(name, ask).map(|(buffer, part)| {
             self.machine.paste(&parcel, &buffer, part.start);
             if let Some(entry) = self.cache.borrow_mut().get(name) {
@@ -327,12 +329,12 @@ impl<'a, M: Machine> Opened<'a, M> {
     async fn bring_in(&self, name: Name) -> Result<()> {
         loop {
             let pinned = self.cache.borrow_mut().pin(name);
-            if let Some(stay) = pinned {
+            if let Some((stay, changed)) = pinned {
                 let look = || match self.cache.borrow_mut().get(name) {
                     Some(entry) if entry.stay == stay => (!entry.is_loading).then_some(true),
                     _ => Some(false),
                 };
-                if self.changes.until(look).await {
+                if changed.until(look).await {
                     return Ok(());
                 }
                 continue; // whoever was reading it could not: try in their place
@@ -360,8 +362,8 @@ impl<'a, M: Machine> Opened<'a, M> {
             };
             self.machine.clear(&buffer, block.bytes);
             // Looked at only now: others may have put bytes in, and they been spilled, meanwhile.
-            let load = self.request.operation == Operation::Read
-                || self.spilled.borrow().contains(&name);
+            let load =
+                self.request.operation == Operation::Read || self.spilled.borrow().contains(&name);
             self.cache.borrow_mut().insert(Rc::new(block), buffer, load);
             return match load {
                 true => self.load(name).await,
@@ -386,7 +388,11 @@ impl<'a, M: Machine> Opened<'a, M> {
 
     /// Reads a block that is in the cache and pinned.
     async fn load(&self, name: Name) -> Result<()> {
-        let (block, buffer) = self.pinned(name);
+        let Pinned {
+            block,
+            buffer,
+            changed,
+        } = self.pinned(name);
         let wake = self.machine.work(Work::Wake);
         let turn = self.queue.turn(&self.disk, &block, wake).await;
         let read = self.disk.read(&block, &buffer).await;
@@ -398,9 +404,12 @@ impl<'a, M: Machine> Opened<'a, M> {
                 }
                 self.count_block(&block);
             }
-            Err(_) => self.cache.borrow_mut().discard(name),
+            Err(_) => {
+                self.cache.borrow_mut().discard(name);
+                self.changes.tell();
+            }
         }
-        self.changes.tell();
+        changed.tell();
         read
     }
 
@@ -424,7 +433,11 @@ impl<'a, M: Machine> Opened<'a, M> {
     /// Writes a block of the cache. An error is kept: nobody waits for this write.
     async fn write(&self, name: Name) {
         self.cache.borrow_mut().pin(name);
-        let (block, buffer) = self.pinned(name);
+        let Pinned {
+            block,
+            buffer,
+            changed,
+        } = self.pinned(name);
         if let Some(entry) = self.cache.borrow_mut().get(name) {
             entry.is_writing = true;
             entry.dirty = 0;
@@ -436,6 +449,7 @@ impl<'a, M: Machine> Opened<'a, M> {
         if let Some(entry) = self.cache.borrow_mut().get(name) {
             entry.is_writing = false;
         }
+        changed.tell();
         match written {
             Ok(()) => self.count_block(&block),
             Err(error) => {
@@ -458,10 +472,14 @@ impl<'a, M: Machine> Opened<'a, M> {
         Ok(self.moved.get())
     }
 
-    fn pinned(&self, name: Name) -> (Rc<Block>, Rc<M::Buffer>) {
+    fn pinned(&self, name: Name) -> Pinned<M::Buffer> {
         let mut cache = self.cache.borrow_mut();
         let entry = cache.get(name).expect("a pinned block is in the cache");
-        (entry.block.clone(), entry.buffer.clone())
+        Pinned {
+            block: entry.block.clone(),
+            buffer: entry.buffer.clone(),
+            changed: entry.changed.clone(),
+        }
     }
 
     fn unpin(&self, name: Name) {
@@ -481,6 +499,14 @@ impl<'a, M: Machine> Opened<'a, M> {
         change(&mut moved);
         self.moved.set(moved);
     }
+}
+
+/// What there is to know of a pinned block.
+struct Pinned<B> {
+    block: Rc<Block>,
+    buffer: Rc<B>,
+    /// Tells of the end of loading and of writing.
+    changed: Rc<Changes>,
 }
 
 /// What a client is told that asks for what cannot be.

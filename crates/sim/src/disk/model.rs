@@ -271,7 +271,10 @@ mod tests {
             .map(|d| 2.0 * f64::from(cylinders - d) * ms(d))
             .sum::<f64>()
             / pairs;
-        assert!((mean - 12.75).abs() < 0.01, "{mean}: dossier, 1.2");
+        assert!(
+            (mean - 12.75).abs() < 0.01,
+            "{mean} by integration of the curve: 12.75"
+        );
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::rc::Rc;
 use penstock_engine::Window;
 use penstock_layout::{Direction, Piece, Share, row_major_strides};
 
+use crate::time::Time;
+
 /// A client's share, dense and row-major; of a phantom run nothing.
 pub type Memory = Option<Rc<RefCell<Vec<u8>>>>;
 
@@ -23,6 +25,7 @@ pub struct Parcel {
 pub(crate) struct BufferSpace {
     now: Cell<u64>,
     max: Cell<u64>,
+    made: Cell<usize>,
 }
 
 impl BufferSpace {
@@ -36,17 +39,25 @@ impl BufferSpace {
 #[derive(Debug)]
 pub struct Buffer {
     bytes: u64,
+    /// Its number on its node.
+    pub(crate) number: usize,
+    /// When the disk last took it or gave it back.
+    pub(crate) since: Cell<Time>,
     data: Option<RefCell<Vec<u8>>>,
     space: Rc<BufferSpace>,
 }
 
 impl Buffer {
     /// A buffer in `space`, with bytes if it `is_real`.
-    pub(crate) fn new(bytes: u64, is_real: bool, space: &Rc<BufferSpace>) -> Self {
+    pub(crate) fn new(bytes: u64, is_real: bool, space: &Rc<BufferSpace>, now: Time) -> Self {
+        let number = space.made.get();
+        space.made.set(number + 1);
         space.now.set(space.now.get() + bytes);
         space.max.set(space.max.get().max(space.now.get()));
         Self {
             bytes,
+            number,
+            since: Cell::new(now),
             // Filled with what nobody has written, so that it shows where it is taken for data.
             data: is_real.then(|| RefCell::new(vec![0xa5; bytes as usize])),
             space: space.clone(),

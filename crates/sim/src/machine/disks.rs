@@ -2,16 +2,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use penstock_engine::queue::{Order, Queue};
 use penstock_engine::{Disk, NodeId, Result};
 use penstock_layout::{Block, DiskSchema};
 
-use super::data::Buffer;
+use super::data::{Buffer, Parcel};
 use super::world::World;
 use crate::disk::{Bus, Device, Phases};
-use crate::time::Span;
+use crate::time::{Interval, Span};
 use crate::trace::Part;
 
 /// Where the blocks of a disk lie: by slot, the first sector.
@@ -67,9 +68,12 @@ impl SimDisk {
         }
     }
 
-    fn sectors(&self, block: &Block) -> u64 {
+    /// The first sector, and how many, of these bytes of a block.
+    fn sectors(&self, slot: u64, bytes: &Range<u64>) -> (u64, u64) {
         let sector_bytes = self.station.device.borrow().sector_bytes();
-        block.bytes.div_ceil(sector_bytes).max(1)
+        let first = bytes.start / sector_bytes;
+        let count = bytes.end.div_ceil(sector_bytes).saturating_sub(first);
+        (self.lba(slot) + first, count.max(1))
     }
 
     /// Notes what the mechanism does for a block.
@@ -93,6 +97,15 @@ impl SimDisk {
             self.world
                 .record(node, part, what, interval, at, Some(block));
         }
+    }
+
+    /// Notes what was done with a buffer since the last such note.
+    fn record_buffer(&self, what: &'static str, buffer: &Buffer, block: &Block) {
+        let interval = Interval::new(buffer.since.replace(self.world.now()), self.world.now());
+        let part = Part::Buffer(buffer.number);
+        let slot = Some(self.slot(block));
+        self.world
+            .record(self.station.node, part, what, interval, None, slot);
     }
 
     async fn over_bus(&self, bytes: u64) {
@@ -123,51 +136,62 @@ impl Disk for SimDisk {
     }
 
     async fn write(&self, block: &Block, buffer: &Buffer) -> Result<()> {
-        let Station { device, queue, .. } = &*self.station;
-        let slot = self.slot(block);
-        let (lba, sectors) = (self.lba(slot), self.sectors(block));
-        let turn = queue.turn(self, block, std::future::ready(())).await;
-        self.world
-            .interrupt(self.station.node, self.station.request, "disk")
-            .await;
-        let ready = device
-            .borrow_mut()
-            .begin_write(self.world.now(), lba, sectors);
-        self.world.sleep_until(ready.wants_data_at).await;
-        self.over_bus(block.bytes).await;
-        let reported = device
-            .borrow_mut()
-            .data_received(self.world.now(), lba, sectors);
-        self.record("write", &reported.phases, slot);
-        self.world.sleep_until(reported.reported_at).await;
-        drop(turn);
+        self.record_buffer("filled by clients", buffer, block);
+        self.write_bytes(block, 0..block.bytes).await;
+        self.record_buffer("to disk", buffer, block);
         if let Some(data) = buffer.cut(0..block.bytes).data {
-            self.station.stored.borrow_mut().insert(slot, data);
+            let mut stored = self.station.stored.borrow_mut();
+            stored.insert(self.slot(block), data);
         }
-        self.station.blocks.set(self.station.blocks.get() + 1);
         Ok(())
     }
 
     async fn read(&self, block: &Block, buffer: &Buffer) -> Result<()> {
-        let Station { device, queue, .. } = &*self.station;
-        let slot = self.slot(block);
-        let (lba, sectors) = (self.lba(slot), self.sectors(block));
-        let turn = queue.turn(self, block, std::future::ready(())).await;
-        self.world
-            .interrupt(self.station.node, self.station.request, "disk")
-            .await;
-        let ready = device
-            .borrow_mut()
-            .begin_read(self.world.now(), lba, sectors);
-        self.record(if ready.hit { "hit" } else { "read" }, &ready.phases, slot);
-        self.world.sleep_until(ready.in_buffer_at).await;
-        self.over_bus(block.bytes).await;
-        drop(turn);
+        self.record_buffer("emptied to clients", buffer, block);
+        self.read_bytes(block, 0..block.bytes).await;
+        self.record_buffer("from disk", buffer, block);
         buffer.clear(block.bytes); // what was never written is zero
-        if let Some(stored) = self.station.stored.borrow().get(&slot) {
+        if let Some(stored) = self.station.stored.borrow().get(&self.slot(block)) {
             buffer.fill(stored);
         }
-        self.station.blocks.set(self.station.blocks.get() + 1);
+        Ok(())
+    }
+
+    fn moves_parts(&self) -> bool {
+        true
+    }
+
+    async fn write_parts(
+        &self,
+        block: &Block,
+        parts: &[Range<u64>],
+        buffer: &Buffer,
+    ) -> Result<()> {
+        for part in parts {
+            self.write_bytes(block, part.clone()).await;
+            if let Some(data) = buffer.cut(part.clone()).data {
+                let mut stored = self.station.stored.borrow_mut();
+                let nothing = || vec![0; block.bytes as usize];
+                let whole = stored.entry(self.slot(block)).or_insert_with(nothing);
+                whole[part.start as usize..part.end as usize].copy_from_slice(&data);
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_parts(&self, block: &Block, parts: &[Range<u64>], buffer: &Buffer) -> Result<()> {
+        for part in parts {
+            self.read_bytes(block, part.clone()).await;
+            let data = match self.station.stored.borrow().get(&self.slot(block)) {
+                Some(stored) => stored[part.start as usize..part.end as usize].to_vec(),
+                None => vec![0; (part.end - part.start) as usize],
+            };
+            let parcel = Parcel {
+                bytes: part.end - part.start,
+                data: Some(data),
+            };
+            buffer.paste(&parcel, part.start);
+        }
         Ok(())
     }
 
@@ -179,5 +203,50 @@ impl Disk for SimDisk {
             }
         }
         Ok(())
+    }
+}
+
+/// What the hardware does.
+impl SimDisk {
+    /// Writes the sectors in which these bytes of a block lie.
+    async fn write_bytes(&self, block: &Block, bytes: Range<u64>) {
+        let Station { device, queue, .. } = &*self.station;
+        let slot = self.slot(block);
+        let (lba, sectors) = self.sectors(slot, &bytes);
+        let turn = queue.turn(self, block, std::future::ready(())).await;
+        self.world
+            .interrupt(self.station.node, self.station.request, "disk")
+            .await;
+        let ready = device
+            .borrow_mut()
+            .begin_write(self.world.now(), lba, sectors);
+        self.world.sleep_until(ready.wants_data_at).await;
+        self.over_bus(bytes.end - bytes.start).await;
+        let reported = device
+            .borrow_mut()
+            .data_received(self.world.now(), lba, sectors);
+        self.record("write", &reported.phases, slot);
+        self.world.sleep_until(reported.reported_at).await;
+        drop(turn);
+        self.station.blocks.set(self.station.blocks.get() + 1);
+    }
+
+    /// Reads the sectors in which these bytes of a block lie.
+    async fn read_bytes(&self, block: &Block, bytes: Range<u64>) {
+        let Station { device, queue, .. } = &*self.station;
+        let slot = self.slot(block);
+        let (lba, sectors) = self.sectors(slot, &bytes);
+        let turn = queue.turn(self, block, std::future::ready(())).await;
+        self.world
+            .interrupt(self.station.node, self.station.request, "disk")
+            .await;
+        let ready = device
+            .borrow_mut()
+            .begin_read(self.world.now(), lba, sectors);
+        self.record(if ready.hit { "hit" } else { "read" }, &ready.phases, slot);
+        self.world.sleep_until(ready.in_buffer_at).await;
+        self.over_bus(bytes.end - bytes.start).await;
+        drop(turn);
+        self.station.blocks.set(self.station.blocks.get() + 1);
     }
 }

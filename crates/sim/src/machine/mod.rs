@@ -555,22 +555,19 @@ impl Machine for SimNode {
 
     async fn work(&self, work: Work) {
         let prices = &self.shared.prices;
-        if work == Work::Wake {
-            return self
-                .world
-                .use_cpu_last(self.me, prices.thread, "wake")
-                .await;
-        }
         let (span, what) = match work {
             Work::Request => (prices.request, "request"),
             Work::Thread => (prices.thread, "thread"),
-            Work::Wake => (Span::ZERO, ""),
+            Work::Wake => (prices.thread, "wake"),
             Work::Lookup => (prices.lookup, "look up"),
             Work::Copy(bytes) => (prices.copying(bytes), "copy"),
             Work::List(entries) => (prices.entry * entries, "list"),
             Work::Prepare(bytes) => (prices.prepare(bytes), "prepare"),
         };
-        self.world.use_cpu(self.me, span, what).await;
+        match work {
+            Work::Wake => self.world.use_cpu_last(self.me, span, what).await,
+            _ => self.world.use_cpu(self.me, span, what).await,
+        }
     }
 
     async fn send(
@@ -650,7 +647,8 @@ impl Machine for SimNode {
 
     fn buffer(&self, bytes: u64) -> Result<Buffer> {
         let space = &self.shared.spaces[self.me];
-        Ok(Buffer::new(bytes, self.shared.is_real, space))
+        let (is_real, now) = (self.shared.is_real, self.world.now());
+        Ok(Buffer::new(bytes, is_real, space, now))
     }
 
     fn clear(&self, buffer: &Buffer, bytes: u64) {

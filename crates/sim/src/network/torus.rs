@@ -360,7 +360,7 @@ mod tests {
             assert_eq!(torus.distance(from, to), hops, "{from} to {to}");
         }
         let mean = (0..36).map(|to| torus.distance(0, to)).sum::<u32>() as f64 / 36.0;
-        assert_eq!(mean, 3.0, "dossier, 2.1");
+        assert_eq!(mean, 3.0, "mean distance");
     }
 
     #[test]

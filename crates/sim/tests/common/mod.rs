@@ -97,7 +97,7 @@ pub fn throughput(blocks: u64, end: Time) -> f64 {
 /// Fails unless `measured` is within `percent` of `expected`; prints both.
 pub fn assert_near(what: &str, measured: f64, expected: f64, percent: f64) {
     let off = (measured / expected - 1.0) * 100.0;
-    println!("{what:<58} {measured:>8.3}  dossier {expected:>8.3}  {off:+.2} %");
+    println!("{what:<58} {measured:>8.3}  expected {expected:>8.3}  {off:+.2} %");
     assert!(
         off.abs() <= percent,
         "{what}: {measured}, not {expected} to {percent} %"

@@ -1,12 +1,12 @@
 //! Chunks through a codec chain: one chunk, one file, one piece of work.
 
-use penstock_engine::Result;
+use penstock_engine::{Error, Result};
 use penstock_layout::Block;
 use penstock_machines::Medium;
 
 use super::Chunks;
 use super::coder::Coder;
-use super::plain::{read_only, write_only};
+use super::plain::read_only;
 use super::written::Written;
 use crate::store::file;
 
@@ -33,11 +33,16 @@ impl Medium for Writer {
         let encoded = self.coder.encode(data).map_err(|e| e.at(&path))?;
         let file = self.written.create(&self.chunks, &path)?;
         file::write_at(&file, &encoded, 0, &path)?;
+        // Written before, it may have been longer.
+        if file::length(&file, &path)? > encoded.len() as u64 {
+            file.set_len(encoded.len() as u64)
+                .map_err(|e| Error::io(&e, "setting the length of", &path))?;
+        }
         self.written.closed(block.object, &path, file)
     }
 
-    fn read(&self, block: &Block, _: &mut [u8]) -> Result<()> {
-        Err(write_only(&self.chunks.path(block.object)))
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        read_chunk(&self.chunks, &self.coder, block, data)
     }
 
     fn finish(&self, sync: bool) -> Result<()> {
@@ -67,15 +72,19 @@ impl Medium for Reader {
     }
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
-        let path = self.chunks.path(block.object);
-        match file::read_if_there(&path)? {
-            None => super::fill(data, self.coder.fill_value.as_ne_bytes()),
-            Some(encoded) => self.coder.decode(&encoded, data).map_err(|e| e.at(&path))?,
-        }
-        Ok(())
+        read_chunk(&self.chunks, &self.coder, block, data)
     }
 
     fn finish(&self, _sync: bool) -> Result<()> {
         Ok(())
     }
+}
+
+fn read_chunk(chunks: &Chunks, coder: &Coder, block: &Block, data: &mut [u8]) -> Result<()> {
+    let path = chunks.path(block.object);
+    match file::read_if_there(&path)? {
+        None => super::fill(data, coder.fill_value.as_ne_bytes()),
+        Some(encoded) => coder.decode(&encoded, data).map_err(|e| e.at(&path))?,
+    }
+    Ok(())
 }

@@ -61,15 +61,31 @@ impl Medium for Writer {
             file::write_at(&file, data, 0, &path)?;
             return self.written.closed(block.object, &path, file);
         }
+        self.write_part(block, 0, data)
+    }
+
+    /// What this call has written: its chunks have the full length.
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        let path = self.chunks.path(block.object);
+        match file::open_if_there(&path)? {
+            None => data.fill(0),
+            Some(file) => file::read_at(&file, data, block.offset, &path)?,
+        }
+        Ok(())
+    }
+
+    fn moves_parts(&self) -> bool {
+        true
+    }
+
+    fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()> {
+        let path = self.chunks.path(block.object);
+        let object_bytes = self.chunks.schema.object_bytes(block.object);
         let (file, given_up) = self
             .open
             .get(block.object, || self.create(&path, object_bytes))?;
-        file::write_at(&file, data, block.offset, &path)?;
+        file::write_at(&file, data, block.offset + offset, &path)?;
         self.close(given_up)
-    }
-
-    fn read(&self, block: &Block, _: &mut [u8]) -> Result<()> {
-        Err(write_only(&self.chunks.path(block.object)))
     }
 
     fn finish(&self, sync: bool) -> Result<()> {
@@ -80,16 +96,6 @@ impl Medium for Writer {
             Ok(())
         }
     }
-}
-
-/// What is open for writing is not read.
-pub(super) fn write_only(path: &Path) -> Error {
-    Error::new(
-        Kind::Unsupported,
-        "reading",
-        "the array is open for writing",
-    )
-    .at(path)
 }
 
 /// What is open for reading is not written.
@@ -136,13 +142,21 @@ impl Medium for Reader {
     }
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        self.read_part(block, 0, data)
+    }
+
+    fn moves_parts(&self) -> bool {
+        true
+    }
+
+    fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()> {
         let path = self.chunks.path(block.object);
         let bytes = self.chunks.schema.object_bytes(block.object);
         let (file, _) = self.open.get(block.object, || self.open(&path, bytes))?;
         match file.as_ref() {
             None => super::fill(data, &self.fill),
             Some(file) => {
-                file::read_at(file, data, block.offset, &path)?;
+                file::read_at(file, data, block.offset + offset, &path)?;
                 dtype::swap(data, self.swap_width);
             }
         }

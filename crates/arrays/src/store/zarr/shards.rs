@@ -4,13 +4,18 @@
 //! +-------------+-------------+-----+--------------------------------------+
 //! | sub-chunk 0 | sub-chunk 1 | ... | offset 0, bytes 0, offset 1, ... crc |
 //! +-------------+-------------+-----+--------------------------------------+
-//!    in the order of writing            u64, row-major; 2^64 - 1: missing
+//!    in order                           u64, row-major; 2^64 - 1: missing
 //! ```
 //!
 //! A shard is written by one server, sub-chunk by sub-chunk, so memory holds one sub-chunk and the
 //! index. The index is written when the shard is given up: when enough other shards have been
 //! begun, or at the end. Should a sub-chunk come after that, the index is taken up again.
+//!
+//! The same elements give the same file, whoever writes in which order: a sub-chunk that comes a
+//! little too early is kept until those before it have come, and a shard in which some came too late,
+//! or twice, is copied into order when it is given up.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -22,13 +27,15 @@ use zarrs::array::codec::ShardingIndexLocation;
 
 use super::Chunks;
 use super::coder::Coder;
-use super::plain::{read_only, write_only};
+use super::plain::read_only;
 use super::written::Written;
 use crate::dtype;
 use crate::store::file::{self, GivenUp, Open, damaged, lock};
 
 /// Shards kept open: each disk thread is at one.
 const OPEN_MAX: usize = 16;
+/// Sub-chunks of a shard that are kept until those before them have come, at most.
+const EARLY_MAX: usize = 4;
 /// Offset and length of a sub-chunk that is not there.
 const MISSING: u64 = u64::MAX;
 
@@ -116,6 +123,48 @@ impl Form {
             .collect())
     }
 
+    /// Reads a sub-chunk of which the index says offset and bytes, in a shard of so many bytes.
+    fn read_sub_chunk(
+        &self,
+        file: &File,
+        ((offset, bytes), shard_bytes): ((u64, u64), u64),
+        block: &Block,
+        data: &mut [u8],
+        path: &Path,
+    ) -> Result<()> {
+        if (offset, bytes) == (MISSING, MISSING) {
+            super::fill(data, &self.fill);
+            return Ok(());
+        }
+        if offset
+            .checked_add(bytes)
+            .is_none_or(|end| end > shard_bytes)
+        {
+            let cause = format!(
+                "sub-chunk {} is said to be {bytes} bytes at {offset}, beyond the shard's {shard_bytes}",
+                block.index
+            );
+            return Err(damaged(path, cause));
+        }
+        if let Some(swap_width) = self.swap_width {
+            if bytes != data.len() as u64 {
+                let cause = format!(
+                    "sub-chunk {} has {bytes} bytes, not {}",
+                    block.index,
+                    data.len()
+                );
+                return Err(damaged(path, cause).in_bytes(offset..offset + bytes));
+            }
+            file::read_at(file, data, offset, path)?;
+            dtype::swap(data, swap_width);
+            return Ok(());
+        }
+        let mut encoded = vec![0; bytes as usize];
+        file::read_at(file, &mut encoded, offset, path)?;
+        let decoded = self.inner.decode(&encoded, data);
+        decoded.map_err(|e| e.at(path).in_bytes(offset..offset + bytes))
+    }
+
     fn encode_index(&self, numbers: &[u64]) -> Result<Vec<u8>> {
         let bytes: Vec<u8> = numbers
             .iter()
@@ -140,6 +189,57 @@ struct Shard {
     index: Vec<u64>,
     /// Where the next sub-chunk goes.
     end: u64,
+    /// The number of the sub-chunk that is to follow; `None` after the last.
+    next: Option<u64>,
+    /// Encoded sub-chunks whose turn has not come.
+    early: BTreeMap<u64, Vec<u8>>,
+    /// Whether all lie in order, one behind the other.
+    is_tidy: bool,
+}
+
+impl Shard {
+    /// Where a sub-chunk lies, offset and bytes.
+    fn entry(&self, number: u64) -> (u64, u64) {
+        let at = 2 * number as usize;
+        (self.index[at], self.index[at + 1])
+    }
+
+    fn has(&self, number: u64) -> bool {
+        self.entry(number) != (MISSING, MISSING)
+    }
+
+    fn append(&mut self, number: u64, encoded: &[u8]) -> Result<()> {
+        file::write_at(&self.file, encoded, self.end, &self.path)?;
+        let at = 2 * number as usize;
+        self.index[at] = self.end;
+        self.index[at + 1] = encoded.len() as u64;
+        self.end += encoded.len() as u64;
+        Ok(())
+    }
+
+    /// Copies the sub-chunks in order into a new file, which takes the place of this one.
+    fn tidy(&mut self) -> Result<()> {
+        let failed = |e: std::io::Error, path: &Path| Error::io(&e, "putting in order", path);
+        let mut name = self.path.clone().into_os_string();
+        name.push(".tidy");
+        let path = PathBuf::from(name);
+        let mut options = File::options();
+        let file = options.read(true).write(true).create_new(true).open(&path);
+        let file = file.map_err(|e| failed(e, &path))?;
+        let old = std::mem::replace(&mut self.file, file);
+        self.end = 0;
+        for number in 0..self.index.len() as u64 / 2 {
+            if self.has(number) {
+                let (offset, bytes) = self.entry(number);
+                let mut encoded = vec![0; bytes as usize];
+                file::read_at(&old, &mut encoded, offset, &self.path)?;
+                self.append(number, &encoded)?;
+            }
+        }
+        std::fs::rename(&path, &self.path).map_err(|e| failed(e, &self.path))?;
+        self.is_tidy = true;
+        Ok(())
+    }
 }
 
 impl Writer {
@@ -165,12 +265,65 @@ impl Writer {
                 .map_err(|e| Error::io(&e, "taking up again", &path))?;
             (index, end)
         };
-        Ok(Mutex::new(Shard {
+        let mut shard = Shard {
             file,
             path,
             index,
             end,
-        }))
+            next: Some(0),
+            early: BTreeMap::new(),
+            is_tidy: true,
+        };
+        let numbers = 0..shard.index.len() as u64 / 2;
+        if let Some(last) = numbers.rev().find(|&number| shard.has(number)) {
+            shard.next = self.after(object, last);
+        }
+        Ok(Mutex::new(shard))
+    }
+
+    /// The sub-chunk that follows in the same shard: there may be none of padding alone.
+    fn after(&self, object: u64, number: u64) -> Option<u64> {
+        let schema = &self.chunks.schema;
+        let next = schema.successor(&schema.block_at(object, number)?, 1)?;
+        (next.object == object).then_some(next.index)
+    }
+
+    /// Puts an encoded sub-chunk into its place, if that has come.
+    fn take(&self, shard: &mut Shard, object: u64, number: u64, encoded: &[u8]) -> Result<()> {
+        let is_early = shard.next.is_some_and(|next| number > next);
+        if is_early && !shard.has(number) {
+            shard.early.insert(number, encoded.to_vec());
+            if shard.early.len() > EARLY_MAX
+                && let Some((first, encoded)) = shard.early.pop_first()
+            {
+                self.append_with_followers(shard, object, first, &encoded)?;
+            }
+            return Ok(());
+        }
+        if shard.next == Some(number) {
+            return self.append_with_followers(shard, object, number, encoded);
+        }
+        shard.is_tidy = false;
+        shard.append(number, encoded)
+    }
+
+    /// Appends a sub-chunk, and those kept that follow it.
+    fn append_with_followers(
+        &self,
+        shard: &mut Shard,
+        object: u64,
+        number: u64,
+        encoded: &[u8],
+    ) -> Result<()> {
+        shard.append(number, encoded)?;
+        shard.next = self.after(object, number);
+        while let Some(next) = shard.next
+            && let Some(encoded) = shard.early.remove(&next)
+        {
+            shard.append(next, &encoded)?;
+            shard.next = self.after(object, next);
+        }
+        Ok(())
     }
 
     fn end(&self, shards: GivenUp<Mutex<Shard>>) -> Result<()> {
@@ -179,9 +332,15 @@ impl Writer {
             let Some(shard) = Arc::into_inner(shard) else {
                 continue;
             };
-            let shard = shard
+            let mut shard = shard
                 .into_inner()
                 .unwrap_or_else(std::sync::PoisonError::into_inner);
+            for (number, encoded) in std::mem::take(&mut shard.early) {
+                shard.append(number, &encoded)?;
+            }
+            if !shard.is_tidy {
+                shard.tidy()?;
+            }
             let index = self
                 .form
                 .encode_index(&shard.index)
@@ -203,17 +362,30 @@ impl Medium for Writer {
                 .inner
                 .encode(data)
                 .map_err(|e| e.at(&shard.path))?;
-            file::write_at(&shard.file, &encoded, shard.end, &shard.path)?;
-            let entry = 2 * block.index as usize;
-            shard.index[entry] = shard.end;
-            shard.index[entry + 1] = encoded.len() as u64;
-            shard.end += encoded.len() as u64;
+            self.take(&mut shard, block.object, block.index, &encoded)?;
         }
         self.end(given_up)
     }
 
-    fn read(&self, block: &Block, _: &mut [u8]) -> Result<()> {
-        Err(write_only(&self.chunks.path(block.object)))
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        let is_open = self.open.peek(block.object).is_some();
+        if !is_open && file::open_if_there(&self.chunks.path(block.object))?.is_none() {
+            super::fill(data, &self.form.fill);
+            return Ok(());
+        }
+        let (shard, given_up) = self.open.get(block.object, || self.begin(block.object))?;
+        {
+            let shard = lock(&shard);
+            match shard.early.get(&block.index) {
+                Some(encoded) => self.form.inner.decode(encoded, data)?,
+                None => {
+                    let part = (shard.entry(block.index), shard.end);
+                    self.form
+                        .read_sub_chunk(&shard.file, part, block, data, &shard.path)?;
+                }
+            }
+        }
+        self.end(given_up)
     }
 
     fn finish(&self, sync: bool) -> Result<()> {
@@ -249,49 +421,6 @@ impl Reader {
             open: Open::new(OPEN_MAX),
         }
     }
-
-    fn read_sub_chunk(
-        &self,
-        shard: &Found,
-        block: &Block,
-        data: &mut [u8],
-        path: &Path,
-    ) -> Result<()> {
-        let entry = 2 * block.index as usize;
-        let (offset, bytes) = (shard.index[entry], shard.index[entry + 1]);
-        let file = &shard.file;
-        if (offset, bytes) == (MISSING, MISSING) {
-            super::fill(data, &self.form.fill);
-            return Ok(());
-        }
-        if offset
-            .checked_add(bytes)
-            .is_none_or(|end| end > shard.bytes)
-        {
-            let cause = format!(
-                "sub-chunk {} is said to be {bytes} bytes at {offset}, beyond the shard's {}",
-                block.index, shard.bytes
-            );
-            return Err(damaged(path, cause));
-        }
-        if let Some(swap_width) = self.form.swap_width {
-            if bytes != data.len() as u64 {
-                let cause = format!(
-                    "sub-chunk {} has {bytes} bytes, not {}",
-                    block.index,
-                    data.len()
-                );
-                return Err(damaged(path, cause).in_bytes(offset..offset + bytes));
-            }
-            file::read_at(file, data, offset, path)?;
-            dtype::swap(data, swap_width);
-            return Ok(());
-        }
-        let mut encoded = vec![0; bytes as usize];
-        file::read_at(file, &mut encoded, offset, path)?;
-        let decoded = self.form.inner.decode(&encoded, data);
-        decoded.map_err(|e| e.at(path).in_bytes(offset..offset + bytes))
-    }
 }
 
 impl Medium for Reader {
@@ -314,7 +443,12 @@ impl Medium for Reader {
         })?;
         match shard.as_ref() {
             None => super::fill(data, &self.form.fill),
-            Some(shard) => self.read_sub_chunk(shard, block, data, &path)?,
+            Some(shard) => {
+                let at = 2 * block.index as usize;
+                let entry = (shard.index[at], shard.index[at + 1]);
+                self.form
+                    .read_sub_chunk(&shard.file, (entry, shard.bytes), block, data, &path)?;
+            }
         }
         Ok(())
     }

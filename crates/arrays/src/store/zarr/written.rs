@@ -48,7 +48,10 @@ impl Written {
 
     /// Returns when all files taken, and the directories they are in, are on stable storage.
     pub(super) fn sync(&self, chunks: &Chunks) -> Result<()> {
-        let closed = std::mem::take(&mut *lock(&self.closed));
+        let mut closed = std::mem::take(&mut *lock(&self.closed));
+        // Those that were written again are there several times.
+        closed.sort_unstable();
+        closed.dedup();
         let mut directories: BTreeSet<PathBuf> = BTreeSet::new();
         for object in closed {
             let path = chunks.path(object);

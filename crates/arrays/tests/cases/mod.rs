@@ -1,0 +1,264 @@
+//! Random cases: arrays, how they are held and how stored, and local arrays that show what went wrong.
+#![allow(dead_code, missing_docs)]
+
+use penstock_arrays::call::{ArrayCall, Local, Memory};
+use penstock_arrays::session::{Options, Seat, Session};
+use penstock_arrays::{Disk, ElementType, Format};
+use penstock_layout::{Dist, Dists, Region};
+use penstock_machines::ClientMemory;
+
+/// SplitMix64: enough chance for choosing cases, and the same on every machine.
+pub struct Chance(pub u64);
+
+impl Chance {
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % n.max(1)
+    }
+
+    pub fn one_of<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len() as u64) as usize]
+    }
+}
+
+pub const ELEMENTS: [ElementType; 6] = [
+    ElementType::Bool,
+    ElementType::U1,
+    ElementType::F2,
+    ElementType::I4,
+    ElementType::F8,
+    ElementType::C16,
+];
+
+/// A distribution of `shape` over at most `ranks`.
+pub fn distribution(chance: &mut Chance, shape: &[u64], ranks: u64) -> (Dists, Vec<u64>) {
+    let (mut dists, mut mesh, mut left) = (Vec::new(), Vec::new(), ranks);
+    for _ in shape {
+        let dist = chance.one_of(&[
+            Dist::Block,
+            Dist::Whole,
+            Dist::Cyclic(1),
+            Dist::Cyclic(2),
+            Dist::Cyclic(3),
+        ]);
+        if dist != Dist::Whole {
+            let extent = 1 + chance.below(left);
+            left /= extent;
+            mesh.push(extent);
+        }
+        dists.push(dist);
+    }
+    (Dists(dists), mesh)
+}
+
+/// A box for each rank: slabs along the first dimension, with gaps.
+pub fn slab(shape: &[u64], rank: u64, ranks: u64) -> Region {
+    let mut own = Region::whole(shape);
+    let step = shape[0].div_ceil(ranks).max(1);
+    own.start[0] = (rank * step).min(shape[0]);
+    own.shape[0] = step.saturating_sub(rank % 2).min(shape[0] - own.start[0]);
+    own
+}
+
+pub fn memory(chance: &mut Chance, shape: &[u64], rank: u64, ranks: u64) -> Memory {
+    let halo: Vec<(u64, u64)> = shape
+        .iter()
+        .map(|_| (chance.below(3), chance.below(2)))
+        .collect();
+    if !shape.is_empty() && chance.below(4) == 0 {
+        return Memory::Box {
+            own: slab(shape, rank, ranks),
+            halo,
+        };
+    }
+    let (dists, mesh) = distribution(chance, shape, ranks);
+    Memory::Distribution { dists, mesh, halo }
+}
+
+pub fn disk(chance: &mut Chance, shape: &[u64]) -> Disk {
+    let extents: Vec<u64> = shape.iter().map(|_| 1 + chance.below(5)).collect();
+    let codec = chance
+        .one_of(&["none", "zstd:1", "blosc:lz4:1+crc32c", "crc32c"])
+        .to_string();
+    match chance.below(5) {
+        0 => Disk::RowMajor {
+            format: Format::Raw,
+        },
+        1 => Disk::RowMajor {
+            format: Format::Npy,
+        },
+        2 => {
+            let dists = shape
+                .iter()
+                .map(|_| chance.one_of(&[Dist::Block, Dist::Whole]));
+            let dists: Vec<Dist> = dists.collect();
+            let places = dists.iter().filter(|dist| **dist == Dist::Block);
+            let mesh = places.map(|_| 1 + chance.below(3)).collect();
+            Disk::Parts(Dists(dists), mesh)
+        }
+        3 => {
+            let times = 1 + chance.below(3);
+            let chunk = extents.iter().map(|extent| extent * times).collect();
+            Disk::Chunks {
+                chunk,
+                subchunks: Some(extents),
+                codec,
+            }
+        }
+        _ => Disk::Chunks {
+            chunk: extents,
+            subchunks: None,
+            codec,
+        },
+    }
+}
+
+/// What byte `byte` of the element with the row-major number `element` is. A Bool is 0 or 1.
+pub fn expected(element: u64, byte: u64, of: ElementType) -> u8 {
+    if of == ElementType::Bool {
+        return (element % 3 == 1) as u8;
+    }
+    (element.wrapping_mul(31) + byte * 7 + 1) as u8
+}
+
+/// A rank's local array, filled in as expected, with `0xEE` in its halo; or all `0xEE`.
+pub fn local_array(call: &ArrayCall, rank: usize, is_filled: bool) -> (Vec<u8>, Local) {
+    let element = call.schema.element;
+    let width = element.width();
+    let shape = call.local_shape(rank).unwrap();
+    let mut strides = vec![width as isize; shape.len()];
+    for d in (1..shape.len()).rev() {
+        strides[d - 1] = strides[d] * shape[d] as isize;
+    }
+    let mut bytes = vec![0xEE; (shape.iter().product::<u64>() * width) as usize];
+    if is_filled {
+        for_owned(call, rank, &shape, |at, number| {
+            for byte in 0..width {
+                bytes[at * width as usize + byte as usize] = expected(number, byte, element);
+            }
+        });
+    }
+    let memory = ClientMemory {
+        base: bytes.as_mut_ptr(),
+        strides,
+    };
+    (
+        bytes,
+        Local {
+            memory,
+            shape,
+            element,
+            is_writable: true,
+        },
+    )
+}
+
+/// Calls `visit(place in the local array, row-major number in the whole)` for all that `rank` owns.
+pub fn for_owned(call: &ArrayCall, rank: usize, local: &[u64], mut visit: impl FnMut(usize, u64)) {
+    let share = call.share(rank).unwrap();
+    let halo = match &call.memory {
+        Memory::Distribution { halo, .. } | Memory::Box { halo, .. } => halo.clone(),
+    };
+    let extents = share.extents();
+    for number in 0..share.elements() {
+        let (mut rest, mut at, mut global, mut local_step, mut step) = (number, 0, 0, 1, 1);
+        for d in (0..local.len()).rev() {
+            let index = rest % extents[d];
+            rest /= extents[d];
+            at += (index + halo[d].0) * local_step;
+            global += share.dims()[d].index(index) * step;
+            local_step *= local[d];
+            step *= call.schema.shape[d];
+        }
+        visit(at as usize, global);
+    }
+}
+
+/// The seeds to try: all, or the one that `PENSTOCK_SEED` names.
+pub fn seeds(count: u64) -> std::ops::Range<u64> {
+    let one = std::env::var("PENSTOCK_SEED").ok();
+    let one = one.map(|seed| seed.parse::<u64>().unwrap());
+    one.map_or(0..count, |seed| seed..seed + 1)
+}
+
+/// Runs `body` on every rank of a machine of threads; true if none panicked.
+pub fn on_threads(ranks: usize, options: &Options, body: impl Fn(&Session) + Sync) -> bool {
+    let run = |seat: Seat| {
+        let mut session = seat.open();
+        body(&session);
+        session.close().unwrap();
+    };
+    let run = &run;
+    std::thread::scope(|scope| {
+        let seats = Seat::all(ranks, options).unwrap();
+        let threads = seats.into_iter().map(|seat| scope.spawn(move || run(seat)));
+        let threads: Vec<_> = threads.collect();
+        let ended = threads.into_iter().map(|thread| thread.join().is_ok());
+        ended.fold(true, |a, b| a & b)
+    })
+}
+
+/// What each element of an array is on disk: whether some rank holds it.
+pub fn held(written: &ArrayCall, ranks: u64) -> Vec<bool> {
+    owners(written, ranks).iter().map(Option::is_some).collect()
+}
+
+/// The rank that holds each element.
+pub fn owners(written: &ArrayCall, ranks: u64) -> Vec<Option<u64>> {
+    let shape = &written.schema.shape;
+    let mut owners = vec![None; shape.iter().product::<u64>() as usize];
+    for rank in 0..ranks {
+        let memory = match &written.memory {
+            Memory::Box { .. } => Memory::Box {
+                own: slab(shape, rank, ranks),
+                halo: vec![(0, 0); shape.len()],
+            },
+            Memory::Distribution { dists, mesh, .. } => Memory::Distribution {
+                dists: dists.clone(),
+                mesh: mesh.clone(),
+                halo: vec![(0, 0); shape.len()],
+            },
+        };
+        let call = ArrayCall {
+            schema: written.schema.clone(),
+            memory,
+        };
+        let local = call.local_shape(rank as usize).unwrap();
+        for_owned(&call, rank as usize, &local, |_, number| {
+            owners[number as usize] = Some(rank);
+        });
+    }
+    owners
+}
+
+/// Checks that a local array holds what belongs into it, and its halo what it held before.
+pub fn check_local(call: &ArrayCall, rank: usize, bytes: &[u8], local: &[u64], held: &[bool]) {
+    let element = call.schema.element;
+    let width = element.width() as usize;
+    let mut is_halo = vec![true; bytes.len() / width];
+    for_owned(call, rank, local, |at, number| {
+        is_halo[at] = false;
+        for byte in 0..width {
+            let there = held[number as usize];
+            let right = if there {
+                expected(number, byte as u64, element)
+            } else {
+                0 // what nobody held
+            };
+            assert_eq!(
+                bytes[at * width + byte],
+                right,
+                "element {number}, byte {byte}"
+            );
+        }
+    });
+    for (at, _) in is_halo.iter().enumerate().filter(|(_, is_halo)| **is_halo) {
+        assert!(
+            bytes[at * width..][..width].iter().all(|&b| b == 0xEE),
+            "a read touched the halo"
+        );
+    }
+}
