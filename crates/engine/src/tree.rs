@@ -110,7 +110,8 @@ impl<M: Machine> Tree<'_, M> {
         self.pass_on(clients, go, &[]).await
     }
 
-    fn tag(&self, step: Step) -> Tag {
+    /// Addresses a message of the call.
+    pub(crate) fn tag(&self, step: Step) -> Tag {
         Tag {
             call: self.call,
             step,

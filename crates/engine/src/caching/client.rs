@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Ask, Options, Reply};
 use crate::error::{Error, Kind, Result};
-use crate::machine::{Machine, NodeId, Step, Tag, Window, Work};
+use crate::machine::{Machine, NodeId, Step, Window, Work};
 use crate::request::{Operation, Request};
 use crate::tree::{Tree, decode, encode};
 
@@ -215,7 +215,7 @@ impl<'a, M: Machine> Client<'a, M> {
             bytes,
         };
         let to = self.tree.roles.servers[server];
-        let tag = self.tag(Step::Ask(server as u32));
+        let tag = self.tree.tag(Step::Ask(server as u32));
         machine.send(to, tag, encode(&ask)?, parcel).await?;
         *self.outstanding.entry(server).or_default() += 1;
         let wanted = Wanted {
@@ -258,7 +258,7 @@ impl<'a, M: Machine> Client<'a, M> {
 
     async fn take_reply(&mut self) -> Result<()> {
         let machine = self.tree.machine;
-        let message = machine.receive(self.tag(Step::Reply)).await?;
+        let message = machine.receive(self.tree.tag(Step::Reply)).await?;
         let reply: Reply = decode(&message.body)?;
         let Some(wanted) = self.wanted.remove(&reply.ticket) else {
             return Err(protocol(message.from, "an answer that nobody waits for"));
@@ -308,13 +308,6 @@ impl<'a, M: Machine> Client<'a, M> {
                 self.window = Some((block.object, block.index, window.clone()));
                 window
             }
-        }
-    }
-
-    fn tag(&self, step: Step) -> Tag {
-        Tag {
-            call: self.tree.call,
-            step,
         }
     }
 }

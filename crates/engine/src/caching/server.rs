@@ -21,7 +21,7 @@ use super::cache::{Cache, Name, Room, name};
 use super::{Ask, Options, Reply};
 use crate::changes::Changes;
 use crate::error::{Error, Kind, Result, Who};
-use crate::machine::{Disk, Machine, Message, NodeId, Step, Tag, Work};
+use crate::machine::{Disk, Machine, Message, NodeId, Step, Work};
 use crate::queue::Queue;
 use crate::request::{Moved, Operation, Request};
 use crate::tree::{Tree, decode, encode};
@@ -95,7 +95,7 @@ impl<'a, M: Machine> Server<'a, M> {
         let mut message = pin!(
             self.tree
                 .machine
-                .receive(self.tag(Step::Ask(self.server as u32)))
+                .receive(self.tree.tag(Step::Ask(self.server as u32)))
         );
         let mut stopped = pin!(self.stopped.until(|| self.is_stopped.get().then_some(())));
         poll_fn(|context| match message.as_mut().poll(context) {
@@ -116,15 +116,8 @@ impl<'a, M: Machine> Server<'a, M> {
             Err(error) => (Some(error.by(Who::Server(self.server))), None),
         };
         let body = encode(&Reply { ticket, error })?;
-        let tag = self.tag(Step::Reply);
+        let tag = self.tree.tag(Step::Reply);
         self.tree.machine.send(to, tag, body, parcel).await
-    }
-
-    fn tag(&self, step: Step) -> Tag {
-        Tag {
-            call: self.tree.call,
-            step,
-        }
     }
 }
 

@@ -15,11 +15,15 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `world` | the clock, the events, CPUs, ports and inboxes |
+//! | `prices` | what software costs |
+//! | `hardware` | network, disks and places of blocks, from the preset |
 //! | `disks` | disks with their queues and buses, and what lies on them |
 //! | `data` | memories, buffers and parcels, with real bytes or without |
 
 mod data;
 mod disks;
+mod hardware;
+mod prices;
 mod world;
 
 use std::cell::RefCell;
@@ -37,25 +41,16 @@ use penstock_layout::{Direction, Piece, Region, Share};
 pub use data::{Buffer, Memory, Parcel};
 pub use disks::SimDisk;
 
-use crate::disk::{Bus, Device, Drive, DriveModel, Flash};
-use crate::error::ParameterError;
+use crate::disk::Bus;
 use crate::experiment::Layout;
-use crate::network::{FatTree, FatTreeParameters, Network, Torus};
-use crate::preset::{Batch, Costs, DiskKind, NetworkKind, Preset, Start};
-use crate::random::Random;
-use crate::time::{Span, Time};
+use crate::preset::Preset;
+use crate::time::Time;
 use crate::trace::Trace;
 use data::BufferSpace;
-use disks::{Places, Station, station_queue};
+use disks::{Station, station_queue};
+use hardware::{device, network, places, unfit};
+use prices::{Moving, Prices};
 use world::{Counts, World};
-
-/// Streams of random numbers: each use has its own, so that one never shifts another.
-#[derive(Clone, Copy)]
-enum Stream {
-    Places = 1,
-    Rotation = 2,
-    Network = 3,
-}
 
 /// How a machine is set up for one run.
 #[derive(Clone, Debug)]
@@ -223,249 +218,6 @@ impl Simulation {
     }
 }
 
-fn unfit(error: ParameterError) -> Error {
-    Error::new(Kind::Schema, "setting up the simulated machine", error)
-}
-
-fn stream(seed: u64, stream: Stream, index: usize) -> Random {
-    Random::of(seed, (stream as u64) << 32 | index as u64)
-}
-
-fn network(preset: &Preset, seed: u64) -> std::result::Result<Network, ParameterError> {
-    Ok(match &preset.network {
-        NetworkKind::Torus(torus) => {
-            Network::Torus(Torus::new(torus, stream(seed, Stream::Network, 0))?)
-        }
-        NetworkKind::FatTree(tree) => {
-            let nodes = preset.nodes.clients + preset.nodes.io_nodes;
-            Network::FatTree(FatTree::new(&FatTreeParameters {
-                nodes: preset.nodes.first_place + nodes as u32,
-                nodes_per_leaf: tree.nodes_per_leaf,
-                leaves_per_pod: tree.leaves_per_pod,
-                bytes_per_second: tree.bytes_per_second,
-                adapter_latency_ns: tree.adapter_latency_ns,
-                switch_latency_ns: tree.switch_latency_ns,
-            })?)
-        }
-    })
-}
-
-fn device(
-    preset: &Preset,
-    seed: u64,
-    server: usize,
-) -> std::result::Result<Device, ParameterError> {
-    Ok(match &preset.disk {
-        DiskKind::Rotating(parameters) => {
-            let model = DriveModel::new(parameters)?;
-            let rotation = match preset.start {
-                Start::Common { rotation_ms } => Span::from_ms_f64(rotation_ms),
-                Start::Random => {
-                    let mut random = stream(seed, Stream::Rotation, server);
-                    Span::from_ps(random.below(model.revolution().as_ps()))
-                }
-            };
-            Device::Rotating(Drive::new(&model, rotation))
-        }
-        DiskKind::Flash(parameters) => Device::Flash(Flash::new(parameters)?),
-    })
-}
-
-/// Where the slots of one disk lie.
-fn places(setup: &Setup, device: &Device, server: usize, slot_sectors: u64) -> Result<Places> {
-    let random = &mut stream(setup.seed, Stream::Places, server);
-    let slots_max = device.sectors() / slot_sectors;
-    if setup.slots > slots_max {
-        let cause = format!("{} blocks on a disk that holds {slots_max}", setup.slots);
-        return Err(Error::new(Kind::Full, "laying out the file", cause));
-    }
-    let count = setup.slots as usize;
-    match setup.layout {
-        Layout::Contiguous => Ok(Places::Contiguous),
-        Layout::RandomBlocks => {
-            let places = random.distinct(count, slots_max).into_iter();
-            Ok(Places::Listed(
-                places.map(|place| place * slot_sectors).collect(),
-            ))
-        }
-        Layout::RandomTracks => random_tracks(device, count, slot_sectors, random),
-    }
-}
-
-/// Tracks drawn over the whole disk, each filled with as many blocks as it holds.
-fn random_tracks(
-    device: &Device,
-    count: usize,
-    slot_sectors: u64,
-    random: &mut Random,
-) -> Result<Places> {
-    let unfit = |cause: &str| Error::new(Kind::Schema, "laying out the file in tracks", cause);
-    let Device::Rotating(drive) = device else {
-        return Err(unfit(
-            "the disk has no tracks: use contiguous or random-blocks",
-        ));
-    };
-    let mut places = Vec::with_capacity(count);
-    let mut taken = std::collections::HashSet::new();
-    let mut misses = 0;
-    while places.len() < count {
-        let lba = random.below(drive.model().sectors());
-        let place = drive.model().place(lba);
-        let first = lba - u64::from(place.sector);
-        let track_sectors = u64::from(place.sector) + place.left_on_track();
-        let blocks = track_sectors / slot_sectors;
-        if blocks == 0 {
-            return Err(unfit(
-                "a block is larger than a track: use contiguous or random-blocks",
-            ));
-        }
-        if !taken.insert(first) {
-            misses += 1;
-            if misses > 100 * count {
-                return Err(unfit("the disk has too few tracks for the file"));
-            }
-            continue;
-        }
-        places.extend((0..blocks).map(|block| first + block * slot_sectors));
-    }
-    places.truncate(count);
-    Ok(Places::Listed(places))
-}
-
-/// [`Costs`], as spans.
-struct Prices {
-    send: Span,
-    receive: Span,
-    header_bytes: u64,
-    request: Span,
-    thread: Span,
-    lookup: Span,
-    copy: Span,
-    copy_ns_per_byte: f64,
-    buffer_ns_per_byte: f64,
-    disk_request: Span,
-    entry: Span,
-    memput: Transfer,
-    memget: Transfer,
-    memget_reply: Span,
-    /// For arrays of one dimension, and of more.
-    index: [Span; 2],
-    batch: Batch,
-}
-
-/// The price of a memput or a memget.
-struct Transfer {
-    message: Span,
-    ns_per_byte: f64,
-    remote: Span,
-    remote_ns_per_byte: f64,
-}
-
-/// What one memput or memget comes to.
-struct Cost {
-    messages: u64,
-    here: Span,
-    here_bytes: Span,
-    /// Of a memget's answer.
-    reply: Span,
-    remote: Span,
-}
-
-impl Prices {
-    fn new(costs: &Costs) -> Self {
-        let us = Span::from_us_f64;
-        Self {
-            send: us(costs.send_us),
-            receive: us(costs.receive_us),
-            header_bytes: costs.header_bytes,
-            request: us(costs.request_us),
-            thread: us(costs.thread_us),
-            lookup: us(costs.lookup_us),
-            copy: us(costs.copy_us),
-            copy_ns_per_byte: costs.copy_ns_per_byte,
-            buffer_ns_per_byte: costs.buffer_ns_per_byte,
-            disk_request: us(costs.disk_request_us),
-            entry: us(costs.entry_us),
-            memput: Transfer {
-                message: us(costs.memput_us),
-                ns_per_byte: costs.memput_ns_per_byte,
-                remote: us(costs.remote_us),
-                remote_ns_per_byte: costs.remote_ns_per_byte,
-            },
-            memget: Transfer {
-                message: us(costs.memget_us),
-                ns_per_byte: costs.memget_ns_per_byte,
-                remote: us(costs.remote_us),
-                remote_ns_per_byte: costs.remote_ns_per_byte,
-            },
-            memget_reply: us(costs.memget_reply_us),
-            index: [us(costs.index_1d_us), us(costs.index_2d_us)],
-            batch: costs.batch.clone(),
-        }
-    }
-
-    fn copying(&self, bytes: u64) -> Span {
-        self.copy + Span::from_ns_f64(self.copy_ns_per_byte * bytes as f64)
-    }
-
-    fn prepare(&self, bytes: u64) -> Span {
-        Span::from_ns_f64(self.buffer_ns_per_byte * bytes as f64)
-    }
-
-    /// The cost of moving `bytes` in `stretches` of an array of `dims` dimensions, by an I/O node or a
-    /// client.
-    fn cost(&self, transfer: &Transfer, moved: &Moving) -> Cost {
-        let Moving {
-            stretches,
-            bytes,
-            dims,
-            is_by_client,
-            ..
-        } = *moved;
-        let index = match is_by_client {
-            true => Span::ZERO,
-            false => self.index[usize::from(dims > 1)] * stretches,
-        };
-        let (messages, list, source, sink) = match &self.batch {
-            Batch::Gather {
-                bytes_max,
-                list_us,
-                gather_us,
-                scatter_us,
-            } if stretches > 1 => (
-                bytes.div_ceil(*bytes_max).max(1),
-                Span::from_us_f64(*list_us) * stretches,
-                Span::from_us_f64(*gather_us) * stretches,
-                Span::from_us_f64(*scatter_us) * stretches,
-            ),
-            _ => (stretches, Span::ZERO, Span::ZERO, Span::ZERO),
-        };
-        let (here, reply, remote) = match moved.is_get {
-            true => (list, sink, source),
-            false => (source, Span::ZERO, sink),
-        };
-        let bytes = bytes as f64;
-        Cost {
-            messages,
-            here: transfer.message * messages + index + here,
-            here_bytes: Span::from_ns_f64(transfer.ns_per_byte * bytes),
-            reply: reply + self.memget_reply * messages,
-            remote: transfer.remote * messages
-                + remote
-                + Span::from_ns_f64(transfer.remote_ns_per_byte * bytes),
-        }
-    }
-}
-
-/// What a memput or a memget moves, and who does it.
-struct Moving {
-    stretches: u64,
-    bytes: u64,
-    dims: usize,
-    is_get: bool,
-    is_by_client: bool,
-}
-
 /// One node of the simulated machine.
 #[derive(Clone)]
 pub struct SimNode {
@@ -487,11 +239,6 @@ impl Drop for Exposure {
 }
 
 impl SimNode {
-    /// What time it is.
-    pub fn time(&self) -> Time {
-        self.world.now()
-    }
-
     fn exposed(&self, call: u64, node: NodeId) -> Result<(Share, Memory)> {
         let exposed = self.shared.exposed.borrow();
         exposed.get(&(call, node)).cloned().ok_or_else(|| {
@@ -500,12 +247,11 @@ impl SimNode {
         })
     }
 
-    fn moving(&self, piece: &Piece, window: &Window, is_get: bool) -> Moving {
+    fn moving(&self, piece: &Piece, window: &Window) -> Moving {
         Moving {
             stretches: stretches(piece, window),
             bytes: piece.elements() * window.width as u64,
             dims: piece.dims().len(),
-            is_get,
             is_by_client: self.me < self.shared.clients,
         }
     }
@@ -670,7 +416,7 @@ impl Machine for SimNode {
                 .use_cpu(self.me, prices.copying(bytes), "copy")
                 .await;
         } else {
-            let cost = prices.cost(&prices.memget, &self.moving(piece, window, true));
+            let cost = prices.memget(&self.moving(piece, window));
             let headers = cost.messages * prices.header_bytes;
             self.world.use_cpu(self.me, cost.here, "memget").await;
             self.world.transport(self.me, client, headers).await;
@@ -678,8 +424,9 @@ impl Machine for SimNode {
                 .interrupt(client, cost.remote, "memget from here")
                 .await;
             self.world.transport(client, self.me, headers + bytes).await;
-            let reply = cost.reply + cost.here_bytes;
-            self.world.interrupt(self.me, reply, "memget reply").await;
+            self.world
+                .interrupt(self.me, cost.reply, "memget reply")
+                .await;
         }
         self.copy_piece((call, client), piece, window, buffer, Direction::Gather)
     }
@@ -699,11 +446,9 @@ impl Machine for SimNode {
                 .use_cpu(self.me, prices.copying(bytes), "copy")
                 .await;
         } else {
-            let cost = prices.cost(&prices.memput, &self.moving(piece, window, false));
+            let cost = prices.memput(&self.moving(piece, window));
             let headers = cost.messages * prices.header_bytes;
-            self.world
-                .use_cpu(self.me, cost.here + cost.here_bytes, "memput")
-                .await;
+            self.world.use_cpu(self.me, cost.here, "memput").await;
             self.world.transport(self.me, client, headers + bytes).await;
             self.world
                 .interrupt(client, cost.remote, "memput to here")

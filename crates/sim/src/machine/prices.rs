@@ -1,0 +1,174 @@
+//! What software costs: the prices of a preset as spans, and what they come to for a memput or memget.
+
+use crate::preset::{Batch, Costs};
+use crate::time::Span;
+
+/// [`Costs`], as spans.
+pub(super) struct Prices {
+    pub(super) send: Span,
+    pub(super) receive: Span,
+    pub(super) header_bytes: u64,
+    pub(super) request: Span,
+    pub(super) thread: Span,
+    pub(super) lookup: Span,
+    pub(super) disk_request: Span,
+    pub(super) entry: Span,
+    copy: Span,
+    copy_ns_per_byte: f64,
+    buffer_ns_per_byte: f64,
+    memput: Span,
+    memput_ns_per_byte: f64,
+    memget: Span,
+    memget_ns_per_byte: f64,
+    memget_reply: Span,
+    remote: Span,
+    remote_ns_per_byte: f64,
+    /// For arrays of one dimension, and of more.
+    index: [Span; 2],
+    batch: Option<Gather>,
+}
+
+/// [`Batch::Gather`], as spans.
+struct Gather {
+    bytes_max: u64,
+    list: Span,
+    gather: Span,
+    scatter: Span,
+}
+
+/// What a memput or a memget moves, and who does it.
+pub(super) struct Moving {
+    pub(super) stretches: u64,
+    pub(super) bytes: u64,
+    pub(super) dims: usize,
+    pub(super) is_by_client: bool,
+}
+
+/// What one memput or memget comes to.
+pub(super) struct Cost {
+    /// Messages each way.
+    pub(super) messages: u64,
+    /// At the node that puts or gets, before anything is sent.
+    pub(super) here: Span,
+    /// At the node whose memory it is.
+    pub(super) remote: Span,
+    /// At the node that gets, when the answer comes.
+    pub(super) reply: Span,
+}
+
+impl Prices {
+    pub(super) fn new(costs: &Costs) -> Self {
+        let us = Span::from_us_f64;
+        let batch = match costs.batch {
+            Batch::None => None,
+            Batch::Gather {
+                bytes_max,
+                list_us,
+                gather_us,
+                scatter_us,
+            } => Some(Gather {
+                bytes_max,
+                list: us(list_us),
+                gather: us(gather_us),
+                scatter: us(scatter_us),
+            }),
+        };
+        Self {
+            send: us(costs.send_us),
+            receive: us(costs.receive_us),
+            header_bytes: costs.header_bytes,
+            request: us(costs.request_us),
+            thread: us(costs.thread_us),
+            lookup: us(costs.lookup_us),
+            disk_request: us(costs.disk_request_us),
+            entry: us(costs.entry_us),
+            copy: us(costs.copy_us),
+            copy_ns_per_byte: costs.copy_ns_per_byte,
+            buffer_ns_per_byte: costs.buffer_ns_per_byte,
+            memput: us(costs.memput_us),
+            memput_ns_per_byte: costs.memput_ns_per_byte,
+            memget: us(costs.memget_us),
+            memget_ns_per_byte: costs.memget_ns_per_byte,
+            memget_reply: us(costs.memget_reply_us),
+            remote: us(costs.remote_us),
+            remote_ns_per_byte: costs.remote_ns_per_byte,
+            index: [us(costs.index_1d_us), us(costs.index_2d_us)],
+            batch,
+        }
+    }
+
+    /// To copy so many bytes from memory to memory.
+    pub(super) fn copying(&self, bytes: u64) -> Span {
+        self.copy + per_byte(self.copy_ns_per_byte, bytes)
+    }
+
+    /// To set up so many bytes of buffers.
+    pub(super) fn prepare(&self, bytes: u64) -> Span {
+        per_byte(self.buffer_ns_per_byte, bytes)
+    }
+
+    /// To put what lies here into another node's memory.
+    pub(super) fn memput(&self, moving: &Moving) -> Cost {
+        let messages = self.messages(moving);
+        let (_, gather, scatter) = self.stretches(moving);
+        Cost {
+            messages,
+            here: self.memput * messages
+                + self.index(moving)
+                + gather
+                + per_byte(self.memput_ns_per_byte, moving.bytes),
+            remote: self.remote(messages, moving) + scatter,
+            reply: Span::ZERO,
+        }
+    }
+
+    /// To get what lies in another node's memory.
+    pub(super) fn memget(&self, moving: &Moving) -> Cost {
+        let messages = self.messages(moving);
+        let (list, gather, scatter) = self.stretches(moving);
+        Cost {
+            messages,
+            here: self.memget * messages + self.index(moving) + list,
+            remote: self.remote(messages, moving) + gather,
+            reply: self.memget_reply * messages
+                + scatter
+                + per_byte(self.memget_ns_per_byte, moving.bytes),
+        }
+    }
+
+    /// A single stretch is not batched.
+    fn batch(&self, moving: &Moving) -> Option<&Gather> {
+        self.batch.as_ref().filter(|_| moving.stretches > 1)
+    }
+
+    fn messages(&self, moving: &Moving) -> u64 {
+        match self.batch(moving) {
+            Some(batch) => moving.bytes.div_ceil(batch.bytes_max).max(1),
+            None => moving.stretches,
+        }
+    }
+
+    /// What listing, gathering and scattering the stretches of a batch takes.
+    fn stretches(&self, moving: &Moving) -> (Span, Span, Span) {
+        let all = |span: Span| span * moving.stretches;
+        self.batch(moving).map_or_else(Default::default, |batch| {
+            (all(batch.list), all(batch.gather), all(batch.scatter))
+        })
+    }
+
+    /// An I/O node has to find where each stretch belongs; a client goes through its own.
+    fn index(&self, moving: &Moving) -> Span {
+        match moving.is_by_client {
+            true => Span::ZERO,
+            false => self.index[usize::from(moving.dims > 1)] * moving.stretches,
+        }
+    }
+
+    fn remote(&self, messages: u64, moving: &Moving) -> Span {
+        self.remote * messages + per_byte(self.remote_ns_per_byte, moving.bytes)
+    }
+}
+
+fn per_byte(ns: f64, bytes: u64) -> Span {
+    Span::from_ns_f64(ns * bytes as f64)
+}
