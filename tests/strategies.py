@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,31 +11,50 @@ from conformance import Case
 
 import penstock as ps
 
-STRATEGIES = ("disk-directed", "two-phase", "caching", "independent")
+STEPS = tuple(f"two-phase:{step}" for step in range(1, 5))
+STRATEGIES = ("disk-directed", "two-phase", *STEPS, "caching", "independent")
+SPLIT = (
+    *(f"{strategy}+disk" for strategy in STRATEGIES if strategy != "caching"),
+    *("disk-directed+all", "two-phase+all", "caching+all", "independent+all"),
+    *("disk-directed+none", "two-phase:3+none"),
+)
+"""Strategies in split collectives, and what of them is in the background."""
 SMALL = (1, 200)
 """One block of a cache for each client, and 200 bytes of staging buffer."""
 
 
-class By:
-    """A session all of whose calls name a strategy."""
+def some_ways(chance: random.Random) -> list[str]:
+    """Strategies and split collectives, the first of them disk-directed."""
+    return ["disk-directed", *chance.sample(STRATEGIES[1:], 3), *chance.sample(SPLIT, 3)]
 
-    def __init__(self, session: ps.Session, strategy: str) -> None:
-        self.session, self.strategy = session, strategy
+
+class By:
+    """A session all of whose calls name a strategy, or are split."""
+
+    def __init__(self, session: ps.Session, way: str) -> None:
+        self.session = session
+        self.strategy, _, self.background = way.partition("+")
 
     def __getattr__(self, name: str):
         return getattr(self.session, name)
 
     def write(self, *arguments, **options):
-        return self.session.write(*arguments, strategy=self.strategy, **options)
+        options["strategy"] = self.strategy
+        if not self.background:
+            return self.session.write(*arguments, **options)
+        return self.session.begin_write(*arguments, background=self.background, **options).end()
 
     def read(self, *arguments, **options):
-        return self.session.read(*arguments, strategy=self.strategy, **options)
+        options["strategy"] = self.strategy
+        if not self.background:
+            return self.session.read(*arguments, **options)
+        return self.session.begin_read(*arguments, background=self.background, **options).end()
 
 
 def may_be_refused(strategy: str, disk) -> bool:
     """Whether ranks may not write for themselves where they share a chunk."""
     is_plain = not isinstance(disk, ps.Chunks) or (disk.codec == "none" and not disk.subchunks)
-    return strategy == "independent" and not is_plain
+    return strategy.startswith("independent") and not is_plain
 
 
 def write_by(session: ps.Session, case: Case, path: Path, strategy: str) -> bool:

@@ -34,7 +34,7 @@ from penstock._core import (
     __version__,
 )
 from penstock._schema import Array, Boxes, Chunks, Distribution, RowMajor
-from penstock._session import Report, Session, run
+from penstock._session import Report, Session, Split, run
 
 __all__ = [
     "Array",
@@ -55,6 +55,7 @@ __all__ = [
     "RowMajor",
     "SchemaError",
     "Session",
+    "Split",
     "UnsupportedError",
     "__version__",
     "run",

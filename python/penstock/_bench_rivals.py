@@ -32,25 +32,32 @@ class Options:
     servers: int | None = None
     transport: str = "shared"
     cb_nodes: tuple[int, ...] = (8, 4)
+    by: tuple[str, ...] = ("disk-directed",)
+    direct: bool = False
 
 
 class Penstock:
-    """Penstock itself, disk-directed, with part-time servers."""
+    """Penstock itself, with part-time servers, by each of the strategies asked for."""
 
     name = "penstock"
     disks = ("row-major", "npy", "chunks", "parts")
 
     @classmethod
     def contenders(cls, case: Case, comm, options: Options) -> list[Penstock]:
-        """The one way Penstock has today."""
-        return [cls(case, comm, options)]
+        """One a strategy."""
+        return [cls(case, comm, options, by) for by in options.by]
 
-    def __init__(self, case: Case, comm, options: Options) -> None:
+    def __init__(self, case: Case, comm, options: Options, by: str = "disk-directed") -> None:
         import penstock as ps
 
-        self.label = self.name
+        self.label = self.name if options.by == ("disk-directed",) else f"{self.name}, {by}"
         self.session = ps.Session(
-            comm, servers=options.servers, transport=options.transport, sync=case.sync
+            comm,
+            servers=options.servers,
+            transport=options.transport,
+            sync=case.sync,
+            strategy=by,
+            direct=options.direct,
         )
         memory = ps.Distribution(case.memory.text, mesh=case.memory.mesh)
         self.array = ps.Array(

@@ -10,6 +10,11 @@ from penstock import _core
 
 def main() -> int:
     """Runs the command that the program's arguments say, and returns its exit code."""
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["bench"]:
+        from penstock._bench_dickens_thakur import main as bench
+
+        return bench(arguments[1:])
     # It runs outside of Python, which would notice Ctrl-C only at its end.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    return _core.run_command(["penstock", *sys.argv[1:]], sys.executable or "python3")
+    return _core.run_command(["penstock", *arguments], sys.executable or "python3")

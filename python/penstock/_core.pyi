@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 BLOCK_BYTES: int
+BACKGROUND_BYTES: int
 __version__: str
 
 class Error(Exception):
@@ -86,23 +87,29 @@ class PySession:
     def read(
         self, path: str, array: Spec | str, local: np.ndarray | str, strategy: str | None
     ) -> PyReport: ...
+    def begin(
+        self,
+        path: str,
+        array: Spec | str,
+        local: np.ndarray | str,
+        is_write: bool,
+        strategy: str | None,
+        background: str | None,
+    ) -> PyOutstanding: ...
     def explain(self, path: str, array: Spec, is_write: bool, strategy: str | None) -> str: ...
     def barrier(self) -> None: ...
     def close(self) -> None: ...
     def leave(self, cause: str) -> None: ...
 
-def seats(
-    ranks: int,
-    setup: tuple[int | None, bool, bool, int],
-    strategy: str,
-    small: tuple[int, int] | None,
-) -> list[PySeat]: ...
+class PyOutstanding:
+    def has_ended(self, session: PySession) -> bool: ...
+    def end(self, session: PySession) -> PyReport: ...
+
+def seats(ranks: int, setup: dict[str, Any]) -> list[PySeat]: ...
 def join_mpi(
-    mpi: tuple[str, int, int, int],
+    mpi: tuple[str, int, int, int, bool],
     transport: str,
-    setup: tuple[int | None, bool, bool, int],
-    strategy: str,
-    small: tuple[int, int] | None,
+    setup: dict[str, Any],
     wrong: str | None,
 ) -> PySession: ...
 def open_schema(path: str, name: str | None) -> dict[str, Any]: ...

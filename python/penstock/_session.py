@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -19,12 +20,25 @@ if TYPE_CHECKING:
 
 Report = _core.PyReport
 Path = str | os.PathLike[str]
-Strategy = Literal["disk-directed", "two-phase", "caching", "independent"]
+Strategy = Literal[
+    "disk-directed",
+    "two-phase",
+    "two-phase:1",
+    "two-phase:2",
+    "two-phase:3",
+    "two-phase:4",
+    "two-phase:5",
+    "caching",
+    "independent",
+]
+Background = Literal["all", "disk", "none"]
 T = TypeVar("T")
 
 _seats = threading.local()
 _small: tuple[int, int] | None = None
 """For tests: blocks of a cache for each client, and bytes of a client's staging buffer."""
+_trial: dict[str, Any] | None = None
+"""For tests and benchmarks: `bytes_per_second` of each disk, and `faults`."""
 
 
 class Session:
@@ -56,12 +70,24 @@ class Session:
         How calls are met; each call may name another. All store the same bytes.
 
         - `disk-directed`: servers pull and push the pieces of one block after the other (Kotz).
-        - `two-phase`: ranks collect large parts of the file, and exchange elements (del Rosario,
-          Bordawekar and Choudhary). A rank needs up to 16 MiB, or one block.
+        - `two-phase`: ranks exchange elements by messages, and move large parts of the file
+          themselves (del Rosario, Bordawekar and Choudhary). A rank needs up to 16 MiB, or one
+          block, and send buffers. `two-phase:1` to `two-phase:5` are the steps of Dickens and
+          Thakur (section 3.3): 1 one message after the other, copied byte for byte; 2 the same,
+          copied fast; 3 all at once, sends first; 4 receives first; 5, the default, receives first,
+          and one send at a time.
         - `caching`: ranks ask for one contiguous chunk after the other, servers cache: up to eight
           blocks for each rank.
         - `independent`: every rank moves its own contiguous runs, without servers. It cannot write
           where several ranks hold elements of one chunk that has a codec or sub-chunks.
+
+    background_bytes : int
+        The most memory that a server, or a rank that moves blocks itself, fills while disks work in
+        the background: see `begin_write`. It is reserved until the session ends.
+    direct : bool
+        Whether the elements of flat files, and of chunks without codec, go around the page cache
+        (O_DIRECT): for large blocks on a fast disk, whose data are not soon read again.
+        `UnsupportedError` where the file system has no direct I/O.
 
     A session is a context manager: at the end of a `with` block it is closed; if the block ends
     with an exception, the calls of all other ranks fail with `PeerError`, instead of waiting.
@@ -86,7 +112,8 @@ class Session:
     Notes
     -----
     Collective over `comm`. Only the thread that opened the session may use it when it runs over
-    MPI; MPI_THREAD_FUNNELED is enough.
+    MPI; MPI_THREAD_FUNNELED is enough, but for `begin_write` with `background="all"` where ranks
+    exchange MPI messages.
     """
 
     def __init__(
@@ -99,24 +126,29 @@ class Session:
         sync: bool = True,
         block_bytes: int = _core.BLOCK_BYTES,
         strategy: Strategy = "disk-directed",
+        background_bytes: int = _core.BACKGROUND_BYTES,
+        direct: bool = False,
     ) -> None:
-        wrong = _wrong_count(servers=servers, block_bytes=block_bytes)
+        wrong = _wrong_count(
+            servers=servers, block_bytes=block_bytes, background_bytes=background_bytes
+        )
         if comm is None and wrong:
             raise schema_error(f"opening a session: {wrong}")
         if wrong:  # the other ranks must hear of it
             servers, block_bytes = None, _core.BLOCK_BYTES
+            background_bytes = _core.BACKGROUND_BYTES
         seat = getattr(_seats, "seat", None)
         if comm is not None:
-            setup = servers, bool(dedicated), bool(sync), block_bytes
-            self._session = _core.join_mpi(
-                _mpi(comm), str(transport), setup, str(strategy), _small, wrong
+            setup = _setup(
+                servers, dedicated, sync, block_bytes, background_bytes, direct, strategy
             )
+            self._session = _core.join_mpi(_mpi(comm), str(transport), setup, wrong)
         elif seat is not None:
             self._session = seat.open()
         else:
             aside = True if dedicated is None else dedicated
-            setup = servers, aside, sync, block_bytes
-            (seat,) = _core.seats(1, setup, str(strategy), _small)
+            setup = _setup(servers, aside, sync, block_bytes, background_bytes, direct, strategy)
+            (seat,) = _core.seats(1, setup)
             self._session = seat.open()
         self.rank: int | None = self._session.rank
         self.size: int = self._session.size
@@ -207,11 +239,87 @@ class Session:
         Collective.
         """
         spec = _given(lambda: array._spec)
-        local: Any = out
-        if out is None:
-            local = _given(lambda: np.zeros(array.local_shape(self._rank()), array.dtype))
+        local = self._local(array, out)
         self._session.read(os.fspath(path), spec, local, strategy)
         return local
+
+    def begin_write(
+        self,
+        path: Path,
+        array: Array,
+        local: np.ndarray,
+        attrs: Mapping[str, Any] | None = None,
+        *,
+        strategy: Strategy | None = None,
+        background: Background | None = None,
+        copy: bool = False,
+    ) -> Split:
+        """Begin to write `array`: compute, then `end` what this returns.
+
+        Parameters
+        ----------
+        path, array, local, attrs, strategy
+            As of `write`. `local` must be left alone until `end`, unless it is copied.
+        background : {"disk", "all", "none"}, optional
+            What is done while the ranks compute (Dickens and Thakur, section 5.1). The same on all
+            ranks.
+
+            - `disk`: elements go from memory to memory before this returns, and only the disks work
+              after it. Needs memory for what is to be written, up to the session's
+              `background_bytes`; what is more is written before this returns. Not with `caching`.
+            - `all`: a thread takes this rank's part in the whole call.
+            - `none`: this returns when all is done.
+
+            Default: `disk`; with dedicated servers, which pull while the ranks compute, and with
+            `caching`, `all`.
+        copy : bool
+            Whether to copy `local`, which may then be changed at once.
+
+        Returns
+        -------
+        Split
+            To be ended, also before the session is closed.
+
+        Raises
+        ------
+        Error
+            As of `write`, where it is known before this returns; otherwise `end` raises it. The
+            same on all ranks. `BusyError` when the array is being moved by a call that was begun
+            before.
+
+        Notes
+        -----
+        Collective, in the same order on all ranks. Several may be under way.
+        """
+        spec = _given(lambda: array._spec_with(attrs) if attrs else array._spec)
+        if copy:
+            local = _given(lambda: np.array(local, copy=True, subok=False))
+        begun = self._session.begin(os.fspath(path), spec, local, True, strategy, background)
+        return Split(self, begun, None)
+
+    def begin_read(
+        self,
+        path: Path,
+        array: Array,
+        out: np.ndarray | None = None,
+        *,
+        strategy: Strategy | None = None,
+        background: Background | None = None,
+    ) -> Split:
+        """Begin to read `array`: compute, then `end` what this returns, which gives the local part.
+
+        Parameters and errors are those of `read` and `begin_write`. With `background="disk"` the
+        disks read while the ranks compute, and elements go to their ranks in `end`. `out` must be
+        left alone until then.
+
+        Notes
+        -----
+        Collective, in the same order on all ranks. Several may be under way.
+        """
+        spec = _given(lambda: array._spec)
+        local = self._local(array, out)
+        begun = self._session.begin(os.fspath(path), spec, local, False, strategy, background)
+        return Split(self, begun, local)
 
     def open(self, path: Path, name: str | None = None) -> Array:
         """The array at `path` as it is stored, with its attributes in `attrs`. In memory, rank 0
@@ -266,10 +374,51 @@ class Session:
         else:
             self._session.leave(f"its program ended with {type(error).__name__}: {error}")
 
+    def _local(self, array: Array, out: np.ndarray | None) -> Any:
+        if out is not None:
+            return out
+        return _given(lambda: np.zeros(array.local_shape(self._rank()), array.dtype))
+
     def _rank(self) -> int:
         if self.rank is None:
             raise schema_error("this rank is a dedicated server: it makes no calls")
         return self.rank
+
+
+class Split:
+    """A write or read that has been begun by `Session.begin_write` or `Session.begin_read`."""
+
+    def __init__(self, session: Session, begun: _core.PyOutstanding, local: Any) -> None:
+        self._session, self._begun, self._local = session, begun, local
+
+    def test(self) -> bool:
+        """Whether `end` need not wait. Does not wait itself.
+
+        What has been begun with `background="disk"` or "none" goes on a little with each call, and
+        may need that of all ranks. Not collective.
+        """
+        return self._begun.has_ended(self._session._session)
+
+    def end(self) -> Report | np.ndarray:
+        """Wait for the end.
+
+        Returns
+        -------
+        Report or numpy.ndarray
+            Of a write what it has done, its seconds from the beginning; of a read the local part.
+
+        Raises
+        ------
+        Error
+            As of `Session.write`; the same on all ranks. `SchemaError` when it has been ended
+            before.
+
+        Notes
+        -----
+        Collective, in any order.
+        """
+        report = self._begun.end(self._session._session)
+        return report if self._local is None else self._local
 
 
 def run(
@@ -281,16 +430,19 @@ def run(
     sync: bool = True,
     block_bytes: int = _core.BLOCK_BYTES,
     strategy: Strategy = "disk-directed",
+    background_bytes: int = _core.BACKGROUND_BYTES,
+    direct: bool = False,
 ) -> list[T]:
     """Run `main(session)` on `ranks` threads, as an SPMD program: for tests and notebooks.
 
     Returns what the ranks returned, by rank. A rank's exception is raised here, after all have
     ended: the others' calls fail with `PeerError` instead of waiting for it.
     """
-    if wrong := _wrong_count(ranks=ranks, servers=servers, block_bytes=block_bytes):
+    counts = {"servers": servers, "block_bytes": block_bytes, "background_bytes": background_bytes}
+    if wrong := _wrong_count(ranks=ranks, **counts):
         raise schema_error(f"running on threads: {wrong}")
-    setup = servers, dedicated, sync, block_bytes
-    seats = _core.seats(ranks, setup, str(strategy), _small)
+    setup = _setup(servers, dedicated, sync, block_bytes, background_bytes, direct, strategy)
+    seats = _core.seats(ranks, setup)
     results: list[Any] = [None] * ranks
     errors: list[BaseException | None] = [None] * ranks
 
@@ -320,6 +472,29 @@ def run(
     return results
 
 
+def _setup(
+    servers: int | None,
+    dedicated: bool | None,
+    sync: bool,
+    block_bytes: int,
+    background_bytes: int,
+    direct: bool,
+    strategy: str,
+) -> dict[str, Any]:
+    """How a session is set up, as the Rust side takes it."""
+    return {
+        "servers": servers,
+        "dedicated": bool(dedicated),
+        "sync": bool(sync),
+        "block_bytes": block_bytes,
+        "background_bytes": background_bytes,
+        "direct": bool(direct),
+        "strategy": str(strategy),
+        "small": _small,
+        "trial": None if _trial is None else json.dumps(_trial),
+    }
+
+
 def _wrong_count(**counts: Any) -> str | None:
     """What is wrong with options that must be positive integers (or servers None, its default)."""
     for name, count in counts.items():
@@ -337,7 +512,7 @@ def _given(make: Callable[[], Any]) -> Any:
         return f"{type(error).__name__}: {error}"
 
 
-def _mpi(comm: MPI.Comm) -> tuple[str, int, int, int]:
+def _mpi(comm: MPI.Comm) -> tuple[str, int, int, int, bool]:
     """How the MPI library behind `comm` is reached; see docs/decisions/002-mpi-at-run-time.md."""
     from mpi4py import MPI
 
@@ -345,4 +520,5 @@ def _mpi(comm: MPI.Comm) -> tuple[str, int, int, int]:
         raise schema_error(f"a session needs an MPI intracommunicator, not {comm!r}")
     if MPI.Query_thread() < MPI.THREAD_FUNNELED:
         raise schema_error("MPI must be initialised with MPI_THREAD_FUNNELED or more")
-    return MPI.__file__, MPI._handleof(comm), MPI._handleof(MPI.BYTE), MPI.ANY_SOURCE
+    byte, any_thread = MPI._handleof(MPI.BYTE), MPI.Query_thread() == MPI.THREAD_MULTIPLE
+    return MPI.__file__, MPI._handleof(comm), byte, MPI.ANY_SOURCE, any_thread

@@ -95,6 +95,8 @@ def parser() -> Parser:
     add("--repeats", type=int, default=5, help="timed repeats (default: %(default)s)")
     add("--json", metavar="FILE", help="write all figures to FILE as JSON")
     add("--servers", type=int, help="Penstock: I/O servers (default: its own choice)")
+    add("--by", default="disk-directed", help="Penstock: strategies, as of Session (%(default)s)")
+    add("--direct", action="store_true", help="Penstock: around the page cache")
     add("--transport", choices=("shared", "messages"), default="shared", help="Penstock: memget by")
     add("--cb-nodes", default="8,4", help="mpiio: numbers of aggregators (default: %(default)s)")
     add("--no-sync", action="store_true", help="do not bring writes to stable storage")
@@ -517,7 +519,8 @@ def set_up(arguments: list[str], comm) -> tuple[argparse.Namespace, Case, list[s
     case = make_case(options, comm.rank, comm.size)
     names = strategies(options, case)
     nodes = parse_dims(options.cb_nodes, "--cb-nodes")
-    rivals = Options(options.servers, options.transport, nodes)
+    by = tuple(word.strip() for word in options.by.split(","))
+    rivals = Options(options.servers, options.transport, nodes, by, options.direct)
     contenders = []
     for name in names:
         if name in RIVALS:

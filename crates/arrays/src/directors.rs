@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{
-    Decision, Director, Error, Kind, Moved, Operation, Request, Result, Roles, Strategy,
+    Decision, Director, Error, Kind, Moved, Operation, Request, Result, Roles, Split, Strategy,
     independent,
 };
 use penstock_layout::{Assignment, DiskSchema, MemorySchema, Region};
@@ -22,17 +22,20 @@ pub struct Setting {
     clients: usize,
     servers: usize,
     hosts: usize,
+    /// Whether a call may go on in a thread of its own.
+    pub has_threads: bool,
 }
 
 impl Setting {
     /// Of a session of `roles`, on so many hosts.
-    pub fn new(roles: &Roles, hosts: usize, options: Options) -> Self {
+    pub fn new(roles: &Roles, hosts: usize, options: Options, has_threads: bool) -> Self {
         let (clients, servers) = (roles.clients.len(), roles.servers.len());
         Self {
             options,
             clients,
             servers,
             hosts,
+            has_threads,
         }
     }
 
@@ -40,11 +43,13 @@ impl Setting {
     pub fn request(
         &self,
         operation: Operation,
-        strategy: Strategy,
+        by: By,
         memory: MemorySchema,
         disk: DiskSchema,
         target: Vec<u8>,
     ) -> Request {
+        let By { strategy, is_split } = by;
+        let buffer_bytes_max = self.options.background_bytes;
         let servers = match operation {
             // Linux lets one process at a time write to a file, and others wait for it awake. So
             // one server of each host writes a file that is dealt out, unless the user has said
@@ -64,8 +69,18 @@ impl Setting {
             target,
             servers,
             sync: self.options.sync,
+            split: is_split.then_some(Split { buffer_bytes_max }),
         }
     }
+}
+
+/// How a call is met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct By {
+    /// By what strategy.
+    pub strategy: Strategy,
+    /// Whether its disks are to work while the clients compute.
+    pub is_split: bool,
 }
 
 /// Refuses what the strategy cannot do to the array.
@@ -84,8 +99,8 @@ pub fn check_write(
     Ok(())
 }
 
-fn encode_target(target: &Target) -> Result<Vec<u8>> {
-    serde_json::to_vec(target).map_err(|e| Error::new(Kind::Io, "encoding a request's target", e))
+fn encode_target(target: Target) -> Result<Vec<u8>> {
+    serde_json::to_vec(&target).map_err(|e| Error::new(Kind::Io, "encoding a request's target", e))
 }
 
 /// Ends calls that servers have no part in.
@@ -109,18 +124,18 @@ pub struct WriteDirector {
     path: PathBuf,
     array: ArrayCall,
     setting: Setting,
-    strategy: Strategy,
+    by: By,
     pending: Option<Pending>,
 }
 
 impl WriteDirector {
     /// Of a write of `array` to `path`.
-    pub fn new(path: &Path, array: ArrayCall, setting: &Setting, strategy: Strategy) -> Self {
+    pub fn new(path: &Path, array: ArrayCall, setting: &Setting, by: By) -> Self {
         Self {
             path: path.to_path_buf(),
             array,
             setting: setting.clone(),
-            strategy,
+            by,
             pending: None,
         }
     }
@@ -133,13 +148,14 @@ impl Director for WriteDirector {
             .array
             .schema
             .disk_schema(self.setting.options.block_bytes)?;
-        check_write(&self.strategy, &self.array, &memory, &disk)?;
+        check_write(&self.by.strategy, &self.array, &memory, &disk)?;
         let pending = Pending::create(&self.path, &self.array.schema)?;
-        let target = encode_target(pending.target())?;
+        let direct = self.setting.options.direct;
+        let target = encode_target(pending.target().clone().with_direct(direct))?;
         self.pending = Some(pending);
         Ok(Decision::Serve(self.setting.request(
             Operation::Write,
-            self.strategy,
+            self.by,
             memory,
             disk,
             target,
@@ -160,18 +176,18 @@ pub struct ReadDirector {
     path: PathBuf,
     array: ArrayCall,
     setting: Setting,
-    strategy: Strategy,
+    by: By,
     witness: Option<Witness>,
 }
 
 impl ReadDirector {
     /// Of a read of `array` from `path`.
-    pub fn new(path: &Path, array: ArrayCall, setting: &Setting, strategy: Strategy) -> Self {
+    pub fn new(path: &Path, array: ArrayCall, setting: &Setting, by: By) -> Self {
         Self {
             path: path.to_path_buf(),
             array,
             setting: setting.clone(),
-            strategy,
+            by,
             witness: None,
         }
     }
@@ -185,10 +201,11 @@ impl Director for ReadDirector {
         let stored = stored.or_else(|error| witness.check().and(Err(error)))?;
         self.witness = Some(witness);
         let disk = stored.disk_schema(self.setting.options.block_bytes)?;
-        let target = encode_target(stored.target())?;
+        let direct = self.setting.options.direct;
+        let target = encode_target(stored.target().clone().with_direct(direct))?;
         Ok(Decision::Serve(self.setting.request(
             Operation::Read,
-            self.strategy,
+            self.by,
             memory,
             disk,
             target,

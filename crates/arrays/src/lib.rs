@@ -11,6 +11,7 @@
 //! | [`schema`] | an array: name, shape, element type, and how it lies on disk |
 //! | [`npy`] | the header of a `.npy` file |
 //! | [`store`] | the files: written under a temporary name and renamed, opened, read |
+//! | [`trial`] | for tests and benchmarks: a disk that is slow, or fails |
 //!
 //! A write goes through three hands. The root rank calls [`Pending::create`], which makes
 //! everything but the elements under a temporary name, and sends the [`Target`] to the servers with
@@ -44,13 +45,16 @@
 pub mod call;
 pub mod codec;
 pub mod directors;
+mod driver;
 pub mod dtype;
 pub mod npy;
 pub mod schema;
 pub mod session;
 pub mod store;
 pub mod strategy;
+pub mod trial;
 
 pub use dtype::{ByteOrder, ElementType};
 pub use schema::{ArraySchema, Disk, Format};
 pub use store::{Pending, Stored, Target};
+pub use trial::Trial;

@@ -8,6 +8,7 @@
 //! | `zarr` | chunks, encoded chunks and shards as a medium; Zarr's metadata |
 //! | `witness` | notices that what is read was replaced meanwhile |
 //! | `flat` | raw and `.npy` files and part files as a medium |
+//! | `direct` | files of elements, moved around the page cache where that is asked for |
 //! | `file` | open files kept in hand; errors with paths |
 //!
 //! # What is promised
@@ -22,7 +23,16 @@
 //! # What is assumed of the file system
 //! `rename` is atomic; `fsync` means it; `flock` keeps other processes out (where it is not
 //! supported, Busy is not noticed and remains are not removed).
+//!
+//! # Around the page cache
+//! [`Target::with_direct`] applies to the elements of flat files (raw and `.npy`), of part files and
+//! of Zarr chunks without codec. Of each block, or part of one, the whole pages go around the page
+//! cache, at one device access a call; its edges, headers and metadata go through it, and so does
+//! everything that is encoded, shards included. Blocks of a megabyte or more are what it is good for;
+//! small ones each wait for the device. What a medium has taken is on stable storage after
+//! [`Medium::finish`] with `sync`, as without it.
 
+mod direct;
 mod file;
 mod flat;
 mod pending;
@@ -32,11 +42,11 @@ mod temporary;
 mod witness;
 mod zarr;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use penstock_engine::Result;
-use penstock_layout::DiskSchema;
+use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +61,14 @@ use crate::dtype::{ByteOrder, ElementType};
 /// It travels from the root to every server in the collective request, so its paths are absolute
 /// and it holds what the root has read, that the servers need not read it again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Target {
+pub struct Target {
+    files: Files,
+    direct: bool,
+}
+
+/// The files of an array.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Files {
     /// A Zarr array.
     Zarr {
         /// The array's own directory.
@@ -84,21 +101,37 @@ pub enum Target {
 }
 
 impl Target {
+    fn of(files: Files) -> Self {
+        Self {
+            files,
+            direct: false,
+        }
+    }
+
+    /// The same, to be moved around the page cache (`O_DIRECT`) or not, as every server opens it.
+    /// Opening it, or the first access to a chunk or part, is then [`penstock_engine::Kind::Unsupported`]
+    /// where the file system has no direct I/O; nothing is moved in the ordinary way instead.
+    #[must_use]
+    pub fn with_direct(self, direct: bool) -> Self {
+        Self { direct, ..self }
+    }
+
     /// Opens the (temporary) data for writing, in the blocks of `schema`, which must be that of
     /// the array schema with which the target was made.
     ///
     /// # Errors
-    /// When the files are not there or may not be written.
+    /// When the files are not there, may not be written, or cannot be moved as asked.
     pub fn open_write(&self, schema: &DiskSchema) -> Result<Arc<dyn Medium>> {
-        Ok(match self {
-            Self::Zarr {
+        let direct = self.direct;
+        Ok(match &self.files {
+            Files::Zarr {
                 directory,
                 metadata,
-            } => zarr::open_write(directory, metadata, schema)?,
-            Self::Flat {
+            } => zarr::open_write(directory, metadata, schema, direct)?,
+            Files::Flat {
                 file, header_bytes, ..
-            } => Arc::new(flat::FlatFile::open_write(file, *header_bytes)?),
-            Self::Parts {
+            } => Arc::new(flat::FlatFile::open_write(file, *header_bytes, direct)?),
+            Files::Parts {
                 stem,
                 mesh,
                 element,
@@ -108,7 +141,10 @@ impl Target {
                 mesh,
                 (*element, *order),
                 schema,
-                true,
+                flat::Access {
+                    writing: true,
+                    direct,
+                },
             )),
         })
     }
@@ -116,14 +152,16 @@ impl Target {
     /// Opens the data for reading, in the blocks of `schema`: that of [`Stored::disk_schema`].
     ///
     /// # Errors
-    /// When the files are not there, may not be read, or are not what they should be.
+    /// When the files are not there, may not be read, are not what they should be, or cannot be
+    /// moved as asked.
     pub fn open_read(&self, schema: &DiskSchema) -> Result<Arc<dyn Medium>> {
-        Ok(match self {
-            Self::Zarr {
+        let direct = self.direct;
+        Ok(match &self.files {
+            Files::Zarr {
                 directory,
                 metadata,
-            } => zarr::open_read(directory, metadata, schema)?,
-            Self::Flat {
+            } => zarr::open_read(directory, metadata, schema, direct)?,
+            Files::Flat {
                 file,
                 header_bytes,
                 element,
@@ -132,8 +170,9 @@ impl Target {
                 file,
                 *header_bytes,
                 (*element, *order),
+                direct,
             )?),
-            Self::Parts {
+            Files::Parts {
                 stem,
                 mesh,
                 element,
@@ -143,8 +182,41 @@ impl Target {
                 mesh,
                 (*element, *order),
                 schema,
-                false,
+                flat::Access {
+                    writing: false,
+                    direct,
+                },
             )),
         })
+    }
+
+    /// The file or directory that holds all of it.
+    pub(crate) fn path(&self) -> &Path {
+        match &self.files {
+            Files::Zarr { directory, .. } => directory,
+            Files::Flat { file, .. } => file,
+            Files::Parts { stem, .. } => stem.parent().unwrap_or(stem),
+        }
+    }
+
+    /// The file of a block, and at which byte of it the block lies, where it lies there as it is.
+    pub(crate) fn place_of(
+        &self,
+        schema: &DiskSchema,
+        block: &Block,
+    ) -> Result<(PathBuf, Option<u64>)> {
+        match &self.files {
+            Files::Zarr {
+                directory,
+                metadata,
+            } => zarr::place_of(directory, metadata, schema, block),
+            Files::Flat {
+                file, header_bytes, ..
+            } => Ok((file.clone(), Some(header_bytes + block.offset))),
+            Files::Parts { stem, mesh, .. } => {
+                let path = flat::object_path(stem, mesh, schema, block.object);
+                Ok((path, Some(block.offset)))
+            }
+        }
     }
 }

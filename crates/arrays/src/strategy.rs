@@ -1,9 +1,20 @@
 //! The strategies by the words that users know them by.
 
+use penstock_engine::two_phase::{Exchange, Io};
 use penstock_engine::{Error, Kind, Result, Strategy, caching, disk_directed, two_phase};
 
-/// The words, the default first.
-pub const WORDS: [&str; 4] = ["disk-directed", "two-phase", "caching", "independent"];
+/// The words, the default first. `two-phase` is the last of its steps.
+pub const WORDS: [&str; 9] = [
+    "disk-directed",
+    "two-phase",
+    "two-phase:1",
+    "two-phase:2",
+    "two-phase:3",
+    "two-phase:4",
+    "two-phase:5",
+    "caching",
+    "independent",
+];
 
 /// How much memory the strategies take for what they keep. Results do not depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,12 +43,20 @@ pub fn named(word: &str, tuning: &Tuning) -> Result<Strategy> {
         buffers_per_client: tuning.buffers_per_client,
         ..caching::Options::default()
     };
+    let two_phase = |exchange: Exchange| {
+        Strategy::TwoPhase(two_phase::Options {
+            buffer_bytes_max: tuning.staging_bytes,
+            exchange,
+            io: Io::Direct,
+        })
+    };
     match word {
         "disk-directed" => Ok(Strategy::DiskDirected(disk_directed::Options::default())),
-        "two-phase" => Ok(Strategy::TwoPhase(two_phase::Options {
-            buffer_bytes_max: tuning.staging_bytes,
-            caching,
-        })),
+        "two-phase:1" => Ok(two_phase(Exchange::Step1)),
+        "two-phase:2" => Ok(two_phase(Exchange::Step2)),
+        "two-phase:3" => Ok(two_phase(Exchange::Step3)),
+        "two-phase:4" => Ok(two_phase(Exchange::Step4)),
+        "two-phase" | "two-phase:5" => Ok(two_phase(Exchange::Step5)),
         "caching" => Ok(Strategy::Caching(caching)),
         "independent" => Ok(Strategy::Independent),
         _ => {
@@ -51,10 +70,13 @@ pub fn named(word: &str, tuning: &Tuning) -> Result<Strategy> {
 /// A strategy in words in which two that differ differ: its name, and its tuning where that is not
 /// the usual.
 pub fn in_words(strategy: &Strategy) -> String {
-    let name = strategy.name();
-    match named(name, &Tuning::default()) {
-        Ok(usual) if usual != *strategy => format!("{name} {strategy:?}"),
-        _ => name.to_string(),
+    let usual = |word: &str| named(word, &Tuning::default());
+    match WORDS
+        .into_iter()
+        .find(|word| usual(word).as_ref() == Ok(strategy))
+    {
+        Some(word) => word.to_string(),
+        None => format!("{} {strategy:?}", strategy.name()),
     }
 }
 
@@ -66,10 +88,23 @@ mod tests {
     fn words_name_strategies_and_others_are_refused() {
         for name in WORDS {
             let strategy = named(name, &Tuning::default()).unwrap();
-            assert_eq!((strategy.name(), in_words(&strategy)), (name, name.into()));
+            // Of two words for one strategy the shorter is the name.
+            let shorter = name.replace(":5", "");
+            assert_eq!(
+                (strategy.name(), in_words(&strategy)),
+                (&*shorter, shorter.clone())
+            );
         }
         assert_eq!(named(WORDS[0], &Tuning::default()), Ok(Strategy::default()));
-        for other in ["", "Caching", "two_phase", "disk-directed "] {
+        for other in [
+            "",
+            "Caching",
+            "two_phase",
+            "disk-directed ",
+            "two-phase:",
+            "two-phase:0",
+            "two-phase:6",
+        ] {
             let error = named(other, &Tuning::default()).unwrap_err();
             assert!(error.kind == Kind::Schema && error.cause.contains("\"two-phase\""));
         }

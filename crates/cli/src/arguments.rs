@@ -1,5 +1,6 @@
 //! What can be asked for.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -25,7 +26,13 @@ pub(crate) struct Penstock {
 pub(crate) enum Command {
     /// Experiments on a simulated machine
     #[command(subcommand, arg_required_else_help = false)]
-    Sim(Sim),
+    Sim(Box<Sim>),
+    /// Papers' measurements on this machine: with the Python package
+    #[command(disable_help_flag = true)]
+    Bench {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 #[derive(Subcommand)]
@@ -43,6 +50,9 @@ pub(crate) enum Sim {
     Trace(Trace),
     /// Measure 10 to 100,000 clients with 1 to 1,000 servers of today
     Scale(Scale),
+    /// Measure Figures 2 to 7 of Dickens and Thakur on the four machines of that paper, beside what it
+    /// says; each plot's name is STEM, the figure and the machine
+    DickensThakur(DickensThakur),
 }
 
 #[derive(Args)]
@@ -138,6 +148,25 @@ pub(crate) struct Scale {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
     /// How many trials run at a time [default: one a processor]
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<usize>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args)]
+pub(crate) struct DickensThakur {
+    /// One of the machines: sp2-anl, paragon-caltech, origin2000-anl or exemplar-caltech; or a TOML
+    /// file with one of these names in it [default: all]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) preset: Option<String>,
+    /// One of the figures, 2 to 7 [default: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) figure: Option<u8>,
+    /// The number of the trial
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// How many runs at a time [default: one a processor]
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
     #[command(flatten)]

@@ -51,6 +51,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
         .map_err(refused)
         .and_then(|penstock| match penstock.command {
             Command::Sim(sim) => sim::run(&sim, &Surroundings { python }),
+            Command::Bench { .. } => Err(Failure::input(
+                "bench needs the Python package: pip install penstock",
+            )),
         });
     match done {
         Ok(()) => 0,

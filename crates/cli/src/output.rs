@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufWriter, Error, ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde::Serialize;
@@ -64,6 +64,19 @@ impl Output {
     /// Whether JSON goes to the standard output, in place of text.
     fn json_is_text(&self) -> bool {
         self.json.is_some() && self.json_file().is_none()
+    }
+
+    /// The same, but for a longer name of the plot, if there is to be one.
+    pub(crate) fn with_stem(&self, more: &str) -> Self {
+        let longer = |stem: &PathBuf| {
+            let mut name = stem.clone().into_os_string();
+            name.push(more);
+            PathBuf::from(name)
+        };
+        Self {
+            json: self.json.clone(),
+            plot: self.plot.as_ref().map(longer),
+        }
     }
 
     /// Text and JSON, to where they are to go.

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use penstock_sim::study::dickens_thakur::{self, Machine};
 use penstock_sim::study::figure::Plan;
 use penstock_sim::study::run::Report;
 use penstock_sim::study::summary::Summary;
@@ -28,6 +29,7 @@ pub(crate) fn run(sim: &Sim, surroundings: &Surroundings) -> Result<(), Failure>
         Sim::Summary(asked) => summary(asked, surroundings),
         Sim::Trace(asked) => trace(asked, surroundings),
         Sim::Scale(asked) => scale(asked, surroundings),
+        Sim::DickensThakur(asked) => dickens_thakur(asked, surroundings),
     }
 }
 
@@ -129,6 +131,43 @@ fn trace(asked: &arguments::Trace, surroundings: &Surroundings) -> Result<(), Fa
         let title = format!("{} on {}", case.describe(), preset.name);
         let seeks = Seeks::new(&trace, asked.disk, title)?;
         asked.output.plot(Plot::Seeks, &seeks, surroundings)?;
+    }
+    Ok(())
+}
+
+fn dickens_thakur(
+    asked: &arguments::DickensThakur,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    asked.output.check()?;
+    let trials = arguments::trials(1, asked.seed, asked.jobs)?;
+    let presets = match &asked.preset {
+        Some(preset) => vec![arguments::find(preset)?],
+        None => {
+            let all = Machine::ALL.into_iter();
+            let meant = all.filter(|machine| asked.figure.is_none_or(|figure| machine.has(figure)));
+            let found = meant.map(|machine| arguments::find(machine.preset()));
+            found.collect::<Result<Vec<_>, _>>()?
+        }
+    };
+    let plans = presets.into_iter().map(|preset| {
+        let figures = asked.figure.as_slice();
+        dickens_thakur::Plan::new(preset, figures)
+    });
+    // What cannot be is said before anything is run.
+    let plans = plans.collect::<Result<Vec<_>, _>>()?;
+    let mut machines = Vec::new();
+    for plan in &plans {
+        machines.push(plan.measure(&trials)?);
+    }
+    let text: Vec<String> = machines.iter().map(ToString::to_string).collect();
+    asked.output.write(&text.join("\n"), &machines)?;
+    for figure in machines.iter().flat_map(|machine| &machine.figures) {
+        let name = format!("-{}-{}", figure.number(), figure.preset);
+        asked
+            .output
+            .with_stem(&name)
+            .plot(Plot::Figure, figure, surroundings)?;
     }
     Ok(())
 }

@@ -68,6 +68,14 @@ fn bad_input_gets_one_line_and_exit_code_2() {
             "nonsense.toml: line 1",
         ),
         (&["sim", "run", "--preset", &other], "other.toml"),
+        (
+            &["sim", "dickens-thakur", "--preset", "tr94"],
+            "preset tr94 is none of the paper's machines",
+        ),
+        (
+            &["sim", "dickens-thakur", "--figure", "8"],
+            "there is no figure 8",
+        ),
         (&["sim", "run", "--pattern", "rx"], "'rx' is not a pattern"),
         (&["sim", "run", "--pattern", "wa"], "'wa' cannot be"),
         (&["sim", "run", "--pattern", "r\nb"], "is not a pattern"),
@@ -338,4 +346,26 @@ fn a_reader_may_leave() {
     let ended = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
     assert_eq!(ended.status.code(), Some(0));
+}
+
+#[test]
+fn dickens_and_thakur_are_shown_beside_what_is_simulated() {
+    let asked = [
+        "sim",
+        "dickens-thakur",
+        "--preset",
+        "sp2-anl",
+        "--figure",
+        "4",
+    ];
+    let text = stdout(&asked);
+    assert!(text.starts_with("Figure 4 of Dickens and Thakur on sp2-anl"));
+    assert!(text.contains("plain write overlapped, 64 processors"));
+    let machines = json(&[&asked[..], &["--json", "-"]].concat());
+    let machine = &machines[0];
+    assert_eq!(machine["preset"], "sp2-anl");
+    assert_eq!(machine["numbers"][0]["paper"], 46.0);
+    let series = &machine["figures"][0]["series"];
+    assert_eq!(series[1]["name"], "all in background");
+    assert_eq!(series[1]["points"][3]["x"], 64);
 }

@@ -15,12 +15,16 @@
 //! request from a master client to a master server and on, section 2; Kotz puts barriers around a
 //! multicast, Figure 2(c). The tree is both.)
 
+use std::cell::Cell;
+
+use futures::future::{join, join_all};
 use penstock_layout::Region;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind, Result, Who};
 use crate::machine::{Machine, Step};
-use crate::request::{Moved, Request, Roles, Strategy};
+use crate::request::{Moved, Operation, Request, Roles, Strategy};
+use crate::split::Gate;
 use crate::tree::{Members, Tree};
 use crate::{caching, disk_directed, independent, two_phase};
 
@@ -31,27 +35,31 @@ pub struct Proposal {
     pub words: String,
     /// The box that this rank holds, where each names its own.
     pub own_box: Option<Region>,
+    /// What all ranks are to hear of, though it does not keep the session from being closed.
+    pub complaint: Option<Error>,
 }
 
 /// What a call comes to, once all ranks agree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[expect(clippy::large_enum_variant, reason = "one exists a call")]
 pub enum Decision {
     /// Servers are to serve this request.
     Serve(Request),
     /// Nothing is left to do: that all ranks came here was the point.
     Meet,
-    /// The same, and no other call will follow.
-    Close,
+    /// The same, and no other call will follow: the director gives no complaint, that of the ranks
+    /// takes its place.
+    Close(Option<Error>),
 }
 
 /// How a call ended on all nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// What all servers together have moved.
     pub moved: Moved,
     /// Whether no other call will follow.
     pub is_closed: bool,
+    /// What a rank had to complain of when it closed.
+    pub complaint: Option<Error>,
 }
 
 /// The part of a call that only the root does: what makes a target and shows it to the world.
@@ -76,6 +84,7 @@ struct Proposals {
     first: Option<(usize, String)>,
     other: Option<(usize, String)>,
     boxes: Vec<(usize, Region)>,
+    complaint: Option<Error>,
     error: Option<Error>,
 }
 
@@ -89,6 +98,7 @@ impl Proposals {
                     .into_iter()
                     .map(|own| (rank, own))
                     .collect(),
+                complaint: proposal.complaint.map(|error| error.by(Who::Rank(rank))),
                 ..Self::default()
             },
             Err(error) => Self {
@@ -100,6 +110,7 @@ impl Proposals {
 
     fn merge(mut self, other: Self) -> Self {
         self.error = lowest(self.error, other.error);
+        self.complaint = lowest(self.complaint, other.complaint);
         let mut voices: Vec<(usize, String)> = Vec::new();
         voices.extend(
             [self.first, self.other, other.first, other.other]
@@ -116,12 +127,12 @@ impl Proposals {
         self
     }
 
-    /// The boxes, if all ranks asked for the same.
-    fn agreed(mut self) -> Result<Vec<(usize, Region)>> {
+    /// Themselves, boxes by rank, if all ranks asked for the same.
+    fn agreed(mut self) -> Result<Self> {
         if let Some(error) = self.error {
             return Err(error);
         }
-        if let (Some((rank, words)), Some((other, other_words))) = (self.first, self.other) {
+        if let (Some((rank, words)), Some((other, other_words))) = (&self.first, &self.other) {
             let cause = format!("rank {rank} asks for {words}, rank {other} for {other_words}");
             return Err(Error::new(
                 Kind::Mismatch,
@@ -130,7 +141,7 @@ impl Proposals {
             ));
         }
         self.boxes.sort_by_key(|(rank, _)| *rank);
-        Ok(self.boxes)
+        Ok(self)
     }
 }
 
@@ -176,17 +187,22 @@ impl Outcome {
 /// One collective call on one node.
 pub struct Call<'a, M: Machine> {
     tree: Tree<'a, M>,
+    handed_over: &'a Cell<bool>,
 }
 
+/// The barrier at which all nodes have handed over their parts of a split write.
+const HANDED_OVER: u32 = u32::MAX - 1;
+
 impl<'a, M: Machine> Call<'a, M> {
-    /// Call number `id`, the same on all nodes.
-    pub fn new(machine: &'a M, roles: &'a Roles, id: u64) -> Self {
+    /// Call number `id`, the same on all nodes. `handed_over` is set when all ranks agree and, in a
+    /// split collective, only disks are left to work: see [`crate::split`].
+    pub fn new(machine: &'a M, roles: &'a Roles, id: u64, handed_over: &'a Cell<bool>) -> Self {
         let tree = Tree {
             machine,
             roles,
             call: id,
         };
-        Self { tree }
+        Self { tree, handed_over }
     }
 
     /// Runs the call to its verdict. A client gives its proposal, or why it has none; the client of
@@ -204,17 +220,18 @@ impl<'a, M: Machine> Call<'a, M> {
         mut director: Option<&mut dyn Director>,
     ) -> Result<Verdict> {
         let director = &mut director;
-        let is_closed = match self.agree(proposal, director).await? {
+        let (is_closed, complaint) = match self.agree(proposal, director).await? {
             Decision::Serve(request) => {
                 let outcome = self.transfer(&request).await;
                 return self.conclude(outcome, director).await;
             }
-            Decision::Meet => false,
-            Decision::Close => true,
+            Decision::Meet => (false, None),
+            Decision::Close(complaint) => (true, complaint),
         };
         Ok(Verdict {
             moved: Moved::default(),
             is_closed,
+            complaint,
         })
     }
 
@@ -240,7 +257,11 @@ impl<'a, M: Machine> Call<'a, M> {
             .gather(Members::All, Step::Propose, mine, Proposals::merge);
         let prepared = match (director, all.await?) {
             (Some(director), Some(proposals)) => {
-                Some(proposals.agreed().and_then(|boxes| director.prepare(boxes)))
+                let prepare = |agreed: Proposals| match director.prepare(agreed.boxes)? {
+                    Decision::Close(_) => Ok(Decision::Close(agreed.complaint)),
+                    decision => Ok(decision),
+                };
+                Some(proposals.agreed().and_then(prepare))
             }
             _ => None,
         };
@@ -253,12 +274,39 @@ impl<'a, M: Machine> Call<'a, M> {
     /// # Collective
     /// Every node must call it.
     pub async fn transfer(&self, request: &Request) -> Outcome {
-        match &request.strategy {
-            Strategy::DiskDirected(options) => self.serve(request, options).await,
-            Strategy::Caching(options) => caching::transfer(&self.tree, request, options).await,
-            Strategy::TwoPhase(options) => two_phase::transfer(&self.tree, request, options).await,
-            Strategy::Independent => independent::transfer(&self.tree, request).await,
+        let (tree, gate) = (&self.tree, Gate::default());
+        let moving = async {
+            match &request.strategy {
+                Strategy::DiskDirected(options) => self.serve(request, options, &gate).await,
+                Strategy::Caching(options) => {
+                    let _all = gate.part(); // clients and servers are not to be told apart
+                    caching::transfer(tree, request, options).await
+                }
+                Strategy::TwoPhase(options) => {
+                    two_phase::transfer(tree, request, options, &gate).await
+                }
+                Strategy::Independent => independent::transfer(tree, request, &gate).await,
+            }
+        };
+        match request.split {
+            None => moving.await,
+            Some(_) => {
+                // What moves is asked first: by then all its parts are known.
+                let (moved, handed_over) = join(moving, self.hand_over(request, &gate)).await;
+                moved.merge(Outcome::of(handed_over.map(|()| Moved::default())))
+            }
         }
+    }
+
+    /// Waits until this node has handed over, and in a write all others too: then nobody will look
+    /// into this node's memory any more.
+    async fn hand_over(&self, request: &Request, gate: &Gate) -> Result<()> {
+        gate.all_handed_over().await;
+        if request.operation == Operation::Write {
+            self.tree.barrier(Members::All, HANDED_OVER).await?;
+        }
+        self.handed_over.set(true);
+        Ok(())
     }
 
     /// The last two passes: the verdict.
@@ -286,17 +334,23 @@ impl<'a, M: Machine> Call<'a, M> {
         Ok(Verdict {
             moved: moved?,
             is_closed: false,
+            complaint: None,
         })
     }
 
     /// Disk-directed: the part of every server on this node, side by side. Clients only let them.
-    async fn serve(&self, request: &Request, options: &disk_directed::Options) -> Outcome {
+    async fn serve(
+        &self,
+        request: &Request,
+        options: &disk_directed::Options,
+        gate: &Gate,
+    ) -> Outcome {
         let servers = self.tree.roles.servers_on(self.tree.machine.me());
-        let parts =
-            servers.map(|server| disk_directed::serve(&self.tree, request, options, server));
-        let results = futures::future::join_all(parts).await;
+        let parts: Vec<_> = servers
+            .map(|server| disk_directed::serve(&self.tree, request, options, server, gate.part()))
+            .collect();
+        let results = join_all(parts).await.into_iter();
         results
-            .into_iter()
             .map(Outcome::of)
             .fold(Outcome::default(), Outcome::merge)
     }

@@ -13,19 +13,24 @@
 //! so that one is filled while the other is drained. Clients are idle meanwhile, and none of them
 //! is asked for anything that it does not hold.
 //!
-//! Memory: two buffers of one block. Time to plan: in proportion to this server's blocks and to the
-//! clients that touch them. After an error no new block is begun; those under way are ended, since
-//! clients may still be copying into their buffers.
-
-use std::cell::RefCell;
+//! The buffers are those of a `relay`; here is what fills and drains them.
+//!
+//! In a split collective a server has a buffer for every block, as far as they go: it gets all pieces
+//! while the clients wait, and its disk is left to write while they compute. A read begins with the
+//! disk, and ends with the memputs.
+//!
+//! Memory: two buffers of one block, or what a split collective may take. Time to plan: in proportion
+//! to this server's blocks and to the clients that touch them.
 
 use futures::future::join_all;
-use penstock_layout::Block;
+use penstock_layout::{Block, Piece};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result, Who};
-use crate::machine::{Disk, Machine, Window, Work};
-use crate::request::{Moved, Operation, Request, Roles};
+use crate::error::{Result, Who};
+use crate::machine::{Disk, Machine, NodeId, Window, Work};
+use crate::relay::{Flow, Relay};
+use crate::request::{Moved, Operation, Request};
+use crate::split::Part;
 use crate::tree::Tree;
 
 /// Buffers a disk: one to fill while the other is drained (Kotz, Table I).
@@ -46,22 +51,37 @@ impl Default for Options {
     }
 }
 
-/// Runs `server`'s part of `request`, to the end or to the first error.
+/// Runs `server`'s part of `request`, to the end or to the first error. `part` is given up when all
+/// that is left to do is the disk's.
 ///
 /// # Errors
 /// The first that a disk or a client met, by the name of this server.
-pub async fn serve<M: Machine>(
+pub(crate) async fn serve<M: Machine>(
     tree: &Tree<'_, M>,
     request: &Request,
     options: &Options,
     server: usize,
+    part: Part<'_>,
 ) -> Result<Moved> {
     if server >= request.servers {
         return Ok(Moved::default());
     }
+    let served = match tree.machine.open(request, server).await {
+        Ok(disk) => serve_on(&disk, tree, request, options, server, part).await,
+        Err(error) => Err(error),
+    };
+    served.map_err(|error| error.by(Who::Server(server)))
+}
+
+async fn serve_on<M: Machine>(
+    disk: &M::Disk,
+    tree: &Tree<'_, M>,
+    request: &Request,
+    options: &Options,
+    server: usize,
+    part: Part<'_>,
+) -> Result<Moved> {
     let machine = tree.machine;
-    let by_me = |error: Error| error.by(Who::Server(server));
-    let disk = machine.open(request, server).await.map_err(by_me)?;
     machine.work(Work::Thread).await;
     let mut blocks: Box<dyn Iterator<Item = Block>> =
         Box::new(request.disk.blocks(server, request.servers));
@@ -71,121 +91,89 @@ pub async fn serve<M: Machine>(
         sorted.sort_by_cached_key(|block| disk.position(block));
         blocks = Box::new(sorted.into_iter());
     }
+    let relay = Relay::new(machine, request, blocks, BUFFERS_PER_DISK);
     let job = Job {
-        machine,
-        call: tree.call,
+        tree,
         request,
-        roles: tree.roles,
         disk,
-        blocks: RefCell::new(blocks),
-        ended: RefCell::new(Ok(Moved::default())),
     };
-    join_all((0..BUFFERS_PER_DISK).map(|_| job.run_buffer())).await;
-    if request.operation == Operation::Write && job.ended.borrow().is_ok() {
-        job.disk.finish().await.map_err(by_me)?;
-    }
-    job.ended.into_inner().map_err(by_me)
+    relay.run(&job, part).await
 }
 
-/// One server's part of one call, shared by its buffers.
+/// One server's part of one call.
 struct Job<'a, M: Machine> {
-    machine: &'a M,
-    call: u64,
+    tree: &'a Tree<'a, M>,
     request: &'a Request,
-    roles: &'a Roles,
-    disk: M::Disk,
-    blocks: RefCell<Box<dyn Iterator<Item = Block> + 'a>>,
-    ended: RefCell<Result<Moved>>,
+    disk: &'a M::Disk,
+}
+
+impl<M: Machine> Flow<M> for Job<'_, M> {
+    /// Who holds what of the block.
+    type Load = Vec<(NodeId, Piece)>;
+
+    /// A write gets the pieces from the clients, a read the block from the disk.
+    async fn fill(&self, block: &Block, buffer: &M::Buffer) -> Result<Option<Self::Load>> {
+        let pieces = self.request.pieces(self.tree.roles, block);
+        if pieces.is_empty() {
+            return Ok(None); // nobody's elements: the store gives its fill value for them
+        }
+        match self.request.operation {
+            Operation::Write => self.gather(block, buffer, &pieces).await?,
+            Operation::Read => self.disk.read(block, buffer, 0).await?,
+        }
+        Ok(Some(pieces))
+    }
+
+    /// A write gives the block to the disk, a read puts the pieces into the clients' memories.
+    async fn drain(&self, block: &Block, buffer: &M::Buffer, pieces: Self::Load) -> Result<Moved> {
+        match self.request.operation {
+            Operation::Write => self.disk.write(block, buffer, 0).await?,
+            Operation::Read => self.scatter(block, buffer, &pieces).await?,
+        }
+        Ok(Moved {
+            blocks: 1,
+            disk_bytes: block.bytes,
+            transfers: pieces.len() as u64,
+            buffer_bytes: 0,
+        })
+    }
+
+    async fn finish(&self) -> Result<()> {
+        self.disk.finish().await
+    }
 }
 
 impl<M: Machine> Job<'_, M> {
-    /// Takes block after block through one buffer until there is none, or an error.
-    async fn run_buffer(&self) {
-        let Some(mut block) = self.next() else { return };
-        let bytes = self.request.disk.block_bytes_max();
-        let buffer = match self.machine.buffer(bytes) {
-            Ok(buffer) => buffer,
-            Err(error) => return self.fail(error),
-        };
-        self.machine.work(Work::Prepare(bytes)).await;
-        self.count(|moved| moved.buffer_bytes += bytes);
-        loop {
-            let moved = match self.request.operation {
-                Operation::Write => self.write(&block, &buffer).await,
-                Operation::Read => self.read(&block, &buffer).await,
-            };
-            if let Err(error) = moved {
-                return self.fail(error);
-            }
-            match self.next() {
-                Some(next) => block = next,
-                None => return,
-            }
-        }
-    }
-
-    async fn write(&self, block: &Block, buffer: &M::Buffer) -> Result<()> {
-        let pieces = self.request.pieces(self.roles, block);
-        if pieces.is_empty() {
-            return Ok(()); // nobody's elements: the store gives its fill value for them
-        }
+    async fn gather(
+        &self,
+        block: &Block,
+        buffer: &M::Buffer,
+        pieces: &[(NodeId, Piece)],
+    ) -> Result<()> {
+        let Tree { machine, call, .. } = *self.tree;
+        let width = self.request.disk.width();
         let held: u64 = pieces.iter().map(|(_, piece)| piece.elements()).sum();
-        if held * self.request.disk.width() < block.bytes {
-            self.machine.clear(buffer, block.bytes);
+        if held * width < block.bytes {
+            machine.clear(buffer, block.bytes);
         }
+        let window = Window::of_block(block, width);
+        let gets = pieces
+            .iter()
+            .map(|(client, piece)| machine.memget(call, *client, piece, &window, buffer));
+        join_all(gets).await.into_iter().collect()
+    }
+
+    async fn scatter(
+        &self,
+        block: &Block,
+        buffer: &M::Buffer,
+        pieces: &[(NodeId, Piece)],
+    ) -> Result<()> {
+        let Tree { machine, call, .. } = *self.tree;
         let window = Window::of_block(block, self.request.disk.width());
-        let gets = pieces.iter().map(|(client, piece)| {
-            self.machine
-                .memget(self.call, *client, piece, &window, buffer)
-        });
-        join_all(gets).await.into_iter().collect::<Result<()>>()?;
-        self.disk.write(block, buffer).await?;
-        self.count_block(block, pieces.len());
-        Ok(())
-    }
-
-    async fn read(&self, block: &Block, buffer: &M::Buffer) -> Result<()> {
-        let pieces = self.request.pieces(self.roles, block);
-        if pieces.is_empty() {
-            return Ok(());
-        }
-        self.disk.read(block, buffer).await?;
-        let window = Window::of_block(block, self.request.disk.width());
-        let puts = pieces.iter().map(|(client, piece)| {
-            self.machine
-                .memput(self.call, *client, piece, &window, buffer)
-        });
-        join_all(puts).await.into_iter().collect::<Result<()>>()?;
-        self.count_block(block, pieces.len());
-        Ok(())
-    }
-
-    fn next(&self) -> Option<Block> {
-        if self.ended.borrow().is_err() {
-            return None;
-        }
-        self.blocks.borrow_mut().next()
-    }
-
-    fn count_block(&self, block: &Block, transfers: usize) {
-        self.count(|moved| {
-            moved.blocks += 1;
-            moved.disk_bytes += block.bytes;
-            moved.transfers += transfers as u64;
-        });
-    }
-
-    fn count(&self, change: impl FnOnce(&mut Moved)) {
-        if let Ok(moved) = &mut *self.ended.borrow_mut() {
-            change(moved);
-        }
-    }
-
-    /// Keeps the first error.
-    fn fail(&self, error: Error) {
-        let mut ended = self.ended.borrow_mut();
-        if ended.is_ok() {
-            *ended = Err(error);
-        }
+        let puts = pieces
+            .iter()
+            .map(|(client, piece)| machine.memput(call, *client, piece, &window, buffer));
+        join_all(puts).await.into_iter().collect()
     }
 }

@@ -15,10 +15,9 @@
 //! wrote one object would undo each other's work in silence, so [`check`] refuses the request.
 //! Reading is always possible.
 //!
-//! Memory: a client's buffer of one block. Messages: those of agreement and verdict.
+//! Memory: a client's buffer of one block, or what a split collective may take. Messages: those of
+//! agreement and verdict.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::ops::Range;
 
 use penstock_layout::{Block, DiskSchema, MemorySchema, Region, Share};
@@ -27,7 +26,10 @@ use crate::caching::client::bounds;
 use crate::collective::Outcome;
 use crate::error::{Error, Kind, Result, Who};
 use crate::machine::{Disk, Machine, Window};
+use crate::reached::Reached;
+use crate::relay::{Flow, Relay};
 use crate::request::{Moved, Operation, Request};
+use crate::split::{Gate, Part};
 use crate::tree::Tree;
 
 /// Runs given to a disk at once, at most: their list is not to outgrow a block.
@@ -57,18 +59,39 @@ fn check_object(memory: &MemorySchema, disk: &DiskSchema, object: u64) -> Result
 }
 
 /// This node's part: its client moves all that it holds.
-pub(crate) async fn transfer<M: Machine>(tree: &Tree<'_, M>, request: &Request) -> Outcome {
+pub(crate) async fn transfer<M: Machine>(
+    tree: &Tree<'_, M>,
+    request: &Request,
+    gate: &Gate,
+) -> Outcome {
     let Some(rank) = tree.roles.rank(tree.machine.me()) else {
         return Outcome::default();
     };
+    let moved = move_share(tree, request, rank, gate.part()).await;
+    Outcome::of(moved.map_err(|error| error.by(Who::Rank(rank))))
+}
+
+async fn move_share<M: Machine>(
+    tree: &Tree<'_, M>,
+    request: &Request,
+    rank: usize,
+    part: Part<'_>,
+) -> Result<Moved> {
+    let share = request.memory.share(rank);
+    if share.elements() == 0 {
+        return Ok(Moved::default());
+    }
     let client = Client {
         machine: tree.machine,
         call: tree.call,
         request,
-        share: request.memory.share(rank),
+        disks: Reached::open(tree.machine, request).await?,
+        share,
     };
-    let moved = client.move_share().await;
-    Outcome::of(moved.map_err(|error| error.by(Who::Rank(rank))))
+    let blocks = request.disk.blocks_in(&bounds(&client.share));
+    let blocks = blocks.filter(|block| client.share.intersect(&block.region).is_some());
+    let relay = Relay::new(tree.machine, request, Box::new(blocks), 1);
+    relay.run(&client, part).await
 }
 
 /// The client of one node.
@@ -77,80 +100,13 @@ struct Client<'a, M: Machine> {
     call: u64,
     request: &'a Request,
     share: Share,
+    disks: Reached<'a, M>,
 }
 
 impl<M: Machine> Client<'_, M> {
-    async fn move_share(&self) -> Result<Moved> {
-        let Self {
-            machine, request, ..
-        } = *self;
-        let mut moved = Moved::default();
-        if self.share.elements() == 0 {
-            return Ok(moved);
-        }
-        moved.buffer_bytes = request.disk.block_bytes_max();
-        let buffer = machine.buffer(moved.buffer_bytes)?;
-        let mut disks: BTreeMap<usize, M::Disk> = BTreeMap::new();
-        for block in request.disk.blocks_in(&bounds(&self.share)) {
-            if self.share.intersect(&block.region).is_none() {
-                continue;
-            }
-            let server = request.disk.server_of(&block, request.servers);
-            let server = machine.reached_by(server);
-            let disk = match disks.entry(server) {
-                Entry::Occupied(open) => open.into_mut(),
-                Entry::Vacant(free) => free.insert(machine.open(request, server).await?),
-            };
-            let bytes = match request.operation {
-                Operation::Write => self.write(disk, &block, &buffer).await?,
-                Operation::Read => self.read(disk, &block, &buffer).await?,
-            };
-            moved.blocks += 1;
-            moved.transfers += 1;
-            moved.disk_bytes += bytes;
-        }
-        if request.operation == Operation::Write {
-            for disk in disks.values() {
-                disk.finish().await?;
-            }
-        }
-        Ok(moved)
-    }
-
-    /// Writes what this rank holds of a block, and says how many bytes that took.
-    async fn write(&self, disk: &M::Disk, block: &Block, buffer: &M::Buffer) -> Result<u64> {
-        let held = self.held_bytes(block);
-        let is_whole = held == block.bytes;
-        if !disk.moves_parts() {
-            check_object(&self.request.memory, &self.request.disk, block.object)?;
-        }
-        if !is_whole && !disk.moves_parts() {
-            self.machine.clear(buffer, block.bytes);
-        }
-        self.copy(block, buffer).await?;
-        if is_whole || !disk.moves_parts() {
-            disk.write(block, buffer).await?;
-            return Ok(block.bytes);
-        }
-        for runs in self.runs(block) {
-            disk.write_parts(block, &runs, buffer).await?;
-        }
-        Ok(held)
-    }
-
-    /// Reads what this rank holds of a block, and says how many bytes that took.
-    async fn read(&self, disk: &M::Disk, block: &Block, buffer: &M::Buffer) -> Result<u64> {
-        let held = self.held_bytes(block);
-        if held == block.bytes || !disk.moves_parts() {
-            disk.read(block, buffer).await?;
-            self.copy(block, buffer).await?;
-            return Ok(block.bytes);
-        }
-        for runs in self.runs(block) {
-            disk.read_parts(block, &runs, buffer).await?;
-        }
-        self.copy(block, buffer).await?;
-        Ok(held)
+    /// Whether a block is moved whole: where it is held whole, and where its disk moves no parts.
+    fn is_moved_whole(&self, block: &Block) -> bool {
+        self.held_bytes(block) == block.bytes || !self.disks.of(block).moves_parts()
     }
 
     fn held_bytes(&self, block: &Block) -> u64 {
@@ -169,6 +125,28 @@ impl<M: Machine> Client<'_, M> {
             Operation::Write => machine.memget(self.call, me, &piece, &window, buffer).await,
             Operation::Read => machine.memput(self.call, me, &piece, &window, buffer).await,
         }
+    }
+
+    async fn write(&self, block: &Block, buffer: &M::Buffer) -> Result<()> {
+        let disk = self.disks.of(block);
+        if self.is_moved_whole(block) {
+            return disk.write(block, buffer, 0).await;
+        }
+        for runs in self.runs(block) {
+            disk.write_parts(block, &runs, buffer).await?;
+        }
+        Ok(())
+    }
+
+    async fn read(&self, block: &Block, buffer: &M::Buffer) -> Result<()> {
+        let disk = self.disks.of(block);
+        if self.is_moved_whole(block) {
+            return disk.read(block, buffer, 0).await;
+        }
+        for runs in self.runs(block) {
+            disk.read_parts(block, &runs, buffer).await?;
+        }
+        Ok(())
     }
 
     /// The contiguous runs of a block that this rank holds, in bytes of the block: a few lists.
@@ -190,5 +168,45 @@ impl<M: Machine> Client<'_, M> {
             }
             Some(runs)
         })
+    }
+}
+
+impl<M: Machine> Flow<M> for Client<'_, M> {
+    type Load = ();
+
+    /// A write copies from this rank's memory, a read reads.
+    async fn fill(&self, block: &Block, buffer: &M::Buffer) -> Result<Option<()>> {
+        if self.request.operation == Operation::Read {
+            return self.read(block, buffer).await.map(Some);
+        }
+        if !self.disks.of(block).moves_parts() {
+            check_object(&self.request.memory, &self.request.disk, block.object)?;
+            if self.held_bytes(block) < block.bytes {
+                self.machine.clear(buffer, block.bytes);
+            }
+        }
+        self.copy(block, buffer).await.map(Some)
+    }
+
+    /// The reverse.
+    async fn drain(&self, block: &Block, buffer: &M::Buffer, _load: ()) -> Result<Moved> {
+        match self.request.operation {
+            Operation::Write => self.write(block, buffer).await?,
+            Operation::Read => self.copy(block, buffer).await?,
+        }
+        let disk_bytes = match self.is_moved_whole(block) {
+            true => block.bytes,
+            false => self.held_bytes(block),
+        };
+        Ok(Moved {
+            blocks: 1,
+            disk_bytes,
+            transfers: 1,
+            buffer_bytes: 0,
+        })
+    }
+
+    async fn finish(&self) -> Result<()> {
+        self.disks.finish().await
     }
 }

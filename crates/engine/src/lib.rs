@@ -11,8 +11,10 @@
 //! | [`tree`] | the tree of all nodes, on which that runs |
 //! | [`disk_directed`] | what a server does about it (Kotz, TOCS 1997; Panda, SC'95) |
 //! | [`caching`] | its first rival: clients ask block by block, servers cache (Kotz) |
-//! | [`two_phase`] | its second rival: conforming parts, then a permutation (Kotz, TOCS 1997) |
+//! | [`two_phase`] | its second rival: conforming parts, and a permutation (Kotz; Dickens and Thakur) |
 //! | [`independent`] | no servers: every rank moves its own runs (Dickens and Thakur) |
+//! | [`split`] | what of a call is done while the clients compute (Dickens and Thakur) |
+//! | `relay` | blocks through buffers that are filled and drained |
 //! | [`queue`] | the order in which a disk serves those who wait |
 //! | [`plan`] | what will happen, in words and numbers, before it does |
 //! | [`error`] | what the world does wrong |
@@ -29,12 +31,16 @@ pub mod independent;
 pub mod machine;
 pub mod plan;
 pub mod queue;
+mod reached;
+mod relay;
 pub mod request;
+pub mod split;
 pub mod tree;
 pub mod two_phase;
 
 pub use collective::{Call, Decision, Director, Outcome, Proposal, Verdict};
 pub use error::{Error, Kind, Result, Who};
-pub use machine::{Disk, Machine, Message, NodeId, Step, Tag, Window, Work};
+pub use machine::{CopyBy, Disk, Machine, Message, NodeId, Place, Step, Tag, Window, Work};
 pub use plan::Plan;
 pub use request::{Moved, Operation, Request, Roles, Strategy};
+pub use split::Split;

@@ -40,6 +40,8 @@ pub enum Step {
     Arrived(u32),
     /// Down the tree: all nodes have.
     Go(u32),
+    /// From the client of a rank to another: elements of two-phase I/O.
+    Exchange(u32),
     /// From a client to server so many: please move a part of a block.
     Ask(u32),
     /// From a server to a client: what became of that.
@@ -84,6 +86,15 @@ pub enum Work {
     List(u64),
     /// A server sets up so many bytes of buffers.
     Prepare(u64),
+    /// A client copies elements into a send buffer or out of one.
+    Pack {
+        /// Bytes.
+        bytes: u64,
+        /// Into how many contiguous stretches they are cut.
+        stretches: u64,
+        /// How.
+        by: CopyBy,
+    },
 }
 
 /// Where a region lies in a staging buffer.
@@ -108,6 +119,29 @@ impl Window {
     }
 }
 
+/// How elements are copied into a send buffer and out of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CopyBy {
+    /// Byte for byte.
+    Bytes,
+    /// As fast as the machine can.
+    Kernels,
+}
+
+/// Where the elements of a list of pieces are.
+#[derive(Debug)]
+pub enum Place<'a, M: Machine + ?Sized> {
+    /// In the memory that this node exposes for the call.
+    Exposed,
+    /// In a staging buffer, one window a piece.
+    Staged(&'a [Window], &'a M::Buffer),
+    /// In a send buffer, piece after piece from its first byte on, each dense and in the order of its
+    /// rank's memory.
+    Packed(&'a M::Buffer),
+    /// In a parcel, in the same way.
+    Came(&'a M::Parcel),
+}
+
 /// One disk of a server, opened for one call.
 pub trait Disk {
     /// The staging buffer that it drains and fills.
@@ -123,13 +157,23 @@ pub trait Disk {
     /// How many reads and writes it works at together; who has more lets them wait.
     fn queue_depth(&self) -> u32;
 
-    /// Writes the first `block.bytes` bytes of `buffer`. A block may be written again: what was
-    /// written last is what stays.
-    fn write(&self, block: &Block, buffer: &Self::Buffer) -> impl Future<Output = Result<()>>;
+    /// Writes `block.bytes` bytes of `buffer`, from byte `at` on. A block may be written again: what
+    /// was written last is what stays.
+    fn write(
+        &self,
+        block: &Block,
+        buffer: &Self::Buffer,
+        at: u64,
+    ) -> impl Future<Output = Result<()>>;
 
-    /// Reads into the first `block.bytes` bytes of `buffer`; in a write, what it has written so far,
-    /// and zeros where that is nothing.
-    fn read(&self, block: &Block, buffer: &Self::Buffer) -> impl Future<Output = Result<()>>;
+    /// Reads into `block.bytes` bytes of `buffer`, from byte `at` on; in a write, what it has written
+    /// so far, and zeros where that is nothing.
+    fn read(
+        &self,
+        block: &Block,
+        buffer: &Self::Buffer,
+        at: u64,
+    ) -> impl Future<Output = Result<()>>;
 
     /// Whether parts of blocks can be moved by themselves, whatever others do to the rest of the block
     /// meanwhile.
@@ -165,8 +209,8 @@ pub trait Disk {
         std::future::ready(Err(no_parts("reading")))
     }
 
-    /// Ends the writes of this call; what was written is then on stable storage if the request
-    /// asks for that.
+    /// Ends the writes of this call, also those that are still under way; what was written is then on
+    /// stable storage if the request asks for that.
     fn finish(&self) -> impl Future<Output = Result<()>>;
 }
 
@@ -185,7 +229,7 @@ pub trait Machine {
     type Memory;
     /// Takes the memory back when dropped.
     type Exposure;
-    /// A staging buffer of a server.
+    /// A staging or send buffer.
     type Buffer;
     /// Elements on their way with a message.
     type Parcel;
@@ -212,6 +256,21 @@ pub trait Machine {
         tag: Tag,
         body: Vec<u8>,
         parcel: Option<Self::Parcel>,
+    ) -> impl Future<Output = Result<()>>;
+
+    /// Sends `body` and a parcel that is the first `bytes` of a send buffer. Ends when the buffer may
+    /// be used again: when `to` has taken the parcel out of it, or its system has kept a copy because
+    /// nobody there waits for `tag` yet.
+    ///
+    /// # Errors
+    /// When a node has left the machine.
+    fn transmit(
+        &self,
+        to: NodeId,
+        tag: Tag,
+        body: Vec<u8>,
+        buffer: &Self::Buffer,
+        bytes: u64,
     ) -> impl Future<Output = Result<()>>;
 
     /// The next message with `tag`, from whomever. Dropping the future loses none.
@@ -264,6 +323,20 @@ pub trait Machine {
     /// Zeroes the first `bytes` bytes of a buffer: what no client fills must not be left over
     /// from another block.
     fn clear(&self, buffer: &Self::Buffer, bytes: u64);
+
+    /// Copies pieces, all of elements of `width` bytes, from one place of this node to another.
+    ///
+    /// # Errors
+    /// When this node exposes nothing for the call, or a parcel has another size.
+    fn copy(
+        &self,
+        call: u64,
+        width: usize,
+        pieces: &[Piece],
+        from: Place<'_, Self>,
+        to: Place<'_, Self>,
+        by: CopyBy,
+    ) -> Result<()>;
 
     /// Fills `piece` of `window` from the memory that `client` exposes.
     ///

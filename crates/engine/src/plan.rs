@@ -1,10 +1,12 @@
 //! What will happen, in words and numbers, before it does.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use crate::caching;
 use crate::disk_directed::BUFFERS_PER_DISK;
 use crate::request::{Operation, Request, Roles, Strategy};
+use crate::two_phase::{self, Exchange, Io};
 
 /// The part of one server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub struct Plan {
     /// The most blocks of a server, and of a client in two-phase I/O.
     blocks_max: u64,
     conforming_blocks_max: u64,
+    /// Messages between clients in two-phase I/O that exchanges by messages.
+    exchanged: u64,
     sync: bool,
     /// The part of each server.
     pub servers: Vec<ServerPlan>,
@@ -53,6 +57,7 @@ impl Plan {
             block_bytes_max: request.disk.block_bytes_max(),
             blocks_max: request.disk.conforming_blocks_max(request.servers),
             conforming_blocks_max: request.disk.conforming_blocks_max(roles.clients.len()),
+            exchanged: exchanged(request, roles.clients.len()),
             sync: request.sync,
             servers: servers.collect(),
         }
@@ -111,7 +116,17 @@ impl Plan {
             // One to the client and one back.
             Strategy::DiskDirected(_) => passes + 2 * total.transfers,
             Strategy::Caching(_) => passes + 2 * total.stretches,
-            Strategy::TwoPhase(_) => passes + 2 * total.transfers + 2 * total.blocks,
+            Strategy::TwoPhase(options) => {
+                let exchange = match options.exchange {
+                    Exchange::Remote => total.transfers,
+                    _ => self.exchanged,
+                };
+                let asked = match options.io {
+                    Io::Servers(_) => total.blocks,
+                    Io::Direct => 0,
+                };
+                passes + 2 * (exchange + asked)
+            }
             Strategy::Independent => passes,
         }
     }
@@ -125,8 +140,15 @@ impl Plan {
         match self.strategy {
             Strategy::DiskDirected(_) | Strategy::Independent => 4 * (nodes - 1),
             Strategy::Caching(_) => 4 * (nodes - 1) + answered,
-            Strategy::TwoPhase(_) => {
-                let barriers = 2 * self.rounds() + 1;
+            Strategy::TwoPhase(options) => {
+                let barriers = match options.exchange {
+                    Exchange::Remote => 2 * self.rounds() + 1,
+                    _ => self.rounds().saturating_sub(1),
+                };
+                let answered = match options.io {
+                    Io::Servers(_) => answered,
+                    Io::Direct => 0,
+                };
                 4 * (nodes - 1) + answered + barriers * 2 * (clients - 1)
             }
         }
@@ -163,7 +185,11 @@ impl Plan {
             }
             Strategy::Caching(options) => self.cached_blocks(options),
             Strategy::TwoPhase(options) => {
-                staged * self.clients as u64 + self.cached_blocks(&options.caching)
+                let cached = match &options.io {
+                    Io::Servers(caching) => self.cached_blocks(caching),
+                    Io::Direct => 0,
+                };
+                staged * self.clients as u64 + cached
             }
             Strategy::Independent => self.clients as u64,
         };
@@ -223,23 +249,39 @@ impl Plan {
                     options.buffers_per_client
                 ),
             ),
-            Strategy::TwoPhase(options) => (
-                format!(
-                    "{} {transfer} and about {} requests for blocks, and their answers",
-                    total.transfers, total.blocks
-                ),
-                format!(
-                    "{} for each client, and at most {} for each client and server",
-                    bytes(
-                        self.staged_blocks().min(self.conforming_blocks_max) * self.block_bytes_max
-                    ),
-                    options.caching.buffers_per_client
-                ),
-            ),
+            Strategy::TwoPhase(options) => self.two_phase_words(options),
             Strategy::Independent => (
                 "none between clients and servers".to_string(),
                 "one for each client".to_string(),
             ),
+        }
+    }
+
+    fn two_phase_words(&self, options: &two_phase::Options) -> (String, String) {
+        let total = self.total();
+        let mut messages = match options.exchange {
+            Exchange::Remote => format!("{} {}", total.transfers, self.transfer()),
+            _ => format!("{} between clients", self.exchanged),
+        };
+        let staged = self.staged_blocks().min(self.conforming_blocks_max);
+        let mut memory = format!("{} for each client", bytes(staged * self.block_bytes_max));
+        if let Io::Servers(caching) = &options.io {
+            let _ = write!(messages, " and about {} requests for blocks", total.blocks);
+            let cached = caching.buffers_per_client;
+            let _ = write!(memory, ", and at most {cached} for each client and server");
+        }
+        if options.exchange != Exchange::Remote {
+            memory.push_str(", and send buffers");
+        }
+        (messages + ", and their answers", memory)
+    }
+
+    /// Whether servers have a part in it.
+    fn is_served(&self) -> bool {
+        match &self.strategy {
+            Strategy::DiskDirected(_) | Strategy::Caching(_) => true,
+            Strategy::TwoPhase(options) => matches!(options.io, Io::Servers(_)),
+            Strategy::Independent => false,
         }
     }
 
@@ -259,9 +301,10 @@ impl Plan {
             Operation::Write => ("write", "from"),
             Operation::Read => ("read", "into"),
         };
-        let by = match self.strategy {
-            Strategy::Independent => "each by itself".to_string(),
-            _ => format!("by {} servers", self.servers.len()),
+        let by = match (self.is_served(), self.servers.len()) {
+            (false, _) => "each by itself".to_string(),
+            (true, 1) => "by 1 server".to_string(),
+            (true, servers) => format!("by {servers} servers"),
         };
         let (messages, memory) = self.messages_and_memory();
         let mut text = String::new();
@@ -298,7 +341,7 @@ impl Plan {
             "  memory    {} of staging buffers: {memory}",
             bytes(self.buffer_bytes())
         );
-        if self.strategy == Strategy::Independent {
+        if !self.is_served() {
             return text;
         }
         for (number, server) in self.servers.iter().enumerate() {
@@ -316,6 +359,29 @@ impl Plan {
         }
         text
     }
+}
+
+/// How many messages the clients of two-phase I/O exchange: one a round for each two that have
+/// elements for each other.
+fn exchanged(request: &Request, clients: usize) -> u64 {
+    let options = match &request.strategy {
+        Strategy::TwoPhase(options) if options.exchange != Exchange::Remote => options,
+        _ => return 0,
+    };
+    let mut pairs = HashSet::new();
+    for owner in 0..clients {
+        for block in request.disk.conforming(owner, clients) {
+            let (_, place) = request.disk.conforming_place(&block, clients);
+            let round = place / options.blocks_staged(request);
+            for holder in request.memory.touching(&block.region) {
+                pairs.insert((round, owner, holder));
+            }
+        }
+    }
+    pairs
+        .iter()
+        .filter(|(_, owner, holder)| owner != holder)
+        .count() as u64
 }
 
 /// `1536` as `1.5 KiB`.

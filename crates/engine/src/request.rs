@@ -4,6 +4,7 @@ use penstock_layout::{Block, DiskSchema, MemorySchema, Piece};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::NodeId;
+use crate::split::Split;
 use crate::{caching, disk_directed, two_phase};
 
 /// Which way the data go.
@@ -34,7 +35,7 @@ impl Strategy {
         match self {
             Self::DiskDirected(_) => "disk-directed",
             Self::Caching(_) => "caching",
-            Self::TwoPhase(_) => "two-phase",
+            Self::TwoPhase(options) => options.exchange.name(),
             Self::Independent => "independent",
         }
     }
@@ -63,6 +64,8 @@ pub struct Request {
     pub servers: usize,
     /// Whether written data must be on stable storage before the verdict.
     pub sync: bool,
+    /// How the call is split, if the disks are to work while the clients compute.
+    pub split: Option<Split>,
 }
 
 impl Request {

@@ -90,24 +90,24 @@ impl<M: Machine> Tree<'_, M> {
         Ok(())
     }
 
-    /// Waits until all clients have come to barrier `number` of the call. Others pass by.
+    /// Waits until all members have come to barrier `number` of the call. Others pass by.
     ///
     /// # Errors
     /// When a node has left the machine.
-    pub async fn barrier(&self, number: u32) -> Result<()> {
-        let (clients, go) = (Members::Clients, self.tag(Step::Go(number)));
-        if self.place(clients).is_none() {
+    pub async fn barrier(&self, members: Members, number: u32) -> Result<()> {
+        let go = self.tag(Step::Go(number));
+        if self.place(members).is_none() {
             return Ok(());
         }
         let arrived = Step::Arrived(number);
         if self
-            .gather(clients, arrived, (), |(), ()| ())
+            .gather(members, arrived, (), |(), ()| ())
             .await?
             .is_none()
         {
             self.machine.receive(go).await?;
         }
-        self.pass_on(clients, go, &[]).await
+        self.pass_on(members, go, &[]).await
     }
 
     /// Addresses a message of the call.

@@ -165,6 +165,44 @@ impl StridedCopy {
     }
 }
 
+impl StridedCopy {
+    /// Moves the bytes one by one, in the order of the loops, as a program does that does not know
+    /// better: the yardstick of [`StridedCopy::run`] (Dickens and Thakur, section 3.3.1).
+    ///
+    /// # Safety
+    /// As [`StridedCopy::run`].
+    pub unsafe fn run_by_bytes(&self, source: *const u8, target: *mut u8) {
+        let (source, target) = (
+            source.wrapping_offset(self.source),
+            target.wrapping_offset(self.target),
+        );
+        // SAFETY: the caller vouches for all that the axes reach from here.
+        unsafe { bytes_one_by_one(self.width, &self.axes, source, target) }
+    }
+}
+
+/// # Safety
+/// As [`StridedCopy::run`], from these pointers on.
+unsafe fn bytes_one_by_one(width: usize, axes: &[Axis], source: *const u8, target: *mut u8) {
+    let Some((axis, inner)) = axes.split_first() else {
+        for byte in 0..width {
+            // SAFETY: inside the element. Volatile: or the compiler would make a memcpy of it.
+            unsafe {
+                target
+                    .add(byte)
+                    .write_volatile(source.add(byte).read_volatile());
+            }
+        }
+        return;
+    };
+    for nth in 0..axis.count as isize {
+        let source = source.wrapping_offset(nth * axis.source);
+        let target = target.wrapping_offset(nth * axis.target);
+        // SAFETY: the caller vouches for all that the axes reach.
+        unsafe { bytes_one_by_one(width, inner, source, target) }
+    }
+}
+
 mod kernel;
 
 #[cfg(test)]

@@ -138,6 +138,27 @@ impl DiskSchema {
         })
     }
 
+    /// The rank whose conforming part `block` is in, and where in it: a number below
+    /// [`DiskSchema::conforming_blocks_max`] that no other block of that part has and that grows along
+    /// [`DiskSchema::conforming`]. Smaller objects and blocks of padding alone leave numbers out.
+    ///
+    /// # Panics
+    /// If there is no rank.
+    pub fn conforming_place(&self, block: &Block, ranks: usize) -> (usize, u64) {
+        let room = self.cut(0).blocks();
+        match self.assignment() {
+            Assignment::Objects => {
+                let (rank, nth) = part_of(self.objects(), block.object, ranks);
+                (rank, nth * room + block.index)
+            }
+            Assignment::Blocks => {
+                let blocks = self.cut(block.object).blocks();
+                let (rank, nth) = part_of(blocks, block.index, ranks);
+                (rank, block.object * room.div_ceil(ranks as u64) + nth)
+            }
+        }
+    }
+
     /// No part of the conforming distribution over `ranks` has more blocks.
     ///
     /// # Panics
@@ -172,6 +193,14 @@ fn part(count: u64, rank: usize, ranks: usize) -> Range<u64> {
     }
     let cut = |rank: usize| (rank as u128 * count as u128 / ranks as u128) as u64;
     cut(rank)..cut(rank + 1)
+}
+
+/// Which [`part`] number `nth` is in, and its place there.
+fn part_of(count: u64, nth: u64, ranks: usize) -> (usize, u64) {
+    // The last rank whose part begins at `nth` or before: (nth + 1) * ranks > rank * count.
+    let rank = ((nth as u128 + 1) * ranks as u128 - 1) / u128::from(count);
+    let rank = rank as usize;
+    (rank, nth - part(count, rank, ranks).start)
 }
 
 /// The tiles of a grid that begins at `origin`, of `step` extents each, that hold an element of

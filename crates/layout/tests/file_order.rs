@@ -86,6 +86,15 @@ fn check_conforming(schema: &DiskSchema, blocks: &[Block], ranks: usize) {
         .map(|r| schema.conforming(r, ranks).collect())
         .collect();
     assert_eq!(schema.conforming(ranks, ranks).next(), None);
+    for (rank, part) in parts.iter().enumerate() {
+        let mut free = 0..schema.conforming_blocks_max(ranks);
+        for block in part {
+            let (owner, place) = schema.conforming_place(block, ranks);
+            assert_eq!(owner, rank, "{schema:?} {ranks}: {block:?}");
+            assert!(free.contains(&place), "{schema:?} {ranks}: {block:?}");
+            free.start = place + 1;
+        }
+    }
     let level = |sizes: &[usize]| {
         let (most, fewest) = (sizes.iter().max().unwrap(), sizes.iter().min().unwrap());
         assert!(most - fewest <= 1, "{schema:?} {ranks}: {sizes:?}");

@@ -1,4 +1,4 @@
-//! Staging buffers of a server, and a client's mappings of other servers' buffers.
+//! Staging and send buffers of a node, and its mappings of other nodes' buffers.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -184,27 +184,26 @@ impl Staging {
     }
 }
 
-/// Other nodes' buffers that this client has mapped.
+/// Other nodes' buffers that this node has mapped.
 #[derive(Default)]
-pub struct Mapped(HashMap<(NodeId, usize), (u64, Mapping)>);
+pub struct Mapped(HashMap<(NodeId, usize), (u64, Arc<Mapping>)>);
 
 impl Mapped {
-    /// Where `buffer` of `server` is in this process.
+    /// The memory of `buffer` of `node`, in this process.
     ///
     /// # Errors
     /// When it cannot be mapped.
-    pub fn base(&mut self, server: NodeId, buffer: &BufferName) -> Result<*mut u8> {
-        let key = (server, buffer.slot);
+    pub fn memory(&mut self, node: NodeId, buffer: &BufferName) -> Result<Arc<Mapping>> {
+        let key = (node, buffer.slot);
         let known = self
             .0
             .get(&key)
             .filter(|(generation, _)| *generation == buffer.generation);
         if let Some((_, mapping)) = known {
-            return Ok(mapping.base());
+            return Ok(mapping.clone());
         }
-        let mapping = Mapping::open(&buffer.segment)?;
-        let base = mapping.base();
-        self.0.insert(key, (buffer.generation, mapping));
-        Ok(base)
+        let mapping = Arc::new(Mapping::open(&buffer.segment)?);
+        self.0.insert(key, (buffer.generation, mapping.clone()));
+        Ok(mapping)
     }
 }

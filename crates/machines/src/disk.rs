@@ -100,21 +100,26 @@ impl RealDisk {
         }
     }
 
-    /// Runs `act` on the disk's thread, with the bytes of the buffer that the block has.
+    /// Runs `act` on the disk's thread, with the bytes of the buffer that the block has, from `at` on.
     async fn with_data(
         &self,
         block: &Block,
         buffer: &Buffer,
+        at: u64,
         act: impl FnOnce(&dyn Medium, &Block, &mut [u8]) -> Result<()> + Send + 'static,
     ) -> Result<()> {
         let (medium, block, staging) =
             (self.medium.clone(), block.clone(), buffer.staging().clone());
-        let bytes = block.bytes as usize;
-        assert!(bytes <= staging.bytes(), "a block larger than its buffer");
+        let (at, bytes) = (at as usize, block.bytes as usize);
+        let end = at.checked_add(bytes);
+        assert!(
+            end.is_some_and(|end| end <= staging.bytes()),
+            "a block beyond its buffer"
+        );
         let act = move || {
             // SAFETY: in bounds; the engine leaves the buffer alone until the disk has ended, and
             // the memory itself is kept by `staging`.
-            let data = unsafe { std::slice::from_raw_parts_mut(staging.base(), bytes) };
+            let data = unsafe { std::slice::from_raw_parts_mut(staging.base().add(at), bytes) };
             act(&*medium, &block, data)
         };
         self.thread.run(act).await?
@@ -136,15 +141,15 @@ impl Disk for RealDisk {
         1 // its thread makes one call at a time
     }
 
-    async fn write(&self, block: &Block, buffer: &Buffer) -> Result<()> {
-        self.with_data(block, buffer, |medium, block, data| {
+    async fn write(&self, block: &Block, buffer: &Buffer, at: u64) -> Result<()> {
+        self.with_data(block, buffer, at, |medium, block, data| {
             medium.write(block, data)
         })
         .await
     }
 
-    async fn read(&self, block: &Block, buffer: &Buffer) -> Result<()> {
-        self.with_data(block, buffer, |medium, block, data| {
+    async fn read(&self, block: &Block, buffer: &Buffer, at: u64) -> Result<()> {
+        self.with_data(block, buffer, at, |medium, block, data| {
             medium.read(block, data)
         })
         .await
@@ -161,7 +166,7 @@ impl Disk for RealDisk {
         buffer: &Buffer,
     ) -> Result<()> {
         let parts = parts.to_vec();
-        self.with_data(block, buffer, move |medium, block, data| {
+        self.with_data(block, buffer, 0, move |medium, block, data| {
             parts.into_iter().try_for_each(|Range { start, end }| {
                 medium.write_part(block, start, &data[start as usize..end as usize])
             })
@@ -171,7 +176,7 @@ impl Disk for RealDisk {
 
     async fn read_parts(&self, block: &Block, parts: &[Range<u64>], buffer: &Buffer) -> Result<()> {
         let parts = parts.to_vec();
-        self.with_data(block, buffer, move |medium, block, data| {
+        self.with_data(block, buffer, 0, move |medium, block, data| {
             parts.into_iter().try_for_each(|Range { start, end }| {
                 medium.read_part(block, start, &mut data[start as usize..end as usize])
             })

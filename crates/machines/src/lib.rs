@@ -19,6 +19,7 @@ pub mod medium;
 pub mod memory;
 pub mod mpi;
 pub mod node;
+mod parcel;
 pub mod segment;
 pub mod threads;
 pub mod wire;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use penstock_engine::{Error, Kind, NodeId, Result, Window};
+use penstock_engine::{CopyBy, Error, Kind, NodeId, Result, Window};
 use penstock_layout::{Direction, Piece, Region, Share, row_major_strides};
 
 /// Where a client's share lies in its memory. Halos, Fortran order and views of other arrays are
@@ -34,6 +34,7 @@ impl ClientMemory {
         window: &Window,
         buffer: *mut u8,
         direction: Direction,
+        by: CopyBy,
     ) {
         let copies = piece.copies(window.width, &window.strides, &self.strides, direction);
         // SAFETY: the window's offset is inside the buffer by the caller's promise.
@@ -44,7 +45,12 @@ impl ClientMemory {
         };
         for copy in copies {
             // SAFETY: the caller's promise, which `Piece::copies` turns into offsets.
-            unsafe { copy.run(source, target) };
+            unsafe {
+                match by {
+                    CopyBy::Kernels => copy.run(source, target),
+                    CopyBy::Bytes => copy.run_by_bytes(source, target),
+                }
+            }
         }
     }
 
@@ -58,6 +64,7 @@ impl ClientMemory {
         width: usize,
         packed: *mut u8,
         direction: Direction,
+        by: CopyBy,
     ) {
         let memory_box = piece.memory_box();
         let whole = Share::of_box(&Region::whole(&memory_box.shape));
@@ -78,7 +85,7 @@ impl ClientMemory {
             strides: self.strides.clone(),
         };
         // SAFETY: the caller's promise.
-        unsafe { inner.copy(&whole, &window, packed, direction) };
+        unsafe { inner.copy(&whole, &window, packed, direction, by) };
     }
 }
 
@@ -93,6 +100,7 @@ pub unsafe fn copy_unpacked(
     buffer: *mut u8,
     packed: *mut u8,
     direction: Direction,
+    by: CopyBy,
 ) {
     let strides = packed_strides(&piece.memory_box().shape, window.width);
     let memory = ClientMemory {
@@ -100,7 +108,7 @@ pub unsafe fn copy_unpacked(
         strides,
     };
     // SAFETY: the caller's promise.
-    unsafe { memory.copy(&piece.packed(), window, buffer, direction) };
+    unsafe { memory.copy(&piece.packed(), window, buffer, direction, by) };
 }
 
 fn packed_strides(shape: &[u64], width: usize) -> Vec<isize> {
@@ -148,8 +156,14 @@ pub struct Exposure {
 }
 
 impl Drop for Exposure {
+    /// Waits for a copy that is under way: after an error another thread may still be at one.
     fn drop(&mut self) {
-        self.exposures.lock().remove(&self.key);
+        let memory = self.exposures.lock().remove(&self.key);
+        if let Some(memory) = memory {
+            while Arc::strong_count(&memory) > 1 {
+                std::thread::yield_now();
+            }
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 //! Ranks of one host share a segment with an inbox for each, and sleep on its bell until they are
 //! wanted; MPI is used to set this up. Ranks of different hosts exchange MPI messages, which must
 //! be looked for: a rank that has nothing to do looks ever more rarely, and sleeps in between.
-//! Only the thread that opened the session calls MPI: MPI_THREAD_FUNNELED is enough.
+//! Only the thread that opened the session calls MPI, so that MPI_THREAD_FUNNELED is enough; but where
+//! ranks exchange MPI messages, so does the thread of a call that was begun in the background.
 
 pub mod api;
 
@@ -11,8 +12,9 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
 
 use penstock_engine::{Error, Kind, Result};
 
@@ -20,11 +22,11 @@ use crate::bell::{Bell, HasBell};
 use crate::disk::Opener;
 use crate::inbox::Inbox;
 use crate::mpi::api::{Api, Handle};
-use crate::node::{LEAVING_MAX, Links, Node, Reach};
+use crate::node::{LEAVING_MAX, Links, Node, Process, Reach};
 use crate::segment::{Mapping, SegmentName};
 
-/// Penstock's messages are the only ones of their communicator.
-const TAG: c_int = 1;
+/// Tags go from 1 to this: MPI promises as many at least.
+const TAGS: u64 = 32767;
 /// How often a rank looks for messages of other hosts before it begins to sleep in between.
 const LOOKS_AWAKE: u32 = 50;
 /// The longest sleep between two looks.
@@ -63,12 +65,11 @@ pub fn join(api: Api, comm: Handle, transport: Transport, opener: Arc<dyn Opener
         api,
     };
     let (me, size) = comm.api.rank_and_size(comm.handle)?;
-    let names = comm
-        .api
-        .allgather(comm.handle, [host_name(me, transport)])?;
+    let told = [host_name(me, transport), session_number()];
+    let names = comm.api.allgather(comm.handle, told)?;
     let hosts: Vec<usize> = names
         .iter()
-        .map(|name| names.iter().position(|other| other == name))
+        .map(|[name, _]| names.iter().position(|[other, _]| other == name))
         .map_while(|h| h)
         .collect();
     let mates: Vec<usize> = (0..size).filter(|&rank| hosts[rank] == hosts[me]).collect();
@@ -84,10 +85,11 @@ pub fn join(api: Api, comm: Handle, transport: Transport, opener: Arc<dyn Opener
         rank_in_host,
         shared: Arc::new(shared),
         comm,
+        tag: (1 + names[0][1] % TAGS) as c_int,
         kept: RefCell::default(),
         begun: RefCell::default(),
     };
-    let node = Node::new(me, size, Box::new(links), Arc::default(), opener);
+    let node = Node::new(me, size, Box::new(links), Process::default(), opener);
     Ok(Job { node, hosts })
 }
 
@@ -106,6 +108,18 @@ fn host_name(me: usize, transport: Transport) -> u64 {
         }
     }
     hasher.finish()
+}
+
+/// A number that hardly any other session has.
+fn session_number() -> u64 {
+    static FIRST: OnceLock<u64> = OnceLock::new();
+    static SESSIONS: AtomicU64 = AtomicU64::new(0);
+    let first = FIRST.get_or_init(|| {
+        let mut hasher = DefaultHasher::new();
+        (std::process::id(), SystemTime::now()).hash(&mut hasher);
+        hasher.finish()
+    });
+    first.wrapping_add(SESSIONS.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Maps the inboxes of this host's ranks: made by the first of them, opened by the others.
@@ -228,6 +242,9 @@ struct MpiLinks {
     rank_in_host: Vec<Option<usize>>,
     shared: Arc<SharedInboxes>,
     comm: OwnComm,
+    /// Penstock's messages are the only ones of their communicator; but a session that broke may have
+    /// left some behind in one that MPI has given the same place since.
+    tag: c_int,
     kept: RefCell<Kept>,
     begun: RefCell<HashMap<u32, Vec<u8>>>,
 }
@@ -284,7 +301,10 @@ impl Links for MpiLinks {
                 return Err(Error::new(Kind::Peer, "sending a message", cause));
             }
             None => {
-                let request = self.comm.api.isend(self.comm.handle, to, TAG, &packet)?;
+                let request = self
+                    .comm
+                    .api
+                    .isend(self.comm.handle, to, self.tag, &packet)?;
                 kept.sends.push((request, packet));
             }
         }
@@ -300,7 +320,7 @@ impl Links for MpiLinks {
         if self.is_alone_on_host {
             return Ok(None);
         }
-        match self.comm.api.probe(self.comm.handle, TAG)? {
+        match self.comm.api.probe(self.comm.handle, self.tag)? {
             Some(probed) => self.comm.api.receive(probed).map(Some),
             None => Ok(None),
         }
@@ -318,20 +338,17 @@ impl Links for MpiLinks {
         })
     }
 
-    fn sleep(&self, seen: u32, idle: u32) {
-        let kept = self.kept.borrow();
-        let at_most = if !self.is_alone_on_host {
-            match idle.checked_sub(LOOKS_AWAKE) {
-                None => return std::thread::yield_now(),
-                Some(looks) => Some(SLEEP_MAX.min(Duration::from_micros(20 * u64::from(looks)))),
-            }
-        } else if !kept.for_host.is_empty() {
-            Some(RETRY)
-        } else {
-            None
-        };
-        drop(kept);
-        self.shared.at(self.my_place).bell().sleep(seen, at_most);
+    fn nap_max(&self, idle: u32) -> Option<Duration> {
+        if !self.is_alone_on_host {
+            let naps = idle.saturating_sub(LOOKS_AWAKE);
+            return Some(SLEEP_MAX.min(Duration::from_micros(20 * u64::from(naps))));
+        }
+        let waits_for_room = !self.kept.borrow().for_host.is_empty();
+        waits_for_room.then_some(RETRY)
+    }
+
+    fn needs_mpi(&self) -> bool {
+        !self.is_alone_on_host
     }
 }
 

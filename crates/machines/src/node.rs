@@ -24,14 +24,17 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
-use penstock_engine::{Error, Kind, Machine, Message, NodeId, Request, Result, Tag, Window, Work};
-use penstock_layout::{Piece, Region, Share};
+use penstock_engine::{
+    CopyBy, Error, Kind, Machine, Message, NodeId, Place, Request, Result, Tag, Window, Work,
+};
+use penstock_layout::{Direction, Piece, Region, Share};
 
 use crate::bell::{BellWaker, HasBell};
 use crate::buffer::{Buffer, BufferPool, Mapped};
 use crate::disk::{DiskThread, Opener, RealDisk};
 use crate::memory::{ClientMemory, Exposure, Exposures, copy_unpacked, packed_bytes};
-use crate::wire::{Header, Packet, direction};
+use crate::parcel::{Lendings, Lent, LentMemory, Parcel, Returned};
+use crate::wire::{Header, Lies, Packet, direction};
 
 /// How long a node that leaves waits for others to take what it has to tell them: one that never
 /// looks again cannot be told.
@@ -71,9 +74,19 @@ pub trait Links {
     /// Where this node's bell is.
     fn bell(&self) -> Arc<dyn HasBell>;
 
-    /// Sleeps until the bell rings that was last read as `seen`, or for as long as it may be left
-    /// unlooked at. `idle` counts the calls since there was something to do.
-    fn sleep(&self, seen: u32, idle: u32);
+    /// How long the bell may be left unlooked at: `None` if it rings for all that comes. `idle` counts
+    /// the looks since there was something to do.
+    fn nap_max(&self, idle: u32) -> Option<Duration>;
+
+    /// Whether packets travel by MPI, some of them at least.
+    fn needs_mpi(&self) -> bool;
+}
+
+/// What the nodes of one process share.
+#[derive(Clone, Default)]
+pub struct Process {
+    exposures: Arc<Exposures>,
+    lendings: Arc<Lendings>,
 }
 
 /// One node. See the module's head.
@@ -81,7 +94,7 @@ pub struct Node {
     me: NodeId,
     nodes: usize,
     links: Box<dyn Links>,
-    exposures: Arc<Exposures>,
+    process: Process,
     opener: Arc<dyn Opener>,
     started: Instant,
     mail: RefCell<HashMap<Tag, Mail>>,
@@ -90,12 +103,13 @@ pub struct Node {
     broken: RefCell<Option<Error>>,
     buffers: Rc<BufferPool>,
     mapped: RefCell<Mapped>,
+    returned: Returned,
     disks: RefCell<Vec<Rc<DiskThread>>>,
 }
 
 #[derive(Default)]
 struct Mail {
-    waiting: VecDeque<Message<Vec<u8>>>,
+    waiting: VecDeque<Message<Parcel>>,
     waker: Option<Waker>,
 }
 
@@ -118,7 +132,7 @@ impl Node {
         me: NodeId,
         nodes: usize,
         links: Box<dyn Links>,
-        exposures: Arc<Exposures>,
+        process: Process,
         opener: Arc<dyn Opener>,
     ) -> Self {
         let is_shared = (0..nodes).any(|node| links.reach(node) == Reach::Host);
@@ -126,7 +140,7 @@ impl Node {
             me,
             nodes,
             links,
-            exposures,
+            process,
             opener,
             started: Instant::now(),
             mail: RefCell::default(),
@@ -135,6 +149,7 @@ impl Node {
             broken: RefCell::default(),
             buffers: Rc::new(BufferPool::new(is_shared)),
             mapped: RefCell::default(),
+            returned: Returned::default(),
             disks: RefCell::default(),
         }
     }
@@ -146,22 +161,52 @@ impl Node {
 
     /// Runs `future` to its end, answering other nodes meanwhile.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        let bell = self.links.bell();
-        let waker = Waker::from(Arc::new(BellWaker(bell.clone())));
-        let mut context = Context::from_waker(&waker);
         let mut future = pin!(future);
-        let mut idle = 0;
+        let mut rest = Rest::default();
         loop {
-            let seen = bell.bell().read();
-            if self.answer_all() {
-                idle = 0;
+            let output = self.look(&mut rest, |context| future.as_mut().poll(context));
+            match output {
+                Poll::Ready(output) => {
+                    self.post_all_kept();
+                    return output;
+                }
+                Poll::Pending => rest.sleep(),
             }
-            if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-                self.post_all_kept();
-                return output;
+        }
+    }
+
+    /// Takes in what has come, lets `poll` go on, and says in `rest` how long this node may sleep.
+    pub fn look<T>(&self, rest: &mut Rest, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
+        let bell = rest.bell.get_or_insert_with(|| self.links.bell()).clone();
+        rest.seen = bell.bell().read();
+        rest.idle = match self.answer_all() {
+            true => 0,
+            false => rest.idle.saturating_add(1),
+        };
+        let waker = Waker::from(Arc::new(BellWaker(bell)));
+        let polled = poll(&mut Context::from_waker(&waker));
+        self.give_back();
+        rest.at_most = self.links.nap_max(rest.idle);
+        polled
+    }
+
+    /// Makes this node look, if it sleeps: another thread has given it something to do.
+    pub fn wake(&self) {
+        self.links.bell().bell().ring();
+    }
+
+    /// Whether the MPI library is called when this node looks, from whatever thread.
+    pub fn needs_mpi(&self) -> bool {
+        self.links.needs_mpi()
+    }
+
+    /// Tells other nodes that what they have lent has been read.
+    fn give_back(&self) {
+        let returned = self.returned.take();
+        for (to, ticket) in returned {
+            if let Err(error) = self.done(to, ticket, Ok(())) {
+                self.fail(error);
             }
-            self.links.sleep(seen, idle);
-            idle = idle.saturating_add(1);
         }
     }
 
@@ -181,7 +226,7 @@ impl Node {
 
     /// Waits until nothing is kept: others wait for these packets, and this node may be busy with
     /// something else for long.
-    fn post_all_kept(&self) {
+    pub fn post_all_kept(&self) {
         while self.links.keeps_any() && self.broken.borrow().is_none() {
             self.answer_all();
             std::thread::yield_now();
@@ -234,9 +279,37 @@ impl Node {
                     let cause = format!("{} bytes came of {body}", payload.len());
                     return Err(Error::new(Kind::Peer, "taking in a message", cause));
                 }
-                let parcel = has_parcel.then(|| payload.split_off(body));
+                let parcel = has_parcel.then(|| Parcel::Own(payload.split_off(body)));
                 self.deliver(tag, from, payload, parcel);
                 Ok(())
+            }
+            Header::Lent {
+                ticket,
+                tag,
+                body,
+                bytes,
+                lies,
+            } => {
+                let (ticket, tag, body, bytes) = (*ticket, *tag, *body, *bytes);
+                let memory = match lies {
+                    Lies::InPacket => None,
+                    Lies::OnHost(buffer) => {
+                        let mapping = self.mapped.borrow_mut().memory(from, buffer)?;
+                        Some(LentMemory::Mapping(mapping))
+                    }
+                    Lies::InProcess => match self.process.lendings.take(from, ticket) {
+                        Some(staging) => Some(LentMemory::Staging(staging)),
+                        None => return Ok(()), // its sender has given up
+                    },
+                };
+                self.take_lent(
+                    (from, ticket),
+                    tag,
+                    packet.into_payload(),
+                    body,
+                    memory,
+                    bytes,
+                )
             }
             Header::Copy {
                 ticket,
@@ -246,14 +319,21 @@ impl Node {
                 window,
                 buffer,
             } => {
-                let copied = self.exposures.of(*call, self.me).and_then(|memory| {
-                    let base = self.mapped.borrow_mut().base(from, buffer)?;
-                    // SAFETY: the server asks for a piece of this client's share, which the memory
-                    // holds, and its buffer holds the window; the server waits for the answer
-                    // before it touches either.
-                    unsafe { memory.copy(piece, window, base, direction(*is_get)) };
-                    Ok(())
-                });
+                let copied = self
+                    .process
+                    .exposures
+                    .of(*call, self.me)
+                    .and_then(|memory| {
+                        let mapping = self.mapped.borrow_mut().memory(from, buffer)?;
+                        let base = mapping.base();
+                        // SAFETY: the server asks for a piece of this client's share, which the memory
+                        // holds, and its buffer holds the window; the server waits for the answer
+                        // before it touches either.
+                        unsafe {
+                            memory.copy(piece, window, base, direction(*is_get), CopyBy::Kernels);
+                        }
+                        Ok(())
+                    });
                 self.done(from, *ticket, copied)
             }
             Header::Fetch {
@@ -262,7 +342,7 @@ impl Node {
                 width,
                 piece,
             } => {
-                let memory = match self.exposures.of(*call, self.me) {
+                let memory = match self.process.exposures.of(*call, self.me) {
                     Ok(memory) => memory,
                     Err(error) => return self.done(from, *ticket, Err(error)),
                 };
@@ -273,7 +353,8 @@ impl Node {
                 self.post(from, &answer, packed_bytes(piece, *width), |packed| {
                     // SAFETY: as above, with the packet in the place of the buffer.
                     unsafe {
-                        memory.copy_packed(piece, *width, packed.as_mut_ptr(), direction(true));
+                        let (packed, by) = (packed.as_mut_ptr(), CopyBy::Kernels);
+                        memory.copy_packed(piece, *width, packed, direction(true), by);
                     }
                 })
             }
@@ -283,10 +364,13 @@ impl Node {
                 width,
                 piece,
             } => {
-                let copied = self.exposures.of(*call, self.me).map(|memory| {
+                let copied = self.process.exposures.of(*call, self.me).map(|memory| {
                     let packed = packet.payload().as_ptr().cast_mut();
                     // SAFETY: as above; scattering only reads the packet.
-                    unsafe { memory.copy_packed(piece, *width, packed, direction(false)) };
+                    unsafe {
+                        let by = CopyBy::Kernels;
+                        memory.copy_packed(piece, *width, packed, direction(false), by);
+                    }
                 });
                 self.done(from, *ticket, copied)
             }
@@ -310,7 +394,45 @@ impl Node {
         self.post(to, &Header::Done { ticket, result }, 0, |_| {})
     }
 
-    fn deliver(&self, tag: Tag, from: NodeId, body: Vec<u8>, parcel: Option<Vec<u8>>) {
+    /// Takes in a message whose parcel was lent: hands it on where somebody waits for it, and otherwise
+    /// keeps a copy, so that the sender has its buffer again.
+    fn take_lent(
+        &self,
+        (from, ticket): (NodeId, u64),
+        tag: Tag,
+        mut payload: Vec<u8>,
+        body: usize,
+        memory: Option<LentMemory>,
+        bytes: usize,
+    ) -> Result<()> {
+        let cut_short = || {
+            let cause = format!("less than {bytes} bytes came");
+            Error::new(Kind::Peer, "taking in a message", cause)
+        };
+        let Some(memory) = memory else {
+            if body > payload.len() || bytes != payload.len() - body {
+                return Err(cut_short());
+            }
+            let parcel = Parcel::Own(payload.split_off(body));
+            self.deliver(tag, from, payload, Some(parcel));
+            return self.done(from, ticket, Ok(()));
+        };
+        let lender = (from, ticket);
+        let lent = Lent::new(memory, bytes, lender, &self.returned).ok_or_else(cut_short)?;
+        let mut parcel = Parcel::Lent(lent);
+        let is_awaited = self
+            .mail
+            .borrow()
+            .get(&tag)
+            .is_some_and(|mail| mail.waker.is_some());
+        if !is_awaited {
+            parcel = Parcel::Own(parcel.bytes().to_vec());
+        }
+        self.deliver(tag, from, payload, Some(parcel));
+        Ok(())
+    }
+
+    fn deliver(&self, tag: Tag, from: NodeId, body: Vec<u8>, parcel: Option<Parcel>) {
         let mut mail = self.mail.borrow_mut();
         let mail = mail.entry(tag).or_default();
         mail.waiting.push_back(Message { from, body, parcel });
@@ -370,10 +492,13 @@ impl Node {
         let width = window.width;
         match self.links.reach(client) {
             Reach::Process => {
-                let memory = self.exposures.of(call, client)?;
+                let memory = self.process.exposures.of(call, client)?;
                 // SAFETY: the engine keeps windows of one buffer disjoint and inside it, and the
                 // client's memory holds the piece and is left alone until the verdict.
-                unsafe { memory.copy(&piece, window, buffer.base(), direction(is_get)) };
+                unsafe {
+                    let by = CopyBy::Kernels;
+                    memory.copy(&piece, window, buffer.base(), direction(is_get), by);
+                }
                 Ok(())
             }
             Reach::Host => {
@@ -407,7 +532,10 @@ impl Node {
                 }
                 let packed = packed.as_mut_ptr();
                 // SAFETY: as above; `packed` has just been checked to hold the piece.
-                unsafe { copy_unpacked(&piece, window, buffer.base(), packed, direction(true)) };
+                unsafe {
+                    let by = CopyBy::Kernels;
+                    copy_unpacked(&piece, window, buffer.base(), packed, direction(true), by);
+                }
                 Ok(())
             }
             Reach::Network => {
@@ -423,12 +551,26 @@ impl Node {
                     let packed = packed.as_mut_ptr();
                     // SAFETY: as above, with the direction turned: the buffer is only read.
                     unsafe {
-                        copy_unpacked(&piece, window, buffer.base(), packed, direction(false));
+                        let by = CopyBy::Kernels;
+                        copy_unpacked(&piece, window, buffer.base(), packed, direction(false), by);
                     }
                 };
                 self.ask(client, bytes, header, fill).await.map(|_| ())
             }
         }
+    }
+
+    /// Where a place is in this process; one that is packed must have `bytes`.
+    fn at<'a>(&self, call: u64, place: Place<'a, Self>, bytes: usize) -> Result<At<'a>> {
+        Ok(match place {
+            Place::Exposed => At::Exposed(self.process.exposures.of(call, self.me)?),
+            Place::Staged(windows, buffer) => At::Staged(windows, buffer.base()),
+            Place::Packed(buffer) => At::Dense(buffer.bytes(0..bytes).as_ptr().cast_mut()),
+            Place::Came(parcel) => {
+                check_size(parcel.bytes(), bytes)?;
+                At::Dense(parcel.bytes().as_ptr().cast_mut())
+            }
+        })
     }
 
     /// The thread of a disk that no other call is using.
@@ -443,11 +585,98 @@ impl Node {
     }
 }
 
+/// A [`Place`] in this process.
+enum At<'a> {
+    Exposed(Arc<ClientMemory>),
+    Staged(&'a [Window], *mut u8),
+    Dense(*mut u8),
+}
+
+/// Copies the `nth` piece of several; where they are packed, it begins at byte `dense`.
+///
+/// # Safety
+/// Both places must hold it, and nobody else may access it meanwhile.
+unsafe fn copy_piece(
+    piece: &Piece,
+    nth: usize,
+    width: usize,
+    places: (&At<'_>, &At<'_>),
+    dense: usize,
+    by: CopyBy,
+) -> Result<()> {
+    let (gather, scatter) = (Direction::Gather, Direction::Scatter);
+    // SAFETY: the caller's promise.
+    unsafe {
+        match places {
+            (At::Exposed(memory), At::Staged(windows, buffer)) => {
+                memory.copy(piece, &windows[nth], *buffer, gather, by);
+            }
+            (At::Staged(windows, buffer), At::Exposed(memory)) => {
+                memory.copy(piece, &windows[nth], *buffer, scatter, by);
+            }
+            (At::Exposed(memory), At::Dense(packed)) => {
+                memory.copy_packed(piece, width, packed.add(dense), gather, by);
+            }
+            (At::Dense(packed), At::Exposed(memory)) => {
+                memory.copy_packed(piece, width, packed.add(dense), scatter, by);
+            }
+            (At::Dense(packed), At::Staged(windows, buffer)) => {
+                copy_unpacked(piece, &windows[nth], *buffer, packed.add(dense), gather, by);
+            }
+            (At::Staged(windows, buffer), At::Dense(packed)) => {
+                copy_unpacked(
+                    piece,
+                    &windows[nth],
+                    *buffer,
+                    packed.add(dense),
+                    scatter,
+                    by,
+                );
+            }
+            _ => {
+                let cause = "both places are of one kind";
+                return Err(Error::new(Kind::Unsupported, "copying elements", cause));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that so many bytes have come.
+fn check_size(parcel: &[u8], expected: usize) -> Result<()> {
+    if parcel.len() == expected {
+        return Ok(());
+    }
+    let cause = format!("{} bytes came, not {expected}", parcel.len());
+    Err(Error::new(Kind::Peer, "unpacking a message", cause))
+}
+
+/// How a node may sleep: see [`Node::look`]. It does not need the node, so that another thread may use
+/// that meanwhile.
+#[derive(Default)]
+pub struct Rest {
+    bell: Option<Arc<dyn HasBell>>,
+    seen: u32,
+    idle: u32,
+    at_most: Option<Duration>,
+}
+
+impl Rest {
+    /// Sleeps until the node is wanted, or has to look.
+    pub fn sleep(&self) {
+        match (&self.bell, self.at_most) {
+            (_, Some(Duration::ZERO)) => std::thread::yield_now(),
+            (Some(bell), at_most) => bell.bell().sleep(self.seen, at_most),
+            (None, _) => {}
+        }
+    }
+}
+
 impl Machine for Node {
     type Memory = ClientMemory;
     type Exposure = Exposure;
     type Buffer = Buffer;
-    type Parcel = Vec<u8>;
+    type Parcel = Parcel;
     type Disk = RealDisk;
 
     fn me(&self) -> NodeId {
@@ -465,7 +694,7 @@ impl Machine for Node {
         to: NodeId,
         tag: Tag,
         body: Vec<u8>,
-        parcel: Option<Vec<u8>>,
+        parcel: Option<Parcel>,
     ) -> Result<()> {
         if to == self.me {
             self.deliver(tag, to, body, parcel);
@@ -476,15 +705,63 @@ impl Machine for Node {
             body: body.len(),
             has_parcel: parcel.is_some(),
         };
-        let parcel = parcel.unwrap_or_default();
+        let parcel = parcel.as_ref().map_or(&[][..], Parcel::bytes);
         self.post(to, &header, body.len() + parcel.len(), |payload| {
             let (front, back) = payload.split_at_mut(body.len());
             front.copy_from_slice(&body);
-            back.copy_from_slice(&parcel);
+            back.copy_from_slice(parcel);
         })
     }
 
-    async fn receive(&self, tag: Tag) -> Result<Message<Vec<u8>>> {
+    async fn transmit(
+        &self,
+        to: NodeId,
+        tag: Tag,
+        body: Vec<u8>,
+        buffer: &Buffer,
+        bytes: u64,
+    ) -> Result<()> {
+        let size = bytes as usize;
+        let reach = self.links.reach(to);
+        if to == self.me {
+            let parcel = Parcel::Own(buffer.bytes(0..size).to_vec());
+            self.deliver(tag, to, body, Some(parcel));
+            return Ok(());
+        }
+        let lies = match reach {
+            Reach::Process => Lies::InProcess,
+            Reach::Host => Lies::OnHost(buffer.name()?),
+            Reach::Network => Lies::InPacket,
+        };
+        let inside = match reach {
+            Reach::Network => size,
+            Reach::Process | Reach::Host => 0,
+        };
+        let mut lending = None;
+        let header = |ticket| {
+            if reach == Reach::Process {
+                let staging = buffer.staging().clone();
+                lending = Some(self.process.lendings.lend(self.me, ticket, staging));
+            }
+            Header::Lent {
+                ticket,
+                tag,
+                body: body.len(),
+                bytes: size,
+                lies,
+            }
+        };
+        let fill = |payload: &mut [u8]| {
+            let (front, back) = payload.split_at_mut(body.len());
+            front.copy_from_slice(&body);
+            back.copy_from_slice(buffer.bytes(0..inside));
+        };
+        let taken = self.ask(to, body.len() + inside, header, fill).await;
+        drop(lending);
+        taken.map(|_| ())
+    }
+
+    async fn receive(&self, tag: Tag) -> Result<Message<Parcel>> {
         let _forget = Forget(&self.mail, tag);
         std::future::poll_fn(|context| {
             let mut all = self.mail.borrow_mut();
@@ -501,58 +778,48 @@ impl Machine for Node {
         .await
     }
 
-    fn pack(
-        &self,
-        call: u64,
-        share: &Share,
-        elements: &Region,
-        window: &Window,
-    ) -> Result<Vec<u8>> {
-        let memory = self.exposures.of(call, self.me)?;
+    fn pack(&self, call: u64, share: &Share, elements: &Region, window: &Window) -> Result<Parcel> {
+        let memory = self.process.exposures.of(call, self.me)?;
         let mut parcel = vec![0; elements.elements() as usize * window.width];
         if let Some(piece) = share.intersect(elements) {
             let packed = parcel.as_mut_ptr();
             // SAFETY: the memory holds the share, and the parcel all of the elements, which lie one
             // behind the other in the window.
-            unsafe { memory.copy(&piece, window, packed, direction(true)) };
+            unsafe { memory.copy(&piece, window, packed, direction(true), CopyBy::Kernels) };
         }
-        Ok(parcel)
+        Ok(Parcel::Own(parcel))
     }
 
     fn unpack(
         &self,
         call: u64,
-        parcel: &Vec<u8>,
+        parcel: &Parcel,
         share: &Share,
         elements: &Region,
         window: &Window,
     ) -> Result<()> {
-        let memory = self.exposures.of(call, self.me)?;
-        let expected = elements.elements() as usize * window.width;
-        if parcel.len() != expected {
-            let cause = format!("{} bytes came, not {expected}", parcel.len());
-            return Err(Error::new(Kind::Peer, "unpacking an answer", cause));
-        }
+        let memory = self.process.exposures.of(call, self.me)?;
+        let parcel = parcel.bytes();
+        check_size(parcel, elements.elements() as usize * window.width)?;
         if let Some(piece) = share.intersect(elements) {
             let packed = parcel.as_ptr().cast_mut();
             // SAFETY: as above; scattering only reads the parcel.
-            unsafe { memory.copy(&piece, window, packed, direction(false)) };
+            unsafe { memory.copy(&piece, window, packed, direction(false), CopyBy::Kernels) };
         }
         Ok(())
     }
 
-    fn cut(&self, buffer: &Buffer, part: Range<u64>) -> Vec<u8> {
-        buffer
-            .bytes(part.start as usize..part.end as usize)
-            .to_vec()
+    fn cut(&self, buffer: &Buffer, part: Range<u64>) -> Parcel {
+        let part = buffer.bytes(part.start as usize..part.end as usize);
+        Parcel::Own(part.to_vec())
     }
 
-    fn paste(&self, parcel: &Vec<u8>, buffer: &Buffer, offset: u64) {
-        buffer.fill(offset as usize, parcel);
+    fn paste(&self, parcel: &Parcel, buffer: &Buffer, offset: u64) {
+        buffer.fill(offset as usize, parcel.bytes());
     }
 
     fn expose(&self, call: u64, memory: ClientMemory) -> Exposure {
-        self.exposures.expose(call, self.me, memory)
+        self.process.exposures.expose(call, self.me, memory)
     }
 
     fn buffer(&self, bytes: u64) -> Result<Buffer> {
@@ -561,6 +828,28 @@ impl Machine for Node {
 
     fn clear(&self, buffer: &Buffer, bytes: u64) {
         buffer.clear(bytes as usize);
+    }
+
+    fn copy(
+        &self,
+        call: u64,
+        width: usize,
+        pieces: &[Piece],
+        from: Place<'_, Self>,
+        to: Place<'_, Self>,
+        by: CopyBy,
+    ) -> Result<()> {
+        let bytes: usize = pieces.iter().map(|piece| packed_bytes(piece, width)).sum();
+        let (from, to) = (self.at(call, from, bytes)?, self.at(call, to, bytes)?);
+        let mut dense = 0;
+        for (nth, piece) in pieces.iter().enumerate() {
+            // SAFETY: this node's share has the pieces, windows lie in their buffer, and send buffers
+            // and parcels have just been checked to hold all pieces; the engine lets nobody else use
+            // them meanwhile, and what is scattered from is only read.
+            unsafe { copy_piece(piece, nth, width, (&from, &to), dense, by)? };
+            dense += packed_bytes(piece, width);
+        }
+        Ok(())
     }
 
     async fn memget(

@@ -4,13 +4,13 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use penstock_engine::Result;
 
 use crate::bell::{Bell, HasBell};
 use crate::disk::Opener;
-use crate::memory::Exposures;
-use crate::node::{Links, Node, Reach};
+use crate::node::{Links, Node, Process, Reach};
 
 #[derive(Default)]
 struct ThreadInbox {
@@ -35,7 +35,7 @@ impl ThreadInbox {
 #[derive(Clone)]
 pub struct Threads {
     inboxes: Arc<Vec<Arc<ThreadInbox>>>,
-    exposures: Arc<Exposures>,
+    process: Process,
 }
 
 impl Threads {
@@ -44,7 +44,7 @@ impl Threads {
         let inboxes = (0..nodes).map(|_| Arc::default()).collect();
         Self {
             inboxes: Arc::new(inboxes),
-            exposures: Arc::default(),
+            process: Process::default(),
         }
     }
 
@@ -63,7 +63,7 @@ impl Threads {
             me,
             self.nodes(),
             Box::new(links),
-            self.exposures.clone(),
+            self.process.clone(),
             opener,
         )
     }
@@ -98,7 +98,11 @@ impl Links for ThreadLinks {
         self.inboxes[self.me].clone()
     }
 
-    fn sleep(&self, seen: u32, _idle: u32) {
-        self.inboxes[self.me].bell.sleep(seen, None);
+    fn nap_max(&self, _idle: u32) -> Option<Duration> {
+        None
+    }
+
+    fn needs_mpi(&self) -> bool {
+        false
     }
 }

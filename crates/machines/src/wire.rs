@@ -17,6 +17,17 @@ pub struct BufferName {
     pub segment: SegmentName,
 }
 
+/// Where the parcel of a message is that was lent.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub enum Lies {
+    /// In a buffer of this process, known by sender and ticket.
+    InProcess,
+    /// In a buffer of this host.
+    OnHost(BufferName),
+    /// In the packet.
+    InPacket,
+}
+
 /// The header of a packet.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Header {
@@ -28,6 +39,20 @@ pub enum Header {
         body: usize,
         /// Whether there is a parcel, which may be empty.
         has_parcel: bool,
+    },
+    /// A message of the engine whose parcel lies in a send buffer; its body follows, and behind it, if
+    /// need be, the parcel.
+    Lent {
+        /// To be given back when the buffer may be used again.
+        ticket: u64,
+        /// Whom it is for.
+        tag: Tag,
+        /// Bytes of the body.
+        body: usize,
+        /// Bytes of the parcel.
+        bytes: usize,
+        /// Where it is.
+        lies: Lies,
     },
     /// To a client of the same host: copy a piece between your memory and my buffer.
     Copy {
@@ -66,7 +91,7 @@ pub enum Header {
         /// What it is.
         piece: Piece,
     },
-    /// The answer to any of the three; after a fetch, the packed piece follows.
+    /// The answer to a parcel that was lent, or to any of the three; after a fetch, the packed piece follows.
     Done {
         /// The ticket of what is answered.
         ticket: u64,

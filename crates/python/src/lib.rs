@@ -16,11 +16,16 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<session::PySession>()?;
     module.add_class::<session::PySeat>()?;
     module.add_class::<session::PyReport>()?;
+    module.add_class::<session::PyOutstanding>()?;
     module.add_class::<spec::Spec>()?;
     module.add_function(wrap_pyfunction!(session::seats, module)?)?;
     module.add_function(wrap_pyfunction!(session::join_mpi, module)?)?;
     module.add_function(wrap_pyfunction!(session::open_schema, module)?)?;
     module.add_function(wrap_pyfunction!(cli::run_command, module)?)?;
     module.add("BLOCK_BYTES", penstock_arrays::session::BLOCK_BYTES)?;
+    module.add(
+        "BACKGROUND_BYTES",
+        penstock_arrays::session::BACKGROUND_BYTES,
+    )?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -1,11 +1,12 @@
 //! Sessions: `penstock.Session` in Rust.
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use numpy::{PyUntypedArray, PyUntypedArrayMethods};
 use penstock_arrays::call::{ArrayCall, Local};
-use penstock_arrays::session::{Options, Report, Seat, Session};
+use penstock_arrays::session::{Background, How, Options, Outstanding, Report, Seat, Session};
 use penstock_arrays::strategy::{self, Tuning};
 use penstock_arrays::{ByteOrder, ElementType};
 use penstock_engine::{Error, Kind, Operation, Result, Strategy};
@@ -47,48 +48,61 @@ impl PySeat {
     }
 }
 
-/// How a session is set up: what of [`Options`] has no word of its own.
-type Setup = (Option<usize>, bool, bool, u64);
-
-/// For tests: blocks of a cache for each client, and bytes of a client's staging buffer.
-type Small = Option<(u32, u64)>;
-
-fn tuning(small: Small) -> Tuning {
-    match small {
-        None => Tuning::default(),
-        Some((buffers_per_client, staging_bytes)) => Tuning {
-            buffers_per_client,
-            staging_bytes,
-        },
-    }
+/// How a session is set up, as the face has it.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Setup {
+    servers: Option<usize>,
+    dedicated: bool,
+    sync: bool,
+    block_bytes: u64,
+    background_bytes: u64,
+    direct: bool,
+    strategy: String,
+    /// For tests: blocks of a cache for each client, and bytes of a client's staging buffer.
+    small: Option<(u32, u64)>,
+    /// For tests and benchmarks: what is wrong with the disks, as JSON.
+    trial: Option<String>,
 }
 
-fn options(setup: Setup, strategy: &str, tuning: &Tuning) -> Result<Options> {
-    let (servers, dedicated, sync, block_bytes) = setup;
-    let strategy = strategy::named(strategy, tuning).map_err(|error| Error {
-        doing: "opening a session".to_string(),
-        ..error
-    })?;
-    Ok(Options {
-        servers,
-        dedicated,
-        sync,
-        block_bytes,
-        strategy,
-    })
+impl Setup {
+    fn tuning(&self) -> Tuning {
+        match self.small {
+            None => Tuning::default(),
+            Some((buffers_per_client, staging_bytes)) => Tuning {
+                buffers_per_client,
+                staging_bytes,
+            },
+        }
+    }
+
+    fn options(&self) -> Result<Options> {
+        let opening = |error| Error {
+            doing: "opening a session".to_string(),
+            ..error
+        };
+        let trial = self.trial.as_deref().map(serde_json::from_str);
+        let wrong = |e| Error::new(Kind::Schema, "opening a session", e);
+        Ok(Options {
+            servers: self.servers,
+            dedicated: self.dedicated,
+            sync: self.sync,
+            block_bytes: self.block_bytes,
+            strategy: strategy::named(&self.strategy, &self.tuning()).map_err(opening)?,
+            background_bytes: self.background_bytes,
+            direct: self.direct,
+            trial: trial.transpose().map_err(wrong)?,
+        })
+    }
 }
 
 /// The seats of `ranks` threads.
 #[pyfunction]
-pub fn seats(
-    py: Python<'_>,
-    ranks: usize,
-    setup: Setup,
-    strategy: &str,
-    small: Small,
-) -> PyResult<Vec<PySeat>> {
-    let tuning = tuning(small);
-    let seats = options(setup, strategy, &tuning).and_then(|options| Seat::all(ranks, &options));
+pub fn seats(py: Python<'_>, ranks: usize, setup: Setup) -> PyResult<Vec<PySeat>> {
+    let tuning = setup.tuning();
+    let seats = setup
+        .options()
+        .and_then(|options| Seat::all(ranks, &options));
     let seats = seats.map_err(|e| raise(py, &e))?;
     Ok(seats
         .into_iter()
@@ -96,8 +110,9 @@ pub fn seats(
         .collect())
 }
 
-/// How the MPI library is reached: `(shared object, communicator, MPI_BYTE, MPI_ANY_SOURCE)`.
-type Mpi = (PathBuf, usize, usize, i32);
+/// How the MPI library is reached: `(shared object, communicator, MPI_BYTE, MPI_ANY_SOURCE)`, and whether
+/// any thread may call it at any time.
+type Mpi = (PathBuf, usize, usize, i32, bool);
 
 /// The session of this rank of an MPI job. Collective, so that what is wrong with this rank's
 /// options, which Python found, comes as `wrong`.
@@ -107,11 +122,9 @@ pub fn join_mpi(
     mpi: Mpi,
     transport: &str,
     setup: Setup,
-    strategy: &str,
-    small: Small,
     wrong: Option<&str>,
 ) -> PyResult<PySession> {
-    let (library, comm, byte, any_source) = mpi;
+    let (library, comm, byte, any_source, may_use_threads) = mpi;
     let does_not_fit = |cause: &str| Error::new(Kind::Schema, "opening a session", cause);
     let transport = match (wrong, transport) {
         (Some(wrong), _) => Err(does_not_fit(wrong)),
@@ -122,11 +135,11 @@ pub fn join_mpi(
             Err(does_not_fit(&cause))
         }
     };
-    let tuning = tuning(small);
-    let given = transport.and_then(|transport| Ok((transport, options(setup, strategy, &tuning)?)));
+    let tuning = setup.tuning();
+    let given = transport.and_then(|transport| Ok((transport, setup.options()?)));
     let joined = py.detach(|| {
         let api = Api::load(&library, Constants { byte, any_source })?;
-        Session::mpi(api, comm, given).map(Owned)
+        Session::mpi(api, comm, may_use_threads, given).map(Owned)
     });
     let joined = joined.map_err(|e| raise(py, &e))?;
     Ok(PySession(Mutex::new(joined), tuning))
@@ -206,6 +219,25 @@ pub struct PySession(Mutex<Owned>, Tuning);
 /// What is handed over with the GIL released: a NumPy array's memory, kept alive by the caller.
 struct Given(Result<(ArrayCall, Local)>, Option<Strategy>);
 
+/// A call that has been begun.
+#[pyclass(frozen, module = "penstock._core")]
+pub struct PyOutstanding(Outstanding);
+
+#[pymethods]
+impl PyOutstanding {
+    /// Whether the call has ended. Never waits.
+    fn has_ended(&self, py: Python<'_>, session: &PySession) -> PyResult<bool> {
+        session.released(py, |session| Ok(session.has_ended(&self.0)))
+    }
+
+    /// Waits for the end of the call.
+    fn end(&self, py: Python<'_>, session: &PySession) -> PyResult<PyReport> {
+        session
+            .released(py, |session| session.end(&self.0))
+            .map(PyReport::from)
+    }
+}
+
 impl PySession {
     fn session(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Owned>> {
         match self.0.try_lock() {
@@ -245,12 +277,7 @@ impl PySession {
         local: &Bound<'_, PyAny>,
         strategy: &Bound<'_, PyAny>,
     ) -> Given {
-        // What is no word is none of the words.
-        let word = match strategy.is_none() {
-            true => None,
-            false => Some(strategy.to_string()),
-        };
-        let strategy = match self.named(word.as_deref()) {
+        let strategy = match self.named(word(strategy).as_deref()) {
             Ok(strategy) => strategy,
             Err(error) => return Given(Err(error), None),
         };
@@ -319,6 +346,36 @@ impl PySession {
         self.released(py, read).map(PyReport::from)
     }
 
+    /// Begins a write or a read; keeps `local` until it has ended.
+    #[expect(clippy::too_many_arguments, reason = "they are Python's")]
+    fn begin(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        array: &Bound<'_, PyAny>,
+        local: &Bound<'_, PyAny>,
+        is_write: bool,
+        strategy: &Bound<'_, PyAny>,
+        background: &Bound<'_, PyAny>,
+    ) -> PyResult<PyOutstanding> {
+        let given = self.given(array, local, strategy);
+        let background = word(background);
+        let keeps: Box<dyn Any + Send> = Box::new(local.clone().unbind());
+        let begin = move |session: &mut Session| {
+            let Given(given, strategy) = given;
+            let background = background.map(|word| Background::named(&word)).transpose();
+            let how = background.map(|background| How {
+                strategy,
+                background,
+            });
+            match is_write {
+                true => session.begin_write(&path, given, how, keeps),
+                false => session.begin_read(&path, given, how, keeps),
+            }
+        };
+        self.released(py, begin).map(PyOutstanding)
+    }
+
     fn explain(
         &self,
         py: Python<'_>,
@@ -353,6 +410,11 @@ impl PySession {
             Ok(())
         })
     }
+}
+
+/// A word, if there is one. What is no word is none of those that mean something.
+fn word(given: &Bound<'_, PyAny>) -> Option<String> {
+    (!given.is_none()).then(|| given.to_string())
 }
 
 /// The memory of a NumPy array, used in place.

@@ -1,8 +1,9 @@
 //! One run of the simulated machine: a pattern, moved by a method, timed.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use penstock_engine::two_phase::{Exchange, Io};
 use penstock_engine::{
     Call, Decision, Director, Error, Kind, Machine, Moved, Proposal, Request, Roles, Strategy,
     disk_directed, two_phase,
@@ -128,7 +129,8 @@ impl Experiment<'_> {
             Method::Caching => Strategy::Caching(caching),
             Method::TwoPhase => Strategy::TwoPhase(two_phase::Options {
                 buffer_bytes_max: self.preset.two_phase.buffer_bytes_max,
-                caching: self.preset.caching.options(u64::MAX),
+                exchange: Exchange::Remote,
+                io: Io::Servers(self.preset.caching.options(u64::MAX)),
             }),
             Method::Ddio => Strategy::DiskDirected(disk_directed::Options { presort: false }),
             Method::DdioSort => Strategy::DiskDirected(disk_directed::Options { presort: true }),
@@ -145,6 +147,7 @@ impl Experiment<'_> {
             target: Vec::new(),
             servers: nodes.disks,
             sync: waits_for_media,
+            split: None,
         })
     }
 
@@ -208,7 +211,8 @@ impl Run {
         let rank = self.roles.rank(node.me());
         let share = rank.map(|rank| self.request.memory.share(rank));
         let _exposure = share.map(|share| node.expose(CALL, (share, None)));
-        let call = Call::new(node, &self.roles, CALL);
+        let handed_over = Cell::new(false);
+        let call = Call::new(node, &self.roles, CALL, &handed_over);
         let mut asking = Asking(self.request.clone());
         let mut director = (rank == Some(0)).then_some(&mut asking as &mut dyn Director);
         if self.is_collective {
@@ -216,6 +220,7 @@ impl Run {
                 Ok(Proposal {
                     words: String::new(),
                     own_box: None,
+                    complaint: None,
                 })
             });
             call.agree(proposal, &mut director).await?;

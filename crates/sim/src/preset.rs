@@ -44,6 +44,12 @@ pub struct Preset {
     pub two_phase: TwoPhase,
     /// Disk-directed I/O.
     pub disk_directed: DiskDirected,
+    /// What compute processors do by themselves, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processors: Option<Processors>,
+    /// What clients of the file system get in one another's way with, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<Sharing>,
 }
 
 /// How many of what there are. Clients are nodes 0 and up, I/O nodes follow.
@@ -242,6 +248,55 @@ pub struct TwoPhase {
 pub struct DiskDirected {
     /// Whether a write ends only when its data are on the media.
     pub waits_for_media: bool,
+}
+
+/// What compute processors do by themselves: copies into buffers of messages and out of them, and
+/// two threads at a time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Processors {
+    /// To copy byte for byte.
+    pub byte_copy_ns_per_byte: f64,
+    /// To copy as the library does (`memcpy`).
+    pub kernel_copy_ns_per_byte: f64,
+    /// And for each contiguous stretch, either way.
+    pub stretch_us: f64,
+    /// Processors differ: each takes up to this part longer for what it copies, drawn for each.
+    pub slowness_max: f64,
+    /// So many share a memory, where several such nodes make up the machine. 0: there is only one
+    /// memory, or each has its own.
+    pub hypernode: usize,
+    /// What lies in another node's memory takes longer to copy: this part for each node further on.
+    pub hypernode_slowness: f64,
+    /// To start a thread beside the program's own, and to end it.
+    pub spawn_us: f64,
+    /// How long a thread that computes keeps the processor, if another wants it.
+    pub slice_us: f64,
+    /// To change from one thread to the other.
+    pub switch_us: f64,
+}
+
+/// What clients of the file system get in one another's way with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sharing {
+    /// Every call for the file takes its token (or lock), one client after the other: to hand it over,
+    pub token_us: f64,
+    /// and for each client that waits for it.
+    pub token_waiting_us: f64,
+    /// A server takes a request up: for each client that has requests at its I/O node.
+    pub poll_us: f64,
+    /// A client copies what it writes into its system's buffers.
+    pub system_copy_ns_per_byte: f64,
+    /// What the system's copying takes at the I/O node where a program might write directly and does not,
+    /// in place of `costs.copy_ns_per_byte`.
+    pub buffered_copy_ns_per_byte: f64,
+    /// What a disk's file system keeps of writes that it has reported, when that is more than the
+    /// disk's own buffer.
+    pub behind_bytes: u64,
+    /// Where servers have no processor of their own: with so many clients or more they run on that of
+    /// the last of these. 0: they have one.
+    pub processors: usize,
 }
 
 /// What has a kind and nothing else: serde by itself would let any key pass.

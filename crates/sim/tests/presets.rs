@@ -44,7 +44,17 @@ fn assert_says(line: &str, fragments: &[&str]) {
 
 #[test]
 fn all_that_come_with_penstock_can_be() {
-    let names = ["tr94", "tocs97", "hdd-server", "nvme-server", "cloud-vm"];
+    let names = [
+        "tr94",
+        "tocs97",
+        "hdd-server",
+        "nvme-server",
+        "cloud-vm",
+        "sp2-anl",
+        "paragon-caltech",
+        "origin2000-anl",
+        "exemplar-caltech",
+    ];
     assert_eq!(Preset::names(), names);
     for name in names {
         let preset = found(name);

@@ -1,11 +1,12 @@
 //! Every strategy stores the same bytes: writes and reads of random schemas on the simulated machine
 //! with real bytes, each read back by every strategy in another distribution.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use penstock_engine::caching;
 use penstock_engine::queue::Order as QueueOrder;
+use penstock_engine::two_phase::{Exchange, Io};
 use penstock_engine::{
     Call, Decision, Director, Error, Machine, Moved, Operation, Request, Strategy, disk_directed,
     two_phase,
@@ -128,7 +129,7 @@ impl Case {
         simulation: &Simulation,
         id: u64,
         operation: Operation,
-        strategy: Strategy,
+        (strategy, split): (Strategy, Option<penstock_engine::Split>),
         memory: &MemorySchema,
         memories: &[Rc<RefCell<Vec<u8>>>],
     ) -> Moved {
@@ -140,6 +141,7 @@ impl Case {
             target: Vec::new(),
             servers: self.servers,
             sync: true,
+            split,
         });
         let moved = Rc::new(RefCell::new(Moved::default()));
         let roles = simulation.roles().clone();
@@ -151,15 +153,18 @@ impl Case {
                 let _exposure = roles
                     .rank(node.me())
                     .map(|rank| node.expose(id, (request.memory.share(rank), memory)));
-                let call = Call::new(&node, &roles, id);
+                let handed_over = Cell::new(false);
+                let call = Call::new(&node, &roles, id, &handed_over);
                 let outcome = call.transfer(&request).await;
                 let mut leader = Leader;
                 let mut director = (node.me() == 0).then_some(&mut leader as &mut dyn Director);
+                assert_eq!(handed_over.get(), request.split.is_some());
                 let verdict = call.conclude(outcome, &mut director).await.unwrap();
                 *moved.borrow_mut() = verdict.moved;
             }
         };
-        simulation.run(main).unwrap();
+        let ran = simulation.run(main);
+        ran.unwrap_or_else(|error| panic!("seed {}: {strategy:?} {split:?}: {error}", self.seed));
         moved.take()
     }
 }
@@ -239,17 +244,25 @@ fn strategy(random: &mut Random) -> Strategy {
         queue: orders[random.below(3) as usize],
         read_ahead_blocks: random.below(3) as u32,
     };
-    match random.below(5) {
+    let exchanges = [Exchange::STEPS.as_slice(), &[Exchange::Remote]].concat();
+    match random.below(7) {
         0 => Strategy::Caching(caching),
-        1 => Strategy::TwoPhase(two_phase::Options {
+        1 | 5 | 6 => Strategy::TwoPhase(two_phase::Options {
             buffer_bytes_max: 1 + random.below(300),
-            caching,
+            exchange: exchanges[random.below(6) as usize],
+            io: [Io::Servers(caching), Io::Direct][random.below(2) as usize],
         }),
         4 => Strategy::Independent,
         presort => Strategy::DiskDirected(disk_directed::Options {
             presort: presort == 2,
         }),
     }
+}
+
+/// None, or buffers for all that a node moves, or for some of it.
+fn split(random: &mut Random) -> Option<penstock_engine::Split> {
+    let buffer_bytes_max = [1 << 20, 1 + random.below(200)][random.below(2) as usize];
+    (random.below(2) == 0).then_some(penstock_engine::Split { buffer_bytes_max })
 }
 
 #[test]
@@ -261,7 +274,7 @@ fn what_one_strategy_writes_all_others_read() {
         let memories: Vec<_> = (0..case.clients)
             .map(|rank| Rc::new(RefCell::new(case.share_bytes(&schema, rank))))
             .collect();
-        let writer = strategy(&mut random);
+        let writer = (strategy(&mut random), split(&mut random));
         case.run(&simulation, 0, Operation::Write, writer, &schema, &memories);
         for id in 1..4 {
             let schema = match random.below(4) {
@@ -275,7 +288,7 @@ fn what_one_strategy_writes_all_others_read() {
                 .iter()
                 .map(|bytes| Rc::new(RefCell::new(vec![0x5a; bytes.len()])))
                 .collect();
-            let reader = strategy(&mut random);
+            let reader = (strategy(&mut random), split(&mut random));
             case.run(&simulation, id, Operation::Read, reader, &schema, &memories);
             for (rank, expected) in expected.iter().enumerate() {
                 assert!(
@@ -294,7 +307,7 @@ fn a_phantom_run_takes_the_same_time_as_a_real_one() {
     for seed in 0..20 {
         let (case, mut random) = Case::of(seed);
         let schema = memory_schema(&case.shape, case.clients, &mut random);
-        let strategy = strategy(&mut random);
+        let strategy = (strategy(&mut random), split(&mut random));
         let time = |is_real| {
             let mut preset = Preset::find("tocs97").unwrap();
             preset.nodes.clients = case.clients;

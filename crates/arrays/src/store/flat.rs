@@ -3,7 +3,8 @@
 //! A block is a run of the file's bytes, so it costs one `pread` or `pwrite`, straight from or
 //! into the staging buffer. Bytes are swapped after reading where the file's order is not the
 //! machine's; what is written is always in the machine's order. Parts of blocks are runs of bytes too,
-//! and ranks may write theirs side by side.
+//! and ranks may write theirs side by side. Moved directly, the whole pages of a run go around the page
+//! cache.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use penstock_engine::{Error, Result};
 use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
 
+use super::direct::DataFile;
 use super::file::{self, Open, lock};
 use crate::dtype::{self, ByteOrder, ElementType};
 
@@ -23,18 +25,18 @@ const PART_DIGITS_MIN: usize = 4;
 
 /// One file that holds the whole array.
 pub(super) struct FlatFile {
-    file: File,
+    file: DataFile,
     path: PathBuf,
     header_bytes: u64,
     swap_width: usize,
 }
 
 impl FlatFile {
-    pub(super) fn open_write(path: &Path, header_bytes: u64) -> Result<Self> {
+    pub(super) fn open_write(path: &Path, header_bytes: u64, direct: bool) -> Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.map_err(|e| Error::io(&e, "opening for writing", path))?;
         Ok(Self {
-            file,
+            file: DataFile::new(file, direct, path)?,
             path: path.to_path_buf(),
             header_bytes,
             swap_width: 1,
@@ -45,10 +47,11 @@ impl FlatFile {
         path: &Path,
         header_bytes: u64,
         stored: (ElementType, ByteOrder),
+        direct: bool,
     ) -> Result<Self> {
         let file = File::open(path).map_err(|e| Error::io(&e, "opening", path))?;
         Ok(Self {
-            file,
+            file: DataFile::new(file, direct, path)?,
             path: path.to_path_buf(),
             header_bytes,
             swap_width: swap_width(stored),
@@ -80,12 +83,12 @@ impl Medium for FlatFile {
 
     fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()> {
         let offset = self.header_bytes + block.offset + offset;
-        file::write_at(&self.file, data, offset, &self.path)
+        self.file.write_at(data, offset, &self.path)
     }
 
     fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()> {
         let offset = self.header_bytes + block.offset + offset;
-        file::read_at(&self.file, data, offset, &self.path)?;
+        self.file.read_at(data, offset, &self.path)?;
         dtype::swap(data, self.swap_width);
         Ok(())
     }
@@ -95,9 +98,17 @@ impl Medium for FlatFile {
             return Ok(());
         }
         self.file
+            .file()
             .sync_all()
             .map_err(|e| Error::io(&e, "syncing", &self.path))
     }
+}
+
+/// How part files are opened.
+#[derive(Clone, Copy)]
+pub(super) struct Access {
+    pub(super) writing: bool,
+    pub(super) direct: bool,
 }
 
 /// One file for each part of a mesh. They exist, at their full length, before they are opened.
@@ -106,8 +117,8 @@ pub(super) struct Parts {
     mesh: Vec<u64>,
     schema: DiskSchema,
     swap_width: usize,
-    writing: bool,
-    open: Open<File>,
+    access: Access,
+    open: Open<DataFile>,
     /// Parts that were written and closed again, to be synced.
     closed: Mutex<Vec<u64>>,
 }
@@ -118,41 +129,35 @@ impl Parts {
         mesh: &[u64],
         stored: (ElementType, ByteOrder),
         schema: &DiskSchema,
-        writing: bool,
+        access: Access,
     ) -> Self {
         Self {
             stem: stem.to_path_buf(),
             mesh: mesh.to_vec(),
             schema: schema.clone(),
             swap_width: swap_width(stored),
-            writing,
+            access,
             open: Open::new(OPEN_MAX),
             closed: Mutex::new(Vec::new()),
         }
     }
 
-    /// The file of an object. Objects count through the grid, part files through the mesh, which
-    /// is larger where BLOCK leaves the last parts empty.
     fn path(&self, object: u64) -> PathBuf {
-        let place = self.schema.grid_index(object);
-        let number = place
-            .iter()
-            .zip(&self.mesh)
-            .fold(0, |number, (i, extent)| number * extent + i);
-        part_path(&self.stem, number, &self.mesh)
+        object_path(&self.stem, &self.mesh, &self.schema, object)
     }
 
-    fn with<T>(&self, block: &Block, act: impl FnOnce(&File, &Path) -> Result<T>) -> Result<T> {
+    fn with<T>(&self, block: &Block, act: impl FnOnce(&DataFile, &Path) -> Result<T>) -> Result<T> {
         let path = self.path(block.object);
         let (file, given_up) = self.open.get(block.object, || {
             let file = OpenOptions::new()
                 .read(true)
-                .write(self.writing)
+                .write(self.access.writing)
                 .open(&path);
-            file.map_err(|e| Error::io(&e, "opening", &path))
+            let file = file.map_err(|e| Error::io(&e, "opening", &path))?;
+            DataFile::new(file, self.access.direct, &path)
         })?;
-        for (object, file) in given_up.into_iter().filter(|_| self.writing) {
-            file::start_writeback(&file, &self.path(object))?;
+        for (object, file) in given_up.into_iter().filter(|_| self.access.writing) {
+            file::start_writeback(file.file(), &self.path(object))?;
             lock(&self.closed).push(object);
         }
         act(&file, &path)
@@ -174,13 +179,13 @@ impl Medium for Parts {
 
     fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()> {
         self.with(block, |file, path| {
-            file::write_at(file, data, block.offset + offset, path)
+            file.write_at(data, block.offset + offset, path)
         })
     }
 
     fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()> {
         self.with(block, |file, path| {
-            file::read_at(file, data, block.offset + offset, path)
+            file.read_at(data, block.offset + offset, path)
         })?;
         dtype::swap(data, self.swap_width);
         Ok(())
@@ -191,7 +196,8 @@ impl Medium for Parts {
             return Ok(());
         }
         for (object, file) in self.open.drain() {
-            file.sync_all()
+            file.file()
+                .sync_all()
                 .map_err(|e| Error::io(&e, "syncing", &self.path(object)))?;
         }
         let closed = std::mem::take(&mut *lock(&self.closed));
@@ -199,6 +205,17 @@ impl Medium for Parts {
             .into_iter()
             .try_for_each(|object| file::sync_path(&self.path(object)))
     }
+}
+
+/// The file of an object. Objects count through the grid, part files through the mesh, which is
+/// larger where BLOCK leaves the last parts empty.
+pub(super) fn object_path(stem: &Path, mesh: &[u64], schema: &DiskSchema, object: u64) -> PathBuf {
+    let place = schema.grid_index(object);
+    let number = place
+        .iter()
+        .zip(mesh)
+        .fold(0, |number, (i, extent)| number * extent + i);
+    part_path(stem, number, mesh)
 }
 
 /// The name of a part file, as `u.0003`: with as many digits as sort the parts of `mesh`.

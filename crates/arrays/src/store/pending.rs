@@ -18,7 +18,7 @@ use super::file::{self, read_if_there};
 use super::flat::part_path;
 use super::sidecar::{self, Sidecar};
 use super::temporary::Temporary;
-use super::{Target, zarr};
+use super::{Files, Target, zarr};
 use crate::dtype::ByteOrder;
 use crate::npy::Header;
 use crate::schema::{ArraySchema, Disk, Format, part_mesh};
@@ -98,10 +98,10 @@ impl Pending {
         let metadata = zarr::Metadata::parse(metadata, &file)?.text();
         Ok(Self {
             temporary,
-            target: Target::Zarr {
+            target: Target::of(Files::Zarr {
                 directory,
                 metadata,
-            },
+            }),
             install,
         })
     }
@@ -131,7 +131,7 @@ impl Pending {
         if raw {
             file::write_synced(&temporary.beside("sidecar"), &Sidecar::new(schema).text()?)?;
         }
-        let target = Target::Flat {
+        let files = Files::Flat {
             file,
             header_bytes,
             element,
@@ -139,7 +139,7 @@ impl Pending {
         };
         Ok(Self {
             temporary,
-            target,
+            target: Target::of(files),
             install: Install::File { path, raw },
         })
     }
@@ -160,7 +160,7 @@ impl Pending {
         for (number, bytes) in part_bytes(schema, &mesh)?.into_iter().enumerate() {
             make_file(&part_path(&stem, number as u64, &mesh), &[], bytes)?;
         }
-        let target = Target::Parts {
+        let files = Files::Parts {
             stem,
             mesh,
             element: schema.element,
@@ -172,7 +172,7 @@ impl Pending {
         };
         Ok(Self {
             temporary,
-            target,
+            target: Target::of(files),
             install,
         })
     }

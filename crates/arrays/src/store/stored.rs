@@ -15,12 +15,12 @@ use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{DiskSchema, Order};
 use serde_json::{Map, Value};
 
-use super::Target;
 use super::file::{self, damaged, read_if_there};
 use super::flat::part_path;
 use super::sidecar::{self, Sidecar};
 use super::witness::Witness;
 use super::zarr::Metadata;
+use super::{Files, Target};
 use crate::dtype::{ByteOrder, ElementType};
 use crate::npy::{self, Header, HeaderError};
 use crate::schema::{ArraySchema, Disk, Format, part_mesh};
@@ -157,7 +157,7 @@ impl Stored {
             return Err(damaged(&path, cause));
         }
         let element = schema.element;
-        let target = Target::Flat {
+        let files = Files::Flat {
             file: path,
             header_bytes,
             element,
@@ -165,7 +165,7 @@ impl Stored {
         };
         Ok(Self {
             schema,
-            target,
+            target: Target::of(files),
             form: Form::Flat(layout),
         })
     }
@@ -398,13 +398,13 @@ fn open_array(directory: &Path, name: &str, file: &Path, json: Value) -> Result<
     // What does not fit together is found now, by the root, not later by every server.
     metadata.disk_schema(1).map_err(|e| e.at(file))?;
     metadata.check().map_err(|e| e.at(file))?;
-    let target = Target::Zarr {
+    let files = Files::Zarr {
         directory: directory.to_path_buf(),
         metadata: metadata.text(),
     };
     Ok(Stored {
         schema,
-        target,
+        target: Target::of(files),
         form: Form::Zarr(Box::new(metadata)),
     })
 }
@@ -433,7 +433,7 @@ fn open_parts(path: &Path, sidecar: Sidecar) -> Result<Stored> {
         }
     }
     let (element, order) = (schema.element, sidecar.byte_order);
-    let target = Target::Parts {
+    let files = Files::Parts {
         stem,
         mesh,
         element,
@@ -441,7 +441,7 @@ fn open_parts(path: &Path, sidecar: Sidecar) -> Result<Stored> {
     };
     Ok(Stored {
         schema,
-        target,
+        target: Target::of(files),
         form: Form::Parts,
     })
 }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use penstock_engine::Result;
-use penstock_layout::DiskSchema;
+use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
 use zarrs::array::ChunkKeyEncoding;
 
@@ -59,10 +59,11 @@ pub(super) fn open_write(
     directory: &Path,
     metadata: &str,
     schema: &DiskSchema,
+    direct: bool,
 ) -> Result<Arc<dyn Medium>> {
     let (layout, chunks) = open(directory, metadata, schema)?;
     Ok(match layout {
-        Layout::Plain { .. } => Arc::new(plain::Writer::new(chunks)),
+        Layout::Plain { .. } => Arc::new(plain::Writer::new(chunks, direct)),
         Layout::Encoded(coder) => Arc::new(encoded::Writer::new(chunks, coder)),
         Layout::Shards(form) => Arc::new(shards::Writer::new(chunks, form)),
     })
@@ -73,15 +74,28 @@ pub(super) fn open_read(
     directory: &Path,
     metadata: &str,
     schema: &DiskSchema,
+    direct: bool,
 ) -> Result<Arc<dyn Medium>> {
     let (layout, chunks) = open(directory, metadata, schema)?;
     Ok(match layout {
         Layout::Plain { swap_width, fill } => {
-            Arc::new(plain::Reader::new(chunks, swap_width, fill))
+            Arc::new(plain::Reader::new(chunks, swap_width, fill, direct))
         }
         Layout::Encoded(coder) => Arc::new(encoded::Reader::new(chunks, coder)),
         Layout::Shards(form) => Arc::new(shards::Reader::new(chunks, form)),
     })
+}
+
+/// The file of a block, and at which byte of it the block lies, where it lies there as it is.
+pub(super) fn place_of(
+    directory: &Path,
+    metadata: &str,
+    schema: &DiskSchema,
+    block: &Block,
+) -> Result<(PathBuf, Option<u64>)> {
+    let (layout, chunks) = open(directory, metadata, schema)?;
+    let offset = matches!(layout, Layout::Plain { .. }).then_some(block.offset);
+    Ok((chunks.path(block.object), offset))
 }
 
 /// Fills `data` with one element's bytes over and over.

@@ -388,7 +388,7 @@ impl<'a, M: Machine> Opened<'a, M> {
         } = self.pinned(name);
         let wake = self.machine.work(Work::Wake);
         let turn = self.queue.turn(&self.disk, &block, wake).await;
-        let read = self.disk.read(&block, &buffer).await;
+        let read = self.disk.read(&block, &buffer, 0).await;
         drop(turn);
         match &read {
             Ok(()) => {
@@ -437,7 +437,7 @@ impl<'a, M: Machine> Opened<'a, M> {
         }
         let wake = self.machine.work(Work::Wake);
         let turn = self.queue.turn(&self.disk, &block, wake).await;
-        let written = self.disk.write(&block, &buffer).await;
+        let written = self.disk.write(&block, &buffer, 0).await;
         drop(turn);
         if let Some(entry) = self.cache.borrow_mut().get(name) {
             entry.is_writing = false;

@@ -39,6 +39,10 @@ fn check(copy: &StridedCopy) {
         // SAFETY: the buffers were made to hold all that the copy reaches.
         unsafe { ready.run(source.as_ptr(), target.as_mut_ptr()) };
         assert!(target == expected, "{ready:?}");
+        target.fill(FILL);
+        // SAFETY: as above.
+        unsafe { ready.run_by_bytes(source.as_ptr(), target.as_mut_ptr()) };
+        assert!(target == expected, "{ready:?} by bytes");
     }
 }
 

@@ -5,8 +5,8 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-use penstock_engine::Window;
-use penstock_layout::{Direction, Piece, Share, row_major_strides};
+use penstock_engine::{Error, Kind, Result, Window};
+use penstock_layout::{Direction, Piece, Region, Share, row_major_strides};
 
 use crate::time::Time;
 
@@ -18,6 +18,30 @@ pub type Memory = Option<Rc<RefCell<Vec<u8>>>>;
 pub struct Parcel {
     pub(crate) bytes: u64,
     pub(crate) data: Option<Vec<u8>>,
+}
+
+impl Parcel {
+    /// Of these bytes.
+    pub(crate) fn of(data: Vec<u8>) -> Self {
+        Self {
+            bytes: data.len() as u64,
+            data: Some(data),
+        }
+    }
+
+    /// A part of its bytes.
+    ///
+    /// # Errors
+    /// When it has fewer.
+    pub(crate) fn part(&self, part: &Range<u64>) -> Result<Vec<u8>> {
+        let data = self.data.as_deref().unwrap_or_default();
+        let part = data.get(part.start as usize..part.end as usize);
+        let cut_short = || {
+            let cause = format!("only {} bytes came", data.len());
+            Error::new(Kind::Peer, "unpacking a message", cause)
+        };
+        part.map(<[u8]>::to_vec).ok_or_else(cut_short)
+    }
 }
 
 /// The buffers of one node, in bytes.
@@ -64,10 +88,10 @@ impl Buffer {
         }
     }
 
-    /// Zeroes the first `bytes`.
-    pub(crate) fn clear(&self, bytes: u64) {
+    /// Zeroes a part.
+    pub(crate) fn clear(&self, part: Range<u64>) {
         if let Some(data) = &self.data {
-            data.borrow_mut()[..bytes as usize].fill(0);
+            data.borrow_mut()[part.start as usize..part.end as usize].fill(0);
         }
     }
 
@@ -89,10 +113,28 @@ impl Buffer {
         }
     }
 
-    /// Puts bytes in from the first on.
-    pub(crate) fn fill(&self, bytes: &[u8]) {
+    /// Puts bytes in from byte `offset` on.
+    pub(crate) fn fill(&self, offset: u64, bytes: &[u8]) {
         if let Some(data) = &self.data {
-            data.borrow_mut()[..bytes.len()].copy_from_slice(bytes);
+            let offset = offset as usize;
+            data.borrow_mut()[offset..offset + bytes.len()].copy_from_slice(bytes);
+        }
+    }
+
+    /// Copies a piece between where `window` places it in this buffer and `packed`, where its box of
+    /// the client's memory lies dense.
+    pub(crate) fn copy_packed(
+        &self,
+        piece: &Piece,
+        window: &Window,
+        packed: &mut [u8],
+        direction: Direction,
+    ) {
+        if let Some(data) = &self.data {
+            let whole = Share::of_box(&Region::whole(&piece.memory_box().shape));
+            let mut data = data.borrow_mut();
+            let staged = &mut data[window.offset..];
+            copy(packed, &whole, &piece.packed(), window, staged, direction);
         }
     }
 
@@ -126,6 +168,43 @@ impl Drop for Buffer {
     }
 }
 
+/// Copies a piece between a client's memory and `packed`, where its box of that memory lies dense.
+pub(crate) fn copy_box(
+    (memory, share): (&Memory, &Share),
+    piece: &Piece,
+    width: usize,
+    packed: &mut [u8],
+    direction: Direction,
+) {
+    let Some(memory) = memory else { return };
+    let (held, taken) = (Region::whole(&share.extents()), piece.memory_box());
+    // The memory as an array of its own, of which the box is a region.
+    let Some(piece) = Share::of_box(&held).intersect(&taken) else {
+        return;
+    };
+    let window = Window {
+        width,
+        offset: 0,
+        strides: byte_strides(&taken.shape, width),
+    };
+    let whole = Share::of_box(&held);
+    copy(
+        &mut memory.borrow_mut(),
+        &whole,
+        &piece,
+        &window,
+        packed,
+        direction,
+    );
+}
+
+fn byte_strides(shape: &[u64], width: usize) -> Vec<isize> {
+    let strides = row_major_strides(shape).into_iter();
+    strides
+        .map(|stride| stride as isize * width as isize)
+        .collect()
+}
+
 /// Copies a piece between a share's dense row-major memory and where `window` places it in `bytes`.
 pub(crate) fn copy(
     memory: &mut [u8],
@@ -135,10 +214,7 @@ pub(crate) fn copy(
     bytes: &mut [u8],
     direction: Direction,
 ) {
-    let strides: Vec<isize> = row_major_strides(&share.extents())
-        .into_iter()
-        .map(|stride| stride as isize * window.width as isize)
-        .collect();
+    let strides = byte_strides(&share.extents(), window.width);
     for copy in piece.copies(window.width, &window.strides, &strides, direction) {
         let (source, target) = match direction {
             Direction::Gather => (memory.as_mut_ptr(), bytes.as_mut_ptr()),

@@ -1,9 +1,10 @@
 //! The disks of the simulated machine: who may use one, what it costs, and what lies on it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 
 use penstock_engine::queue::{Order, Queue};
 use penstock_engine::{Disk, NodeId, Result};
@@ -12,7 +13,7 @@ use penstock_layout::{Block, DiskSchema};
 use super::data::{Buffer, Parcel};
 use super::world::World;
 use crate::disk::{Bus, Device, Phases};
-use crate::time::{Interval, Span};
+use crate::time::{Interval, Span, Time};
 use crate::trace::Part;
 
 /// Where the blocks of a disk lie: by slot, the first sector.
@@ -40,6 +41,47 @@ pub(crate) struct Station {
     pub(crate) stored: RefCell<HashMap<u64, Vec<u8>>>,
     /// Blocks read and written.
     pub(crate) blocks: Cell<u64>,
+    /// What the file system has reported before the disk has.
+    pub(crate) behind: Behind,
+}
+
+/// The buffer of a file system that reports writes which are not on the disk yet.
+#[derive(Default)]
+pub(crate) struct Behind {
+    bytes_max: u64,
+    /// When each write will be on the media, and how many bytes it has; oldest first.
+    pending: RefCell<VecDeque<(Time, u64)>>,
+}
+
+impl Behind {
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        Self {
+            bytes_max,
+            ..Self::default()
+        }
+    }
+
+    /// When a write may be reported that will be on the media at `on_media_at`: when no more than the
+    /// buffer holds are not.
+    fn reported_at(&self, now: Time, on_media_at: Time, bytes: u64) -> Time {
+        if self.bytes_max == 0 {
+            return on_media_at;
+        }
+        let mut pending = self.pending.borrow_mut();
+        while pending.front().is_some_and(|&(at, _)| at <= now) {
+            pending.pop_front();
+        }
+        pending.push_back((on_media_at, bytes));
+        let mut left: u64 = pending.iter().map(|(_, bytes)| bytes).sum();
+        let mut at = now;
+        for &(done, bytes) in pending.iter() {
+            if left <= self.bytes_max {
+                break;
+            }
+            (at, left) = (done, left - bytes);
+        }
+        at
+    }
 }
 
 /// The queue of a station: those who are to wait have been put in order before.
@@ -54,6 +96,9 @@ pub struct SimDisk {
     pub(crate) schema: DiskSchema,
     pub(crate) servers: usize,
     pub(crate) waits_for_media: bool,
+    /// Writes under way, and who waits for their end.
+    pub(crate) writing: Cell<u32>,
+    pub(crate) finishing: RefCell<Option<Waker>>,
 }
 
 impl SimDisk {
@@ -135,24 +180,24 @@ impl Disk for SimDisk {
         self.station.device.borrow().queue_depth()
     }
 
-    async fn write(&self, block: &Block, buffer: &Buffer) -> Result<()> {
+    async fn write(&self, block: &Block, buffer: &Buffer, at: u64) -> Result<()> {
         self.record_buffer("filled by clients", buffer, block);
         self.write_bytes(block, 0..block.bytes).await;
         self.record_buffer("to disk", buffer, block);
-        if let Some(data) = buffer.cut(0..block.bytes).data {
+        if let Some(data) = buffer.cut(at..at + block.bytes).data {
             let mut stored = self.station.stored.borrow_mut();
             stored.insert(self.slot(block), data);
         }
         Ok(())
     }
 
-    async fn read(&self, block: &Block, buffer: &Buffer) -> Result<()> {
+    async fn read(&self, block: &Block, buffer: &Buffer, at: u64) -> Result<()> {
         self.record_buffer("emptied to clients", buffer, block);
         self.read_bytes(block, 0..block.bytes).await;
         self.record_buffer("from disk", buffer, block);
-        buffer.clear(block.bytes); // what was never written is zero
+        buffer.clear(at..at + block.bytes); // what was never written is zero
         if let Some(stored) = self.station.stored.borrow().get(&self.slot(block)) {
-            buffer.fill(stored);
+            buffer.fill(at, stored);
         }
         Ok(())
     }
@@ -196,6 +241,14 @@ impl Disk for SimDisk {
     }
 
     async fn finish(&self) -> Result<()> {
+        std::future::poll_fn(|context| match self.writing.get() {
+            0 => Poll::Ready(()),
+            _ => {
+                self.finishing.replace(Some(context.waker().clone()));
+                Poll::Pending
+            }
+        })
+        .await;
         if self.waits_for_media {
             let idle_at = self.station.device.borrow().media_idle_at();
             if idle_at > self.world.now() {
@@ -210,6 +263,7 @@ impl Disk for SimDisk {
 impl SimDisk {
     /// Writes the sectors in which these bytes of a block lie.
     async fn write_bytes(&self, block: &Block, bytes: Range<u64>) {
+        self.writing.set(self.writing.get() + 1);
         let Station { device, queue, .. } = &*self.station;
         let slot = self.slot(block);
         let (lba, sectors) = self.sectors(slot, &bytes);
@@ -220,15 +274,31 @@ impl SimDisk {
         let ready = device
             .borrow_mut()
             .begin_write(self.world.now(), lba, sectors);
-        self.world.sleep_until(ready.wants_data_at).await;
+        let wanted_at = match self.station.behind.bytes_max {
+            0 => ready.wants_data_at,
+            _ => ready.overhead.end,
+        };
+        self.world.sleep_until(wanted_at).await;
         self.over_bus(bytes.end - bytes.start).await;
         let reported = device
             .borrow_mut()
             .data_received(self.world.now(), lba, sectors);
         self.record("write", &reported.phases, slot);
-        self.world.sleep_until(reported.reported_at).await;
+        let behind = &self.station.behind;
+        let by_system = behind.reported_at(
+            self.world.now(),
+            reported.on_media_at,
+            bytes.end - bytes.start,
+        );
+        self.world
+            .sleep_until(reported.reported_at.min(by_system))
+            .await;
         drop(turn);
         self.station.blocks.set(self.station.blocks.get() + 1);
+        self.writing.set(self.writing.get() - 1);
+        if let Some(waker) = self.finishing.take() {
+            waker.wake();
+        }
     }
 
     /// Reads the sectors in which these bytes of a block lie.

@@ -18,6 +18,7 @@ enum Stream {
     Places = 1,
     Rotation = 2,
     Network = 3,
+    Slowness = 4,
 }
 
 /// A description that cannot be, as an error of the engine.
@@ -69,6 +70,21 @@ pub(super) fn device(
         }
         DiskKind::Flash(parameters) => Device::Flash(Flash::new(parameters)?),
     })
+}
+
+/// How much longer each node's processor takes for what it copies.
+pub(super) fn slowness(preset: &Preset, seed: u64, nodes: usize) -> Vec<f64> {
+    let Some(processors) = &preset.processors else {
+        return vec![1.0; nodes];
+    };
+    let mut random = stream(seed, Stream::Slowness, 0);
+    let mut drawn = || random.below(1 << 32) as f64 / (1u64 << 32) as f64;
+    let further = |node: usize| node.checked_div(processors.hypernode).unwrap_or(0) as f64;
+    let slowness = |node| {
+        let distance = processors.hypernode_slowness * further(node);
+        1.0 + processors.slowness_max * drawn() + distance
+    };
+    (0..nodes).map(slowness).collect()
 }
 
 /// Where the slots of one disk lie.

@@ -7,15 +7,20 @@
 //! | what | whose CPU | price |
 //! |---|---|---|
 //! | a message, with its parcel | sender; receiver | `send_us`; `receive_us`: interfaces move the bytes |
+//! | a message that nobody waits for, from a send buffer | receiver, beside that | `copy_us`, `copy_ns_per_byte` |
 //! | a memput | server; client | `memput_us` a message, `index_us` a stretch; `remote_us` |
 //! | a memget | server; client | `memget_us` a message, `index_us` a stretch; `remote_us` |
 //! | a request to a disk | its I/O node | `disk_request_us` |
 //! | [`Work`] | the node's | `request_us`, `thread_us`, `lookup_us`, `copy_us`, `copy_ns_per_byte`, `entry_us`, `buffer_ns_per_byte` |
+//! | copies into and out of messages | the node's | `processors.byte_copy_ns_per_byte`, `kernel_copy_ns_per_byte`, `stretch_us` |
+//! | clients of the file system at a time | client; server | `sharing`: see that module |
+//! | a computation, in slices | client | its length, and `switch_us` for whatever comes between |
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `world` | the clock, the events, CPUs, ports and inboxes |
 //! | `prices` | what software costs |
+//! | `sharing` | what clients of the file system get in one another's way with |
 //! | `hardware` | network, disks and places of blocks, from the preset |
 //! | `disks` | disks with their queues and buses, and what lies on them |
 //! | `data` | memories, buffers and parcels, with real bytes or without |
@@ -24,9 +29,10 @@ mod data;
 mod disks;
 mod hardware;
 mod prices;
+mod sharing;
 mod world;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::Future;
 use std::ops::Range;
@@ -34,7 +40,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use penstock_engine::{
-    Error, Kind, Machine, Message, NodeId, Request, Result, Roles, Tag, Window, Work,
+    CopyBy, Error, Kind, Machine, Message, NodeId, Place, Request, Result, Roles, Tag, Window, Work,
 };
 use penstock_layout::{Direction, Piece, Region, Share};
 
@@ -44,12 +50,13 @@ pub use disks::SimDisk;
 use crate::disk::Bus;
 use crate::experiment::Layout;
 use crate::preset::Preset;
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::trace::Trace;
 use data::BufferSpace;
-use disks::{Station, station_queue};
-use hardware::{device, network, places, unfit};
+use disks::{Behind, Station, station_queue};
+use hardware::{device, network, places, slowness, unfit};
 use prices::{Moving, Prices};
+use sharing::Sharing;
 use world::{Counts, World};
 
 /// How a machine is set up for one run.
@@ -79,9 +86,18 @@ pub struct Simulation {
 /// What all nodes know.
 struct Shared {
     prices: Prices,
+    sharing: Sharing,
     clients: usize,
     is_real: bool,
     stations: Vec<Rc<Station>>,
+    /// How much longer each node's processor takes for what it copies.
+    slowness: Vec<f64>,
+    /// Whether each node computes.
+    computes: Vec<Cell<bool>>,
+    /// Whether each node has begun to ask servers.
+    asks: Vec<Cell<bool>>,
+    /// Whether the servers have the processors of clients, and move on where those compute.
+    are_servers_guests: bool,
     exposed: RefCell<HashMap<(u64, NodeId), (Share, Memory)>>,
     spaces: Vec<Rc<BufferSpace>>,
 }
@@ -112,15 +128,20 @@ impl Simulation {
     /// When it cannot be, or its disks have no room for the blocks.
     pub fn new(preset: &Preset, setup: &Setup) -> Result<Self> {
         let nodes = preset.nodes.clients + preset.nodes.io_nodes;
-        let prices = Prices::new(&preset.costs);
+        let prices = Prices::new(&preset.costs, preset.processors.as_ref());
         let world = Rc::new(World::new(
             nodes,
             network(preset, setup.seed).map_err(unfit)?,
             preset.nodes.first_place,
-            prices.receive,
+            &prices,
             setup.is_traced,
         ));
-        let io_node = |disk: usize| preset.nodes.clients + disk % preset.nodes.io_nodes;
+        let hosts = preset.sharing.as_ref().map_or(0, |s| s.processors);
+        let io_node = |disk: usize| match hosts {
+            1.. if preset.nodes.clients >= hosts => hosts - 1,
+            _ => preset.nodes.clients + disk % preset.nodes.io_nodes,
+        };
+        let behind_bytes = preset.sharing.as_ref().map_or(0, |s| s.behind_bytes);
         let servers: Vec<NodeId> = (0..preset.nodes.disks).map(io_node).collect();
         let buses: Vec<_> = (0..nodes)
             .map(|_| Rc::new(RefCell::new(Bus::new(preset.bus.bytes_per_second))))
@@ -140,13 +161,19 @@ impl Simulation {
                 device: RefCell::new(device),
                 stored: RefCell::default(),
                 blocks: Default::default(),
+                behind: Behind::new(behind_bytes),
             }));
         }
         let shared = Shared {
             prices,
+            sharing: Sharing::new(&preset.sharing),
             clients: preset.nodes.clients,
             is_real: setup.is_real,
             stations,
+            slowness: slowness(preset, setup.seed, nodes),
+            computes: vec![Cell::new(false); nodes],
+            asks: vec![Cell::new(false); nodes],
+            are_servers_guests: hosts > 0,
             exposed: RefCell::default(),
             spaces: (0..nodes).map(|_| Rc::default()).collect(),
         };
@@ -239,6 +266,62 @@ impl Drop for Exposure {
 }
 
 impl SimNode {
+    /// What time it is, to the picosecond.
+    pub fn time(&self) -> Time {
+        self.world.now()
+    }
+
+    /// Waits; the processor is free meanwhile.
+    pub async fn sleep(&self, span: Span) {
+        self.world.sleep_until(self.world.now() + span).await;
+    }
+
+    /// Starts a thread beside the program's own.
+    pub async fn spawn(&self) {
+        let span = self.shared.prices.spawn;
+        self.world.use_cpu(self.me, span, "spawn").await;
+    }
+
+    /// Whether this node's client has begun to ask servers.
+    pub fn has_asked(&self) -> bool {
+        self.shared.asks[self.me].get()
+    }
+
+    /// Computes for `span`, in turns with whatever else this processor does: that pays for the
+    /// changes from one thread to the other.
+    pub async fn compute(&self, span: Span) {
+        let prices = &self.shared.prices;
+        let has_servers = self.shared.stations.iter().any(|s| s.node == self.me);
+        if self.shared.are_servers_guests && has_servers {
+            return self.sleep(span).await; // the servers find another processor
+        }
+        self.shared.computes[self.me].set(true);
+        let mut left = span;
+        while left > Span::ZERO {
+            let slice = match prices.slice {
+                Span::ZERO => left,
+                slice => slice.min(left),
+            };
+            self.world.use_cpu_last(self.me, slice, "compute").await;
+            left = left - slice;
+        }
+        self.shared.computes[self.me].set(false);
+    }
+
+    /// What changes between threads cost that take the processor for `span`, where another computes.
+    fn switching(&self, span: Span) -> Span {
+        let prices = &self.shared.prices;
+        if !self.shared.computes[self.me].get() || prices.slice == Span::ZERO {
+            return Span::ZERO;
+        }
+        prices.switch * (1 + span.as_ps() / prices.slice.as_ps())
+    }
+
+    async fn use_cpu(&self, span: Span, what: &'static str) {
+        let span = span + self.switching(span);
+        self.world.use_cpu(self.me, span, what).await;
+    }
+
     fn exposed(&self, call: u64, node: NodeId) -> Result<(Share, Memory)> {
         let exposed = self.shared.exposed.borrow();
         exposed.get(&(call, node)).cloned().ok_or_else(|| {
@@ -301,18 +384,37 @@ impl Machine for SimNode {
 
     async fn work(&self, work: Work) {
         let prices = &self.shared.prices;
+        if work == Work::Request {
+            self.shared.asks[self.me].set(true);
+            self.shared.sharing.request(&self.world, self.me).await;
+        }
         let (span, what) = match work {
             Work::Request => (prices.request, "request"),
-            Work::Thread => (prices.thread, "thread"),
+            Work::Thread => {
+                let attention = self.shared.sharing.attention(self.me);
+                (prices.thread + attention, "thread")
+            }
             Work::Wake => (prices.thread, "wake"),
             Work::Lookup => (prices.lookup, "look up"),
             Work::Copy(bytes) => (prices.copying(bytes), "copy"),
             Work::List(entries) => (prices.entry * entries, "list"),
             Work::Prepare(bytes) => (prices.prepare(bytes), "prepare"),
+            Work::Pack {
+                bytes,
+                stretches,
+                by,
+            } => {
+                let slower = self.shared.slowness[self.me];
+                (prices.pack(bytes, stretches, by, slower), "pack")
+            }
         };
         match work {
             Work::Wake => self.world.use_cpu_last(self.me, span, what).await,
-            _ => self.world.use_cpu(self.me, span, what).await,
+            Work::Pack { .. } => {
+                let span = span + self.switching(span);
+                self.world.use_cpu_anyway(self.me, span, what).await;
+            }
+            _ => self.use_cpu(span, what).await,
         }
     }
 
@@ -324,8 +426,9 @@ impl Machine for SimNode {
         parcel: Option<Parcel>,
     ) -> Result<()> {
         let prices = &self.shared.prices;
-        self.world.use_cpu(self.me, prices.send, "send").await;
         let carried = parcel.as_ref().map_or(0, |parcel| parcel.bytes);
+        let copied = self.shared.sharing.sends(self.me, to, tag, carried);
+        self.use_cpu(prices.send + copied, "send").await;
         let bytes = prices.header_bytes + body.len() as u64 + carried;
         let from = self.me;
         let message = Message { from, body, parcel };
@@ -333,9 +436,32 @@ impl Machine for SimNode {
         Ok(())
     }
 
+    async fn transmit(
+        &self,
+        to: NodeId,
+        tag: Tag,
+        body: Vec<u8>,
+        buffer: &Buffer,
+        bytes: u64,
+    ) -> Result<()> {
+        let prices = &self.shared.prices;
+        let size = prices.header_bytes + body.len() as u64 + bytes;
+        let message = Message {
+            from: self.me,
+            body,
+            parcel: Some(buffer.cut(0..bytes)),
+        };
+        self.world
+            .transmit(to, tag, (size, prices.send), message)
+            .await;
+        Ok(())
+    }
+
     async fn receive(&self, tag: Tag) -> Result<Message<Parcel>> {
         let next = std::future::poll_fn(|context| self.world.poll_receive(self.me, tag, context));
-        Ok(next.await)
+        let message = next.await;
+        self.shared.sharing.receives(self.me, tag);
+        Ok(message)
     }
 
     fn pack(&self, call: u64, share: &Share, elements: &Region, window: &Window) -> Result<Parcel> {
@@ -398,7 +524,57 @@ impl Machine for SimNode {
     }
 
     fn clear(&self, buffer: &Buffer, bytes: u64) {
-        buffer.clear(bytes);
+        buffer.clear(0..bytes);
+    }
+
+    fn copy(
+        &self,
+        call: u64,
+        width: usize,
+        pieces: &[Piece],
+        from: Place<'_, Self>,
+        to: Place<'_, Self>,
+        _by: CopyBy,
+    ) -> Result<()> {
+        if !self.shared.is_real {
+            return Ok(());
+        }
+        let (share, memory) = self.exposed(call, self.me)?;
+        let mut dense = 0;
+        for (nth, piece) in pieces.iter().enumerate() {
+            let bytes = piece.elements() * width as u64;
+            let part = dense..dense + bytes;
+            dense = part.end;
+            let mut packed = match from {
+                Place::Packed(buffer) => buffer.cut(part.clone()).data.unwrap_or_default(),
+                Place::Came(parcel) => parcel.part(&part)?,
+                Place::Exposed | Place::Staged(..) => vec![0; bytes as usize],
+            };
+            let memory = (&memory, &share);
+            match from {
+                Place::Exposed => {
+                    data::copy_box(memory, piece, width, &mut packed, Direction::Gather)
+                }
+                Place::Staged(windows, buffer) => {
+                    buffer.copy_packed(piece, &windows[nth], &mut packed, Direction::Scatter);
+                }
+                Place::Packed(_) | Place::Came(_) => {}
+            }
+            match to {
+                Place::Exposed => {
+                    data::copy_box(memory, piece, width, &mut packed, Direction::Scatter)
+                }
+                Place::Staged(windows, buffer) => {
+                    buffer.copy_packed(piece, &windows[nth], &mut packed, Direction::Gather);
+                }
+                Place::Packed(buffer) => buffer.paste(&Parcel::of(packed), part.start),
+                Place::Came(_) => {
+                    let cause = "a parcel that has come is not written to";
+                    return Err(Error::new(Kind::Unsupported, "copying elements", cause));
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn memget(
@@ -465,6 +641,8 @@ impl Machine for SimNode {
             schema: request.disk.clone(),
             servers: request.servers,
             waits_for_media: request.sync,
+            writing: Cell::new(0),
+            finishing: RefCell::default(),
         })
     }
 }

@@ -1,10 +1,12 @@
 //! What software costs: the prices of a preset as spans, and what they come to for a memput or memget.
 
-use crate::preset::{Batch, Costs};
+use penstock_engine::CopyBy;
+
+use crate::preset::{Batch, Costs, Processors};
 use crate::time::Span;
 
 /// [`Costs`], as spans.
-pub(super) struct Prices {
+pub(crate) struct Prices {
     pub(super) send: Span,
     pub(super) receive: Span,
     pub(super) header_bytes: u64,
@@ -13,8 +15,8 @@ pub(super) struct Prices {
     pub(super) lookup: Span,
     pub(super) disk_request: Span,
     pub(super) entry: Span,
-    copy: Span,
-    copy_ns_per_byte: f64,
+    pub(super) copy: Span,
+    pub(super) copy_ns_per_byte: f64,
     buffer_ns_per_byte: f64,
     memput: Span,
     memput_ns_per_byte: f64,
@@ -23,6 +25,12 @@ pub(super) struct Prices {
     memget_reply: Span,
     remote: Span,
     remote_ns_per_byte: f64,
+    byte_copy_ns_per_byte: f64,
+    kernel_copy_ns_per_byte: f64,
+    stretch: Span,
+    pub(super) spawn: Span,
+    pub(super) slice: Span,
+    pub(super) switch: Span,
     /// For arrays of one dimension, and of more.
     index: [Span; 2],
     batch: Option<Gather>,
@@ -57,7 +65,7 @@ pub(super) struct Cost {
 }
 
 impl Prices {
-    pub(super) fn new(costs: &Costs) -> Self {
+    pub(super) fn new(costs: &Costs, processors: Option<&Processors>) -> Self {
         let us = Span::from_us_f64;
         let batch = match costs.batch {
             Batch::None => None,
@@ -92,6 +100,14 @@ impl Prices {
             memget_reply: us(costs.memget_reply_us),
             remote: us(costs.remote_us),
             remote_ns_per_byte: costs.remote_ns_per_byte,
+            byte_copy_ns_per_byte: processors
+                .map_or(costs.copy_ns_per_byte, |p| p.byte_copy_ns_per_byte),
+            kernel_copy_ns_per_byte: processors
+                .map_or(costs.copy_ns_per_byte, |p| p.kernel_copy_ns_per_byte),
+            stretch: us(processors.map_or(0.0, |p| p.stretch_us)),
+            spawn: us(processors.map_or(0.0, |p| p.spawn_us)),
+            slice: us(processors.map_or(0.0, |p| p.slice_us)),
+            switch: us(processors.map_or(0.0, |p| p.switch_us)),
             index: [us(costs.index_1d_us), us(costs.index_2d_us)],
             batch,
         }
@@ -100,6 +116,15 @@ impl Prices {
     /// To copy so many bytes from memory to memory.
     pub(super) fn copying(&self, bytes: u64) -> Span {
         self.copy + per_byte(self.copy_ns_per_byte, bytes)
+    }
+
+    /// To copy into a buffer of messages or out of it, on a processor that is so much slower.
+    pub(super) fn pack(&self, bytes: u64, stretches: u64, by: CopyBy, slower: f64) -> Span {
+        let ns_per_byte = match by {
+            CopyBy::Bytes => self.byte_copy_ns_per_byte,
+            CopyBy::Kernels => self.kernel_copy_ns_per_byte,
+        };
+        self.stretch * stretches + per_byte(ns_per_byte * slower, bytes)
     }
 
     /// To set up so many bytes of buffers.

@@ -19,7 +19,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -29,6 +29,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use penstock_engine::{Error, Kind, Message, NodeId, Result, Tag};
 
 use super::data::Parcel;
+use super::prices::Prices;
 use crate::network::Network;
 use crate::time::{Interval, Span, Time};
 use crate::trace::{Part, Record, Trace};
@@ -46,6 +47,8 @@ enum Event {
     Arrive(u32),
     /// The CPU has taken a letter in.
     Deliver(u32),
+    /// The CPU has given a letter out.
+    Depart(u32),
 }
 
 /// When something happens: of what happens at one moment, first what has the lower rank, then what
@@ -60,6 +63,21 @@ struct Letter {
     to: NodeId,
     tag: Tag,
     message: Message<Parcel>,
+    /// Who sleeps until the send buffer in which its elements lie may be used again.
+    sender: Option<u32>,
+    bytes: u64,
+}
+
+impl Letter {
+    /// What it takes the receiver's system to keep it, if nobody waits for it.
+    fn keeping(&self, world: &World) -> Span {
+        match (&self.sender, &self.message.parcel) {
+            (Some(_), Some(parcel)) if !world.is_awaited(self.to, self.tag) => {
+                world.copy + Span::from_ns_f64(world.copy_ns_per_byte * parcel.bytes as f64)
+            }
+            _ => Span::ZERO,
+        }
+    }
 }
 
 /// What goes out by a port, and what happens when it has arrived.
@@ -176,12 +194,17 @@ pub(crate) struct World {
     counts: Cell<Counts>,
     events: RefCell<BinaryHeap<Reverse<Due>>>,
     sleepers: RefCell<Slab<Sleeper>>,
+    /// Those that give up their node's CPU by themselves.
+    anyway: RefCell<HashMap<u32, NodeId>>,
     letters: RefCell<Slab<Letter>>,
     nodes: RefCell<Vec<Node>>,
     network: RefCell<Network>,
     /// The place in the network of node 0; the others follow.
     first_place: u32,
     receive: Span,
+    /// To copy from memory to memory, and for each byte.
+    copy: Span,
+    copy_ns_per_byte: f64,
     /// By node: there are few tags at any time, those of the call's steps.
     inboxes: RefCell<Vec<Vec<Inbox>>>,
     ready: Arc<Ready>,
@@ -229,7 +252,7 @@ impl World {
         nodes: usize,
         network: Network,
         first_place: u32,
-        receive: Span,
+        prices: &Prices,
         is_traced: bool,
     ) -> Self {
         Self {
@@ -238,11 +261,14 @@ impl World {
             counts: Cell::default(),
             events: RefCell::default(),
             sleepers: RefCell::default(),
+            anyway: RefCell::default(),
             letters: RefCell::default(),
             nodes: RefCell::new((0..nodes).map(|_| Node::default()).collect()),
             network: RefCell::new(network),
             first_place,
-            receive,
+            receive: prices.receive,
+            copy: prices.copy,
+            copy_ns_per_byte: prices.copy_ns_per_byte,
             inboxes: RefCell::new((0..nodes).map(|_| Vec::new()).collect()),
             ready: Arc::default(),
             trace: is_traced.then(RefCell::default),
@@ -314,6 +340,7 @@ impl World {
             Event::Port(n) => (3, n),
             Event::Arrive(n) => (4, n),
             Event::Deliver(n) => (5, n),
+            Event::Depart(n) => (6, n),
         };
         for word in [at.as_ps(), kind << 32 | u64::from(number)] {
             // Each step can be undone, so that no two histories of one length fall together by it.
@@ -346,6 +373,9 @@ impl World {
     fn happen(&self, event: Event) {
         match event {
             Event::Wake(slot) => {
+                if self.goes_on(slot) {
+                    return;
+                }
                 let mut sleepers = self.sleepers.borrow_mut();
                 let Some(sleeper) = sleepers.get(slot) else {
                     return;
@@ -371,20 +401,37 @@ impl World {
                 self.send_first(node as usize);
             }
             Event::Arrive(letter) => {
-                let to = self
+                let arrived = self
                     .letters
                     .borrow_mut()
                     .get(letter)
-                    .map(|letter| letter.to);
-                if let Some(to) = to {
-                    let taken = self.reserve_interrupt(to, self.receive, "receive");
+                    .map(|letter| (letter.to, letter.keeping(self)));
+                if let Some((to, keeping)) = arrived {
+                    let mut taken = self.reserve_interrupt(to, self.receive, "receive");
+                    if keeping > Span::ZERO {
+                        taken = self.reserve_interrupt(to, keeping, "keep");
+                    }
                     self.schedule(taken, Event::Deliver(letter));
                 }
             }
             Event::Deliver(letter) => {
                 let letter = self.letters.borrow_mut().take(letter);
-                if let Some(Letter { to, tag, message }) = letter {
-                    self.put_in_inbox(to, tag, message);
+                if let Some(letter) = letter {
+                    if let Some(sender) = letter.sender {
+                        self.happen(Event::Wake(sender));
+                    }
+                    self.put_in_inbox(letter.to, letter.tag, letter.message);
+                }
+            }
+            Event::Depart(letter) => {
+                let departed = self.letters.borrow_mut().get(letter).map(|letter| {
+                    let Letter {
+                        to, message, bytes, ..
+                    } = letter;
+                    (message.from, *to, *bytes)
+                });
+                if let Some((from, to, bytes)) = departed {
+                    self.carry(from, to, bytes, Event::Arrive(letter));
                 }
             }
         }
@@ -462,6 +509,52 @@ impl World {
         }
     }
 
+    /// As [`World::use_cpu`], but the CPU is given up whether or not this is waited for: a program
+    /// begins it, and waits for something else before.
+    pub(crate) async fn use_cpu_anyway(
+        self: &Rc<Self>,
+        node: NodeId,
+        span: Span,
+        what: &'static str,
+    ) {
+        if span == Span::ZERO {
+            return;
+        }
+        let sleeper = self.sleepers.borrow_mut().put(Sleeper::Asleep(None));
+        self.anyway.borrow_mut().insert(sleeper, node);
+        {
+            let cpu = &mut self.nodes.borrow_mut()[node];
+            match cpu.is_running {
+                true => cpu.threads.push_back((sleeper, span, what)),
+                false => self.run_thread(node, cpu, sleeper, span, what),
+            }
+        }
+        self.sleep_in(sleeper).await;
+    }
+
+    /// Whether a thread that is to give its CPU up must go on, since it was interrupted. If not, it has
+    /// given it up.
+    fn goes_on(&self, sleeper: u32) -> bool {
+        let anyway = self.anyway.borrow();
+        // Most runs have none.
+        let Some(&node) = (!anyway.is_empty()).then(|| anyway.get(&sleeper)).flatten() else {
+            return false;
+        };
+        drop(anyway);
+        let cpu = &mut self.nodes.borrow_mut()[node];
+        let set_back = std::mem::take(&mut cpu.set_back);
+        if set_back > Span::ZERO {
+            self.schedule(self.now() + set_back, Event::Wake(sleeper));
+            return true;
+        }
+        self.anyway.borrow_mut().remove(&sleeper);
+        cpu.is_running = false;
+        if !cpu.threads.is_empty() {
+            self.schedule_ranked(self.now(), 1, Event::Cpu(node as u32));
+        }
+        false
+    }
+
     /// Gives the CPU to a thread, which is asleep until it has used it.
     fn run_thread(
         &self,
@@ -507,9 +600,42 @@ impl World {
         bytes: u64,
         message: Message<Parcel>,
     ) {
-        let letter = Letter { to, tag, message };
+        let letter = Letter {
+            to,
+            tag,
+            message,
+            sender: None,
+            bytes,
+        };
         let letter = self.letters.borrow_mut().put(letter);
         self.carry(from, to, bytes, Event::Arrive(letter));
+    }
+
+    /// Sends a message whose elements are in a send buffer, for `send` of the sender's CPU. Ends when
+    /// the buffer may be used again: the receiver has taken them to where they belong, if it waits for
+    /// them, or else into a buffer of its system's.
+    ///
+    /// All of it goes on whether it is waited for or not: a program does other things meanwhile.
+    pub(crate) async fn transmit(
+        self: &Rc<Self>,
+        to: NodeId,
+        tag: Tag,
+        (bytes, send): (u64, Span),
+        message: Message<Parcel>,
+    ) {
+        let slot = self.sleepers.borrow_mut().put(Sleeper::Asleep(None));
+        let from = message.from;
+        let letter = Letter {
+            to,
+            tag,
+            message,
+            sender: Some(slot),
+            bytes,
+        };
+        let letter = self.letters.borrow_mut().put(letter);
+        let sent = self.reserve_interrupt(from, send, "send");
+        self.schedule(sent, Event::Depart(letter));
+        self.sleep_in(slot).await;
     }
 
     /// Moves bytes from node to node; ends when they are there. No CPU is charged.
@@ -592,6 +718,12 @@ impl World {
                 Poll::Pending
             }
         }
+    }
+
+    /// Whether `node` waits for a message with `tag`.
+    fn is_awaited(&self, node: NodeId, tag: Tag) -> bool {
+        let mut inboxes = self.inboxes.borrow_mut();
+        inbox(&mut inboxes[node], tag).waker.is_some()
     }
 
     /// Notes what a part of a node did, if the run is traced.

@@ -1,6 +1,6 @@
 //! Whether a [`Preset`] describes a machine that could be, and an experiment that could end.
 
-use super::{Batch, Costs, DiskKind, NetworkKind, Preset, PresetError, Start};
+use super::{Batch, Costs, DiskKind, NetworkKind, Preset, PresetError, Processors, Start};
 use crate::disk::{DiskParameters, Region};
 use crate::network::TorusParameters;
 
@@ -12,6 +12,8 @@ const SIDE_MAX: u32 = 1 << 10;
 const COST_US_MAX: f64 = 1e5;
 /// A cost for each byte, at most: ten kilobytes a second.
 const NS_PER_BYTE_MAX: f64 = 1e5;
+/// How much longer a processor takes than another, at most, as a part of that.
+const SLOWNESS_MAX: f64 = 100.0;
 /// Another length of time, at most, in its unit.
 const LENGTH_MAX: f64 = 1e6;
 /// Cylinders of a drive, at most: for each of them a seek is worked out.
@@ -45,6 +47,7 @@ impl Preset {
         self.check_network()?;
         self.check_file()?;
         self.check_costs()?;
+        self.check_processors()?;
         self.check_tuning()?;
         self.check_duration()
     }
@@ -192,6 +195,45 @@ impl Preset {
         }
     }
 
+    fn check_processors(&self) -> Complaint {
+        if let Some(processors) = &self.processors {
+            for (key, ns) in processors.in_ns_per_byte() {
+                cost(key, ns, NS_PER_BYTE_MAX)?;
+            }
+            for (key, us) in [
+                ("processors.stretch_us", processors.stretch_us),
+                ("processors.spawn_us", processors.spawn_us),
+                ("processors.slice_us", processors.slice_us),
+                ("processors.switch_us", processors.switch_us),
+            ] {
+                cost(key, us, COST_US_MAX)?;
+            }
+            for (key, part) in [
+                ("processors.slowness_max", processors.slowness_max),
+                (
+                    "processors.hypernode_slowness",
+                    processors.hypernode_slowness,
+                ),
+            ] {
+                cost(key, part, SLOWNESS_MAX)?;
+            }
+        }
+        if let Some(sharing) = &self.sharing {
+            for (key, us) in [
+                ("sharing.token_us", sharing.token_us),
+                ("sharing.token_waiting_us", sharing.token_waiting_us),
+                ("sharing.poll_us", sharing.poll_us),
+            ] {
+                cost(key, us, COST_US_MAX)?;
+            }
+            let key = "sharing.system_copy_ns_per_byte";
+            cost(key, sharing.system_copy_ns_per_byte, NS_PER_BYTE_MAX)?;
+            let key = "sharing.buffered_copy_ns_per_byte";
+            cost(key, sharing.buffered_copy_ns_per_byte, NS_PER_BYTE_MAX)?;
+        }
+        Ok(())
+    }
+
     fn check_tuning(&self) -> Complaint {
         let caching = &self.caching;
         positive("caching.outstanding_max", caching.outstanding_max.into())?;
@@ -317,6 +359,21 @@ impl Costs {
             ("costs.memput_ns_per_byte", self.memput_ns_per_byte),
             ("costs.memget_ns_per_byte", self.memget_ns_per_byte),
             ("costs.remote_ns_per_byte", self.remote_ns_per_byte),
+        ]
+    }
+}
+
+impl Processors {
+    fn in_ns_per_byte(&self) -> [(&'static str, f64); 2] {
+        [
+            (
+                "processors.byte_copy_ns_per_byte",
+                self.byte_copy_ns_per_byte,
+            ),
+            (
+                "processors.kernel_copy_ns_per_byte",
+                self.kernel_copy_ns_per_byte,
+            ),
         ]
     }
 }

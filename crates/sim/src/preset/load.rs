@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 use super::Preset;
 
 /// Those that come with Penstock.
-const BUILT_IN: [(&str, &str); 5] = [
+const BUILT_IN: [(&str, &str); 9] = [
     ("tr94", include_str!("../../presets/tr94.toml")),
     ("tocs97", include_str!("../../presets/tocs97.toml")),
     ("hdd-server", include_str!("../../presets/hdd-server.toml")),
@@ -20,6 +20,19 @@ const BUILT_IN: [(&str, &str); 5] = [
         include_str!("../../presets/nvme-server.toml"),
     ),
     ("cloud-vm", include_str!("../../presets/cloud-vm.toml")),
+    ("sp2-anl", include_str!("../../presets/sp2-anl.toml")),
+    (
+        "paragon-caltech",
+        include_str!("../../presets/paragon-caltech.toml"),
+    ),
+    (
+        "origin2000-anl",
+        include_str!("../../presets/origin2000-anl.toml"),
+    ),
+    (
+        "exemplar-caltech",
+        include_str!("../../presets/exemplar-caltech.toml"),
+    ),
 ];
 
 static NAMES: [&str; BUILT_IN.len()] = {

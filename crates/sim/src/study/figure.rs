@@ -88,6 +88,14 @@ pub struct Figure {
     pub trials: u64,
 }
 
+impl Figure {
+    /// Its number, without what else stands after it.
+    pub fn number(&self) -> &str {
+        let number = self.figure.split(' ').next();
+        number.unwrap_or(&self.figure)
+    }
+}
+
 /// A figure, not yet measured.
 pub struct Plan {
     figure: Figure,

@@ -8,6 +8,7 @@
 //! | [`figure`] | Figures 4 to 15 of Kotz, TOCS 1997 |
 //! | [`summary`] | Table III of the latter: what each method gains over traditional caching |
 //! | [`scale`] | clients and servers in numbers that no paper had |
+//! | [`dickens_thakur`] | Figures 2 to 7 of Dickens and Thakur, on four machines of their time |
 //! | [`trace`] | what every part did when, for Perfetto, and the way of a disk's arm |
 //!
 //! Each is planned first, as a list of cases, then measured, then put together; only measuring takes
@@ -16,6 +17,7 @@
 //! sample over the mean, 0 for one trial.
 
 pub mod case;
+pub mod dickens_thakur;
 mod error;
 pub mod figure;
 pub mod names;

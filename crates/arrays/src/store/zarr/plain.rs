@@ -1,6 +1,5 @@
-//! Chunks without codec: as fast as a flat file.
+//! Chunks without codec: as fast as a flat file, and like one moved around the page cache if asked.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use penstock_machines::Medium;
 use super::Chunks;
 use super::written::Written;
 use crate::dtype;
+use crate::store::direct::DataFile;
 use crate::store::file::{self, GivenUp, Open};
 
 /// Chunk files kept open: each disk thread is at one.
@@ -19,33 +19,35 @@ const OPEN_MAX: usize = 16;
 /// Writes blocks of chunks.
 pub(super) struct Writer {
     chunks: Chunks,
-    open: Open<File>,
+    direct: bool,
+    open: Open<DataFile>,
     written: Written,
 }
 
 impl Writer {
-    pub(super) fn new(chunks: Chunks) -> Self {
+    pub(super) fn new(chunks: Chunks, direct: bool) -> Self {
         Self {
             chunks,
+            direct,
             open: Open::new(OPEN_MAX),
             written: Written::default(),
         }
     }
 
     /// A chunk's file, at its full length, so that padding which nobody writes reads as zeros.
-    fn create(&self, path: &Path, bytes: u64) -> Result<File> {
+    fn create(&self, path: &Path, bytes: u64) -> Result<DataFile> {
         let file = self.written.create(&self.chunks, path)?;
         file.set_len(bytes)
             .map_err(|e| Error::io(&e, "setting the length of", path))?;
-        Ok(file)
+        DataFile::new(file, self.direct, path)
     }
 
-    fn close(&self, files: GivenUp<File>) -> Result<()> {
+    fn close(&self, files: GivenUp<DataFile>) -> Result<()> {
         for (object, file) in files {
             // Nobody else has it: what is in use is not given up.
             if let Some(file) = Arc::into_inner(file) {
                 self.written
-                    .closed(object, &self.chunks.path(object), file)?;
+                    .closed(object, &self.chunks.path(object), file.into_file())?;
             }
         }
         Ok(())
@@ -58,20 +60,15 @@ impl Medium for Writer {
         let object_bytes = self.chunks.schema.object_bytes(block.object);
         if block.bytes == object_bytes {
             let file = self.written.create(&self.chunks, &path)?;
-            file::write_at(&file, data, 0, &path)?;
-            return self.written.closed(block.object, &path, file);
+            let file = DataFile::new(file, self.direct, &path)?;
+            file.write_at(data, 0, &path)?;
+            return self.written.closed(block.object, &path, file.into_file());
         }
         self.write_part(block, 0, data)
     }
 
-    /// What this call has written: its chunks have the full length.
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
-        let path = self.chunks.path(block.object);
-        match file::open_if_there(&path)? {
-            None => data.fill(0),
-            Some(file) => file::read_at(&file, data, block.offset, &path)?,
-        }
-        Ok(())
+        self.read_part(block, 0, data)
     }
 
     fn moves_parts(&self) -> bool {
@@ -84,8 +81,21 @@ impl Medium for Writer {
         let (file, given_up) = self
             .open
             .get(block.object, || self.create(&path, object_bytes))?;
-        file::write_at(&file, data, block.offset + offset, &path)?;
+        file.write_at(data, block.offset + offset, &path)?;
         self.close(given_up)
+    }
+
+    /// What this call has written: its chunks have the full length.
+    fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()> {
+        let path = self.chunks.path(block.object);
+        match file::open_if_there(&path)? {
+            None => data.fill(0),
+            Some(file) => {
+                let file = DataFile::new(file, self.direct, &path)?;
+                file.read_at(data, block.offset + offset, &path)?;
+            }
+        }
+        Ok(())
     }
 
     fn finish(&self, sync: bool) -> Result<()> {
@@ -108,22 +118,24 @@ pub(super) struct Reader {
     chunks: Chunks,
     swap_width: usize,
     fill: Vec<u8>,
+    direct: bool,
     /// `None`: there is no such file.
-    open: Open<Option<File>>,
+    open: Open<Option<DataFile>>,
 }
 
 impl Reader {
-    pub(super) fn new(chunks: Chunks, swap_width: usize, fill: Vec<u8>) -> Self {
+    pub(super) fn new(chunks: Chunks, swap_width: usize, fill: Vec<u8>, direct: bool) -> Self {
         Self {
             chunks,
             swap_width,
             fill,
+            direct,
             open: Open::new(OPEN_MAX),
         }
     }
 
     /// A chunk's file, whose length is checked once.
-    fn open(&self, path: &Path, bytes: u64) -> Result<Option<File>> {
+    fn open(&self, path: &Path, bytes: u64) -> Result<Option<DataFile>> {
         let Some(file) = file::open_if_there(path)? else {
             return Ok(None);
         };
@@ -132,7 +144,7 @@ impl Reader {
             let cause = format!("the chunk has {length} bytes where {bytes} belong");
             return Err(file::damaged(path, cause));
         }
-        Ok(Some(file))
+        DataFile::new(file, self.direct, path).map(Some)
     }
 }
 
@@ -156,7 +168,7 @@ impl Medium for Reader {
         match file.as_ref() {
             None => super::fill(data, &self.fill),
             Some(file) => {
-                file::read_at(file, data, block.offset + offset, &path)?;
+                file.read_at(data, block.offset + offset, &path)?;
                 dtype::swap(data, self.swap_width);
             }
         }

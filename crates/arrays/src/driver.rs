@@ -1,0 +1,318 @@
+//! The calls of one rank that are under way, and who sees to it that they go on.
+//!
+//! A call is a future on the rank's node. Whenever the rank waits for one of its calls, all of them go
+//! on: servers among the ranks serve one while their client waits for another, so that ranks may end
+//! calls in different orders. While the rank computes, a call goes on if it was begun *in the
+//! background*: then a thread waits in the rank's place. Only one of the two uses the node at a time.
+//!
+//! ```text
+//! rank's thread      begin  compute compute compute  end (waits)
+//! background thread     look  sleep  look  sleep  look   ends with the last call that needs it
+//! ```
+
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::Poll;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use penstock_engine::{Call, Director, Error, Kind, Machine, Proposal, Result, Roles, Verdict};
+use penstock_machines::node::Rest;
+use penstock_machines::{ClientMemory, Node};
+
+/// What a rank brings to a call.
+pub struct Start {
+    /// What it asks for, or why it cannot.
+    pub proposal: Result<Proposal>,
+    /// Its memory.
+    pub memory: Option<ClientMemory>,
+    /// Directs the call, on the rank that does.
+    pub director: Option<Box<dyn Director>>,
+    /// Goes on while the rank computes.
+    pub in_background: bool,
+    /// Is kept until the call has ended: what owns the memory.
+    pub keeps: Option<Box<dyn Any + Send>>,
+}
+
+/// A call under way, or one whose end has not been asked for.
+struct UnderWay {
+    future: Option<Pin<Box<dyn Future<Output = Result<Verdict>>>>>,
+    handed_over: Rc<Cell<bool>>,
+    verdict: Option<Result<Verdict>>,
+    in_background: bool,
+    _keeps: Option<Box<dyn Any + Send>>,
+}
+
+impl UnderWay {
+    fn poll(&mut self, context: &mut std::task::Context<'_>) {
+        if let Some(future) = &mut self.future
+            && let Poll::Ready(verdict) = future.as_mut().poll(context)
+        {
+            self.future = None; // takes the memory back
+            self.verdict = Some(verdict);
+        }
+    }
+}
+
+/// The node, and all that refers to it.
+struct Calls {
+    node: Rc<Node>,
+    begun: u64,
+    under_way: BTreeMap<u64, UnderWay>,
+    /// Whether the background thread is there to look.
+    is_looked_after: bool,
+}
+
+// SAFETY: the node and all that refers to it (futures, buffers, reference counts) are reached through
+// this value alone, which a mutex guards: one thread at a time uses them.
+unsafe impl Send for Calls {}
+
+impl Calls {
+    /// Lets all calls go on, as far as they can.
+    fn look(&mut self, rest: &mut Rest) {
+        let Self {
+            node, under_way, ..
+        } = self;
+        node.look(rest, |context| {
+            under_way.values_mut().for_each(|call| call.poll(context));
+        });
+    }
+
+    fn any_in_background(&self) -> bool {
+        let mut calls = self.under_way.values();
+        calls.any(|call| call.in_background && call.verdict.is_none())
+    }
+}
+
+struct Shared {
+    calls: Mutex<Calls>,
+    /// The background thread has looked, or has left.
+    looked: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Calls> {
+        // A panic of a call is met again by whoever polls it next.
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The calls of one rank.
+pub struct Driver {
+    shared: Arc<Shared>,
+    thread: Cell<Option<JoinHandle<()>>>,
+}
+
+impl Driver {
+    /// Of a node without calls.
+    pub fn new(node: Node) -> Self {
+        let calls = Calls {
+            node: Rc::new(node),
+            begun: 0,
+            under_way: BTreeMap::new(),
+            is_looked_after: false,
+        };
+        Self {
+            shared: Arc::new(Shared {
+                calls: Mutex::new(calls),
+                looked: Condvar::new(),
+            }),
+            thread: Cell::new(None),
+        }
+    }
+
+    /// Begins the next call of `roles`, and gives its number. Where there can be no thread for the
+    /// background, that is what its proposal comes to.
+    ///
+    /// # Collective
+    /// Every rank must call it, in the same order.
+    pub fn begin(&self, roles: &Arc<Roles>, start: Start) -> u64 {
+        let Start {
+            mut proposal,
+            memory,
+            mut director,
+            in_background,
+            keeps,
+        } = start;
+        let mut calls = self.shared.lock();
+        if in_background && let Err(error) = self.look_after(&mut calls) {
+            proposal = Err(error);
+        }
+        let id = calls.begun;
+        calls.begun += 1;
+        let (node, roles) = (calls.node.clone(), roles.clone());
+        let handed_over = Rc::new(Cell::new(false));
+        let tell = handed_over.clone();
+        let future = async move {
+            let exposed = memory.map(|memory| node.expose(id, memory));
+            let director = director
+                .as_mut()
+                .map(|director| &mut **director as &mut dyn Director);
+            let verdict = Call::new(&*node, &roles, id, &tell)
+                .run(Some(proposal), director)
+                .await;
+            drop(exposed);
+            verdict
+        };
+        let call = UnderWay {
+            future: Some(Box::pin(future)),
+            handed_over,
+            verdict: None,
+            in_background,
+            _keeps: keeps,
+        };
+        calls.under_way.insert(id, call);
+        calls.node.wake();
+        id
+    }
+
+    /// Waits until a call has been handed over, or has ended.
+    pub fn wait_handed_over(&self, id: u64) {
+        self.wait(|calls| {
+            let call = calls.under_way.get(&id);
+            call.is_none_or(|call| call.verdict.is_some() || call.handed_over.get())
+        });
+    }
+
+    /// Waits until a call has ended.
+    pub fn wait_ended(&self, id: u64) {
+        self.wait(|calls| {
+            let call = calls.under_way.get(&id);
+            call.is_none_or(|call| call.verdict.is_some())
+        });
+    }
+
+    /// Whether a call has ended with an error.
+    pub fn has_failed(&self, id: u64) -> bool {
+        let calls = self.shared.lock();
+        let call = calls.under_way.get(&id);
+        call.is_some_and(|call| matches!(call.verdict, Some(Err(_))))
+    }
+
+    /// Whether a call was handed over.
+    pub fn is_handed_over(&self, id: u64) -> bool {
+        let calls = self.shared.lock();
+        let call = calls.under_way.get(&id);
+        call.is_some_and(|call| call.handed_over.get())
+    }
+
+    /// Waits for the end of a call.
+    ///
+    /// # Errors
+    /// The verdict.
+    pub fn end(&self, id: u64) -> Result<Verdict> {
+        self.wait_ended(id);
+        let ended = self.shared.lock().under_way.remove(&id);
+        let unknown = || Error::new(Kind::Schema, "ending a call", "it has been ended already");
+        ended.and_then(|call| call.verdict).ok_or_else(unknown)?
+    }
+
+    /// Whether a call has ended; lets it go on if nobody else does. Never waits.
+    pub fn has_ended(&self, id: u64) -> bool {
+        let mut calls = match self.shared.calls.try_lock() {
+            Ok(calls) => calls,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        if !calls.is_looked_after {
+            calls.look(&mut Rest::default());
+        }
+        let call = calls.under_way.get(&id);
+        call.is_none_or(|call| call.verdict.is_some())
+    }
+
+    /// Time since some moment before the first call.
+    pub fn now(&self) -> Duration {
+        self.shared.lock().node.now()
+    }
+
+    /// Why no call can succeed any more, if so.
+    pub fn broken(&self) -> Option<Error> {
+        self.shared.lock().node.broken()
+    }
+
+    /// Gives up all calls, and tells all nodes why.
+    pub fn leave(&self, error: &Error) {
+        let mut calls = self.shared.lock();
+        calls.node.leave(error);
+        let given_up = std::mem::take(&mut calls.under_way);
+        drop(given_up);
+        calls.node.wake();
+        drop(calls);
+        if let Some(thread) = self.thread.take() {
+            // Its panic, if any, was that of a call, which nobody asks for any more.
+            let _ = thread.join();
+        }
+    }
+
+    /// Lets all calls go on until `is_enough`.
+    fn wait(&self, is_enough: impl Fn(&Calls) -> bool) {
+        let mut rest = Rest::default();
+        let mut calls = self.shared.lock();
+        loop {
+            if is_enough(&calls) {
+                calls.node.post_all_kept();
+                return;
+            }
+            if calls.is_looked_after {
+                let woken = self.shared.looked.wait(calls);
+                calls = woken.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            calls.look(&mut rest);
+            if !is_enough(&calls) {
+                drop(calls);
+                rest.sleep();
+                calls = self.shared.lock();
+            }
+        }
+    }
+
+    /// Starts the background thread if it is not there. It looks when the lock is given back.
+    fn look_after(&self, calls: &mut Calls) -> Result<()> {
+        if calls.is_looked_after {
+            return Ok(());
+        }
+        let shared = self.shared.clone();
+        let started = std::thread::Builder::new()
+            .name("penstock-calls".to_string())
+            .spawn(move || look_until_none(&shared));
+        let thread = started.map_err(|e| Error::new(Kind::Io, "starting a thread", e))?;
+        calls.is_looked_after = true;
+        if let Some(earlier) = self.thread.replace(Some(thread)) {
+            let _ = earlier.join(); // it has said that it leaves, and does nothing after that
+        }
+        Ok(())
+    }
+}
+
+/// The background thread.
+fn look_until_none(shared: &Shared) {
+    /// Whoever waits looks for itself then, whatever ends this thread.
+    struct Leaving<'a>(&'a Shared);
+    impl Drop for Leaving<'_> {
+        fn drop(&mut self) {
+            self.0.lock().is_looked_after = false;
+            self.0.looked.notify_all();
+        }
+    }
+    let leaving = Leaving(shared);
+    let mut rest = Rest::default();
+    loop {
+        let mut calls = shared.lock();
+        calls.look(&mut rest);
+        if !calls.any_in_background() {
+            calls.node.post_all_kept();
+            break;
+        }
+        drop(calls);
+        shared.looked.notify_all();
+        rest.sleep();
+    }
+    drop(leaving);
+}

@@ -1,0 +1,54 @@
+//! The disks that a client moves blocks on by itself, without their servers.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use penstock_layout::Block;
+
+use crate::error::Result;
+use crate::machine::{Disk, Machine};
+use crate::request::Request;
+
+/// One disk where every node reaches the whole store, otherwise that of each server.
+pub(crate) struct Reached<'a, M: Machine> {
+    machine: &'a M,
+    request: &'a Request,
+    disks: BTreeMap<usize, M::Disk>,
+}
+
+impl<'a, M: Machine> Reached<'a, M> {
+    /// Opens them.
+    ///
+    /// # Errors
+    /// When the target is not there or does not allow the request's operation.
+    pub(crate) async fn open(machine: &'a M, request: &'a Request) -> Result<Self> {
+        let mut disks = BTreeMap::new();
+        for server in (0..request.servers).map(|server| machine.reached_by(server)) {
+            if let Entry::Vacant(free) = disks.entry(server) {
+                free.insert(machine.open(request, server).await?);
+            }
+        }
+        Ok(Self {
+            machine,
+            request,
+            disks,
+        })
+    }
+
+    /// The disk on which a block lies.
+    pub(crate) fn of(&self, block: &Block) -> &M::Disk {
+        let server = self.request.disk.server_of(block, self.request.servers);
+        &self.disks[&self.machine.reached_by(server)]
+    }
+
+    /// Ends the writes.
+    ///
+    /// # Errors
+    /// The first that a disk met.
+    pub(crate) async fn finish(&self) -> Result<()> {
+        for disk in self.disks.values() {
+            disk.finish().await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,371 @@
+//! The exchange of two-phase I/O by messages, built in the five ways of Dickens and Thakur (section
+//! 3.3): how what is copied, and when what is sent and waited for.
+//!
+//! Between any two clients there is one message a round at most: all elements that one of them holds and
+//! that belong to blocks of the other. It is packed into a send buffer, and unpacked into its place.
+//!
+//! | step | copies | sends | receives | send buffers |
+//! |---|---|---|---|---|
+//! | 1 | byte for byte | one, and its end is waited for | that of one rank is waited for | one |
+//! | 2 | by kernels | the same | the same | one |
+//! | 3 | by kernels | all are begun | then all are begun; taken as they come | one a message |
+//! | 4 | by kernels | all are begun, after the receives | posted first; taken as they come | one a message |
+//! | 5 | by kernels | one after the other | posted first; taken as they come | one |
+//!
+//! A message for which no receive has been posted is kept by the receiver's system, which copies it
+//! once more. Elements that a client has itself are copied once, and sent to nobody.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use futures::future::{join, join_all, join3};
+use penstock_layout::{Block, Piece, Share};
+
+use super::{Exchange, Options, staged_window};
+use crate::caching::client::bounds;
+use crate::changes::Changes;
+use crate::error::{Error, Kind, Result, Who};
+use crate::machine::{Machine, Place, Step, Window, Work};
+use crate::request::{Operation, Request};
+use crate::tree::{Tree, decode, encode};
+
+/// What this client and another have for each other, in the order of the blocks.
+#[derive(Default)]
+struct Bundle {
+    /// The rank of the other.
+    with: usize,
+    pieces: Vec<Piece>,
+    /// Where the pieces are in this client's staging buffer, if they are in its blocks.
+    windows: Vec<Window>,
+    stretches: u64,
+}
+
+/// The bundles of one round, by rank.
+type Bundles = BTreeMap<usize, Bundle>;
+
+/// The number of a block: its object, and its place there.
+type Number = (u64, u64);
+
+/// One client's messages of one call.
+pub(super) struct Messages<'a, M: Machine> {
+    tree: &'a Tree<'a, M>,
+    request: &'a Request,
+    exchange: Exchange,
+    clients: usize,
+    me: usize,
+    share: Share,
+    /// By round and by the rank whose conforming part it is in: the blocks that this rank holds some of.
+    held: BTreeMap<u64, BTreeMap<usize, Vec<Number>>>,
+}
+
+impl<'a, M: Machine> Messages<'a, M> {
+    /// None on a node without a client, and where there are none.
+    pub(super) fn new(
+        tree: &'a Tree<'a, M>,
+        request: &'a Request,
+        options: &Options,
+    ) -> Option<Self> {
+        let me = tree.roles.rank(tree.machine.me())?;
+        if options.exchange == Exchange::Remote {
+            return None;
+        }
+        let clients = tree.roles.clients.len();
+        let share = request.memory.share(me);
+        let mut held: BTreeMap<u64, BTreeMap<usize, Vec<Number>>> = BTreeMap::new();
+        if share.elements() > 0 {
+            let blocks = request.disk.blocks_in(&bounds(&share));
+            for block in blocks.filter(|block| share.intersect(&block.region).is_some()) {
+                let (owner, place) = request.disk.conforming_place(&block, clients);
+                let round = held
+                    .entry(place / options.blocks_staged(request))
+                    .or_default();
+                let of_owner = round.entry(owner).or_default();
+                of_owner.push((block.object, block.index));
+            }
+        }
+        Some(Self {
+            tree,
+            request,
+            exchange: options.exchange,
+            clients,
+            me,
+            share,
+            held,
+        })
+    }
+
+    /// Exchanges the elements of one round with all clients, and says how many messages came. Of
+    /// `staged` are the blocks of this client, at their places in its staging buffer. Without one it
+    /// tells others why not, takes what they send, and keeps nothing.
+    ///
+    /// # Errors
+    /// The first that this client, or one that sends to it, met.
+    pub(super) async fn exchange(
+        &self,
+        round: u64,
+        staged: &[(Rc<Block>, u64)],
+        staging: std::result::Result<&M::Buffer, &Error>,
+    ) -> Result<u64> {
+        let mut of_blocks = self.of_blocks(staged);
+        let mut of_share = self.of_share(round);
+        let own = of_blocks.remove(&self.me);
+        of_share.remove(&self.me);
+        let (out, into) = match self.request.operation {
+            Operation::Write => (of_share, of_blocks),
+            Operation::Read => (of_blocks, of_share),
+        };
+        let count = into.len() as u64;
+        let round = Round {
+            messages: self,
+            staging,
+            own,
+        };
+        let done = match self.exchange {
+            Exchange::Remote | Exchange::Step1 | Exchange::Step2 => round.in_turn(out, into).await,
+            Exchange::Step3 => round.at_once(out, into, false).await,
+            Exchange::Step4 => round.at_once(out, into, true).await,
+            Exchange::Step5 => round.one_send_at_a_time(out, into).await,
+        };
+        done.map(|()| count)
+    }
+
+    /// What others hold of this client's blocks, by rank.
+    fn of_blocks(&self, staged: &[(Rc<Block>, u64)]) -> Bundles {
+        let mut bundles = Bundles::new();
+        for (block, base) in staged {
+            let window = staged_window(block, self.request.disk.width(), *base);
+            for rank in self.request.memory.touching(&block.region) {
+                let share = self.request.memory.share(rank);
+                if let Some(piece) = share.intersect(&block.region) {
+                    let bundle = bundles.entry(rank).or_default();
+                    bundle.add(block, piece, rank);
+                    bundle.windows.push(window.clone());
+                }
+            }
+        }
+        bundles
+    }
+
+    /// What this client holds of others' blocks in a round, by rank.
+    fn of_share(&self, round: u64) -> Bundles {
+        let mut bundles = Bundles::new();
+        for (&owner, numbers) in self.held.get(&round).into_iter().flatten() {
+            let bundle = bundles.entry(owner).or_default();
+            for &(object, index) in numbers {
+                if let Some(block) = self.request.disk.block_at(object, index)
+                    && let Some(piece) = self.share.intersect(&block.region)
+                {
+                    bundle.add(&block, piece, owner);
+                }
+            }
+        }
+        bundles
+    }
+}
+
+impl Bundle {
+    fn add(&mut self, block: &Block, piece: Piece, with: usize) {
+        self.with = with;
+        self.stretches += piece.stretches(&block.extents);
+        self.pieces.push(piece);
+    }
+
+    fn elements(&self) -> u64 {
+        self.pieces.iter().map(Piece::elements).sum()
+    }
+}
+
+/// One exchange.
+struct Round<'a, M: Machine> {
+    messages: &'a Messages<'a, M>,
+    staging: std::result::Result<&'a M::Buffer, &'a Error>,
+    /// What this client has for itself.
+    own: Option<Bundle>,
+}
+
+impl<M: Machine> Round<'_, M> {
+    /// Steps 1 and 2.
+    async fn in_turn(&self, mut out: Bundles, mut into: Bundles) -> Result<()> {
+        let Messages { clients, me, .. } = *self.messages;
+        let mut done = Ok(());
+        for distance in 1..clients {
+            let (to, from) = (
+                (me + distance) % clients,
+                (me + clients - distance) % clients,
+            );
+            if let Some(bundle) = out.remove(&to) {
+                done = done.and(self.send(bundle).await);
+            }
+            if let Some(bundle) = into.remove(&from) {
+                done = done.and(self.receive(bundle).await);
+            }
+        }
+        done.and(self.copy_own().await)
+    }
+
+    /// Steps 3 and 4: all sends at once, and all receives, posted before or after.
+    async fn at_once(&self, out: Bundles, into: Bundles, receives_first: bool) -> Result<()> {
+        let (count, begun) = (out.len(), Cell::new(0));
+        let changes = Changes::default();
+        let all_begun = || changes.until(|| (begun.get() == count).then_some(()));
+        let sends = self.in_order(out).enumerate().map(|(nth, bundle)| {
+            let (changes, begun) = (&changes, &begun);
+            async move {
+                changes.until(|| (begun.get() == nth).then_some(())).await;
+                let packed = self.pack(&bundle).await;
+                let next = async {
+                    give_way().await;
+                    begun.set(nth + 1);
+                    changes.tell();
+                };
+                let (sent, ()) = join(self.transmit(&bundle, packed), next).await;
+                sent
+            }
+        });
+        let receives = async {
+            if !receives_first {
+                all_begun().await;
+            }
+            all(join_all(self.in_order(into).map(|bundle| self.receive(bundle))).await)
+        };
+        let own = async {
+            all_begun().await;
+            self.copy_own().await
+        };
+        // What is named first is asked first: where receives are posted first, they are.
+        let (received, sent, copied) = join3(receives, join_all(sends), own).await;
+        received.and(all(sent)).and(copied)
+    }
+
+    /// Step 5.
+    async fn one_send_at_a_time(&self, out: Bundles, into: Bundles) -> Result<()> {
+        let receives = join_all(self.in_order(into).map(|bundle| self.receive(bundle)));
+        let sends = async {
+            let mut sent = Ok(());
+            for bundle in self.in_order(out) {
+                sent = sent.and(self.send(bundle).await);
+            }
+            sent.and(self.copy_own().await)
+        };
+        let (received, sent) = join(receives, sends).await;
+        all(received).and(sent)
+    }
+
+    /// Beginning with the next rank, so that not all begin with the same.
+    fn in_order(&self, mut bundles: Bundles) -> impl Iterator<Item = Bundle> {
+        let after = bundles.split_off(&self.messages.me);
+        after.into_values().chain(bundles.into_values())
+    }
+
+    async fn send(&self, bundle: Bundle) -> Result<()> {
+        let packed = self.pack(&bundle).await;
+        self.transmit(&bundle, packed).await
+    }
+
+    /// Sends what has been packed, or why it could not be: somebody waits for it.
+    async fn transmit(&self, bundle: &Bundle, packed: Result<M::Buffer>) -> Result<()> {
+        let Tree { machine, roles, .. } = *self.messages.tree;
+        let to = roles.clients[bundle.with];
+        let tag = self
+            .messages
+            .tree
+            .tag(Step::Exchange(self.messages.me as u32));
+        match packed {
+            Ok(buffer) => {
+                let bytes = self.bytes(bundle);
+                machine.transmit(to, tag, Vec::new(), &buffer, bytes).await
+            }
+            Err(error) => {
+                let error = error.by(Who::Rank(self.messages.me));
+                machine.send(to, tag, encode(&error)?, None).await?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn receive(&self, bundle: Bundle) -> Result<()> {
+        let tree = self.messages.tree;
+        let tag = tree.tag(Step::Exchange(bundle.with as u32));
+        let message = tree.machine.receive(tag).await?;
+        if !message.body.is_empty() {
+            return Err(decode::<Error>(&message.body)?);
+        }
+        let Some(parcel) = message.parcel else {
+            let cause = format!("node {} sent a message without elements", message.from);
+            return Err(Error::new(Kind::Peer, "exchanging elements", cause));
+        };
+        let is_write = self.messages.request.operation == Operation::Write;
+        match (is_write, self.staging) {
+            (false, _) => {
+                self.copy(&bundle, Place::Came(&parcel), Place::Exposed)
+                    .await
+            }
+            (true, Err(_)) => Ok(()),
+            (true, Ok(staging)) => {
+                let to = Place::Staged(&bundle.windows, staging);
+                self.copy(&bundle, Place::Came(&parcel), to).await
+            }
+        }
+    }
+
+    async fn pack(&self, bundle: &Bundle) -> Result<M::Buffer> {
+        let is_write = self.messages.request.operation == Operation::Write;
+        let from = match (is_write, self.staging) {
+            (true, _) => Place::Exposed,
+            (false, Ok(staging)) => Place::Staged(&bundle.windows, staging),
+            (false, Err(error)) => return Err(error.clone()),
+        };
+        let buffer = self.messages.tree.machine.buffer(self.bytes(bundle))?;
+        self.copy(bundle, from, Place::Packed(&buffer)).await?;
+        Ok(buffer)
+    }
+
+    async fn copy_own(&self) -> Result<()> {
+        let (Some(own), Ok(staging)) = (&self.own, self.staging) else {
+            return Ok(());
+        };
+        let staged = Place::Staged(&own.windows, staging);
+        match self.messages.request.operation {
+            Operation::Write => self.copy(own, Place::Exposed, staged).await,
+            Operation::Read => self.copy(own, staged, Place::Exposed).await,
+        }
+    }
+
+    async fn copy(&self, bundle: &Bundle, from: Place<'_, M>, to: Place<'_, M>) -> Result<()> {
+        let Messages { tree, request, .. } = *self.messages;
+        let by = self.messages.exchange.copies_by();
+        let pack = Work::Pack {
+            bytes: self.bytes(bundle),
+            stretches: bundle.stretches,
+            by,
+        };
+        tree.machine.work(pack).await;
+        let width = request.disk.width() as usize;
+        tree.machine
+            .copy(tree.call, width, &bundle.pieces, from, to, by)
+    }
+
+    fn bytes(&self, bundle: &Bundle) -> u64 {
+        bundle.elements() * self.messages.request.disk.width()
+    }
+}
+
+fn all(results: Vec<Result<()>>) -> Result<()> {
+    results.into_iter().collect()
+}
+
+/// Lets the node take in what has come, as a call of MPI does.
+async fn give_way() {
+    let mut has_given_way = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_given_way, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

@@ -1,0 +1,449 @@
+//! Two-phase I/O: clients move large conforming parts, and permute the data among themselves.
+//!
+//! del Rosario, Bordawekar and Choudhary 1993. The file's blocks are cut into as many consecutive
+//! parts as there are clients: the conforming distribution, `rb` for a row-major matrix. Each client
+//! moves its part by one large request, and exchanges the elements with those who hold them:
+//!
+//! ```text
+//! read    every client reads its part | elements go to their holders
+//! write   elements come from their holders | every client writes its part
+//! ```
+//!
+//! There are two descriptions of it, and both are here:
+//!
+//! | | Kotz, TOCS 1997, Figure 2(b) | Dickens and Thakur, section 3.3 |
+//! |---|---|---|
+//! | the exchange | [`Exchange::Remote`]: memget and memput, barriers around each phase | messages, in five ways: [`Exchange::Step1`] to [`Exchange::Step5`] |
+//! | the disks | [`Io::Servers`]: a parallel file system, here [`caching`] | any file system: also [`Io::Direct`] |
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `exchange` | the messages, and the five ways to order them |
+//!
+//! Memory: of a client [`Options::buffer_bytes_max`], or one block if that is more, and send buffers
+//! as the step has them; where its part is larger, all clients go through the two phases several
+//! times. Each element crosses the network once, and again on its way to the servers.
+
+mod exchange;
+
+use std::rc::Rc;
+
+use futures::future::{join, join_all};
+use penstock_layout::{Block, MemorySchema};
+use serde::{Deserialize, Serialize};
+
+use crate::caching;
+use crate::caching::client::{Client, Local};
+use crate::collective::Outcome;
+use crate::error::{Error, Result, Who};
+use crate::machine::{CopyBy, Disk, Machine, Window};
+use crate::reached::Reached;
+use crate::request::{Moved, Operation, Request};
+use crate::split::{Gate, Part, started};
+use crate::tree::{Members, Tree};
+use exchange::Messages;
+
+/// How clients exchange elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exchange {
+    /// By memget and memput, with a barrier around each phase (Kotz).
+    Remote,
+    /// Rank after rank: one message is sent, one waited for; copies byte for byte.
+    Step1,
+    /// The same; copies as fast as the machine can. So are those of the steps that follow.
+    Step2,
+    /// All sends are begun, then all receives; messages are taken as they come.
+    Step3,
+    /// All receives are posted, then all sends begun.
+    Step4,
+    /// All receives are posted; one send after the other, from one send buffer.
+    Step5,
+}
+
+impl Exchange {
+    /// The steps by number, less one.
+    pub const STEPS: [Self; 5] = [
+        Self::Step1,
+        Self::Step2,
+        Self::Step3,
+        Self::Step4,
+        Self::Step5,
+    ];
+
+    /// The word for two-phase I/O that exchanges so.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Remote | Self::Step5 => "two-phase",
+            Self::Step1 => "two-phase:1",
+            Self::Step2 => "two-phase:2",
+            Self::Step3 => "two-phase:3",
+            Self::Step4 => "two-phase:4",
+        }
+    }
+
+    fn copies_by(self) -> CopyBy {
+        match self {
+            Self::Step1 => CopyBy::Bytes,
+            _ => CopyBy::Kernels,
+        }
+    }
+}
+
+/// How conforming parts reach the disks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Io {
+    /// Clients ask the servers of a parallel file system.
+    Servers(caching::Options),
+    /// Clients open the store themselves.
+    Direct,
+}
+
+/// The tuning of two-phase I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    /// The staging buffer of a client, bytes: one block at least.
+    pub buffer_bytes_max: u64,
+    /// How elements are exchanged.
+    pub exchange: Exchange,
+    /// How the disks are reached.
+    pub io: Io,
+}
+
+impl Default for Options {
+    /// The best of Dickens and Thakur's, with 16 MiB, as MPI-IO's collective buffers usually have.
+    fn default() -> Self {
+        Self {
+            buffer_bytes_max: 16 << 20,
+            exchange: Exchange::Step5,
+            io: Io::Direct,
+        }
+    }
+}
+
+impl Options {
+    /// How many blocks a client's staging buffer holds.
+    pub(crate) fn blocks_staged(&self, request: &Request) -> u64 {
+        let split = request.split.map_or(0, |split| split.buffer_bytes_max);
+        let bytes = self.buffer_bytes_max.max(split);
+        (bytes / request.disk.block_bytes_max().max(1)).max(1)
+    }
+}
+
+/// This node's part: its client permutes, and moves its part or asks the servers to.
+pub(crate) async fn transfer<M: Machine>(
+    tree: &Tree<'_, M>,
+    request: &Request,
+    options: &Options,
+    gate: &Gate,
+) -> Outcome {
+    match &options.io {
+        Io::Servers(caching) => {
+            let client = Conforming::new(tree, request, options, gate);
+            let asked = async { client.run().await.map(|_| ()) };
+            caching::with_servers(tree, request, caching, asked).await
+        }
+        Io::Direct => {
+            let Some(rank) = tree.roles.rank(tree.machine.me()) else {
+                return Outcome::default();
+            };
+            let moved = Conforming::new(tree, request, options, gate).run().await;
+            Outcome::of(moved.map_err(|error| error.by(Who::Rank(rank))))
+        }
+    }
+}
+
+/// The client of one node, if it has one, and its conforming part.
+struct Conforming<'a, M: Machine> {
+    tree: &'a Tree<'a, M>,
+    request: &'a Request,
+    options: &'a Options,
+    gate: &'a Gate,
+    /// The blocks of each round.
+    rounds: Vec<Vec<Rc<Block>>>,
+}
+
+impl<'a, M: Machine> Conforming<'a, M> {
+    fn new(
+        tree: &'a Tree<'a, M>,
+        request: &'a Request,
+        options: &'a Options,
+        gate: &'a Gate,
+    ) -> Self {
+        let clients = tree.roles.clients.len();
+        let blocks_staged = options.blocks_staged(request);
+        let rounds = request
+            .disk
+            .conforming_blocks_max(clients)
+            .div_ceil(blocks_staged);
+        // All clients go through all rounds, also with nothing to move in some.
+        let mut blocks = vec![Vec::new(); rounds as usize];
+        if let Some(rank) = tree.roles.rank(tree.machine.me()) {
+            for block in request.disk.conforming(rank, clients) {
+                let (_, place) = request.disk.conforming_place(&block, clients);
+                blocks[(place / blocks_staged) as usize].push(Rc::new(block));
+            }
+        }
+        Self {
+            tree,
+            request,
+            options,
+            gate,
+            rounds: blocks,
+        }
+    }
+
+    async fn run(&self) -> Result<Moved> {
+        let mut part = self.rank().map(|_| self.gate.part());
+        let mut stage = self.stage().await;
+        let messages = Messages::new(self.tree, self.request, self.options);
+        let is_write = self.request.operation == Operation::Write;
+        let mut moved = Moved::default();
+        for (round, blocks) in self.rounds.iter().enumerate() {
+            let is_last = round + 1 == self.rounds.len();
+            let hands_over = match is_write {
+                true => is_last,
+                false => round == 0,
+            };
+            for phase in 0..2 {
+                self.meet(round, phase).await?;
+                // After an error the others are still met, and sent what they wait for.
+                let done = match (phase == 0) == is_write {
+                    true => {
+                        let messages = messages.as_ref();
+                        self.exchange(messages, round, blocks, stage.as_ref()).await
+                    }
+                    false => {
+                        let part = part.take_if(|_| hands_over);
+                        let ends = is_write && is_last;
+                        self.move_blocks(blocks, &stage, part, ends).await
+                    }
+                };
+                match done {
+                    Ok(more) => moved.add(&more),
+                    Err(error) => stage = stage.and(Err(error)),
+                }
+            }
+        }
+        self.meet(self.rounds.len(), 0).await?;
+        let stage = stage?;
+        moved.buffer_bytes = stage.bytes;
+        Ok(moved)
+    }
+
+    fn rank(&self) -> Option<usize> {
+        self.tree.roles.rank(self.tree.machine.me())
+    }
+
+    /// Lets all clients come here, where they have to.
+    async fn meet(&self, round: usize, phase: usize) -> Result<()> {
+        let must = match self.options.exchange {
+            Exchange::Remote => true,
+            // So that messages of two rounds do not mix.
+            _ => round > 0 && phase == 0,
+        };
+        match must {
+            true => {
+                let number = 2 * round + phase;
+                self.tree.barrier(Members::Clients, number as u32).await
+            }
+            false => Ok(()),
+        }
+    }
+
+    async fn stage(&self) -> Result<Stage<'a, M>> {
+        let Tree { machine, .. } = *self.tree;
+        let blocks = self.rounds.iter().map(Vec::len).max().unwrap_or(0);
+        let bytes = blocks as u64 * self.request.disk.block_bytes_max();
+        let disks = match self.options.io {
+            Io::Direct if blocks > 0 => Some(Reached::open(machine, self.request).await?),
+            _ => None,
+        };
+        Ok(Stage {
+            buffer: machine.buffer(bytes)?,
+            bytes,
+            disks,
+        })
+    }
+
+    /// The permutation: blocks between the staging buffer and the clients that hold their elements.
+    async fn exchange(
+        &self,
+        messages: Option<&Messages<'_, M>>,
+        round: usize,
+        blocks: &[Rc<Block>],
+        stage: std::result::Result<&Stage<'_, M>, &Error>,
+    ) -> Result<Moved> {
+        let staging = stage.map(|stage| &stage.buffer);
+        if let Ok(staging) = staging
+            && self.request.operation == Operation::Write
+            && self.has_gaps(blocks)
+        {
+            let bytes = blocks.len() as u64 * self.request.disk.block_bytes_max();
+            self.tree.machine.clear(staging, bytes);
+        }
+        let staged: Vec<_> = self.staged(blocks).collect();
+        let transfers = match (messages, staging) {
+            (Some(messages), _) => messages.exchange(round as u64, &staged, staging).await?,
+            (None, Ok(staging)) => self.permute(&staged, staging).await?,
+            (None, Err(_)) => 0,
+        };
+        Ok(Moved {
+            transfers,
+            ..Moved::default()
+        })
+    }
+
+    /// The permutation by memget and memput.
+    async fn permute(&self, staged: &[(Rc<Block>, u64)], staging: &M::Buffer) -> Result<u64> {
+        let Tree {
+            machine,
+            roles,
+            call,
+        } = *self.tree;
+        let width = self.request.disk.width();
+        let mut transfers = 0;
+        for (block, base) in staged {
+            let window = staged_window(block, width, *base);
+            let pieces = self.request.pieces(roles, block);
+            let moves = pieces.iter().map(|(client, piece)| async {
+                match self.request.operation {
+                    Operation::Read => machine.memput(call, *client, piece, &window, staging).await,
+                    Operation::Write => {
+                        machine.memget(call, *client, piece, &window, staging).await
+                    }
+                }
+            });
+            join_all(moves).await.into_iter().collect::<Result<()>>()?;
+            transfers += pieces.len() as u64;
+        }
+        Ok(transfers)
+    }
+
+    /// The I/O phase: blocks between the staging buffer and the disks. `part` is given up when only
+    /// those are left to work. The last of a write `ends` it.
+    async fn move_blocks(
+        &self,
+        blocks: &[Rc<Block>],
+        stage: &Result<Stage<'_, M>>,
+        part: Option<Part<'_>>,
+        ends: bool,
+    ) -> Result<Moved> {
+        let Ok(stage) = stage else {
+            return Ok(Moved::default());
+        };
+        // Of a block that nobody holds there is nothing to move.
+        let staged = self.staged(blocks);
+        let held =
+            staged.filter(|(block, _)| !self.request.memory.touching(&block.region).is_empty());
+        let held: Vec<_> = held.collect();
+        match (&self.options.io, &stage.disks) {
+            (Io::Servers(options), _) => {
+                drop(part);
+                self.ask(options, &held, &stage.buffer).await?;
+                Ok(Moved::default()) // the servers count it
+            }
+            (Io::Direct, None) => Ok(Moved::default()),
+            (Io::Direct, Some(disks)) => {
+                let moving = self.move_directly(disks, &held, &stage.buffer, ends);
+                match self.request.split.and(part) {
+                    None => moving.await?,
+                    Some(part) => {
+                        let moving = started(moving).await;
+                        drop(part);
+                        moving.ended().await?;
+                    }
+                }
+                Ok(Moved {
+                    blocks: held.len() as u64,
+                    disk_bytes: held.iter().map(|(block, _)| block.bytes).sum(),
+                    ..Moved::default()
+                })
+            }
+        }
+    }
+
+    /// By the servers of a parallel file system, as one call of it.
+    async fn ask(
+        &self,
+        options: &caching::Options,
+        staged: &[(Rc<Block>, u64)],
+        staging: &M::Buffer,
+    ) -> Result<()> {
+        let local = Local::Staging(staging, 0);
+        let mut client = Client::new(self.tree, self.request, options, local);
+        let asked = async {
+            for (block, base) in staged {
+                client.ask_whole(block, *base).await?;
+            }
+            Ok(())
+        };
+        let asked = asked.await;
+        let ended = client.end_call().await;
+        asked.and(ended)
+    }
+
+    /// By itself.
+    async fn move_directly(
+        &self,
+        disks: &Reached<'_, M>,
+        staged: &[(Rc<Block>, u64)],
+        staging: &M::Buffer,
+        ends: bool,
+    ) -> Result<()> {
+        let moves = staged.iter().map(|(block, base)| async {
+            match self.request.operation {
+                Operation::Write => disks.of(block).write(block, staging, *base).await,
+                Operation::Read => disks.of(block).read(block, staging, *base).await,
+            }
+        });
+        let finish = async {
+            match ends {
+                true => disks.finish().await,
+                false => Ok(()),
+            }
+        };
+        let (moved, finished) = join(join_all(moves), finish).await;
+        moved.into_iter().collect::<Result<()>>().and(finished)
+    }
+
+    /// Whether some bytes of the blocks are nobody's: they must not be left over from others.
+    fn has_gaps(&self, blocks: &[Rc<Block>]) -> bool {
+        let has_gap = |block: &Rc<Block>| match self.request.memory {
+            MemorySchema::Boxes(_) => {
+                let pieces = self.request.pieces(self.tree.roles, block);
+                let held: u64 = pieces.iter().map(|(_, piece)| piece.elements()).sum();
+                held * self.request.disk.width() < block.bytes
+            }
+            // All elements are somebody's.
+            _ => block.is_padded(),
+        };
+        blocks.iter().any(has_gap)
+    }
+
+    /// Each block, with the byte of the staging buffer at which it begins.
+    fn staged<'b>(
+        &self,
+        blocks: &'b [Rc<Block>],
+    ) -> impl Iterator<Item = (Rc<Block>, u64)> + use<'b, M> {
+        let bytes = self.request.disk.block_bytes_max();
+        blocks.iter().cloned().zip((0..).step_by(bytes as usize))
+    }
+}
+
+/// Where a block's elements are in a staging buffer, of which it begins at byte `base`.
+fn staged_window(block: &Block, width: u64, base: u64) -> Window {
+    Window {
+        offset: base as usize,
+        ..Window::of_block(block, width)
+    }
+}
+
+/// Where a client's part is on its way.
+struct Stage<'a, M: Machine> {
+    buffer: M::Buffer,
+    bytes: u64,
+    /// Where the client moves blocks itself, and has any.
+    disks: Option<Reached<'a, M>>,
+}

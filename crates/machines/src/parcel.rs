@@ -1,0 +1,124 @@
+//! Elements that have come with a message.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use penstock_engine::NodeId;
+
+use crate::buffer::Staging;
+use crate::segment::Mapping;
+
+/// Elements on their way with a message.
+pub enum Parcel {
+    /// In memory of its own.
+    Own(Vec<u8>),
+    /// In the sender's buffer, which the sender leaves alone until this is dropped.
+    Lent(Lent),
+}
+
+impl Parcel {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Lent(lent) => lent.bytes(),
+        }
+    }
+}
+
+/// Memory of another node, and its owner's ticket.
+pub struct Lent {
+    memory: LentMemory,
+    bytes: usize,
+    from: NodeId,
+    ticket: u64,
+    returned: Returned,
+}
+
+/// Whose memory it is.
+pub enum LentMemory {
+    /// A buffer of another thread's node.
+    Staging(Arc<Staging>),
+    /// A buffer of another process.
+    Mapping(Arc<Mapping>),
+}
+
+/// What has been read, and is to be given back: node and ticket.
+pub type Returned = Rc<RefCell<Vec<(NodeId, u64)>>>;
+
+impl Lent {
+    /// The first `bytes` of `memory`, which `from` has lent with `ticket`. `None` if it has fewer.
+    pub fn new(
+        memory: LentMemory,
+        bytes: usize,
+        (from, ticket): (NodeId, u64),
+        returned: &Returned,
+    ) -> Option<Self> {
+        let there = match &memory {
+            LentMemory::Staging(staging) => staging.bytes(),
+            LentMemory::Mapping(mapping) => mapping.bytes(),
+        };
+        (bytes <= there).then(|| Self {
+            memory,
+            bytes,
+            from,
+            ticket,
+            returned: returned.clone(),
+        })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        let base = match &self.memory {
+            LentMemory::Staging(staging) => staging.base(),
+            LentMemory::Mapping(mapping) => mapping.base(),
+        };
+        // SAFETY: in bounds, as checked when this was made; the memory is kept by `self`, and the
+        // sender does not write to it before it is given back.
+        unsafe { std::slice::from_raw_parts(base, self.bytes) }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.returned.borrow_mut().push((self.from, self.ticket));
+    }
+}
+
+/// The buffers that nodes of this process have lent each other, by sender and ticket.
+#[derive(Default)]
+pub struct Lendings(Mutex<HashMap<(NodeId, u64), Arc<Staging>>>);
+
+impl Lendings {
+    /// Lends a buffer until the lending is dropped; who has taken it keeps its memory.
+    pub fn lend(self: &Arc<Self>, from: NodeId, ticket: u64, staging: Arc<Staging>) -> Lending {
+        self.lock().insert((from, ticket), staging);
+        Lending {
+            lendings: self.clone(),
+            key: (from, ticket),
+        }
+    }
+
+    /// What has been lent; `None` where the sender has given up.
+    pub fn take(&self, from: NodeId, ticket: u64) -> Option<Arc<Staging>> {
+        self.lock().get(&(from, ticket)).cloned()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(NodeId, u64), Arc<Staging>>> {
+        // A panic elsewhere cannot leave the map half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends when dropped.
+pub struct Lending {
+    lendings: Arc<Lendings>,
+    key: (NodeId, u64),
+}
+
+impl Drop for Lending {
+    fn drop(&mut self) {
+        self.lendings.lock().remove(&self.key);
+    }
+}

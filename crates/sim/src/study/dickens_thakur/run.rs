@@ -1,0 +1,287 @@
+//! One run of the paper's application: every processor has a block of a square array of integers, and
+//! all write it to one file.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use futures::future::join;
+use penstock_engine::two_phase::{self, Exchange, Io};
+use penstock_engine::{
+    Call, Decision, Director, Error, Kind, Machine, Moved, Operation, Proposal, Request, Roles,
+    Strategy,
+};
+use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Order, Region};
+use serde::Serialize;
+
+use crate::experiment::Layout;
+use crate::machine::{Setup, SimNode, Simulation};
+use crate::preset::Preset;
+use crate::time::{Span, Time};
+
+/// Bytes of an integer.
+const WIDTH: u64 = 4;
+
+/// How the array gets into the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// Each processor writes each of its rows by a call of its own.
+    NonCollective,
+    /// Two-phase I/O, as one of the paper's steps has it.
+    Step(u8),
+    /// Each processor has what it writes already: rows of the file, by one call.
+    Conforming,
+    /// The same, but processors begin one after the other, so many microseconds apart.
+    Staggered(u32),
+}
+
+/// What is done while the processor computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Background {
+    /// Nothing: computation follows.
+    None,
+    /// The work of the disks.
+    Disk,
+    /// All of the collective call.
+    All,
+}
+
+/// What is to be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Case {
+    /// Processors.
+    pub clients: usize,
+    /// Bytes of the file, in 2^20.
+    pub file_mb: u64,
+    /// How it is written.
+    pub way: Way,
+    /// Whether writes go through the system's buffers where they need not.
+    pub is_buffered: bool,
+    /// Whether each processor also computes, and what is done meanwhile.
+    pub computes: Option<Background>,
+}
+
+/// How it went.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ran {
+    /// From the first processor's start to the last one's end.
+    pub seconds: f64,
+    /// Events of the simulation.
+    pub events: u64,
+}
+
+impl Case {
+    /// The paper's usual: nothing computed.
+    pub fn new(clients: usize, file_mb: u64, way: Way) -> Self {
+        Self {
+            clients,
+            file_mb,
+            way,
+            is_buffered: false,
+            computes: None,
+        }
+    }
+
+    /// Roughly what it costs to simulate.
+    pub fn weight(&self) -> u64 {
+        match self.way {
+            // Every processor writes its part of every row.
+            Way::NonCollective => self.shape()[0] * self.clients.isqrt() as u64,
+            _ => self.file_mb * 16,
+        }
+    }
+
+    /// Rows and columns: square where that is possible, or else twice as high as wide.
+    fn shape(&self) -> [u64; 2] {
+        let elements = (self.file_mb << 20) / WIDTH;
+        let columns = 1 << (elements.ilog2() / 2);
+        [elements / columns, columns]
+    }
+
+    fn request(&self, preset: &Preset) -> Result<Request, LayoutError> {
+        let shape = self.shape();
+        let mesh = mesh(self.clients as u64);
+        let (dists, mesh) = match self.way {
+            Way::NonCollective | Way::Step(_) => (vec![Dist::Block; 2], mesh.to_vec()),
+            Way::Conforming | Way::Staggered(_) => {
+                (vec![Dist::Block, Dist::Whole], vec![self.clients as u64])
+            }
+        };
+        let memory = Distribution::new(&shape, &Dists(dists), &mesh)?;
+        let caching = preset.caching.options(u64::MAX);
+        let strategy = match self.way {
+            Way::Step(step) => Strategy::TwoPhase(two_phase::Options {
+                buffer_bytes_max: preset.two_phase.buffer_bytes_max,
+                exchange: Exchange::STEPS[usize::from(step) - 1],
+                io: Io::Servers(caching),
+            }),
+            _ => Strategy::Caching(caching),
+        };
+        let disk = DiskSchema::flat(&shape, WIDTH, Order::RowMajor, preset.file.block_bytes)?;
+        Ok(Request {
+            operation: Operation::Write,
+            strategy,
+            memory: memory.into(),
+            disk,
+            target: Vec::new(),
+            servers: preset.nodes.disks,
+            sync: preset.caching.waits_for_media,
+            split: None,
+        })
+    }
+
+    /// The case whose time is that of the computation: the same with 64 processors, of which none
+    /// computes.
+    pub fn yardstick(&self) -> Self {
+        let clients = 64;
+        let file_mb = match self.way {
+            Way::Conforming => self.file_mb / self.clients as u64 * clients as u64,
+            _ => self.file_mb,
+        };
+        Self {
+            clients,
+            file_mb,
+            computes: None,
+            ..*self
+        }
+    }
+
+    /// Runs it on the machine of `preset`, but with its own number of processors and file; the
+    /// computation, if there is any, takes so many seconds.
+    ///
+    /// # Errors
+    /// When the machine cannot be.
+    pub fn run(&self, preset: &Preset, trial: u64, computing: f64) -> Result<Ran, Error> {
+        let mut preset = preset.clone();
+        preset.nodes.clients = self.clients;
+        preset.file.bytes = self.file_mb << 20;
+        if let Some(sharing) = preset.sharing.as_ref().filter(|_| self.is_buffered) {
+            preset.costs.copy_ns_per_byte = sharing.buffered_copy_ns_per_byte;
+        }
+        let unfit = |error| Error::new(Kind::Schema, "setting up an experiment", error);
+        let request = self.request(&preset).map_err(unfit)?;
+        let setup = Setup {
+            layout: Layout::Contiguous,
+            slots: request.disk.conforming_blocks_max(preset.nodes.disks),
+            slot_bytes: request.disk.block_bytes_max(),
+            seed: trial,
+            is_real: false,
+            is_traced: false,
+        };
+        let simulation = Simulation::new(&preset, &setup)?;
+        let ended = Rc::new(RefCell::new(Ok(())));
+        let application = Rc::new(Application {
+            request,
+            roles: simulation.roles().clone(),
+            case: *self,
+            computing: Span::from_us_f64(computing * 1e6),
+            last: Cell::new(Time::ZERO),
+        });
+        simulation.run(|node| {
+            let (application, ended) = (application.clone(), ended.clone());
+            async move {
+                if let Err(error) = application.on(&node).await {
+                    *ended.borrow_mut() = Err(error);
+                }
+            }
+        })?;
+        ended.borrow().clone()?;
+        let elapsed = application.last.get().saturating_since(Time::ZERO);
+        Ok(Ran {
+            seconds: elapsed.as_seconds_f64(),
+            events: simulation.totals().events,
+        })
+    }
+}
+
+/// Processors as a grid, no wider than high.
+fn mesh(clients: u64) -> [u64; 2] {
+    let across = 1 << (clients.ilog2() / 2);
+    [clients / across, across]
+}
+
+/// What every node does.
+struct Application {
+    request: Request,
+    roles: Rc<Roles>,
+    case: Case,
+    /// How long each processor computes.
+    computing: Span,
+    /// When the last of the processors has ended.
+    last: Cell<Time>,
+}
+
+impl Application {
+    async fn on(&self, node: &SimNode) -> Result<(), Error> {
+        let rank = self.roles.rank(node.me());
+        match rank.and(self.case.computes) {
+            None => self.write(node).await?,
+            Some(Background::None) => {
+                self.write(node).await?;
+                node.compute(self.computing).await;
+            }
+            Some(background) => {
+                // The processor has its own part of the exchange behind it when it asks the servers.
+                let begun = || background == Background::All || node.has_asked();
+                let computing = async {
+                    poll_fn(|_| match begun() {
+                        true => Poll::Ready(()),
+                        false => Poll::Pending, // what the call waits for wakes this node
+                    })
+                    .await;
+                    node.spawn().await;
+                    node.compute(self.computing).await;
+                };
+                let (written, ()) = join(self.write(node), computing).await;
+                written?;
+            }
+        }
+        if rank.is_some() {
+            self.last.set(self.last.get().max(node.time()));
+        }
+        Ok(())
+    }
+
+    async fn write(&self, node: &SimNode) -> Result<(), Error> {
+        let rank = self.roles.rank(node.me());
+        if let (Some(rank), Way::Staggered(us)) = (rank, self.case.way) {
+            node.sleep(Span::from_us(u64::from(us)) * rank as u64).await;
+        }
+        let share = rank.map(|rank| self.request.memory.share(rank));
+        let _exposure = share.map(|share| node.expose(CALL, (share, None)));
+        let handed_over = Cell::new(false);
+        let call = Call::new(node, &self.roles, CALL, &handed_over);
+        let mut asking = Asking(self.request.clone());
+        let mut director = (rank == Some(0)).then_some(&mut asking as &mut dyn Director);
+        if let Way::Step(_) = self.case.way {
+            let proposal = rank.map(|_| {
+                Ok(Proposal {
+                    words: String::new(),
+                    own_box: None,
+                    complaint: None,
+                })
+            });
+            call.agree(proposal, &mut director).await?;
+        }
+        let outcome = call.transfer(&self.request).await;
+        call.conclude(outcome, &mut director).await.map(|_| ())
+    }
+}
+
+const CALL: u64 = 0;
+
+/// Asks for what the experiment is about.
+struct Asking(Request);
+
+impl Director for Asking {
+    fn prepare(&mut self, _boxes: Vec<(usize, Region)>) -> Result<Decision, Error> {
+        Ok(Decision::Serve(self.0.clone()))
+    }
+
+    fn conclude(&mut self, outcome: Result<Moved, Error>) -> Result<Moved, Error> {
+        outcome
+    }
+}

@@ -1,0 +1,336 @@
+"""What every rank of ``penstock bench dickens-thakur`` does: it measures one job, and rank 0 prints
+lines of JSON.
+
+    mpiexec -n RANKS python -m penstock._bench_split JOB
+
+The clients of a job are its first ranks. The others are servers that do nothing else: they sleep
+while what needs none is measured.
+
+What is measured, and how, is what :mod:`penstock.bench` says: wall time of the slowest rank, the
+contenders in turn within each repeat, forwards and backwards, every byte verified each time. One
+repeat before them is thrown away. Arrays of a gigabyte are written half as often, and without that.
+
+A *case* is an array of so many bytes and what is done with it:
+
+- ``bandwidth``: one write, by each strategy and by MPI-IO;
+- ``io``: one write by the strategy that the paper found best, for the length of the compute phase;
+- ``own``: compute and write, each rank one section of the file that is its own (Figure 4);
+- ``collective``: compute and write, distributed by blocks (Figures 5 and 6);
+- ``direct``: the same around the page cache (Figure 7).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import penstock as ps
+from penstock import _session
+from penstock._bench_case import Case, Disk, Distribution, remove, touch_free_memory
+from penstock._bench_rivals import MpiIo, Penstock, best_hints
+from penstock.bench import machine_facts, rest, timed
+
+STRATEGIES = ("independent", "two-phase:1", "two-phase:2", "two-phase:5", "disk-directed")
+MPIIO = "MPI-IO"
+MPIIO_AGGREGATORS_MAX = 8
+"""More were not faster: see docs/performance.md."""
+FINAL = "two-phase:5"
+"""The paper's best implementation: the one that its Figures 4 to 7 use."""
+COLLECTIVE = (FINAL, "disk-directed")
+BACKGROUNDS = ("none", "disk", "all")
+"""Everything before the computation; beside it the disk alone; beside it everything."""
+SERVER_DIRECTED = "server-directed"
+
+ELEMENT_BYTES = 4
+LARGE_BYTES = 512 << 20
+"""From here on, what an array takes to be filled and verified is dear, and a warm-up no use."""
+PRODUCTS = 8192
+"""Numbers that are multiplied over and over: 64 KiB, which stay in the cache."""
+FACTORS = 1.0 + 2**-20, 1.0 / (1.0 + 2**-20)
+"""In turn, so that the products stay near 1."""
+RATE_SECONDS = 0.2
+"""How long ranks multiply to find how fast they are: many turns of the scheduler."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one start of mpiexec measures."""
+
+    clients: int
+    cases: list[tuple[str, int]]
+    directory: str
+    repeats: int
+    sync: bool
+    servers: int = 0
+    throttle: float | None = None
+    """Bytes a second of a disk that takes no processor time, in place of the one there is."""
+    compute_seconds: float = 0.0
+
+    def to_json(self) -> str:
+        """For the command line of the ranks."""
+        return json.dumps(asdict(self))
+
+    @property
+    def steps(self) -> int:
+        """How many calls it measures."""
+        return sum(len(self.labels(kind)) * len(self.turns(size)) for kind, size in self.cases)
+
+    def turns(self, bytes_: int) -> range:
+        """The repeats for an array of that size; what is measured in number 0 does not count."""
+        return range(self.repeats + 1) if bytes_ < LARGE_BYTES else range(1, self.repeats // 2 + 2)
+
+    def labels(self, kind: str) -> list[str]:
+        """The contenders of a case. MPI-IO knows nothing of a disk that is throttled."""
+        if kind == "bandwidth":
+            return [*STRATEGIES, *([] if self.throttle else [MPIIO])]
+        if kind == "io":
+            return [FINAL]
+        if kind == "own":
+            return [label("independent", background) for background in BACKGROUNDS]
+        every = [label(strategy, how) for strategy in COLLECTIVE for how in BACKGROUNDS]
+        return [*every, SERVER_DIRECTED]
+
+
+def label(strategy: str, background: str) -> str:
+    """What tables call a strategy with part of it in the background."""
+    return f"{strategy}, {background}"
+
+
+# ---------------------------------------------------------------------------------------------
+# Arrays
+# ---------------------------------------------------------------------------------------------
+
+
+def square(count: int) -> tuple[int, int]:
+    """Two factors of ``count``, as equal as can be, the larger one last.
+
+    As a mesh of 2 or 8 ranks it cuts rows, not only columns: so elements must be exchanged.
+    """
+    small = next(n for n in range(math.isqrt(count), 0, -1) if count % n == 0)
+    return small, count // small
+
+
+def make_case(job: Job, kind: str, bytes_: int, rank: int) -> Case:
+    """The array of a case: by blocks on a square mesh, or of whole rows."""
+    shape, memory = square(bytes_ // ELEMENT_BYTES), "BLOCK,BLOCK"
+    mesh: tuple[int, ...] = square(job.clients)
+    if kind == "own":
+        shape, memory, mesh = (shape[0] * job.clients, shape[1]), "BLOCK,*", (job.clients,)
+    return Case(
+        shape,
+        np.dtype("i4"),
+        Distribution.parse(memory, mesh),
+        Disk("row-major"),
+        Path(job.directory),
+        job.sync,
+        rank,
+        job.clients,
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# The compute phase
+# ---------------------------------------------------------------------------------------------
+
+
+class Compute:
+    """Multiplies floating-point numbers in place: as much work as takes so many seconds when all
+    ranks do it at once. It is work, not a pause: who takes the processor meanwhile, delays it."""
+
+    def __init__(self, comm, seconds: float) -> None:
+        self.numbers = np.ones(PRODUCTS)
+        self.turns = 1
+        while (taken := self._seconds(comm)) < RATE_SECONDS:
+            self.turns = math.ceil(self.turns * min(8.0, 1.5 * RATE_SECONDS / taken))
+        rates = sorted(self.turns / self._seconds(comm) for _ in range(3))
+        self.turns = max(1, round(rates[1] * seconds))
+
+    def __call__(self) -> None:
+        for turn in range(self.turns):
+            np.multiply(self.numbers, FACTORS[turn % 2], out=self.numbers)
+
+    @property
+    def multiplications(self) -> int:
+        """How many, on each rank."""
+        return self.turns * PRODUCTS
+
+    def _seconds(self, comm) -> float:
+        return timed(comm, self)[0]
+
+
+# ---------------------------------------------------------------------------------------------
+# Contenders
+# ---------------------------------------------------------------------------------------------
+
+
+class Write:
+    """One write by a strategy of Penstock."""
+
+    def __init__(self, label: str, session, array) -> None:
+        self.label, self.session, self.array = label, session, array
+
+    def write(self, target: Path, local: np.ndarray) -> None:
+        self.session.write(str(target), self.array, local, strategy=self.label)
+
+
+class Iteration:
+    """One iteration: a write that begins, computation, and the end of the write."""
+
+    def __init__(self, label: str, session, array, compute: Compute, **how: str) -> None:
+        self.label, self.session, self.array = label, session, array
+        self.compute, self.how = compute, how
+        self.parts = (0.0, 0.0, 0.0)
+
+    def write(self, target: Path, local: np.ndarray) -> None:
+        times = [time.perf_counter()]
+        split = self.session.begin_write(str(target), self.array, local, **self.how)
+        times.append(time.perf_counter())
+        self.compute()
+        times.append(time.perf_counter())
+        split.end()
+        times.append(time.perf_counter())
+        self.parts = tuple(float(part) for part in np.diff(times))
+
+
+@contextlib.contextmanager
+def contenders(job: Job, kind: str, case: Case, comm, world, compute) -> Iterator[list]:
+    """Those of a case, with their sessions; with its servers, if the case has such."""
+    memory = ps.Distribution(case.memory.text, mesh=case.memory.mesh)
+    array = ps.Array(
+        case.name, shape=case.shape, dtype=case.dtype, memory=memory, disk=Penstock.disk(case)
+    )
+    with contextlib.ExitStack() as stack:
+        by_ranks = stack.enter_context(session(job, kind, comm, writers=job.clients))
+        by_servers = stack.enter_context(session(job, kind, comm, writers=1))
+        found: list[Any] = []
+        for name in STRATEGIES:
+            mine = by_servers if name == "disk-directed" else by_ranks
+            if name in job.labels(kind):
+                found.append(Write(name, mine, array))
+            for how in BACKGROUNDS:
+                if (title := label(name, how)) in job.labels(kind):
+                    by = {"strategy": name, "background": how}
+                    found.append(Iteration(title, mine, array, compute, **by))
+        if MPIIO in job.labels(kind):
+            hints = best_hints(min(MPIIO_AGGREGATORS_MAX, case.size))
+            found.append(stack.enter_context(contextlib.closing(MpiIo(case, comm, MPIIO, hints))))
+        if SERVER_DIRECTED in job.labels(kind):
+            served = stack.enter_context(serving(job, kind, world))
+            by = {"strategy": "disk-directed"}
+            found.append(Iteration(SERVER_DIRECTED, served, array, compute, **by))
+        yield found
+
+
+def session(job: Job, kind: str, comm, *, writers: int, **how: Any):
+    """A session in which so many of the ranks write: they share what a throttled disk gives."""
+    if job.throttle:
+        _session._trial = {"bytes_per_second": job.throttle / writers}
+    if kind == "direct":
+        how["direct"] = True
+    return ps.Session(comm, sync=job.sync, **how)
+
+
+def serving(job: Job, kind: str, world):
+    """A session with servers that do nothing else; they are in it until the clients close it."""
+    rest(world)
+    return session(job, kind, world, writers=1, servers=job.servers, dedicated=True)
+
+
+# ---------------------------------------------------------------------------------------------
+# Measuring
+# ---------------------------------------------------------------------------------------------
+
+
+def measure(case: Case, comm, found: list, turns: range, step: Callable[[str], None]) -> list[dict]:
+    """All contenders, again and again; what the ranks agree on of each."""
+    from mpi4py import MPI
+
+    local = np.zeros(case.local_shape(), case.dtype)
+    results = {
+        contender.label: {"contender": contender.label, "seconds": [], "parts": [], "wrong": 0}
+        for contender in found
+    }
+    salt = 0
+    for repeat in turns:
+        for contender in found[::-1] if repeat % 2 else found:
+            salt += 1
+            target = case.directory / f"{case.name}-{salt}"
+            case.fill(local, salt)
+            step(contender.label)
+            if comm.rank == 0:
+                touch_free_memory(case.directory, case.bytes)
+            rest(comm)
+            seconds, _ = timed(comm, lambda: contender.write(target, local))  # noqa: B023
+            result = results[contender.label]
+            result["wrong"] += comm.allreduce(case.wrong_on_disk(target, salt))
+            if repeat > 0:
+                result["seconds"].append(seconds)
+            if repeat > 0 and isinstance(contender, Iteration):
+                result["parts"].append([comm.allreduce(part, MPI.MAX) for part in contender.parts])
+            if comm.rank == 0:
+                remove(target)
+            rest(comm)
+    return list(results.values())
+
+
+def run(job: Job, world, say: Callable[..., None]) -> None:
+    """Measures the job; `say` is told of every step and every result."""
+    is_client = world.rank < job.clients
+    comm = world.Split(0 if is_client else 1)
+    if not is_client:
+        for kind, _ in job.cases:
+            if SERVER_DIRECTED in job.labels(kind):
+                serving(job, kind, world)
+        rest(world)
+        return
+    say(machine=machine_facts())
+    compute = None
+    if job.compute_seconds > 0:
+        compute = Compute(comm, job.compute_seconds)
+        say(ranks=job.clients, multiplications=compute.multiplications)
+    for kind, bytes_ in job.cases:
+        case = make_case(job, kind, bytes_, comm.rank)
+        about = {"kind": kind, "array_bytes": bytes_, "bytes": case.bytes, "ranks": job.clients}
+
+        def step(text: str, about: dict = about) -> None:
+            say(step=f"{about['ranks']} ranks, {about['bytes'] >> 20} MiB: {text}")
+
+        with contenders(job, kind, case, comm, world, compute) as found:
+            for result in measure(case, comm, found, job.turns(bytes_), step):
+                say(result=about | result)
+    rest(world)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the job that the only argument describes; the exit code."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+
+    def say(**what: Any) -> None:
+        if world.rank == 0:
+            print(json.dumps(what), flush=True)
+
+    try:
+        run(Job(**json.loads(arguments[0])), world, say)
+    except Exception as error:  # noqa: BLE001 - reported, and ends all ranks
+        traceback.print_exc()
+        sys.stderr.flush()
+        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
+        # The other ranks may be waiting for this one: only an abort ends them all.
+        world.Abort(1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,177 @@
+"""``penstock bench dickens-thakur``: it draws all figures, of what it has measured and verified."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock import _bench_dickens_thakur as command
+from penstock._bench_split import Job, make_case, square
+
+ROOT = Path(__file__).parent.parent
+PENSTOCK = [sys.executable, "-m", "penstock"]
+
+
+def bench(*words: str, cwd: Path) -> tuple[str, dict]:
+    """Runs the command at its smallest; its text and its JSON."""
+    arguments = ["bench", "dickens-thakur", "--quick", *words, "--json", "figures.json"]
+    done = subprocess.run(
+        [*PENSTOCK, *arguments], cwd=cwd, text=True, capture_output=True, timeout=100, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    return done.stdout, json.loads((cwd / "figures.json").read_text())
+
+
+def points_of(figure: dict) -> dict[str, dict]:
+    """The last point of each series."""
+    return {one["name"]: one["points"][-1] for one in figure["series"]}
+
+
+def test_all_figures(tmp_path):
+    """Every table, plot and line of numbers, of arrays whose bytes were all right."""
+    text, report = bench("--repeats", "1", "--csv", "points.csv", "--plot", "plots", cwd=tmp_path)
+    figures = {figure["figure"]: figure for figure in report["figures"]}
+    assert list(figures) == [2, 3, 4, 5, 6, 7]
+    assert all(f"\nFigure {number}. " in text for number in figures)
+    assert len(figures[2]["series"]) == 6
+    assert [point["x"] for point in figures[3]["series"][0]["points"]] == [1, 4]
+    assert len(figures[5]["series"]) == 4
+    assert list(points_of(figures[6])) == list(points_of(figures[7]))
+    assert len(figures[6]["series"]) == 7
+    for result in report["measurements"]:
+        assert result["wrong"] == 0
+        assert all(0 < seconds < 20 for seconds in result["seconds"])
+    drawn = sorted(path.name for path in (tmp_path / "plots").iterdir())
+    assert drawn == [f"figure{n}.{end}" for n in figures for end in ("png", "svg")]
+    with open(tmp_path / "points.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == sum(len(one["points"]) for f in figures.values() for one in f["series"])
+    assert all(float(row["min"]) <= float(row["y"]) <= float(row["max"]) for row in rows)
+    assert [path.name for path in tmp_path.glob("penstock-bench-*")] == []
+
+
+def test_computation_is_as_long_as_the_write_and_hides_it(tmp_path):
+    """With a disk that takes no processor time, so that there is something to hide."""
+    _, report = bench("6", "--path", ".", "--throttle", "40", cwd=tmp_path)
+    assert report["compute_seconds"] > 0.09
+    (figure,) = report["figures"]
+    points = points_of(figure)
+    wanted = report["compute_seconds"]
+    assert wanted / 3 < points["two-phase:5, none"]["compute_seconds"] < 3 * wanted
+    assert max(point["hidden_percent"] for point in points.values()) > 25
+    assert all(count > 0 for count in report["multiplications_per_rank"].values())
+
+
+def test_what_is_hidden():
+    """30 ms of writing behind 40 ms of computation: of 70 ms, 45 are left."""
+
+    def result(name: str, seconds: float) -> dict:
+        parts = [[0.03, 0.04, 0.0]]
+        return {"contender": name, "ranks": 4, "seconds": [seconds], "parts": parts}
+
+    results = [result("two-phase:5, none", 0.07), result("two-phase:5, disk", 0.045)]
+    found = command.overlap(results[1], results)
+    assert math.isclose(found["gained_percent"], 100 * 25 / 70)
+    assert math.isclose(found["hidden_percent"], 100 * 25 / 30)
+    assert command.overlap(results[0], results)["hidden_percent"] == 0
+
+
+@pytest.mark.parametrize(
+    ("count", "factors"), [(1, (1, 1)), (2, (1, 2)), (8, (2, 4)), (12, (3, 4)), (13, (1, 13))]
+)
+def test_meshes(count, factors):
+    assert square(count) == factors
+
+
+def test_arrays():
+    """Square and by blocks; or, for ranks that do not exchange, one section of rows each."""
+    job = Job(8, [], "/tmp", repeats=1, sync=True)
+    case = make_case(job, "collective", 64 << 20, rank=0)
+    assert (case.shape, case.memory.text, case.memory.mesh) == ((4096, 4096), "BLOCK,BLOCK", (2, 4))
+    case = make_case(job, "own", 4 << 20, rank=7)
+    assert (case.bytes, case.local_shape()) == (32 << 20, (1024, 1024))
+
+
+WRONG = [
+    ([], "WHAT"),
+    (["kotz"], "kotz"),
+    (["dickens-thakur", "8"], "there is no Figure '8'"),
+    (["dickens-thakur", "--ranks", "2,x"], "--ranks"),
+    (["dickens-thakur", "--ranks", "0"], "--ranks"),
+    (["dickens-thakur", "--sizes", "3"], "powers of 2"),
+    (["dickens-thakur", "--repeats", "0"], "--repeats"),
+    (["dickens-thakur", "--throttle", "-1"], "--throttle"),
+    (["dickens-thakur", "--path", "/nowhere"], "/nowhere"),
+    (["dickens-thakur", "--sizes", "524288"], "MB free"),
+    (["dickens-thakur", "--json", "/nowhere/a.json"], "/nowhere/a.json"),
+    (["dickens-thakur", "--speed"], "--speed"),
+]
+
+
+@pytest.mark.parametrize(("words", "why"), WRONG)
+def test_wrong_options_are_one_line_and_exit_code_2(capsys, words, why):
+    assert command.main(words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("penstock: error: ")
+    assert said.err.count("\n") == 1
+    assert why in said.err
+
+
+def test_the_command_hands_bench_to_python():
+    done = subprocess.run(
+        [*PENSTOCK, "bench"], text=True, capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "WHAT" in done.stderr
+
+
+def test_without_mpiexec(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert command.main(["dickens-thakur", "--quick"]) == 2
+    assert "mpiexec" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo no slots left >&2; exit 3", "no slots left"),
+        ("exit 3", "exit code 3"),
+        ("""echo '{"error": "FullError: no space"}'; exit 1""", "FullError: no space"),
+    ],
+)
+def test_ranks_that_fail(capsys, monkeypatch, tmp_path, script, why):
+    """One line says why, and nothing is left behind."""
+    mpiexec = tmp_path / "mpiexec"
+    mpiexec.write_text(f"#!/bin/sh\n{script}\n")
+    mpiexec.chmod(0o755)
+    monkeypatch.setattr(command, "find_mpiexec", lambda: str(mpiexec))
+    monkeypatch.chdir(tmp_path)
+    assert command.main(["dickens-thakur", "4", "--quick"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert why in said.err
+    assert list(tmp_path.iterdir()) == [mpiexec]
+
+
+def commands_of_the_page() -> list[str]:
+    text = (ROOT / "docs/dickens-thakur.md").read_text()
+    lines = re.findall(r"^    penstock bench ([^#\n]*)", text, re.MULTILINE)
+    return sorted({line.strip() for line in lines})
+
+
+def test_the_commands_of_the_page_are_understood(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    commands = commands_of_the_page()
+    assert len(commands) >= 2
+    for line in commands:
+        command.Plan(command.parser().parse_args(line.split()))
