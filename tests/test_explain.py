@@ -67,7 +67,7 @@ def test_the_numbers_are_those_of_the_report(place, disk, servers):
     texts = ps.run(main, 4, servers=servers, block_bytes=100, sync=False)
     assert len({text for text, _, _ in texts}) == 1, "the same on all ranks"
     text, back, report = texts[0]
-    assert "4 clients" in text and f"{servers} servers" in text and "write" in text
+    assert "4 clients" in text and f"by {servers} server" in text and "write" in text
     assert "read" in back and number(r"moved as (\d+) blocks", back) == report.blocks
     assert number(r"(\d+) memputs and their answers", back) == report.transfers
 
