@@ -101,13 +101,14 @@ def test_the_benchmark_refuses_nonsense_in_one_line(tmp_path):
 
 
 def commands_of_the_simulation() -> list[str]:
-    text = (ROOT / "docs/simulation.md").read_text()
+    pages = "docs/simulation.md", "docs/simulation-dickens-thakur.md"
+    text = "\n".join((ROOT / page).read_text() for page in pages)
     lines = re.findall(r"^    (penstock sim [^#\n]*)", text, re.MULTILINE)
     return sorted({line.strip() for line in lines})
 
 
 def test_the_simulation_is_shown_by_commands():
-    assert len(commands_of_the_simulation()) >= 6
+    assert len(commands_of_the_simulation()) >= 9
 
 
 @pytest.mark.parametrize("command", commands_of_the_simulation())
@@ -119,6 +120,7 @@ def test_the_commands_of_the_simulation_run(tmp_path, command):
         "table": "--trials 1 --file-mb 1",
         "figure": "--trials 1 --file-mb 1",
         "summary": "--trials 1 --file-mb 1",
+        "dickens-thakur": "" if "--preset" in command else "--preset sp2-anl --figure 2",
     }
     words = command.split()
     words += smaller.get(words[2], "--trials 1").split()

@@ -241,7 +241,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
         let must = match self.options.exchange {
             Exchange::Remote => true,
             // So that messages of two rounds do not mix.
-            _ => round > 0 && phase == 0,
+            _ => round > 0 && round < self.rounds.len() && phase == 0,
         };
         match must {
             true => {
