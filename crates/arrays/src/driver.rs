@@ -171,34 +171,16 @@ impl Driver {
         id
     }
 
-    /// Waits until a call has been handed over, or has ended.
-    pub fn wait_handed_over(&self, id: u64) {
-        self.wait(|calls| {
-            let call = calls.under_way.get(&id);
-            call.is_none_or(|call| call.verdict.is_some() || call.handed_over.get())
-        });
-    }
-
-    /// Waits until a call has ended.
-    pub fn wait_ended(&self, id: u64) {
-        self.wait(|calls| {
-            let call = calls.under_way.get(&id);
-            call.is_none_or(|call| call.verdict.is_some())
-        });
-    }
-
-    /// Whether a call has ended with an error.
-    pub fn has_failed(&self, id: u64) -> bool {
-        let calls = self.shared.lock();
-        let call = calls.under_way.get(&id);
-        call.is_some_and(|call| matches!(call.verdict, Some(Err(_))))
-    }
-
-    /// Whether a call was handed over.
+    /// Waits until a call has been handed over. False if it has ended without.
     pub fn is_handed_over(&self, id: u64) -> bool {
-        let calls = self.shared.lock();
-        let call = calls.under_way.get(&id);
-        call.is_some_and(|call| call.handed_over.get())
+        self.wait(id, |call| call.handed_over.get() || call.verdict.is_some());
+        self.ask(id, |call| call.handed_over.get())
+    }
+
+    /// Waits for the end of a call. False if that was an error, which is kept.
+    pub fn is_well(&self, id: u64) -> bool {
+        self.wait(id, |call| call.verdict.is_some());
+        self.ask(id, |call| matches!(call.verdict, Some(Ok(_))))
     }
 
     /// Waits for the end of a call.
@@ -206,10 +188,14 @@ impl Driver {
     /// # Errors
     /// The verdict.
     pub fn end(&self, id: u64) -> Result<Verdict> {
-        self.wait_ended(id);
+        self.wait(id, |call| call.verdict.is_some());
         let ended = self.shared.lock().under_way.remove(&id);
         let unknown = || Error::new(Kind::Schema, "ending a call", "it has been ended already");
         ended.and_then(|call| call.verdict).ok_or_else(unknown)?
+    }
+
+    fn ask(&self, id: u64, question: impl FnOnce(&UnderWay) -> bool) -> bool {
+        self.shared.lock().under_way.get(&id).is_some_and(question)
     }
 
     /// Whether a call has ended; lets it go on if nobody else does. Never waits.
@@ -243,15 +229,11 @@ impl Driver {
         let given_up = std::mem::take(&mut calls.under_way);
         drop(given_up);
         calls.node.wake();
-        drop(calls);
-        if let Some(thread) = self.thread.take() {
-            // Its panic, if any, was that of a call, which nobody asks for any more.
-            let _ = thread.join();
-        }
     }
 
-    /// Lets all calls go on until `is_enough`.
-    fn wait(&self, is_enough: impl Fn(&Calls) -> bool) {
+    /// Lets all calls go on until one has come far enough, or is unknown.
+    fn wait(&self, id: u64, has_come: impl Fn(&UnderWay) -> bool) {
+        let is_enough = |calls: &Calls| calls.under_way.get(&id).is_none_or(&has_come);
         let mut rest = Rest::default();
         let mut calls = self.shared.lock();
         loop {
@@ -291,28 +273,44 @@ impl Driver {
     }
 }
 
-/// The background thread.
-fn look_until_none(shared: &Shared) {
-    /// Whoever waits looks for itself then, whatever ends this thread.
-    struct Leaving<'a>(&'a Shared);
-    impl Drop for Leaving<'_> {
-        fn drop(&mut self) {
-            self.0.lock().is_looked_after = false;
-            self.0.looked.notify_all();
+impl Drop for Driver {
+    /// The node is to go with the rank's own thread: MPI may allow no other.
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // Its panic, if any, was that of a call, which nobody asks for any more.
+            let _ = thread.join();
         }
     }
-    let leaving = Leaving(shared);
+}
+
+/// The background thread.
+fn look_until_none(shared: &Shared) {
+    /// When a call panics here, whoever waits looks for itself.
+    struct Panicking<'a>(&'a Shared);
+    impl Drop for Panicking<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                self.0.lock().is_looked_after = false;
+                self.0.looked.notify_all();
+            }
+        }
+    }
+    let _panicking = Panicking(shared);
     let mut rest = Rest::default();
     loop {
         let mut calls = shared.lock();
         calls.look(&mut rest);
-        if !calls.any_in_background() {
+        // Whoever begins a call must find this thread there, or not: the same lock decides.
+        let stays = calls.any_in_background();
+        if !stays {
             calls.node.post_all_kept();
-            break;
+            calls.is_looked_after = false;
         }
         drop(calls);
         shared.looked.notify_all();
+        if !stays {
+            return;
+        }
         rest.sleep();
     }
-    drop(leaving);
 }

@@ -552,15 +552,12 @@ impl Session {
         match background {
             Background::All => {}
             Background::Disk => {
-                self.driver.wait_handed_over(call.id);
                 if !self.driver.is_handed_over(call.id) {
-                    // It has ended before: the ranks did not agree.
-                    self.driver.end(call.id)?;
+                    self.driver.end(call.id)?; // the ranks did not agree
                 }
             }
             Background::None => {
-                self.driver.wait_ended(call.id);
-                if self.driver.has_failed(call.id) {
+                if !self.driver.is_well(call.id) {
                     self.driver.end(call.id)?;
                 }
             }
