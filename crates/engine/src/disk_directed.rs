@@ -22,13 +22,12 @@
 //! Memory: two buffers of one block, or what a split collective may take. Time to plan: in proportion
 //! to this server's blocks and to the clients that touch them.
 
-use futures::future::join_all;
 use penstock_layout::{Block, Piece};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, Who};
-use crate::machine::{Disk, Machine, NodeId, Window, Work};
-use crate::relay::{Flow, Relay};
+use crate::machine::{Disk, Machine, NodeId, Work};
+use crate::relay::{Flow, Relay, move_pieces};
 use crate::request::{Moved, Operation, Request};
 use crate::split::Part;
 use crate::tree::Tree;
@@ -118,7 +117,13 @@ impl<M: Machine> Flow<M> for Job<'_, M> {
             return Ok(None); // nobody's elements: the store gives its fill value for them
         }
         match self.request.operation {
-            Operation::Write => self.gather(block, buffer, &pieces).await?,
+            Operation::Write => {
+                let held: u64 = pieces.iter().map(|(_, piece)| piece.elements()).sum();
+                if held * self.request.disk.width() < block.bytes {
+                    self.tree.machine.clear(buffer, block.bytes);
+                }
+                move_pieces(self.tree, self.request, &pieces, (block, 0), buffer).await?;
+            }
             Operation::Read => self.disk.read(block, buffer, 0).await?,
         }
         Ok(Some(pieces))
@@ -128,7 +133,9 @@ impl<M: Machine> Flow<M> for Job<'_, M> {
     async fn drain(&self, block: &Block, buffer: &M::Buffer, pieces: Self::Load) -> Result<Moved> {
         match self.request.operation {
             Operation::Write => self.disk.write(block, buffer, 0).await?,
-            Operation::Read => self.scatter(block, buffer, &pieces).await?,
+            Operation::Read => {
+                move_pieces(self.tree, self.request, &pieces, (block, 0), buffer).await?;
+            }
         }
         Ok(Moved {
             blocks: 1,
@@ -140,40 +147,5 @@ impl<M: Machine> Flow<M> for Job<'_, M> {
 
     async fn finish(&self) -> Result<()> {
         self.disk.finish().await
-    }
-}
-
-impl<M: Machine> Job<'_, M> {
-    async fn gather(
-        &self,
-        block: &Block,
-        buffer: &M::Buffer,
-        pieces: &[(NodeId, Piece)],
-    ) -> Result<()> {
-        let Tree { machine, call, .. } = *self.tree;
-        let width = self.request.disk.width();
-        let held: u64 = pieces.iter().map(|(_, piece)| piece.elements()).sum();
-        if held * width < block.bytes {
-            machine.clear(buffer, block.bytes);
-        }
-        let window = Window::of_block(block, width);
-        let gets = pieces
-            .iter()
-            .map(|(client, piece)| machine.memget(call, *client, piece, &window, buffer));
-        join_all(gets).await.into_iter().collect()
-    }
-
-    async fn scatter(
-        &self,
-        block: &Block,
-        buffer: &M::Buffer,
-        pieces: &[(NodeId, Piece)],
-    ) -> Result<()> {
-        let Tree { machine, call, .. } = *self.tree;
-        let window = Window::of_block(block, self.request.disk.width());
-        let puts = pieces
-            .iter()
-            .map(|(client, piece)| machine.memput(call, *client, piece, &window, buffer));
-        join_all(puts).await.into_iter().collect()
     }
 }

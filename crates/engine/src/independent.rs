@@ -104,11 +104,6 @@ struct Client<'a, M: Machine> {
 }
 
 impl<M: Machine> Client<'_, M> {
-    /// Whether a block is moved whole: where it is held whole, and where its disk moves no parts.
-    fn is_moved_whole(&self, block: &Block) -> bool {
-        self.held_bytes(block) == block.bytes || !self.disks.of(block).moves_parts()
-    }
-
     fn held_bytes(&self, block: &Block) -> u64 {
         let piece = self.share.intersect(&block.region);
         piece.map_or(0, |piece| piece.elements()) * self.request.disk.width()
@@ -127,9 +122,9 @@ impl<M: Machine> Client<'_, M> {
         }
     }
 
-    async fn write(&self, block: &Block, buffer: &M::Buffer) -> Result<()> {
+    async fn write(&self, block: &Block, buffer: &M::Buffer, bytes: u64) -> Result<()> {
         let disk = self.disks.of(block);
-        if self.is_moved_whole(block) {
+        if bytes == block.bytes {
             return disk.write(block, buffer, 0).await;
         }
         for runs in self.runs(block) {
@@ -138,9 +133,9 @@ impl<M: Machine> Client<'_, M> {
         Ok(())
     }
 
-    async fn read(&self, block: &Block, buffer: &M::Buffer) -> Result<()> {
+    async fn read(&self, block: &Block, buffer: &M::Buffer, bytes: u64) -> Result<()> {
         let disk = self.disks.of(block);
-        if self.is_moved_whole(block) {
+        if bytes == block.bytes {
             return disk.read(block, buffer, 0).await;
         }
         for runs in self.runs(block) {
@@ -172,35 +167,37 @@ impl<M: Machine> Client<'_, M> {
 }
 
 impl<M: Machine> Flow<M> for Client<'_, M> {
-    type Load = ();
+    /// Bytes to be moved: what is held, or the whole block where its disk moves no parts.
+    type Load = u64;
 
     /// A write copies from this rank's memory, a read reads.
-    async fn fill(&self, block: &Block, buffer: &M::Buffer) -> Result<Option<()>> {
+    async fn fill(&self, block: &Block, buffer: &M::Buffer) -> Result<Option<u64>> {
+        let held = self.held_bytes(block);
+        let moves_parts = self.disks.of(block).moves_parts();
+        let bytes = if moves_parts { held } else { block.bytes };
         if self.request.operation == Operation::Read {
-            return self.read(block, buffer).await.map(Some);
+            self.read(block, buffer, bytes).await?;
+            return Ok(Some(bytes));
         }
-        if !self.disks.of(block).moves_parts() {
+        if !moves_parts {
             check_object(&self.request.memory, &self.request.disk, block.object)?;
-            if self.held_bytes(block) < block.bytes {
+            if held < block.bytes {
                 self.machine.clear(buffer, block.bytes);
             }
         }
-        self.copy(block, buffer).await.map(Some)
+        self.copy(block, buffer).await?;
+        Ok(Some(bytes))
     }
 
     /// The reverse.
-    async fn drain(&self, block: &Block, buffer: &M::Buffer, _load: ()) -> Result<Moved> {
+    async fn drain(&self, block: &Block, buffer: &M::Buffer, bytes: u64) -> Result<Moved> {
         match self.request.operation {
-            Operation::Write => self.write(block, buffer).await?,
+            Operation::Write => self.write(block, buffer, bytes).await?,
             Operation::Read => self.copy(block, buffer).await?,
         }
-        let disk_bytes = match self.is_moved_whole(block) {
-            true => block.bytes,
-            false => self.held_bytes(block),
-        };
         Ok(Moved {
             blocks: 1,
-            disk_bytes,
+            disk_bytes: bytes,
             transfers: 1,
             buffer_bytes: 0,
         })

@@ -111,9 +111,14 @@ pub struct Window {
 impl Window {
     /// The region of a block that has a buffer to itself.
     pub fn of_block(block: &Block, width: u64) -> Self {
+        Self::at(block, width, 0)
+    }
+
+    /// The region of a block that begins at a byte of its buffer.
+    pub fn at(block: &Block, width: u64, offset: u64) -> Self {
         Self {
             width: width as usize,
-            offset: 0,
+            offset: offset as usize,
             strides: block.byte_strides(width),
         }
     }

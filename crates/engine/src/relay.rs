@@ -17,13 +17,40 @@ use std::cell::{Cell, RefCell};
 use std::iter::Peekable;
 
 use futures::future::{join, join_all};
-use penstock_layout::Block;
+use penstock_layout::{Block, Piece};
 
 use crate::changes::Changes;
 use crate::error::{Error, Result};
-use crate::machine::{Machine, Work};
+use crate::machine::{Machine, NodeId, Window, Work};
 use crate::request::{Moved, Operation, Request};
 use crate::split::{Part, started};
+use crate::tree::Tree;
+
+/// Moves the pieces of a block between their clients' memories and a buffer, in which the block begins
+/// at a byte: a write gets them (memget), a read puts them (memput), all at once.
+///
+/// # Errors
+/// The first that a client met; all have ended then.
+pub(crate) async fn move_pieces<M: Machine>(
+    tree: &Tree<'_, M>,
+    request: &Request,
+    pieces: &[(NodeId, Piece)],
+    (block, at): (&Block, u64),
+    buffer: &M::Buffer,
+) -> Result<()> {
+    let Tree { machine, call, .. } = *tree;
+    let window = Window::at(block, request.disk.width(), at);
+    let moves = pieces.iter().map(|(client, piece)| {
+        let window = &window;
+        async move {
+            match request.operation {
+                Operation::Write => machine.memget(call, *client, piece, window, buffer).await,
+                Operation::Read => machine.memput(call, *client, piece, window, buffer).await,
+            }
+        }
+    });
+    join_all(moves).await.into_iter().collect()
+}
 
 /// What becomes of a block.
 pub(crate) trait Flow<M: Machine> {

@@ -176,7 +176,8 @@ impl Experiment<'_> {
         simulation.run(|node| {
             let (run, ended) = (run.clone(), ended.clone());
             async move {
-                if let Err(error) = run.on(&node).await {
+                let called = call_once(&node, &run.roles, &run.request, run.is_collective);
+                if let Err(error) = called.await {
                     *ended.borrow_mut() = Err(error);
                 }
             }
@@ -206,28 +207,32 @@ struct Run {
     is_collective: bool,
 }
 
-impl Run {
-    async fn on(&self, node: &SimNode) -> Result<(), Error> {
-        let rank = self.roles.rank(node.me());
-        let share = rank.map(|rank| self.request.memory.share(rank));
-        let _exposure = share.map(|share| node.expose(CALL, (share, None)));
-        let handed_over = Cell::new(false);
-        let call = Call::new(node, &self.roles, CALL, &handed_over);
-        let mut asking = Asking(self.request.clone());
-        let mut director = (rank == Some(0)).then_some(&mut asking as &mut dyn Director);
-        if self.is_collective {
-            let proposal = rank.map(|_| {
-                Ok(Proposal {
-                    words: String::new(),
-                    own_box: None,
-                    complaint: None,
-                })
-            });
-            call.agree(proposal, &mut director).await?;
-        }
-        let outcome = call.transfer(&self.request).await;
-        call.conclude(outcome, &mut director).await.map(|_| ())
+/// One node's part in a call of a phantom run: the request is agreed on first if `is_collective`.
+pub(crate) async fn call_once(
+    node: &SimNode,
+    roles: &Roles,
+    request: &Request,
+    is_collective: bool,
+) -> Result<(), Error> {
+    let rank = roles.rank(node.me());
+    let share = rank.map(|rank| request.memory.share(rank));
+    let _exposure = share.map(|share| node.expose(CALL, (share, None)));
+    let handed_over = Cell::new(false);
+    let call = Call::new(node, roles, CALL, &handed_over);
+    let mut asking = Asking(request.clone());
+    let mut director = (rank == Some(0)).then_some(&mut asking as &mut dyn Director);
+    if is_collective {
+        let proposal = rank.map(|_| {
+            Ok(Proposal {
+                words: String::new(),
+                own_box: None,
+                complaint: None,
+            })
+        });
+        call.agree(proposal, &mut director).await?;
     }
+    let outcome = call.transfer(request).await;
+    call.conclude(outcome, &mut director).await.map(|_| ())
 }
 
 const CALL: u64 = 0;

@@ -24,7 +24,7 @@ use std::task::Poll;
 use futures::future::{join, join_all, join3};
 use penstock_layout::{Block, Piece, Share};
 
-use super::{Exchange, Options, staged_window};
+use super::{Exchange, Options};
 use crate::caching::client::bounds;
 use crate::changes::Changes;
 use crate::error::{Error, Kind, Result, Who};
@@ -136,7 +136,7 @@ impl<'a, M: Machine> Messages<'a, M> {
     fn of_blocks(&self, staged: &[(Rc<Block>, u64)]) -> Bundles {
         let mut bundles = Bundles::new();
         for (block, base) in staged {
-            let window = staged_window(block, self.request.disk.width(), *base);
+            let window = Window::at(block, self.request.disk.width(), *base);
             for rank in self.request.memory.touching(&block.region) {
                 let share = self.request.memory.share(rank);
                 if let Some(piece) = share.intersect(&block.region) {

@@ -36,8 +36,9 @@ use crate::caching;
 use crate::caching::client::{Client, Local};
 use crate::collective::Outcome;
 use crate::error::{Error, Result, Who};
-use crate::machine::{CopyBy, Disk, Machine, Window};
+use crate::machine::{CopyBy, Disk, Machine};
 use crate::reached::Reached;
+use crate::relay::move_pieces;
 use crate::request::{Moved, Operation, Request};
 use crate::split::{Gate, Part, started};
 use crate::tree::{Members, Tree};
@@ -297,25 +298,10 @@ impl<'a, M: Machine> Conforming<'a, M> {
 
     /// The permutation by memget and memput.
     async fn permute(&self, staged: &[(Rc<Block>, u64)], staging: &M::Buffer) -> Result<u64> {
-        let Tree {
-            machine,
-            roles,
-            call,
-        } = *self.tree;
-        let width = self.request.disk.width();
         let mut transfers = 0;
         for (block, base) in staged {
-            let window = staged_window(block, width, *base);
-            let pieces = self.request.pieces(roles, block);
-            let moves = pieces.iter().map(|(client, piece)| async {
-                match self.request.operation {
-                    Operation::Read => machine.memput(call, *client, piece, &window, staging).await,
-                    Operation::Write => {
-                        machine.memget(call, *client, piece, &window, staging).await
-                    }
-                }
-            });
-            join_all(moves).await.into_iter().collect::<Result<()>>()?;
+            let pieces = self.request.pieces(self.tree.roles, block);
+            move_pieces(self.tree, self.request, &pieces, (block, *base), staging).await?;
             transfers += pieces.len() as u64;
         }
         Ok(transfers)
@@ -429,14 +415,6 @@ impl<'a, M: Machine> Conforming<'a, M> {
     ) -> impl Iterator<Item = (Rc<Block>, u64)> + use<'b, M> {
         let bytes = self.request.disk.block_bytes_max();
         blocks.iter().cloned().zip((0..).step_by(bytes as usize))
-    }
-}
-
-/// Where a block's elements are in a staging buffer, of which it begins at byte `base`.
-fn staged_window(block: &Block, width: u64, base: u64) -> Window {
-    Window {
-        offset: base as usize,
-        ..Window::of_block(block, width)
     }
 }
 

@@ -8,14 +8,11 @@ use std::task::Poll;
 
 use futures::future::join;
 use penstock_engine::two_phase::{self, Exchange, Io};
-use penstock_engine::{
-    Call, Decision, Director, Error, Kind, Machine, Moved, Operation, Proposal, Request, Roles,
-    Strategy,
-};
-use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Order, Region};
+use penstock_engine::{Error, Kind, Machine, Operation, Request, Roles, Strategy};
+use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Order};
 use serde::Serialize;
 
-use crate::experiment::Layout;
+use crate::experiment::{Layout, call_once};
 use crate::machine::{Setup, SimNode, Simulation};
 use crate::preset::Preset;
 use crate::time::{Span, Time};
@@ -250,38 +247,7 @@ impl Application {
         if let (Some(rank), Way::Staggered(us)) = (rank, self.case.way) {
             node.sleep(Span::from_us(u64::from(us)) * rank as u64).await;
         }
-        let share = rank.map(|rank| self.request.memory.share(rank));
-        let _exposure = share.map(|share| node.expose(CALL, (share, None)));
-        let handed_over = Cell::new(false);
-        let call = Call::new(node, &self.roles, CALL, &handed_over);
-        let mut asking = Asking(self.request.clone());
-        let mut director = (rank == Some(0)).then_some(&mut asking as &mut dyn Director);
-        if let Way::Step(_) = self.case.way {
-            let proposal = rank.map(|_| {
-                Ok(Proposal {
-                    words: String::new(),
-                    own_box: None,
-                    complaint: None,
-                })
-            });
-            call.agree(proposal, &mut director).await?;
-        }
-        let outcome = call.transfer(&self.request).await;
-        call.conclude(outcome, &mut director).await.map(|_| ())
-    }
-}
-
-const CALL: u64 = 0;
-
-/// Asks for what the experiment is about.
-struct Asking(Request);
-
-impl Director for Asking {
-    fn prepare(&mut self, _boxes: Vec<(usize, Region)>) -> Result<Decision, Error> {
-        Ok(Decision::Serve(self.0.clone()))
-    }
-
-    fn conclude(&mut self, outcome: Result<Moved, Error>) -> Result<Moved, Error> {
-        outcome
+        let is_collective = matches!(self.case.way, Way::Step(_));
+        call_once(node, &self.roles, &self.request, is_collective).await
     }
 }
