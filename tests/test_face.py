@@ -21,7 +21,7 @@ PUBLIC = [name for name in ps.__all__ if name != "__version__"]
 def members(name: str, thing: object) -> set[str]:
     """The public members of a class that are its own, fields of a dataclass among them."""
     own = {key for key in vars(thing) if not key.startswith("_")}
-    assert own or name.endswith("Error") or name in ("Spec", "PySeat"), name
+    assert own or name.endswith("Error") or name in ("Spec", "PySeat", "PyGroup", "State"), name
     return own
 
 

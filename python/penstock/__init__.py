@@ -33,6 +33,7 @@ from penstock._core import (
     UnsupportedError,
     __version__,
 )
+from penstock._group import Group, State
 from penstock._schema import Array, Boxes, Chunks, Distribution, RowMajor
 from penstock._session import Report, Session, Split, run
 
@@ -45,6 +46,7 @@ __all__ = [
     "Distribution",
     "Error",
     "FullError",
+    "Group",
     "IoError",
     "MismatchError",
     "MissingError",
@@ -56,6 +58,7 @@ __all__ = [
     "SchemaError",
     "Session",
     "Split",
+    "State",
     "UnsupportedError",
     "__version__",
     "run",

@@ -71,6 +71,27 @@ class PyReport:
     def servers(self) -> int:
         """Number of servers."""
 
+class PyCheckpoint:
+    """A complete checkpoint."""
+
+    @property
+    def step(self) -> int:
+        """The program's step."""
+    @property
+    def time(self) -> float | None:
+        """The program's time."""
+    @property
+    def timesteps(self) -> int:
+        """How many timesteps the group had."""
+    @property
+    def path(self) -> str:
+        """Its directory."""
+
+class PyGroup:
+    def __init__(
+        self, name: str, path: str, arrays: list[Spec], attributes: str, keep: int
+    ) -> None: ...
+
 class PySeat:
     def open(self) -> PySession: ...
 

@@ -118,7 +118,43 @@ class Boxes:
         object.__setattr__(self, "shape", _extents("a box's shape", self.shape))
 
     def _memory(self, dims: int) -> tuple[Any, ...]:
-        return (list(self.start), list(self.shape), _halo(self.halo, dims))
+        return (list(self.start), list(self.shape), _halo(self.halo, dims), False)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Region(Boxes):
+    """A rank's box where a call is about the boxes alone."""
+
+    def _memory(self, dims: int) -> tuple[Any, ...]:
+        return (*super()._memory(dims)[:3], True)
+
+
+Region = Boxes | slice | int | tuple[slice | int, ...]
+
+
+def _region(region: Region, shape: tuple[int, ...]) -> _Region:
+    """The box that `region` says of an array of `shape`; an index is an extent of 1."""
+    if isinstance(region, Boxes):
+        return _Region(region.start, region.shape, region.halo)
+    parts = region if isinstance(region, tuple) else (region,)
+    if len(parts) > len(shape):
+        raise schema_error(f"the region {region!r} has {len(parts)} dimensions, not {len(shape)}")
+    starts, extents = [], []
+    for part, extent in zip(
+        (*parts, *[slice(None)] * (len(shape) - len(parts))), shape, strict=True
+    ):
+        try:
+            if not isinstance(part, slice):
+                index = operator.index(part)
+                part = slice(index, index + 1 or None)
+            start, stop, step = part.indices(extent)
+        except (TypeError, ValueError):
+            raise schema_error(f"a region is of slices, or Boxes: {region!r}") from None
+        if step != 1:
+            raise schema_error(f"a region's slices have no steps: {region!r}")
+        starts.append(start)
+        extents.append(max(stop - start, 0))
+    return _Region(tuple(starts), tuple(extents))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,7 +230,9 @@ class Array:
     memory : Distribution or Boxes, optional
         Which rank holds what. Default: rank 0 holds everything.
     disk : Chunks, RowMajor or Distribution, optional
-        How it is stored. Default: one row-major file, raw.
+        How it is stored. Default: natural chunking, that is as in memory, each rank's share one
+        chunk of a Zarr array (Seamons et al., SC'95, section 2). Of `CYCLIC` dimensions there are
+        as many chunks as if they were `BLOCK`; of boxes, chunks of the largest box's extents.
     dims : sequence of str, optional
         Names of the dimensions.
     attrs : mapping, optional
@@ -226,11 +264,9 @@ class Array:
             raise schema_error(f"the dtype of '{self.name}': {error}") from None
         if self.memory is None:
             set_field(self, "memory", Distribution(",".join("*" * len(self.shape)), ()))
-        if self.disk is None:
-            set_field(self, "disk", RowMajor())
         if not isinstance(self.memory, Memory):
             raise schema_error(f"a memory schema is a Distribution or Boxes, not {self.memory!r}")
-        if not isinstance(self.disk, Disk):
+        if self.disk is not None and not isinstance(self.disk, Disk):
             raise schema_error(
                 f"a disk schema is Chunks, RowMajor or a Distribution, not {self.disk!r}"
             )
@@ -245,7 +281,7 @@ class Array:
         return self._spec_with({})
 
     def _spec_with(self, attrs: Mapping[str, Any]) -> _core.Spec:
-        assert self.memory is not None and self.disk is not None
+        assert self.memory is not None
         try:
             attributes = json.dumps({**self.attrs, **attrs})
         except (TypeError, ValueError) as error:
@@ -255,7 +291,7 @@ class Array:
             list(self.shape),
             self.dtype.str,
             self.memory._memory(len(self.shape)),
-            self.disk._disk(),
+            ("natural",) if self.disk is None else self.disk._disk(),
             None if self.dims is None else list(self.dims),
             attributes,
         )
@@ -277,7 +313,7 @@ class Array:
         """The same array on disk, distributed otherwise in memory."""
         return dataclasses.replace(self, memory=memory)
 
-    def with_disk(self, disk: Disk) -> Array:
+    def with_disk(self, disk: Disk | None) -> Array:
         """The same array in memory, stored otherwise."""
         return dataclasses.replace(self, disk=disk)
 

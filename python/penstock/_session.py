@@ -13,7 +13,8 @@ import numpy as np
 
 from penstock import _core
 from penstock._errors import schema_error
-from penstock._schema import Array
+from penstock._group import Group, State
+from penstock._schema import Array, Region, _region
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -162,6 +163,7 @@ class Session:
         local: np.ndarray,
         attrs: Mapping[str, Any] | None = None,
         *,
+        region: Region | None = None,
         strategy: Strategy | None = None,
     ) -> Report:
         """Write `array`, each rank its `local` part.
@@ -169,8 +171,9 @@ class Session:
         Parameters
         ----------
         path : path
-            For `Chunks`, a Zarr group, made if it is not there: the array is stored in it under its
-            name. For `RowMajor`, the file; for a `Distribution`, the directory of the part files.
+            For `Chunks` and natural chunking, a Zarr group, made if it is not there: the array is
+            stored in it under its name. For `RowMajor`, the file; for a `Distribution`, the
+            directory of the part files.
         array : Array
             The same on all ranks, boxes apart.
         local : numpy.ndarray
@@ -178,6 +181,12 @@ class Session:
             strides. It is read in place.
         attrs : mapping, optional
             Attributes of the array, as JSON can hold them. Not for `npy`.
+        region : slice, int, tuple of these, or Boxes, optional
+            This rank's part of the array, in place of the memory schema: `local` has the region's
+            shape, an index counting as one element, and what no rank's region holds stays as it is
+            stored. A rank without a part gives an empty slice. Regions that overlap are refused. If
+            the array is not there it is made, of zeros. The disk schema is that of the store.
+            Disk-directed only.
         strategy : str, optional
             How: as the session's. Default: the session's. The same on all ranks.
 
@@ -197,7 +206,7 @@ class Session:
         Collective. Disk-directed (Kotz, TOCS 1997, section 3), unless another strategy is named:
         servers pull the pieces of one block after the other out of the ranks' memories.
         """
-        spec = _given(lambda: array._spec_with(attrs) if attrs else array._spec)
+        _, spec = _described(array, region, attrs)
         return self._session.write(os.fspath(path), spec, local, strategy)
 
     def read(
@@ -206,6 +215,7 @@ class Session:
         array: Array,
         out: np.ndarray | None = None,
         *,
+        region: Region | None = None,
         strategy: Strategy | None = None,
     ) -> np.ndarray:
         """Read `array`, each rank the part that its memory schema gives it.
@@ -221,6 +231,9 @@ class Session:
         out : numpy.ndarray, optional
             Where to put it, of shape `array.local_shape(rank)`; halo cells are left alone. Default:
             a new array, with halo cells of 0.
+        region : slice, int, tuple of these, or Boxes, optional
+            This rank's part of the array, in place of the memory schema, as of `write`. Regions may
+            overlap.
         strategy : str, optional
             How: as the session's. Default: the session's. The same on all ranks.
 
@@ -238,7 +251,7 @@ class Session:
         -----
         Collective.
         """
-        spec = _given(lambda: array._spec)
+        array, spec = _described(array, region)
         local = self._local(array, out)
         self._session.read(os.fspath(path), spec, local, strategy)
         return local
@@ -250,6 +263,7 @@ class Session:
         local: np.ndarray,
         attrs: Mapping[str, Any] | None = None,
         *,
+        region: Region | None = None,
         strategy: Strategy | None = None,
         background: Background | None = None,
         copy: bool = False,
@@ -258,7 +272,7 @@ class Session:
 
         Parameters
         ----------
-        path, array, local, attrs, strategy
+        path, array, local, attrs, region, strategy
             As of `write`. `local` must be left alone until `end`, unless it is copied.
         background : {"disk", "all", "none"}, optional
             What is done while the ranks compute (Dickens and Thakur, section 5.1). The same on all
@@ -291,7 +305,7 @@ class Session:
         -----
         Collective, in the same order on all ranks. Several may be under way.
         """
-        spec = _given(lambda: array._spec_with(attrs) if attrs else array._spec)
+        _, spec = _described(array, region, attrs)
         if copy:
             local = _given(lambda: np.array(local, copy=True, subok=False))
         begun = self._session.begin(os.fspath(path), spec, local, True, strategy, background)
@@ -303,6 +317,7 @@ class Session:
         array: Array,
         out: np.ndarray | None = None,
         *,
+        region: Region | None = None,
         strategy: Strategy | None = None,
         background: Background | None = None,
     ) -> Split:
@@ -316,7 +331,7 @@ class Session:
         -----
         Collective, in the same order on all ranks. Several may be under way.
         """
-        spec = _given(lambda: array._spec)
+        array, spec = _described(array, region)
         local = self._local(array, out)
         begun = self._session.begin(os.fspath(path), spec, local, False, strategy, background)
         return Split(self, begun, local)
@@ -351,6 +366,115 @@ class Session:
             raise schema_error(f"'{operation}' is no operation: use 'write' or 'read'")
         by = None if strategy is None else str(strategy)
         return self._session.explain(os.fspath(path), array._spec, operation == "write", by)
+
+    def timestep(
+        self, group: Group, values: Mapping[str, np.ndarray], *, time: float | None = None
+    ) -> Report:
+        """Append a timestep of all arrays of `group`: one collective request.
+
+        In the store each array has a leading dimension `time`, and there is an array `time` of its
+        coordinates. Readers see the timestep whole or not at all, at any moment and after a crash.
+
+        Parameters
+        ----------
+        group : Group
+            The same on all ranks, boxes apart.
+        values : mapping of str to numpy.ndarray
+            This rank's part of each array, by name: as `local` of `write`.
+        time : float, optional
+            After that of the last timestep. Default: the timestep's number. The same on all ranks.
+
+        Returns
+        -------
+        Report
+            Of all arrays together.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits; the same on all ranks. The group is then as it was. `BusyError`
+            when another job writes to it; `SchemaError` when the store holds something else, or
+            `time` is not after the last.
+
+        Notes
+        -----
+        Collective; disk-directed, whatever the session's strategy. A program that neither restarts
+        nor starts anew appends to what is there. See docs/reliability.md for what is promised.
+        """
+        spec, locals_ = _saved(group, values)
+        return self._session.timestep(spec, locals_, time)
+
+    def checkpoint(
+        self,
+        group: Group,
+        values: Mapping[str, np.ndarray],
+        *,
+        step: int | None = None,
+        time: float | None = None,
+    ) -> Report:
+        """Save what is needed to `restart`; of older checkpoints, `group.keep - 1` are left.
+
+        Parameters
+        ----------
+        group, values
+            As of `timestep`. Not all of what is checkpointed must be of interest as a timestep: a
+            group with more arrays, at another path, does for that.
+        step, time : int and float, optional
+            The program's step and time. Default: number and time of the last timestep (0 and None
+            where there is none). The same on all ranks.
+
+        Returns
+        -------
+        Report
+            Of all arrays together.
+
+        Raises
+        ------
+        Error
+            As of `timestep`; former checkpoints are then as they were.
+
+        Notes
+        -----
+        Collective; disk-directed. A crash at any moment leaves at least one complete checkpoint, if
+        there was one.
+        """
+        spec, locals_ = _saved(group, values)
+        return self._session.checkpoint(spec, locals_, step, time)
+
+    def restart(self, group: Group, *, step: int | None = None) -> State | None:
+        """The newest complete checkpoint of `group`, or that of `step`; None where there is none.
+
+        The number of ranks and the memory schemas may be others than when it was saved. The
+        session's next save goes on from here: it drops timesteps that came after the checkpoint.
+
+        Parameters
+        ----------
+        group : Group
+            The same on all ranks, boxes apart.
+        step : int, optional
+            Of which step. The same on all ranks.
+
+        Returns
+        -------
+        State or None
+            `state[name]` is this rank's part of an array; `state.step`, `state.time`.
+
+        Raises
+        ------
+        Error
+            The same on all ranks. `DamagedError` when a checksum does not fit: an older checkpoint
+            may still be whole, and `step` names it. `MissingError` when there is none of `step`.
+
+        Notes
+        -----
+        Collective; disk-directed.
+        """
+        found = self._session.find_checkpoint(os.fspath(group.path), step)
+        if found is None:
+            return None
+        values = _given(lambda: [self._local(array, None) for array in group.arrays])
+        self._session.restart(found, group._spec, values)
+        return State({a.name: v for a, v in zip(group.arrays, values, strict=True)}, found)
 
     def barrier(self) -> None:
         """Wait until all clients are here. Collective."""
@@ -502,6 +626,23 @@ def _wrong_count(**counts: Any) -> str | None:
         if not is_default and not (isinstance(count, int) and 0 < count < 2**48):
             return f"{name} must be an integer of at least 1, not {count!r}"
     return None
+
+
+def _described(
+    array: Array, region: Region | None, attrs: Mapping[str, Any] | None = None
+) -> tuple[Array, Any]:
+    """`array` as a call takes it, or the words of why it cannot."""
+    if region is not None:
+        regional = _given(lambda: array.with_memory(_region(region, array.shape)))
+        if isinstance(regional, str):
+            return array, regional
+        array = regional
+    return array, _given(lambda: array._spec_with(attrs) if attrs else array._spec)
+
+
+def _saved(group: Group, values: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
+    """A group and this rank's parts as a call takes them, or the words of why it cannot."""
+    return _given(lambda: group._spec), _given(lambda: group._locals(values))
 
 
 def _given(make: Callable[[], Any]) -> Any:

@@ -7,6 +7,8 @@ use penstock_engine::{Error, Kind, Operation, Result};
 use penstock_layout::{Boxes, Distribution, Dists, LayoutError, MemorySchema, Region, Share};
 use penstock_machines::ClientMemory;
 
+use crate::codec::Codec;
+use crate::schema::part_mesh;
 use crate::{ArraySchema, Disk, ElementType, Format, Stored};
 
 /// How an array lies in the memories of the ranks.
@@ -27,6 +29,9 @@ pub enum Memory {
         own: Region,
         /// Ghost cells below and above the box, a dimension.
         halo: Vec<(u64, u64)>,
+        /// Whether the call is about the boxes alone: a write leaves what lies outside of them as it is
+        /// stored, and in a read they may overlap.
+        is_region: bool,
     },
 }
 
@@ -55,7 +60,12 @@ impl fmt::Display for ArrayCall {
         )?;
         match &self.memory {
             Memory::Distribution { dists, mesh, .. } => write!(f, "{dists} over mesh {mesh:?}")?,
-            Memory::Box { .. } => write!(f, "boxes")?,
+            Memory::Box {
+                is_region: false, ..
+            } => write!(f, "boxes")?,
+            Memory::Box {
+                is_region: true, ..
+            } => write!(f, "regions")?,
         }
         write!(f, ", on disk {:?}", self.schema.disk)?;
         if let Some(names) = &self.schema.dimension_names {
@@ -82,6 +92,19 @@ impl ArrayCall {
             .saturating_mul(self.schema.element.width())
     }
 
+    /// The schema as it is to be stored: natural chunking becomes the chunks that it comes to.
+    pub fn stored_schema(&self, memory: &MemorySchema) -> ArraySchema {
+        let mut schema = self.schema.clone();
+        if schema.disk == Disk::Natural {
+            schema.disk = Disk::Chunks {
+                chunk: natural_chunk(memory),
+                subchunks: None,
+                codec: Codec::default().to_string(),
+            };
+        }
+        schema
+    }
+
     /// This rank's box, where each names its own.
     pub fn own_box(&self) -> Option<Region> {
         match &self.memory {
@@ -90,18 +113,44 @@ impl ArrayCall {
         }
     }
 
+    /// Bytes that the call is about on this rank: where it is about regions, this rank's; otherwise those of
+    /// the whole array.
+    pub fn asked_bytes(&self) -> u64 {
+        match &self.memory {
+            Memory::Box {
+                own,
+                is_region: true,
+                ..
+            } => own.elements().saturating_mul(self.schema.element.width()),
+            _ => self.bytes(),
+        }
+    }
+
+    /// Whether only a part of the array is written or read.
+    pub fn is_region(&self) -> bool {
+        matches!(
+            self.memory,
+            Memory::Box {
+                is_region: true,
+                ..
+            }
+        )
+    }
+
     /// Which rank holds what, for `clients` ranks; `boxes` are theirs, where each names its own.
     ///
     /// # Errors
     /// When the mesh does not fit the array or has more places than there are ranks, or when boxes
-    /// overlap or reach out of the array.
+    /// overlap that may not, or reach out of the array.
     pub fn memory_schema(
         &self,
+        operation: Operation,
         boxes: Vec<(usize, Region)>,
         clients: usize,
     ) -> Result<MemorySchema> {
         let Memory::Distribution { dists, mesh, .. } = &self.memory else {
-            return all_boxes(&self.schema.shape, boxes, clients);
+            let may_overlap = self.is_region() && operation == Operation::Read;
+            return all_boxes(&self.schema.shape, boxes, clients, may_overlap);
         };
         let distribution = Distribution::new(&self.schema.shape, dists, mesh).map_err(of_layout)?;
         if distribution.ranks() > clients {
@@ -178,13 +227,14 @@ impl ArrayCall {
             disk,
             ..
         } = &self.schema;
-        // Raw is also what a call says that leaves the disk schema to the store.
-        if *disk
-            == (Disk::RowMajor {
-                format: Format::Raw,
-            })
-            && !Stored::says_what_it_is(path)
-        {
+        let may_be_raw = matches!(
+            disk,
+            Disk::Natural
+                | Disk::RowMajor {
+                    format: Format::Raw
+                }
+        );
+        if may_be_raw && !Stored::says_what_it_is(path) {
             return Stored::open_raw(path, shape, *element);
         }
         let stored = Stored::open(path, Some(name))?;
@@ -230,7 +280,7 @@ impl Local {
         let doing = || format!("bringing the local part of '{}'", array.schema.name);
         let wrong = |cause: String| Error::new(Kind::Schema, doing(), cause);
         if let Memory::Distribution { .. } = array.memory {
-            array.memory_schema(Vec::new(), clients)?;
+            array.memory_schema(operation, Vec::new(), clients)?;
         }
         let expected = array.local_shape(rank)?;
         if self.shape != expected {
@@ -266,6 +316,27 @@ impl Local {
     }
 }
 
+/// The extents of a chunk such that the disk schema is the memory schema (Panda, section 2): the largest
+/// share's. What is CYCLIC has as many chunks as if it were BLOCK.
+fn natural_chunk(memory: &MemorySchema) -> Vec<u64> {
+    let shape = memory.shape();
+    match memory {
+        MemorySchema::Distribution(distribution) => {
+            let places = part_mesh(distribution.dists(), distribution.mesh());
+            let extents = shape.iter().zip(places);
+            extents.map(|(n, p)| n.div_ceil(p).max(1)).collect()
+        }
+        MemorySchema::Boxes(boxes) => {
+            let held = boxes.boxes().iter().filter(|own| !own.is_empty());
+            held.fold(vec![1; shape.len()], |largest, own| {
+                let both = largest.iter().zip(&own.shape);
+                both.map(|(one, other)| *one.max(other)).collect()
+            })
+        }
+        MemorySchema::Replicated(_) => shape.iter().map(|&n| n.max(1)).collect(),
+    }
+}
+
 /// A schema's mistake as an error.
 pub fn of_layout(error: LayoutError) -> Error {
     let kind = match error {
@@ -276,14 +347,20 @@ pub fn of_layout(error: LayoutError) -> Error {
 }
 
 /// The boxes of all ranks, those that named none being empty.
-fn all_boxes(shape: &[u64], boxes: Vec<(usize, Region)>, clients: usize) -> Result<MemorySchema> {
+fn all_boxes(
+    shape: &[u64],
+    boxes: Vec<(usize, Region)>,
+    clients: usize,
+    may_overlap: bool,
+) -> Result<MemorySchema> {
     let none = Region::new(&vec![0; shape.len()], &vec![0; shape.len()]);
     let mut all = vec![none; clients];
     for (rank, own) in boxes {
         all[rank] = own;
     }
-    match Boxes::new(shape, all) {
-        Ok(boxes) => Ok(MemorySchema::Boxes(boxes)),
-        Err(error) => Err(of_layout(error)),
-    }
+    let boxes = match may_overlap {
+        true => Boxes::overlapping(shape, all),
+        false => Boxes::new(shape, all),
+    };
+    boxes.map(MemorySchema::Boxes).map_err(of_layout)
 }

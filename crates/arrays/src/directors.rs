@@ -4,22 +4,23 @@
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{
-    Decision, Director, Error, Kind, Moved, Operation, Request, Result, Roles, Split, Strategy,
-    independent,
+    Decision, Director, Done, Error, Kind, Moved, Operation, RankBoxes, Request, Result, Roles,
+    Split, Strategy, independent,
 };
 use penstock_layout::{Assignment, DiskSchema, MemorySchema, Region};
 
 use crate::call::ArrayCall;
 use crate::session::Options;
 use crate::store::Witness;
-use crate::{Pending, Target};
+use crate::{Pending, Stored, Target};
 
 /// What a session's calls have in common.
 #[derive(Debug, Clone)]
 pub struct Setting {
     /// How the session was set up.
     pub options: Options,
-    clients: usize,
+    /// Number of clients.
+    pub clients: usize,
     servers: usize,
     hosts: usize,
     /// Whether a call may go on in a thread of its own.
@@ -70,6 +71,7 @@ impl Setting {
             servers,
             sync: self.options.sync,
             split: is_split.then_some(Split { buffer_bytes_max }),
+            keeps_rest: false,
         }
     }
 }
@@ -86,21 +88,40 @@ pub struct By {
 /// Refuses what the strategy cannot do to the array.
 ///
 /// # Errors
-/// [`Kind::Schema`] when ranks would each write for themselves what can only be written whole.
+/// [`Kind::Schema`] when ranks would each write for themselves what can only be written whole;
+/// [`Kind::Unsupported`] for a part of an array by another strategy than disk-directed.
 pub fn check_write(
     strategy: &Strategy,
     array: &ArrayCall,
     memory: &MemorySchema,
     disk: &DiskSchema,
 ) -> Result<()> {
+    if array.is_region() && !matches!(strategy, Strategy::DiskDirected(_)) {
+        let cause = format!("by {}: use strategy=\"disk-directed\"", strategy.name());
+        let doing = "writing a part of an array";
+        return Err(Error::new(Kind::Unsupported, doing, cause));
+    }
     if *strategy == Strategy::Independent && !array.schema.disk.writes_parts() {
         return independent::check(memory, disk);
     }
     Ok(())
 }
 
-fn encode_target(target: Target) -> Result<Vec<u8>> {
-    serde_json::to_vec(&target).map_err(|e| Error::new(Kind::Io, "encoding a request's target", e))
+/// A target as servers get it.
+///
+/// # Errors
+/// When it cannot be put into words.
+pub fn encode_target(target: &Target) -> Result<Vec<u8>> {
+    serde_json::to_vec(target).map_err(|e| Error::new(Kind::Io, "encoding a request's target", e))
+}
+
+/// The boxes that ranks name of one array of a call.
+pub fn boxes_of(boxes: &RankBoxes, array: usize) -> Vec<(usize, Region)> {
+    let named = boxes.iter().filter_map(|(rank, own)| {
+        let own = own.get(array)?.clone()?;
+        Some((*rank, own))
+    });
+    named.collect()
 }
 
 /// Ends calls that servers have no part in.
@@ -110,12 +131,12 @@ pub struct MeetDirector {
 }
 
 impl Director for MeetDirector {
-    fn prepare(&mut self, _boxes: Vec<(usize, Region)>) -> Result<Decision> {
+    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision> {
         Ok(self.decision.clone())
     }
 
-    fn conclude(&mut self, outcome: Result<Moved>) -> Result<Moved> {
-        outcome
+    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
+        outcome.map(|done| done.moved)
     }
 }
 
@@ -139,81 +160,135 @@ impl WriteDirector {
             pending: None,
         }
     }
+
+    /// What is to be changed, if it is there already.
+    fn stored(&self) -> Result<Option<Stored>> {
+        if !self.array.is_region() {
+            return Ok(None);
+        }
+        let stored = match self.array.open_stored(&self.path) {
+            Ok(stored) => stored,
+            Err(error) if error.kind == Kind::Missing => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let given = &self.array.schema.attributes;
+        if !given.is_empty() && *given != stored.schema().attributes {
+            let cause = "a write of a part cannot change the array's attributes";
+            let doing = format!("writing a part of '{}'", self.array.schema.name);
+            return Err(Error::new(Kind::Schema, doing, cause).at(&self.path));
+        }
+        Ok(Some(stored))
+    }
 }
 
 impl Director for WriteDirector {
-    fn prepare(&mut self, boxes: Vec<(usize, Region)>) -> Result<Decision> {
-        let memory = self.array.memory_schema(boxes, self.setting.clients)?;
-        let disk = self
+    fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
+        let Setting {
+            options, clients, ..
+        } = &self.setting;
+        let boxes = boxes_of(&boxes, 0);
+        let memory = self
             .array
-            .schema
-            .disk_schema(self.setting.options.block_bytes)?;
+            .memory_schema(Operation::Write, boxes, *clients)?;
+        let stored = self.stored()?;
+        let schema = self.array.stored_schema(&memory);
+        let disk = match &stored {
+            Some(stored) => stored.disk_schema(options.block_bytes)?,
+            None => schema.disk_schema(options.block_bytes)?,
+        };
         check_write(&self.by.strategy, &self.array, &memory, &disk)?;
-        let pending = Pending::create(&self.path, &self.array.schema)?;
-        let direct = self.setting.options.direct;
-        let target = encode_target(pending.target().clone().with_direct(direct))?;
+        let pending = match &stored {
+            Some(stored) => Pending::change(&self.path, stored)?,
+            None => Pending::create(&self.path, &schema)?,
+        };
+        let target = encode_target(&pending.target().clone().with_direct(options.direct))?;
         self.pending = Some(pending);
-        Ok(Decision::Serve(self.setting.request(
-            Operation::Write,
-            self.by,
-            memory,
-            disk,
-            target,
-        )))
+        let request = self
+            .setting
+            .request(Operation::Write, self.by, memory, disk, target);
+        Ok(Decision::Serve(vec![Request {
+            keeps_rest: stored.is_some(),
+            ..request
+        }]))
     }
 
-    fn conclude(&mut self, outcome: Result<Moved>) -> Result<Moved> {
+    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
         let pending = self.pending.take();
-        match (outcome, pending) {
+        let moved = outcome.map(|done| done.moved);
+        match (moved, pending) {
             (Ok(moved), Some(pending)) => pending.commit().map(|()| moved),
             (outcome, _) => outcome, // dropping what is pending removes it
         }
     }
 }
 
-/// Opens what servers are to read, and sees to it that it stayed the same.
+/// An array to be read.
+pub struct Source {
+    /// The array itself, its group, or its file.
+    pub path: PathBuf,
+    /// As the ranks see it.
+    pub array: ArrayCall,
+    /// A file of checksums with which to compare it.
+    pub sums: Option<PathBuf>,
+}
+
+/// Opens what servers read.
 pub struct ReadDirector {
-    path: PathBuf,
-    array: ArrayCall,
+    sources: Vec<Source>,
     setting: Setting,
     by: By,
-    witness: Option<Witness>,
+    witnesses: Vec<Witness>,
 }
 
 impl ReadDirector {
-    /// Of a read of `array` from `path`.
-    pub fn new(path: &Path, array: ArrayCall, setting: &Setting, by: By) -> Self {
+    /// Of a read of all sources.
+    pub fn new(sources: Vec<Source>, setting: &Setting, by: By) -> Self {
         Self {
-            path: path.to_path_buf(),
-            array,
+            sources,
             setting: setting.clone(),
             by,
-            witness: None,
+            witnesses: Vec::new(),
         }
+    }
+
+    fn request(
+        &self,
+        source: &Source,
+        boxes: Vec<(usize, Region)>,
+        witness: &Witness,
+    ) -> Result<Request> {
+        let Setting {
+            options, clients, ..
+        } = &self.setting;
+        let Source { path, array, sums } = source;
+        let memory = array.memory_schema(Operation::Read, boxes, *clients)?;
+        let stored = array.open_stored(path);
+        let stored = stored.or_else(|error| witness.check().and(Err(error)))?;
+        let disk = stored.disk_schema(options.block_bytes)?;
+        let mut target = stored.target().clone().with_direct(options.direct);
+        if let Some(sums) = sums {
+            target = target.checked_by(sums, &array.schema.name);
+        }
+        let target = encode_target(&target)?;
+        Ok(self
+            .setting
+            .request(Operation::Read, self.by, memory, disk, target))
     }
 }
 
 impl Director for ReadDirector {
-    fn prepare(&mut self, boxes: Vec<(usize, Region)>) -> Result<Decision> {
-        let memory = self.array.memory_schema(boxes, self.setting.clients)?;
-        let witness = Witness::of(&self.path, &self.array.schema.name);
-        let stored = self.array.open_stored(&self.path);
-        let stored = stored.or_else(|error| witness.check().and(Err(error)))?;
-        self.witness = Some(witness);
-        let disk = stored.disk_schema(self.setting.options.block_bytes)?;
-        let direct = self.setting.options.direct;
-        let target = encode_target(stored.target().clone().with_direct(direct))?;
-        Ok(Decision::Serve(self.setting.request(
-            Operation::Read,
-            self.by,
-            memory,
-            disk,
-            target,
-        )))
+    fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
+        let mut requests = Vec::with_capacity(self.sources.len());
+        for (number, source) in self.sources.iter().enumerate() {
+            let witness = Witness::of(&source.path, &source.array.schema.name);
+            requests.push(self.request(source, boxes_of(&boxes, number), &witness)?);
+            self.witnesses.push(witness);
+        }
+        Ok(Decision::Serve(requests))
     }
 
-    fn conclude(&mut self, outcome: Result<Moved>) -> Result<Moved> {
-        self.witness.as_ref().map_or(Ok(()), Witness::check)?;
-        outcome
+    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
+        self.witnesses.iter().try_for_each(Witness::check)?;
+        outcome.map(|done| done.moved)
     }
 }

@@ -21,6 +21,7 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use penstock_engine::collective::number;
 use penstock_engine::{Call, Director, Error, Kind, Machine, Proposal, Result, Roles, Verdict};
 use penstock_machines::node::Rest;
 use penstock_machines::{ClientMemory, Node};
@@ -29,8 +30,8 @@ use penstock_machines::{ClientMemory, Node};
 pub struct Start {
     /// What it asks for, or why it cannot.
     pub proposal: Result<Proposal>,
-    /// Its memory.
-    pub memory: Option<ClientMemory>,
+    /// Its memory, of each array.
+    pub memories: Vec<ClientMemory>,
     /// Directs the call, on the rank that does.
     pub director: Option<Box<dyn Director>>,
     /// Goes on while the rank computes.
@@ -134,7 +135,7 @@ impl Driver {
     pub fn begin(&self, roles: &Arc<Roles>, start: Start) -> u64 {
         let Start {
             mut proposal,
-            memory,
+            memories,
             mut director,
             in_background,
             keeps,
@@ -149,7 +150,9 @@ impl Driver {
         let handed_over = Rc::new(Cell::new(false));
         let tell = handed_over.clone();
         let future = async move {
-            let exposed = memory.map(|memory| node.expose(id, memory));
+            let memories = memories.into_iter().enumerate();
+            let exposed = memories.map(|(array, memory)| node.expose(number(id, array), memory));
+            let exposed: Vec<_> = exposed.collect();
             let director = director
                 .as_mut()
                 .map(|director| &mut **director as &mut dyn Director);

@@ -5,6 +5,7 @@
 //! | [`dtype`] | element types, as NumPy and Zarr name them |
 //! | [`session`] | collective calls on arrays: start here |
 //! | [`call`] | what one rank brings to a call |
+//! | [`groups`] | calls on arrays that are saved together: timestep, checkpoint, restart |
 //! | [`directors`] | what only the rank that directs a call does |
 //! | [`strategy`] | the strategies by name |
 //! | [`codec`] | compression and checksums, as a word like `zstd:3+crc32c` |
@@ -47,6 +48,7 @@ pub mod codec;
 pub mod directors;
 mod driver;
 pub mod dtype;
+pub mod groups;
 pub mod npy;
 pub mod schema;
 pub mod session;

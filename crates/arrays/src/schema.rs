@@ -38,6 +38,10 @@ pub struct ArraySchema {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Disk {
+    /// As in memory: each rank's share a chunk of a Zarr array. See
+    /// [`ArrayCall::stored_schema`](crate::call::ArrayCall::stored_schema) for what it comes to; nothing is
+    /// stored with this schema.
+    Natural,
     /// A Zarr array in a Zarr group.
     Chunks {
         /// Extents of a chunk: what a server writes as one file.
@@ -61,7 +65,7 @@ impl Disk {
     /// lie as they are, and no index says where.
     pub fn writes_parts(&self) -> bool {
         match self {
-            Self::RowMajor { .. } | Self::Parts(..) => true,
+            Self::Natural | Self::RowMajor { .. } | Self::Parts(..) => true,
             Self::Chunks {
                 subchunks, codec, ..
             } => {
@@ -99,13 +103,17 @@ impl ArraySchema {
     /// store leaves that open: see the table in [`penstock_layout::disk`].
     ///
     /// # Errors
-    /// [`Kind::Schema`] for everything in the schema that does not fit together,
-    /// [`Kind::Unsupported`] for parts that are CYCLIC and for attributes of a `.npy` file.
+    /// [`Kind::Schema`] for everything in the schema that does not fit together, and for natural chunking,
+    /// which is none before the memory schema is known; [`Kind::Unsupported`] for parts that are CYCLIC and for attributes of a `.npy` file.
     pub fn disk_schema(&self, block_bytes_max: u64) -> Result<DiskSchema> {
         self.check_names()?;
         let width = self.element.width();
         let contiguous = Split::Contiguous(block_bytes_max);
         match &self.disk {
+            Disk::Natural => {
+                let cause = "natural chunking depends on the memory schema";
+                Err(self.error(Kind::Schema, cause))
+            }
             Disk::Chunks {
                 chunk,
                 subchunks,

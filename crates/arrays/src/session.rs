@@ -7,301 +7,36 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashSet};
-use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use futures::StreamExt;
-use futures::future::{Either, select};
-use futures::stream::FuturesUnordered;
 use penstock_engine::{
-    Call, Decision, Director, Error, Kind, Machine, Moved, Operation, Plan, Proposal, Request,
-    Result, Roles, Strategy, Who,
+    Decision, Director, Error, Kind, Operation, Plan, Proposal, Result, Roles, Strategy, Who,
 };
 use penstock_layout::Region;
-use penstock_machines::mpi::api::{Api, Handle};
-use penstock_machines::mpi::{self, Transport};
-use penstock_machines::{Medium, Node, Opener, Threads};
 
+pub use self::open::Seat;
+use self::options::Doing;
+pub use self::options::{
+    BACKGROUND_BYTES, BLOCK_BYTES, Background, How, Options, Outstanding, Report,
+};
 use crate::call::{ArrayCall, Local, Memory};
-use crate::directors::{By, MeetDirector, ReadDirector, Setting, WriteDirector, check_write};
+use crate::directors::{
+    By, MeetDirector, ReadDirector, Setting, Source, WriteDirector, check_write,
+};
 use crate::driver::{Driver, Start};
+use crate::groups::SharedCursor;
 use crate::strategy;
-use crate::{ArraySchema, Disk, Stored, Target, Trial};
+use crate::{ArraySchema, Disk, Stored};
 
-/// How a session is set up. All ranks must give the same.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Options {
-    /// Number of servers; `None` chooses by the processors of each host.
-    pub servers: Option<usize>,
-    /// Whether servers do nothing else.
-    pub dedicated: bool,
-    /// Whether a write ends only when the data are on stable storage.
-    pub sync: bool,
-    /// The most bytes of a block where the store leaves a choice.
-    pub block_bytes: u64,
-    /// How calls are met that do not say.
-    pub strategy: Strategy,
-    /// The most bytes that a server, or a rank that moves blocks itself, may have in buffers while
-    /// disks work in the background.
-    pub background_bytes: u64,
-    /// Whether flat files and plain chunks are moved around the page cache: see
-    /// [`Target::with_direct`].
-    pub direct: bool,
-    /// For tests and benchmarks: what is wrong with the disks.
-    pub trial: Option<Trial>,
-}
-
-/// Panda's sub-chunk size, found best in its experiments (SC'95, section 2) and still large
-/// compared with what a message or a disk access costs.
-pub const BLOCK_BYTES: u64 = 1 << 20;
-
-/// As much as the arrays of many a rank: a split collective should rarely have to wait.
-pub const BACKGROUND_BYTES: u64 = 1 << 30;
+mod groups;
+mod open;
+mod options;
 
 /// As much of a leaving rank's reason as the others are told.
 const LEAVING_CAUSE_CHARS: usize = 2000;
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            servers: None,
-            dedicated: false,
-            sync: true,
-            block_bytes: BLOCK_BYTES,
-            strategy: Strategy::default(),
-            background_bytes: BACKGROUND_BYTES,
-            direct: false,
-            trial: None,
-        }
-    }
-}
-
-/// What of a split collective is done while the ranks compute (Dickens and Thakur, section 5.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Background {
-    /// All: a thread takes the rank's part.
-    All,
-    /// The disks' work: elements go from memory to memory in the foreground.
-    Disk,
-    /// Nothing: beginning a call is all of it.
-    None,
-}
-
-impl Background {
-    /// The one of that name.
-    ///
-    /// # Errors
-    /// [`Kind::Schema`] for a word that is none of them.
-    pub fn named(word: &str) -> Result<Self> {
-        match word {
-            "all" => Ok(Self::All),
-            "disk" => Ok(Self::Disk),
-            "none" => Ok(Self::None),
-            _ => {
-                let cause = format!("\"{word}\" is none of \"all\", \"disk\", \"none\"");
-                Err(Error::new(
-                    Kind::Schema,
-                    "choosing what is in the background",
-                    cause,
-                ))
-            }
-        }
-    }
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Disk => "disk",
-            Self::None => "none",
-        }
-    }
-}
-
-/// How one call is met, where it says.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct How {
-    /// By what strategy; `None` by the session's.
-    pub strategy: Option<Strategy>,
-    /// Of a split collective: see [`Session::begin_write`] for what `None` is.
-    pub background: Option<Background>,
-}
-
-/// A call that has been begun, and is to be ended: see [`Session::end`].
-#[derive(Debug)]
-pub struct Outstanding {
-    id: u64,
-    bytes: u64,
-    begun: Duration,
-}
-
-/// What a collective call has done.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Report {
-    /// Bytes of the array.
-    pub bytes: u64,
-    /// Wall time on this rank.
-    pub seconds: f64,
-    /// What all servers together have moved.
-    pub moved: Moved,
-    /// Number of servers.
-    pub servers: usize,
-}
-
-/// Opens stores on servers.
-struct StoreOpener {
-    trial: Option<Trial>,
-}
-
-impl StoreOpener {
-    fn new(options: &Options) -> Arc<Self> {
-        let trial = options.trial.clone();
-        Arc::new(Self { trial })
-    }
-}
-
-impl Opener for StoreOpener {
-    fn open(&self, request: &Request) -> Result<Arc<dyn Medium>> {
-        let target: Target = serde_json::from_slice(&request.target)
-            .map_err(|e| Error::new(Kind::Io, "decoding a request's target", e))?;
-        let medium = match request.operation {
-            Operation::Write => target.open_write(&request.disk),
-            Operation::Read => target.open_read(&request.disk),
-        }?;
-        match &self.trial {
-            Some(trial) => trial.around(medium, &target, &request.disk),
-            None => Ok(medium),
-        }
-    }
-}
-
-/// A place in a machine of threads, to be opened by the thread that will use it.
-pub struct Seat {
-    threads: Threads,
-    roles: Arc<Roles>,
-    rank: usize,
-    options: Options,
-    dedicated: Vec<JoinHandle<()>>,
-}
-
-impl Seat {
-    /// Makes a machine of `ranks` threads and starts its dedicated servers.
-    ///
-    /// # Errors
-    /// When `ranks` or the number of servers is zero, or no thread can be started.
-    pub fn all(ranks: usize, options: &Options) -> Result<Vec<Seat>> {
-        let servers = options.servers.unwrap_or_else(|| default_servers(ranks));
-        check_count("ranks", ranks)?;
-        check_count("servers", servers)?;
-        check_count("block_bytes", options.block_bytes as usize)?;
-        let nodes = if options.dedicated {
-            ranks + servers
-        } else {
-            ranks
-        };
-        let on = |server| {
-            if options.dedicated {
-                ranks + server
-            } else {
-                server % ranks
-            }
-        };
-        let of_servers = (0..servers).map(on).collect();
-        let roles = Arc::new(Roles::new(nodes, (0..ranks).collect(), of_servers));
-        let threads = Threads::new(nodes);
-        let mut dedicated = Vec::new();
-        for node in ranks..nodes {
-            let (threads, roles) = (threads.clone(), roles.clone());
-            let opener = StoreOpener::new(options);
-            let serve = move || serve(&threads.node(node, opener), &roles);
-            let thread = std::thread::Builder::new()
-                .name(format!("server-{node}"))
-                .spawn(serve);
-            dedicated
-                .push(thread.map_err(|e| Error::new(Kind::Io, "starting a server's thread", e))?);
-        }
-        let mut seats: Vec<Seat> = (0..ranks)
-            .map(|rank| Seat {
-                threads: threads.clone(),
-                roles: roles.clone(),
-                rank,
-                options: options.clone(),
-                dedicated: Vec::new(),
-            })
-            .collect();
-        seats[0].dedicated = dedicated;
-        Ok(seats)
-    }
-
-    /// Opens the session of this seat's rank.
-    pub fn open(self) -> Session {
-        let opener = StoreOpener::new(&self.options);
-        let node = self.threads.node(self.rank, opener);
-        let setting = Setting::new(&self.roles, 1, self.options, true);
-        Session {
-            driver: Driver::new(node),
-            roles: self.roles,
-            rank: Some(self.rank),
-            setting,
-            outstanding: RefCell::default(),
-            is_closed: Cell::new(false),
-            dedicated: self.dedicated,
-        }
-    }
-}
-
-/// Servers where the user names no number: one a processor, but not more than ranks.
-fn default_servers(ranks: usize) -> usize {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    processors.min(ranks.max(2)).max(1)
-}
-
-fn check_count(what: &str, count: usize) -> Result<()> {
-    if count == 0 {
-        let cause = format!("{what} must be at least 1");
-        return Err(Error::new(Kind::Schema, "opening a session", cause));
-    }
-    Ok(())
-}
-
-/// Serves on a node that is no client until the session is closed, or broken. Listens for the next
-/// call while it serves others: a rank may begin several before it ends one.
-fn serve(node: &Node, roles: &Roles) {
-    let handed_over = Cell::new(false); // nobody looks: a server has nothing else to do
-    let serving = async {
-        let mut served = FuturesUnordered::new();
-        for id in 0.. {
-            let call = Call::new(node, roles, id, &handed_over);
-            let agreed = {
-                let agree = pin!(async { call.agree(None, &mut None).await });
-                let others = async {
-                    while served.next().await.is_some() {}
-                    std::future::pending::<()>().await
-                };
-                match select(agree, pin!(others)).await {
-                    Either::Left((agreed, _)) => agreed,
-                    Either::Right(((), _)) => unreachable!("that never ends"),
-                }
-            };
-            match agreed {
-                Ok(Decision::Serve(request)) => served.push(async move {
-                    let outcome = call.transfer(&request).await;
-                    call.conclude(outcome, &mut None).await
-                }),
-                Ok(Decision::Close(_)) => break,
-                Ok(Decision::Meet) | Err(_) if node.broken().is_none() => {}
-                Ok(Decision::Meet) | Err(_) => break,
-            }
-        }
-        while served.next().await.is_some() {}
-    };
-    node.block_on(serving);
-}
 
 /// One rank's end of a session.
 pub struct Session {
@@ -311,87 +46,13 @@ pub struct Session {
     setting: Setting,
     /// Split collectives that have not been ended: their numbers, and what they do.
     outstanding: RefCell<BTreeMap<u64, Doing>>,
+    /// Where the session stands in each group, on the rank that directs.
+    cursors: RefCell<HashMap<PathBuf, SharedCursor>>,
     is_closed: Cell<bool>,
     dedicated: Vec<JoinHandle<()>>,
 }
 
-/// What a split collective does.
-#[derive(Debug, Clone)]
-struct Doing {
-    operation: Operation,
-    path: PathBuf,
-    name: String,
-}
-
-impl fmt::Display for Doing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, way) = match self.operation {
-            Operation::Write => ("write", "to"),
-            Operation::Read => ("read", "from"),
-        };
-        write!(
-            f,
-            "a {what} of '{}' {way} {}",
-            self.name,
-            self.path.display()
-        )
-    }
-}
-
 impl Session {
-    /// A session of the ranks of `comm`; `may_use_threads` where MPI may be called from any thread at any
-    /// time (`MPI_THREAD_MULTIPLE`). On a dedicated server it returns when the clients have
-    /// closed the session.
-    ///
-    /// # Errors
-    /// When the options do not fit the job or differ between ranks (a rank that has none gives its
-    /// error instead), or when ranks of one host cannot share memory. On all ranks.
-    ///
-    /// # Collective
-    /// Over `comm`.
-    pub fn mpi(
-        api: Api,
-        comm: Handle,
-        may_use_threads: bool,
-        given: Result<(Transport, Options)>,
-    ) -> Result<Session> {
-        let opening = "opening a session";
-        let mut hasher = DefaultHasher::new();
-        if let Ok((transport, options)) = &given {
-            // As words: not all of the tuning can be hashed.
-            (format!("{options:?}"), *transport == Transport::Shared).hash(&mut hasher);
-        }
-        let all = api.allgather(comm, [u64::from(given.is_ok()), hasher.finish()])?;
-        let (transport, options) = given?;
-        if let Some(rank) = all.iter().position(|[is_ok, _]| *is_ok == 0) {
-            let error = Error::new(Kind::Schema, opening, "its options do not fit");
-            return Err(error.by(Who::Rank(rank)));
-        }
-        if let Some(other) = all.iter().position(|digest| *digest != all[0]) {
-            let cause = format!("ranks 0 and {other} give different options");
-            return Err(Error::new(Kind::Mismatch, opening, cause));
-        }
-        let job = mpi::join(api, comm, transport, StoreOpener::new(&options))?;
-        let roles = mpi_roles(&job.hosts, &options)?;
-        let rank = roles.rank(job.node.me());
-        let hosts = job.hosts.iter().collect::<HashSet<_>>().len();
-        let has_threads = may_use_threads || !job.node.needs_mpi();
-        let setting = Setting::new(&roles, hosts, options, has_threads);
-        let is_server = rank.is_none();
-        if is_server {
-            serve(&job.node, &roles);
-        }
-        Ok(Session {
-            driver: Driver::new(job.node),
-            roles: Arc::new(roles),
-            rank,
-            setting,
-            outstanding: RefCell::default(),
-            is_closed: Cell::new(is_server),
-            dedicated: Vec::new(),
-        })
-    }
-
     /// This rank among the clients; `None` on a dedicated server.
     pub fn rank(&self) -> Option<usize> {
         self.rank
@@ -653,10 +314,10 @@ impl Session {
             strategy: by.unwrap_or(self.setting.options.strategy),
             is_split: false,
         };
-        let memory = array.memory_schema(self.my_boxes(array)?, self.clients())?;
+        let memory = array.memory_schema(operation, self.my_boxes(array)?, self.clients())?;
         let block_bytes = self.setting.options.block_bytes;
         let disk = match operation {
-            Operation::Write => array.schema.disk_schema(block_bytes)?,
+            Operation::Write => array.stored_schema(&memory).disk_schema(block_bytes)?,
             Operation::Read => array.open_stored(path)?.disk_schema(block_bytes)?,
         };
         if operation == Operation::Write {
@@ -734,35 +395,69 @@ impl Session {
         background: Option<Background>,
         keeps: Option<Box<dyn Any + Send>>,
     ) -> Result<Outstanding> {
+        let setting = &self.setting;
+        let asked = given.and_then(|given| {
+            self.check_outstanding(operation, path, &given.0)?;
+            let array = given.0.clone();
+            Ok(Asked {
+                words: in_words(operation, path, &array, by, background),
+                bytes: array.asked_bytes(),
+                given: vec![given],
+                director: match operation {
+                    Operation::Write => Box::new(WriteDirector::new(path, array, setting, by)),
+                    Operation::Read => {
+                        let source = Source {
+                            path: path.to_path_buf(),
+                            array,
+                            sums: None,
+                        };
+                        Box::new(ReadDirector::new(vec![source], setting, by))
+                    }
+                },
+            })
+        });
+        let in_background = background == Some(Background::All);
+        self.begin_asked(operation, asked, in_background, keeps)
+    }
+
+    /// Begins what a rank asks for.
+    fn begin_asked(
+        &self,
+        operation: Operation,
+        asked: Result<Asked>,
+        in_background: bool,
+        keeps: Option<Box<dyn Any + Send>>,
+    ) -> Result<Outstanding> {
         let begun = self.driver.now();
         let (rank, clients) = (self.my_rank()?, self.clients());
-        let checked = given.and_then(|(array, mut local)| {
-            local.check_for(operation, &array, rank, clients)?;
-            self.check_outstanding(operation, path, &array)?;
-            Ok((array, local))
+        let checked = asked.and_then(|mut asked| {
+            for (array, local) in &mut asked.given {
+                local.check_for(operation, array, rank, clients)?;
+            }
+            Ok(asked)
         });
-        let bytes = checked.as_ref().map_or(0, |(array, _)| array.bytes());
-        let (proposal, memory, director) = match checked {
-            Ok((array, local)) => {
+        let bytes = checked.as_ref().map_or(0, |asked| asked.bytes);
+        let (proposal, memories, director) = match checked {
+            Ok(asked) => {
                 let proposal = Proposal {
-                    words: in_words(operation, path, &array, by, background),
-                    own_box: array.own_box(),
+                    words: asked.words,
+                    own_boxes: asked
+                        .given
+                        .iter()
+                        .map(|(array, _)| array.own_box())
+                        .collect(),
                     complaint: None,
                 };
-                let setting = &self.setting;
-                let director: Box<dyn Director> = match operation {
-                    Operation::Write => Box::new(WriteDirector::new(path, array, setting, by)),
-                    Operation::Read => Box::new(ReadDirector::new(path, array, setting, by)),
-                };
-                (Ok(proposal), Some(local.memory), director)
+                let memories = asked.given.into_iter().map(|(_, local)| local.memory);
+                (Ok(proposal), memories.collect(), asked.director)
             }
-            Err(error) => (Err(error), None, meet(Decision::Meet)),
+            Err(error) => (Err(error), Vec::new(), meet(nothing())),
         };
         let id = self.start(Start {
             proposal,
-            memory,
+            memories,
             director: Some(director),
-            in_background: background == Some(Background::All),
+            in_background,
             keeps,
         })?;
         Ok(Outstanding { id, bytes, begun })
@@ -779,8 +474,8 @@ impl Session {
         let interferes = |doing: &&Doing| {
             let both_read = (operation, doing.operation) == (Operation::Read, Operation::Read);
             // Two arrays of one group have different names; otherwise the path is the array.
-            let is_other =
-                matches!(array.schema.disk, Disk::Chunks { .. }) && doing.name != array.schema.name;
+            let is_in_group = matches!(array.schema.disk, Disk::Natural | Disk::Chunks { .. });
+            let is_other = is_in_group && doing.name != array.schema.name;
             doing.path == path && !is_other && !both_read
         };
         match outstanding.values().find(interferes) {
@@ -793,19 +488,19 @@ impl Session {
     }
 
     fn meet(&self, words: &str) -> Result<()> {
-        self.call(words, None, Decision::Meet)
+        self.call(words, None, nothing())
     }
 
     /// A call in which nothing is moved.
     fn call(&self, words: &str, complaint: Option<Error>, decision: Decision) -> Result<()> {
         let proposal = Proposal {
             words: words.to_string(),
-            own_box: None,
+            own_boxes: Vec::new(),
             complaint,
         };
         let id = self.start(Start {
             proposal: Ok(proposal),
-            memory: None,
+            memories: Vec::new(),
             director: Some(meet(decision)),
             in_background: false,
             keeps: None,
@@ -824,6 +519,21 @@ impl Session {
         }
         Ok(self.driver.begin(&self.roles, start))
     }
+}
+
+/// What a rank asks for in a call that moves arrays.
+struct Asked {
+    words: String,
+    /// Bytes of the arrays.
+    bytes: u64,
+    /// This rank's part of each.
+    given: Vec<(ArrayCall, Local)>,
+    director: Box<dyn Director>,
+}
+
+/// That all are here is enough.
+fn nothing() -> Decision {
+    Decision::Meet(String::new())
 }
 
 fn meet(decision: Decision) -> Box<dyn Director> {
@@ -853,46 +563,4 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.leave("it dropped its session without closing it");
     }
-}
-
-/// Which ranks of an MPI job are clients and which are servers.
-fn mpi_roles(hosts: &[usize], options: &Options) -> Result<Roles> {
-    let size = hosts.len();
-    let mut by_host: Vec<Vec<usize>> = vec![Vec::new(); size];
-    for (rank, &host) in hosts.iter().enumerate() {
-        by_host[host].push(rank);
-    }
-    by_host.retain(|ranks| !ranks.is_empty());
-    let chosen: usize = by_host
-        .iter()
-        .map(|ranks| default_servers(ranks.len()).min(ranks.len()))
-        .sum();
-    let servers = match options.servers {
-        None if options.dedicated => by_host.len().min(size.saturating_sub(1)),
-        None => chosen,
-        Some(servers) => servers,
-    };
-    check_count("servers", servers)?;
-    check_count("block_bytes", options.block_bytes as usize)?;
-    if options.dedicated && servers >= size {
-        let cause = format!("{servers} dedicated servers leave no client among {size} ranks");
-        return Err(Error::new(Kind::Schema, "opening a session", cause));
-    }
-    // Servers are dealt out over the hosts; dedicated ones take the last ranks of each.
-    let mut of_servers: Vec<usize> = Vec::with_capacity(servers);
-    let turns = (0..).flat_map(|turn| (0..by_host.len()).map(move |host| (turn, host)));
-    for (turn, host) in turns {
-        if of_servers.len() == servers {
-            break;
-        }
-        let ranks = &by_host[host];
-        if !options.dedicated {
-            of_servers.push(ranks[turn % ranks.len()]);
-        } else if let Some(place) = ranks.len().checked_sub(turn + 1) {
-            of_servers.push(ranks[place]);
-        }
-    }
-    let is_client = |rank: &usize| !options.dedicated || !of_servers.contains(rank);
-    let clients = (0..size).filter(is_client).collect();
-    Ok(Roles::new(size, clients, of_servers))
 }

@@ -3,13 +3,17 @@
 //! | module | what it does |
 //! |---|---|
 //! | `pending` | an array being written: what the root does before and after the servers |
+//! | `update` | a part of an array being changed |
 //! | `temporary` | the temporary beside the target: its lock, its remains, its renaming |
 //! | `stored` | what stands on disk, recognised and described |
 //! | `zarr` | chunks, encoded chunks and shards as a medium; Zarr's metadata |
+//! | [`sums`] | checksums of whole objects |
 //! | `witness` | notices that what is read was replaced meanwhile |
 //! | `flat` | raw and `.npy` files and part files as a medium |
+//! | [`group`] | timesteps and checkpoints of array groups |
 //! | `direct` | files of elements, moved around the page cache where that is asked for |
 //! | `file` | open files kept in hand; errors with paths |
+//! | [`change`] | every change to the file system, and a crash between any two |
 //!
 //! # What is promised
 //! - A reader never sees half an array: it comes to its place by one rename, after every byte of
@@ -32,13 +36,17 @@
 //! small ones each wait for the device. What a medium has taken is on stable storage after
 //! [`Medium::finish`] with `sync`, as without it.
 
+pub mod change;
 mod direct;
 mod file;
 mod flat;
+pub mod group;
 mod pending;
 mod sidecar;
 mod stored;
+pub mod sums;
 mod temporary;
+mod update;
 mod witness;
 mod zarr;
 
@@ -54,6 +62,7 @@ pub use pending::Pending;
 pub use stored::Stored;
 pub use witness::Witness;
 
+use self::sums::{Checking, Summing};
 use crate::dtype::{ByteOrder, ElementType};
 
 /// Where the data of one array are, and in which form: all that a server must know to open them.
@@ -64,18 +73,26 @@ use crate::dtype::{ByteOrder, ElementType};
 pub struct Target {
     files: Files,
     direct: bool,
+    sums: Wanted,
+}
+
+/// What is to be done about checksums.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+enum Wanted {
+    /// Nothing.
+    #[default]
+    None,
+    /// To make them of what is written.
+    Made,
+    /// To compare what is read with those of an array that stand in a file.
+    Compared { file: PathBuf, array: String },
 }
 
 /// The files of an array.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Files {
     /// A Zarr array.
-    Zarr {
-        /// The array's own directory.
-        directory: PathBuf,
-        /// Its `zarr.json` or `.zarray`.
-        metadata: String,
-    },
+    Zarr(ZarrFiles),
     /// One file.
     Flat {
         /// The file.
@@ -97,7 +114,23 @@ enum Files {
         element: ElementType,
         /// The byte order of the elements.
         order: ByteOrder,
+        /// Where the parts stand that are to be changed, as `stem`; they are left as they are.
+        base: Option<PathBuf>,
     },
+}
+
+/// The files of a Zarr array, or of one index of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct ZarrFiles {
+    /// The array's own directory.
+    directory: PathBuf,
+    /// Its `zarr.json` or `.zarray`.
+    metadata: String,
+    /// Of the first dimensions the chunk that is meant, where only that is moved: the blocks are those of
+    /// the dimensions that follow.
+    lead: Vec<u64>,
+    /// The directory of the array that is to be changed; it is left as it is.
+    base: Option<PathBuf>,
 }
 
 impl Target {
@@ -105,7 +138,23 @@ impl Target {
         Self {
             files,
             direct: false,
+            sums: Wanted::None,
         }
+    }
+
+    /// The same, of which checksums are made as it is written: [`Medium::sums`] gives them.
+    #[must_use]
+    pub fn with_sums(self) -> Self {
+        let sums = Wanted::Made;
+        Self { sums, ..self }
+    }
+
+    /// The same, to be compared as it is read with the checksums of `array` in a file.
+    #[must_use]
+    pub fn checked_by(self, file: &Path, array: &str) -> Self {
+        let (file, array) = (file.to_path_buf(), array.to_string());
+        let sums = Wanted::Compared { file, array };
+        Self { sums, ..self }
     }
 
     /// The same, to be moved around the page cache (`O_DIRECT`) or not, as every server opens it.
@@ -123,11 +172,8 @@ impl Target {
     /// When the files are not there, may not be written, or cannot be moved as asked.
     pub fn open_write(&self, schema: &DiskSchema) -> Result<Arc<dyn Medium>> {
         let direct = self.direct;
-        Ok(match &self.files {
-            Files::Zarr {
-                directory,
-                metadata,
-            } => zarr::open_write(directory, metadata, schema, direct)?,
+        let medium: Arc<dyn Medium> = match &self.files {
+            Files::Zarr(files) => zarr::open_write(files, schema, direct)?,
             Files::Flat {
                 file, header_bytes, ..
             } => Arc::new(flat::FlatFile::open_write(file, *header_bytes, direct)?),
@@ -136,6 +182,7 @@ impl Target {
                 mesh,
                 element,
                 order,
+                base,
             } => Arc::new(flat::Parts::new(
                 stem,
                 mesh,
@@ -144,8 +191,13 @@ impl Target {
                 flat::Access {
                     writing: true,
                     direct,
+                    base: base.clone(),
                 },
             )),
+        };
+        Ok(match self.sums {
+            Wanted::Made => Arc::new(Summing::new(medium, schema)),
+            Wanted::None | Wanted::Compared { .. } => medium,
         })
     }
 
@@ -156,11 +208,8 @@ impl Target {
     /// moved as asked.
     pub fn open_read(&self, schema: &DiskSchema) -> Result<Arc<dyn Medium>> {
         let direct = self.direct;
-        Ok(match &self.files {
-            Files::Zarr {
-                directory,
-                metadata,
-            } => zarr::open_read(directory, metadata, schema, direct)?,
+        let medium: Arc<dyn Medium> = match &self.files {
+            Files::Zarr(files) => zarr::open_read(files, schema, direct)?,
             Files::Flat {
                 file,
                 header_bytes,
@@ -177,6 +226,7 @@ impl Target {
                 mesh,
                 element,
                 order,
+                ..
             } => Arc::new(flat::Parts::new(
                 stem,
                 mesh,
@@ -185,15 +235,29 @@ impl Target {
                 flat::Access {
                     writing: false,
                     direct,
+                    base: None,
                 },
             )),
-        })
+        };
+        let Wanted::Compared { file, array } = &self.sums else {
+            return Ok(medium);
+        };
+        let known = sums::read(file)?.remove(array).unwrap_or_default();
+        if known.len() as u64 != schema.objects() {
+            let cause = format!(
+                "{} checksums for the {} chunks of {array:?}",
+                known.len(),
+                schema.objects()
+            );
+            return Err(file::damaged(file, cause));
+        }
+        Ok(Arc::new(Checking::new(medium, schema, known, self.clone())))
     }
 
     /// The file or directory that holds all of it.
     pub(crate) fn path(&self) -> &Path {
         match &self.files {
-            Files::Zarr { directory, .. } => directory,
+            Files::Zarr(files) => &files.directory,
             Files::Flat { file, .. } => file,
             Files::Parts { stem, .. } => stem.parent().unwrap_or(stem),
         }
@@ -206,10 +270,7 @@ impl Target {
         block: &Block,
     ) -> Result<(PathBuf, Option<u64>)> {
         match &self.files {
-            Files::Zarr {
-                directory,
-                metadata,
-            } => zarr::place_of(directory, metadata, schema, block),
+            Files::Zarr(files) => zarr::place_of(files, schema, block),
             Files::Flat {
                 file, header_bytes, ..
             } => Ok((file.clone(), Some(header_bytes + block.offset))),

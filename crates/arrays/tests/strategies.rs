@@ -272,6 +272,7 @@ fn gaps_between_boxes_are_zero() {
                     memory: Memory::Box {
                         own,
                         halo: vec![(0, 0); 2],
+                        is_region: false,
                     },
                 };
                 let by = named(word, &Tuning::default()).unwrap();

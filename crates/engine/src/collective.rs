@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind, Result, Who};
 use crate::machine::{Machine, Step};
-use crate::request::{Moved, Operation, Request, Roles, Strategy};
+use crate::request::{Done, Moved, Operation, Request, Roles, Strategy, Sum};
 use crate::split::Gate;
 use crate::tree::{Members, Tree};
 use crate::{caching, disk_directed, independent, two_phase};
@@ -33,8 +33,8 @@ use crate::{caching, disk_directed, independent, two_phase};
 pub struct Proposal {
     /// The whole request in words, box aside: ranks that ask for the same use the same words.
     pub words: String,
-    /// The box that this rank holds, where each names its own.
-    pub own_box: Option<Region>,
+    /// The box that this rank holds of each array, where each names its own.
+    pub own_boxes: Vec<Option<Region>>,
     /// What all ranks are to hear of, though it does not keep the session from being closed.
     pub complaint: Option<Error>,
 }
@@ -42,10 +42,10 @@ pub struct Proposal {
 /// What a call comes to, once all ranks agree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Decision {
-    /// Servers are to serve this request.
-    Serve(Request),
-    /// Nothing is left to do: that all ranks came here was the point.
-    Meet,
+    /// Servers are to serve these requests, one an array.
+    Serve(Vec<Request>),
+    /// Nothing is left to do: that all ranks came here, and are told this, was the point.
+    Meet(String),
     /// The same, and no other call will follow: the director gives no complaint, that of the ranks
     /// takes its place.
     Close(Option<Error>),
@@ -60,7 +60,12 @@ pub struct Verdict {
     pub is_closed: bool,
     /// What a rank had to complain of when it closed.
     pub complaint: Option<Error>,
+    /// What the director had to tell where nothing was moved.
+    pub note: String,
 }
+
+/// Boxes of ranks, one an array, by rank: of those ranks that name any.
+pub type RankBoxes = Vec<(usize, Vec<Option<Region>>)>;
 
 /// The part of a call that only the root does: what makes a target and shows it to the world.
 pub trait Director {
@@ -69,13 +74,13 @@ pub trait Director {
     ///
     /// # Errors
     /// Whatever is wrong with it: the call then ends with that on every rank.
-    fn prepare(&mut self, boxes: Vec<(usize, Region)>) -> Result<Decision>;
+    fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision>;
 
     /// All servers have ended: makes the target visible, or removes what there is of it.
     ///
     /// # Errors
     /// The servers' error, or what went wrong here.
-    fn conclude(&mut self, outcome: Result<Moved>) -> Result<Moved>;
+    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved>;
 }
 
 /// Proposals of several ranks, merged on their way up.
@@ -83,7 +88,7 @@ pub trait Director {
 struct Proposals {
     first: Option<(usize, String)>,
     other: Option<(usize, String)>,
-    boxes: Vec<(usize, Region)>,
+    boxes: RankBoxes,
     complaint: Option<Error>,
     error: Option<Error>,
 }
@@ -93,11 +98,10 @@ impl Proposals {
         match proposal {
             Ok(proposal) => Self {
                 first: Some((rank, proposal.words)),
-                boxes: proposal
-                    .own_box
-                    .into_iter()
-                    .map(|own| (rank, own))
-                    .collect(),
+                boxes: match proposal.own_boxes.iter().any(Option::is_some) {
+                    true => vec![(rank, proposal.own_boxes)],
+                    false => Vec::new(),
+                },
                 complaint: proposal.complaint.map(|error| error.by(Who::Rank(rank))),
                 ..Self::default()
             },
@@ -160,6 +164,8 @@ fn lowest(first: Option<Error>, second: Option<Error>) -> Option<Error> {
 pub struct Outcome {
     /// What they have moved.
     pub moved: Moved,
+    /// The checksums of what they have written.
+    pub sums: Vec<Sum>,
     /// The error of the lowest rank or server, if any.
     pub error: Option<Error>,
 }
@@ -168,6 +174,7 @@ impl Outcome {
     /// Both together.
     pub fn merge(mut self, other: Self) -> Self {
         self.moved.add(&other.moved);
+        self.sums.extend(other.sums);
         self.error = lowest(self.error, other.error);
         self
     }
@@ -175,10 +182,13 @@ impl Outcome {
     /// How one part ended.
     pub fn of(result: Result<Moved>) -> Self {
         match result {
-            Ok(moved) => Self { moved, error: None },
+            Ok(moved) => Self {
+                moved,
+                ..Self::default()
+            },
             Err(error) => Self {
-                moved: Moved::default(),
                 error: Some(error),
+                ..Self::default()
             },
         }
     }
@@ -193,21 +203,34 @@ pub struct Call<'a, M: Machine> {
 /// The barrier at which all nodes have handed over their parts of a split write.
 const HANDED_OVER: u32 = u32::MAX - 1;
 
+/// A call about several arrays has a number for each, so that messages and memories of one are not taken
+/// for another's.
+const ARRAYS_MAX: u64 = 1 << 16;
+
+/// The number under which a rank exposes its memory of array so many of call `id`, the first being 0.
+///
+/// # Panics
+/// For more arrays than a call may have.
+pub fn number(id: u64, array: usize) -> u64 {
+    assert!((array as u64) < ARRAYS_MAX, "a call about {array} arrays");
+    id * ARRAYS_MAX + array as u64
+}
+
 impl<'a, M: Machine> Call<'a, M> {
-    /// Call number `id`, the same on all nodes. `handed_over` is set when all ranks agree and, in a
+    /// Call `id`, the same on all nodes. `handed_over` is set when all ranks agree and, in a
     /// split collective, only disks are left to work: see [`crate::split`].
     pub fn new(machine: &'a M, roles: &'a Roles, id: u64, handed_over: &'a Cell<bool>) -> Self {
         let tree = Tree {
             machine,
             roles,
-            call: id,
+            call: number(id, 0),
         };
         Self { tree, handed_over }
     }
 
     /// Runs the call to its verdict. A client gives its proposal, or why it has none; the client of
-    /// rank 0 also a director; a node without a client neither. The client's memory must have been
-    /// exposed.
+    /// rank 0 also a director; a node without a client neither. The client's memories must have been
+    /// exposed, each under its [`number`].
     ///
     /// # Errors
     /// The verdict: the same error on all nodes.
@@ -220,18 +243,19 @@ impl<'a, M: Machine> Call<'a, M> {
         mut director: Option<&mut dyn Director>,
     ) -> Result<Verdict> {
         let director = &mut director;
-        let (is_closed, complaint) = match self.agree(proposal, director).await? {
-            Decision::Serve(request) => {
-                let outcome = self.transfer(&request).await;
+        let (is_closed, complaint, note) = match self.agree(proposal, director).await? {
+            Decision::Serve(requests) => {
+                let outcome = self.transfer(&requests).await;
                 return self.conclude(outcome, director).await;
             }
-            Decision::Meet => (false, None),
-            Decision::Close(complaint) => (true, complaint),
+            Decision::Meet(note) => (false, None, note),
+            Decision::Close(complaint) => (true, complaint, String::new()),
         };
         Ok(Verdict {
             moved: Moved::default(),
             is_closed,
             complaint,
+            note,
         })
     }
 
@@ -269,15 +293,25 @@ impl<'a, M: Machine> Call<'a, M> {
         decision
     }
 
-    /// This node's part in moving the data, by the strategy that the request names.
+    /// This node's part in moving the data, by the strategy that the requests name: all the same. What
+    /// is about several arrays is disk-directed.
     ///
     /// # Collective
     /// Every node must call it.
-    pub async fn transfer(&self, request: &Request) -> Outcome {
+    pub async fn transfer(&self, requests: &[Request]) -> Outcome {
         let (tree, gate) = (&self.tree, Gate::default());
+        let [request, others @ ..] = requests else {
+            return Outcome::default();
+        };
         let moving = async {
             match &request.strategy {
-                Strategy::DiskDirected(options) => self.serve(request, options, &gate).await,
+                Strategy::DiskDirected(options) => self.serve(requests, options, &gate).await,
+                _ if !others.is_empty() || request.keeps_rest => {
+                    let _all = gate.part();
+                    let cause = format!("a call by {}", request.strategy.name());
+                    let doing = "moving several arrays, or a part of one";
+                    Outcome::of(Err(Error::new(Kind::Unsupported, doing, cause)))
+                }
                 Strategy::Caching(options) => {
                     let _all = gate.part(); // clients and servers are not to be told apart
                     caching::transfer(tree, request, options).await
@@ -325,8 +359,14 @@ impl<'a, M: Machine> Call<'a, M> {
             .tree
             .gather(Members::All, Step::Outcome, outcome, Outcome::merge);
         let concluded = match (director, all.await?) {
-            (Some(director), Some(Outcome { moved, error })) => {
-                Some(director.conclude(error.map_or(Ok(moved), Err)))
+            (Some(director), Some(outcome)) => {
+                let Outcome {
+                    moved,
+                    mut sums,
+                    error,
+                } = outcome;
+                sums.sort_by_key(|sum| (sum.array, sum.object));
+                Some(director.conclude(error.map_or(Ok(Done { moved, sums }), Err)))
             }
             _ => None,
         };
@@ -335,23 +375,22 @@ impl<'a, M: Machine> Call<'a, M> {
             moved: moved?,
             is_closed: false,
             complaint: None,
+            note: String::new(),
         })
     }
 
     /// Disk-directed: the part of every server on this node, side by side. Clients only let them.
     async fn serve(
         &self,
-        request: &Request,
+        requests: &[Request],
         options: &disk_directed::Options,
         gate: &Gate,
     ) -> Outcome {
         let servers = self.tree.roles.servers_on(self.tree.machine.me());
         let parts: Vec<_> = servers
-            .map(|server| disk_directed::serve(&self.tree, request, options, server, gate.part()))
+            .map(|server| disk_directed::serve(&self.tree, requests, options, server, gate.part()))
             .collect();
-        let results = join_all(parts).await.into_iter();
-        results
-            .map(Outcome::of)
-            .fold(Outcome::default(), Outcome::merge)
+        let outcomes = join_all(parts).await.into_iter();
+        outcomes.fold(Outcome::default(), Outcome::merge)
     }
 }

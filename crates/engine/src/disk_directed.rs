@@ -11,7 +11,8 @@
 //! ```
 //!
 //! so that one is filled while the other is drained. Clients are idle meanwhile, and none of them
-//! is asked for anything that it does not hold.
+//! is asked for anything that it does not hold. Where a call is about several arrays, their blocks make one
+//! list, which each disk passes over once.
 //!
 //! The buffers are those of a `relay`; here is what fills and drains them.
 //!
@@ -19,16 +20,20 @@
 //! while the clients wait, and its disk is left to write while they compute. A read begins with the
 //! disk, and ends with the memputs.
 //!
+//! Where a write leaves what nobody holds as it is stored, a block of which some is nobody's is read before
+//! its pieces are put in.
+//!
 //! Memory: two buffers of one block, or what a split collective may take. Time to plan: in proportion
 //! to this server's blocks and to the clients that touch them.
 
 use penstock_layout::{Block, Piece};
 use serde::{Deserialize, Serialize};
 
+use crate::collective::Outcome;
 use crate::error::{Result, Who};
 use crate::machine::{Disk, Machine, NodeId, Work};
-use crate::relay::{Flow, Relay, move_pieces};
-use crate::request::{Moved, Operation, Request};
+use crate::relay::{Blocks, Flow, Relay, move_pieces};
+use crate::request::{Moved, Operation, Request, Sum};
 use crate::split::Part;
 use crate::tree::Tree;
 
@@ -50,91 +55,155 @@ impl Default for Options {
     }
 }
 
-/// Runs `server`'s part of `request`, to the end or to the first error. `part` is given up when all
-/// that is left to do is the disk's.
-///
-/// # Errors
-/// The first that a disk or a client met, by the name of this server.
+/// Runs `server`'s part of `requests`, one an array, to the end or to the first error, which is by the name
+/// of this server. `part` is given up when all that is left to do is the disk's.
 pub(crate) async fn serve<M: Machine>(
     tree: &Tree<'_, M>,
-    request: &Request,
+    requests: &[Request],
     options: &Options,
     server: usize,
     part: Part<'_>,
-) -> Result<Moved> {
-    if server >= request.servers {
-        return Ok(Moved::default());
-    }
-    let served = match tree.machine.open(request, server).await {
-        Ok(disk) => serve_on(&disk, tree, request, options, server, part).await,
-        Err(error) => Err(error),
+) -> Outcome {
+    let mut job = Job {
+        files: Vec::with_capacity(requests.len()),
     };
-    served.map_err(|error| error.by(Who::Server(server)))
+    let served = async {
+        for (array, request) in requests.iter().enumerate() {
+            if server < request.servers {
+                let tree = Tree {
+                    call: tree.call + array as u64,
+                    ..*tree
+                };
+                let disk = tree.machine.open(request, server).await?;
+                job.files.push(File {
+                    tree,
+                    array,
+                    request,
+                    disk,
+                });
+            }
+        }
+        serve_files(&job, tree.machine, requests, options, server, part).await
+    };
+    let mut outcome = Outcome::of(served.await.map_err(|error| error.by(Who::Server(server))));
+    outcome.sums = job.sums();
+    outcome
 }
 
-async fn serve_on<M: Machine>(
-    disk: &M::Disk,
-    tree: &Tree<'_, M>,
-    request: &Request,
+async fn serve_files<M: Machine>(
+    job: &Job<'_, M>,
+    machine: &M,
+    requests: &[Request],
     options: &Options,
     server: usize,
     part: Part<'_>,
 ) -> Result<Moved> {
-    let machine = tree.machine;
+    if job.files.is_empty() {
+        return Ok(Moved::default());
+    }
     machine.work(Work::Thread).await;
-    let mut blocks: Box<dyn Iterator<Item = Block>> =
-        Box::new(request.disk.blocks(server, request.servers));
-    if options.presort && !disk.is_in_schema_order() {
-        let mut sorted: Vec<Block> = blocks.collect();
+    let all = job.files.iter().enumerate().flat_map(|(file, opened)| {
+        let request = opened.request;
+        let blocks = request.disk.blocks(server, request.servers);
+        blocks.map(move |block| (file, block))
+    });
+    let mut blocks: Blocks<'_, (usize, Block)> = Box::new(all);
+    let is_sorted = job.files.iter().all(|file| file.disk.is_in_schema_order());
+    if options.presort && !is_sorted {
+        let mut sorted: Vec<_> = blocks.collect();
         machine.work(Work::List(sorted.len() as u64)).await;
-        sorted.sort_by_cached_key(|block| disk.position(block));
+        sorted.sort_by_cached_key(|(file, block)| job.files[*file].disk.position(block));
         blocks = Box::new(sorted.into_iter());
     }
-    let relay = Relay::new(machine, request, blocks, BUFFERS_PER_DISK);
-    let job = Job {
-        tree,
-        request,
-        disk,
-    };
-    relay.run(&job, part).await
+    let relay = Relay::new(machine, requests, blocks, BUFFERS_PER_DISK);
+    relay.run(job, part).await
+}
+
+/// One array of a call, on the disk of one server.
+struct File<'a, M: Machine> {
+    tree: Tree<'a, M>,
+    array: usize,
+    request: &'a Request,
+    disk: M::Disk,
+}
+
+impl<M: Machine> File<'_, M> {
+    /// Gets the pieces of a block, and puts them on top of what they are to be put on.
+    async fn gather(
+        &self,
+        block: &Block,
+        pieces: &[(NodeId, Piece)],
+        buffer: &M::Buffer,
+    ) -> Result<()> {
+        let Self { tree, request, .. } = self;
+        let held: u64 = pieces.iter().map(|(_, piece)| piece.elements()).sum();
+        if request.keeps_rest && held < block.region.elements() {
+            self.disk.read(block, buffer, 0).await?;
+        } else if held * request.disk.width() < block.bytes {
+            tree.machine.clear(buffer, block.bytes);
+        }
+        move_pieces(tree, request, pieces, (block, 0), buffer).await
+    }
 }
 
 /// One server's part of one call.
 struct Job<'a, M: Machine> {
-    tree: &'a Tree<'a, M>,
-    request: &'a Request,
-    disk: &'a M::Disk,
+    files: Vec<File<'a, M>>,
+}
+
+impl<M: Machine> Job<'_, M> {
+    /// The checksums of what was written.
+    fn sums(&self) -> Vec<Sum> {
+        let of_file = |file: &File<'_, M>| {
+            let array = file.array;
+            let sums = file.disk.sums().into_iter();
+            let sums = sums.map(move |(object, crc32c)| Sum {
+                array,
+                object,
+                crc32c,
+            });
+            sums.collect::<Vec<_>>()
+        };
+        self.files.iter().flat_map(of_file).collect()
+    }
 }
 
 impl<M: Machine> Flow<M> for Job<'_, M> {
+    /// Of which of the files, and what of it.
+    type Block = (usize, Block);
     /// Who holds what of the block.
     type Load = Vec<(NodeId, Piece)>;
 
     /// A write gets the pieces from the clients, a read the block from the disk.
-    async fn fill(&self, block: &Block, buffer: &M::Buffer) -> Result<Option<Self::Load>> {
-        let pieces = self.request.pieces(self.tree.roles, block);
+    async fn fill(
+        &self,
+        (file, block): &Self::Block,
+        buffer: &M::Buffer,
+    ) -> Result<Option<Self::Load>> {
+        let file = &self.files[*file];
+        let pieces = file.request.pieces(file.tree.roles, block);
         if pieces.is_empty() {
-            return Ok(None); // nobody's elements: the store gives its fill value for them
+            return Ok(None); // nobody's elements: what is stored stays, or the store's fill value
         }
-        match self.request.operation {
-            Operation::Write => {
-                let held: u64 = pieces.iter().map(|(_, piece)| piece.elements()).sum();
-                if held * self.request.disk.width() < block.bytes {
-                    self.tree.machine.clear(buffer, block.bytes);
-                }
-                move_pieces(self.tree, self.request, &pieces, (block, 0), buffer).await?;
-            }
-            Operation::Read => self.disk.read(block, buffer, 0).await?,
+        match file.request.operation {
+            Operation::Write => file.gather(block, &pieces, buffer).await?,
+            Operation::Read => file.disk.read(block, buffer, 0).await?,
         }
         Ok(Some(pieces))
     }
 
     /// A write gives the block to the disk, a read puts the pieces into the clients' memories.
-    async fn drain(&self, block: &Block, buffer: &M::Buffer, pieces: Self::Load) -> Result<Moved> {
-        match self.request.operation {
-            Operation::Write => self.disk.write(block, buffer, 0).await?,
+    async fn drain(
+        &self,
+        (file, block): &Self::Block,
+        buffer: &M::Buffer,
+        pieces: Self::Load,
+    ) -> Result<Moved> {
+        let file = &self.files[*file];
+        match file.request.operation {
+            Operation::Write => file.disk.write(block, buffer, 0).await?,
             Operation::Read => {
-                move_pieces(self.tree, self.request, &pieces, (block, 0), buffer).await?;
+                move_pieces(&file.tree, file.request, &pieces, (block, 0), buffer).await?;
             }
         }
         Ok(Moved {
@@ -146,6 +215,9 @@ impl<M: Machine> Flow<M> for Job<'_, M> {
     }
 
     async fn finish(&self) -> Result<()> {
-        self.disk.finish().await
+        for file in &self.files {
+            file.disk.finish().await?;
+        }
+        Ok(())
     }
 }

@@ -19,6 +19,7 @@
 //! agreement and verdict.
 
 use std::ops::Range;
+use std::slice;
 
 use penstock_layout::{Block, DiskSchema, MemorySchema, Region, Share};
 
@@ -90,7 +91,7 @@ async fn move_share<M: Machine>(
     };
     let blocks = request.disk.blocks_in(&bounds(&client.share));
     let blocks = blocks.filter(|block| client.share.intersect(&block.region).is_some());
-    let relay = Relay::new(tree.machine, request, Box::new(blocks), 1);
+    let relay = Relay::new(tree.machine, slice::from_ref(request), Box::new(blocks), 1);
     relay.run(&client, part).await
 }
 
@@ -168,6 +169,7 @@ impl<M: Machine> Client<'_, M> {
 
 impl<M: Machine> Flow<M> for Client<'_, M> {
     /// Bytes to be moved: what is held, or the whole block where its disk moves no parts.
+    type Block = Block;
     type Load = u64;
 
     /// A write copies from this rank's memory, a read reads.

@@ -38,9 +38,9 @@ pub mod split;
 pub mod tree;
 pub mod two_phase;
 
-pub use collective::{Call, Decision, Director, Outcome, Proposal, Verdict};
+pub use collective::{Call, Decision, Director, Outcome, Proposal, RankBoxes, Verdict};
 pub use error::{Error, Kind, Result, Who};
 pub use machine::{CopyBy, Disk, Machine, Message, NodeId, Place, Step, Tag, Window, Work};
 pub use plan::Plan;
-pub use request::{Moved, Operation, Request, Roles, Strategy};
+pub use request::{Done, Moved, Operation, Request, Roles, Strategy, Sum};
 pub use split::Split;

@@ -217,6 +217,12 @@ pub trait Disk {
     /// Ends the writes of this call, also those that are still under way; what was written is then on
     /// stable storage if the request asks for that.
     fn finish(&self) -> impl Future<Output = Result<()>>;
+
+    /// The checksum of each object that was written, by its number, where the target asks for them. After
+    /// [`Disk::finish`].
+    fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
 }
 
 /// What a disk says that moves blocks whole.

@@ -54,43 +54,56 @@ pub(crate) async fn move_pieces<M: Machine>(
 
 /// What becomes of a block.
 pub(crate) trait Flow<M: Machine> {
+    /// A block, and of what.
+    type Block;
     /// What filling finds out that draining needs.
     type Load;
 
     /// Fills the buffer with a block. `None` if there is nothing to move of it.
-    async fn fill(&self, block: &Block, buffer: &M::Buffer) -> Result<Option<Self::Load>>;
+    async fn fill(&self, block: &Self::Block, buffer: &M::Buffer) -> Result<Option<Self::Load>>;
 
     /// Drains the buffer, and says what was moved.
-    async fn drain(&self, block: &Block, buffer: &M::Buffer, load: Self::Load) -> Result<Moved>;
+    async fn drain(
+        &self,
+        block: &Self::Block,
+        buffer: &M::Buffer,
+        load: Self::Load,
+    ) -> Result<Moved>;
 
     /// Ends a write on the disk.
     async fn finish(&self) -> Result<()>;
 }
 
+/// The blocks that a relay is to take.
+pub(crate) type Blocks<'a, B> = Box<dyn Iterator<Item = B> + 'a>;
+
 /// The buffers, and the blocks that they are to take.
-pub(crate) struct Relay<'a, M: Machine> {
+pub(crate) struct Relay<'a, M: Machine, B> {
     machine: &'a M,
     operation: Operation,
     is_split: bool,
     buffer_bytes: u64,
     buffers: u64,
-    blocks: RefCell<Peekable<Box<dyn Iterator<Item = Block> + 'a>>>,
+    blocks: RefCell<Peekable<Blocks<'a, B>>>,
     /// Buffers that are being filled.
     filling: Cell<u64>,
     filled: Changes,
     ended: RefCell<Result<Moved>>,
 }
 
-impl<'a, M: Machine> Relay<'a, M> {
-    /// Of the `blocks` of `request`, through `buffers_min` buffers, or as many as a split collective
-    /// may have.
+impl<'a, M: Machine, B> Relay<'a, M, B> {
+    /// Of the `blocks` of `requests`, of which there is one at least, through `buffers_min` buffers, or
+    /// as many as a split collective may have.
     pub(crate) fn new(
         machine: &'a M,
-        request: &Request,
-        blocks: Box<dyn Iterator<Item = Block> + 'a>,
+        requests: &[Request],
+        blocks: Blocks<'a, B>,
         buffers_min: u64,
     ) -> Self {
-        let buffer_bytes = request.disk.block_bytes_max();
+        let bytes = requests
+            .iter()
+            .map(|request| request.disk.block_bytes_max());
+        let (buffer_bytes, request) = (bytes.max().unwrap_or(0), &requests[0]);
         let buffers = request.split.map_or(0, |split| split.buffers(buffer_bytes));
         Self {
             machine,
@@ -109,7 +122,11 @@ impl<'a, M: Machine> Relay<'a, M> {
     ///
     /// # Errors
     /// The first that filling, draining or finishing met.
-    pub(crate) async fn run(&self, flow: &impl Flow<M>, part: Part<'_>) -> Result<Moved> {
+    pub(crate) async fn run(
+        &self,
+        flow: &impl Flow<M, Block = B>,
+        part: Part<'_>,
+    ) -> Result<Moved> {
         let moving = async {
             join_all((0..self.buffers).map(|_| self.run_buffer(flow))).await;
             self.ended.borrow().clone()
@@ -146,7 +163,7 @@ impl<'a, M: Machine> Relay<'a, M> {
     }
 
     /// Takes block after block through one buffer until there is none, or an error.
-    async fn run_buffer(&self, flow: &impl Flow<M>) {
+    async fn run_buffer(&self, flow: &impl Flow<M, Block = B>) {
         let Some(mut block) = self.next() else { return };
         let bytes = self.buffer_bytes;
         let buffer = match self.machine.buffer(bytes) {
@@ -183,7 +200,7 @@ impl<'a, M: Machine> Relay<'a, M> {
         self.ended.borrow().is_ok() && self.blocks.borrow_mut().peek().is_some()
     }
 
-    fn next(&self) -> Option<Block> {
+    fn next(&self) -> Option<B> {
         match self.ended.borrow().is_ok() {
             true => self.blocks.borrow_mut().next(),
             false => None,

@@ -47,7 +47,8 @@ impl Default for Strategy {
     }
 }
 
-/// A collective request. Servers work out all else from it.
+/// A collective request about one array. Servers work out all else from it. A call may be about several
+/// arrays, with a request for each.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Request {
     /// Which way.
@@ -66,6 +67,9 @@ pub struct Request {
     pub sync: bool,
     /// How the call is split, if the disks are to work while the clients compute.
     pub split: Option<Split>,
+    /// Of a write, whether what no rank holds keeps what is stored; otherwise it becomes zero. Only
+    /// disk-directed.
+    pub keeps_rest: bool,
 }
 
 impl Request {
@@ -131,6 +135,26 @@ impl Roles {
         here.take_while(move |(at, _)| *at == node)
             .map(|&(_, server)| server)
     }
+}
+
+/// The checksum of an object that was written: of its bytes decoded, padding included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sum {
+    /// Which array of the call.
+    pub array: usize,
+    /// The object's number.
+    pub object: u64,
+    /// CRC-32C (Castagnoli).
+    pub crc32c: u32,
+}
+
+/// What a call has done, as its director hears of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Done {
+    /// What all servers together have moved.
+    pub moved: Moved,
+    /// The checksums of what was written, where the disks were to make them; by array and object.
+    pub sums: Vec<Sum>,
 }
 
 /// What one or several servers have moved.

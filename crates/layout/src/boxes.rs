@@ -1,7 +1,8 @@
 //! Irregular shares: one box a rank, as adaptive meshes and users of ADIOS and HDF5 have them.
 //!
 //! A rank holds the indices `{ i | start <= i < start + shape }` of its box. Boxes are disjoint and
-//! lie inside the array; they need not cover it, and any of them may be empty.
+//! lie inside the array; they need not cover it, and any of them may be empty. Boxes that are only read
+//! into may overlap.
 //!
 //! To find the boxes that touch a region without looking at the others, the boxes are sorted once
 //! into a tree of bounding boxes. A node halves its boxes at the median of the dimension in which
@@ -35,6 +36,7 @@ const LEAF: usize = 8;
 pub struct Boxes {
     shape: Vec<u64>,
     boxes: Vec<Region>,
+    may_overlap: bool,
     tree: Tree,
 }
 
@@ -44,6 +46,7 @@ pub struct Boxes {
 struct Stored {
     shape: Vec<u64>,
     boxes: Vec<Region>,
+    may_overlap: bool,
 }
 
 impl Boxes {
@@ -53,14 +56,14 @@ impl Boxes {
     /// When a box has another number of dimensions than the array, reaches out of it, or shares
     /// elements with another.
     pub fn new(shape: &[u64], boxes: Vec<Region>) -> Result<Self, LayoutError> {
-        for (rank, region) in boxes.iter().enumerate() {
-            check_inside(shape, rank, region)?;
-        }
-        let tree = Tree::new(&boxes);
+        let mut all = Self::overlapping(shape, boxes)?;
+        all.may_overlap = false;
+        let boxes = &all.boxes;
         for (first, region) in boxes.iter().enumerate() {
             // Ranks below have been compared with all others, so another is always higher.
-            let other = tree
-                .touching(&boxes, region)
+            let other = all
+                .tree
+                .touching(boxes, region)
                 .into_iter()
                 .find(|&rank| rank != first);
             if let Some(second) = other {
@@ -69,11 +72,29 @@ impl Boxes {
                 return Err(LayoutError::Overlap { first, second, at });
             }
         }
+        Ok(all)
+    }
+
+    /// The same where boxes may share elements: to be read into, not written from.
+    ///
+    /// # Errors
+    /// When a box has another number of dimensions than the array, or reaches out of it.
+    pub fn overlapping(shape: &[u64], boxes: Vec<Region>) -> Result<Self, LayoutError> {
+        for (rank, region) in boxes.iter().enumerate() {
+            check_inside(shape, rank, region)?;
+        }
+        let tree = Tree::new(&boxes);
         Ok(Self {
             shape: shape.to_vec(),
             boxes,
+            may_overlap: true,
             tree,
         })
+    }
+
+    /// Whether boxes may share elements.
+    pub fn may_overlap(&self) -> bool {
+        self.may_overlap
     }
 
     /// The array's shape.
@@ -107,7 +128,8 @@ impl Boxes {
 /// The tree follows from the boxes.
 impl PartialEq for Boxes {
     fn eq(&self, other: &Self) -> bool {
-        self.shape == other.shape && self.boxes == other.boxes
+        let kind = (&self.shape, self.may_overlap);
+        kind == (&other.shape, other.may_overlap) && self.boxes == other.boxes
     }
 }
 
@@ -118,6 +140,7 @@ impl From<Boxes> for Stored {
         Self {
             shape: boxes.shape,
             boxes: boxes.boxes,
+            may_overlap: boxes.may_overlap,
         }
     }
 }
@@ -126,7 +149,10 @@ impl TryFrom<Stored> for Boxes {
     type Error = LayoutError;
 
     fn try_from(stored: Stored) -> Result<Self, LayoutError> {
-        Self::new(&stored.shape, stored.boxes)
+        match stored.may_overlap {
+            true => Self::overlapping(&stored.shape, stored.boxes),
+            false => Self::new(&stored.shape, stored.boxes),
+        }
     }
 }
 

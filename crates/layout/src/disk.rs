@@ -330,6 +330,11 @@ impl DiskSchema {
         }
     }
 
+    /// The elements of the array that an object holds.
+    pub fn object_region(&self, object: u64) -> Region {
+        self.clip(&self.object_box(object))
+    }
+
     /// The bytes of an object, decoded.
     pub fn object_bytes(&self, object: u64) -> u64 {
         self.object_extents(object).iter().product::<u64>() * self.width

@@ -1,8 +1,8 @@
 //! Memory schemas: a regular distribution over a mesh, irregular boxes, or a copy on every rank.
 //!
 //! Of the first two every element has one holder at most, so that they can be written and read. A
-//! [`Replicated`] array has as many holders as there are ranks: it can be read only, and
-//! [`MemorySchema::is_shared`] says so.
+//! [`Replicated`] array has as many holders as there are ranks, and boxes may be allowed to overlap: these
+//! can be read only, and [`MemorySchema::is_shared`] says so.
 
 use serde::{Deserialize, Serialize};
 
@@ -91,7 +91,8 @@ impl MemorySchema {
     /// Whether an element may be held by several ranks: such a schema can be read, but not written.
     pub fn is_shared(&self) -> bool {
         match self {
-            Self::Distribution(_) | Self::Boxes(_) => false,
+            Self::Distribution(_) => false,
+            Self::Boxes(boxes) => boxes.may_overlap(),
             Self::Replicated(_) => true,
         }
     }

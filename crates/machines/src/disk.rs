@@ -188,4 +188,8 @@ impl Disk for RealDisk {
         let (medium, is_synced) = (self.medium.clone(), self.is_synced);
         self.thread.run(move || medium.finish(is_synced)).await?
     }
+
+    fn sums(&self) -> Vec<(u64, u32)> {
+        self.medium.sums()
+    }
 }

@@ -60,6 +60,12 @@ pub trait Medium: Send + Sync {
     /// As [`Medium::write`]. After one, the target must not be committed.
     fn finish(&self, sync: bool) -> Result<()>;
 
+    /// The checksum (CRC-32C) of each object that was written, by its number, where the target asks for
+    /// them. After [`Medium::finish`].
+    fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+
     /// A number by which to sort blocks so that the disk passes over them once. The default is
     /// the order of the schema, which is that of a flat file's bytes and of a directory's chunks.
     fn position(&self, block: &Block) -> (u64, u64) {

@@ -17,6 +17,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<session::PySeat>()?;
     module.add_class::<session::PyReport>()?;
     module.add_class::<session::PyOutstanding>()?;
+    module.add_class::<session::PyGroup>()?;
+    module.add_class::<session::PyCheckpoint>()?;
     module.add_class::<spec::Spec>()?;
     module.add_function(wrap_pyfunction!(session::seats, module)?)?;
     module.add_function(wrap_pyfunction!(session::join_mpi, module)?)?;

@@ -6,7 +6,9 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use numpy::{PyUntypedArray, PyUntypedArrayMethods};
 use penstock_arrays::call::{ArrayCall, Local};
+use penstock_arrays::groups::{GroupCall, Save};
 use penstock_arrays::session::{Background, How, Options, Outstanding, Report, Seat, Session};
+use penstock_arrays::store::group::Checkpoint;
 use penstock_arrays::strategy::{self, Tuning};
 use penstock_arrays::{ByteOrder, ElementType};
 use penstock_engine::{Error, Kind, Operation, Result, Strategy};
@@ -14,10 +16,10 @@ use penstock_machines::ClientMemory;
 use penstock_machines::mpi::Transport;
 use penstock_machines::mpi::api::{Api, Constants};
 use pyo3::prelude::*;
-use pyo3::types::{PyAny, PyDict};
+use pyo3::types::{PyAny, PyDict, PyList};
 
 use crate::errors::raise;
-use crate::spec::{Spec, describe};
+use crate::spec::{Spec, attributes_of, describe};
 
 /// A session that one thread at a time may use.
 struct Owned(Session);
@@ -238,7 +240,92 @@ impl PyOutstanding {
     }
 }
 
+/// A complete checkpoint.
+#[pyclass(frozen, module = "penstock._core")]
+pub struct PyCheckpoint(Checkpoint);
+
+#[pymethods]
+impl PyCheckpoint {
+    /// The program's step.
+    #[getter]
+    fn step(&self) -> u64 {
+        self.0.step
+    }
+
+    /// The program's time.
+    #[getter]
+    fn time(&self) -> Option<f64> {
+        self.0.time
+    }
+
+    /// How many timesteps the group had.
+    #[getter]
+    fn timesteps(&self) -> u64 {
+        self.0.timesteps
+    }
+
+    /// Its directory.
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.0.path.clone()
+    }
+}
+
+/// A group as Python describes it.
+#[pyclass(frozen, module = "penstock._core")]
+pub struct PyGroup(GroupCall);
+
+#[pymethods]
+impl PyGroup {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        name: String,
+        path: PathBuf,
+        arrays: Vec<Bound<'_, Spec>>,
+        attributes: &str,
+        keep: usize,
+    ) -> PyResult<Self> {
+        let attributes = attributes_of(attributes).map_err(|e| raise(py, &e))?;
+        let arrays = arrays.iter().map(|spec| spec.get().call.clone()).collect();
+        Ok(Self(GroupCall {
+            name,
+            path,
+            arrays,
+            attributes,
+            keep,
+        }))
+    }
+}
+
+/// The face hands over the words of an error where it could make no group, or found no local array.
+fn group_given(
+    group: &Bound<'_, PyAny>,
+    locals: &Bound<'_, PyAny>,
+) -> Result<(GroupCall, Vec<Local>)> {
+    let wrong = |cause: String| Error::new(Kind::Schema, "describing a group", cause);
+    let group = group
+        .cast::<PyGroup>()
+        .map_err(|_| wrong(group.to_string()))?;
+    let all = locals
+        .cast::<PyList>()
+        .map_err(|_| wrong(locals.to_string()))?;
+    let locals = all.iter().map(|local| local_of(&local));
+    Ok((group.get().0.clone(), locals.collect::<Result<_>>()?))
+}
+
 impl PySession {
+    fn save(
+        &self,
+        py: Python<'_>,
+        (group, locals): (&Bound<'_, PyAny>, &Bound<'_, PyAny>),
+        save: Save,
+    ) -> PyResult<PyReport> {
+        let given = group_given(group, locals);
+        let call = move |session: &mut Session| session.save(given, save);
+        self.released(py, call).map(PyReport::from)
+    }
+
     fn session(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Owned>> {
         match self.0.try_lock() {
             Ok(owned) => Ok(owned),
@@ -394,6 +481,54 @@ impl PySession {
         let explain =
             |session: &mut Session| session.explain(Path::new(&path), call, operation, by);
         self.released(py, explain)
+    }
+
+    /// Appends a timestep to a group.
+    fn timestep(
+        &self,
+        py: Python<'_>,
+        group: &Bound<'_, PyAny>,
+        locals: &Bound<'_, PyAny>,
+        time: Option<f64>,
+    ) -> PyResult<PyReport> {
+        self.save(py, (group, locals), Save::Timestep(time))
+    }
+
+    /// Saves a checkpoint of a group.
+    fn checkpoint(
+        &self,
+        py: Python<'_>,
+        group: &Bound<'_, PyAny>,
+        locals: &Bound<'_, PyAny>,
+        step: Option<u64>,
+        time: Option<f64>,
+    ) -> PyResult<PyReport> {
+        self.save(py, (group, locals), Save::Checkpoint(step, time))
+    }
+
+    /// The newest checkpoint of a group, or that of a step.
+    fn find_checkpoint(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        step: Option<u64>,
+    ) -> PyResult<Option<PyCheckpoint>> {
+        let find = move |session: &mut Session| session.find_checkpoint(&path, step);
+        Ok(self.released(py, find)?.map(PyCheckpoint))
+    }
+
+    /// Reads a checkpoint into `locals`.
+    fn restart(
+        &self,
+        py: Python<'_>,
+        checkpoint: &PyCheckpoint,
+        group: &Bound<'_, PyAny>,
+        locals: &Bound<'_, PyAny>,
+    ) -> PyResult<PyReport> {
+        let given = group_given(group, locals);
+        let checkpoint = &checkpoint.0;
+        let restart = move |session: &mut Session| session.restart(checkpoint, given);
+        self.released(py, restart).map(PyReport::from)
     }
 
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {

@@ -2,7 +2,7 @@
 
 use penstock_arrays::call::{ArrayCall, Memory, of_layout};
 use penstock_arrays::{ArraySchema, Disk, ElementType, Format};
-use penstock_engine::{Error, Kind, Result};
+use penstock_engine::{Error, Kind, Operation, Result};
 use penstock_layout::{Dists, Region};
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyDict};
@@ -18,7 +18,7 @@ enum MemoryArgument {
     #[pyo3(transparent)]
     Distribution((String, Vec<u64>, Halo)),
     #[pyo3(transparent)]
-    Box((Vec<u64>, Vec<u64>, Halo)),
+    Box((Vec<u64>, Vec<u64>, Halo, bool)),
 }
 
 /// An array as a rank sees it: `penstock.Array` in Rust.
@@ -33,7 +33,7 @@ fn memory_of(argument: MemoryArgument) -> Result<Memory> {
             let dists: Dists = dists.parse().map_err(of_layout)?;
             Ok(Memory::Distribution { dists, mesh, halo })
         }
-        MemoryArgument::Box((start, shape, halo)) => {
+        MemoryArgument::Box((start, shape, halo, is_region)) => {
             if start.len() != shape.len() {
                 let cause = format!("start {start:?} and shape {shape:?} differ in length");
                 return Err(Error::new(Kind::Schema, "describing a box", cause));
@@ -41,6 +41,7 @@ fn memory_of(argument: MemoryArgument) -> Result<Memory> {
             Ok(Memory::Box {
                 own: Region { start, shape },
                 halo,
+                is_region,
             })
         }
     }
@@ -50,6 +51,7 @@ fn memory_of(argument: MemoryArgument) -> Result<Memory> {
 fn disk_of(words: &Bound<'_, PyAny>) -> PyResult<Disk> {
     let kind: String = words.get_item(0)?.extract()?;
     Ok(match kind.as_str() {
+        "natural" => Disk::Natural,
         "chunks" => Disk::Chunks {
             chunk: words.get_item(1)?.extract()?,
             subchunks: words.get_item(2)?.extract()?,
@@ -72,7 +74,7 @@ fn disk_of(words: &Bound<'_, PyAny>) -> PyResult<Disk> {
 }
 
 /// Attributes from JSON text.
-fn attributes_of(json: &str) -> Result<serde_json::Map<String, serde_json::Value>> {
+pub(crate) fn attributes_of(json: &str) -> Result<serde_json::Map<String, serde_json::Value>> {
     serde_json::from_str(json).map_err(|e| Error::new(Kind::Schema, "reading attributes", e))
 }
 
@@ -127,10 +129,12 @@ impl Spec {
     /// Checks the disk schema, and the memory schema against `clients` ranks.
     fn check(&self, py: Python<'_>, clients: usize) -> PyResult<()> {
         let check = || {
-            self.call
-                .schema
-                .disk_schema(penstock_arrays::session::BLOCK_BYTES)?;
-            self.call.memory_schema(Vec::new(), clients).map(|_| ())
+            let memory = self
+                .call
+                .memory_schema(Operation::Write, Vec::new(), clients)?;
+            let stored = self.call.stored_schema(&memory);
+            stored.disk_schema(penstock_arrays::session::BLOCK_BYTES)?;
+            Ok(())
         };
         check().map_err(|e| raise(py, &e))
     }
@@ -146,6 +150,7 @@ pub fn describe<'py>(py: Python<'py>, schema: &ArraySchema) -> PyResult<Bound<'p
     let attributes = serde_json::Value::from(schema.attributes.clone()).to_string();
     described.set_item("attributes", attributes)?;
     match &schema.disk {
+        Disk::Natural => described.set_item("disk", ("natural",))?,
         Disk::Chunks {
             chunk,
             subchunks,

@@ -2,13 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::slice;
 
+use penstock_engine::collective::number;
 use penstock_engine::two_phase::{Exchange, Io};
 use penstock_engine::{
-    Call, Decision, Director, Error, Kind, Machine, Moved, Proposal, Request, Roles, Strategy,
-    disk_directed, two_phase,
+    Call, Decision, Director, Done, Error, Kind, Machine, Moved, Proposal, RankBoxes, Request,
+    Roles, Strategy, disk_directed, two_phase,
 };
-use penstock_layout::Region;
 use serde::Serialize;
 
 use crate::machine::{Setup, SimNode, Simulation};
@@ -148,6 +149,7 @@ impl Experiment<'_> {
             servers: nodes.disks,
             sync: waits_for_media,
             split: None,
+            keeps_rest: false,
         })
     }
 
@@ -216,7 +218,7 @@ pub(crate) async fn call_once(
 ) -> Result<(), Error> {
     let rank = roles.rank(node.me());
     let share = rank.map(|rank| request.memory.share(rank));
-    let _exposure = share.map(|share| node.expose(CALL, (share, None)));
+    let _exposure = share.map(|share| node.expose(number(CALL, 0), (share, None)));
     let handed_over = Cell::new(false);
     let call = Call::new(node, roles, CALL, &handed_over);
     let mut asking = Asking(request.clone());
@@ -225,13 +227,13 @@ pub(crate) async fn call_once(
         let proposal = rank.map(|_| {
             Ok(Proposal {
                 words: String::new(),
-                own_box: None,
+                own_boxes: Vec::new(),
                 complaint: None,
             })
         });
         call.agree(proposal, &mut director).await?;
     }
-    let outcome = call.transfer(request).await;
+    let outcome = call.transfer(slice::from_ref(request)).await;
     call.conclude(outcome, &mut director).await.map(|_| ())
 }
 
@@ -241,11 +243,11 @@ const CALL: u64 = 0;
 struct Asking(Request);
 
 impl Director for Asking {
-    fn prepare(&mut self, _boxes: Vec<(usize, Region)>) -> Result<Decision, Error> {
-        Ok(Decision::Serve(self.0.clone()))
+    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision, Error> {
+        Ok(Decision::Serve(vec![self.0.clone()]))
     }
 
-    fn conclude(&mut self, outcome: Result<Moved, Error>) -> Result<Moved, Error> {
-        outcome
+    fn conclude(&mut self, outcome: Result<Done, Error>) -> Result<Moved, Error> {
+        outcome.map(|done| done.moved)
     }
 }

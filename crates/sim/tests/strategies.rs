@@ -3,13 +3,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::slice;
 
 use penstock_engine::caching;
+use penstock_engine::collective::number;
 use penstock_engine::queue::Order as QueueOrder;
 use penstock_engine::two_phase::{Exchange, Io};
 use penstock_engine::{
-    Call, Decision, Director, Error, Machine, Moved, Operation, Request, Strategy, disk_directed,
-    two_phase,
+    Call, Decision, Director, Done, Error, Machine, Moved, Operation, RankBoxes, Request, Strategy,
+    disk_directed, two_phase,
 };
 use penstock_layout::{
     DiskSchema, Dist, Distribution, Dists, MemorySchema, Order, Region, Replicated, Split,
@@ -25,12 +27,12 @@ const SEEDS: u64 = 400;
 struct Leader;
 
 impl Director for Leader {
-    fn prepare(&mut self, _boxes: Vec<(usize, Region)>) -> Result<Decision, Error> {
-        Ok(Decision::Meet)
+    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision, Error> {
+        Ok(Decision::Meet(String::new()))
     }
 
-    fn conclude(&mut self, outcome: Result<Moved, Error>) -> Result<Moved, Error> {
-        outcome
+    fn conclude(&mut self, outcome: Result<Done, Error>) -> Result<Moved, Error> {
+        outcome.map(|done| done.moved)
     }
 }
 
@@ -142,6 +144,7 @@ impl Case {
             servers: self.servers,
             sync: true,
             split,
+            keeps_rest: false,
         });
         let moved = Rc::new(RefCell::new(Moved::default()));
         let roles = simulation.roles().clone();
@@ -152,10 +155,10 @@ impl Case {
             async move {
                 let _exposure = roles
                     .rank(node.me())
-                    .map(|rank| node.expose(id, (request.memory.share(rank), memory)));
+                    .map(|rank| node.expose(number(id, 0), (request.memory.share(rank), memory)));
                 let handed_over = Cell::new(false);
                 let call = Call::new(&node, &roles, id, &handed_over);
-                let outcome = call.transfer(&request).await;
+                let outcome = call.transfer(slice::from_ref(&*request)).await;
                 let mut leader = Leader;
                 let mut director = (node.me() == 0).then_some(&mut leader as &mut dyn Director);
                 assert_eq!(handed_over.get(), request.split.is_some());

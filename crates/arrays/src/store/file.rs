@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use penstock_engine::{Error, Kind, Result};
 
+use super::change;
+
 /// Locks, whoever may have panicked while holding it: what is guarded here is valid at any time.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -16,7 +18,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Writes all of `data` at `offset`.
 pub(super) fn write_at(file: &File, data: &[u8], offset: u64, path: &Path) -> Result<()> {
-    file.write_all_at(data, offset)
+    change::write_all_at(file, data, offset, path)
         .map_err(|e| Error::io(&e, "writing", path).in_bytes(offset..offset + data.len() as u64))
 }
 
@@ -72,16 +74,27 @@ pub(super) fn length(file: &File, path: &Path) -> Result<u64> {
 /// Writes a small file and syncs it.
 pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
     let write = || {
-        let file = File::create_new(path)?;
-        file.write_all_at(bytes, 0)?;
-        file.sync_all()
+        let file = change::create_new(path)?;
+        change::write_all_at(&file, bytes, 0, path)?;
+        change::sync(&file, path)
     };
     write().map_err(|e| Error::io(&e, "writing", path))
 }
 
+/// Copies a file, to where none is. Blocks are shared where the file system can do that.
+pub(super) fn clone(from: &Path, to: &Path) -> Result<()> {
+    let source = File::open(from).map_err(|e| Error::io(&e, "opening", from))?;
+    let clone = || {
+        let target = change::create_new(to)?;
+        target.set_permissions(source.metadata()?.permissions())?;
+        change::copy(&source, &target, to)
+    };
+    clone().map_err(|e| Error::io(&e, "copying to", to))
+}
+
 /// Syncs a file or directory by its name.
 pub(super) fn sync_path(path: &Path) -> Result<()> {
-    let sync = || File::open(path)?.sync_all();
+    let sync = || change::sync(&File::open(path)?, path);
     sync().map_err(|e| Error::io(&e, "syncing", path))
 }
 

@@ -14,6 +14,7 @@ use penstock_engine::{Error, Result};
 use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
 
+use super::change;
 use super::direct::DataFile;
 use super::file::{self, Open, lock};
 use crate::dtype::{self, ByteOrder, ElementType};
@@ -97,18 +98,17 @@ impl Medium for FlatFile {
         if !sync {
             return Ok(());
         }
-        self.file
-            .file()
-            .sync_all()
-            .map_err(|e| Error::io(&e, "syncing", &self.path))
+        change::sync(self.file.file(), &self.path).map_err(|e| Error::io(&e, "syncing", &self.path))
     }
 }
 
 /// How part files are opened.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Access {
     pub(super) writing: bool,
     pub(super) direct: bool,
+    /// The stem of the parts that are to be changed: each is copied before it is.
+    pub(super) base: Option<PathBuf>,
 }
 
 /// One file for each part of a mesh. They exist, at their full length, before they are opened.
@@ -149,6 +149,12 @@ impl Parts {
     fn with<T>(&self, block: &Block, act: impl FnOnce(&DataFile, &Path) -> Result<T>) -> Result<T> {
         let path = self.path(block.object);
         let (file, given_up) = self.open.get(block.object, || {
+            if let Some(base) = &self.access.base
+                && file::open_if_there(&path)?.is_none()
+            {
+                let old = object_path(base, &self.mesh, &self.schema, block.object);
+                file::clone(&old, &path)?;
+            }
             let file = OpenOptions::new()
                 .read(true)
                 .write(self.access.writing)
@@ -196,9 +202,8 @@ impl Medium for Parts {
             return Ok(());
         }
         for (object, file) in self.open.drain() {
-            file.file()
-                .sync_all()
-                .map_err(|e| Error::io(&e, "syncing", &self.path(object)))?;
+            let path = self.path(object);
+            change::sync(file.file(), &path).map_err(|e| Error::io(&e, "syncing", &path))?;
         }
         let closed = std::mem::take(&mut *lock(&self.closed));
         closed

@@ -6,19 +6,21 @@
 //! | chunks, old group | the array | `path/name` |
 //! | row-major | the file | `path` |
 //! | parts | the directory of parts | `path` |
+//!
+//! A part of an array is changed in a way of its own: see `update`.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Kind, Result};
 use serde_json::Value;
 
+use super::change;
 use super::file::{self, read_if_there};
 use super::flat::part_path;
 use super::sidecar::{self, Sidecar};
 use super::temporary::Temporary;
-use super::{Files, Target, zarr};
+use super::update::link_rest;
+use super::{Files, Target, ZarrFiles, zarr};
 use crate::dtype::ByteOrder;
 use crate::npy::Header;
 use crate::schema::{ArraySchema, Disk, Format, part_mesh};
@@ -31,7 +33,7 @@ pub struct Pending {
 }
 
 /// What takes whose place at the end.
-enum Install {
+pub(super) enum Install {
     /// The whole group takes the place of nothing.
     Group { group: PathBuf, name: String },
     /// The array takes its place in the group.
@@ -40,9 +42,21 @@ enum Install {
     File { path: PathBuf, raw: bool },
     /// The directory of parts takes its place.
     Parts { path: PathBuf, name: String },
+    /// The changed file takes the place of the old.
+    Replace { path: PathBuf },
+    /// The changed directory, with what it lacks of the old, takes the place of the old.
+    Directory { path: PathBuf },
 }
 
 impl Pending {
+    pub(super) fn new(temporary: Temporary, files: Files, install: Install) -> Self {
+        Self {
+            temporary,
+            target: Target::of(files),
+            install,
+        }
+    }
+
     /// Makes everything but the elements of an array of `schema` at `path`, under a temporary name
     /// on the same file system. Only the root calls this; the servers get [`Pending::target`].
     ///
@@ -57,7 +71,7 @@ impl Pending {
         schema.disk_schema(1)?;
         let path = resolve(path)?;
         match &schema.disk {
-            Disk::Chunks { .. } => Self::create_chunks(path, schema),
+            Disk::Natural | Disk::Chunks { .. } => Self::create_chunks(path, schema),
             Disk::RowMajor { format } => Self::create_flat(path, schema, *format),
             Disk::Parts(..) => Self::create_parts(path, schema),
         }
@@ -96,14 +110,13 @@ impl Pending {
         let file = directory.join("zarr.json");
         write_json(&file, &metadata)?;
         let metadata = zarr::Metadata::parse(metadata, &file)?.text();
-        Ok(Self {
-            temporary,
-            target: Target::of(Files::Zarr {
-                directory,
-                metadata,
-            }),
-            install,
-        })
+        let files = ZarrFiles {
+            directory,
+            metadata,
+            lead: Vec::new(),
+            base: None,
+        };
+        Ok(Self::new(temporary, Files::Zarr(files), install))
     }
 
     fn create_flat(path: PathBuf, schema: &ArraySchema, format: Format) -> Result<Self> {
@@ -137,11 +150,7 @@ impl Pending {
             element,
             order,
         };
-        Ok(Self {
-            temporary,
-            target: Target::of(files),
-            install: Install::File { path, raw },
-        })
+        Ok(Self::new(temporary, files, Install::File { path, raw }))
     }
 
     fn create_parts(path: PathBuf, schema: &ArraySchema) -> Result<Self> {
@@ -165,16 +174,13 @@ impl Pending {
             mesh,
             element: schema.element,
             order: ByteOrder::NATIVE,
+            base: None,
         };
         let install = Install::Parts {
             path,
             name: schema.name.clone(),
         };
-        Ok(Self {
-            temporary,
-            target: Target::of(files),
-            install,
-        })
+        Ok(Self::new(temporary, files, install))
     }
 
     /// What the servers write to.
@@ -199,7 +205,7 @@ impl Pending {
                 } else {
                     drop_consolidated(group.parent(), &self.temporary)?;
                     // Over an empty directory, if there is one; whatever is not empty stays.
-                    std::fs::rename(&data, group)
+                    change::rename(&data, group)
                         .map_err(|e| Error::io(&e, "renaming into place", group))?;
                     sync_parent(group)?;
                 }
@@ -208,6 +214,18 @@ impl Pending {
             Install::File { path, raw } => self.install_file(&data, path, *raw)?,
             Install::Parts { path, name } => {
                 check_parts(path, name)?;
+                self.temporary.install(&data, path)?;
+                sync_parent(path)?;
+            }
+            Install::Replace { path } => {
+                change::rename(&data, path)
+                    .map_err(|e| Error::io(&e, "renaming into place", path))?;
+                sync_parent(path)?;
+            }
+            Install::Directory { path } => {
+                if let Some(base) = self.target.base() {
+                    link_rest(base, &data)?;
+                }
                 self.temporary.install(&data, path)?;
                 sync_parent(path)?;
             }
@@ -241,7 +259,7 @@ impl Pending {
     fn install_file(&self, data: &Path, path: &Path, raw: bool) -> Result<()> {
         check_file(path, raw)?;
         let into_place = |from: &Path, to: &Path| {
-            std::fs::rename(from, to).map_err(|e| Error::io(&e, "renaming into place", to))
+            change::rename(from, to).map_err(|e| Error::io(&e, "renaming into place", to))
         };
         let sidecar = sidecar::beside(path);
         if raw && let Ok(Some(former)) = Sidecar::read(&sidecar) {
@@ -261,7 +279,7 @@ impl Pending {
         if raw {
             into_place(&self.temporary.beside("sidecar"), &sidecar)?;
         } else if Sidecar::read(&sidecar).is_ok_and(|found| found.is_some()) {
-            std::fs::remove_file(&sidecar)
+            change::remove_file(&sidecar)
                 .map_err(|e| Error::io(&e, "removing the old schema", &sidecar))?;
         }
         sync_parent(path)
@@ -269,7 +287,7 @@ impl Pending {
 }
 
 /// The path with no link in it that could lead to another file system, and its parent there.
-fn resolve(path: &Path) -> Result<PathBuf> {
+pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
     let failed = |e: std::io::Error, path: &Path| Error::io(&e, "looking for", path);
     let path = std::path::absolute(path).map_err(|e| failed(e, path))?;
     let resolved = if std::fs::symlink_metadata(&path).is_ok() {
@@ -312,7 +330,7 @@ fn check_group(path: &Path, name: &str) -> Result<bool> {
         return Ok(false);
     }
     match node_type(path)?.as_deref() {
-        Some("group") => {}
+        Some("group") => check_not_saved(path)?,
         Some("array") => {
             let cause = "it is a Zarr array: give the group that holds it, or another path";
             return Err(in_the_way(path, cause));
@@ -330,6 +348,28 @@ fn check_group(path: &Path, name: &str) -> Result<bool> {
     }
     writable(&array)?;
     Ok(true)
+}
+
+/// Arrays that are saved together are not written one by one.
+pub(super) fn check_not_saved(group: &Path) -> Result<()> {
+    let json = file::read_if_there(&group.join("zarr.json"))?.unwrap_or_default();
+    let json: Value = serde_json::from_slice(&json).unwrap_or_default();
+    if json["attributes"]["penstock"].is_null() {
+        return Ok(());
+    }
+    let cause = "it is a group with timesteps, or a checkpoint of one: save to it by timestep and \
+                 checkpoint, or give another path";
+    Err(in_the_way(group, cause))
+}
+
+/// The group in which an array's directory is, and its name there.
+pub(super) fn is_in_group(array: &Path) -> Result<Option<(PathBuf, String)>> {
+    let (Some(parent), Some(name)) = (array.parent(), array.file_name()) else {
+        return Ok(None);
+    };
+    let is_group = node_type(parent)?.as_deref() == Some("group");
+    let place = || (parent.to_path_buf(), name.to_string_lossy().into_owned());
+    Ok(is_group.then(place))
 }
 
 /// What Zarr says a directory is: `array`, `group`, a thing of the second format, or nothing.
@@ -419,7 +459,7 @@ fn writable(path: &Path) -> Result<()> {
 }
 
 /// A group that is a mount point has no place beside it from which to rename.
-fn same_file_system(group: &Path) -> Result<()> {
+pub(super) fn same_file_system(group: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let device = |path: &Path| std::fs::metadata(path).map(|meta| meta.dev()).ok();
     if group.parent().and_then(device) == device(group) {
@@ -446,29 +486,29 @@ pub(super) fn part_bytes(schema: &ArraySchema, mesh: &[u64]) -> Result<Vec<u64>>
     Ok((0..parts).map(length).collect())
 }
 
-fn make_directory(path: &Path) -> Result<()> {
-    std::fs::create_dir(path).map_err(|e| Error::io(&e, "making the directory", path))
+pub(super) fn make_directory(path: &Path) -> Result<()> {
+    change::create_dir(path).map_err(|e| Error::io(&e, "making the directory", path))
 }
 
 /// A file of `bytes` bytes, of which the first are `header` and the others a hole.
 fn make_file(path: &Path, header: &[u8], bytes: u64) -> Result<()> {
     let make = || {
-        let file = File::create_new(path)?;
-        file.set_len(bytes)?;
-        file.write_all_at(header, 0)?;
-        file.sync_all()
+        let file = change::create_new(path)?;
+        change::set_len(&file, bytes)?;
+        change::write_all_at(&file, header, 0, path)?;
+        change::sync(&file, path)
     };
     make().map_err(|e| Error::io(&e, "making", path))
 }
 
-fn write_json(path: &Path, json: &Value) -> Result<()> {
+pub(super) fn write_json(path: &Path, json: &Value) -> Result<()> {
     let mut text = serde_json::to_vec_pretty(json)
         .map_err(|e| Error::new(Kind::Schema, "writing the metadata", e).at(path))?;
     text.push(b'\n');
     file::write_synced(path, &text)
 }
 
-fn sync_parent(path: &Path) -> Result<()> {
+pub(super) fn sync_parent(path: &Path) -> Result<()> {
     path.parent().map_or(Ok(()), file::sync_path)
 }
 
@@ -484,8 +524,7 @@ fn drop_consolidated(group: Option<&Path>, temporary: &Temporary) -> Result<()> 
         if json.remove("consolidated_metadata").is_some() {
             let new = temporary.beside("group");
             write_json(&new, &Value::Object(json))?;
-            std::fs::rename(&new, &file)
-                .map_err(|e| Error::io(&e, "renaming into place", &file))?;
+            change::rename(&new, &file).map_err(|e| Error::io(&e, "renaming into place", &file))?;
             file::sync_path(group)?;
         }
     }

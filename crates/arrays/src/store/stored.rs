@@ -17,10 +17,11 @@ use serde_json::{Map, Value};
 
 use super::file::{self, damaged, read_if_there};
 use super::flat::part_path;
+use super::group;
 use super::sidecar::{self, Sidecar};
 use super::witness::Witness;
 use super::zarr::Metadata;
-use super::{Files, Target};
+use super::{Files, Target, ZarrFiles};
 use crate::dtype::{ByteOrder, ElementType};
 use crate::npy::{self, Header, HeaderError};
 use crate::schema::{ArraySchema, Disk, Format, part_mesh};
@@ -348,6 +349,8 @@ fn open_in_group(path: &Path, name: Option<&str>) -> Result<Stored> {
         if let Some((file, json)) = zarr_node(&array)?
             && is_array(&file, &json)?
         {
+            // After a crash an array that is saved with others may not yet know of the last timestep.
+            let json = group::saved_array(path, name)?.unwrap_or(json);
             return open_array(&array, name, &file, json);
         }
         return Err(no_such_array(path, name, &arrays_in(path)?));
@@ -398,13 +401,15 @@ fn open_array(directory: &Path, name: &str, file: &Path, json: Value) -> Result<
     // What does not fit together is found now, by the root, not later by every server.
     metadata.disk_schema(1).map_err(|e| e.at(file))?;
     metadata.check().map_err(|e| e.at(file))?;
-    let files = Files::Zarr {
+    let files = ZarrFiles {
         directory: directory.to_path_buf(),
         metadata: metadata.text(),
+        lead: Vec::new(),
+        base: None,
     };
     Ok(Stored {
         schema,
-        target: Target::of(files),
+        target: Target::of(Files::Zarr(files)),
         form: Form::Zarr(Box::new(metadata)),
     })
 }
@@ -438,6 +443,7 @@ fn open_parts(path: &Path, sidecar: Sidecar) -> Result<Stored> {
         mesh,
         element,
         order,
+        base: None,
     };
     Ok(Stored {
         schema,

@@ -19,11 +19,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use penstock_engine::{Error, Kind, Result};
-use rustix::fs::{CWD, FlockOperation, RenameFlags};
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::file;
+use super::{change, file};
 
 const SUFFIX: &str = ".penstock";
 /// How long to wait for others who look around in the same directory.
@@ -47,7 +47,7 @@ struct Owner {
 }
 
 /// What an attempt to lock says.
-enum Lock {
+pub(super) enum Lock {
     Taken,
     Held,
     Unsupported,
@@ -71,7 +71,7 @@ impl Temporary {
         remove_remains(parent, &prefix, target)?;
         let nonce = RandomState::new().build_hasher().finish();
         let own = parent.join(format!("{prefix}{nonce:016x}{SUFFIX}"));
-        std::fs::create_dir(&own).map_err(|e| {
+        change::create_dir(&own).map_err(|e| {
             let error = Error::io(&e, "making a temporary in", parent);
             let cause = format!("{e} (it is needed to write {})", path.display());
             Error { cause, ..error }
@@ -118,12 +118,12 @@ impl Temporary {
     pub(super) fn install(&self, source: &Path, target: &Path) -> Result<()> {
         let failed = |e: std::io::Error| Error::io(&e, "renaming into place", target);
         if std::fs::symlink_metadata(target).is_err() {
-            return std::fs::rename(source, target).map_err(failed);
+            return change::rename(source, target).map_err(failed);
         }
-        match rustix::fs::renameat_with(CWD, source, CWD, target, RenameFlags::EXCHANGE) {
+        match change::exchange(source, target).map_err(|e| (Errno::from_io_error(&e), e)) {
             Ok(()) => return Ok(()),
-            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
-            Err(error) => return Err(failed(error.into())),
+            Err((Some(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP), _)) => {}
+            Err((_, error)) => return Err(failed(error)),
         }
         self.install_in_two_steps(source, target)
     }
@@ -133,10 +133,10 @@ impl Temporary {
     fn install_in_two_steps(&self, source: &Path, target: &Path) -> Result<()> {
         let failed = |e: std::io::Error| Error::io(&e, "renaming into place", target);
         let old = self.path.join("old");
-        std::fs::rename(target, &old).map_err(failed)?;
-        std::fs::rename(source, target).map_err(|e| {
+        change::rename(target, &old).map_err(failed)?;
+        change::rename(source, target).map_err(|e| {
             // Should this fail too, the next write to the target tries again.
-            let _ = std::fs::rename(&old, target);
+            let _ = change::rename(&old, target);
             failed(e)
         })
     }
@@ -169,16 +169,16 @@ fn remove(path: &Path) -> std::io::Result<()> {
             continue;
         }
         if entry.file_type()?.is_dir() {
-            std::fs::remove_dir_all(entry.path())?;
+            change::remove_dir_all(&entry.path())?;
         } else {
-            std::fs::remove_file(entry.path())?;
+            change::remove_file(&entry.path())?;
         }
     }
-    match std::fs::remove_file(path.join("lock")) {
+    match change::remove_file(&path.join("lock")) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    std::fs::remove_dir(path)
+    change::remove_dir(path)
 }
 
 /// Looks for temporaries of the same target, removes those whose makers are dead, and refuses when
@@ -194,7 +194,7 @@ fn remove_remains(parent: &Path, prefix: &str, target: &Path) -> Result<()> {
         let lock_path = path.join("lock");
         let Ok(lock) = open_lock(&lock_path) else {
             // Killed before it had a lock, or after it gave it up: it is empty then.
-            let _ = std::fs::remove_dir(&path);
+            let _ = change::remove_dir(&path);
             continue;
         };
         let owner = std::fs::read(&lock_path).ok();
@@ -216,7 +216,7 @@ fn remove_remains(parent: &Path, prefix: &str, target: &Path) -> Result<()> {
             Lock::Taken => {
                 let old = path.join("old");
                 if old.exists() && std::fs::symlink_metadata(target).is_err() {
-                    std::fs::rename(&old, target)
+                    change::rename(&old, target)
                         .map_err(|e| Error::io(&e, "putting back", target))?;
                 }
                 remove(&path).map_err(|e| Error::io(&e, "removing the remains", &path))?;
@@ -239,7 +239,7 @@ fn open_lock(path: &Path) -> std::io::Result<File> {
     File::options().read(true).write(true).open(path)
 }
 
-fn try_lock(file: &File) -> Lock {
+pub(super) fn try_lock(file: &File) -> Lock {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Lock::Taken,
         Err(Errno::WOULDBLOCK) => Lock::Held,

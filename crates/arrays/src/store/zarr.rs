@@ -7,7 +7,8 @@
 //! | shards | each sub-chunk encoded and appended, the index at the end | the index once, then one `pread` a sub-chunk |
 //!
 //! What is never written stays missing and reads as the fill value, which is zero in what Penstock
-//! writes. Codecs and metadata are those of the crate `zarrs`.
+//! writes. An array that is changed in part is written anew beside the old, which only the chunks that are
+//! changed need be; those of the old that are changed in part are copied first. Codecs and metadata are those of the crate `zarrs`.
 
 mod coder;
 mod encoded;
@@ -16,10 +17,11 @@ mod plain;
 mod shards;
 mod written;
 
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use penstock_engine::Result;
+use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
 use zarrs::array::ChunkKeyEncoding;
@@ -27,10 +29,11 @@ use zarrs::array::ChunkKeyEncoding;
 pub(super) use metadata::{Metadata, array_json, group_json};
 
 use self::metadata::Layout;
+use super::{ZarrFiles, file};
 
 /// Where the chunks of an array are.
 struct Chunks {
-    directory: PathBuf,
+    files: ZarrFiles,
     keys: ChunkKeyEncoding,
     schema: DiskSchema,
 }
@@ -38,16 +41,36 @@ struct Chunks {
 impl Chunks {
     /// The file of a chunk.
     fn path(&self, object: u64) -> PathBuf {
-        let index = self.schema.grid_index(object);
-        self.directory.join(self.keys.encode(&index).as_str())
+        self.files.directory.join(self.key(object))
+    }
+
+    /// The file of a chunk as it stands in the array that is to be changed.
+    fn base_path(&self, object: u64) -> Option<PathBuf> {
+        let base = self.files.base.as_ref()?;
+        Some(base.join(self.key(object)))
+    }
+
+    /// The same, open, if it is there.
+    fn open_base(&self, object: u64) -> Result<Option<(File, PathBuf)>> {
+        let Some(path) = self.base_path(object) else {
+            return Ok(None);
+        };
+        let file = file::open_if_there(&path)?;
+        Ok(file.map(|file| (file, path)))
+    }
+
+    fn key(&self, object: u64) -> String {
+        let mut index = self.files.lead.clone();
+        index.extend(self.schema.grid_index(object));
+        self.keys.encode(&index).as_str().to_string()
     }
 }
 
 /// What reading and writing have in common: the parsed metadata and where the chunks are.
-fn open(directory: &Path, metadata: &str, schema: &DiskSchema) -> Result<(Layout, Chunks)> {
-    let metadata = Metadata::parse_text(metadata, directory)?;
+fn open(files: &ZarrFiles, schema: &DiskSchema) -> Result<(Layout, Chunks)> {
+    let metadata = Metadata::parse_text(&files.metadata, &files.directory)?;
     let chunks = Chunks {
-        directory: directory.to_path_buf(),
+        files: files.clone(),
         keys: metadata.chunk_keys(),
         schema: schema.clone(),
     };
@@ -55,15 +78,27 @@ fn open(directory: &Path, metadata: &str, schema: &DiskSchema) -> Result<(Layout
 }
 
 /// Opens an array for writing its chunks.
+///
+/// # Errors
+/// [`Kind::Unsupported`] for forms of other makers that are read, but not written.
 pub(super) fn open_write(
-    directory: &Path,
-    metadata: &str,
+    files: &ZarrFiles,
     schema: &DiskSchema,
     direct: bool,
 ) -> Result<Arc<dyn Medium>> {
-    let (layout, chunks) = open(directory, metadata, schema)?;
+    let (layout, chunks) = open(files, schema)?;
+    let cannot = |cause: &str| {
+        let error = Error::new(Kind::Unsupported, "writing", cause);
+        Err(error.at(&files.directory))
+    };
     Ok(match layout {
-        Layout::Plain { .. } => Arc::new(plain::Writer::new(chunks, direct)),
+        Layout::Plain { swap_width, .. } if swap_width != 1 => {
+            return cannot("its elements are in the other byte order: copy the array first");
+        }
+        Layout::Shards(form) if !form.ends_with_index() => {
+            return cannot("its shards begin with their index: copy the array first");
+        }
+        Layout::Plain { fill, .. } => Arc::new(plain::Writer::new(chunks, fill, direct)),
         Layout::Encoded(coder) => Arc::new(encoded::Writer::new(chunks, coder)),
         Layout::Shards(form) => Arc::new(shards::Writer::new(chunks, form)),
     })
@@ -71,12 +106,11 @@ pub(super) fn open_write(
 
 /// Opens an array for reading its chunks.
 pub(super) fn open_read(
-    directory: &Path,
-    metadata: &str,
+    files: &ZarrFiles,
     schema: &DiskSchema,
     direct: bool,
 ) -> Result<Arc<dyn Medium>> {
-    let (layout, chunks) = open(directory, metadata, schema)?;
+    let (layout, chunks) = open(files, schema)?;
     Ok(match layout {
         Layout::Plain { swap_width, fill } => {
             Arc::new(plain::Reader::new(chunks, swap_width, fill, direct))
@@ -88,12 +122,11 @@ pub(super) fn open_read(
 
 /// The file of a block, and at which byte of it the block lies, where it lies there as it is.
 pub(super) fn place_of(
-    directory: &Path,
-    metadata: &str,
+    files: &ZarrFiles,
     schema: &DiskSchema,
     block: &Block,
 ) -> Result<(PathBuf, Option<u64>)> {
-    let (layout, chunks) = open(directory, metadata, schema)?;
+    let (layout, chunks) = open(files, schema)?;
     let offset = matches!(layout, Layout::Plain { .. }).then_some(block.offset);
     Ok((chunks.path(block.object), offset))
 }

@@ -72,6 +72,7 @@ pub fn memory(chance: &mut Chance, shape: &[u64], rank: u64, ranks: u64) -> Memo
         return Memory::Box {
             own: slab(shape, rank, ranks),
             halo,
+            is_region: false,
         };
     }
     let (dists, mesh) = distribution(chance, shape, ranks);
@@ -215,6 +216,7 @@ pub fn owners(written: &ArrayCall, ranks: u64) -> Vec<Option<u64>> {
             Memory::Box { .. } => Memory::Box {
                 own: slab(shape, rank, ranks),
                 halo: vec![(0, 0); shape.len()],
+                is_region: false,
             },
             Memory::Distribution { dists, mesh, .. } => Memory::Distribution {
                 dists: dists.clone(),

@@ -8,7 +8,7 @@ use super::Chunks;
 use super::coder::Coder;
 use super::plain::read_only;
 use super::written::Written;
-use crate::store::file;
+use crate::store::{change, file};
 
 /// Encodes and writes whole chunks.
 pub(super) struct Writer {
@@ -35,7 +35,7 @@ impl Medium for Writer {
         file::write_at(&file, &encoded, 0, &path)?;
         // Written before, it may have been longer.
         if file::length(&file, &path)? > encoded.len() as u64 {
-            file.set_len(encoded.len() as u64)
+            change::set_len(&file, encoded.len() as u64)
                 .map_err(|e| Error::io(&e, "setting the length of", &path))?;
         }
         self.written.closed(block.object, &path, file)
@@ -81,10 +81,12 @@ impl Medium for Reader {
 }
 
 fn read_chunk(chunks: &Chunks, coder: &Coder, block: &Block, data: &mut [u8]) -> Result<()> {
-    let path = chunks.path(block.object);
-    match file::read_if_there(&path)? {
-        None => super::fill(data, coder.fill_value.as_ne_bytes()),
-        Some(encoded) => coder.decode(&encoded, data).map_err(|e| e.at(&path))?,
+    let base = chunks.base_path(block.object);
+    for path in [Some(chunks.path(block.object)), base].iter().flatten() {
+        if let Some(encoded) = file::read_if_there(path)? {
+            return coder.decode(&encoded, data).map_err(|e| e.at(path));
+        }
     }
+    super::fill(data, coder.fill_value.as_ne_bytes());
     Ok(())
 }

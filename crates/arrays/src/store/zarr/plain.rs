@@ -1,5 +1,6 @@
 //! Chunks without codec: as fast as a flat file, and like one moved around the page cache if asked.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use penstock_machines::Medium;
 use super::Chunks;
 use super::written::Written;
 use crate::dtype;
+use crate::store::change;
 use crate::store::direct::DataFile;
 use crate::store::file::{self, GivenUp, Open};
 
@@ -19,26 +21,44 @@ const OPEN_MAX: usize = 16;
 /// Writes blocks of chunks.
 pub(super) struct Writer {
     chunks: Chunks,
+    fill: Vec<u8>,
     direct: bool,
     open: Open<DataFile>,
     written: Written,
 }
 
 impl Writer {
-    pub(super) fn new(chunks: Chunks, direct: bool) -> Self {
+    pub(super) fn new(chunks: Chunks, fill: Vec<u8>, direct: bool) -> Self {
         Self {
             chunks,
+            fill,
             direct,
             open: Open::new(OPEN_MAX),
             written: Written::default(),
         }
     }
 
-    /// A chunk's file, at its full length, so that padding which nobody writes reads as zeros.
-    fn create(&self, path: &Path, bytes: u64) -> Result<DataFile> {
+    /// A chunk's file, at its full length, so that padding which nobody writes reads as zeros. It begins
+    /// as the chunk of the array that is changed.
+    fn create(&self, object: u64, path: &Path) -> Result<DataFile> {
+        let bytes = self.chunks.schema.object_bytes(object);
         let file = self.written.create(&self.chunks, path)?;
-        file.set_len(bytes)
-            .map_err(|e| Error::io(&e, "setting the length of", path))?;
+        let is_new = file::length(&file, path)? == 0;
+        match self.chunks.open_base(object)?.filter(|_| is_new) {
+            Some((base, base_path)) => {
+                check_length(&base, bytes, &base_path)?;
+                change::copy(&base, &file, path).map_err(|e| Error::io(&e, "copying to", path))?;
+            }
+            None => {
+                change::set_len(&file, bytes)
+                    .map_err(|e| Error::io(&e, "setting the length of", path))?;
+                if is_new && self.fill.iter().any(|&byte| byte != 0) {
+                    let mut filled = vec![0; bytes as usize];
+                    super::fill(&mut filled, &self.fill);
+                    file::write_at(&file, &filled, 0, path)?;
+                }
+            }
+        }
         DataFile::new(file, self.direct, path)
     }
 
@@ -77,20 +97,24 @@ impl Medium for Writer {
 
     fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()> {
         let path = self.chunks.path(block.object);
-        let object_bytes = self.chunks.schema.object_bytes(block.object);
         let (file, given_up) = self
             .open
-            .get(block.object, || self.create(&path, object_bytes))?;
+            .get(block.object, || self.create(block.object, &path))?;
         file.write_at(data, block.offset + offset, &path)?;
         self.close(given_up)
     }
 
-    /// What this call has written: its chunks have the full length.
+    /// What this call has written, whose chunks have the full length, or what stands in the array that it
+    /// changes.
     fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()> {
         let path = self.chunks.path(block.object);
-        match file::open_if_there(&path)? {
-            None => data.fill(0),
-            Some(file) => {
+        let found = match file::open_if_there(&path)? {
+            Some(file) => Some((file, path)),
+            None => self.chunks.open_base(block.object)?,
+        };
+        match found {
+            None => super::fill(data, &self.fill),
+            Some((file, path)) => {
                 let file = DataFile::new(file, self.direct, &path)?;
                 file.read_at(data, block.offset + offset, &path)?;
             }
@@ -106,6 +130,16 @@ impl Medium for Writer {
             Ok(())
         }
     }
+}
+
+/// A chunk without codec has one length.
+fn check_length(file: &File, bytes: u64, path: &Path) -> Result<()> {
+    let length = file::length(file, path)?;
+    if length == bytes {
+        return Ok(());
+    }
+    let cause = format!("the chunk has {length} bytes where {bytes} belong");
+    Err(file::damaged(path, cause))
 }
 
 /// What is open for reading is not written.
@@ -139,11 +173,7 @@ impl Reader {
         let Some(file) = file::open_if_there(path)? else {
             return Ok(None);
         };
-        let length = file::length(&file, path)?;
-        if length != bytes {
-            let cause = format!("the chunk has {length} bytes where {bytes} belong");
-            return Err(file::damaged(path, cause));
-        }
+        check_length(&file, bytes, path)?;
         DataFile::new(file, self.direct, path).map(Some)
     }
 }

@@ -30,6 +30,7 @@ use super::coder::Coder;
 use super::plain::read_only;
 use super::written::Written;
 use crate::dtype;
+use crate::store::change;
 use crate::store::file::{self, GivenUp, Open, damaged, lock};
 
 /// Shards kept open: each disk thread is at one.
@@ -83,6 +84,11 @@ impl Form {
             index_location,
             fill,
         })
+    }
+
+    /// Whether the index is where this writes it.
+    pub(super) fn ends_with_index(&self) -> bool {
+        self.index_location == ShardingIndexLocation::End
     }
 
     /// Numbers in an index: two for each sub-chunk.
@@ -223,9 +229,7 @@ impl Shard {
         let mut name = self.path.clone().into_os_string();
         name.push(".tidy");
         let path = PathBuf::from(name);
-        let mut options = File::options();
-        let file = options.read(true).write(true).create_new(true).open(&path);
-        let file = file.map_err(|e| failed(e, &path))?;
+        let file = change::create_new(&path).map_err(|e| failed(e, &path))?;
         let old = std::mem::replace(&mut self.file, file);
         self.end = 0;
         for number in 0..self.index.len() as u64 / 2 {
@@ -236,7 +240,7 @@ impl Shard {
                 self.append(number, &encoded)?;
             }
         }
-        std::fs::rename(&path, &self.path).map_err(|e| failed(e, &self.path))?;
+        change::rename(&path, &self.path).map_err(|e| failed(e, &self.path))?;
         self.is_tidy = true;
         Ok(())
     }
@@ -255,14 +259,18 @@ impl Writer {
     fn begin(&self, object: u64) -> Result<Mutex<Shard>> {
         let path = self.chunks.path(object);
         let file = self.written.create(&self.chunks, &path)?;
+        if file::length(&file, &path)? == 0
+            && let Some((base, _)) = self.chunks.open_base(object)?
+        {
+            change::copy(&base, &file, &path).map_err(|e| Error::io(&e, "copying to", &path))?;
+        }
         let length = file::length(&file, &path)?;
         let (index, end) = if length == 0 {
             (vec![MISSING; self.form.index_numbers()], 0)
         } else {
             let index = self.form.read_index(&file, &path)?;
             let end = length - self.form.index_bytes;
-            file.set_len(end)
-                .map_err(|e| Error::io(&e, "taking up again", &path))?;
+            change::set_len(&file, end).map_err(|e| Error::io(&e, "taking up again", &path))?;
             (index, end)
         };
         let mut shard = Shard {
@@ -368,8 +376,10 @@ impl Medium for Writer {
     }
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
-        let is_open = self.open.peek(block.object).is_some();
-        if !is_open && file::open_if_there(&self.chunks.path(block.object))?.is_none() {
+        let is_there = self.open.peek(block.object).is_some()
+            || file::open_if_there(&self.chunks.path(block.object))?.is_some()
+            || self.chunks.open_base(block.object)?.is_some();
+        if !is_there {
             super::fill(data, &self.form.fill);
             return Ok(());
         }

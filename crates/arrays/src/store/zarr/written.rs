@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use penstock_engine::{Error, Result};
 
 use super::Chunks;
+use crate::store::change;
 use crate::store::file::{self, lock};
 
 /// The chunks that one server has written. Syncing each as it is closed would wait for the disk
@@ -24,15 +25,15 @@ impl Written {
     pub(super) fn create(&self, chunks: &Chunks, path: &Path) -> Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true);
-        let file = match (options.open(path), path.parent()) {
+        let file = match (change::create(&options, path), path.parent()) {
             (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
                 // The array's own directory must be there: it goes when the write is given up.
-                if !chunks.directory.is_dir() {
+                if !chunks.files.directory.is_dir() {
                     return Err(Error::io(&error, "creating", path));
                 }
-                std::fs::create_dir_all(parent)
+                change::create_dir_all(parent)
                     .map_err(|e| Error::io(&e, "creating the directory", parent))?;
-                options.open(path)
+                change::create(&options, path)
             }
             (answer, _) => answer,
         };
@@ -57,7 +58,9 @@ impl Written {
             let path = chunks.path(object);
             file::sync_path(&path)?;
             for directory in path.ancestors().skip(1) {
-                if !directory.starts_with(&chunks.directory) || directories.contains(directory) {
+                if !directory.starts_with(&chunks.files.directory)
+                    || directories.contains(directory)
+                {
                     break;
                 }
                 directories.insert(directory.to_path_buf());

@@ -127,6 +127,7 @@ impl Case {
             servers: preset.nodes.disks,
             sync: preset.caching.waits_for_media,
             split: None,
+            keeps_rest: false,
         })
     }
 

@@ -1,0 +1,269 @@
+//! Array groups on disk: timesteps and checkpoints of arrays that are written together.
+//!
+//! ```text
+//! sim2.zarr/
+//!   zarr.json               a Zarr group with consolidated metadata: which timesteps there are
+//!   time/                   the coordinate: one float64 a timestep
+//!   temperature/            shape (timesteps, ...), chunks (1, ...): a timestep's chunks are c/<index>/...
+//!   checkpoints/            a Zarr group
+//!     50/                   one checkpoint: a Zarr group of its own, with attributes and consolidated metadata
+//!       .penstock/sums.json
+//!   .penstock/
+//!     lock                  held (flock) by whoever writes
+//!     sums/<index>.json     checksums of a timestep
+//!     new, old              a checkpoint that is being written, or removed
+//! ```
+//!
+//! # A timestep
+//! Its chunks are written where they belong, which nobody looks at yet, and synced; then its time and its
+//! checksums. Then the group's `zarr.json` is replaced by one in which all arrays are a timestep longer: that
+//! one rename makes the timestep, for all arrays at once and for all readers of consolidated metadata. Last
+//! come the arrays' own `zarr.json`, for other readers.
+//!
+//! # A checkpoint
+//! It is written to `.penstock/new`, synced, and renamed into `checkpoints`. Only then old ones go.
+//!
+//! # After a crash
+//! Whoever writes next finds what is on disk beyond what `zarr.json` says, and removes it; arrays' own
+//! metadata that have stayed behind are brought up to it.
+
+mod catalog;
+mod checkpoint;
+mod timestep;
+mod verify;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use penstock_engine::{Error, Kind, Result};
+use serde_json::{Map, Value};
+
+pub use catalog::{Catalog, Checkpoint};
+pub use checkpoint::Moment;
+pub use verify::{Found, Progress, verify};
+
+use self::catalog::Document;
+use super::pending::{make_directory, resolve, sync_parent, write_json};
+use super::temporary::{Lock, Temporary, try_lock};
+use super::{change, file, zarr};
+use crate::schema::{ArraySchema, Disk};
+
+/// The version of what is stored.
+const VERSION: u64 = 1;
+/// Names that arrays of a group cannot have.
+const RESERVED: [&str; 2] = ["time", "checkpoints"];
+
+/// What a group is to be, as it is declared.
+#[derive(Debug, Clone)]
+pub struct Declared {
+    /// Its name.
+    pub name: String,
+    /// What the user says about it.
+    pub attributes: Map<String, Value>,
+    /// Its arrays, as they are to be stored at one moment, in chunks.
+    pub arrays: Vec<ArraySchema>,
+    /// Which of them leave their chunks to a group that is there already.
+    pub are_natural: Vec<bool>,
+}
+
+/// A group, opened to write to it.
+pub struct Group {
+    path: PathBuf,
+    document: Document,
+    /// Arrays that were declared, by name.
+    declared: Vec<String>,
+    _lock: File,
+}
+
+fn private(path: &Path) -> PathBuf {
+    path.join(".penstock")
+}
+
+fn checkpoints(path: &Path) -> PathBuf {
+    path.join("checkpoints")
+}
+
+impl Group {
+    /// Opens the group at `path`, or makes it there, and mends what a crash has left.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] when something else stands there, or a group of other arrays;
+    /// [`Kind::Busy`] when another job is writing to it.
+    pub fn open(path: &Path, declared: &Declared) -> Result<Self> {
+        check_names(declared)?;
+        let path = resolve(path)?;
+        if !path.join("zarr.json").exists() {
+            create(&path, declared)?;
+        }
+        let document = Document::read(&path)?;
+        let lock_path = private(&path).join("lock");
+        let opened = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&lock_path);
+        let lock = opened.map_err(|e| Error::io(&e, "opening", &lock_path))?;
+        if matches!(try_lock(&lock), Lock::Held) {
+            let cause = "another job is writing to the group";
+            return Err(Error::new(Kind::Busy, "writing", cause).at(&path));
+        }
+        let mut group = Self {
+            // What it said before it was locked may be old.
+            document: Document::read(&path).or(Ok(document))?,
+            path,
+            declared: declared.arrays.iter().map(|a| a.name.clone()).collect(),
+            _lock: lock,
+        };
+        group.check_arrays(declared)?;
+        group.mend()?;
+        Ok(group)
+    }
+
+    /// Number of timesteps.
+    pub fn timesteps(&self) -> u64 {
+        self.document.timesteps()
+    }
+
+    /// An array at one moment, as it is stored.
+    pub fn array(&self, name: &str) -> Result<ArraySchema> {
+        self.document.moment(name)
+    }
+
+    fn check_arrays(&self, declared: &Declared) -> Result<()> {
+        let there = self.document.names();
+        if there.len() != declared.arrays.len() {
+            let names: Vec<&str> = declared.arrays.iter().map(|a| a.name.as_str()).collect();
+            let cause = format!("the group there is of {there:?}, this one of {names:?}");
+            return Err(self.refused(&cause));
+        }
+        for (array, &is_natural) in declared.arrays.iter().zip(&declared.are_natural) {
+            let Ok(stored) = self.array(&array.name) else {
+                let cause = format!("the group there has no array {:?}", array.name);
+                return Err(self.refused(&cause));
+            };
+            let is_same = (&stored.shape, stored.element) == (&array.shape, array.element)
+                && (is_natural || stored.disk == with_full_codec(&array.disk));
+            if !is_same {
+                let cause = format!(
+                    "{:?} there is {} of shape {:?}, stored as {:?}, and the call says {} of {:?}, {:?}",
+                    array.name,
+                    stored.element,
+                    stored.shape,
+                    stored.disk,
+                    array.element,
+                    array.shape,
+                    array.disk
+                );
+                return Err(self.refused(&cause));
+            }
+        }
+        Ok(())
+    }
+
+    fn refused(&self, cause: &str) -> Error {
+        Error::new(Kind::Schema, "writing to a group", cause).at(&self.path)
+    }
+
+    /// Brings what is on disk to what `zarr.json` says.
+    fn mend(&mut self) -> Result<()> {
+        for leftover in ["new", "old"] {
+            remove_if_there(&private(&self.path).join(leftover))?;
+        }
+        self.write_own_metadata()?;
+        self.remove_timesteps_beyond()
+    }
+}
+
+/// The metadata of an array of the group at `path`, if that is one of Penstock's.
+///
+/// # Errors
+/// When it is one and cannot be understood.
+pub(super) fn saved_array(path: &Path, name: &str) -> Result<Option<Value>> {
+    match Document::read(path) {
+        Ok(document) => Ok(Some(document.array(name).clone()).filter(|json| !json.is_null())),
+        Err(error) if matches!(error.kind, Kind::Schema | Kind::Missing) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The codec as it is read back: `zstd` is `zstd:3`.
+fn with_full_codec(disk: &Disk) -> Disk {
+    let mut full = disk.clone();
+    if let Disk::Chunks { codec, .. } = &mut full
+        && let Ok(parsed) = codec.parse::<crate::codec::Codec>()
+    {
+        *codec = parsed.to_string();
+    }
+    full
+}
+
+fn check_names(declared: &Declared) -> Result<()> {
+    let wrong = |cause: String| Err(Error::new(Kind::Schema, "describing a group", cause));
+    if declared.arrays.is_empty() {
+        return wrong("it has no array".to_string());
+    }
+    let mut seen = BTreeMap::new();
+    for array in &declared.arrays {
+        let name = array.name.as_str();
+        if RESERVED.contains(&name) || name.starts_with('.') {
+            return wrong(format!(
+                "an array of a group cannot be named {name:?}: the name is taken, or hidden"
+            ));
+        }
+        if seen.insert(name, ()).is_some() {
+            return wrong(format!("two arrays are named {name:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Makes an empty group: all of it, or nothing.
+fn create(path: &Path, declared: &Declared) -> Result<()> {
+    if let Ok(mut entries) = std::fs::read_dir(path)
+        && entries.next().is_some()
+    {
+        let cause = "it is a directory, but not a group";
+        return Err(Error::new(Kind::Schema, "writing", cause).at(path));
+    }
+    let document = Document::new(declared)?;
+    let mut temporary = Temporary::create(path, None, path)?;
+    let data = temporary.data();
+    for directory in [
+        data.clone(),
+        private(&data),
+        private(&data).join("sums"),
+        checkpoints(&data),
+    ] {
+        make_directory(&directory)?;
+    }
+    write_json(&checkpoints(&data).join("zarr.json"), &zarr::group_json())?;
+    document.write_arrays(&data)?;
+    write_json(&data.join("zarr.json"), document.json())?;
+    for directory in [private(&data), checkpoints(&data), data.clone()] {
+        file::sync_path(&directory)?;
+    }
+    change::rename(&data, path).map_err(|e| Error::io(&e, "renaming into place", path))?;
+    sync_parent(path)?;
+    // The group is in its place: what stays is removed by the next write.
+    let _ = temporary.remove();
+    Ok(())
+}
+
+/// Removes a file or a directory with all that is in it.
+fn remove_if_there(path: &Path) -> Result<()> {
+    let removed = match std::fs::symlink_metadata(path) {
+        Err(_) => return Ok(()),
+        Ok(found) if found.is_dir() => change::remove_dir_all(path),
+        Ok(_) => change::remove_file(path),
+    };
+    removed.map_err(|e| Error::io(&e, "removing", path))
+}
+
+/// Replaces a file: it is the old or the new one at any moment, also after a crash.
+fn replace(path: &Path, text: &[u8], scratch: &Path) -> Result<()> {
+    remove_if_there(scratch)?;
+    file::write_synced(scratch, text)?;
+    change::rename(scratch, path).map_err(|e| Error::io(&e, "renaming into place", path))
+}

@@ -1,0 +1,183 @@
+//! Timesteps: written in place, and made visible by one rename.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use penstock_engine::{Error, Result};
+
+use super::catalog::TIMES;
+use super::{Document, Group, private, remove_if_there, replace};
+use crate::store::file::{self, damaged, open_if_there, read_if_there};
+use crate::store::sums::Sums;
+use crate::store::{Files, Target, ZarrFiles};
+
+impl Group {
+    /// Where the next timestep of an array goes.
+    ///
+    /// # Errors
+    /// When its metadata make no sense.
+    pub fn timestep_target(&self, name: &str) -> Result<Target> {
+        let lead = vec![self.timesteps()];
+        timestep_files(&self.path, &self.document, name, lead).map(Target::with_sums)
+    }
+
+    /// The time of the last timestep.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn last_time(&self) -> Result<Option<f64>> {
+        match self.timesteps().checked_sub(1) {
+            None => Ok(None),
+            Some(last) => time_of(&self.path, last).map(Some),
+        }
+    }
+
+    /// Takes a timestep, which servers have written and synced, into the group.
+    ///
+    /// # Errors
+    /// What the operating system says. The group is then as it was, or, when the very last steps
+    /// fail, a timestep longer.
+    pub fn commit_timestep(&mut self, time: f64, sums: &Sums) -> Result<()> {
+        let index = self.timesteps();
+        self.write_time(index, time)?;
+        let place = sums_path(&self.path, index);
+        let text = serde_json::to_vec(sums).unwrap_or_default();
+        replace(&place, &text, &self.scratch())?;
+        file::sync_path(&private(&self.path).join("sums"))?;
+        self.publish(index + 1)
+    }
+
+    /// Removes what has been written of a timestep that will not be; if it is in the group already, because
+    /// only what comes after that has failed, it stays.
+    ///
+    /// # Errors
+    /// What the operating system says. The next write tries again.
+    pub fn abandon_timestep(&mut self) -> Result<()> {
+        self.document = Document::read(&self.path)?;
+        self.remove_timesteps_beyond()
+    }
+
+    /// Takes all timesteps from `first` on out of the group.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn drop_timesteps(&mut self, first: u64) -> Result<()> {
+        if first < self.timesteps() {
+            self.publish(first)?;
+            self.remove_timesteps_beyond()?;
+        }
+        Ok(())
+    }
+
+    fn scratch(&self) -> PathBuf {
+        private(&self.path).join("scratch")
+    }
+
+    /// Shows another number of timesteps to the world.
+    fn publish(&mut self, timesteps: u64) -> Result<()> {
+        let next = self.document.with_timesteps(timesteps);
+        replace(
+            &self.path.join("zarr.json"),
+            &text_of(next.json()),
+            &self.scratch(),
+        )?;
+        file::sync_path(&self.path)?;
+        self.document = next;
+        self.write_own_metadata()
+    }
+
+    /// Brings the metadata of each array to those of the group.
+    pub(super) fn write_own_metadata(&self) -> Result<()> {
+        let names = self.document.names().iter().map(String::as_str);
+        for name in names.chain(["time"]) {
+            let file = self.path.join(name).join("zarr.json");
+            let text = text_of(self.document.array(name));
+            if read_if_there(&file)?.is_none_or(|there| there != text) {
+                replace(&file, &text, &self.scratch())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes chunks and checksums of timesteps that there are not.
+    pub(super) fn remove_timesteps_beyond(&self) -> Result<()> {
+        let chunks = self
+            .declared
+            .iter()
+            .map(|name| self.path.join(name).join("c"));
+        for directory in chunks.chain([private(&self.path).join("sums")]) {
+            let Ok(entries) = std::fs::read_dir(&directory) else {
+                continue; // no chunk has ever been written
+            };
+            for entry in entries {
+                let entry = entry.map_err(|e| Error::io(&e, "looking into", &directory))?;
+                let name = entry.file_name();
+                let name = name.to_string_lossy();
+                let index = name.strip_suffix(".json").unwrap_or(&name).parse::<u64>();
+                if index.is_ok_and(|index| index >= self.timesteps()) {
+                    remove_if_there(&entry.path())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a time into its chunk of the coordinate.
+    fn write_time(&self, index: u64, time: f64) -> Result<()> {
+        let path = time_path(&self.path, index);
+        let mut times = read_if_there(&path)?.unwrap_or_default();
+        times.resize(TIMES as usize * 8, 0);
+        let at = (index % TIMES) as usize * 8;
+        times[at..at + 8].copy_from_slice(&time.to_ne_bytes());
+        if let Some(parent) = path.parent()
+            && !parent.exists()
+        {
+            crate::store::pending::make_directory(parent)?;
+            file::sync_path(&self.path.join("time"))?;
+        }
+        replace(&path, &times, &self.scratch())?;
+        path.parent().map_or(Ok(()), file::sync_path)
+    }
+}
+
+fn text_of(json: &serde_json::Value) -> Vec<u8> {
+    let mut text = serde_json::to_vec_pretty(json).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+/// Where the checksums of a timestep stand.
+pub(super) fn sums_path(group: &Path, index: u64) -> PathBuf {
+    private(group).join("sums").join(format!("{index}.json"))
+}
+
+/// The files of one timestep of an array.
+pub(super) fn timestep_files(
+    group: &Path,
+    document: &Document,
+    name: &str,
+    lead: Vec<u64>,
+) -> Result<Target> {
+    Ok(Target::of(Files::Zarr(ZarrFiles {
+        directory: group.join(name),
+        metadata: document.metadata(name)?.text(),
+        lead,
+        base: None,
+    })))
+}
+
+fn time_path(group: &Path, index: u64) -> PathBuf {
+    let chunk = (index / TIMES).to_string();
+    group.join("time").join("c").join(chunk)
+}
+
+/// The time of a timestep.
+pub(super) fn time_of(group: &Path, index: u64) -> Result<f64> {
+    let path = time_path(group, index);
+    let mut bytes = [0; 8];
+    let opened = open_if_there(&path)?.ok_or_else(|| damaged(&path, "the times are missing"))?;
+    opened
+        .read_exact_at(&mut bytes, index % TIMES * 8)
+        .map_err(|e| damaged(&path, e))?;
+    Ok(f64::from_ne_bytes(bytes))
+}

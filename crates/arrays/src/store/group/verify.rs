@@ -1,0 +1,144 @@
+//! Reads everything again and compares it with its checksums.
+
+use std::path::Path;
+
+use penstock_engine::{Error, Result};
+use penstock_layout::DiskSchema;
+
+use super::catalog::{Document, all_checkpoints};
+use super::timestep::{sums_path, time_of, timestep_files};
+use crate::session::BLOCK_BYTES;
+use crate::store::sums::{self, Sums};
+use crate::store::{Stored, Target};
+
+/// What a verification found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Timesteps that were looked at.
+    pub timesteps: u64,
+    /// Checkpoints that were looked at.
+    pub checkpoints: u64,
+    /// Chunks that were compared.
+    pub chunks: u64,
+    /// Their bytes, decoded.
+    pub bytes: u64,
+    /// What is wrong.
+    pub damages: Vec<Error>,
+}
+
+/// Compares every chunk of the group at `path` with its checksum. `tell` hears of the bytes that are read
+/// (decoded), and first of how many there are.
+///
+/// # Errors
+/// When the group itself cannot be understood. What is wrong with its contents is in what was found.
+pub fn verify(path: &Path, tell: &mut dyn FnMut(Progress)) -> Result<Found> {
+    let path = std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path))?;
+    let document = Document::read(&path)?;
+    let checkpoints = all_checkpoints(&path)?;
+    let arrays = document.names().iter().map(|name| {
+        let disk = document.moment(name)?.disk_schema(BLOCK_BYTES)?;
+        Ok((name.as_str(), disk))
+    });
+    let arrays = arrays.collect::<Result<Vec<_>>>()?;
+    let moment: u64 = arrays.iter().map(|(_, disk)| disk.bytes()).sum();
+    let moments = document.timesteps() + checkpoints.len() as u64;
+    tell(Progress::All(moment * moments));
+    let mut found = Found::default();
+    for index in 0..document.timesteps() {
+        if let Err(error) = time_of(&path, index) {
+            found.damages.push(error);
+        }
+        let files = |name: &str, disk: &DiskSchema| {
+            let target = timestep_files(&path, &document, name, vec![index])?;
+            Ok((target, disk.clone()))
+        };
+        found.check(&sums_path(&path, index), &arrays, &files, tell);
+        found.timesteps += 1;
+    }
+    for checkpoint in &checkpoints {
+        let files = |name: &str, _: &DiskSchema| {
+            let stored = Stored::open(&checkpoint.path, Some(name))?;
+            let disk = stored.disk_schema(BLOCK_BYTES)?;
+            Ok((stored.target().clone(), disk))
+        };
+        found.check(&checkpoint.sums(), &arrays, &files, tell);
+        found.checkpoints += 1;
+    }
+    Ok(found)
+}
+
+/// How far a verification has come.
+#[derive(Debug, Clone, Copy)]
+pub enum Progress {
+    /// So many bytes are to be read.
+    All(u64),
+    /// So many more have been.
+    More(u64),
+}
+
+/// The files of an array at one moment.
+type FilesOf<'a> = dyn Fn(&str, &DiskSchema) -> Result<(Target, DiskSchema)> + 'a;
+
+impl Found {
+    /// Compares all arrays of one moment.
+    fn check(
+        &mut self,
+        sums: &Path,
+        arrays: &[(&str, DiskSchema)],
+        files: &FilesOf<'_>,
+        tell: &mut dyn FnMut(Progress),
+    ) {
+        let known = match sums::read(sums) {
+            Ok(known) => known,
+            Err(error) => return self.damages.push(error),
+        };
+        for (name, disk) in arrays {
+            let checked = files(name, disk)
+                .and_then(|(target, disk)| self.check_array((name, &known), &target, &disk, tell));
+            if let Err(error) = checked {
+                self.damages.push(error);
+            }
+        }
+    }
+
+    fn check_array(
+        &mut self,
+        (name, known): (&str, &Sums),
+        target: &Target,
+        disk: &DiskSchema,
+        tell: &mut dyn FnMut(Progress),
+    ) -> Result<()> {
+        let none = Vec::new();
+        let known = known.get(name).unwrap_or(&none);
+        let medium = target.open_read(disk)?;
+        let mut buffer = Vec::new();
+        for object in 0..disk.objects() {
+            let sum = sums::of_object(&*medium, disk, object, &mut buffer);
+            let bytes = disk.object_region(object).elements() * disk.width();
+            tell(Progress::More(bytes));
+            self.chunks += 1;
+            self.bytes += bytes;
+            let expected = known.get(object as usize).copied().flatten();
+            let place = || disk.object_blocks(object).next();
+            let path = place().and_then(|block| target.place_of(disk, &block).ok());
+            let cause = match (sum, expected) {
+                (Err(error), _) => {
+                    self.damages.push(error);
+                    continue;
+                }
+                (Ok(sum), Some(expected)) if sum == expected => continue,
+                (Ok(_), None) if path.as_ref().is_some_and(|(path, _)| !path.exists()) => continue,
+                (Ok(sum), Some(expected)) => {
+                    format!("its checksum is {sum:08x}, and {expected:08x} when it was written")
+                }
+                (Ok(_), None) => "it has no checksum".to_string(),
+            };
+            let error = Error::new(penstock_engine::Kind::Damaged, "verifying", cause);
+            self.damages.push(match path {
+                Some((path, _)) => error.at(&path),
+                None => error,
+            });
+        }
+        Ok(())
+    }
+}
