@@ -85,11 +85,7 @@ impl fmt::Display for ArrayCall {
 impl ArrayCall {
     /// Bytes of the whole array.
     pub fn bytes(&self) -> u64 {
-        self.schema
-            .shape
-            .iter()
-            .product::<u64>()
-            .saturating_mul(self.schema.element.width())
+        self.schema.bytes()
     }
 
     /// The schema as it is to be stored: natural chunking becomes the chunks that it comes to.

@@ -40,6 +40,11 @@ impl Setting {
         }
     }
 
+    /// Number of servers.
+    pub fn servers(&self) -> usize {
+        self.servers
+    }
+
     /// The request for a target.
     pub fn request(
         &self,

@@ -7,6 +7,7 @@
 //! | [`call`] | what one rank brings to a call |
 //! | [`groups`] | calls on arrays that are saved together: timestep, checkpoint, restart |
 //! | [`directors`] | what only the rank that directs a call does |
+//! | [`copy`] | an array into another arrangement, out of core |
 //! | [`strategy`] | the strategies by name |
 //! | [`codec`] | compression and checksums, as a word like `zstd:3+crc32c` |
 //! | [`schema`] | an array: name, shape, element type, and how it lies on disk |
@@ -45,6 +46,7 @@
 
 pub mod call;
 pub mod codec;
+pub mod copy;
 pub mod directors;
 mod driver;
 pub mod dtype;

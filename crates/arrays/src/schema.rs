@@ -99,6 +99,12 @@ impl ArraySchema {
         }
     }
 
+    /// Bytes of its elements.
+    pub fn bytes(&self) -> u64 {
+        let elements = self.shape.iter().copied().fold(1, u64::saturating_mul);
+        elements.saturating_mul(self.element.width())
+    }
+
     /// How it is cut into objects, and those into blocks of at most `block_bytes_max` where the
     /// store leaves that open: see the table in [`penstock_layout::disk`].
     ///

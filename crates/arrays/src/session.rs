@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use penstock_engine::{
     Decision, Director, Error, Kind, Operation, Plan, Proposal, Result, Roles, Strategy, Who,
@@ -487,6 +488,39 @@ impl Session {
         }
     }
 
+    /// What all calls have in common.
+    pub(crate) fn setting(&self) -> &Setting {
+        &self.setting
+    }
+
+    /// Time since some moment before the first call.
+    pub(crate) fn now(&self) -> Duration {
+        self.driver.now()
+    }
+
+    /// A call that moves arrays, from its beginning to its end.
+    pub(crate) fn move_all(&self, operation: Operation, asked: Result<Asked>) -> Result<Report> {
+        let call = self.begin_asked(operation, asked, false, None)?;
+        self.end(&call)
+    }
+
+    /// A call in which nothing is moved; what the director has to tell.
+    pub(crate) fn meet_with(&self, words: &str, director: Box<dyn Director>) -> Result<String> {
+        let proposal = Proposal {
+            words: words.to_string(),
+            own_boxes: Vec::new(),
+            complaint: None,
+        };
+        let id = self.start(Start {
+            proposal: Ok(proposal),
+            memories: Vec::new(),
+            director: Some(director),
+            in_background: false,
+            keeps: None,
+        })?;
+        self.driver.end(id).map(|verdict| verdict.note)
+    }
+
     fn meet(&self, words: &str) -> Result<()> {
         self.call(words, None, nothing())
     }
@@ -522,13 +556,13 @@ impl Session {
 }
 
 /// What a rank asks for in a call that moves arrays.
-struct Asked {
-    words: String,
+pub(crate) struct Asked {
+    pub(crate) words: String,
     /// Bytes of the arrays.
-    bytes: u64,
+    pub(crate) bytes: u64,
     /// This rank's part of each.
-    given: Vec<(ArrayCall, Local)>,
-    director: Box<dyn Director>,
+    pub(crate) given: Vec<(ArrayCall, Local)>,
+    pub(crate) director: Box<dyn Director>,
 }
 
 /// That all are here is enough.

@@ -53,12 +53,12 @@ mod zarr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_engine::Result;
+use penstock_engine::{Error, Result};
 use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
 use serde::{Deserialize, Serialize};
 
-pub use pending::Pending;
+pub use pending::{Pending, Resumed};
 pub use stored::Stored;
 pub use witness::Witness;
 
@@ -252,6 +252,26 @@ impl Target {
             return Err(file::damaged(file, cause));
         }
         Ok(Arc::new(Checking::new(medium, schema, known, self.clone())))
+    }
+
+    /// A word that changes when the array is replaced, or its metadata are: when its first file was written,
+    /// and how long it is.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn stamp(&self) -> Result<String> {
+        let path = match &self.files {
+            Files::Zarr(files) => {
+                let names = ["zarr.json", ".zarray"];
+                let mut files = names.iter().map(|name| files.directory.join(name));
+                files.find(|file| file.exists()).unwrap_or_default()
+            }
+            Files::Flat { file, .. } => file.clone(),
+            Files::Parts { .. } => self.path().join("schema.json"),
+        };
+        let meta = std::fs::metadata(&path).map_err(|e| Error::io(&e, "looking at", &path))?;
+        let written = meta.modified().ok();
+        Ok(format!("{} {written:?} {}", path.display(), meta.len()))
     }
 
     /// The file or directory that holds all of it.

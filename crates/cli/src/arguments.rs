@@ -24,6 +24,14 @@ pub(crate) struct Penstock {
 #[derive(Subcommand)]
 #[command(arg_required_else_help = false, subcommand_required = true)]
 pub(crate) enum Command {
+    /// List the arrays, timesteps and checkpoints of a store, or the stores in a directory
+    Ls(Ls),
+    /// Say what a store holds: shapes, types, how it lies on disk
+    Info(Info),
+    /// Read all of a store and compare it with its checksums; exit code 1 if it is damaged
+    Verify(Verify),
+    /// Copy an array into another arrangement, out of core; go on where a killed copy has stopped
+    Copy(Box<Copy>),
     /// Experiments on a simulated machine
     #[command(subcommand, arg_required_else_help = false)]
     Sim(Box<Sim>),
@@ -53,6 +61,80 @@ pub(crate) enum Sim {
     /// Measure Figures 2 to 7 of Dickens and Thakur on the four machines of that paper, beside what it
     /// says; each plot's name is STEM, the figure and the machine
     DickensThakur(DickensThakur),
+}
+
+#[derive(Args)]
+pub(crate) struct Ls {
+    /// A store, or a directory of stores
+    #[arg(default_value = ".")]
+    pub(crate) path: PathBuf,
+}
+
+#[derive(Args)]
+pub(crate) struct Info {
+    /// A store
+    pub(crate) path: PathBuf,
+    /// Print JSON in place of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Verify {
+    /// A store
+    pub(crate) path: PathBuf,
+}
+
+#[derive(Args)]
+pub(crate) struct Copy {
+    /// A Zarr array or group (format 2 or 3), a .npy file, a raw file, or a directory of parts
+    pub(crate) source: PathBuf,
+    /// What is made of it, or replaced: a Zarr group (format 3), or a file
+    pub(crate) target: PathBuf,
+    /// Which array, where the source is a group of several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) array: Option<String>,
+    /// Chunks of a Zarr array [default: those of the source]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
+    pub(crate) chunks: Option<Vec<u64>>,
+    /// Sub-chunks of the chunks, which are then shards
+    #[arg(
+        long,
+        value_name = "N,N,...",
+        value_delimiter = ',',
+        requires = "chunks"
+    )]
+    pub(crate) subchunks: Option<Vec<u64>>,
+    /// none, zstd[:LEVEL], blosc[:CNAME[:LEVEL[:SHUFFLE]]], each with +crc32c if wanted [default: that of the
+    /// source, if it is one of these]
+    #[arg(long, value_name = "CODEC", conflicts_with = "row_major")]
+    pub(crate) codec: Option<String>,
+    /// One row-major file: .npy if its name ends so, otherwise raw with a JSON file beside it
+    #[arg(long, conflicts_with_all = ["chunks", "subchunks"])]
+    pub(crate) row_major: bool,
+    /// Shape of a raw source that has no JSON file beside it
+    #[arg(
+        long,
+        value_name = "N,N,...",
+        value_delimiter = ',',
+        requires = "dtype"
+    )]
+    pub(crate) shape: Option<Vec<u64>>,
+    /// Type of its elements, such as f8
+    #[arg(long, requires = "shape")]
+    pub(crate) dtype: Option<String>,
+    /// Memory that it may take
+    #[arg(long, value_name = "BYTES", default_value = "256MiB")]
+    pub(crate) memory: String,
+    /// How many threads share the work; under mpiexec it is the processes [default: 1, with two servers]
+    #[arg(long, value_name = "N")]
+    pub(crate) ranks: Option<usize>,
+    /// Leave attributes out where the target has no place for them
+    #[arg(long)]
+    pub(crate) drop_attributes: bool,
+    /// Do not wait for stable storage
+    #[arg(long)]
+    pub(crate) no_sync: bool,
 }
 
 #[derive(Args)]

@@ -50,6 +50,15 @@ impl Failure {
     }
 }
 
+impl From<penstock_engine::Error> for Failure {
+    fn from(error: penstock_engine::Error) -> Self {
+        match error.kind {
+            penstock_engine::Kind::Schema => Self::input(error),
+            _ => Self::failed(error),
+        }
+    }
+}
+
 impl From<StudyError> for Failure {
     fn from(error: StudyError) -> Self {
         match error.is_input() {

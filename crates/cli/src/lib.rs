@@ -1,5 +1,13 @@
 //! The command `penstock`, as a library, so that the Python package has the same one.
 //!
+//! | command | what it does |
+//! |---|---|
+//! | `ls`, `info` | what a store holds |
+//! | `verify` | reads all of it, and compares it with its checksums |
+//! | `copy` | an array into another arrangement |
+//! | `sim` | the papers' experiments on the simulated machine |
+//! | `bench` | the papers' measurements on this one, with the Python package |
+//!
 //! `penstock sim` runs the papers' experiments on the simulated machine; each has a subcommand:
 //!
 //! | subcommand | what it does |
@@ -19,10 +27,12 @@
 //! Exit codes: 0; 1 when something failed; 2 for bad input. Either way one line says what is wrong.
 
 mod arguments;
+mod copy;
 mod failure;
 mod output;
 mod progress;
 mod sim;
+mod store;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -50,6 +60,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
     let done = Penstock::try_parse_from(arguments)
         .map_err(refused)
         .and_then(|penstock| match penstock.command {
+            Command::Ls(ls) => store::ls(&ls),
+            Command::Info(info) => store::info(&info),
+            Command::Verify(verify) => store::verify(&verify),
+            Command::Copy(copy) => copy::run(&copy),
             Command::Sim(sim) => sim::run(&sim, &Surroundings { python }),
             Command::Bench { .. } => Err(Failure::input(
                 "bench needs the Python package: pip install penstock",

@@ -153,6 +153,13 @@ fn write_text(out: impl Write, text: &impl Display) -> Result<(), Error> {
     out.flush()
 }
 
+/// Writes a text to the standard output.
+pub(crate) fn text(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(to_stdout)
+}
+
 /// Why the standard output cannot be written. A reader that has gone has had enough: no error.
 pub(crate) fn to_stdout(error: Error) -> Failure {
     match error.kind() {

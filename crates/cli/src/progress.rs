@@ -37,6 +37,26 @@ impl Watch for Bar {
     }
 }
 
+impl Bar {
+    /// So many bytes are to be moved.
+    pub(crate) fn all_bytes(&self, bytes: u64) {
+        let template =
+            "{bar:30} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {wide_msg}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.0.set_style(style);
+        }
+        self.0.set_length(bytes);
+        if !self.0.is_hidden() {
+            self.0.enable_steady_tick(TICK);
+        }
+    }
+
+    /// So many more have been.
+    pub(crate) fn more_bytes(&self, bytes: u64) {
+        self.0.inc(bytes);
+    }
+}
+
 impl Drop for Bar {
     fn drop(&mut self) {
         self.0.finish_and_clear();

@@ -103,8 +103,7 @@ async fn serve_files<M: Machine>(
     }
     machine.work(Work::Thread).await;
     let all = job.files.iter().enumerate().flat_map(|(file, opened)| {
-        let request = opened.request;
-        let blocks = request.disk.blocks(server, request.servers);
+        let blocks = opened.request.blocks(server);
         blocks.map(move |block| (file, block))
     });
     let mut blocks: Blocks<'_, (usize, Block)> = Box::new(all);

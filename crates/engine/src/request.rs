@@ -73,6 +73,19 @@ pub struct Request {
 }
 
 impl Request {
+    /// The blocks that `server` moves, in the order in which they lie on disk. Where ranks name boxes, it
+    /// does not look at blocks far from all of them.
+    pub fn blocks(&self, server: usize) -> Box<dyn Iterator<Item = Block> + '_> {
+        let Self { disk, servers, .. } = self;
+        match &self.memory {
+            MemorySchema::Boxes(boxes) if let Some(bounds) = boxes.bounds() => {
+                let near = disk.blocks_in(bounds);
+                Box::new(near.filter(move |block| disk.server_of(block, *servers) == server))
+            }
+            _ => Box::new(disk.blocks(server, *servers)),
+        }
+    }
+
     /// Who holds what of a block. Takes time in proportion to them, not to all clients.
     pub fn pieces(&self, roles: &Roles, block: &Block) -> Vec<(NodeId, Piece)> {
         let holders = self.memory.touching(&block.region).into_iter();

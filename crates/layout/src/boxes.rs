@@ -112,6 +112,11 @@ impl Boxes {
         &self.boxes
     }
 
+    /// The smallest box around all; `None` where all are empty.
+    pub fn bounds(&self) -> Option<&Region> {
+        self.tree.nodes.first().map(|root| &root.bounds)
+    }
+
     /// What `rank` holds: nothing where it lies beyond the list.
     pub fn share(&self, rank: usize) -> Share {
         self.boxes

@@ -3,12 +3,11 @@
 use std::path::Path;
 use std::sync::PoisonError;
 
-use penstock_engine::{Error, Kind, Operation, Proposal, Result};
+use penstock_engine::{Error, Kind, Operation, Result};
 
 use super::{Asked, Report, Session};
 use crate::call::Local;
 use crate::directors::{By, ReadDirector, Source};
-use crate::driver::Start;
 use crate::groups::{Cursor, FindDirector, GroupCall, Save, SaveDirector, SharedCursor};
 use crate::store::group::Checkpoint;
 
@@ -40,8 +39,7 @@ impl Session {
                 director: Box::new(SaveDirector::new(group, save, &self.setting, &cursor)),
             })
         });
-        let call = self.begin_asked(Operation::Write, asked, false, None)?;
-        self.end(&call)
+        self.move_all(Operation::Write, asked)
     }
 
     /// The newest checkpoint of the group at `path`, or the newest of a step; `None` where there is none. The
@@ -54,23 +52,12 @@ impl Session {
     /// # Collective
     /// Over all clients.
     pub fn find_checkpoint(&self, path: &Path, step: Option<u64>) -> Result<Option<Checkpoint>> {
-        let proposal = Proposal {
-            words: format!("a restart from {step:?} of {}", path.display()),
-            own_boxes: Vec::new(),
-            complaint: None,
-        };
+        let words = format!("a restart from {step:?} of {}", path.display());
         let director = FindDirector {
             path: path.to_path_buf(),
             step,
         };
-        let id = self.start(Start {
-            proposal: Ok(proposal),
-            memories: Vec::new(),
-            director: Some(Box::new(director)),
-            in_background: false,
-            keeps: None,
-        })?;
-        let note = self.driver.end(id)?.note;
+        let note = self.meet_with(&words, Box::new(director))?;
         let found = match note.as_str() {
             "" => None,
             note => {
@@ -121,8 +108,7 @@ impl Session {
                 director: Box::new(ReadDirector::new(sources.collect(), &self.setting, by)),
             })
         });
-        let call = self.begin_asked(Operation::Read, asked, false, None)?;
-        self.end(&call)
+        self.move_all(Operation::Read, asked)
     }
 
     fn cursor(&self, path: &Path) -> SharedCursor {

@@ -46,7 +46,7 @@ pub use verify::{Found, Progress, verify};
 use self::catalog::Document;
 use super::pending::{make_directory, resolve, sync_parent, write_json};
 use super::temporary::{Lock, Temporary, try_lock};
-use super::{change, file, zarr};
+use super::{Stored, change, file, zarr};
 use crate::schema::{ArraySchema, Disk};
 
 /// The version of what is stored.
@@ -174,6 +174,29 @@ impl Group {
         self.write_own_metadata()?;
         self.remove_timesteps_beyond()
     }
+}
+
+/// What stands at a path.
+#[derive(Debug)]
+pub enum Seen {
+    /// A group with timesteps and checkpoints.
+    Group(Catalog),
+    /// The arrays of another group, or one by itself.
+    Arrays(Vec<ArraySchema>),
+}
+
+/// What stands at `path`.
+///
+/// # Errors
+/// When nothing is there, or it cannot be understood.
+pub fn look(path: &Path) -> Result<Seen> {
+    match Catalog::read(path) {
+        Ok(catalog) => return Ok(Seen::Group(catalog)),
+        Err(error) if matches!(error.kind, Kind::Schema | Kind::Missing) => {}
+        Err(error) => return Err(error),
+    }
+    let all = Stored::all(path)?;
+    Ok(Seen::Arrays(all))
 }
 
 /// The metadata of an array of the group at `path`, if that is one of Penstock's.

@@ -66,6 +66,24 @@ impl Stored {
         open_file(&path, name)
     }
 
+    /// The schemas of all arrays at `path`: those of a group, by name, or the only one.
+    ///
+    /// # Errors
+    /// As [`Stored::open`]; a group without arrays is none.
+    pub fn all(path: &Path) -> Result<Vec<ArraySchema>> {
+        let path = absolute(path)?;
+        let is_group = match zarr_node(&path)? {
+            Some((file, json)) => !is_array(&file, &json)?,
+            None => false,
+        };
+        if !is_group {
+            return Ok(vec![Self::open(&path, None)?.schema]);
+        }
+        let names = arrays_in(&path)?;
+        let open = |name: &String| Ok(Self::open(&path, Some(name))?.schema);
+        names.iter().map(open).collect()
+    }
+
     /// Whether what is at `path` says itself what it holds: a directory, or a `.npy` file.
     pub fn says_what_it_is(path: &Path) -> bool {
         path.is_dir() || begins_as_npy(path).unwrap_or(false)

@@ -33,6 +33,8 @@ const PARENT_LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// A directory with a lock in it, removed with all it holds when dropped.
 pub(super) struct Temporary {
     path: PathBuf,
+    /// Whether it stays when dropped: another process will go on with it.
+    stays: bool,
     /// `None` where the file system has no locks.
     lock: Option<File>,
 }
@@ -78,6 +80,7 @@ impl Temporary {
         })?;
         let mut temporary = Self {
             path: own,
+            stays: false,
             lock: None,
         };
         let host = rustix::system::uname()
@@ -97,6 +100,43 @@ impl Temporary {
             temporary.lock = Some(lock);
         }
         Ok(temporary)
+    }
+
+    /// Takes over a temporary of `path` that a dead process has left, or for the array of a group there, if
+    /// it is the right one.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(super) fn adopt(path: &Path, is_right: &dyn Fn(&Path) -> bool) -> Result<Option<Self>> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Ok(None);
+        };
+        let prefix = format!(".{}~", name.to_string_lossy());
+        let _parent_lock = lock_parent(parent)?;
+        let looking = |e: std::io::Error| Error::io(&e, "looking into", parent);
+        for entry in std::fs::read_dir(parent).map_err(looking)? {
+            let entry = entry.map_err(looking)?;
+            let (path, name) = (entry.path(), entry.file_name());
+            let name = name.to_string_lossy();
+            if !name.starts_with(&prefix) || !name.ends_with(SUFFIX) || !is_right(&path) {
+                continue;
+            }
+            if let Ok(lock) = open_lock(&path.join("lock"))
+                && matches!(try_lock(&lock), Lock::Taken)
+            {
+                return Ok(Some(Self {
+                    path,
+                    stays: true,
+                    lock: Some(lock),
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// From now on it stays when dropped, for another process to go on with.
+    pub(super) fn keep(&mut self) {
+        self.stays = true;
     }
 
     /// What will take the target's place.
@@ -152,6 +192,9 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
+        if self.stays {
+            return;
+        }
         // Nobody is left to hear of a failure; what stays is removed by the next write.
         let _ = remove(&self.path);
     }

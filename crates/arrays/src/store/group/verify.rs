@@ -1,12 +1,15 @@
-//! Reads everything again and compares it with its checksums.
+//! Reads everything again and compares it with its checksums: those of a group, and what the codec keeps of
+//! any other array.
 
 use std::path::Path;
 
 use penstock_engine::{Error, Result};
 use penstock_layout::DiskSchema;
 
-use super::catalog::{Document, all_checkpoints};
+use super::catalog::{Document, all_checkpoints, sums_of};
 use super::timestep::{sums_path, time_of, timestep_files};
+use super::{Seen, look};
+use crate::ArraySchema;
 use crate::session::BLOCK_BYTES;
 use crate::store::sums::{self, Sums};
 use crate::store::{Stored, Target};
@@ -26,13 +29,51 @@ pub struct Found {
     pub damages: Vec<Error>,
 }
 
-/// Compares every chunk of the group at `path` with its checksum. `tell` hears of the bytes that are read
+/// Reads every chunk of what is at `path`: a group with timesteps and checkpoints, one checkpoint, or arrays
+/// of any other form. What has checksums is compared with them. `tell` hears of the bytes that are read
 /// (decoded), and first of how many there are.
 ///
 /// # Errors
-/// When the group itself cannot be understood. What is wrong with its contents is in what was found.
+/// When nothing there can be understood. What is wrong with the contents is in what was found.
 pub fn verify(path: &Path, tell: &mut dyn FnMut(Progress)) -> Result<Found> {
     let path = std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path))?;
+    match look(&path)? {
+        Seen::Group(_) => verify_group(&path, tell),
+        Seen::Arrays(arrays) => verify_arrays(&path, &arrays, tell),
+    }
+}
+
+fn verify_arrays(
+    path: &Path,
+    arrays: &[ArraySchema],
+    tell: &mut dyn FnMut(Progress),
+) -> Result<Found> {
+    tell(Progress::All(arrays.iter().map(ArraySchema::bytes).sum()));
+    let mut found = Found::default();
+    let sums = sums_of(path);
+    let known = match sums.exists() {
+        true => Some(sums::read(&sums)?),
+        false => None,
+    };
+    for array in arrays {
+        let checked = Stored::open(path, Some(&array.name)).and_then(|stored| {
+            let disk = stored.disk_schema(BLOCK_BYTES)?;
+            let known = known.as_ref().map(|known| sums_in(known, &array.name));
+            found.check_array(known, stored.target(), &disk, tell)
+        });
+        if let Err(error) = checked {
+            found.damages.push(error);
+        }
+    }
+    Ok(found)
+}
+
+fn sums_in<'a>(known: &'a Sums, name: &str) -> &'a [Option<u32>] {
+    known.get(name).map_or(&[], Vec::as_slice)
+}
+
+fn verify_group(path: &Path, tell: &mut dyn FnMut(Progress)) -> Result<Found> {
+    let path = path.to_path_buf();
     let document = Document::read(&path)?;
     let checkpoints = all_checkpoints(&path)?;
     let arrays = document.names().iter().map(|name| {
@@ -93,23 +134,24 @@ impl Found {
             Err(error) => return self.damages.push(error),
         };
         for (name, disk) in arrays {
+            let known = sums_in(&known, name);
             let checked = files(name, disk)
-                .and_then(|(target, disk)| self.check_array((name, &known), &target, &disk, tell));
+                .and_then(|(target, disk)| self.check_array(Some(known), &target, &disk, tell));
             if let Err(error) = checked {
                 self.damages.push(error);
             }
         }
     }
 
+    /// Reads all chunks of an array, and compares those of which a sum is known. Without `known` none has
+    /// one.
     fn check_array(
         &mut self,
-        (name, known): (&str, &Sums),
+        known: Option<&[Option<u32>]>,
         target: &Target,
         disk: &DiskSchema,
         tell: &mut dyn FnMut(Progress),
     ) -> Result<()> {
-        let none = Vec::new();
-        let known = known.get(name).unwrap_or(&none);
         let medium = target.open_read(disk)?;
         let mut buffer = Vec::new();
         for object in 0..disk.objects() {
@@ -118,7 +160,7 @@ impl Found {
             tell(Progress::More(bytes));
             self.chunks += 1;
             self.bytes += bytes;
-            let expected = known.get(object as usize).copied().flatten();
+            let expected = known.and_then(|known| known.get(object as usize).copied().flatten());
             let place = || disk.object_blocks(object).next();
             let path = place().and_then(|block| target.place_of(disk, &block).ok());
             let cause = match (sum, expected) {
@@ -126,6 +168,7 @@ impl Found {
                     self.damages.push(error);
                     continue;
                 }
+                (Ok(_), None) if known.is_none() => continue,
                 (Ok(sum), Some(expected)) if sum == expected => continue,
                 (Ok(_), None) if path.as_ref().is_some_and(|(path, _)| !path.exists()) => continue,
                 (Ok(sum), Some(expected)) => {
