@@ -29,9 +29,9 @@ use super::{StudyError, Trials};
 use crate::preset::Preset;
 
 pub use published::{ARRAYS_MB, NEAR_POINTS, Says};
-use published::{READ_MB_S, STARTUP_SECONDS, Shown, WRITE_MB_S};
+use published::{MESSAGE_US, MESSAGES_MB_S, READ_MB_S, STARTUP_SECONDS, Shown, WRITE_MB_S};
 pub use run::{Case, Ran, Schema};
-use run::{peak_mb_s, rate_mb_s};
+use run::{SUB_CHUNK_BYTES, message_seconds, peak_mb_s, rate_mb_s};
 
 /// The machine that the paper measured on.
 pub const PRESET: &str = "sp2-nas";
@@ -226,14 +226,17 @@ impl Plan {
             let peaks: Result<Vec<f64>, Error> = PEAK_FILES_MB.map(of).into_iter().collect();
             Ok(peaks?.into_iter().fold(0.0, f64::max))
         };
-        let empty = Shown::ALL.map(|shown| shown.case(8, 16));
-        let empty = empty
-            .into_iter()
-            .find(|case| case.is_disk_free && case.clients == 32);
-        let startup = match empty {
-            Some(case) => case.run_empty(&self.preset, trials.first)?.seconds,
-            None => f64::NAN,
+        let call = Case {
+            operation: Operation::Write,
+            schema: Schema::Natural,
+            is_disk_free: true,
+            clients: 32,
+            servers: 8,
+            array_mb: 16,
         };
+        let startup = call.run_empty(&self.preset, trials.first)?.seconds;
+        let latency = message_seconds(&self.preset, 0)?;
+        let message = message_seconds(&self.preset, SUB_CHUNK_BYTES)?;
         let number = |what, unit, paper: f64, simulated: f64| Number {
             what,
             unit,
@@ -253,6 +256,13 @@ impl Plan {
                 "MB/s",
                 WRITE_MB_S,
                 peak(Operation::Write)?,
+            ),
+            number("latency of a message", "us", MESSAGE_US, 1e6 * latency),
+            number(
+                "bandwidth of messages of 1 MB",
+                "MB/s",
+                MESSAGES_MB_S,
+                1.0 / message,
             ),
             number(
                 "start-up of a call",

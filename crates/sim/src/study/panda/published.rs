@@ -11,6 +11,8 @@ pub const ARRAYS_MB: [u64; 6] = [16, 32, 64, 128, 256, 512];
 
 /// MB/s of messages, by which throughput is divided where the disk is infinitely fast (Table 1).
 pub const MESSAGES_MB_S: f64 = 34.0;
+/// Latency of a message, microseconds (Table 1).
+pub const MESSAGE_US: f64 = 43.0;
 /// MB/s of the file system of an I/O node (Table 1).
 pub const READ_MB_S: f64 = 2.85;
 /// The same, written.

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use penstock_engine::{Disk, Error, Kind, Machine, Operation, Request, Roles, Strategy};
+use penstock_engine::{Disk, Error, Kind, Machine, Operation, Request, Roles, Step, Strategy, Tag};
 use penstock_engine::{Result, disk_directed};
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Split};
 use serde::Serialize;
@@ -18,7 +18,7 @@ use crate::time::Time;
 /// Bytes of an element: a 64-bit number.
 const WIDTH: u64 = 8;
 /// Bytes of a sub-chunk, at most: "we chose a subchunk size of 1 MB for all experiments" (section 2).
-const SUB_CHUNK_BYTES: u64 = 1 << 20;
+pub const SUB_CHUNK_BYTES: u64 = 1 << 20;
 
 /// How the array lies on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -185,6 +185,39 @@ pub fn peak_mb_s(preset: &Preset, operation: Operation, file_mb: u64, trial: u64
     })?;
     let seconds = simulation.now().saturating_since(Time::ZERO);
     Ok(file_mb as f64 / seconds.as_seconds_f64())
+}
+
+/// How long a message of so many bytes takes from one compute node to another, seconds.
+///
+/// # Errors
+/// When the machine cannot be.
+pub fn message_seconds(preset: &Preset, bytes: u64) -> Result<f64> {
+    let any = Case {
+        operation: Operation::Write,
+        schema: Schema::Natural,
+        is_disk_free: true,
+        clients: 8,
+        servers: 2,
+        array_mb: 16,
+    };
+    let simulation = simulation(&any.request()?, preset, (any.clients, true), 0)?;
+    let tag = Tag {
+        call: 0,
+        step: Step::Reply,
+    };
+    on_every_node(&simulation, |node| async move {
+        match node.me() {
+            0 => {
+                let buffer = node.buffer(bytes)?;
+                let parcel = node.cut(&buffer, 0..bytes);
+                node.send(1, tag, Vec::new(), Some(parcel)).await
+            }
+            1 => node.receive(tag).await.map(|_| ()),
+            _ => Ok(()),
+        }
+    })?;
+    let elapsed = simulation.now().saturating_since(Time::ZERO);
+    Ok(elapsed.as_seconds_f64())
 }
 
 async fn one_after_the_other(node: &SimNode, request: &Request) -> Result<()> {
