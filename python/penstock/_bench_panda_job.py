@@ -383,8 +383,10 @@ def turn(
 ) -> Iterator[tuple[str, float, int]]:
     """One write and, if it is asked for, one read; seconds and wrong elements of each."""
     target = case.directory / f"{case.name}-{salt}"
-    case.fill(local, salt)
-    is_on_disk = isinstance(one, Files) or (isinstance(one, Served) and not one.is_null)
+    is_array = isinstance(one, Served)
+    is_on_disk = isinstance(one, Files) or (is_array and not one.is_null)
+    if is_array:
+        case.fill(local, salt)
     if comm.rank == 0:
         if isinstance(one, Files):
             target.mkdir()
@@ -396,7 +398,8 @@ def turn(
     if "read" in operations:
         if is_on_disk and comm.rank == 0:
             drop_from_cache(target)
-        local.reshape(-1).view(np.uint8)[...] = 0xA5
+        if is_array:
+            local.reshape(-1).view(np.uint8)[...] = 0xA5
         rest(comm)
         seconds, _ = timed(comm, lambda: one.read(target, local))
         yield "read", seconds, comm.allreduce(one.wrong_in_memory(local, salt))
