@@ -101,7 +101,11 @@ def test_the_benchmark_refuses_nonsense_in_one_line(tmp_path):
 
 
 def commands_of_the_simulation() -> list[str]:
-    pages = "docs/simulation.md", "docs/simulation-dickens-thakur.md"
+    pages = (
+        "docs/simulation.md",
+        "docs/simulation-dickens-thakur.md",
+        "docs/simulation-panda.md",
+    )
     text = "\n".join((ROOT / page).read_text() for page in pages)
     lines = re.findall(r"^    (penstock sim [^#\n]*)", text, re.MULTILINE)
     return sorted({line.strip() for line in lines})
@@ -120,6 +124,7 @@ def test_the_commands_of_the_simulation_run(tmp_path, command):
         "table": "--trials 1 --file-mb 1",
         "figure": "--trials 1 --file-mb 1",
         "summary": "--trials 1 --file-mb 1",
+        "panda": "--trials 1 --array-mb 16",
         "dickens-thakur": "" if "--preset" in command else "--preset sp2-anl --figure 2",
     }
     words = command.split()

@@ -121,6 +121,8 @@ def parser() -> Parser:
     add("--csv", metavar="FILE", help="write the points of all figures to FILE")
     add("--plot", metavar="DIR", help="draw DIR/figureN.png and .svg, with matplotlib")
     add("--quiet", action="store_true", help="no progress bar")
+    # It has a command line of its own, to which the command goes by itself.
+    every.add_parser("panda", help="Figures 3 to 9 of Panda: server-directed I/O beside the peak")
     return result
 
 
@@ -253,20 +255,20 @@ def find_mpiexec() -> str:
 
 
 class Runner:
-    """Starts jobs one after the other, and collects what they say."""
+    """Starts jobs one after the other, and collects what they say. Ranks run `module`."""
 
-    def __init__(self, mpiexec: str, shown: bool) -> None:
-        self.mpiexec = mpiexec
+    def __init__(self, mpiexec: str, shown: bool, module: str = "penstock._bench_split") -> None:
+        self.mpiexec, self.module = mpiexec, module
         self.progress = Progress(1, shown)
         self.results: list[dict] = []
         self.machine: dict[str, Any] = {}
         self.multiplications: dict[int, int] = {}
 
-    def run(self, job: Job) -> list[dict]:
+    def run(self, job: Any) -> list[dict]:
         """Its results."""
         ranks = job.clients + job.servers
         command = [self.mpiexec, "-n", str(ranks), sys.executable]
-        command += ["-m", "penstock._bench_split", job.to_json()]
+        command += ["-m", self.module, job.to_json()]
         before, error = len(self.results), None
         with tempfile.TemporaryFile("w+") as said:
             pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": said}

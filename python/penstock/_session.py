@@ -39,7 +39,7 @@ _seats = threading.local()
 _small: tuple[int, int] | None = None
 """For tests: blocks of a cache for each client, and bytes of a client's staging buffer."""
 _trial: dict[str, Any] | None = None
-"""For tests and benchmarks: `bytes_per_second` of each disk, and `faults`."""
+"""For tests and benchmarks: `bytes_per_second` of each disk, `faults`, and whether it is `null`."""
 
 
 class Session:

@@ -19,7 +19,7 @@ fn trial(json: Value) -> Trial {
 
 /// An array of 8 blocks of 10,000 bytes being written, and a medium of it on trial.
 struct Case {
-    _place: tempfile::TempDir,
+    place: tempfile::TempDir,
     pending: Pending,
     disk: DiskSchema,
     blocks: Vec<Block>,
@@ -34,7 +34,7 @@ impl Case {
         let blocks: Vec<Block> = disk.blocks(0, 1).collect();
         assert_eq!(blocks.len(), 8);
         Self {
-            _place: place,
+            place,
             pending,
             disk,
             blocks,
@@ -322,6 +322,55 @@ fn a_trial_of_nothing_changes_nothing() {
         assert_eq!(read(&path).unwrap(), values);
         assert!(Stored::open(&plain, None).is_ok());
     }
+}
+
+#[test]
+fn a_null_medium_keeps_nothing() {
+    for form in forms() {
+        let case = Case::new(form.clone());
+        let medium = case.medium(json!({"null": true})).unwrap();
+        for block in &case.blocks {
+            medium.write(block, &vec![7; block.bytes as usize]).unwrap();
+            let mut read = vec![5; block.bytes as usize];
+            medium.read(block, &mut read).unwrap();
+            assert!(read.iter().all(|&byte| byte == 5), "{form:?}");
+            if medium.moves_parts() {
+                medium.write_part(block, 16, &[7; 32]).unwrap();
+                let mut part = [5; 32];
+                medium.read_part(block, 16, &mut part).unwrap();
+                assert_eq!(part, [5; 32], "{form:?}");
+            }
+        }
+        medium.finish(true).unwrap();
+        let path = case.place.path().join("u");
+        case.pending.commit().unwrap();
+        // The array is there, of zeros: nothing has come to its files.
+        let values = read(&path).unwrap();
+        assert!(values.iter().all(|&byte| byte == 0), "{form:?}");
+    }
+}
+
+/// It is as slow as it was told to be, and fails where it was told to.
+#[test]
+fn a_null_medium_is_on_trial_all_the_same() {
+    let case = Case::new(flat(Format::Raw));
+    let slow = case.medium(json!({"null": true, "bytes_per_second": 400_000}));
+    let slow = slow.unwrap();
+    let data = vec![1; 10_000];
+    let took = seconds(|| {
+        for block in &case.blocks {
+            slow.write(block, &data).unwrap();
+        }
+    });
+    assert!(took >= 0.2 * 0.999, "{took} s");
+    let fault = json!({"operation": "write", "nth": 2, "error": "ENOSPC"});
+    let failing = case
+        .medium(json!({"null": true, "faults": [fault]}))
+        .unwrap();
+    failing.write(&case.blocks[0], &data).unwrap();
+    let error = failing.write(&case.blocks[1], &data).unwrap_err();
+    assert_eq!(error.kind, Kind::Full);
+    failing.write(&case.blocks[2], &data).unwrap();
 }
 
 #[test]

@@ -61,6 +61,9 @@ pub(crate) enum Sim {
     /// Measure Figures 2 to 7 of Dickens and Thakur on the four machines of that paper, beside what it
     /// says; each plot's name is STEM, the figure and the machine
     DickensThakur(DickensThakur),
+    /// Measure Figures 3 to 9 of Panda (SC '95) on the machine of that paper, beside what it says; each
+    /// plot's name is STEM and the figure
+    Panda(Panda),
 }
 
 #[derive(Args)]
@@ -246,6 +249,33 @@ pub(crate) struct DickensThakur {
     #[arg(long, value_name = "N")]
     pub(crate) figure: Option<u8>,
     /// The number of the trial
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// How many runs at a time [default: one a processor]
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<usize>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args)]
+pub(crate) struct Panda {
+    /// The machine: sp2-nas, or a TOML file with this name in it [default: sp2-nas]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) preset: Option<String>,
+    /// One of the figures, 3 to 9 [default: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) figure: Option<u8>,
+    /// Compute nodes in place of each figure's: 8, 16 or 32, in traditional order also 24
+    #[arg(long, value_name = "N")]
+    pub(crate) clients: Option<usize>,
+    /// One size of the array, in 2^20 bytes [default: 16, 32, 64, 128, 256 and 512]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
+    pub(crate) array_mb: Option<u64>,
+    /// How often each point is run, as the paper did
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) trials: u64,
+    /// The number of the first trial
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
     /// How many runs at a time [default: one a processor]

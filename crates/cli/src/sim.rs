@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use penstock_sim::study::dickens_thakur::{self, Machine};
 use penstock_sim::study::figure::Plan;
+use penstock_sim::study::panda;
 use penstock_sim::study::run::Report;
 use penstock_sim::study::summary::Summary;
 use penstock_sim::study::table::Table;
@@ -30,6 +31,7 @@ pub(crate) fn run(sim: &Sim, surroundings: &Surroundings) -> Result<(), Failure>
         Sim::Trace(asked) => trace(asked, surroundings),
         Sim::Scale(asked) => scale(asked, surroundings),
         Sim::DickensThakur(asked) => dickens_thakur(asked, surroundings),
+        Sim::Panda(asked) => panda(asked, surroundings),
     }
 }
 
@@ -164,6 +166,29 @@ fn dickens_thakur(
     asked.output.write(&text.join("\n"), &machines)?;
     for figure in machines.iter().flat_map(|machine| &machine.figures) {
         let name = format!("-{}-{}", figure.number(), figure.preset);
+        asked
+            .output
+            .with_stem(&name)
+            .plot(Plot::Figure, figure, surroundings)?;
+    }
+    Ok(())
+}
+
+fn panda(asked: &arguments::Panda, surroundings: &Surroundings) -> Result<(), Failure> {
+    asked.output.check()?;
+    let trials = arguments::trials(asked.trials, asked.seed, asked.jobs)?;
+    let preset = arguments::find(asked.preset.as_deref().unwrap_or(panda::PRESET))?;
+    let mut plan = panda::Plan::new(preset, asked.figure.as_slice())?;
+    if let Some(clients) = asked.clients {
+        plan = plan.with_clients(clients)?;
+    }
+    if let Some(array_mb) = asked.array_mb {
+        plan = plan.with_arrays(&[array_mb]);
+    }
+    let measured = plan.measure(&trials)?;
+    asked.output.write(&measured, &measured)?;
+    for figure in &measured.figures {
+        let name = format!("-{}", figure.number());
         asked
             .output
             .with_stem(&name)

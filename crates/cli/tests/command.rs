@@ -76,6 +76,11 @@ fn bad_input_gets_one_line_and_exit_code_2() {
             &["sim", "dickens-thakur", "--figure", "8"],
             "there is no figure 8",
         ),
+        (&["sim", "panda", "--figure", "2"], "there is no figure 2"),
+        (
+            &["sim", "panda", "--preset", "tr94"],
+            "preset tr94 is not the paper's machine",
+        ),
         (&["sim", "run", "--pattern", "rx"], "'rx' is not a pattern"),
         (&["sim", "run", "--pattern", "wa"], "'wa' cannot be"),
         (&["sim", "run", "--pattern", "r\nb"], "is not a pattern"),
@@ -368,4 +373,28 @@ fn dickens_and_thakur_are_shown_beside_what_is_simulated() {
     let series = &machine["figures"][0]["series"];
     assert_eq!(series[1]["name"], "all in background");
     assert_eq!(series[1]["points"][3]["x"], 64);
+}
+
+#[test]
+fn panda_is_shown_beside_what_is_simulated() {
+    let asked = [
+        "sim",
+        "panda",
+        "--figure",
+        "9",
+        "--array-mb",
+        "16",
+        "--trials",
+        "1",
+    ];
+    let text = stdout(&asked);
+    assert!(text.starts_with("Figure 9 of Panda on sp2-nas"));
+    assert!(text.contains("38 to 86"));
+    let measured = json(&[&asked[..], &["--json", "-"]].concat());
+    assert_eq!(measured["preset"], "sp2-nas");
+    assert_eq!(measured["comparisons"][0]["runs"], 3);
+    assert_eq!(measured["cells"][0][2]["servers"], 8);
+    let series = &measured["figures"][0]["series"];
+    assert_eq!(series[0]["name"], "16 MB");
+    assert_eq!(series[0]["points"][2]["x"], 8);
 }

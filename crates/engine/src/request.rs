@@ -8,7 +8,7 @@ use crate::split::Split;
 use crate::{caching, disk_directed, two_phase};
 
 /// Which way the data go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Operation {
     /// From the clients' memories to the disks.
     Write,

@@ -161,6 +161,7 @@ impl Experiment<'_> {
             layout: self.layout,
             slots,
             slot_bytes,
+            is_disk_free: false,
             seed: self.trial,
             is_real: false,
             is_traced,

@@ -50,6 +50,9 @@ pub struct Preset {
     /// What clients of the file system get in one another's way with, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Sharing>,
+    /// What the file system of an I/O node adds to its disk, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_system: Option<FileSystem>,
 }
 
 /// How many of what there are. Clients are nodes 0 and up, I/O nodes follow.
@@ -178,6 +181,10 @@ pub struct Costs {
     pub index_1d_us: f64,
     /// and of more.
     pub index_2d_us: f64,
+    /// Whether a server's calls block, of messages and of files: it moves one message, takes what has come
+    /// to where it belongs, and moves none while its disk works. If not, all of that goes on side by side.
+    #[serde(default)]
+    pub one_call_at_a_time: bool,
     /// How memputs and memgets of many stretches travel.
     pub batch: Batch,
 }
@@ -297,6 +304,23 @@ pub struct Sharing {
     /// Where servers have no processor of their own: with so many clients or more they run on that of
     /// the last of these. 0: they have one.
     pub processors: usize,
+}
+
+/// What the file system of an I/O node adds to its disk. The disk waits meanwhile, the processor does not.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileSystem {
+    /// To open a file, to find where it lies, and to close it.
+    pub open_us: f64,
+    /// To create it instead, and to force out what describes it: of a call that waits for the media.
+    pub sync_us: f64,
+    /// It reads a file by commands of so many bytes, one behind the other: one is on the bus while the disk
+    /// reads ahead for the next.
+    pub read_cluster_bytes: u64,
+    /// For each byte that is read,
+    pub read_ns_per_byte: f64,
+    /// or written.
+    pub write_ns_per_byte: f64,
 }
 
 /// What has a kind and nothing else: serde by itself would let any key pass.

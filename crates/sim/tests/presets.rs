@@ -8,6 +8,7 @@ use penstock_sim::preset::{Batch, DiskKind, FatTreeKind, NetworkKind, Preset, St
 
 const TR94: &str = include_str!("../presets/tr94.toml");
 const TOCS97: &str = include_str!("../presets/tocs97.toml");
+const PANDA: &str = include_str!("../presets/sp2-nas.toml");
 const NVME: &str = include_str!("../presets/nvme-server.toml");
 
 fn found(name: &str) -> Preset {
@@ -51,6 +52,7 @@ fn all_that_come_with_penstock_can_be() {
         "nvme-server",
         "cloud-vm",
         "sp2-anl",
+        "sp2-nas",
         "paragon-caltech",
         "origin2000-anl",
         "exemplar-caltech",
@@ -231,6 +233,7 @@ fn unknown_keys_are_refused_everywhere() {
         (TR94, "[disk_directed]"),
         (NVME, "[disk]"),
         (NVME, "[network]"),
+        (PANDA, "[file_system]"),
         // Of a kind that has no keys of its own.
         (TOCS97, "[start]"),
         (TR94, "[costs.batch]"),
@@ -303,7 +306,7 @@ fn what_does_not_fit_a_key_is_refused() {
 #[test]
 fn machines_that_cannot_be_are_refused() {
     #[rustfmt::skip]
-    let table: [(&str, &str, &str, &[&str]); 51] = [
+    let table: [(&str, &str, &str, &[&str]); 55] = [
         (TR94, "clients = 16", "clients = 0", &["nodes.clients is 0: give at least 1"]),
         (TR94, "io_nodes = 16", "io_nodes = 0", &["nodes.io_nodes is 0: give at least 1"]),
         (TR94, "disks = 16", "disks = 0", &["nodes.disks is 0: give at least 1"]),
@@ -331,6 +334,10 @@ fn machines_that_cannot_be_are_refused() {
         (TR94, "long_cylinder_ms = 0.008", "long_cylinder_ms = 9e5", &["disk.seek takes up to", "at most 1000000"]),
         (TR94, "short_ms = 3.24", "short_ms = 9e5", &["disk.rotations_per_minute and disk.seek", "may take", "smaller file"]),
         (NVME, "channels = 128", "channels = 0", &["disk.channels is 0"]),
+        (PANDA, "open_us = 80000.0", "open_us = -1.0", &["file_system.open_us is -1: give a number from 0"]),
+        (PANDA, "sync_us = 20000.0", "sync_us = 1e7", &["file_system.sync_us is 10000000: give a number from 0 to 1000000"]),
+        (PANDA, "read_cluster_bytes = 65536", "read_cluster_bytes = 0", &["file_system.read_cluster_bytes is 0: give at least 1"]),
+        (PANDA, "write_ns_per_byte = 0.0", "write_ns_per_byte = nan", &["file_system.write_ns_per_byte is NaN"]),
         (NVME, "channels = 128", "channels = 4294967295", &["disk.channels is 4294967295: give at most 1048576"]),
         (TR94, "rotation_ms =", "rotation_ms = -4.0", &["start.rotation_ms is -4: give a number from 0"]),
         (TR94, "bytes_per_second = 10485760", "bytes_per_second = 0", &["bus.bytes_per_second is 0: give at least 1"]),

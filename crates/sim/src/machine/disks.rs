@@ -7,12 +7,14 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use penstock_engine::queue::{Order, Queue};
-use penstock_engine::{Disk, NodeId, Result};
+use penstock_engine::{Disk, NodeId, Operation, Request, Result};
 use penstock_layout::{Block, DiskSchema};
 
 use super::data::{Buffer, Parcel};
+use super::turns::{Turns, turn_of};
 use super::world::World;
 use crate::disk::{Bus, Device, Phases};
+use crate::preset;
 use crate::time::{Interval, Span, Time};
 use crate::trace::Part;
 
@@ -43,6 +45,62 @@ pub(crate) struct Station {
     pub(crate) blocks: Cell<u64>,
     /// What the file system has reported before the disk has.
     pub(crate) behind: Behind,
+    /// What the file system adds to the disk.
+    pub(crate) file_system: FileSystem,
+    /// By node: whose call is under way, where there is one at a time.
+    pub(super) turns: Option<Rc<[Turns]>>,
+    /// Whether none of this takes any time.
+    pub(crate) is_free: bool,
+}
+
+/// [`preset::FileSystem`], as spans: none of it where there is none.
+#[derive(Default)]
+pub(crate) struct FileSystem {
+    open: Span,
+    sync: Span,
+    /// 0: a request is one command.
+    read_cluster_bytes: u64,
+    read_ns_per_byte: f64,
+    write_ns_per_byte: f64,
+}
+
+impl FileSystem {
+    pub(crate) fn new(file_system: Option<&preset::FileSystem>) -> Self {
+        file_system.map_or_else(Self::default, |given| Self {
+            open: Span::from_us_f64(given.open_us),
+            sync: Span::from_us_f64(given.sync_us),
+            read_cluster_bytes: given.read_cluster_bytes,
+            read_ns_per_byte: given.read_ns_per_byte,
+            write_ns_per_byte: given.write_ns_per_byte,
+        })
+    }
+
+    /// To open the file of a call, and to make it where it is to be safe.
+    pub(crate) fn opening(&self, request: &Request) -> Span {
+        match request.operation {
+            Operation::Write if request.sync => self.open + self.sync,
+            Operation::Write | Operation::Read => self.open,
+        }
+    }
+
+    fn reading(&self, bytes: u64) -> Span {
+        Span::from_ns_f64(self.read_ns_per_byte * bytes as f64)
+    }
+
+    /// How a stretch of bytes is cut into commands to read it.
+    fn commands(&self, bytes: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+        let Range { start, end } = *bytes;
+        let cluster_bytes = match self.read_cluster_bytes {
+            0 => (end - start).max(1),
+            cluster_bytes => cluster_bytes,
+        };
+        let first = (start..end.max(start + 1)).step_by(cluster_bytes as usize);
+        first.map(move |first| first..(first + cluster_bytes).min(end))
+    }
+
+    fn writing(&self, bytes: u64) -> Span {
+        Span::from_ns_f64(self.write_ns_per_byte * bytes as f64)
+    }
 }
 
 /// The buffer of a file system that reports writes which are not on the disk yet.
@@ -249,7 +307,7 @@ impl Disk for SimDisk {
             }
         })
         .await;
-        if self.waits_for_media {
+        if self.waits_for_media && !self.station.is_free {
             let idle_at = self.station.device.borrow().media_idle_at();
             if idle_at > self.world.now() {
                 self.world.sleep_until(idle_at).await;
@@ -259,15 +317,36 @@ impl Disk for SimDisk {
     }
 }
 
-/// What the hardware does.
+/// What the file system and the hardware do.
 impl SimDisk {
+    fn count_block(&self) {
+        self.station.blocks.set(self.station.blocks.get() + 1);
+    }
+
+    /// The file system's own part of a request: the disk is kept for it.
+    async fn in_file_system(&self, span: Span) {
+        if span > Span::ZERO {
+            self.world.sleep_until(self.world.now() + span).await;
+        }
+    }
+
     /// Writes the sectors in which these bytes of a block lie.
     async fn write_bytes(&self, block: &Block, bytes: Range<u64>) {
+        if self.station.is_free {
+            return self.count_block();
+        }
         self.writing.set(self.writing.get() + 1);
-        let Station { device, queue, .. } = &*self.station;
+        let Station {
+            device,
+            queue,
+            file_system,
+            turns,
+            ..
+        } = &*self.station;
         let slot = self.slot(block);
         let (lba, sectors) = self.sectors(slot, &bytes);
         let turn = queue.turn(self, block, std::future::ready(())).await;
+        let call = turn_of(turns.as_deref(), self.station.node).await;
         self.world
             .interrupt(self.station.node, self.station.request, "disk")
             .await;
@@ -293,30 +372,46 @@ impl SimDisk {
         self.world
             .sleep_until(reported.reported_at.min(by_system))
             .await;
-        drop(turn);
-        self.station.blocks.set(self.station.blocks.get() + 1);
+        self.in_file_system(file_system.writing(bytes.end - bytes.start))
+            .await;
+        drop((call, turn));
+        self.count_block();
         self.writing.set(self.writing.get() - 1);
         if let Some(waker) = self.finishing.take() {
             waker.wake();
         }
     }
 
-    /// Reads the sectors in which these bytes of a block lie.
+    /// Reads the sectors in which these bytes of a block lie, command by command.
     async fn read_bytes(&self, block: &Block, bytes: Range<u64>) {
-        let Station { device, queue, .. } = &*self.station;
+        if self.station.is_free {
+            return self.count_block();
+        }
+        let Station {
+            device,
+            queue,
+            file_system,
+            turns,
+            ..
+        } = &*self.station;
         let slot = self.slot(block);
-        let (lba, sectors) = self.sectors(slot, &bytes);
         let turn = queue.turn(self, block, std::future::ready(())).await;
-        self.world
-            .interrupt(self.station.node, self.station.request, "disk")
+        let call = turn_of(turns.as_deref(), self.station.node).await;
+        for command in file_system.commands(&bytes) {
+            let (lba, sectors) = self.sectors(slot, &command);
+            self.world
+                .interrupt(self.station.node, self.station.request, "disk")
+                .await;
+            let ready = device
+                .borrow_mut()
+                .begin_read(self.world.now(), lba, sectors);
+            self.record(if ready.hit { "hit" } else { "read" }, &ready.phases, slot);
+            self.world.sleep_until(ready.in_buffer_at).await;
+            self.over_bus(command.end - command.start).await;
+        }
+        self.in_file_system(file_system.reading(bytes.end - bytes.start))
             .await;
-        let ready = device
-            .borrow_mut()
-            .begin_read(self.world.now(), lba, sectors);
-        self.record(if ready.hit { "hit" } else { "read" }, &ready.phases, slot);
-        self.world.sleep_until(ready.in_buffer_at).await;
-        self.over_bus(bytes.end - bytes.start).await;
-        drop(turn);
-        self.station.blocks.set(self.station.blocks.get() + 1);
+        drop((call, turn));
+        self.count_block();
     }
 }

@@ -10,7 +10,9 @@
 //! | a message that nobody waits for, from a send buffer | receiver, beside that | `copy_us`, `copy_ns_per_byte` |
 //! | a memput | server; client | `memput_us` a message, `index_us` a stretch; `remote_us` |
 //! | a memget | server; client | `memget_us` a message, `index_us` a stretch; `remote_us` |
+//! | a memput or memget of many stretches | both | `batch.list_us`, `gather_us`, `scatter_us` a stretch |
 //! | a request to a disk | its I/O node | `disk_request_us` |
+//! | opening, reading and writing files | none: the disk waits | `file_system` |
 //! | [`Work`] | the node's | `request_us`, `thread_us`, `lookup_us`, `copy_us`, `copy_ns_per_byte`, `entry_us`, `buffer_ns_per_byte` |
 //! | copies into and out of messages | the node's | `processors.byte_copy_ns_per_byte`, `kernel_copy_ns_per_byte`, `stretch_us` |
 //! | clients of the file system at a time | client; server | `sharing`: see that module |
@@ -21,6 +23,7 @@
 //! | `world` | the clock, the events, CPUs, ports and inboxes |
 //! | `prices` | what software costs |
 //! | `sharing` | what clients of the file system get in one another's way with |
+//! | `turns` | one message, or one request to a disk, at a time, where calls block |
 //! | `hardware` | network, disks and places of blocks, from the preset |
 //! | `disks` | disks with their queues and buses, and what lies on them |
 //! | `data` | memories, buffers and parcels, with real bytes or without |
@@ -30,6 +33,7 @@ mod disks;
 mod hardware;
 mod prices;
 mod sharing;
+mod turns;
 mod world;
 
 use std::cell::{Cell, RefCell};
@@ -53,10 +57,11 @@ use crate::preset::Preset;
 use crate::time::{Span, Time};
 use crate::trace::Trace;
 use data::BufferSpace;
-use disks::{Behind, Station, station_queue};
+use disks::{Behind, FileSystem, Station, station_queue};
 use hardware::{device, network, places, slowness, unfit};
 use prices::{Moving, Prices};
 use sharing::Sharing;
+use turns::{Turn, Turns};
 use world::{Counts, World};
 
 /// How a machine is set up for one run.
@@ -68,6 +73,9 @@ pub struct Setup {
     pub slots: u64,
     /// Bytes of a slot.
     pub slot_bytes: u64,
+    /// Whether disks and their file systems take no time: what is left is the messages (Panda, section 3:
+    /// "we simulated an infinitely fast disk by commenting out the actual file system" calls).
+    pub is_disk_free: bool,
     /// Seeds everything that is drawn.
     pub seed: u64,
     /// Whether memories, messages and disks hold real bytes.
@@ -87,6 +95,8 @@ pub struct Simulation {
 struct Shared {
     prices: Prices,
     sharing: Sharing,
+    /// By node: whose call is under way, where there is one at a time.
+    turns: Option<Rc<[Turns]>>,
     clients: usize,
     is_real: bool,
     stations: Vec<Rc<Station>>,
@@ -146,6 +156,10 @@ impl Simulation {
         let buses: Vec<_> = (0..nodes)
             .map(|_| Rc::new(RefCell::new(Bus::new(preset.bus.bytes_per_second))))
             .collect();
+        let turns: Option<Rc<[Turns]>> = preset
+            .costs
+            .one_call_at_a_time
+            .then(|| (0..nodes).map(|_| Turns::default()).collect());
         let mut stations = Vec::with_capacity(servers.len());
         for (server, &node) in servers.iter().enumerate() {
             let device = device(preset, setup.seed, server).map_err(unfit)?;
@@ -162,11 +176,15 @@ impl Simulation {
                 stored: RefCell::default(),
                 blocks: Default::default(),
                 behind: Behind::new(behind_bytes),
+                file_system: FileSystem::new(preset.file_system.as_ref()),
+                turns: turns.clone(),
+                is_free: setup.is_disk_free,
             }));
         }
         let shared = Shared {
             prices,
             sharing: Sharing::new(&preset.sharing),
+            turns,
             clients: preset.nodes.clients,
             is_real: setup.is_real,
             stations,
@@ -320,6 +338,11 @@ impl SimNode {
     async fn use_cpu(&self, span: Span, what: &'static str) {
         let span = span + self.switching(span);
         self.world.use_cpu(self.me, span, what).await;
+    }
+
+    /// This node's turn to move a message, until it is dropped, where it does one thing at a time.
+    async fn turn(&self) -> Option<Turn<'_>> {
+        turns::turn_of(self.shared.turns.as_deref(), self.me).await
     }
 
     fn exposed(&self, call: u64, node: NodeId) -> Result<(Share, Memory)> {
@@ -594,15 +617,18 @@ impl Machine for SimNode {
         } else {
             let cost = prices.memget(&self.moving(piece, window));
             let headers = cost.messages * prices.header_bytes;
-            self.world.use_cpu(self.me, cost.here, "memget").await;
+            let asking = cost.plan + cost.here;
+            self.world.use_cpu(self.me, asking, "memget").await;
             self.world.transport(self.me, client, headers).await;
             self.world
                 .interrupt(client, cost.remote, "memget from here")
                 .await;
+            let turn = self.turn().await;
             self.world.transport(client, self.me, headers + bytes).await;
             self.world
                 .interrupt(self.me, cost.reply, "memget reply")
                 .await;
+            drop(turn);
         }
         self.copy_piece((call, client), piece, window, buffer, Direction::Gather)
     }
@@ -624,8 +650,15 @@ impl Machine for SimNode {
         } else {
             let cost = prices.memput(&self.moving(piece, window));
             let headers = cost.messages * prices.header_bytes;
-            self.world.use_cpu(self.me, cost.here, "memput").await;
+            let (plan, here) = match self.shared.turns {
+                Some(_) => (cost.plan, cost.here),
+                None => (Span::ZERO, cost.plan + cost.here), // at one go
+            };
+            self.world.use_cpu(self.me, plan, "plan").await;
+            let turn = self.turn().await;
+            self.world.use_cpu(self.me, here, "memput").await;
             self.world.transport(self.me, client, headers + bytes).await;
+            drop(turn);
             self.world
                 .interrupt(client, cost.remote, "memput to here")
                 .await;
@@ -635,9 +668,14 @@ impl Machine for SimNode {
     }
 
     async fn open(&self, request: &Request, server: usize) -> Result<SimDisk> {
+        let station = self.shared.stations[server].clone();
+        let opening = station.file_system.opening(request);
+        if !station.is_free && opening > Span::ZERO {
+            self.sleep(opening).await;
+        }
         Ok(SimDisk {
             world: self.world.clone(),
-            station: self.shared.stations[server].clone(),
+            station,
             schema: request.disk.clone(),
             servers: request.servers,
             waits_for_media: request.sync,

@@ -56,7 +56,9 @@ pub(super) struct Moving {
 pub(super) struct Cost {
     /// Messages each way.
     pub(super) messages: u64,
-    /// At the node that puts or gets, before anything is sent.
+    /// At the node that puts or gets, to find where it belongs.
+    pub(super) plan: Span,
+    /// At that node, before anything is sent.
     pub(super) here: Span,
     /// At the node whose memory it is.
     pub(super) remote: Span,
@@ -138,10 +140,8 @@ impl Prices {
         let (_, gather, scatter) = self.stretches(moving);
         Cost {
             messages,
-            here: self.memput * messages
-                + self.index(moving)
-                + gather
-                + per_byte(self.memput_ns_per_byte, moving.bytes),
+            plan: self.index(moving),
+            here: self.memput * messages + gather + per_byte(self.memput_ns_per_byte, moving.bytes),
             remote: self.remote(messages, moving) + scatter,
             reply: Span::ZERO,
         }
@@ -153,7 +153,8 @@ impl Prices {
         let (list, gather, scatter) = self.stretches(moving);
         Cost {
             messages,
-            here: self.memget * messages + self.index(moving) + list,
+            plan: self.index(moving),
+            here: self.memget * messages + list,
             remote: self.remote(messages, moving) + gather,
             reply: self.memget_reply * messages
                 + scatter

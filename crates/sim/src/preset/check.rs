@@ -1,6 +1,8 @@
 //! Whether a [`Preset`] describes a machine that could be, and an experiment that could end.
 
-use super::{Batch, Costs, DiskKind, NetworkKind, Preset, PresetError, Processors, Start};
+use super::{
+    Batch, Costs, DiskKind, FileSystem, NetworkKind, Preset, PresetError, Processors, Start,
+};
 use crate::disk::{DiskParameters, Region};
 use crate::network::TorusParameters;
 
@@ -231,6 +233,20 @@ impl Preset {
             let key = "sharing.buffered_copy_ns_per_byte";
             cost(key, sharing.buffered_copy_ns_per_byte, NS_PER_BYTE_MAX)?;
         }
+        if let Some(file_system) = &self.file_system {
+            for (key, us) in [
+                ("file_system.open_us", file_system.open_us),
+                ("file_system.sync_us", file_system.sync_us),
+            ] {
+                // Opening is not software alone: it waits for the disk.
+                cost(key, us, LENGTH_MAX)?;
+            }
+            for (key, ns) in file_system.in_ns_per_byte() {
+                cost(key, ns, NS_PER_BYTE_MAX)?;
+            }
+            let key = "file_system.read_cluster_bytes";
+            positive(key, file_system.read_cluster_bytes)?;
+        }
         Ok(())
     }
 
@@ -275,6 +291,10 @@ impl Preset {
             ("network.bytes_per_second", bytes / network as f64),
         ];
         for (key, ns) in self.costs.in_ns_per_byte() {
+            lengths.push((key, bytes * ns / 1e9));
+        }
+        let of_files = self.file_system.as_ref().map(FileSystem::in_ns_per_byte);
+        for (key, ns) in of_files.into_iter().flatten() {
             lengths.push((key, bytes * ns / 1e9));
         }
         let blocks = bytes / self.file.block_bytes as f64;
@@ -374,6 +394,15 @@ impl Processors {
                 "processors.kernel_copy_ns_per_byte",
                 self.kernel_copy_ns_per_byte,
             ),
+        ]
+    }
+}
+
+impl FileSystem {
+    fn in_ns_per_byte(&self) -> [(&'static str, f64); 2] {
+        [
+            ("file_system.read_ns_per_byte", self.read_ns_per_byte),
+            ("file_system.write_ns_per_byte", self.write_ns_per_byte),
         ]
     }
 }

@@ -9,6 +9,7 @@
 //! | [`summary`] | Table III of the latter: what each method gains over traditional caching |
 //! | [`scale`] | clients and servers in numbers that no paper had |
 //! | [`dickens_thakur`] | Figures 2 to 7 of Dickens and Thakur, on four machines of their time |
+//! | [`panda`] | Figures 3 to 9 of Seamons et al., SC '95, on the machine of that paper |
 //! | [`trace`] | what every part did when, for Perfetto, and the way of a disk's arm |
 //!
 //! Each is planned first, as a list of cases, then measured, then put together; only measuring takes
@@ -21,6 +22,7 @@ pub mod dickens_thakur;
 mod error;
 pub mod figure;
 pub mod names;
+pub mod panda;
 pub mod run;
 pub mod scale;
 pub mod summary;

@@ -165,6 +165,7 @@ impl Case {
             layout: Layout::Contiguous,
             slots: request.disk.conforming_blocks_max(preset.nodes.disks),
             slot_bytes: request.disk.block_bytes_max(),
+            is_disk_free: false,
             seed: trial,
             is_real: false,
             is_traced: false,

@@ -1,0 +1,182 @@
+//! What the paper says of its figures, and which runs each of them shows. The figures are drawings: their
+//! ranges are those that the text gives.
+
+use penstock_engine::Operation;
+use serde::Serialize;
+
+use super::run::{Case, Schema};
+
+/// Arrays of all figures, MB.
+pub const ARRAYS_MB: [u64; 6] = [16, 32, 64, 128, 256, 512];
+
+/// MB/s of messages, by which throughput is divided where the disk is infinitely fast (Table 1).
+pub const MESSAGES_MB_S: f64 = 34.0;
+/// Latency of a message, microseconds (Table 1).
+pub const MESSAGE_US: f64 = 43.0;
+/// MB/s of the file system of an I/O node (Table 1).
+pub const READ_MB_S: f64 = 2.85;
+/// The same, written.
+pub const WRITE_MB_S: f64 = 2.23;
+/// "The startup overhead for Panda" (section 3).
+pub const STARTUP_SECONDS: f64 = 0.013;
+
+/// How near a number of the paper the simulated one is to be, in points of a percentage.
+pub const NEAR_POINTS: f64 = 5.0;
+
+/// What the text says of a figure, percent of the peak of an I/O node.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Says {
+    /// All of it lies between two numbers, and reaches them.
+    Range(f64, f64),
+    /// Near one number "in most cases", and declining for small arrays.
+    Most(f64),
+}
+
+/// A figure.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown {
+    pub number: u8,
+    pub operation: Operation,
+    pub schema: Schema,
+    pub is_disk_free: bool,
+    /// Compute nodes, where no others are asked for.
+    pub clients: usize,
+    pub says: Says,
+}
+
+impl Shown {
+    /// Figures 3 to 9.
+    pub const ALL: [Shown; 7] = [
+        on_disk(
+            3,
+            Operation::Read,
+            Schema::Natural,
+            8,
+            Says::Range(85.0, 98.0),
+        ),
+        on_disk(
+            4,
+            Operation::Write,
+            Schema::Natural,
+            8,
+            Says::Range(85.0, 98.0),
+        ),
+        without(on_disk(
+            5,
+            Operation::Read,
+            Schema::Natural,
+            32,
+            Says::Most(90.0),
+        )),
+        without(on_disk(
+            6,
+            Operation::Write,
+            Schema::Natural,
+            32,
+            Says::Most(90.0),
+        )),
+        on_disk(
+            7,
+            Operation::Read,
+            Schema::Traditional,
+            32,
+            Says::Range(68.0, 95.0),
+        ),
+        on_disk(
+            8,
+            Operation::Write,
+            Schema::Traditional,
+            32,
+            Says::Range(68.0, 95.0),
+        ),
+        without(on_disk(
+            9,
+            Operation::Write,
+            Schema::Traditional,
+            16,
+            Says::Range(38.0, 86.0),
+        )),
+    ];
+
+    /// What it shows.
+    pub fn title(&self) -> String {
+        let which_way = match self.operation {
+            Operation::Read => "reads",
+            Operation::Write => "writes",
+        };
+        let schema = match self.schema {
+            Schema::Natural => "natural chunking",
+            Schema::Traditional => "traditional order",
+        };
+        let disk = match self.is_disk_free {
+            true => ", infinitely fast disk",
+            false => "",
+        };
+        format!(
+            "{which_way}, {} compute nodes, {schema}{disk}",
+            self.clients
+        )
+    }
+
+    /// The I/O nodes with which the paper combines its compute nodes.
+    pub fn servers(&self) -> [usize; 3] {
+        match self.clients {
+            24 => [2, 4, 6],
+            _ => [2, 4, 8],
+        }
+    }
+
+    /// Whether the paper ran it with so many compute nodes, be it without showing it.
+    pub fn has(&self, clients: usize) -> bool {
+        match self.schema {
+            Schema::Natural => [8, 16, 32].contains(&clients),
+            Schema::Traditional => [8, 16, 24, 32].contains(&clients),
+        }
+    }
+
+    /// The run at one place of it.
+    pub fn case(&self, servers: usize, array_mb: u64) -> Case {
+        Case {
+            operation: self.operation,
+            schema: self.schema,
+            is_disk_free: self.is_disk_free,
+            clients: self.clients,
+            servers,
+            array_mb,
+        }
+    }
+
+    /// MB/s of an I/O node that are 100%.
+    pub fn peak_mb_s(&self) -> f64 {
+        match (self.is_disk_free, self.operation) {
+            (true, _) => MESSAGES_MB_S,
+            (false, Operation::Read) => READ_MB_S,
+            (false, Operation::Write) => WRITE_MB_S,
+        }
+    }
+}
+
+const fn on_disk(
+    number: u8,
+    operation: Operation,
+    schema: Schema,
+    clients: usize,
+    says: Says,
+) -> Shown {
+    Shown {
+        number,
+        operation,
+        schema,
+        is_disk_free: false,
+        clients,
+        says,
+    }
+}
+
+const fn without(shown: Shown) -> Shown {
+    Shown {
+        is_disk_free: true,
+        ..shown
+    }
+}

@@ -1,0 +1,327 @@
+//! One run of the paper's application: an array of three dimensions, BLOCK in each, is written to the
+//! files of the I/O nodes, or read from them, by one collective call.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use penstock_engine::{Disk, Error, Kind, Machine, Operation, Request, Roles, Step, Strategy, Tag};
+use penstock_engine::{Result, disk_directed};
+use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Split};
+use serde::Serialize;
+
+use crate::experiment::{Layout, call_once};
+use crate::machine::{Setup, SimNode, Simulation};
+use crate::preset::Preset;
+use crate::study::MB;
+use crate::time::Time;
+
+/// Bytes of an element: a 64-bit number.
+const WIDTH: u64 = 8;
+/// Bytes of a sub-chunk, at most: "we chose a subchunk size of 1 MB for all experiments" (section 2).
+pub const SUB_CHUNK_BYTES: u64 = 1 << 20;
+
+/// How the array lies on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Schema {
+    /// As in memory: a chunk is what a client holds; chunks are dealt out to the servers in turn.
+    Natural,
+    /// BLOCK,*,*: one piece a server, in row-major order.
+    Traditional,
+}
+
+/// What is to be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Case {
+    /// Which way.
+    pub operation: Operation,
+    /// How it lies on disk.
+    pub schema: Schema,
+    /// Whether the disk is infinitely fast.
+    pub is_disk_free: bool,
+    /// Compute nodes.
+    pub clients: usize,
+    /// I/O nodes.
+    pub servers: usize,
+    /// Bytes of the array, in 2^20.
+    pub array_mb: u64,
+}
+
+/// How it went.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ran {
+    /// From the call to its end on the last of the clients.
+    pub seconds: f64,
+    /// Events of the simulation.
+    pub events: u64,
+}
+
+impl Case {
+    /// Extents of the array, as near to a cube as powers of two go: 128 x 128 x 128 for 16 MB, 256 x 512 x
+    /// 512 for 512 MB.
+    pub fn shape(&self) -> [u64; 3] {
+        let power = ((self.array_mb << 20) / WIDTH).ilog2();
+        [power / 3, (power + 1) / 3, power.div_ceil(3)].map(|power| 1 << power)
+    }
+
+    /// The compute nodes, as the paper arranges them.
+    ///
+    /// # Errors
+    /// When the paper has no mesh of so many.
+    pub fn mesh(&self) -> Result<[u64; 3]> {
+        match self.clients {
+            8 => Ok([2, 2, 2]),
+            16 => Ok([4, 2, 2]),
+            24 => Ok([6, 2, 2]),
+            32 => Ok([4, 4, 2]),
+            other => {
+                let cause = format!("there is no mesh of {other} compute nodes");
+                Err(unfit(cause))
+            }
+        }
+    }
+
+    /// The call that all nodes make.
+    ///
+    /// # Errors
+    /// When the paper has no such case.
+    pub fn request(&self) -> Result<Request> {
+        let mesh = self.mesh()?;
+        let schemas = self.schemas(mesh).map_err(unfit)?;
+        Ok(self.request_of(schemas))
+    }
+
+    fn schemas(
+        &self,
+        mesh: [u64; 3],
+    ) -> std::result::Result<(Distribution, DiskSchema), LayoutError> {
+        let shape = self.shape();
+        let memory = Distribution::new(&shape, &Dists(vec![Dist::Block; 3]), &mesh)?;
+        let mesh_on_disk = match self.schema {
+            Schema::Natural => mesh,
+            Schema::Traditional => [self.servers as u64, 1, 1],
+        };
+        let extents = [0, 1, 2].map(|d| shape[d].div_ceil(mesh_on_disk[d]));
+        let disk = DiskSchema::chunked(&shape, WIDTH, &extents)?
+            .unpadded()
+            .split(Split::Contiguous(SUB_CHUNK_BYTES))?;
+        Ok((memory, disk))
+    }
+
+    fn request_of(&self, (memory, disk): (Distribution, DiskSchema)) -> Request {
+        Request {
+            operation: self.operation,
+            strategy: Strategy::DiskDirected(disk_directed::Options { presort: true }),
+            memory: memory.into(),
+            disk,
+            target: Vec::new(),
+            servers: self.servers,
+            sync: true,
+            split: None,
+        }
+    }
+
+    /// Runs it on the machine of `preset`, but with its own numbers of nodes and its own array.
+    ///
+    /// # Errors
+    /// When the machine cannot be.
+    pub fn run(&self, preset: &Preset, trial: u64) -> Result<Ran> {
+        run(
+            self.request()?,
+            preset,
+            (self.clients, self.is_disk_free),
+            trial,
+        )
+    }
+
+    /// The same with an array of one element: what a call takes before anything is moved.
+    ///
+    /// # Errors
+    /// As [`Case::run`].
+    pub fn run_empty(&self, preset: &Preset, trial: u64) -> Result<Ran> {
+        let nothing = || {
+            let memory = Distribution::new(&[1; 3], &Dists(vec![Dist::Block; 3]), &self.mesh()?)
+                .map_err(unfit)?;
+            let disk = DiskSchema::chunked(&[1; 3], WIDTH, &[1; 3]).map_err(unfit)?;
+            Ok(self.request_of((memory, disk)))
+        };
+        run(nothing()?, preset, (self.clients, self.is_disk_free), trial)
+    }
+}
+
+/// Reads or writes a file of so many MB on one I/O node by requests of 1 MB, one after the other: what the
+/// paper's normalised throughput is a part of. MB/s.
+///
+/// # Errors
+/// When the machine cannot be.
+pub fn peak_mb_s(preset: &Preset, operation: Operation, file_mb: u64, trial: u64) -> Result<f64> {
+    let elements = (file_mb << 20) / WIDTH;
+    let memory = Distribution::new(&[elements], &Dists(vec![Dist::Block]), &[1]).map_err(unfit)?;
+    let disk = DiskSchema::chunked(&[elements], WIDTH, &[elements]).map_err(unfit)?;
+    let disk = disk
+        .split(Split::Contiguous(SUB_CHUNK_BYTES))
+        .map_err(unfit)?;
+    let request = Request {
+        operation,
+        strategy: Strategy::DiskDirected(disk_directed::Options::default()),
+        memory: memory.into(),
+        disk,
+        target: Vec::new(),
+        servers: 1,
+        sync: true,
+        split: None,
+    };
+    let simulation = simulation(&request, preset, (1, false), trial)?;
+    let request = Rc::new(request);
+    let server = simulation.roles().servers[0];
+    on_every_node(&simulation, |node| {
+        let request = request.clone();
+        async move {
+            match node.me() == server {
+                true => one_after_the_other(&node, &request).await,
+                false => Ok(()),
+            }
+        }
+    })?;
+    let seconds = simulation.now().saturating_since(Time::ZERO);
+    Ok(file_mb as f64 / seconds.as_seconds_f64())
+}
+
+/// How long a message of so many bytes takes from one compute node to another, seconds.
+///
+/// # Errors
+/// When the machine cannot be.
+pub fn message_seconds(preset: &Preset, bytes: u64) -> Result<f64> {
+    let any = Case {
+        operation: Operation::Write,
+        schema: Schema::Natural,
+        is_disk_free: true,
+        clients: 8,
+        servers: 2,
+        array_mb: 16,
+    };
+    let simulation = simulation(&any.request()?, preset, (any.clients, true), 0)?;
+    let tag = Tag {
+        call: 0,
+        step: Step::Reply,
+    };
+    on_every_node(&simulation, |node| async move {
+        match node.me() {
+            0 => {
+                let buffer = node.buffer(bytes)?;
+                let parcel = node.cut(&buffer, 0..bytes);
+                node.send(1, tag, Vec::new(), Some(parcel)).await
+            }
+            1 => node.receive(tag).await.map(|_| ()),
+            _ => Ok(()),
+        }
+    })?;
+    let elapsed = simulation.now().saturating_since(Time::ZERO);
+    Ok(elapsed.as_seconds_f64())
+}
+
+async fn one_after_the_other(node: &SimNode, request: &Request) -> Result<()> {
+    let disk = node.open(request, 0).await?;
+    let buffer = node.buffer(request.disk.block_bytes_max())?;
+    for block in request.disk.blocks(0, 1) {
+        match request.operation {
+            Operation::Write => disk.write(&block, &buffer, 0).await?,
+            Operation::Read => disk.read(&block, &buffer, 0).await?,
+        }
+    }
+    match request.operation {
+        Operation::Write => disk.finish().await,
+        Operation::Read => Ok(()),
+    }
+}
+
+fn run(
+    request: Request,
+    preset: &Preset,
+    (clients, is_disk_free): (usize, bool),
+    trial: u64,
+) -> Result<Ran> {
+    let simulation = simulation(&request, preset, (clients, is_disk_free), trial)?;
+    let application = Rc::new(Application {
+        request,
+        roles: simulation.roles().clone(),
+        last: Cell::new(Time::ZERO),
+    });
+    on_every_node(&simulation, |node| {
+        let application = application.clone();
+        async move { application.on(&node).await }
+    })?;
+    let elapsed = application.last.get().saturating_since(Time::ZERO);
+    Ok(Ran {
+        seconds: elapsed.as_seconds_f64(),
+        events: simulation.totals().events,
+    })
+}
+
+/// The machine of `preset` with so many clients, and as many I/O nodes as the request has servers.
+fn simulation(
+    request: &Request,
+    preset: &Preset,
+    (clients, is_disk_free): (usize, bool),
+    trial: u64,
+) -> Result<Simulation> {
+    let mut preset = preset.clone();
+    preset.nodes.clients = clients;
+    preset.nodes.io_nodes = request.servers;
+    preset.nodes.disks = request.servers;
+    preset.file.bytes = request.disk.bytes();
+    let setup = Setup {
+        layout: Layout::Contiguous,
+        slots: request.disk.conforming_blocks_max(request.servers),
+        slot_bytes: request.disk.block_bytes_max(),
+        is_disk_free,
+        seed: trial,
+        is_real: false,
+        is_traced: false,
+    };
+    Simulation::new(&preset, &setup)
+}
+
+/// Runs the nodes; an error of one is that of all.
+fn on_every_node<F>(simulation: &Simulation, main: impl Fn(SimNode) -> F) -> Result<()>
+where
+    F: Future<Output = Result<()>> + 'static,
+{
+    let ended = Rc::new(RefCell::new(Ok(())));
+    simulation.run(|node| {
+        let (running, ended) = (main(node), ended.clone());
+        async move {
+            if let Err(error) = running.await {
+                *ended.borrow_mut() = Err(error);
+            }
+        }
+    })?;
+    ended.borrow().clone()
+}
+
+fn unfit(cause: impl std::fmt::Display) -> Error {
+    Error::new(Kind::Schema, "setting up an experiment", cause)
+}
+
+/// What every node does.
+struct Application {
+    request: Request,
+    roles: Rc<Roles>,
+    /// When the last of the clients has ended: "the maximum time spent by any compute node" (section 3).
+    last: Cell<Time>,
+}
+
+impl Application {
+    async fn on(&self, node: &SimNode) -> Result<()> {
+        call_once(node, &self.roles, &self.request, true).await?;
+        if self.roles.rank(node.me()).is_some() {
+            self.last.set(self.last.get().max(node.time()));
+        }
+        Ok(())
+    }
+}
+
+/// What a case's throughput comes to: of all I/O nodes together.
+pub fn rate_mb_s(case: &Case, seconds: f64) -> f64 {
+    (case.array_mb << 20) as f64 / MB / seconds
+}

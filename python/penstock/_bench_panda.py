@@ -1,0 +1,414 @@
+"""``penstock bench panda``: Figures 3 to 9 of a paper, for the machine it runs on.
+
+K. E. Seamons, Y. Chen, P. Jones, J. Jozwiak and M. Winslett, *Server-Directed Collective I/O in
+Panda*, SC '95: what part of a file system's throughput, or of the messages', does collective I/O of
+an array reach? docs/panda.md says what each figure shows.
+
+This module reads options, starts ``mpiexec`` once for every number of clients and every place (what
+the ranks do: :mod:`penstock._bench_panda_job`), and reports. Exit codes: 0; 1 when something failed
+or a byte was wrong; 2 for bad input. Either way one line says what is wrong.
+
+A figure's number is the throughput of the array as a part of the peak, both medians, of the same
+run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock import _plots
+from penstock._bench_case import UsageError, dims_text
+from penstock._bench_dickens_thakur import (
+    IN_MEMORY,
+    FailedError,
+    Runner,
+    check_outputs,
+    counts,
+    find_mpiexec,
+    place,
+)
+from penstock._bench_panda_job import (
+    COPIES,
+    MESSAGES,
+    MIB,
+    NATURAL,
+    OPERATIONS,
+    SERVED,
+    SYSTEM_CALLS,
+    TRADITIONAL,
+    Job,
+    mesh_of,
+    shape_of,
+)
+from penstock.bench import Parser
+
+SIZES = (16, 32, 64, 128, 256, 512)
+SERVERS = (2, 4, 8)
+REPEATS = 5
+QUICK = {"ranks": (2,), "sizes": (1, 2), "servers": (1, 2), "repeats": 1}
+AIMS = {NATURAL: 85, TRADITIONAL: 70}
+"""Percent of the peak that each schema is to reach."""
+TOUCHED = 2.2
+"""Arrays that must fit: the files, as much free memory touched before them, and a little."""
+
+
+class Figure(NamedTuple):
+    """One figure of the paper."""
+
+    operation: str
+    schema: str
+    is_null: bool
+    clients: int
+    paper: str
+    """What the text says of it, percent of the peak."""
+
+    @property
+    def what(self) -> str:
+        """What it shows."""
+        disk = ", infinitely fast disk" if self.is_null else ""
+        order = "natural chunking" if self.schema == NATURAL else "traditional order"
+        return f"{self.operation}s, {order}{disk}"
+
+
+FIGURES = {
+    3: Figure("read", NATURAL, False, 8, "85-98"),
+    4: Figure("write", NATURAL, False, 8, "85-98"),
+    5: Figure("read", NATURAL, True, 32, "near 90"),
+    6: Figure("write", NATURAL, True, 32, "near 90"),
+    7: Figure("read", TRADITIONAL, False, 32, "68-95"),
+    8: Figure("write", TRADITIONAL, False, 32, "68-95"),
+    9: Figure("write", TRADITIONAL, True, 16, "38-86"),
+}
+
+
+# ---------------------------------------------------------------------------------------------
+# Options
+# ---------------------------------------------------------------------------------------------
+
+
+def parser() -> Parser:
+    """The command line."""
+    result = Parser(
+        prog="penstock bench panda",
+        description="Figures 3 to 9 of Panda (SC '95): server-directed I/O beside the peak of the "
+        "file system, or of messages.",
+    )
+    add = result.add_argument
+    add("figures", nargs="*", metavar="FIGURE", help="3 to 9 (default: all)")
+    add(
+        "--ranks",
+        metavar="N,N,...",
+        help="numbers of clients, for every figure (default: each figure's: 8, 16 or 32)",
+    )
+    add("--servers", metavar="N,N,...", help=f"some of the clients (default: {listed(SERVERS)})")
+    add("--sizes", metavar="MIB,...", help=f"powers of 2 (default: {listed(SIZES)})")
+    add(
+        "--directory",
+        "--path",
+        dest="path",
+        metavar="DIR",
+        help="where to write (default: this directory; /dev/shm for the metadata of figures whose "
+        "disk is infinitely fast)",
+    )
+    add("--repeats", type=int, metavar="N", help=f"(default: {REPEATS})")
+    add("--quick", action="store_true", help="2 ranks and small arrays: to see that it works")
+    add("--json", metavar="FILE", help="write JSON to FILE, or with - in place of the text")
+    add("--csv", metavar="FILE", help="write the points of all figures to FILE")
+    add("--plot", metavar="DIR", help="draw DIR/figureN.png and .svg, with matplotlib")
+    add("--quiet", action="store_true", help="no progress bar")
+    return result
+
+
+def listed(values: tuple[int, ...]) -> str:
+    """As an option has them."""
+    return ",".join(map(str, values))
+
+
+class Plan:
+    """What is to be measured, as the options say."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.quiet = options, options.quiet
+        is_quick = options.quick
+        for word in options.figures:
+            if word not in map(str, FIGURES):
+                raise UsageError(f"there is no Figure {word!r}: take 3 to 9")
+        self.figures = sorted({int(word) for word in options.figures}) or list(FIGURES)
+        self.sizes = counts(options.sizes, "--sizes", QUICK["sizes"] if is_quick else SIZES)
+        servers = QUICK["servers"] if is_quick else SERVERS
+        self.servers = counts(options.servers, "--servers", servers)
+        asked = counts(options.ranks, "--ranks", QUICK["ranks"] if is_quick else ())
+        self.clients = {n: asked or [FIGURES[n].clients] for n in self.figures}
+        default = QUICK["repeats"] if is_quick else REPEATS
+        self.repeats = default if options.repeats is None else options.repeats
+        if any(size & (size - 1) for size in self.sizes):
+            raise UsageError(f"--sizes {options.sizes}: take powers of 2, as the paper did")
+        if self.repeats < 1:
+            raise UsageError(f"--repeats is {self.repeats}: take at least 1")
+        least = min(min(clients) for clients in self.clients.values())
+        if max(self.servers) > least:
+            raise UsageError(
+                f"{max(self.servers)} servers among {least} clients: take fewer --servers, or more "
+                "--ranks"
+            )
+        here = Path(options.path or Path.cwd())
+        is_writable = os.access(IN_MEMORY, os.W_OK)
+        self.paths = [here, here if options.path or not is_writable else IN_MEMORY]
+        self._check_places()
+        check_outputs(options)
+
+    def path(self, number: int) -> Path:
+        """Where a figure's files go."""
+        return self.paths[FIGURES[number].is_null]
+
+    def _check_places(self) -> None:
+        for number in self.figures:
+            path = self.path(number)
+            if not path.is_dir() or not os.access(path, os.W_OK):
+                raise UsageError(f"{path} is not a directory that can be written to")
+            need = 0 if FIGURES[number].is_null else TOUCHED * max(self.sizes) * MIB
+            free = shutil.disk_usage(path).free
+            if free < need:
+                raise UsageError(
+                    f"{path} has {free / 1e6:.0f} MB free, Figure {number} needs {need / 1e6:.0f}"
+                )
+
+    def jobs(self, directories: list[str]) -> list[Job]:
+        """One for each number of clients, on the disk and without."""
+        jobs = []
+        for clients in sorted({one for many in self.clients.values() for one in many}):
+            for is_null in (False, True):
+                cases = [
+                    (schema, is_null, size * MIB, operations)
+                    for schema in (NATURAL, TRADITIONAL)
+                    if (operations := self.operations(schema, is_null, clients))
+                    for size in self.sizes
+                ]
+                jobs.append(Job(clients, cases, self.servers, directories[is_null], self.repeats))
+        return [job for job in jobs if job.cases]
+
+    def operations(self, schema: str, is_null: bool, clients: int) -> list[str]:
+        """What the figures ask for of a case."""
+        asked = [
+            FIGURES[number].operation
+            for number in self.figures
+            if FIGURES[number][1:3] == (schema, is_null) and clients in self.clients[number]
+        ]
+        return [operation for operation in OPERATIONS if operation in asked]
+
+
+# ---------------------------------------------------------------------------------------------
+# Measuring
+# ---------------------------------------------------------------------------------------------
+
+
+def measure(plan: Plan, runner: Runner) -> dict:
+    """Everything that was measured, for programs."""
+    directories: list[str] = []
+    try:
+        for path in plan.paths:
+            directories.append(tempfile.mkdtemp(prefix="penstock-bench-", dir=path))
+        jobs = plan.jobs(directories)
+        runner.progress.steps = sum(job.steps for job in jobs)
+        for job in jobs:
+            runner.run(job)
+    finally:
+        runner.progress.close()
+        for directory in directories:
+            shutil.rmtree(directory, ignore_errors=True)
+    return {
+        "machine": runner.machine,
+        "load_average_at_end": os.getloadavg()[0],
+        "repeats": plan.repeats,
+        "figures": [
+            drawn(number, clients, plan, runner.results)
+            for number in plan.figures
+            for clients in plan.clients[number]
+        ],
+        "measurements": runner.results,
+    }
+
+
+# ---------------------------------------------------------------------------------------------
+# Reporting
+# ---------------------------------------------------------------------------------------------
+
+
+def drawn(number: int, clients: int, plan: Plan, results: list[dict]) -> dict:
+    """One figure, as :mod:`penstock._plots` draws it, with what the tables say beside it."""
+    figure = FIGURES[number]
+    wanted = (figure.operation, figure.schema, figure.is_null, clients)
+    mine = {
+        (result["contender"], result["bytes"], result["servers"]): result
+        for result in results
+        if tuple(result[key] for key in ("operation", "schema", "null", "clients")) == wanted
+    }
+    peak = MESSAGES if figure.is_null else SYSTEM_CALLS
+
+    def at(size: int, servers: int) -> dict:
+        served, beside, copies = (
+            mine.get((contender, size * MIB, servers)) for contender in (SERVED, peak, COPIES)
+        )
+        return {"x": servers} | point(served, beside, copies)
+
+    series = [
+        {"name": f"{size} MiB", "points": [at(size, servers) for servers in plan.servers]}
+        for size in plan.sizes
+    ]
+    aim = AIMS[figure.schema]
+    points = [one for line in series for one in line["points"]]
+    return {
+        "figure": number,
+        "title": f"{figure.what}, {clients} clients ({dims_text(mesh_of(clients))})",
+        "x_label": "servers",
+        "y_label": "percent of the peak",
+        "x_scale": "log2",
+        "trials": plan.repeats,
+        "clients": clients,
+        "where": place(plan.path(number)),
+        "peak": f"{peak} of 1 MiB",
+        "paper_percent": figure.paper,
+        "aim_percent": aim,
+        "reached": sum(one["y"] >= aim for one in points),
+        "points": len(points),
+        "series": series,
+    }
+
+
+def point(served: dict, peak: dict, copies: dict | None) -> dict:
+    """The array's throughput as a part of the peak; the spread is that of the array's own."""
+    median, beside = (statistics.median(one["seconds"]) for one in (served, peak))
+    parts = [100 * beside / one for one in served["seconds"]]
+    y = 100 * beside / median
+    rate = served["bytes"] / 1e6
+    found = {
+        "y": y,
+        "cv": statistics.stdev(parts) / y if len(parts) > 1 else 0.0,
+        "min": min(parts),
+        "max": max(parts),
+        "mb_per_second": rate / median,
+        "peak_mb_per_second": rate / beside,
+        "wrong": served["wrong"] + peak["wrong"],
+    }
+    if copies:
+        copied = statistics.median(copies["seconds"])
+        found["copies_mb_per_second"] = rate / copied
+        found["percent_of_copies"] = 100 * copied / median
+    return found
+
+
+def text(report: dict) -> str:
+    """The report for people."""
+    machine = report["machine"]
+    lines = [
+        f"{machine['cpus']} x {machine['cpu']}; {machine['mpi']}; load average "
+        f"{machine['load_average_at_start']:.1f} when it began, "
+        f"{report['load_average_at_end']:.1f} at the end",
+        f"medians of {report['repeats']}: MB/s of all servers together (10^6 bytes), and the "
+        "percent of the peak",
+    ]
+    for figure in report["figures"]:
+        lines += ["", *table(figure)]
+    return "\n".join(lines)
+
+
+def table(figure: dict) -> list[str]:
+    """One figure in rows and columns."""
+    series = figure["series"]
+    heads = [head for p in series[0]["points"] for head in (f"{p['x']} servers", "peak", "%")]
+    cells = [["array", "shape", *heads]]
+    cells += [rates(one, "peak_mb_per_second", "y") for one in series]
+    if "percent_of_copies" in series[0]["points"][0]:
+        cells.append(["beside memory copies", ""] + [""] * len(heads))
+        cells += [rates(one, "copies_mb_per_second", "percent_of_copies") for one in series]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [
+        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip()
+        for line in cells
+    ]
+    wrong = sum(p["wrong"] for one in series for p in one["points"])
+    ys = [p["y"] for one in series for p in one["points"]]
+    return [
+        f"Figure {figure['figure']}. {figure['title']}",
+        f"in {figure['where']}; the peak: {figure['peak']}",
+        *lines,
+        f"percent: {min(ys):.0f}-{max(ys):.0f}, in the paper {figure['paper_percent']}; at least "
+        f"{figure['aim_percent']}: {figure['reached']} of {figure['points']}",
+        *([f"{wrong} ELEMENTS WRONG"] if wrong else []),
+    ]
+
+
+def rates(series: dict, beside: str, percent: str) -> list[str]:
+    """A row: of each number of servers, the array's throughput and another, and the percentage."""
+    shape = dims_text(shape_of(int(series["name"].split()[0]) * MIB))
+    keys = "mb_per_second", beside, percent
+    return [series["name"], shape, *(f"{p[key]:.0f}" for p in series["points"] for key in keys)]
+
+
+def write_csv(report: dict, path: str) -> None:
+    """A line for each point of each figure."""
+    columns = ["x", "y", "min", "max", "mb_per_second", "peak_mb_per_second"]
+    with open(path, "w", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow(["figure", "clients", "series", *columns])
+        for figure in report["figures"]:
+            for one in figure["series"]:
+                for p in one["points"]:
+                    values: list[Any] = [p[column] for column in columns]
+                    lines.writerow([figure["figure"], figure["clients"], one["name"], *values])
+
+
+def publish(report: dict, options: argparse.Namespace) -> None:
+    """Text, JSON, CSV and plots, to where they are to go."""
+    whole = json.dumps(report, indent=1)
+    try:
+        if options.json not in (None, "-"):
+            Path(options.json).write_text(whole + "\n")
+        if options.csv:
+            write_csv(report, options.csv)
+        if options.plot:
+            Path(options.plot).mkdir(exist_ok=True)
+            for figure in report["figures"]:
+                name = f"figure{figure['figure']}"
+                is_only = figure["clients"] == FIGURES[figure["figure"]].clients
+                stem = name if is_only else f"{name}-{figure['clients']}"
+                _plots.draw("figure", str(Path(options.plot) / stem), json.dumps(figure))
+        print(whole if options.json == "-" else text(report), flush=True)
+    except BrokenPipeError:
+        # The reader has had enough: no error. Nor is it one when Python flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        raise FailedError(f"cannot write the results: {error}") from error
+
+
+# ---------------------------------------------------------------------------------------------
+# The command
+# ---------------------------------------------------------------------------------------------
+
+
+def main(arguments: list[str]) -> int:
+    """Runs ``penstock bench`` with what follows these words, `panda` first; the exit code."""
+    # Whoever ends it finds no ranks and no files left over.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        plan = Plan(parser().parse_args(arguments[1:]))
+        is_shown = not plan.quiet and sys.stderr.isatty()
+        runner = Runner(find_mpiexec(), is_shown, "penstock._bench_panda_job")
+        report = measure(plan, runner)
+        publish(report, plan.options)
+    except (UsageError, FailedError) as error:
+        print(f"penstock: error: {error}", file=sys.stderr, flush=True)
+        return 2 if isinstance(error, UsageError) else 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return 1 if any(result["wrong"] for result in report["measurements"]) else 0

@@ -1,0 +1,205 @@
+"""``penstock bench panda``: it draws all figures, of what it has measured and verified."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock import _bench_panda as command
+from penstock._bench_case import Distribution
+from penstock._bench_panda_job import NATURAL, TRADITIONAL, Files, Job, make_case, mesh_of, shape_of
+
+ROOT = Path(__file__).parent.parent
+PENSTOCK = [sys.executable, "-m", "penstock"]
+MIB = 1 << 20
+
+
+def bench(*words: str, cwd: Path) -> tuple[str, dict]:
+    """Runs the command at its smallest; its text and its JSON."""
+    arguments = ["bench", "panda", "--quick", *words, "--json", "figures.json"]
+    done = subprocess.run(
+        [*PENSTOCK, *arguments], cwd=cwd, text=True, capture_output=True, timeout=100, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    return done.stdout, json.loads((cwd / "figures.json").read_text())
+
+
+def test_all_figures(tmp_path):
+    """Every table, plot and line of numbers, of arrays whose bytes were all right."""
+    text, report = bench("--csv", "points.csv", "--plot", "plots", cwd=tmp_path)
+    figures = {figure["figure"]: figure for figure in report["figures"]}
+    assert list(figures) == [3, 4, 5, 6, 7, 8, 9]
+    assert all(f"\nFigure {number}. " in text for number in figures)
+    for number, figure in figures.items():
+        assert [one["name"] for one in figure["series"]] == ["1 MiB", "2 MiB"]
+        points = [point for one in figure["series"] for point in one["points"]]
+        assert [point["x"] for point in points] == [1, 2, 1, 2]
+        assert all(0 < point["y"] < 1e6 for point in points)
+        assert all(("percent_of_copies" in point) == (number in (5, 6, 9)) for point in points)
+        assert figure["aim_percent"] == (70 if number >= 7 else 85)
+        assert figure["reached"] == sum(point["y"] >= figure["aim_percent"] for point in points)
+    # Two schemas on the disk, written and read; natural chunking without, too, and writes.
+    ran = {(one["schema"], one["null"], one["operation"]) for one in report["measurements"]}
+    assert len(ran) == 7
+    for result in report["measurements"]:
+        assert result["wrong"] == 0
+        assert len(result["seconds"]) == report["repeats"]
+        assert all(0 < seconds < 20 for seconds in result["seconds"])
+    drawn = sorted(path.name for path in (tmp_path / "plots").iterdir())
+    assert drawn == [f"figure{n}-2.{end}" for n in figures for end in ("png", "svg")]
+    with open(tmp_path / "points.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 7 * 4
+    assert all(float(row["min"]) <= float(row["y"]) <= float(row["max"]) for row in rows)
+    assert [path.name for path in tmp_path.glob("penstock-bench-*")] == []
+
+
+def test_an_array_and_its_peak_are_measured_in_turn(tmp_path):
+    _, report = bench("8", "--repeats", "2", "--sizes", "1", "--directory", ".", cwd=tmp_path)
+    (figure,) = report["figures"]
+    assert figure["clients"] == 2
+    assert [(one["contender"], one["servers"]) for one in report["measurements"]] == [
+        ("system calls", 1),
+        ("server-directed", 1),
+        ("system calls", 2),
+        ("server-directed", 2),
+    ]
+    assert all(one["operation"] == "write" for one in report["measurements"])
+
+
+def test_what_a_percentage_is():
+    served = {"seconds": [0.02, 0.04, 0.03], "bytes": 6_000_000, "wrong": 0}
+    peak = {"seconds": [0.02, 0.024, 0.03], "wrong": 1}
+    found = command.point(served, peak, {"seconds": [0.015, 0.001, 0.02]})
+    assert math.isclose(found["percent_of_copies"], 50)
+    assert math.isclose(found["copies_mb_per_second"], 400)
+    assert math.isclose(found["y"], 80)
+    assert math.isclose(found["min"], 60)
+    assert math.isclose(found["max"], 120)
+    assert math.isclose(found["mb_per_second"], 200)
+    assert math.isclose(found["peak_mb_per_second"], 250)
+    assert found["wrong"] == 1
+    assert "percent_of_copies" not in command.point(served, peak, None)
+
+
+@pytest.mark.parametrize(
+    ("count", "mesh"),
+    [
+        (1, (1, 1, 1)),
+        (2, (2, 1, 1)),
+        (4, (2, 2, 1)),
+        (7, (7, 1, 1)),
+        (8, (2, 2, 2)),
+        (16, (4, 2, 2)),
+        (24, (6, 2, 2)),
+        (27, (3, 3, 3)),
+        (32, (4, 4, 2)),
+    ],
+)
+def test_meshes(count, mesh):
+    assert mesh_of(count) == mesh
+
+
+@pytest.mark.parametrize(
+    ("mib", "shape"), [(1, (32, 64, 64)), (16, (128, 128, 128)), (512, (256, 512, 512))]
+)
+def test_shapes(mib, shape):
+    assert shape_of(mib * MIB) == shape
+
+
+def test_arrays():
+    """Chunks are what clients hold; in traditional order each server has one piece."""
+    job = Job(32, [], [8], "/tmp", repeats=1)
+    case = make_case(job, NATURAL, 512 * MIB, 8, rank=31)
+    assert case.bytes == 512 * MIB
+    assert case.disk.chunk == case.local_shape() == (64, 128, 256)
+    case = make_case(job, TRADITIONAL, 512 * MIB, 8, rank=31)
+    assert case.disk.parts == Distribution(("BLOCK", "*", "*"), (8,))
+
+
+def test_a_peak_that_was_cut_short_is_wrong(tmp_path):
+    class Alone:
+        rank = 0
+
+    case = make_case(Job(1, [], [1], str(tmp_path), repeats=1), NATURAL, 2 * MIB, 1, rank=0)
+    files = Files(case, Alone(), 1)
+    local = np.zeros(case.local_shape())
+    target = tmp_path / "peak"
+    target.mkdir()
+    files.write(target, local)
+    assert (files.wrong_on_disk(target, 0), (target / "0").stat().st_size) == (0, 2 * MIB)
+    files.read(target, local)
+    assert files.wrong_in_memory(local, 0) == 0
+    (target / "0").write_bytes(bytes(2 * MIB))
+    files.read(target, local)
+    assert files.wrong_in_memory(local, 0) == MIB
+    (target / "0").write_bytes(bytes(MIB))
+    assert files.wrong_on_disk(target, 0) == 1
+    with pytest.raises(OSError, match="cut short"):
+        files.read(target, local)
+
+
+WRONG = [
+    (["2"], "there is no Figure '2'"),
+    (["--ranks", "2,x"], "--ranks"),
+    (["--ranks", "4"], "8 servers among 4 clients"),
+    (["--servers", "0"], "--servers"),
+    (["--servers", "16"], "16 servers among 8 clients"),
+    (["--sizes", "3"], "powers of 2"),
+    (["--repeats", "0"], "--repeats"),
+    (["--directory", "/nowhere"], "/nowhere"),
+    (["--sizes", "524288"], "MB free"),
+    (["--json", "/nowhere/a.json"], "/nowhere/a.json"),
+    (["--speed"], "--speed"),
+]
+
+
+@pytest.mark.parametrize(("words", "why"), WRONG)
+def test_wrong_options_are_one_line_and_exit_code_2(capsys, words, why):
+    assert command.main(["panda", *words]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("penstock: error: ")
+    assert said.err.count("\n") == 1
+    assert why in said.err
+
+
+def test_the_command_is_listed_with_the_others():
+    done = subprocess.run(
+        [*PENSTOCK, "bench", "--help"], text=True, capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 0
+    assert "panda" in done.stdout
+    assert "dickens-thakur" in done.stdout
+
+
+def test_ranks_that_fail(capsys, monkeypatch, tmp_path):
+    """One line says why, and nothing is left behind."""
+    mpiexec = tmp_path / "mpiexec"
+    mpiexec.write_text("#!/bin/sh\necho no slots left >&2; exit 3\n")
+    mpiexec.chmod(0o755)
+    monkeypatch.setattr(command, "find_mpiexec", lambda: str(mpiexec))
+    monkeypatch.chdir(tmp_path)
+    assert command.main(["panda", "4", "--quick"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert "no slots left" in said.err
+    assert list(tmp_path.iterdir()) == [mpiexec]
+
+
+def test_the_commands_of_the_page_are_understood(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs/panda.md").read_text()
+    lines = re.findall(r"^    penstock bench panda ?([^#\n]*)", text, re.MULTILINE)
+    assert len(lines) >= 3
+    for line in lines:
+        command.Plan(command.parser().parse_args(line.split()))
