@@ -13,6 +13,7 @@ SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.csv' 2
            $(wildcard Cargo.toml Cargo.lock pyproject.toml python/penstock/_plots.py)
 DEMO_ARGS  ?=
 BENCH_ARGS ?= --strategy penstock,mpiio,mmap,limit --repeats 5
+COPY_ARGS  ?=
 
 # The interpreter, mpiexec and tools of the virtual environment come first; maturin and PyO3 look
 # at VIRTUAL_ENV and PYO3_PYTHON.
@@ -21,7 +22,7 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PYO3_PYTHON := $(CURDIR)/$(VENV)/bin/python
 unexport PYTHONHOME
 
-.PHONY: help demo test test-rust test-python test-mpi lint bench venv build clean tools
+.PHONY: help demo test test-rust test-python test-mpi lint bench bench-copy venv build clean tools
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -72,6 +73,17 @@ lint: venv ## formatting and lints, Rust and Python
 bench: build ## the benchmark against MPI-IO (BENCH_ARGS="..." for another case)
 	@echo "== bench: 8 ranks, 512 MiB, on /dev/shm"
 	mpiexec -n 8 python -m penstock.bench $(BENCH_ARGS)
+
+# rechunker wants an older zarr than the tests do.
+$(VENV)/rechunker/.installed:
+	@echo "== venv: rechunker, for the benchmark of copies"
+	$(PYTHON) -m venv $(VENV)/rechunker
+	$(VENV)/rechunker/bin/pip install --quiet --disable-pip-version-check rechunker==0.5.4 'zarr<3' 'numcodecs<0.16' dask
+	@touch $@
+
+bench-copy: build $(VENV)/rechunker/.installed ## rearranging an array on disk, against rechunker and TensorStore
+	@echo "== bench: 512^3 float64, chunks thin along one dimension to thin along another"
+	penstock bench copy --rechunker $(VENV)/rechunker/bin/python $(COPY_ARGS)
 
 venv: $(VENV)/.requirements ## the virtual environment, with MPICH, mpi4py and all tools
 

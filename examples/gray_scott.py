@@ -6,12 +6,13 @@ Two chemicals, U and V, diffuse through a periodic cube and react: the Gray-Scot
 grows spots, worms and sheets. The program has four parts:
 
 1. *simulate* on 8 ranks (MPI): every few steps all ranks hand U and V to Penstock in one collective
-   call each, straight from arrays with ghost cells, and a Zarr store appears, one for each step;
-2. *restart* on 6 ranks from the last stored step: other blocks than those that were written. Run 1
+   call, straight from arrays with ghost cells, and a Zarr store grows by a timestep; with each, a
+   checkpoint is saved;
+2. *restart* on 6 ranks from the newest checkpoint: other blocks than those that were written. Run 1
    went on for a few steps after its last output, so the restarted run can be compared: every bit
    must be the same;
-3. *check*: zarr-python and xarray open what was written, and every value of every stored step must
-   be the simulation's own;
+3. *check*: `penstock verify` compares every checksum, zarr-python and xarray open what was written,
+   and every value of every timestep must be the simulation's own;
 4. *render* slices to a PNG.
 
 The same arrays are also written with collective MPI-IO to flat files, in the same run, and a table
@@ -51,7 +52,7 @@ MPIIO = {
 
 @dataclass(frozen=True)
 class Schedule:
-    """When run 1 stores, when it stops, and when the restarted run ends."""
+    """When run 1 saves, when it stops, and when the restarted run ends."""
 
     steps: int
     every: int
@@ -187,36 +188,31 @@ def checksum(block: np.ndarray, where: tuple[slice, ...], size: int) -> np.uint6
 # ---------------------------------------------------------------------------------------------
 
 
-def store_path(out: Path, step: int) -> Path:
-    """The Zarr store of one step."""
-    return out / f"step_{step:05d}.zarr"
-
-
-def stored_steps(out: Path) -> list[int]:
-    """The steps of which both arrays are there."""
-    found = (path for path in out.glob("step_*.zarr") if (path / "U").is_dir())
-    return sorted(int(path.stem.split("_")[1]) for path in found if (path / "V").is_dir())
+def store_path(out: Path) -> Path:
+    """The store of both runs: timesteps and checkpoints."""
+    return out / "gray_scott.zarr"
 
 
 class Output:
     """Writes U and V of one step in every way, and notes bytes and seconds."""
 
-    def __init__(self, session, simulation: GrayScott, arrays: dict, out: Path) -> None:
-        self.session, self.simulation, self.arrays, self.out = session, simulation, arrays, out
+    def __init__(self, session, simulation: GrayScott, group, out: Path) -> None:
+        self.session, self.simulation, self.group, self.out = session, simulation, group, out
         self.comm = simulation.cart
 
     def store(self) -> None:
-        """One Zarr store with U and V, and the same as flat files by MPI-IO, which are removed."""
+        """A timestep and a checkpoint, and the same as flat files by MPI-IO, which are removed."""
         step = self.simulation.step
-        attrs = {"step": step, "time": float(step), "F": FEED, "k": KILL}
-        path = store_path(self.out, step)
         fields = {"U": self.simulation.u, "V": self.simulation.v}
 
-        def penstock() -> None:
-            for name, local in fields.items():
-                self.session.write(str(path), self.arrays[name], local, attrs=attrs)
+        def timestep() -> None:
+            self.session.timestep(self.group, fields, time=step)
 
-        self._timed("Penstock, Zarr v3", penstock)
+        def checkpoint() -> None:
+            self.session.checkpoint(self.group, fields, step=step)
+
+        self._timed("Penstock, timestep", timestep)
+        self._timed("Penstock, checkpoint", checkpoint)
         for label, hints in MPIIO.items():
             flat = {name: self.out / f"{name}.raw" for name in fields}
 
@@ -277,7 +273,7 @@ def write_mpiio(
 
 
 def simulate(options) -> None:
-    """Runs from the beginning to where it is stopped, or from the last stored step to the end."""
+    """Runs from the beginning to where it is stopped, or from the newest checkpoint to the end."""
     from mpi4py import MPI
 
     import penstock as ps
@@ -290,27 +286,23 @@ def simulate(options) -> None:
     with ps.Session(comm) as session:
         shape = (options.size,) * 3
         disk = ps.Chunks((CHUNK,) * 3, codec=options.codec)
-        arrays = {
-            name: ps.Array(name, shape, DTYPE, memory=memory, disk=disk, dims=("z", "y", "x"))
+        arrays = [
+            ps.Array(name, shape, DTYPE, memory=memory, disk=disk, dims=("z", "y", "x"))
             for name in ("U", "V")
-        }
-        simulation = GrayScott(cart, options.size, arrays["U"].local_slices(session.rank))
-        output = Output(session, simulation, arrays, options.out)
+        ]
+        attrs = {"F": FEED, "k": KILL}
+        group = ps.Group("Gray-Scott", arrays, store_path(options.out), attrs=attrs)
+        simulation = GrayScott(cart, options.size, arrays[0].local_slices(session.rank))
+        output = Output(session, simulation, group, options.out)
         if options.restart:
-            restore(session, simulation, memory, options.out)
+            state = session.restart(group)
+            simulation.step = state.step
+            simulation.u[...], simulation.v[...] = state["U"], state["V"]
             run(simulation, output, options.steps, options)
             compare_with_files(simulation, options.out)
         else:
             simulation.seed()
             run(simulation, output, Schedule(options.steps, options.every).stopped, options)
-
-
-def restore(session, simulation: GrayScott, memory, out: Path) -> None:
-    """Reads the last stored step, which other ranks wrote, straight into the arrays."""
-    simulation.step = stored_steps(out)[-1]
-    path = str(store_path(out, simulation.step))
-    for name, local in (("U", simulation.u), ("V", simulation.v)):
-        session.read(path, session.open(path, name).with_memory(memory), out=local)
 
 
 def run(simulation: GrayScott, output: Output, until: int, options) -> None:
@@ -339,16 +331,16 @@ def run(simulation: GrayScott, output: Output, until: int, options) -> None:
 
 
 def compare_with_files(simulation: GrayScott, out: Path) -> None:
-    """Every rank opens the last store with zarr-python and compares its own block."""
+    """Every rank opens the store with zarr-python and compares its block of the last timestep."""
     import zarr
 
-    store = zarr.open_group(store_path(out, stored_steps(out)[-1]), mode="r")
+    store = zarr.open_group(store_path(out), mode="r")
     same = all(
-        np.array_equal(store[name][simulation.where], interior(local))
+        np.array_equal(store[name][(-1, *simulation.where)], interior(local))
         for name, local in (("U", simulation.u), ("V", simulation.v))
     )
     if not simulation.cart.allreduce(int(same)) == simulation.cart.size:
-        raise SystemExit("the last store is not what the ranks hold")
+        raise SystemExit("the last timestep is not what the ranks hold")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -357,29 +349,34 @@ def compare_with_files(simulation: GrayScott, out: Path) -> None:
 
 
 def check(out: Path, size: int) -> list[str]:
-    """Opens every step with zarr-python and xarray; what was found, or an error."""
+    """Opens every timestep with zarr-python and xarray; what was found, or an error."""
     import xarray
     import zarr
 
     notes = read_notes(out)
     checksums = {note["step"]: note["checksums"] for note in notes if "checksums" in note}
-    if sorted(checksums) != stored_steps(out):
-        raise SystemExit(
-            f"stored steps {stored_steps(out)}, but the runs wrote {sorted(checksums)}"
-        )
+    group = zarr.open_group(store_path(out), mode="r")
+    data = xarray.open_zarr(store_path(out))
+    if sorted(checksums) != data.time.values.tolist():
+        raise SystemExit(f"stored {data.time.values}, but the runs wrote {sorted(checksums)}")
     everywhere = (slice(0, size),) * 3
-    for step, truth in checksums.items():
-        group = zarr.open_group(store_path(out, step), mode="r")
-        data = xarray.open_zarr(store_path(out, step), consolidated=False)
+    for number, (step, truth) in enumerate(sorted(checksums.items())):
         for name in ("U", "V"):
-            values = group[name][...]
+            values = group[name][number]
             if int(checksum(values, everywhere, size)) != truth[name]:
                 raise SystemExit(f"step {step}: {name} is not what the simulation computed")
-            if data[name].dims != ("z", "y", "x") or data[name].attrs["step"] != step:
-                raise SystemExit(f"step {step}: {name} has lost its dimension names or attributes")
-            if not np.array_equal(data[name].values, values):
+            if data[name].dims != ("time", "z", "y", "x") or data.attrs["F"] != FEED:
+                raise SystemExit(f"{name} has lost its dimension names or attributes")
+            if not np.array_equal(data[name].sel(time=step).values, values):
                 raise SystemExit(f"step {step}: xarray and zarr-python disagree about {name}")
-    found = [f"all values of {len(checksums)} stored steps are the simulation's own, to the bit"]
+    verify = [sys.executable, "-m", "penstock", "verify", str(store_path(out))]
+    verified = subprocess.run(verify, capture_output=True, text=True)
+    if verified.returncode != 0:
+        raise SystemExit(verified.stdout + verified.stderr)
+    found = [
+        f"all values of {len(checksums)} timesteps are the simulation's own, to the bit",
+        f"penstock verify: {verified.stdout.strip()}",
+    ]
     compared = [note for note in notes if "compared" in note]
     if len(compared) != 2 or compared[0]["compared"] != compared[1]["compared"]:
         raise SystemExit("the restarted run is not the run that was stopped")
@@ -397,10 +394,12 @@ def render(out: Path, size: int) -> Path:
     import matplotlib.pyplot as plt
     import xarray
 
-    def slice_of(step: int, **where: int) -> np.ndarray:
-        return xarray.open_zarr(store_path(out, step), consolidated=False).V.isel(where).values
+    data, middle = xarray.open_zarr(store_path(out)).V, size // 2
 
-    steps, middle = stored_steps(out), size // 2
+    def slice_of(step: int, **where: int) -> np.ndarray:
+        return data.sel(time=step).isel(where).values
+
+    steps = data.time.values.astype(int).tolist()
     shown = [
         steps[i] for i in np.linspace(0, len(steps) - 1, min(4, len(steps))).round().astype(int)
     ]
@@ -439,7 +438,7 @@ def table(out: Path, size: int) -> str:
             total = totals.setdefault(note["writer"], [0, 0.0])
             total[0] += note["bytes"]
             total[1] += note["seconds"]
-    steps = len(stored_steps(out))
+    steps = len({note["step"] for note in read_notes(out) if "checksums" in note})
     lines = [
         f"U and V, {size}^3 {DTYPE.name}, {steps} steps, each synced to stable storage:",
         "",
@@ -481,7 +480,7 @@ def demo(options) -> None:
     shutil.rmtree(options.out, ignore_errors=True)
     options.out.mkdir(parents=True)
     launch(options, options.ranks)
-    print(f"stopped at step {schedule.stopped}; the last stored step is {schedule.last_stored}")
+    print(f"stopped at step {schedule.stopped}; the newest checkpoint is of {schedule.last_stored}")
     launch(options, options.restart_ranks, "--restart")
     for line in check(options.out, options.size):
         print(f"checked: {line}")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
 from penstock import _core
+
+RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID")
+"""One of them is set in a process that mpiexec has started."""
 
 
 def main() -> int:
@@ -14,10 +18,24 @@ def main() -> int:
     if arguments[:1] == ["bench"]:
         if arguments[1:2] == ["panda"]:
             from penstock._bench_panda import main as bench
+        elif arguments[1:2] == ["copy"]:
+            from penstock._bench_copy import main as bench
         else:
             from penstock._bench_dickens_thakur import main as bench
 
         return bench(arguments[1:])
+    if arguments[:1] == ["copy"] and any(name in os.environ for name in RANK_VARIABLES):
+        return copy_under_mpi(arguments)
     # It runs outside of Python, which would notice Ctrl-C only at its end.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _core.run_command(["penstock", *arguments], sys.executable or "python3")
+
+
+def copy_under_mpi(arguments: list[str]) -> int:
+    """Runs `penstock copy` as one rank of the job."""
+    from mpi4py import MPI
+
+    from penstock._session import Session
+
+    with Session(MPI.COMM_WORLD, sync="--no-sync" not in arguments) as session:
+        return session._session.run_copy(["penstock", *arguments])

@@ -40,7 +40,7 @@ class Group:
     Raises
     ------
     SchemaError
-        When these are not what they should be.
+        When these are not what they should be. `RowMajor("npy")` is refused by the first save.
     """
 
     name: str
@@ -53,6 +53,14 @@ class Group:
         arrays = tuple(self.arrays)
         if not all(isinstance(array, Array) for array in arrays):
             raise schema_error(f"a group is of Arrays, not {self.arrays!r}")
+        names = [array.name for array in arrays]
+        for name in names:
+            if name in ("time", "checkpoints") or name.startswith(".") or names.count(name) > 1:
+                raise schema_error(
+                    f"an array of a group cannot be named {name!r}: taken, hidden or there twice"
+                )
+        if not arrays:
+            raise schema_error(f"the group {self.name!r} has no array")
         if not isinstance(self.keep, int) or self.keep < 1:
             raise schema_error(f"keep must be an integer of at least 1, not {self.keep!r}")
         object.__setattr__(self, "arrays", arrays)

@@ -74,6 +74,8 @@ pub struct Report {
 #[derive(Serialize, Deserialize)]
 struct Order {
     schema: ArraySchema,
+    /// The array's name where it is read from.
+    source_name: String,
     plan: Plan,
     between: PathBuf,
     /// The extents of a source block, a pass.
@@ -241,9 +243,10 @@ impl Walk<'_> {
     }
 
     fn source(&self, pass: usize, path: &Path, mut array: ArrayCall) -> Source {
-        if pass > 0 {
-            array.schema.name = BETWEEN.to_string();
-        }
+        array.schema.name = match pass {
+            0 => self.order.source_name.clone(),
+            _ => BETWEEN.to_string(),
+        };
         Source {
             path: path.to_path_buf(),
             array,
@@ -398,6 +401,10 @@ impl BeginDirector {
         let refused =
             |cause: &str| Err(Error::new(Kind::Schema, "copying", cause).at(&self.target));
         let mut schema = source.clone();
+        // Of an array that stands alone the name is that of its directory.
+        if let Some(stem) = schema.name.strip_suffix(".zarr") {
+            schema.name = stem.to_string();
+        }
         if let Some(disk) = &self.options.disk {
             schema.disk = disk.clone();
         }
@@ -464,6 +471,7 @@ impl BeginDirector {
         *lock(&self.work) = Some(Work { pending, targets });
         Ok(Order {
             schema,
+            source_name: stored.schema().name.clone(),
             plan,
             between,
             blocks,

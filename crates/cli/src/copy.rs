@@ -37,15 +37,24 @@ pub(crate) fn run(copy: &Copy) -> Result<(), Failure> {
     output::text(&said(&report))
 }
 
+/// Copies as one rank of a session that is there.
+pub(crate) fn run_in(session: &Session, copy: &Copy) -> Result<(), Failure> {
+    if copy.ranks.is_some() {
+        let cause = "--ranks is of no use under mpiexec, where the processes are the ranks";
+        return Err(Failure::input(cause));
+    }
+    let report = copy_with(session, copy, &options(copy)?)?;
+    match session.rank() {
+        Some(0) => output::text(&said(&report)),
+        _ => Ok(()),
+    }
+}
+
 /// This rank's part of a copy, in a session of any machine.
 ///
 /// # Errors
 /// As [`Session::copy`].
-pub(crate) fn copy_with(
-    session: &Session,
-    copy: &Copy,
-    options: &Options,
-) -> Result<Report, Error> {
+fn copy_with(session: &Session, copy: &Copy, options: &Options) -> Result<Report, Error> {
     let bar = (session.rank() == Some(0)).then(Bar::new);
     let mut tell = |progress| match (&bar, progress) {
         (None, _) => {}
@@ -56,11 +65,14 @@ pub(crate) fn copy_with(
 }
 
 /// What was done, in a line.
-pub(crate) fn said(report: &Report) -> String {
+fn said(report: &Report) -> String {
     let rate = report.bytes as f64 / 1e6 / report.seconds.max(1e-9);
     let mut text = format!(
-        "copied {} bytes in {:.2} s, {rate:.0} MB/s, {} slabs",
-        report.bytes, report.seconds, report.slabs
+        "copied {} bytes in {:.2} s, {rate:.0} MB/s, {} slabs, {:.2} bytes read for each",
+        report.bytes,
+        report.seconds,
+        report.slabs,
+        report.read_bytes as f64 / report.bytes.max(1) as f64
     );
     if report.plan.between.is_some() {
         text.push_str(", through a store in between");
@@ -72,7 +84,7 @@ pub(crate) fn said(report: &Report) -> String {
 }
 
 /// What the arguments ask for.
-pub(crate) fn options(copy: &Copy) -> Result<Options, Failure> {
+fn options(copy: &Copy) -> Result<Options, Failure> {
     let raw = match (&copy.shape, &copy.dtype) {
         (Some(shape), Some(dtype)) => Some((shape.clone(), ElementType::parse(dtype)?.0)),
         _ => None,

@@ -40,6 +40,11 @@ impl Failure {
         }
     }
 
+    /// The exit code.
+    pub(crate) fn code(&self) -> u8 {
+        self.code
+    }
+
     /// Says it on the standard error; the exit code.
     pub(crate) fn report(&self) -> u8 {
         if let Some(message) = &self.message {

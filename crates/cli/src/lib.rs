@@ -43,6 +43,7 @@ use clap::error::ErrorKind;
 
 use arguments::{Command, Penstock};
 use failure::Failure;
+use penstock_arrays::session::Session;
 
 /// What a command needs of its surroundings.
 struct Surroundings {
@@ -72,6 +73,24 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
     match done {
         Ok(()) => 0,
         Err(failure) => failure.report(),
+    }
+}
+
+/// Runs `penstock copy` as one rank of `session`; the exit code, the same on all ranks.
+///
+/// # Collective
+/// Over all clients, which must give the same arguments.
+pub fn copy_in(session: &Session, arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let done = Penstock::try_parse_from(arguments)
+        .map_err(refused)
+        .and_then(|penstock| match penstock.command {
+            Command::Copy(copy) => copy::run_in(session, &copy),
+            _ => Err(Failure::input("only copy runs under mpiexec")),
+        });
+    match done {
+        Ok(()) => 0,
+        Err(failure) if session.rank() == Some(0) => failure.report(),
+        Err(failure) => failure.code(),
     }
 }
 

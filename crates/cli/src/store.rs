@@ -43,6 +43,9 @@ pub(crate) fn ls(ls: &Ls) -> Result<(), Failure> {
 fn list(text: &mut String, prefix: &str, seen: &Seen) {
     // Writing into a String cannot fail.
     match seen {
+        Seen::Arrays(arrays) if arrays.is_empty() => {
+            let _ = writeln!(text, "{prefix}  a group without arrays");
+        }
         Seen::Arrays(arrays) => {
             for array in arrays {
                 let _ = writeln!(text, "{}", line(prefix, array, None));
@@ -183,9 +186,13 @@ pub(crate) fn verify(verify: &Verify) -> Result<(), Failure> {
     }
     let _ = writeln!(
         text,
-        "{} chunks of {} bytes: {}",
+        "{} chunks of {} bytes{}: {}",
         found.chunks,
         found.bytes,
+        match found.compared {
+            0 => " read, which have no checksums but their codec's",
+            _ => "",
+        },
         match found.damages.len() {
             0 => "all is well".to_string(),
             1 => "1 is damaged".to_string(),

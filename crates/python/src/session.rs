@@ -1,6 +1,7 @@
 //! Sessions: `penstock.Session` in Rust.
 
 use std::any::Any;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
@@ -529,6 +530,11 @@ impl PySession {
         let checkpoint = &checkpoint.0;
         let restart = move |session: &mut Session| session.restart(checkpoint, given);
         self.released(py, restart).map(PyReport::from)
+    }
+
+    /// Runs `penstock copy` as one of the session's ranks; the exit code.
+    fn run_copy(&self, py: Python<'_>, argv: Vec<OsString>) -> PyResult<u8> {
+        self.released(py, move |session| Ok(penstock_cli::copy_in(session, argv)))
     }
 
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {

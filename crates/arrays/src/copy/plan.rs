@@ -169,7 +169,7 @@ fn repeats_in(extent: u64, chunk: u64, block: u64, slab: u64) -> f64 {
         return 1.0;
     }
     let counted = boundaries.min(BOUNDARIES_MAX);
-    let cutting = (1..=counted).filter(|k| k * slab % chunk % block != 0);
+    let cutting = (1..=counted).filter(|k| !(k * slab % chunk).is_multiple_of(block));
     let cuts = cutting.count() as f64 * boundaries as f64 / counted as f64;
     let blocks = (extent / chunk * chunk.div_ceil(block) + (extent % chunk).div_ceil(block)).max(1);
     1.0 + cuts / blocks as f64
@@ -274,7 +274,7 @@ fn choices(candidates: &[Vec<u64>]) -> Vec<Vec<u64>> {
         let mut place = 0;
         longest.retain(|_| {
             place += 1;
-            (place - 1) % 2 == 0 || place - 1 == last
+            (place - 1_usize).is_multiple_of(2) || place - 1 == last
         });
     }
     let mut all = vec![Vec::new()];

@@ -47,7 +47,7 @@ use self::catalog::Document;
 use super::pending::{make_directory, resolve, sync_parent, write_json};
 use super::temporary::{Lock, Temporary, try_lock};
 use super::{Stored, change, file, zarr};
-use crate::schema::{ArraySchema, Disk};
+use crate::schema::ArraySchema;
 
 /// The version of what is stored.
 const VERSION: u64 = 1;
@@ -144,7 +144,7 @@ impl Group {
                 return Err(self.refused(&cause));
             };
             let is_same = (&stored.shape, stored.element) == (&array.shape, array.element)
-                && (is_natural || stored.disk == with_full_codec(&array.disk));
+                && (is_natural || self.document.is_stored_as(array)?);
             if !is_same {
                 let cause = format!(
                     "{:?} there is {} of shape {:?}, stored as {:?}, and the call says {} of {:?}, {:?}",
@@ -209,17 +209,6 @@ pub(super) fn saved_array(path: &Path, name: &str) -> Result<Option<Value>> {
         Err(error) if matches!(error.kind, Kind::Schema | Kind::Missing) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// The codec as it is read back: `zstd` is `zstd:3`.
-fn with_full_codec(disk: &Disk) -> Disk {
-    let mut full = disk.clone();
-    if let Disk::Chunks { codec, .. } = &mut full
-        && let Ok(parsed) = codec.parse::<crate::codec::Codec>()
-    {
-        *codec = parsed.to_string();
-    }
-    full
 }
 
 fn check_names(declared: &Declared) -> Result<()> {

@@ -18,7 +18,7 @@ use super::pending::{
     Install, Pending, check_not_saved, is_in_group, make_directory, resolve, same_file_system,
 };
 use super::temporary::Temporary;
-use super::{Files, Target, ZarrFiles, change, file};
+use super::{Files, Target, ZarrFiles, change, file, zarr};
 use crate::dtype::ByteOrder;
 use crate::store::Stored;
 
@@ -83,6 +83,8 @@ fn change_chunks(files: &ZarrFiles) -> Result<Pending> {
             "it is of Zarr format 2, to which Penstock does not write: copy the array first";
         return Err(Error::new(Kind::Unsupported, "writing", cause).at(&path));
     }
+    // What a server could not write is found now.
+    zarr::check_writable(files)?;
     // Beside the group, as for a new array in it, or beside an array that stands alone.
     let temporary = match is_in_group(&path)? {
         Some((group, name)) => {

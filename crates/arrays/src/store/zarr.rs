@@ -77,27 +77,32 @@ fn open(files: &ZarrFiles, schema: &DiskSchema) -> Result<(Layout, Chunks)> {
     Ok((metadata.layout()?, chunks))
 }
 
-/// Opens an array for writing its chunks.
+/// Refuses forms of other makers that are read, but not written.
 ///
 /// # Errors
-/// [`Kind::Unsupported`] for forms of other makers that are read, but not written.
+/// [`Kind::Unsupported`].
+pub(super) fn check_writable(files: &ZarrFiles) -> Result<()> {
+    let metadata = Metadata::parse_text(&files.metadata, &files.directory)?;
+    let cause = match metadata.layout()? {
+        Layout::Plain { swap_width, .. } if swap_width != 1 => {
+            "its elements are in the other byte order: copy the array first"
+        }
+        Layout::Shards(form) if !form.ends_with_index() => {
+            "its shards begin with their index: copy the array first"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::new(Kind::Unsupported, "writing", cause).at(&files.directory))
+}
+
+/// Opens an array for writing its chunks: one that [`check_writable`] allows.
 pub(super) fn open_write(
     files: &ZarrFiles,
     schema: &DiskSchema,
     direct: bool,
 ) -> Result<Arc<dyn Medium>> {
     let (layout, chunks) = open(files, schema)?;
-    let cannot = |cause: &str| {
-        let error = Error::new(Kind::Unsupported, "writing", cause);
-        Err(error.at(&files.directory))
-    };
     Ok(match layout {
-        Layout::Plain { swap_width, .. } if swap_width != 1 => {
-            return cannot("its elements are in the other byte order: copy the array first");
-        }
-        Layout::Shards(form) if !form.ends_with_index() => {
-            return cannot("its shards begin with their index: copy the array first");
-        }
         Layout::Plain { fill, .. } => Arc::new(plain::Writer::new(chunks, fill, direct)),
         Layout::Encoded(coder) => Arc::new(encoded::Writer::new(chunks, coder)),
         Layout::Shards(form) => Arc::new(shards::Writer::new(chunks, form)),

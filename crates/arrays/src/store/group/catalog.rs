@@ -173,6 +173,15 @@ impl Document {
         Ok(schema)
     }
 
+    /// Whether an array of that name has these chunks and codecs.
+    pub(super) fn is_stored_as(&self, array: &ArraySchema) -> Result<bool> {
+        let asked = zarr::array_json(&through_time(array, 0))?;
+        let there = self.array(&array.name);
+        Ok(["chunk_grid", "codecs"]
+            .iter()
+            .all(|key| there[key] == asked[key]))
+    }
+
     /// Makes the directories of all arrays in `group`, with their metadata.
     pub(super) fn write_arrays(&self, group: &Path) -> Result<()> {
         for name in self.names.iter().map(String::as_str).chain(["time"]) {

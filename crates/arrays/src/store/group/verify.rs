@@ -21,8 +21,10 @@ pub struct Found {
     pub timesteps: u64,
     /// Checkpoints that were looked at.
     pub checkpoints: u64,
-    /// Chunks that were compared.
+    /// Chunks that were read.
     pub chunks: u64,
+    /// Chunks among them that have a checksum of Penstock's.
+    pub compared: u64,
     /// Their bytes, decoded.
     pub bytes: u64,
     /// What is wrong.
@@ -160,6 +162,7 @@ impl Found {
             tell(Progress::More(bytes));
             self.chunks += 1;
             self.bytes += bytes;
+            self.compared += u64::from(known.is_some());
             let expected = known.and_then(|known| known.get(object as usize).copied().flatten());
             let place = || disk.object_blocks(object).next();
             let path = place().and_then(|block| target.place_of(disk, &block).ok());

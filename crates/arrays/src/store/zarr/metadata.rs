@@ -160,7 +160,8 @@ impl Metadata {
                     | ArrayCreateError::UnsupportedZarrV2Array(_)
             );
             if foreign {
-                unsupported(e.to_string())
+                let said = e.to_string();
+                unsupported(said.trim_end_matches(" is not supported").to_string())
             } else {
                 damaged(path, e)
             }

@@ -118,6 +118,7 @@ impl Case {
             servers: self.servers,
             sync: true,
             split: None,
+            keeps_rest: false,
         }
     }
 
@@ -170,6 +171,7 @@ pub fn peak_mb_s(preset: &Preset, operation: Operation, file_mb: u64, trial: u64
         servers: 1,
         sync: true,
         split: None,
+        keeps_rest: false,
     };
     let simulation = simulation(&request, preset, (1, false), trial)?;
     let request = Rc::new(request);

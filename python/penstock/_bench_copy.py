@@ -1,0 +1,201 @@
+"""``penstock bench copy``: rearranging an array on disk, beside rechunker and TensorStore.
+
+One array in chunks that are thin along one dimension is copied to chunks that are thin along
+another, so that every chunk of the one has elements of every chunk of the other. Each program
+copies the same source (Zarr format 2, which all read, without codec) in a process of its own, in
+turn; time counts from after its imports, and memory is the most that the process had resident
+beyond what it had then.
+
+rechunker needs an older zarr than Penstock's tests do: it runs by an interpreter of its own
+(``make bench-copy`` makes one).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+TIMED = """
+import json, resource, sys, time
+def resident():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+source, target, scratch = sys.argv[1:4]
+chunks = tuple(json.loads(sys.argv[4]))
+memory = int(sys.argv[5])
+{imports}
+before, start = resident(), time.perf_counter()
+{copy}
+seconds = time.perf_counter() - start
+print(json.dumps([seconds, resident() - before]))
+"""
+
+TENSORSTORE = {
+    "imports": "import tensorstore as ts",
+    "copy": """
+store = {"kvstore": {"driver": "file", "path": source}, "driver": "zarr"}
+old = ts.open(store).result()
+new = ts.open({
+    "driver": "zarr3", "kvstore": {"driver": "file", "path": target}, "create": True,
+    "metadata": {
+        "shape": list(old.shape), "data_type": "float64",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunks)}},
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+    },
+}).result()
+ts.copy(old, new).result()
+""",
+}
+
+RECHUNKER = {
+    "imports": "import dask, zarr\nfrom rechunker import rechunk",
+    "copy": """
+old = zarr.open_array(source, mode="r")
+plan = rechunk(old, chunks, memory, target, temp_store=scratch)
+with dask.config.set(scheduler="threads"):
+    plan.execute()
+""",
+}
+
+
+def make_source(path: Path, shape: tuple[int, ...], chunks: tuple[int, ...]) -> None:
+    """An array of random numbers, in chunks without codec."""
+    import zarr
+
+    array = zarr.create_array(
+        path, shape=shape, chunks=chunks, dtype="f8", compressors=None, zarr_format=2
+    )
+    random = np.random.default_rng(1)
+    for start in range(0, shape[0], 64):
+        rows = slice(start, min(start + 64, shape[0]))
+        array[rows] = random.random((rows.stop - rows.start, *shape[1:]))
+
+
+def is_same(source: Path, target: Path) -> bool:
+    """Whether zarr-python finds the same values in both."""
+    import zarr
+
+    old, new = zarr.open_array(source, mode="r"), zarr.open_array(target, mode="r")
+    rows = (slice(start, start + 64) for start in range(0, old.shape[0], 64))
+    return old.shape == new.shape and all(np.array_equal(old[r], new[r]) for r in rows)
+
+
+class Rivals:
+    """The programs that copy, by name."""
+
+    def __init__(self, options: argparse.Namespace, place: Path) -> None:
+        self.options, self.place = options, place
+        self.source, self.scratch = place / "source.zarr", place / "scratch"
+
+    def names(self) -> list[str]:
+        penstock = [f"penstock, {memory}" for memory in self.options.memory]
+        rechunker = ["rechunker"] if self.options.rechunker else []
+        return [*penstock, "TensorStore", *rechunker, "a copy of the files"]
+
+    def run(self, name: str, target: Path) -> tuple[float, int]:
+        """Seconds, and bytes of memory beyond what the process had before."""
+        if name.startswith("penstock"):
+            return self.penstock(target, name.split(", ")[1])
+        if name == "a copy of the files":
+            return self.plain(target)
+        program = TIMED.format(**(TENSORSTORE if name == "TensorStore" else RECHUNKER))
+        python = self.options.rechunker if name == "rechunker" else sys.executable
+        return timed([python, "-c", program, *self.arguments(target)])
+
+    def arguments(self, target: Path) -> list[str]:
+        chunks, limit = json.dumps(self.options.to), str(self.options.rechunker_memory)
+        return [str(self.source), str(target), str(self.scratch), chunks, limit]
+
+    def penstock(self, target: Path, memory: str) -> tuple[float, int]:
+        """The command as a user runs it. All of its memory counts, and all of its time, its start
+        included."""
+        chunks = ",".join(map(str, self.options.to))
+        program = (
+            "import json, os, resource, subprocess, sys, time\n"
+            "start = time.perf_counter()\n"
+            "subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)\n"
+            "seconds = time.perf_counter() - start\n"
+            "used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024\n"
+            "print(json.dumps([seconds, used]))\n"
+        )
+        command = [sys.executable, "-m", "penstock", "copy", str(self.source), str(target)]
+        command += ["--chunks", chunks, "--memory", memory, "--no-sync"]
+        return timed([sys.executable, "-c", program, *command])
+
+    def plain(self, target: Path) -> tuple[float, int]:
+        """What the machine can do: the same bytes in the same files."""
+        program = TIMED.format(imports="import shutil", copy="shutil.copytree(source, target)")
+        return timed([sys.executable, "-c", program, *self.arguments(target)])
+
+
+def timed(command: list[str]) -> tuple[float, int]:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command[:3])} failed:\n{done.stdout}{done.stderr}")
+    seconds, used = json.loads(done.stdout.splitlines()[-1])
+    return seconds, used
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """What the command's arguments say."""
+    parser = argparse.ArgumentParser(
+        prog="penstock bench copy", description="Rearrange an array, beside what others take."
+    )
+    extents = lambda text: [int(word) for word in text.split(",")]  # noqa: E731
+    add = parser.add_argument
+    add("--shape", type=extents, default=[512, 512, 512], metavar="N,N,...")
+    add("--from", dest="source", type=extents, default=[512, 512, 1], metavar="N,N,...")
+    add("--to", type=extents, default=[1, 512, 512], metavar="N,N,...")
+    add("--memory", action="append", help="for penstock; several times for several [256MiB, 64MiB]")
+    add("--repeats", type=int, default=5)
+    add("--directory", type=Path, default=None, help="where to do it [/dev/shm if it is there]")
+    add("--rechunker", metavar="PYTHON", help="an interpreter that has rechunker and dask")
+    add("--rechunker-memory", type=int, default=256 << 20, metavar="BYTES", help="its max_mem")
+    options = parser.parse_args(arguments)
+    options.memory = options.memory or ["256MiB", "64MiB"]
+    return options
+
+
+def main(arguments: list[str]) -> int:
+    """Measures, checks what was made, and prints a table."""
+    options = parse(arguments[1:])
+    directory = options.directory or (Path("/dev/shm") if os.path.isdir("/dev/shm") else None)
+    size = 8 * int(np.prod(options.shape))
+    found: dict[str, list[tuple[float, int]]] = {}
+    with tempfile.TemporaryDirectory(dir=directory) as place:
+        rivals = Rivals(options, Path(place))
+        make_source(rivals.source, tuple(options.shape), tuple(options.source))
+        for turn in range(options.repeats):
+            for name in rivals.names():
+                target = Path(place) / "target.zarr"
+                found.setdefault(name, []).append(rivals.run(name, target))
+                made = target / rivals.source.stem if name.startswith("penstock") else target
+                if turn == 0 and not is_same(rivals.source, made):
+                    raise SystemExit(f"{name}: what it made is not what there was")
+                shutil.rmtree(target)
+                shutil.rmtree(rivals.scratch, ignore_errors=True)
+    print_table(options, size, found)
+    return 0
+
+
+def print_table(
+    options: argparse.Namespace, size: int, found: dict[str, list[tuple[float, int]]]
+) -> None:
+    """Medians, and the range of the seconds."""
+    shape, old, new = options.shape, options.source, options.to
+    print(f"{shape} float64, {size / 1e6:.0f} MB, chunks {old} to {new}, {options.repeats} runs")
+    print(f"{'':<22}{'MB/s':>8}{'seconds (range)':>24}{'memory, MiB':>14}")
+    for name, runs in found.items():
+        seconds = sorted(run[0] for run in runs)
+        rate = size / median(seconds) / 1e6
+        spread = f"{median(seconds):.2f} ({seconds[0]:.2f}-{seconds[-1]:.2f})"
+        used = median(run[1] for run in runs) / 2**20
+        print(f"{name:<22}{rate:>8.0f}{spread:>24}{used:>14.0f}")

@@ -1,0 +1,167 @@
+"""One body for groups, parts of arrays, natural chunking and copies, for threads and MPI.
+
+What is saved at a step is a function of the step, so that each timestep and checkpoint on disk can
+be compared with what it must be, by other people's software.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import xarray
+import zarr
+from conformance import Case, random_case
+from helpers import Dealt, holds_nothing, local_of, same_bits, values
+
+import penstock as ps
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A group of arrays, and how they are held when saved and when restarted."""
+
+    cases: tuple[Case, ...]
+
+    def group(self, path: Path, rank: int, restarted: bool = False, **more) -> ps.Group:
+        arrays = []
+        for number, case in enumerate(self.cases):
+            held = case.target if restarted else case.source
+            arrays.append(replace(case.array(held, rank), name=f"a{number}"))
+        return ps.Group("saved", arrays, path, **more)
+
+    def at(self, step: int) -> tuple[Case, ...]:
+        """The same with the values of a step."""
+        return tuple(replace(case, salt=case.salt + 1000 * step) for case in self.cases)
+
+    def parts(self, step: int, rank: int) -> dict[str, np.ndarray]:
+        """What a rank brings of each array at a step."""
+        return {
+            f"a{number}": local_of(
+                case.array(case.source, rank), case.source, rank, case.kind(rank), case.truth()
+            ).view
+            for number, case in enumerate(self.at(step))
+        }
+
+
+def random_saved(chance: random.Random, writers: int, readers: int) -> Saved:
+    """Of one to four arrays of any form that a group takes."""
+    cases = []
+    while len(cases) < chance.randint(1, 4):
+        case = random_case(chance, writers, readers)
+        if case.disk == ps.RowMajor("npy"):
+            continue
+        disk = None if chance.random() < 0.3 else case.disk
+        cases.append(replace(case, disk=disk, attrs="", dims=None))
+    return Saved(tuple(cases))
+
+
+def check_restart(session: ps.Session, saved: Saved, path: Path, step: int, writers: int) -> None:
+    """Restarts in the other distribution, and finds the values of that step."""
+    rank = session.rank
+    state = session.restart(saved.group(path, rank, restarted=True))
+    assert state.step == step and len(state) == len(saved.cases)
+    for number, case in enumerate(saved.at(step)):
+        array = case.array(case.target, rank)
+        expected = local_of(array, case.target, rank, "C", None)
+        expected.raw[...] = 0
+        if not holds_nothing(case.target.indices(case.shape, rank)):
+            found = local_of(array, case.target, rank, "C", case.stored(writers))
+            expected.interior[...] = found.interior
+        assert same_bits(state[f"a{number}"], expected.view)
+
+
+def check_timesteps(saved: Saved, path: Path, steps: list[int], writers: int) -> None:
+    """zarr-python and xarray find these steps, and no others."""
+    group = zarr.open_group(path, mode="r")
+    assert group["time"][:].tolist() == [step / 4 for step in steps]
+    for number in range(len(saved.cases)):
+        stored = group[f"a{number}"]
+        assert stored.shape[0] == len(steps)
+        own = zarr.open_array(path / f"a{number}", mode="r")
+        assert own.shape == stored.shape
+        for index, step in enumerate(steps):
+            expected = saved.at(step)[number].stored(writers)
+            assert same_bits(np.asarray(stored[index]), expected), (number, step)
+    data = xarray.open_zarr(path)
+    assert data.sizes["time"] == len(steps)
+    assert set(data.data_vars) == {f"a{n}" for n in range(len(saved.cases))}
+
+
+def live(session: ps.Session, saved: Saved, path: Path) -> None:
+    """Timesteps and checkpoints, a look at them, a restart, and other timesteps from there."""
+    rank = session.rank
+    group = saved.group(path, rank)
+    for step in range(3):
+        report = session.timestep(group, saved.parts(step, rank), time=step / 4)
+        total = sum(math.prod(c.shape) * np.dtype(c.dtype).itemsize for c in saved.cases)
+        assert report.bytes == total
+        if step == 1:
+            session.checkpoint(group, saved.parts(step, rank))
+    if rank == 0:
+        check_timesteps(saved, path, [0, 1, 2], session.size)
+    session.barrier()
+    check_restart(session, saved, path, 1, session.size)
+    session.timestep(group, saved.parts(7, rank), time=7 / 4)
+    session.checkpoint(group, saved.parts(7, rank), step=7)
+    session.checkpoint(group, saved.parts(8, rank), step=8)
+    if rank == 0:
+        check_timesteps(saved, path, [0, 1, 7], session.size)
+        kept = sorted(p.name for p in (path / "checkpoints").iterdir() if p.is_dir())
+        assert kept == ["7", "8"]
+    session.barrier()
+    check_restart(session, saved, path, 8, session.size)
+
+
+def change_parts(session: ps.Session, case: Case, chance: random.Random, path: Path) -> None:
+    """Writes boxes into an array that is there; what lies outside stays. Reads any boxes."""
+    rank, ranks = session.rank, session.size
+    array = case.array(case.source, rank)
+    local = local_of(array, case.source, rank, case.kind(rank), case.truth())
+    session.write(path, array, local.view)
+    expected = case.stored(ranks)
+    for turn in range(3):
+        along = chance.randrange(len(case.shape))
+        bounds = sorted(chance.randint(0, case.shape[along]) for _ in range(ranks + 1))
+        box = [sorted(chance.randint(0, n) for _ in range(2)) for n in case.shape]
+        new = values(case.shape, case.dtype, 500 + turn)
+        mine: tuple[slice, ...] = ()
+        for other in range(ranks):
+            part = [slice(*pair) for pair in box]
+            part[along] = slice(bounds[other], bounds[other + 1])
+            expected[tuple(part)] = new[tuple(part)]
+            if other == rank:
+                mine = tuple(part)
+        session.write(path, array, np.ascontiguousarray(new[mine]), region=mine)
+        wanted = tuple(slice(*sorted(chance.randint(0, n) for _ in range(2))) for n in case.shape)
+        assert same_bits(session.read(path, array, region=wanted), expected[wanted])
+        session.barrier()
+    whole = tuple(slice(None) for _ in case.shape)
+    assert same_bits(session.read(path, array, region=whole), expected)
+
+
+def random_part_case(chance: random.Random, ranks: int) -> Case:
+    """A case of an array that has parts."""
+    while True:
+        case = random_case(chance, ranks, ranks)
+        if case.shape:
+            return replace(case, attrs="")
+
+
+def natural(session: ps.Session, chance: random.Random, path: Path) -> None:
+    """Without a disk schema the chunks are the shares."""
+    ranks = session.size
+    mesh = (ranks, 1) if chance.random() < 0.5 else (1, ranks)
+    shape = (chance.randint(1, 20), chance.randint(1, 20))
+    held = Dealt("BLOCK,BLOCK", mesh)
+    case = Case(shape, "f4", held, held, None)
+    array = case.array(held, session.rank)
+    session.write(path, array, local_of(array, held, session.rank, "F", case.truth()).view)
+    if session.rank == 0:
+        stored = zarr.open_array(path / "u", mode="r")
+        assert stored.chunks == tuple(-(-n // p) for n, p in zip(shape, mesh, strict=True))
+        assert same_bits(stored[...], case.truth())
+    session.barrier()
