@@ -80,12 +80,16 @@ class Group:
 
     @cached_property
     def _spec(self) -> _core.PyGroup:
+        return self._spec_at(os.fspath(self.path))
+
+    def _spec_at(self, path: str) -> _core.PyGroup:
+        """As a call takes it that puts the group's path below another."""
         try:
             attributes = json.dumps(dict(self.attrs))
         except (TypeError, ValueError) as error:
             raise schema_error(f"attributes must be what JSON can hold: {error}") from None
         specs = [array._spec for array in self.arrays]
-        return _core.PyGroup(str(self.name), os.fspath(self.path), specs, attributes, self.keep)
+        return _core.PyGroup(str(self.name), path, specs, attributes, self.keep)
 
     def _locals(self, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The local parts, in the order of the arrays."""

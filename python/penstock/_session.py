@@ -89,6 +89,12 @@ class Session:
         Whether the elements of flat files, and of chunks without codec, go around the page cache
         (O_DIRECT): for large blocks on a fast disk, whose data are not soon read again.
         `UnsupportedError` where the file system has no direct I/O.
+    root : path, optional
+        The directory in which relative paths are. With `{server}` in it, such as
+        `/nvme{server}/out`, each server has one of its own, with the number in its place, and
+        keeps the chunks that it writes there; the metadata are server 0's. `read` finds them where
+        they are; `penstock gather` makes one store of them. For arrays in chunks; a group's path is
+        one place.
 
     A session is a context manager: at the end of a `with` block it is closed; if the block ends
     with an exception, the calls of all other ranks fail with `PeerError`, instead of waiting.
@@ -129,7 +135,9 @@ class Session:
         strategy: Strategy = "disk-directed",
         background_bytes: int = _core.BACKGROUND_BYTES,
         direct: bool = False,
+        root: Path | None = None,
     ) -> None:
+        self._root = None if root is None else os.fspath(root)
         wrong = _wrong_count(
             servers=servers, block_bytes=block_bytes, background_bytes=background_bytes
         )
@@ -207,7 +215,7 @@ class Session:
         servers pull the pieces of one block after the other out of the ranks' memories.
         """
         _, spec = _described(array, region, attrs)
-        return self._session.write(os.fspath(path), spec, local, strategy)
+        return self._session.write(self._path(path), spec, local, strategy)
 
     def read(
         self,
@@ -253,7 +261,7 @@ class Session:
         """
         array, spec = _described(array, region)
         local = self._local(array, out)
-        self._session.read(os.fspath(path), spec, local, strategy)
+        self._session.read(self._path(path), spec, local, strategy)
         return local
 
     def begin_write(
@@ -308,7 +316,7 @@ class Session:
         _, spec = _described(array, region, attrs)
         if copy:
             local = _given(lambda: np.array(local, copy=True, subok=False))
-        begun = self._session.begin(os.fspath(path), spec, local, True, strategy, background)
+        begun = self._session.begin(self._path(path), spec, local, True, strategy, background)
         return Split(self, begun, None)
 
     def begin_read(
@@ -333,7 +341,7 @@ class Session:
         """
         array, spec = _described(array, region)
         local = self._local(array, out)
-        begun = self._session.begin(os.fspath(path), spec, local, False, strategy, background)
+        begun = self._session.begin(self._path(path), spec, local, False, strategy, background)
         return Split(self, begun, local)
 
     def open(self, path: Path, name: str | None = None) -> Array:
@@ -347,7 +355,7 @@ class Session:
         MissingError, DamagedError, UnsupportedError
             When it is not there, or cannot be understood.
         """
-        return Array._of_disk(_core.open_schema(os.fspath(path), name))
+        return Array._of_disk(_core.open_schema(self._path(path), name))
 
     def explain(
         self,
@@ -365,7 +373,7 @@ class Session:
         if operation not in ("write", "read"):
             raise schema_error(f"'{operation}' is no operation: use 'write' or 'read'")
         by = None if strategy is None else str(strategy)
-        return self._session.explain(os.fspath(path), array._spec, operation == "write", by)
+        return self._session.explain(self._path(path), array._spec, operation == "write", by)
 
     def timestep(
         self, group: Group, values: Mapping[str, np.ndarray], *, time: float | None = None
@@ -401,7 +409,7 @@ class Session:
         Collective; disk-directed, whatever the session's strategy. A program that neither restarts
         nor starts anew appends to what is there. See docs/reliability.md for what is promised.
         """
-        spec, locals_ = _saved(group, values)
+        spec, locals_ = self._saved(group, values)
         return self._session.timestep(spec, locals_, time)
 
     def checkpoint(
@@ -438,7 +446,7 @@ class Session:
         Collective; disk-directed. A crash at any moment leaves at least one complete checkpoint, if
         there was one.
         """
-        spec, locals_ = _saved(group, values)
+        spec, locals_ = self._saved(group, values)
         return self._session.checkpoint(spec, locals_, step, time)
 
     def restart(self, group: Group, *, step: int | None = None) -> State | None:
@@ -469,11 +477,11 @@ class Session:
         -----
         Collective; disk-directed.
         """
-        found = self._session.find_checkpoint(os.fspath(group.path), step)
+        found = self._session.find_checkpoint(self._path(group.path), step)
         if found is None:
             return None
         values = _given(lambda: [self._local(array, None) for array in group.arrays])
-        self._session.restart(found, group._spec, values)
+        self._session.restart(found, group._spec_at(self._path(group.path)), values)
         return State({a.name: v for a, v in zip(group.arrays, values, strict=True)}, found)
 
     def barrier(self) -> None:
@@ -502,6 +510,14 @@ class Session:
         if out is not None:
             return out
         return _given(lambda: np.zeros(array.local_shape(self._rank()), array.dtype))
+
+    def _saved(self, group: Group, values: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
+        """A group and this rank's parts as a call takes them, or the words of why it cannot."""
+        spec = _given(lambda: group._spec_at(self._path(group.path)))
+        return spec, _given(lambda: group._locals(values))
+
+    def _path(self, path: Path) -> str:
+        return os.fspath(path) if self._root is None else os.path.join(self._root, path)
 
     def _rank(self) -> int:
         if self.rank is None:
@@ -638,11 +654,6 @@ def _described(
             return array, regional
         array = regional
     return array, _given(lambda: array._spec_with(attrs) if attrs else array._spec)
-
-
-def _saved(group: Group, values: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
-    """A group and this rank's parts as a call takes them, or the words of why it cannot."""
-    return _given(lambda: group._spec), _given(lambda: group._locals(values))
 
 
 def _given(make: Callable[[], Any]) -> Any:

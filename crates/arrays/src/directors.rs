@@ -12,6 +12,7 @@ use penstock_layout::{Assignment, DiskSchema, MemorySchema, Region};
 use crate::call::ArrayCall;
 use crate::session::Options;
 use crate::store::Witness;
+use crate::store::spread::{is_template, of_server};
 use crate::{Pending, Stored, Target};
 
 /// What a session's calls have in common.
@@ -204,6 +205,14 @@ impl Director for WriteDirector {
         check_write(&self.by.strategy, &self.array, &memory, &disk)?;
         let pending = match &stored {
             Some(stored) => Pending::change(&self.path, stored)?,
+            None if is_template(&self.path) => {
+                if !matches!(self.by.strategy, Strategy::DiskDirected(_)) {
+                    let cause = "what is spread over servers is disk-directed";
+                    let error = Error::new(Kind::Unsupported, "writing", cause);
+                    return Err(error.at(&self.path));
+                }
+                Pending::create_spread(&self.path, &schema, self.setting.servers)?
+            }
             None => Pending::create(&self.path, &schema)?,
         };
         let target = encode_target(&pending.target().clone().with_direct(options.direct))?;
@@ -274,10 +283,14 @@ impl ReadDirector {
         if let Some(sums) = sums {
             target = target.checked_by(sums, &array.schema.name);
         }
+        let spread_over = target.spread_over();
         let target = encode_target(&target)?;
-        Ok(self
+        let request = self
             .setting
-            .request(Operation::Read, self.by, memory, disk, target))
+            .request(Operation::Read, self.by, memory, disk, target);
+        // Each server reads what it wrote, if there are as many.
+        let servers = spread_over.map_or(request.servers, |of| of.min(request.servers));
+        Ok(Request { servers, ..request })
     }
 }
 
@@ -285,7 +298,8 @@ impl Director for ReadDirector {
     fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
         let mut requests = Vec::with_capacity(self.sources.len());
         for (number, source) in self.sources.iter().enumerate() {
-            let witness = Witness::of(&source.path, &source.array.schema.name);
+            let path = of_server(&source.path, 0);
+            let witness = Witness::of(&path, &source.array.schema.name);
             requests.push(self.request(source, boxes_of(&boxes, number), &witness)?);
             self.witnesses.push(witness);
         }

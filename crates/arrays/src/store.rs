@@ -7,6 +7,8 @@
 //! | `temporary` | the temporary beside the target: its lock, its remains, its renaming |
 //! | `stored` | what stands on disk, recognised and described |
 //! | `zarr` | chunks, encoded chunks and shards as a medium; Zarr's metadata |
+//! | `gather` | one store made of the parts that servers have |
+//! | [`spread`] | a store of which each server has a part |
 //! | [`sums`] | checksums of whole objects |
 //! | `witness` | notices that what is read was replaced meanwhile |
 //! | `flat` | raw and `.npy` files and part files as a medium |
@@ -40,9 +42,11 @@ pub mod change;
 mod direct;
 mod file;
 mod flat;
+mod gather;
 pub mod group;
 mod pending;
 mod sidecar;
+pub mod spread;
 mod stored;
 pub mod sums;
 mod temporary;
@@ -58,10 +62,12 @@ use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
 use serde::{Deserialize, Serialize};
 
+pub use gather::gather;
 pub use pending::{Pending, Resumed};
 pub use stored::Stored;
 pub use witness::Witness;
 
+use self::spread::Spread;
 use self::sums::{Checking, Summing};
 use crate::dtype::{ByteOrder, ElementType};
 
@@ -74,6 +80,8 @@ pub struct Target {
     files: Files,
     direct: bool,
     sums: Wanted,
+    /// Which of how many servers opens it.
+    server: (usize, usize),
 }
 
 /// What is to be done about checksums.
@@ -131,6 +139,40 @@ struct ZarrFiles {
     lead: Vec<u64>,
     /// The directory of the array that is to be changed; it is left as it is.
     base: Option<PathBuf>,
+    /// Where chunks are, if they are not in the directory.
+    spread: Option<SpreadArray>,
+}
+
+/// The chunks of an array, each with a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct SpreadArray {
+    name: String,
+    spread: Spread,
+    /// The version that is to be replaced.
+    former: Option<String>,
+}
+
+impl ZarrFiles {
+    /// Of an array whose chunks are all in its directory.
+    fn new(directory: PathBuf, metadata: String) -> Self {
+        Self {
+            directory,
+            metadata,
+            lead: Vec::new(),
+            base: None,
+            spread: None,
+        }
+    }
+
+    /// The directory in which a chunk is, under its key.
+    fn home(&self, object: u64) -> PathBuf {
+        match &self.spread {
+            None => self.directory.clone(),
+            Some(SpreadArray { name, spread, .. }) => {
+                spread.home(name, (object % spread.servers as u64) as usize)
+            }
+        }
+    }
 }
 
 impl Target {
@@ -139,6 +181,41 @@ impl Target {
             files,
             direct: false,
             sums: Wanted::None,
+            server: (0, 1),
+        }
+    }
+
+    /// The same, as one of so many servers opens it.
+    #[must_use]
+    pub fn for_server(self, server: usize, servers: usize) -> Self {
+        Self {
+            server: (server, servers),
+            ..self
+        }
+    }
+
+    /// How many servers have a part of it by themselves; `None` where all reach all of it.
+    pub fn spread_over(&self) -> Option<usize> {
+        match &self.files {
+            Files::Zarr(files) => files.spread.as_ref().map(|of| of.spread.servers),
+            _ => None,
+        }
+    }
+
+    /// The version of what is spread over servers.
+    fn version(&self) -> Option<String> {
+        match &self.files {
+            Files::Zarr(files) => files.spread.as_ref().map(|of| of.spread.version.clone()),
+            _ => None,
+        }
+    }
+
+    /// Says that what is spread over servers is now elsewhere.
+    fn move_to(&mut self, template: &Path) {
+        if let Files::Zarr(files) = &mut self.files
+            && let Some(of) = &mut files.spread
+        {
+            of.spread.template = template.to_string_lossy().into_owned();
         }
     }
 
@@ -173,7 +250,7 @@ impl Target {
     pub fn open_write(&self, schema: &DiskSchema) -> Result<Arc<dyn Medium>> {
         let direct = self.direct;
         let medium: Arc<dyn Medium> = match &self.files {
-            Files::Zarr(files) => zarr::open_write(files, schema, direct)?,
+            Files::Zarr(files) => zarr::open_write(files, self.server, schema, direct)?,
             Files::Flat {
                 file, header_bytes, ..
             } => Arc::new(flat::FlatFile::open_write(file, *header_bytes, direct)?),
@@ -209,7 +286,7 @@ impl Target {
     pub fn open_read(&self, schema: &DiskSchema) -> Result<Arc<dyn Medium>> {
         let direct = self.direct;
         let medium: Arc<dyn Medium> = match &self.files {
-            Files::Zarr(files) => zarr::open_read(files, schema, direct)?,
+            Files::Zarr(files) => zarr::open_read(files, self.server, schema, direct)?,
             Files::Flat {
                 file,
                 header_bytes,

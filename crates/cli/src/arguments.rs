@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Info(Info),
     /// Read all of a store and compare it with its checksums; exit code 1 if it is damaged
     Verify(Verify),
+    /// Make one store of what each server has written to a disk of its own
+    Gather(Gather),
     /// Copy an array into another arrangement, out of core; go on where a killed copy has stopped
     Copy(Box<Copy>),
     /// Experiments on a simulated machine
@@ -86,6 +88,14 @@ pub(crate) struct Info {
 pub(crate) struct Verify {
     /// A store
     pub(crate) path: PathBuf,
+}
+
+#[derive(Args)]
+pub(crate) struct Gather {
+    /// The store's directories, one a server in their order, or one path with {server} in it; then what is
+    /// made of them
+    #[arg(required = true, num_args = 2.., value_names = ["SRC", "DST"])]
+    pub(crate) paths: Vec<PathBuf>,
 }
 
 #[derive(Args)]

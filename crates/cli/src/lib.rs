@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `ls`, `info` | what a store holds |
 //! | `verify` | reads all of it, and compares it with its checksums |
+//! | `gather` | one store, made of what each server has |
 //! | `copy` | an array into another arrangement |
 //! | `sim` | the papers' experiments on the simulated machine |
 //! | `bench` | the papers' measurements on this one, with the Python package |
@@ -64,6 +65,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
             Command::Ls(ls) => store::ls(&ls),
             Command::Info(info) => store::info(&info),
             Command::Verify(verify) => store::verify(&verify),
+            Command::Gather(gather) => store::gather(&gather),
             Command::Copy(copy) => copy::run(&copy),
             Command::Sim(sim) => sim::run(&sim, &Surroundings { python }),
             Command::Bench { .. } => Err(Failure::input(

@@ -7,7 +7,7 @@ use penstock_arrays::store::group::{self, Catalog, Progress, Seen};
 use penstock_arrays::{ArraySchema, Disk, Format};
 use serde_json::{Value, json};
 
-use crate::arguments::{Info, Ls, Verify};
+use crate::arguments::{Gather, Info, Ls, Verify};
 use crate::failure::Failure;
 use crate::output;
 use crate::progress::Bar;
@@ -162,6 +162,18 @@ fn described(seen: &Seen) -> Value {
             "checkpoints": catalog.checkpoints,
         }),
     }
+}
+
+/// Makes one store of several directories.
+pub(crate) fn gather(gather: &Gather) -> Result<(), Failure> {
+    let Some((target, sources)) = gather.paths.split_last() else {
+        return Err(Failure::input("say from where, and to where"));
+    };
+    let arrays = penstock_arrays::store::gather(sources, target)?;
+    output::text(&format!(
+        "gathered {arrays} arrays into {}\n",
+        target.display()
+    ))
 }
 
 /// Reads everything. What is damaged goes to the standard output, one line each.

@@ -14,11 +14,11 @@ use crate::medium::Medium;
 
 /// Opens what a request is about, on a server.
 pub trait Opener: Send + Sync {
-    /// Called on a disk's thread, and may block.
+    /// Called on a disk's thread, and may block. The disk is that of `server`.
     ///
     /// # Errors
     /// When the target is not there or does not allow the request's operation.
-    fn open(&self, request: &Request) -> Result<Arc<dyn Medium>>;
+    fn open(&self, request: &Request, server: usize) -> Result<Arc<dyn Medium>>;
 }
 
 type Work = Box<dyn FnOnce() + Send>;

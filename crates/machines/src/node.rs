@@ -880,11 +880,11 @@ impl Machine for Node {
         0 // every node opens the store itself, all of it
     }
 
-    async fn open(&self, request: &Request, _server: usize) -> Result<RealDisk> {
+    async fn open(&self, request: &Request, server: usize) -> Result<RealDisk> {
         let thread = self.disk_thread()?;
         let (opener, request) = (self.opener.clone(), request.clone());
         let is_synced = request.sync;
-        let medium = thread.run(move || opener.open(&request)).await??;
+        let medium = thread.run(move || opener.open(&request, server)).await??;
         Ok(RealDisk::new(medium, thread, is_synced))
     }
 }

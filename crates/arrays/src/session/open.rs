@@ -35,9 +35,10 @@ impl StoreOpener {
 }
 
 impl Opener for StoreOpener {
-    fn open(&self, request: &Request) -> Result<Arc<dyn Medium>> {
+    fn open(&self, request: &Request, server: usize) -> Result<Arc<dyn Medium>> {
         let target: Target = serde_json::from_slice(&request.target)
             .map_err(|e| Error::new(Kind::Io, "decoding a request's target", e))?;
+        let target = target.for_server(server, request.servers);
         let medium = match request.operation {
             Operation::Write => target.open_write(&request.disk),
             Operation::Read => target.open_read(&request.disk),

@@ -92,6 +92,10 @@ impl Group {
     /// [`Kind::Busy`] when another job is writing to it.
     pub fn open(path: &Path, declared: &Declared) -> Result<Self> {
         check_names(declared)?;
+        if super::spread::is_template(path) {
+            let cause = "a group is in one place: give a path without {server}";
+            return Err(Error::new(Kind::Unsupported, "writing to a group", cause).at(path));
+        }
         let path = resolve(path)?;
         if !path.join("zarr.json").exists() {
             create(&path, declared)?;

@@ -19,9 +19,11 @@ use super::change;
 use super::file::{self, read_if_there};
 use super::flat::part_path;
 use super::sidecar::{self, Sidecar};
+use super::spread::{self, Spread};
+use super::stored::SPREAD;
 use super::temporary::Temporary;
 use super::update::link_rest;
-use super::{Files, Target, ZarrFiles, zarr};
+use super::{Files, SpreadArray, Stored, Target, ZarrFiles, zarr};
 use crate::dtype::ByteOrder;
 use crate::npy::Header;
 use crate::schema::{ArraySchema, Disk, Format, part_mesh};
@@ -148,12 +150,7 @@ impl Pending {
             file::sync_path(&directory)?;
         }
         let metadata = zarr::Metadata::parse(metadata, &file)?.text();
-        Ok(Target::of(Files::Zarr(ZarrFiles {
-            directory,
-            metadata,
-            lead: Vec::new(),
-            base: None,
-        })))
+        Ok(Target::of(Files::Zarr(ZarrFiles::new(directory, metadata))))
     }
 
     /// Makes everything but the elements of an array of `schema` at `path`, under a temporary name
@@ -170,13 +167,52 @@ impl Pending {
         schema.disk_schema(1)?;
         let path = resolve(path)?;
         match &schema.disk {
-            Disk::Natural | Disk::Chunks { .. } => Self::create_chunks(path, schema),
+            Disk::Natural | Disk::Chunks { .. } => Self::create_chunks(path, schema, None),
             Disk::RowMajor { format } => Self::create_flat(path, schema, *format),
             Disk::Parts(..) => Self::create_parts(path, schema),
         }
     }
 
-    fn create_chunks(path: PathBuf, schema: &ArraySchema) -> Result<Self> {
+    /// As [`Pending::create`], where `template` says one path a server: the metadata are server 0's, the
+    /// chunks are dealt out to `servers` of them.
+    ///
+    /// # Errors
+    /// As [`Pending::create`]; [`Kind::Unsupported`] for what is not in chunks.
+    pub fn create_spread(template: &Path, schema: &ArraySchema, servers: usize) -> Result<Self> {
+        let template =
+            std::path::absolute(template).map_err(|e| Error::io(&e, "looking for", template))?;
+        let first = spread::of_server(&template, 0);
+        if !matches!(schema.disk, Disk::Chunks { .. }) {
+            let cause = "one file cannot be spread over servers: use Chunks, or natural chunking";
+            return Err(Error::new(Kind::Unsupported, "writing", cause).at(&template));
+        }
+        let former = match Stored::open(&first, Some(&schema.name)) {
+            Ok(stored) => stored.target().version(),
+            Err(_) => None,
+        };
+        let spread = Spread {
+            template: template.to_string_lossy().into_owned(),
+            servers,
+            version: super::temporary::nonce(),
+        };
+        let mut marked = schema.clone();
+        let mark = serde_json::to_value(&spread)
+            .map_err(|e| Error::new(Kind::Schema, "describing a store", e))?;
+        marked.attributes.insert(SPREAD.to_string(), mark);
+        marked.disk_schema(1)?;
+        let array = SpreadArray {
+            name: schema.name.clone(),
+            spread,
+            former,
+        };
+        Self::create_chunks(resolve(&first)?, &marked, Some(array))
+    }
+
+    fn create_chunks(
+        path: PathBuf,
+        schema: &ArraySchema,
+        spread: Option<SpreadArray>,
+    ) -> Result<Self> {
         let name = schema.name.clone();
         let metadata = zarr::array_json(schema)?;
         let there = check_group(&path, &name)?;
@@ -210,10 +246,8 @@ impl Pending {
         write_json(&file, &metadata)?;
         let metadata = zarr::Metadata::parse(metadata, &file)?.text();
         let files = ZarrFiles {
-            directory,
-            metadata,
-            lead: Vec::new(),
-            base: None,
+            spread,
+            ..ZarrFiles::new(directory, metadata)
         };
         Ok(Self::new(temporary, Files::Zarr(files), install))
     }

@@ -19,13 +19,16 @@ use super::file::{self, damaged, read_if_there};
 use super::flat::part_path;
 use super::group;
 use super::sidecar::{self, Sidecar};
+use super::spread::{Spread, is_template, of_server};
 use super::witness::Witness;
 use super::zarr::Metadata;
-use super::{Files, Target, ZarrFiles};
+use super::{Files, SpreadArray, Target, ZarrFiles};
 use crate::dtype::{ByteOrder, ElementType};
 use crate::npy::{self, Header, HeaderError};
 use crate::schema::{ArraySchema, Disk, Format, part_mesh};
 
+/// The attribute that says how an array's chunks are spread over servers.
+pub(super) const SPREAD: &str = "penstock_spread";
 /// How often to look at a file that is replaced while it is looked at.
 const OPEN_TRIES_MAX: usize = 10;
 
@@ -51,6 +54,11 @@ impl Stored {
     /// [`Kind::Unsupported`] when it can and Penstock does not read it.
     pub fn open(path: &Path, name: Option<&str>) -> Result<Self> {
         let path = absolute(path)?;
+        if is_template(&path) {
+            let mut stored = Self::open(&of_server(&path, 0), name)?;
+            stored.target.move_to(&path);
+            return Ok(stored);
+        }
         let found = std::fs::metadata(&path).map_err(|e| Error::io(&e, "opening", &path))?;
         if found.is_dir() {
             return open_directory(&path, name);
@@ -72,21 +80,22 @@ impl Stored {
     /// As [`Stored::open`]; a group without arrays is none.
     pub fn all(path: &Path) -> Result<Vec<ArraySchema>> {
         let path = absolute(path)?;
-        let is_group = match zarr_node(&path)? {
+        let first = of_server(&path, 0);
+        let is_group = match zarr_node(&first)? {
             Some((file, json)) => !is_array(&file, &json)?,
             None => false,
         };
         if !is_group {
             return Ok(vec![Self::open(&path, None)?.schema]);
         }
-        let names = arrays_in(&path)?;
+        let names = arrays_in(&first)?;
         let open = |name: &String| Ok(Self::open(&path, Some(name))?.schema);
         names.iter().map(open).collect()
     }
 
     /// Whether what is at `path` says itself what it holds: a directory, or a `.npy` file.
     pub fn says_what_it_is(path: &Path) -> bool {
-        path.is_dir() || begins_as_npy(path).unwrap_or(false)
+        is_template(path) || path.is_dir() || begins_as_npy(path).unwrap_or(false)
     }
 
     /// Opens a raw file of which the caller knows what it holds. Without a schema beside it, it is
@@ -415,15 +424,21 @@ fn open_array(directory: &Path, name: &str, file: &Path, json: Value) -> Result<
         Some(Value::Object(attributes)) => attributes,
         _ => Map::new(),
     };
-    let schema = metadata.schema(name, attributes);
+    let mut schema = metadata.schema(name, attributes);
     // What does not fit together is found now, by the root, not later by every server.
     metadata.disk_schema(1).map_err(|e| e.at(file))?;
     metadata.check().map_err(|e| e.at(file))?;
+    let spread = schema.attributes.remove(SPREAD).map(serde_json::from_value);
+    let spread: Option<Spread> = spread
+        .transpose()
+        .map_err(|e| damaged(file, format!("its \"{SPREAD}\" makes no sense: {e}")))?;
     let files = ZarrFiles {
-        directory: directory.to_path_buf(),
-        metadata: metadata.text(),
-        lead: Vec::new(),
-        base: None,
+        spread: spread.map(|spread| SpreadArray {
+            name: name.to_string(),
+            spread,
+            former: None,
+        }),
+        ..ZarrFiles::new(directory.to_path_buf(), metadata.text())
     };
     Ok(Stored {
         schema,

@@ -71,8 +71,7 @@ impl Temporary {
         let prefix = format!(".{}~{array}", name.to_string_lossy());
         let _parent_lock = lock_parent(parent)?;
         remove_remains(parent, &prefix, target)?;
-        let nonce = RandomState::new().build_hasher().finish();
-        let own = parent.join(format!("{prefix}{nonce:016x}{SUFFIX}"));
+        let own = parent.join(format!("{prefix}{}{SUFFIX}", nonce()));
         change::create_dir(&own).map_err(|e| {
             let error = Error::io(&e, "making a temporary in", parent);
             let cause = format!("{e} (it is needed to write {})", path.display());
@@ -198,6 +197,11 @@ impl Drop for Temporary {
         // Nobody is left to hear of a failure; what stays is removed by the next write.
         let _ = remove(&self.path);
     }
+}
+
+/// 16 hexadecimal digits that nobody else draws.
+pub(super) fn nonce() -> String {
+    format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
 /// Removes a temporary, the lock last: as long as anything is there, so is the lock.

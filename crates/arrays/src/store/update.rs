@@ -83,6 +83,10 @@ fn change_chunks(files: &ZarrFiles) -> Result<Pending> {
             "it is of Zarr format 2, to which Penstock does not write: copy the array first";
         return Err(Error::new(Kind::Unsupported, "writing", cause).at(&path));
     }
+    if files.spread.is_some() {
+        let cause = "its chunks are spread over servers: write all of it, or gather it first";
+        return Err(Error::new(Kind::Unsupported, "writing a part", cause).at(&path));
+    }
     // What a server could not write is found now.
     zarr::check_writable(files)?;
     // Beside the group, as for a new array in it, or beside an array that stands alone.
@@ -97,10 +101,8 @@ fn change_chunks(files: &ZarrFiles) -> Result<Pending> {
     let directory = temporary.data();
     make_directory(&directory)?;
     let files = ZarrFiles {
-        directory,
-        metadata: files.metadata.clone(),
-        lead: Vec::new(),
         base: Some(path.clone()),
+        ..ZarrFiles::new(directory, files.metadata.clone())
     };
     let install = Install::Directory { path };
     Ok(Pending::new(temporary, Files::Zarr(files), install))

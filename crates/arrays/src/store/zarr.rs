@@ -41,7 +41,7 @@ struct Chunks {
 impl Chunks {
     /// The file of a chunk.
     fn path(&self, object: u64) -> PathBuf {
-        self.files.directory.join(self.key(object))
+        self.files.home(object).join(self.key(object))
     }
 
     /// The file of a chunk as it stands in the array that is to be changed.
@@ -98,9 +98,13 @@ pub(super) fn check_writable(files: &ZarrFiles) -> Result<()> {
 /// Opens an array for writing its chunks: one that [`check_writable`] allows.
 pub(super) fn open_write(
     files: &ZarrFiles,
+    (server, _): (usize, usize),
     schema: &DiskSchema,
     direct: bool,
 ) -> Result<Arc<dyn Medium>> {
+    if let Some(of) = &files.spread {
+        of.spread.make(&of.name, server, of.former.as_deref())?;
+    }
     let (layout, chunks) = open(files, schema)?;
     Ok(match layout {
         Layout::Plain { fill, .. } => Arc::new(plain::Writer::new(chunks, fill, direct)),
@@ -112,9 +116,13 @@ pub(super) fn open_write(
 /// Opens an array for reading its chunks.
 pub(super) fn open_read(
     files: &ZarrFiles,
+    server: (usize, usize),
     schema: &DiskSchema,
     direct: bool,
 ) -> Result<Arc<dyn Medium>> {
+    if let Some(of) = &files.spread {
+        of.spread.check(&of.name, server, schema.objects())?;
+    }
     let (layout, chunks) = open(files, schema)?;
     Ok(match layout {
         Layout::Plain { swap_width, fill } => {

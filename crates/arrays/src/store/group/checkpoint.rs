@@ -41,12 +41,8 @@ impl Group {
             let json = array_json(array)?;
             let place = directory.join("zarr.json");
             write_json(&place, &json)?;
-            let files = Files::Zarr(ZarrFiles {
-                metadata: zarr::Metadata::parse(json, &place)?.text(),
-                directory,
-                lead: Vec::new(),
-                base: None,
-            });
+            let metadata = zarr::Metadata::parse(json, &place)?.text();
+            let files = Files::Zarr(ZarrFiles::new(directory, metadata));
             Ok(Target::of(files).with_sums())
         };
         arrays.iter().map(target).collect()

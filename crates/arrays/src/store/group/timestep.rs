@@ -158,11 +158,10 @@ pub(super) fn timestep_files(
     name: &str,
     lead: Vec<u64>,
 ) -> Result<Target> {
+    let metadata = document.metadata(name)?.text();
     Ok(Target::of(Files::Zarr(ZarrFiles {
-        directory: group.join(name),
-        metadata: document.metadata(name)?.text(),
         lead,
-        base: None,
+        ..ZarrFiles::new(group.join(name), metadata)
     })))
 }
 

@@ -31,7 +31,7 @@ impl Medium for Writer {
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         let path = self.chunks.path(block.object);
         let encoded = self.coder.encode(data).map_err(|e| e.at(&path))?;
-        let file = self.written.create(&self.chunks, &path)?;
+        let file = self.written.create(&self.chunks, block.object)?;
         file::write_at(&file, &encoded, 0, &path)?;
         // Written before, it may have been longer.
         if file::length(&file, &path)? > encoded.len() as u64 {

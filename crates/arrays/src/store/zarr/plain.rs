@@ -42,7 +42,7 @@ impl Writer {
     /// as the chunk of the array that is changed.
     fn create(&self, object: u64, path: &Path) -> Result<DataFile> {
         let bytes = self.chunks.schema.object_bytes(object);
-        let file = self.written.create(&self.chunks, path)?;
+        let file = self.written.create(&self.chunks, object)?;
         let is_new = file::length(&file, path)? == 0;
         match self.chunks.open_base(object)?.filter(|_| is_new) {
             Some((base, base_path)) => {
@@ -79,7 +79,7 @@ impl Medium for Writer {
         let path = self.chunks.path(block.object);
         let object_bytes = self.chunks.schema.object_bytes(block.object);
         if block.bytes == object_bytes {
-            let file = self.written.create(&self.chunks, &path)?;
+            let file = self.written.create(&self.chunks, block.object)?;
             let file = DataFile::new(file, self.direct, &path)?;
             file.write_at(data, 0, &path)?;
             return self.written.closed(block.object, &path, file.into_file());

@@ -258,7 +258,7 @@ impl Writer {
 
     fn begin(&self, object: u64) -> Result<Mutex<Shard>> {
         let path = self.chunks.path(object);
-        let file = self.written.create(&self.chunks, &path)?;
+        let file = self.written.create(&self.chunks, object)?;
         if file::length(&file, &path)? == 0
             && let Some((base, _)) = self.chunks.open_base(object)?
         {

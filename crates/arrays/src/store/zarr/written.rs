@@ -22,13 +22,14 @@ pub(super) struct Written {
 
 impl Written {
     /// Opens a chunk's file for writing, creating it and the directories above it.
-    pub(super) fn create(&self, chunks: &Chunks, path: &Path) -> Result<File> {
+    pub(super) fn create(&self, chunks: &Chunks, object: u64) -> Result<File> {
+        let path = &chunks.path(object);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true);
         let file = match (change::create(&options, path), path.parent()) {
             (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
-                // The array's own directory must be there: it goes when the write is given up.
-                if !chunks.files.directory.is_dir() {
+                // The directory of all chunks must be there: it goes when the write is given up.
+                if !chunks.files.home(object).is_dir() {
                     return Err(Error::io(&error, "creating", path));
                 }
                 change::create_dir_all(parent)
@@ -55,12 +56,10 @@ impl Written {
         closed.dedup();
         let mut directories: BTreeSet<PathBuf> = BTreeSet::new();
         for object in closed {
-            let path = chunks.path(object);
+            let (path, home) = (chunks.path(object), chunks.files.home(object));
             file::sync_path(&path)?;
             for directory in path.ancestors().skip(1) {
-                if !directory.starts_with(&chunks.files.directory)
-                    || directories.contains(directory)
-                {
+                if !directory.starts_with(&home) || directories.contains(directory) {
                     break;
                 }
                 directories.insert(directory.to_path_buf());
