@@ -262,23 +262,32 @@ impl Pending {
             change::rename(from, to).map_err(|e| Error::io(&e, "renaming into place", to))
         };
         let sidecar = sidecar::beside(path);
-        if raw && let Ok(Some(former)) = Sidecar::read(&sidecar) {
-            // Until the last rename both schemas are there.
+        let there = Sidecar::read(&sidecar).unwrap_or(None);
+        let has_sidecar = there.is_some();
+        let new = match raw {
+            true => Sidecar::read(&self.temporary.beside("sidecar"))?,
+            false => has_sidecar.then(Sidecar::of_another),
+        };
+        // Before the file, not after: a file that came first would, after a crash, be one of which nobody
+        // knows what it holds, or be taken for what the old one held.
+        if let Some(new) = new {
+            let before = match path.exists() {
+                // Until the last rename both schemas are there.
+                true => {
+                    let former = there.map_or_else(Sidecar::of_another, |s| s.of_file(path));
+                    new.replacing(former, path)?
+                }
+                false => new,
+            };
             let both = self.temporary.beside("both");
-            let former = former.of_file(path);
-            let new = Sidecar::read(&self.temporary.beside("sidecar"))?;
-            if let Some(new) = new
-                && path.exists()
-            {
-                file::write_synced(&both, &new.replacing(former, path)?.text()?)?;
-                into_place(&both, &sidecar)?;
-                sync_parent(path)?;
-            }
+            file::write_synced(&both, &before.text()?)?;
+            into_place(&both, &sidecar)?;
+            sync_parent(path)?;
         }
         into_place(data, path)?;
         if raw {
             into_place(&self.temporary.beside("sidecar"), &sidecar)?;
-        } else if Sidecar::read(&sidecar).is_ok_and(|found| found.is_some()) {
+        } else if has_sidecar {
             change::remove_file(&sidecar)
                 .map_err(|e| Error::io(&e, "removing the old schema", &sidecar))?;
         }
