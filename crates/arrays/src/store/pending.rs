@@ -80,6 +80,7 @@ impl Pending {
     fn create_chunks(path: PathBuf, schema: &ArraySchema) -> Result<Self> {
         let name = schema.name.clone();
         let metadata = zarr::array_json(schema)?;
+        check_not_within_saved(&path)?;
         let there = check_group(&path, &name)?;
         let (target, install) = if there {
             same_file_system(&path)?;
@@ -369,6 +370,14 @@ pub(super) fn check_not_saved(group: &Path) -> Result<()> {
     let cause = "it is a group with timesteps, or a checkpoint of one: save to it by timestep and \
                  checkpoint, or give another path";
     Err(in_the_way(group, cause))
+}
+
+/// Nothing is made within groups of such arrays: consolidated metadata would have to go, and those of a group
+/// with timesteps are what says which there are.
+fn check_not_within_saved(path: &Path) -> Result<()> {
+    let above = path.ancestors().skip(1);
+    let mut groups = above.take_while(|group| group.join("zarr.json").exists());
+    groups.try_for_each(check_not_saved)
 }
 
 /// The group in which an array's directory is, and its name there.
