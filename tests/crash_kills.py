@@ -40,7 +40,7 @@ import penstock as ps
 
 VICTIM = Path(__file__).with_name("crash_job.py")
 STORE_KILLS = 6
-"""A new store is begun after so many kills, so that its first save is among what is killed."""
+"""A new store is begun after so many kills: what is to be looked at stays small."""
 STEPS_MAX = 200
 START_SECONDS_MAX = 90
 END_SECONDS_MAX = 15
