@@ -47,6 +47,7 @@ END_SECONDS_MAX = 15
 """How long the other ranks may take to end when one has been killed, on a machine that is busy."""
 EARLY = 0.15
 """As a part: kills before the first save, as a life begins."""
+EARLY_SECONDS_MAX = 0.01
 MOMENT_SECONDS_MAX = 0.1
 AIMED = 0.5
 """As a part: kills as soon as something has been seen to change, to hit the time of a commit."""
@@ -230,21 +231,23 @@ class Campaign:
         with open(output, "w") as out:
             job = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
         try:
-            self.wait_for_start(job, log)
-            way = self.kill(job)
+            is_early = self.wait_for_start(job, log)
+            way = self.kill(job, is_early)
         except BaseException:
             for process in descendants(job.pid):
                 send_kill(process)
             print(output.read_text(), file=sys.stderr)
             raise
         self.reader.has_saved = False
-        self.look(log.read_text().splitlines())
+        logged = log.read_text()
+        self.look(logged.splitlines())
         log.unlink()
+        self.counts["before a life's first save was logged"] += "timestep" not in logged
         self.counts["kills"] += 1
         self.counts[way] += 1
 
-    def wait_for_start(self, job: subprocess.Popen, log: Path) -> None:
-        """Mostly until the life has saved something."""
+    def wait_for_start(self, job: subprocess.Popen, log: Path) -> bool:
+        """Mostly until the life has saved something: whether not."""
         is_early = self.chance.random() < EARLY
         until = time.monotonic() + START_SECONDS_MAX
         word = "start" if is_early else "timestep"
@@ -253,9 +256,9 @@ class Campaign:
             assert time.monotonic() < until, "the victim does not begin"
             time.sleep(0.002)
         self.reader.has_saved = not is_early
-        self.counts["in a life's first save, or before"] += is_early
+        return is_early
 
-    def kill(self, job: subprocess.Popen) -> str:
+    def kill(self, job: subprocess.Popen, is_early: bool) -> str:
         """At a random moment. Who is to be killed is looked up before, since that takes time."""
         everybody = descendants(job.pid)
         ranks = [process for process in everybody if is_rank(process)]
@@ -263,7 +266,9 @@ class Campaign:
         way = self.chance.choice(["all ranks", "one rank"])
         self.chance.shuffle(everybody)
         targets = everybody if way == "all ranks" else [self.chance.choice(ranks or [job.pid])]
-        if self.chance.random() < AIMED:
+        if is_early:
+            time.sleep(self.chance.random() * EARLY_SECONDS_MAX)
+        elif self.chance.random() < AIMED:
             wait_for_change(self.store / self.chance.choice(AIMS))
             time.sleep(self.chance.random() * 0.0005)
             self.counts["aimed at a change"] += 1
