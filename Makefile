@@ -22,7 +22,7 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PYO3_PYTHON := $(CURDIR)/$(VENV)/bin/python
 unexport PYTHONHOME
 
-.PHONY: help demo test test-rust test-python test-mpi lint bench bench-copy venv build clean tools
+.PHONY: help demo test test-rust test-python test-mpi crash lint bench bench-copy venv build clean tools
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -62,6 +62,10 @@ test-mpi: build ## the Python tests under mpiexec, on 1, 2, 3, 5 and 8 ranks
 # mpiexec fail. The ranks share the directory, so none keeps a cache.
 MPI_RANK = rank=$${PMI_RANK:-$${OMPI_COMM_WORLD_RANK:-0}}; set -- $(PYTEST) -x -p no:cacheprovider tests/mpi; \
     if [ $$rank = 0 ]; then exec "$$@"; else exec "$$@" >$$LOGS/rank-$$rank.txt 2>&1; fi
+
+crash: build ## kill a writing job 300 times, and look at what is left
+	@echo "== crash: 3 ranks, killed 300 times"
+	python tests/crash_kills.py --kills 300 --ranks 3 --seed 1
 
 lint: venv ## formatting and lints, Rust and Python
 	@echo "== lint: rustfmt, clippy, ruff"

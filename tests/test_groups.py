@@ -59,6 +59,21 @@ def test_consolidated_metadata_that_would_lie_go(place):
     assert group.attrs.asdict() == {"title": "run 1"}
 
 
+@pytest.mark.parametrize("where", ["", "more", "u", "checkpoints", "checkpoints/0"])
+def test_nothing_is_written_into_a_group_with_timesteps(place, where):
+    """Its consolidated metadata say which timesteps there are: they must not go."""
+    group = ps.Group("g", [make()], place / "g")
+    with ps.Session() as s:
+        s.timestep(group, {"u": ramp((7, 5))})
+        s.checkpoint(group, {"u": ramp((7, 5))})
+        before = tree(place)
+        (place / "g" / where).parent.mkdir(parents=True, exist_ok=True)
+        with pytest.raises(ps.SchemaError):
+            s.write(place / "g" / where, make("w"), ramp((7, 5)))
+        assert tree(place) == before
+        s.timestep(group, {"u": ramp((7, 5))})
+
+
 @pytest.mark.parametrize("disk", [CHUNKS, ps.RowMajor(), ps.Distribution("BLOCK,*", (2,))])
 def test_attributes_of_any_sort(place, disk):
     attrs = {

@@ -453,7 +453,8 @@ class Session:
         """The newest complete checkpoint of `group`, or that of `step`; None where there is none.
 
         The number of ranks and the memory schemas may be others than when it was saved. The
-        session's next save goes on from here: it drops timesteps that came after the checkpoint.
+        session's next save goes on from here: it drops timesteps and checkpoints that came after
+        this one.
 
         Parameters
         ----------

@@ -73,8 +73,15 @@ pub enum Save {
 pub struct Cursor {
     /// How many timesteps it must have; `None` as long as nobody has looked.
     pub timesteps: Option<u64>,
-    /// Whether what it has more is to be dropped: after a restart.
-    pub drops_rest: bool,
+    /// After a restart: what came after it is to be dropped.
+    pub restarted: Option<Restarted>,
+}
+
+/// Where a session has restarted: with its next save, all that came later is of a future that is no more.
+#[derive(Debug, Clone, Copy)]
+pub struct Restarted {
+    /// The checkpoint's number; `None` where there was none.
+    pub checkpoint: Option<u64>,
 }
 
 /// What a session knows of a group.
@@ -114,7 +121,12 @@ impl SaveDirector {
         let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
         let there = group.timesteps();
         let expected = cursor.timesteps.unwrap_or(there);
-        if there > expected && cursor.drops_rest {
+        // Newer checkpoints first: one that stayed would be the newest to the next restart, and be of more
+        // timesteps than there are.
+        if let Some(number) = cursor.restarted.and_then(|restarted| restarted.checkpoint) {
+            group.drop_checkpoints(number)?;
+        }
+        if there > expected && cursor.restarted.is_some() {
             group.drop_timesteps(expected)?;
         } else if there != expected {
             let cause = format!(
@@ -124,7 +136,7 @@ impl SaveDirector {
         }
         *cursor = Cursor {
             timesteps: Some(expected),
-            drops_rest: false,
+            restarted: None,
         };
         Ok(())
     }

@@ -8,7 +8,7 @@ use penstock_engine::{Error, Kind, Operation, Result};
 use super::{Asked, Report, Session};
 use crate::call::Local;
 use crate::directors::{By, ReadDirector, Source};
-use crate::groups::{Cursor, FindDirector, GroupCall, Save, SaveDirector, SharedCursor};
+use crate::groups::{Cursor, FindDirector, GroupCall, Restarted, Save, SaveDirector, SharedCursor};
 use crate::store::group::Checkpoint;
 
 impl Session {
@@ -43,7 +43,7 @@ impl Session {
     }
 
     /// The newest checkpoint of the group at `path`, or the newest of a step; `None` where there is none. The
-    /// session goes on from there: its next save drops the timesteps that came after it.
+    /// session goes on from there: its next save drops the timesteps and checkpoints that came after it.
     ///
     /// # Errors
     /// The same on all ranks: [`Kind::Schema`] when something else stands there, [`Kind::Missing`] when there
@@ -72,7 +72,9 @@ impl Session {
         let cursor = self.cursor(path);
         *cursor.lock().unwrap_or_else(PoisonError::into_inner) = Cursor {
             timesteps: Some(found.as_ref().map_or(0, |found| found.timesteps)),
-            drops_rest: true,
+            restarted: Some(Restarted {
+                checkpoint: found.as_ref().map(|found| found.number),
+            }),
         };
         Ok(found)
     }

@@ -12,13 +12,15 @@
 //!     lock                  held (flock) by whoever writes
 //!     sums/<index>.json     checksums of a timestep
 //!     new, old              a checkpoint that is being written, or removed
+//!     own-<array>, scratch  metadata that are about to take their places
 //! ```
 //!
 //! # A timestep
 //! Its chunks are written where they belong, which nobody looks at yet, and synced; then its time and its
 //! checksums. Then the group's `zarr.json` is replaced by one in which all arrays are a timestep longer: that
 //! one rename makes the timestep, for all arrays at once and for all readers of consolidated metadata. Last
-//! come the arrays' own `zarr.json`, for other readers.
+//! come the arrays' own `zarr.json`, for other readers; they were written aside before, so that a disk that
+//! becomes full does so before the timestep is there.
 //!
 //! # A checkpoint
 //! It is written to `.penstock/new`, synced, and renamed into `checkpoints`. Only then old ones go.
@@ -45,7 +47,7 @@ pub use verify::{Found, Progress, verify};
 
 use self::catalog::Document;
 use super::pending::{make_directory, resolve, sync_parent, write_json};
-use super::temporary::{Lock, Temporary, try_lock};
+use super::temporary::{Lock, Temporary, remove_remains_of, try_lock};
 use super::{Stored, change, file, zarr};
 use crate::schema::ArraySchema;
 
@@ -53,6 +55,8 @@ use crate::schema::ArraySchema;
 const VERSION: u64 = 1;
 /// Names that arrays of a group cannot have.
 const RESERVED: [&str; 2] = ["time", "checkpoints"];
+/// What stays in the private directory between saves.
+const KEPT: [&str; 2] = ["lock", "sums"];
 
 /// What a group is to be, as it is declared.
 #[derive(Debug, Clone)]
@@ -102,12 +106,9 @@ impl Group {
         }
         let document = Document::read(&path)?;
         let lock_path = private(&path).join("lock");
-        let opened = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&lock_path);
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        let opened = change::create(&options, &lock_path);
         let lock = opened.map_err(|e| Error::io(&e, "opening", &lock_path))?;
         if matches!(try_lock(&lock), Lock::Held) {
             let cause = "another job is writing to the group";
@@ -172,11 +173,27 @@ impl Group {
 
     /// Brings what is on disk to what `zarr.json` says.
     fn mend(&mut self) -> Result<()> {
-        for leftover in ["new", "old"] {
-            remove_if_there(&private(&self.path).join(leftover))?;
+        self.remove_leftovers()?;
+        if self.timesteps() == 0 {
+            // A crash between the renaming of a new group and the removal of what it was made in leaves that,
+            // and no other write ever looks there.
+            remove_remains_of(&self.path);
         }
         self.write_own_metadata()?;
         self.remove_timesteps_beyond()
+    }
+
+    /// Removes what saves that did not come to their end have left in the private directory.
+    fn remove_leftovers(&self) -> Result<()> {
+        let directory = private(&self.path);
+        let looking = |e: std::io::Error| Error::io(&e, "looking into", &directory);
+        for entry in std::fs::read_dir(&directory).map_err(looking)? {
+            let entry = entry.map_err(looking)?;
+            if !KEPT.iter().any(|kept| entry.file_name() == *kept) {
+                remove_if_there(&entry.path())?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -215,6 +215,7 @@ impl Pending {
     ) -> Result<Self> {
         let name = schema.name.clone();
         let metadata = zarr::array_json(schema)?;
+        check_not_within_saved(&path)?;
         let there = check_group(&path, &name)?;
         let (target, install) = if there {
             same_file_system(&path)?;
@@ -395,23 +396,32 @@ impl Pending {
             change::rename(from, to).map_err(|e| Error::io(&e, "renaming into place", to))
         };
         let sidecar = sidecar::beside(path);
-        if raw && let Ok(Some(former)) = Sidecar::read(&sidecar) {
-            // Until the last rename both schemas are there.
+        let there = Sidecar::read(&sidecar).unwrap_or(None);
+        let has_sidecar = there.is_some();
+        let new = match raw {
+            true => Sidecar::read(&self.temporary.beside("sidecar"))?,
+            false => has_sidecar.then(Sidecar::of_another),
+        };
+        // Before the file, not after: a file that came first would, after a crash, be one of which nobody
+        // knows what it holds, or be taken for what the old one held.
+        if let Some(new) = new {
+            let before = match path.exists() {
+                // Until the last rename both schemas are there.
+                true => {
+                    let former = there.map_or_else(Sidecar::of_another, |s| s.of_file(path));
+                    new.replacing(former, path)?
+                }
+                false => new,
+            };
             let both = self.temporary.beside("both");
-            let former = former.of_file(path);
-            let new = Sidecar::read(&self.temporary.beside("sidecar"))?;
-            if let Some(new) = new
-                && path.exists()
-            {
-                file::write_synced(&both, &new.replacing(former, path)?.text()?)?;
-                into_place(&both, &sidecar)?;
-                sync_parent(path)?;
-            }
+            file::write_synced(&both, &before.text()?)?;
+            into_place(&both, &sidecar)?;
+            sync_parent(path)?;
         }
         into_place(data, path)?;
         if raw {
             into_place(&self.temporary.beside("sidecar"), &sidecar)?;
-        } else if Sidecar::read(&sidecar).is_ok_and(|found| found.is_some()) {
+        } else if has_sidecar {
             change::remove_file(&sidecar)
                 .map_err(|e| Error::io(&e, "removing the old schema", &sidecar))?;
         }
@@ -503,6 +513,14 @@ pub(super) fn check_not_saved(group: &Path) -> Result<()> {
     let cause = "it is a group with timesteps, or a checkpoint of one: save to it by timestep and \
                  checkpoint, or give another path";
     Err(in_the_way(group, cause))
+}
+
+/// Nothing is made within groups of such arrays: consolidated metadata would have to go, and those of a group
+/// with timesteps are what says which there are.
+fn check_not_within_saved(path: &Path) -> Result<()> {
+    let above = path.ancestors().skip(1);
+    let mut groups = above.take_while(|group| group.join("zarr.json").exists());
+    groups.try_for_each(check_not_saved)
 }
 
 /// The group in which an array's directory is, and its name there.

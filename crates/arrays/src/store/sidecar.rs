@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::file::{damaged, read_if_there};
-use crate::dtype::ByteOrder;
-use crate::schema::ArraySchema;
+use crate::dtype::{ByteOrder, ElementType};
+use crate::schema::{ArraySchema, Disk, Format};
 
 const VERSION: u64 = 1;
 /// A schema, attributes and all, is small; what is larger is something else.
@@ -44,6 +44,15 @@ impl Sidecar {
             array: array.clone(),
             former: None,
         }
+    }
+
+    /// Of a file that is not one of ours, or says itself what it holds: while it stands there, nothing is
+    /// said of it.
+    pub(super) fn of_another() -> Self {
+        let disk = Disk::RowMajor {
+            format: Format::Npy,
+        };
+        Self::new(&ArraySchema::new("another", &[0], ElementType::U1, disk))
     }
 
     /// The same while `file`, which `former` describes, still stands in the place of the new one.
@@ -121,8 +130,6 @@ pub(super) fn beside(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::ElementType;
-    use crate::schema::{Disk, Format};
 
     fn sidecar(extent: u64) -> Sidecar {
         let disk = Disk::RowMajor {

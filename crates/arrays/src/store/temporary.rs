@@ -70,7 +70,8 @@ impl Temporary {
         let array = array.map(|array| format!("{array}~")).unwrap_or_default();
         let prefix = format!(".{}~{array}", name.to_string_lossy());
         let _parent_lock = lock_parent(parent)?;
-        remove_remains(parent, &prefix, target)?;
+        // Before the group was there, the target of the same write was the group.
+        remove_remains(parent, &prefix, &[target, path])?;
         let own = parent.join(format!("{prefix}{}{SUFFIX}", nonce()));
         change::create_dir(&own).map_err(|e| {
             let error = Error::io(&e, "making a temporary in", parent);
@@ -228,9 +229,19 @@ fn remove(path: &Path) -> std::io::Result<()> {
     change::remove_dir(path)
 }
 
-/// Looks for temporaries of the same target, removes those whose makers are dead, and refuses when
-/// one lives.
-fn remove_remains(parent: &Path, prefix: &str, target: &Path) -> Result<()> {
+/// Removes the remains of killed writes to `target`, as far as that can be done.
+pub(super) fn remove_remains_of(target: &Path) {
+    let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
+        return;
+    };
+    if let Ok(_parent_lock) = lock_parent(parent) {
+        let _ = remove_remains(parent, &format!(".{}~", name.to_string_lossy()), &[target]);
+    }
+}
+
+/// Looks for temporaries of one of the targets, of which the first is meant, removes those whose makers are
+/// dead, and refuses when one lives.
+fn remove_remains(parent: &Path, prefix: &str, targets: &[&Path]) -> Result<()> {
     let looking = |e: std::io::Error| Error::io(&e, "looking into", parent);
     for entry in std::fs::read_dir(parent).map_err(looking)? {
         let entry = entry.map_err(looking)?;
@@ -246,13 +257,16 @@ fn remove_remains(parent: &Path, prefix: &str, target: &Path) -> Result<()> {
         };
         let owner = std::fs::read(&lock_path).ok();
         let owner: Option<Owner> = owner.and_then(|text| serde_json::from_slice(&text).ok());
-        if owner.as_ref().is_some_and(|owner| owner.target != target) {
+        let target = owner.as_ref().map_or(targets[0], |owner| &owner.target);
+        if !targets.contains(&target) {
             continue;
         }
         match try_lock(&lock) {
             Lock::Unsupported => {}
             Lock::Held => {
-                let who = owner.map(|o| format!(" (process {} on {})", o.process, o.host));
+                let who = owner
+                    .as_ref()
+                    .map(|o| format!(" (process {} on {})", o.process, o.host));
                 let cause = format!(
                     "another job is writing it{}; its temporary is {}",
                     who.unwrap_or_default(),

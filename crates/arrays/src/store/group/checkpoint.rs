@@ -103,12 +103,27 @@ impl Group {
         remove_if_there(&self.new_checkpoint())
     }
 
-    /// Removes the oldest checkpoints. One that is removed in part would not be complete, so each goes out
-    /// of the way first.
+    /// Takes all checkpoints after that of a number out of the group, the newest first: at any moment those
+    /// that are left are all up to one of them.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn drop_checkpoints(&mut self, number: u64) -> Result<()> {
+        let there = all_checkpoints(&self.path)?;
+        let after = there.iter().filter(|checkpoint| checkpoint.number > number);
+        self.remove_checkpoints(after.rev())
+    }
+
+    /// Removes the oldest checkpoints.
     fn remove_checkpoints_but(&self, keep: usize) -> Result<()> {
         let there = all_checkpoints(&self.path)?;
+        self.remove_checkpoints(there[..there.len().saturating_sub(keep.max(1))].iter())
+    }
+
+    /// One that is removed in part would not be complete, so each goes out of the way first.
+    fn remove_checkpoints<'a>(&self, gone: impl Iterator<Item = &'a Checkpoint>) -> Result<()> {
         let old = private(&self.path).join("old");
-        for checkpoint in &there[..there.len().saturating_sub(keep.max(1))] {
+        for checkpoint in gone {
             remove_if_there(&old)?;
             change::rename(&checkpoint.path, &old)
                 .map_err(|e| Error::io(&e, "removing", &checkpoint.path))?;

@@ -9,7 +9,7 @@ use super::catalog::TIMES;
 use super::{Document, Group, private, remove_if_there, replace};
 use crate::store::file::{self, damaged, open_if_there, read_if_there};
 use crate::store::sums::Sums;
-use crate::store::{Files, Target, ZarrFiles};
+use crate::store::{Files, Target, ZarrFiles, change};
 
 impl Group {
     /// Where the next timestep of an array goes.
@@ -54,6 +54,7 @@ impl Group {
     /// What the operating system says. The next write tries again.
     pub fn abandon_timestep(&mut self) -> Result<()> {
         self.document = Document::read(&self.path)?;
+        self.remove_leftovers()?;
         self.remove_timesteps_beyond()
     }
 
@@ -73,9 +74,11 @@ impl Group {
         private(&self.path).join("scratch")
     }
 
-    /// Shows another number of timesteps to the world.
+    /// Shows another number of timesteps to the world. Everything that takes space is written before: on a
+    /// full disk this fails with nothing shown.
     fn publish(&mut self, timesteps: u64) -> Result<()> {
         let next = self.document.with_timesteps(timesteps);
+        let staged = self.stage_own_metadata(&next)?;
         replace(
             &self.path.join("zarr.json"),
             &text_of(next.json()),
@@ -83,43 +86,63 @@ impl Group {
         )?;
         file::sync_path(&self.path)?;
         self.document = next;
-        self.write_own_metadata()
+        install(staged)
     }
 
     /// Brings the metadata of each array to those of the group.
     pub(super) fn write_own_metadata(&self) -> Result<()> {
-        let names = self.document.names().iter().map(String::as_str);
+        install(self.stage_own_metadata(&self.document)?)
+    }
+
+    /// Writes the metadata of each array that has others than `document` says, aside.
+    fn stage_own_metadata(&self, document: &Document) -> Result<Vec<Staged>> {
+        let names = document.names().iter().map(String::as_str);
+        let mut staged = Vec::new();
         for name in names.chain(["time"]) {
-            let file = self.path.join(name).join("zarr.json");
-            let text = text_of(self.document.array(name));
-            if read_if_there(&file)?.is_none_or(|there| there != text) {
-                replace(&file, &text, &self.scratch())?;
+            let place = self.path.join(name).join("zarr.json");
+            let text = text_of(document.array(name));
+            if read_if_there(&place)?.is_some_and(|there| there == text) {
+                continue;
             }
+            let from = private(&self.path).join(format!("own-{name}"));
+            remove_if_there(&from)?;
+            file::write_synced(&from, &text)?;
+            staged.push(Staged { from, place });
         }
-        Ok(())
+        Ok(staged)
     }
 
     /// Removes chunks and checksums of timesteps that there are not.
     pub(super) fn remove_timesteps_beyond(&self) -> Result<()> {
-        let chunks = self
-            .declared
-            .iter()
-            .map(|name| self.path.join(name).join("c"));
-        for directory in chunks.chain([private(&self.path).join("sums")]) {
-            let Ok(entries) = std::fs::read_dir(&directory) else {
-                continue; // no chunk has ever been written
-            };
-            for entry in entries {
-                let entry = entry.map_err(|e| Error::io(&e, "looking into", &directory))?;
-                let name = entry.file_name();
-                let name = name.to_string_lossy();
-                let index = name.strip_suffix(".json").unwrap_or(&name).parse::<u64>();
-                if index.is_ok_and(|index| index >= self.timesteps()) {
-                    remove_if_there(&entry.path())?;
-                }
+        for name in &self.declared {
+            let directory = self.path.join(name);
+            let gone = self.beyond(&directory.join("c"))?;
+            if !gone.is_empty() {
+                // The array's own metadata no longer speak of them; after a power failure neither.
+                file::sync_path(&directory)?;
+            }
+            gone.iter().try_for_each(|path| remove_if_there(path))?;
+        }
+        let gone = self.beyond(&private(&self.path).join("sums"))?;
+        gone.iter().try_for_each(|path| remove_if_there(path))
+    }
+
+    /// What a directory holds of timesteps that there are not.
+    fn beyond(&self, directory: &Path) -> Result<Vec<PathBuf>> {
+        let Ok(entries) = std::fs::read_dir(directory) else {
+            return Ok(Vec::new()); // no chunk has ever been written
+        };
+        let mut beyond = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|e| Error::io(&e, "looking into", directory))?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let index = name.strip_suffix(".json").unwrap_or(&name).parse::<u64>();
+            if index.is_ok_and(|index| index >= self.timesteps()) {
+                beyond.push(entry.path());
             }
         }
-        Ok(())
+        Ok(beyond)
     }
 
     /// Puts a time into its chunk of the coordinate.
@@ -138,6 +161,18 @@ impl Group {
         replace(&path, &times, &self.scratch())?;
         path.parent().map_or(Ok(()), file::sync_path)
     }
+}
+
+/// A file that is to be renamed.
+struct Staged {
+    from: PathBuf,
+    place: PathBuf,
+}
+
+fn install(staged: Vec<Staged>) -> Result<()> {
+    staged.iter().try_for_each(|Staged { from, place }| {
+        change::rename(from, place).map_err(|e| Error::io(&e, "renaming into place", place))
+    })
 }
 
 fn text_of(json: &serde_json::Value) -> Vec<u8> {

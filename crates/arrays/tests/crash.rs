@@ -1,0 +1,757 @@
+//! A job that crashes at every change that it makes to the disk, and what is then there.
+//!
+//! A program runs on threads, first to its end, then once for every change: it crashes in the middle of
+//! that one ([`change`]), as a killed process does, and as a power failure does, which takes what was not
+//! synced. What was complete must be there, byte for byte, and what was in progress whole or not at all.
+//! What follows a crash crashes, too, somewhere; what follows that does not, and leaves nothing over.
+//!
+//! A failure prints what replays it: `PENSTOCK_CRASH=<way>:<n> cargo test -p penstock-arrays --test crash`
+//! with the test's name.
+
+mod cases;
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cases::{Chance, for_owned, on_threads};
+use common::{chunks, flat, parts, place, read_stored};
+use penstock_arrays::call::{ArrayCall, Local, Memory};
+use penstock_arrays::groups::{GroupCall, Save};
+use penstock_arrays::session::{Options, Session};
+use penstock_arrays::store::change::{crash_after, lose_unsynced, no_crash};
+use penstock_arrays::store::group::{Catalog, Checkpoint, verify};
+use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Stored};
+use penstock_engine::{Error, Kind, Result};
+use penstock_layout::Region;
+use penstock_machines::ClientMemory;
+
+const RANKS: usize = 2;
+
+/// The crash is one of the whole process: the tests come one after the other.
+static PROCESS: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    PROCESS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn options() -> Options {
+    Options {
+        servers: Some(2),
+        block_bytes: 40,
+        ..Options::default()
+    }
+}
+
+// -------------------------------------------------------------------------------------------------
+// Crashes
+// -------------------------------------------------------------------------------------------------
+
+/// What crashes: what is then lost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Way {
+    /// The process: nothing.
+    Killed,
+    /// The machine: what was not synced.
+    Power,
+}
+
+impl Way {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Killed => "killed",
+            Self::Power => "power",
+        }
+    }
+
+    /// Ends the crash.
+    fn end(self) -> u64 {
+        let changes = no_crash();
+        if self == Self::Power {
+            lose_unsynced().unwrap();
+        }
+        changes
+    }
+}
+
+/// Prints how to replay a case that fails.
+struct Replay {
+    test: &'static str,
+    way: Way,
+    number: u64,
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            no_crash();
+            let Self { test, way, number } = self;
+            let way = way.word();
+            eprintln!(
+                "PENSTOCK_CRASH={way}:{number} cargo test -p penstock-arrays --release --test crash {test}"
+            );
+        }
+    }
+}
+
+/// Calls `crash(way, n)`, which is to crash at change n, for each n there is: it says whether the program
+/// has come to its end before.
+fn at_every_change(test: &'static str, mut crash: impl FnMut(Way, u64) -> bool) {
+    let one = std::env::var("PENSTOCK_CRASH").ok();
+    let one = one.map(|one| {
+        let (way, number) = one.split_once(':').unwrap();
+        (way.to_string(), number.parse::<u64>().unwrap())
+    });
+    for way in [Way::Killed, Way::Power] {
+        let numbers = match &one {
+            Some((word, number)) if word == way.word() => *number..number + 1,
+            Some(_) => continue,
+            None => 0..100_000,
+        };
+        for number in numbers {
+            let _replay = Replay { test, way, number };
+            if crash(way, number) {
+                println!("{test}, {}: {number} crashes", way.word());
+                break;
+            }
+        }
+    }
+}
+
+// -------------------------------------------------------------------------------------------------
+// Values
+// -------------------------------------------------------------------------------------------------
+
+/// The bytes of an element of the array that was written with `seed`.
+fn element(seed: u64, number: u64, width: u64) -> Vec<u8> {
+    let mut chance = Chance(seed.wrapping_mul(1_000_003) + number);
+    (0..width).map(|_| chance.below(256) as u8).collect()
+}
+
+/// All bytes of such an array.
+fn whole(schema: &ArraySchema, seed: u64) -> Vec<u8> {
+    let elements = schema.shape.iter().product::<u64>();
+    let each = (0..elements).flat_map(|number| element(seed, number, schema.element.width()));
+    each.collect()
+}
+
+/// A rank's part of it, or zeros.
+fn local(call: &ArrayCall, rank: usize, seed: Option<u64>) -> (Vec<u8>, Local) {
+    let (mut bytes, local) = cases::local_array(call, rank, false);
+    if let Some(seed) = seed {
+        let width = call.schema.element.width();
+        for_owned(call, rank, &local.shape, |at, number| {
+            let at = at * width as usize;
+            bytes[at..at + width as usize].copy_from_slice(&element(seed, number, width));
+        });
+    }
+    let memory = ClientMemory {
+        base: bytes.as_mut_ptr(),
+        ..local.memory
+    };
+    (bytes, Local { memory, ..local })
+}
+
+fn rows(schema: ArraySchema) -> ArrayCall {
+    let mut dists = vec!["*"; schema.shape.len()];
+    dists[0] = "CYCLIC";
+    let memory = Memory::Distribution {
+        dists: dists.join(",").parse().unwrap(),
+        mesh: vec![RANKS as u64],
+        halo: vec![(0, 0); schema.shape.len()],
+    };
+    ArrayCall { schema, memory }
+}
+
+/// Opens and reads.
+fn read(path: &Path, name: Option<&str>) -> Result<(ArraySchema, Vec<u8>)> {
+    let stored = Stored::open(path, name)?;
+    Ok((stored.schema().clone(), read_stored(&stored)?))
+}
+
+fn names(directory: &Path) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let name = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.unwrap().file_name().to_string_lossy().into_owned()
+    };
+    entries.map(name).collect()
+}
+
+fn set<'a>(names: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
+    names.into_iter().map(str::to_string).collect()
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    if !from.is_dir() {
+        std::fs::copy(from, to).unwrap();
+        return;
+    }
+    std::fs::create_dir_all(to).unwrap();
+    for name in names(from) {
+        copy_tree(&from.join(&name), &to.join(&name));
+    }
+}
+
+// -------------------------------------------------------------------------------------------------
+// A group
+// -------------------------------------------------------------------------------------------------
+
+/// What a group holds. Each save has a seed of its own.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct State {
+    exists: bool,
+    /// Seeds, which are also times.
+    timesteps: Vec<u64>,
+    checkpoints: Vec<Saved>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Saved {
+    step: u64,
+    seed: u64,
+    timesteps: usize,
+}
+
+const KEEP: usize = 2;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Act {
+    Timestep,
+    /// Of the step.
+    Checkpoint(u64),
+    /// A new session, that restarts: from the newest, or from that of a step.
+    Restart(Option<u64>),
+}
+
+use Act::{Checkpoint as Save_, Restart, Timestep};
+
+/// A session that keeps the two newest checkpoints, and one that goes on from the newest.
+const PROGRAM: [Act; 11] = [
+    Restart(None),
+    Timestep,
+    Save_(0),
+    Timestep,
+    Save_(1),
+    Save_(2),
+    Timestep,
+    Restart(None),
+    Timestep,
+    Save_(2),
+    Timestep,
+];
+/// From the older of two, and then from the newest that there is: still that one.
+const BACK: [Act; 9] = [
+    Timestep,
+    Save_(1),
+    Timestep,
+    Save_(3),
+    Timestep,
+    Restart(Some(1)),
+    Timestep,
+    Restart(None),
+    Save_(7),
+];
+/// What follows a crash.
+const AFTER: [Act; 3] = [Restart(None), Timestep, Save_(9)];
+
+/// Where a session stands.
+#[derive(Clone, Default)]
+struct Standing {
+    state: State,
+    /// The checkpoint from which it has restarted, and not yet saved anything.
+    restarted: Option<Option<Saved>>,
+}
+
+impl Standing {
+    /// The states through which an act leads, that before it apart: what may be there after a crash.
+    fn through(&mut self, act: Act, seed: u64) -> Vec<State> {
+        let mut states = Vec::new();
+        let state = &mut self.state;
+        let mut note = |state: &State| states.push(state.clone());
+        if let Restart(step) = act {
+            let mut newest = state.checkpoints.iter().rev();
+            self.restarted = Some(newest.find(|c| step.is_none_or(|s| c.step == s)).copied());
+            return states;
+        }
+        state.exists = true;
+        note(state);
+        if let Some(from) = self.restarted.take() {
+            while from.is_some() && state.checkpoints.last() != from.as_ref() {
+                state.checkpoints.pop();
+                note(state);
+            }
+            state.timesteps.truncate(from.map_or(0, |c| c.timesteps));
+            note(state);
+        }
+        if let Save_(step) = act {
+            let timesteps = state.timesteps.len();
+            state.checkpoints.push(Saved {
+                step,
+                seed,
+                timesteps,
+            });
+            note(state);
+            while state.checkpoints.len() > KEEP {
+                state.checkpoints.remove(0);
+                note(state);
+            }
+        } else {
+            state.timesteps.push(seed);
+            note(state);
+        }
+        states
+    }
+}
+
+fn group(path: &Path) -> GroupCall {
+    let shards = chunks(&[4, 4], Some(&[2, 4]), "zstd:1+crc32c");
+    let arrays = [
+        ArraySchema::new("u", &[4, 3], ElementType::F8, chunks(&[2, 3], None, "none")),
+        ArraySchema::new("v", &[6, 4], ElementType::I4, shards),
+    ];
+    GroupCall {
+        name: "g".to_string(),
+        path: path.join("g"),
+        arrays: arrays.into_iter().map(rows).collect(),
+        attributes: serde_json::Map::new(),
+        keep: KEEP,
+    }
+}
+
+fn schemas(path: &Path) -> Vec<ArraySchema> {
+    let arrays = group(path).arrays.into_iter();
+    arrays.map(|array| array.schema).collect()
+}
+
+/// The values of one array of a save.
+fn array_seed(seed: u64, array: usize) -> u64 {
+    seed * 10 + array as u64
+}
+
+/// One rank's part in an act.
+fn perform(session: &Session, path: &Path, act: Act, seed: u64, from: Option<Saved>) -> Result<()> {
+    let (group, rank) = (group(path), session.rank().unwrap());
+    let parts = |seed: Option<u64>| {
+        let arrays = group.arrays.iter().enumerate();
+        let part = |(at, array)| local(array, rank, seed.map(|seed| array_seed(seed, at)));
+        arrays.map(part).unzip::<_, _, Vec<_>, Vec<_>>()
+    };
+    if let Restart(step) = act {
+        let found = session.find_checkpoint(&group.path, step)?;
+        assert_eq!(found.is_some(), from.is_some(), "restarting from {step:?}");
+        if let (Some(found), Some(from)) = (found, from) {
+            let (bytes, locals) = parts(None);
+            session.restart(&found, Ok((group.clone(), locals)))?;
+            let (expected, _) = parts(Some(from.seed));
+            assert!(bytes == expected, "restarted from other values");
+            assert_eq!(found.step, from.step);
+        }
+        return Ok(());
+    }
+    let (_bytes, locals) = parts(Some(seed));
+    let save = match act {
+        Save_(step) => Save::Checkpoint(Some(step), None),
+        _ => Save::Timestep(Some(seed as f64)),
+    };
+    session.save(Ok((group.clone(), locals)), save).map(drop)
+}
+
+/// Runs a program until it ends or crashes; seeds begin after `seed`. Gives the states that may then be
+/// there, the last being that of a program that has ended, and whether it has.
+fn run(path: &Path, from: &State, program: &[Act], seed: u64) -> (Vec<State>, bool) {
+    let mut standing = Standing {
+        state: from.clone(),
+        restarted: None,
+    };
+    let mut possible = vec![from.clone()];
+    let lives = program
+        .iter()
+        .enumerate()
+        .fold(Vec::<Vec<_>>::new(), |mut lives, act| {
+            if matches!(act.1, Restart(_)) || lives.is_empty() {
+                lives.push(Vec::new());
+            }
+            lives.last_mut().unwrap().push(act);
+            lives
+        });
+    for life in lives {
+        // What each act leads through, and what it starts from.
+        let mut plan = Vec::new();
+        for (at, &act) in life {
+            let seed = seed + 1 + at as u64;
+            let states = standing.through(act, seed);
+            plan.push((act, seed, states, standing.restarted.flatten()));
+        }
+        let done = Mutex::new(0);
+        let failure: Mutex<Option<Error>> = Mutex::new(None);
+        let all_well = on_threads(RANKS, &options(), |session| {
+            for (at, (act, seed, _, from)) in plan.iter().enumerate() {
+                match perform(session, path, *act, *seed, *from) {
+                    Ok(()) => *done.lock().unwrap() = at + 1,
+                    Err(error) => {
+                        *failure.lock().unwrap() = Some(error);
+                        return;
+                    }
+                }
+            }
+        });
+        assert!(all_well);
+        let done = *done.lock().unwrap();
+        let before = possible.last().cloned().unwrap();
+        let complete = plan[..done].iter().flat_map(|(_, _, states, _)| states);
+        let last = complete.last().cloned().unwrap_or(before);
+        if let Some(error) = failure.into_inner().unwrap() {
+            assert!(error.to_string().contains("as it was told to"), "{error}");
+            possible = vec![last];
+            possible.extend(plan[done].2.iter().cloned());
+            return (possible, false);
+        }
+        possible = vec![last];
+    }
+    (possible, true)
+}
+
+/// What stands on disk must be one of the states: which one. An array by itself may be of a `former` one,
+/// as long as no save has come to its end since.
+fn look(path: &Path, possible: &[State], former: &[State]) -> State {
+    let store = path.join("g");
+    if !store.exists() {
+        let none = possible.iter().find(|state| !state.exists);
+        return none.expect("the group is gone").clone();
+    }
+    let catalog = Catalog::read(&store).unwrap();
+    let found = verify(&store, &mut |_| {}).unwrap();
+    assert!(found.damages.is_empty(), "{:?}", found.damages);
+    assert_eq!(found.timesteps, catalog.timesteps);
+    assert_eq!(found.checkpoints as usize, catalog.checkpoints.len());
+    let fits = possible
+        .iter()
+        .find(|state| is_state(&store, &catalog, state));
+    let fits = fits.unwrap_or_else(|| panic!("{catalog:?} is none of {possible:?}"));
+    check_own_metadata(&store, &[possible, former].concat());
+    fits.clone()
+}
+
+/// Whether the store, by its consolidated metadata, holds what the state says, to the byte.
+fn is_state(store: &Path, catalog: &Catalog, state: &State) -> bool {
+    let steps: Vec<(u64, u64)> = catalog
+        .checkpoints
+        .iter()
+        .map(|c| (c.step, c.timesteps))
+        .collect();
+    let expected = state
+        .checkpoints
+        .iter()
+        .map(|c| (c.step, c.timesteps as u64));
+    if !state.exists
+        || catalog.timesteps != state.timesteps.len() as u64
+        || steps != expected.collect::<Vec<_>>()
+    {
+        return false;
+    }
+    let is_whole = |found: &(ArraySchema, Vec<u8>), at: usize, seeds: &[u64]| {
+        let schema = &schemas(store)[at];
+        let all = seeds
+            .iter()
+            .map(|&seed| whole(schema, array_seed(seed, at)));
+        found.1 == all.collect::<Vec<_>>().concat()
+    };
+    let is_checkpoint = |there: &Checkpoint, saved: &Saved| {
+        ["u", "v"].iter().enumerate().all(|(at, name)| {
+            let found = read(&there.path, Some(name)).unwrap();
+            is_whole(&found, at, &[saved.seed])
+        })
+    };
+    let times: Vec<u8> = state
+        .timesteps
+        .iter()
+        .flat_map(|&seed| (seed as f64).to_le_bytes())
+        .collect();
+    read(store, Some("time")).unwrap().1 == times
+        && ["u", "v"].iter().enumerate().all(|(at, name)| {
+            let found = read(store, Some(name)).unwrap();
+            is_whole(&found, at, &state.timesteps)
+        })
+        && catalog
+            .checkpoints
+            .iter()
+            .zip(&state.checkpoints)
+            .all(|(there, saved)| is_checkpoint(there, saved))
+}
+
+/// Each array's own `zarr.json` speaks of whole timesteps only: those of some state, perhaps not that of
+/// the group.
+fn check_own_metadata(store: &Path, possible: &[State]) {
+    for (at, schema) in schemas(store).iter().enumerate() {
+        let (_, found) = read(&store.join(&schema.name), None).unwrap();
+        let is_some = possible.iter().any(|state| {
+            let all = state.timesteps.iter();
+            let all = all.map(|&seed| whole(schema, array_seed(seed, at)));
+            found == all.collect::<Vec<_>>().concat()
+        });
+        assert!(is_some, "{} by itself is of no state", schema.name);
+    }
+}
+
+/// Nothing is there but what belongs there.
+fn check_tidy(path: &Path, state: &State) {
+    let store = path.join("g");
+    assert_eq!(names(path), set(["g"]));
+    let all = set(["zarr.json", "u", "v", "time", "checkpoints", ".penstock"]);
+    assert_eq!(names(&store), all);
+    assert_eq!(names(&store.join(".penstock")), set(["lock", "sums"]));
+    let timesteps: BTreeSet<String> = (0..state.timesteps.len()).map(|n| n.to_string()).collect();
+    let sums = timesteps.iter().map(|n| format!("{n}.json")).collect();
+    assert_eq!(names(&store.join(".penstock/sums")), sums);
+    for name in ["u", "v"] {
+        assert_eq!(names(&store.join(name)), set(["zarr.json", "c"]));
+        assert_eq!(names(&store.join(name).join("c")), timesteps);
+    }
+    let checkpoints = names(&store.join("checkpoints"));
+    assert_eq!(checkpoints.len(), state.checkpoints.len() + 1);
+    let consolidated = Catalog::read(&store).unwrap().timesteps;
+    for name in ["u", "v", "time"] {
+        let own = Stored::open(&store.join(name), None).unwrap();
+        assert_eq!(own.schema().shape[0], consolidated, "{name} by itself");
+    }
+}
+
+fn the_group_at_every_change(test: &'static str, program: &[Act]) {
+    let _alone = alone();
+    at_every_change(test, |way, number| {
+        let directory = place();
+        let path = directory.path();
+        crash_after(number);
+        let (possible, has_ended) = run(path, &State::default(), program, 0);
+        way.end();
+        let state = look(path, &possible, &[]);
+        let complete = !possible[0].checkpoints.is_empty();
+        assert!(!complete || !state.checkpoints.is_empty(), "no checkpoint");
+        // What follows crashes, too: at any of its changes, which are about 100.
+        crash_after(Chance(number * 2 + u64::from(way == Way::Power)).below(100));
+        let former = possible;
+        let (possible, _) = run(path, &state, &AFTER, 100);
+        way.end();
+        let state = look(path, &possible, &former);
+        let (possible, is_well) = run(path, &state, &AFTER, 200);
+        assert!(is_well);
+        let state = look(path, &possible, &[]);
+        assert_eq!(state, *possible.last().unwrap());
+        check_tidy(path, &state);
+        has_ended
+    });
+}
+
+#[test]
+fn a_group() {
+    the_group_at_every_change("a_group", &PROGRAM);
+}
+
+#[test]
+fn a_group_that_goes_back_to_an_older_checkpoint() {
+    the_group_at_every_change("a_group_that_goes_back", &BACK);
+}
+
+// -------------------------------------------------------------------------------------------------
+// Arrays by themselves
+// -------------------------------------------------------------------------------------------------
+
+fn array(shape: &[u64], disk: Disk) -> ArraySchema {
+    ArraySchema::new("u", shape, ElementType::F8, disk)
+}
+
+/// Writes an array, or a part of it that the two ranks share: rows 1 and 3 to 4.
+fn write(path: &Path, schema: &ArraySchema, seed: u64, is_region: bool) -> Result<()> {
+    let outcome = Mutex::new(Ok(()));
+    let all_well = on_threads(RANKS, &options(), |session| {
+        let rank = session.rank().unwrap();
+        let mut call = rows(schema.clone());
+        if is_region {
+            call.memory = Memory::Box {
+                own: part(schema, rank),
+                halo: vec![(0, 0); schema.shape.len()],
+                is_region,
+            };
+        }
+        let (_bytes, local) = local(&call, rank, Some(seed));
+        let written = session.write(path, Ok((call, local)), None);
+        *outcome.lock().unwrap() = written.map(drop);
+    });
+    assert!(all_well);
+    outcome.into_inner().unwrap()
+}
+
+/// A rank's part of the array, where a part is written.
+fn part(schema: &ArraySchema, rank: usize) -> Region {
+    let (mut start, mut shape) = (vec![0; schema.shape.len()], schema.shape.clone());
+    (start[0], shape[0]) = [(1, 1), (3, 2)][rank];
+    start[1] = 1;
+    shape[1] -= 1;
+    Region::new(&start, &shape)
+}
+
+/// The array's bytes when a part of those of one seed has been overwritten by those of another.
+fn overwritten(schema: &ArraySchema, old: u64, new: u64) -> Vec<u8> {
+    let (mut bytes, fresh) = (whole(schema, old), whole(schema, new));
+    let width = schema.element.width() as usize;
+    for number in 0..schema.shape.iter().product::<u64>() {
+        let place = [number / schema.shape[1], number % schema.shape[1]];
+        let is_in = (0..RANKS).any(|rank| {
+            let part = part(schema, rank);
+            (0..2).all(|d| (part.start[d]..part.start[d] + part.shape[d]).contains(&place[d]))
+        });
+        if is_in {
+            let at = number as usize * width..(number as usize + 1) * width;
+            bytes[at.clone()].copy_from_slice(&fresh[at]);
+        }
+    }
+    bytes
+}
+
+/// One array, and what takes its place.
+struct Change {
+    old: Option<ArraySchema>,
+    new: ArraySchema,
+    /// Whether only a part of it is written.
+    is_region: bool,
+}
+
+/// The schema as it is read back, but for what a form cannot keep.
+fn described(schema: &ArraySchema) -> (Vec<u64>, ElementType) {
+    (schema.shape.clone(), schema.element)
+}
+
+impl Change {
+    /// What stands there before, beside which nothing else may change.
+    fn prepare(&self, path: &Path) {
+        if let Some(old) = &self.old {
+            write(&path.join("x"), old, 1, false).unwrap();
+            if matches!(old.disk, Disk::Chunks { .. }) {
+                let mut other = old.clone();
+                other.name = "w".to_string();
+                write(&path.join("x"), &other, 2, false).unwrap();
+            }
+        }
+    }
+
+    /// What a reader finds: the old array or the new, or nothing where nothing was.
+    fn look(&self, path: &Path, is_done: bool) {
+        let path = path.join("x");
+        let new_bytes = match (&self.old, self.is_region) {
+            (Some(_), true) => overwritten(&self.new, 1, 3),
+            _ => whole(&self.new, 3),
+        };
+        let found = match read(&path, Some("u")) {
+            Err(error) if error.kind == Kind::Missing && self.old.is_none() => {
+                assert!(!is_done, "a complete write is gone");
+                return;
+            }
+            found => found.unwrap(),
+        };
+        let is_new = described(&found.0) == described(&self.new) && found.1 == new_bytes;
+        let is_old = self
+            .old
+            .as_ref()
+            .is_some_and(|old| described(&found.0) == described(old) && found.1 == whole(old, 1));
+        assert!(is_new || is_old, "neither the old array nor the new");
+        assert!(is_new || !is_done, "a complete write is gone");
+        if let Some(Disk::Chunks { .. }) = self.old.as_ref().map(|old| &old.disk) {
+            let other = read(&path, Some("w")).unwrap();
+            assert!(other.1 == whole(&other.0, 2), "another array has changed");
+        }
+    }
+
+    /// What there is after a write that ends well.
+    fn check_tidy(&self, path: &Path) {
+        let is_raw = self.new.disk == flat(Format::Raw);
+        let own = if is_raw {
+            vec!["x", "x.json"]
+        } else {
+            vec!["x"]
+        };
+        assert_eq!(names(path), set(own));
+        let found = read(&path.join("x"), Some("u")).unwrap();
+        assert!(found.1 == whole(&self.new, 5));
+    }
+
+    fn at_every_change(&self, test: &'static str) {
+        let template = place();
+        self.prepare(template.path());
+        at_every_change(test, |way, number| {
+            let directory = place();
+            let path: PathBuf = directory.path().join("d");
+            copy_tree(template.path(), &path);
+            crash_after(number);
+            let written = write(&path.join("x"), &self.new, 3, self.is_region);
+            // After the renaming, what was made for it may stay: that is no failure.
+            let has_ended = way.end() <= number;
+            self.look(&path, written.is_ok());
+            write(&path.join("x"), &self.new, 5, false).unwrap();
+            self.check_tidy(&path);
+            has_ended
+        });
+    }
+}
+
+#[test]
+fn arrays_that_are_replaced() {
+    let _alone = alone();
+    let shards = || chunks(&[4, 4], Some(&[2, 2]), "zstd:1+crc32c");
+    let plain = || chunks(&[2, 3], None, "none");
+    for (old, new) in [
+        (None, array(&[5, 4], plain())),
+        (Some(array(&[5, 4], plain())), array(&[5, 4], plain())),
+        (Some(array(&[5, 4], plain())), array(&[6, 3], shards())),
+        (Some(array(&[6, 3], shards())), array(&[5, 4], shards())),
+        (None, array(&[5, 4], flat(Format::Raw))),
+        (
+            Some(array(&[5, 4], flat(Format::Raw))),
+            array(&[6, 3], flat(Format::Raw)),
+        ),
+        (
+            Some(array(&[6, 3], flat(Format::Raw))),
+            array(&[5, 4], flat(Format::Npy)),
+        ),
+        (
+            Some(array(&[5, 4], flat(Format::Npy))),
+            array(&[6, 3], flat(Format::Npy)),
+        ),
+        (
+            Some(array(&[5, 4], flat(Format::Npy))),
+            array(&[6, 3], flat(Format::Raw)),
+        ),
+        (None, array(&[5, 4], parts("BLOCK,*", &[3]))),
+        (
+            Some(array(&[5, 4], parts("BLOCK,*", &[3]))),
+            array(&[6, 3], parts("BLOCK,BLOCK", &[2, 2])),
+        ),
+    ] {
+        let change = Change {
+            old,
+            new,
+            is_region: false,
+        };
+        change.at_every_change("arrays_that_are_replaced");
+    }
+}
+
+#[test]
+fn parts_of_arrays() {
+    let _alone = alone();
+    for disk in [
+        chunks(&[2, 3], None, "none"),
+        chunks(&[2, 2], None, "zstd:1+crc32c"),
+        chunks(&[4, 4], Some(&[2, 2]), "zstd:1+crc32c"),
+        flat(Format::Raw),
+        flat(Format::Npy),
+        parts("BLOCK,*", &[3]),
+    ] {
+        let change = Change {
+            old: Some(array(&[5, 4], disk.clone())),
+            new: array(&[5, 4], disk),
+            is_region: true,
+        };
+        change.at_every_change("parts_of_arrays");
+    }
+}
