@@ -7,7 +7,7 @@ VENV    := .venv
 PYTHON  ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
              $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 RANKS   := 1 2 3 5 8
-LIMIT   := timeout -k 10 600
+LIMIT   := timeout -k 10 1200
 PYTEST  := python -m pytest -q -o faulthandler_timeout=240 -o faulthandler_exit_on_timeout=true
 SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.csv' 2>/dev/null) \
            $(wildcard Cargo.toml Cargo.lock pyproject.toml python/penstock/_plots.py)

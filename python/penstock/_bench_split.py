@@ -26,7 +26,6 @@ import json
 import math
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -37,6 +36,7 @@ import numpy as np
 import penstock as ps
 from penstock import _session
 from penstock._bench_case import Case, Disk, Distribution, remove, touch_free_memory
+from penstock._bench_job import main_of_job
 from penstock._bench_rivals import MpiIo, Penstock, best_hints
 from penstock.bench import machine_facts, rest, timed
 
@@ -313,23 +313,7 @@ def run(job: Job, world, say: Callable[..., None]) -> None:
 
 def main(arguments: list[str]) -> int:
     """Runs the job that the only argument describes; the exit code."""
-    from mpi4py import MPI
-
-    world = MPI.COMM_WORLD
-
-    def say(**what: Any) -> None:
-        if world.rank == 0:
-            print(json.dumps(what), flush=True)
-
-    try:
-        run(Job(**json.loads(arguments[0])), world, say)
-    except Exception as error:  # noqa: BLE001 - reported, and ends all ranks
-        traceback.print_exc()
-        sys.stderr.flush()
-        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
-        # The other ranks may be waiting for this one: only an abort ends them all.
-        world.Abort(1)
-    return 0
+    return main_of_job(lambda world, say: run(Job(**json.loads(arguments[0])), world, say))
 
 
 if __name__ == "__main__":

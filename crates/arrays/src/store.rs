@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `pending` | an array being written: what the root does before and after the servers |
 //! | `update` | a part of an array being changed |
+//! | `resume` | a write that goes on where a killed process has stopped |
 //! | `temporary` | the temporary beside the target: its lock, its remains, its renaming |
 //! | `stored` | what stands on disk, recognised and described |
 //! | `zarr` | chunks, encoded chunks and shards as a medium; Zarr's metadata |
@@ -45,6 +46,7 @@ mod flat;
 mod gather;
 pub mod group;
 mod pending;
+mod resume;
 mod sidecar;
 pub mod spread;
 mod stored;
@@ -63,7 +65,8 @@ use penstock_machines::Medium;
 use serde::{Deserialize, Serialize};
 
 pub use gather::gather;
-pub use pending::{Pending, Resumed};
+pub use pending::Pending;
+pub use resume::Resumed;
 pub use stored::Stored;
 pub use witness::Witness;
 

@@ -28,24 +28,11 @@ use crate::dtype::ByteOrder;
 use crate::npy::Header;
 use crate::schema::{ArraySchema, Disk, Format, part_mesh};
 
-/// Files of a temporary: what is being written, the journal by which it is known again, what is done.
-const WRITE: &str = "write.json";
-const JOURNAL: &str = "journal.json";
-const DONE: &str = "done";
-
 /// A write in progress. Dropped without [`Pending::commit`], it leaves nothing behind.
 pub struct Pending {
-    temporary: Temporary,
-    target: Target,
-    install: Install,
-}
-
-/// A write that may be that of a former process, and what that has done of it.
-pub struct Resumed {
-    /// The write.
-    pub pending: Pending,
-    /// Passes and slabs that are done.
-    pub done: Vec<(usize, u64)>,
+    pub(super) temporary: Temporary,
+    pub(super) target: Target,
+    pub(super) install: Install,
 }
 
 /// What takes whose place at the end.
@@ -72,85 +59,6 @@ impl Pending {
             target: Target::of(files),
             install,
         }
-    }
-
-    /// As [`Pending::create`], but goes on where a killed process has stopped that wrote the same, as the
-    /// journal says. Dropped without [`Pending::commit`], it leaves everything for the next attempt, unless
-    /// nothing is done yet.
-    ///
-    /// # Errors
-    /// As [`Pending::create`].
-    pub fn create_or_resume(path: &Path, schema: &ArraySchema, journal: &str) -> Result<Resumed> {
-        let path = resolve(path)?;
-        let is_same = |directory: &Path| {
-            let there = read_if_there(&directory.join(JOURNAL));
-            matches!(there, Ok(Some(there)) if there == journal.as_bytes())
-        };
-        if let Some(temporary) = Temporary::adopt(&path, &is_same)? {
-            let place = temporary.beside(WRITE);
-            let text = read_if_there(&place)?.unwrap_or_default();
-            let (target, install) = serde_json::from_slice(&text)
-                .map_err(|e| file::damaged(&place, format!("no description of a write: {e}")))?;
-            let done = read_if_there(&temporary.beside(DONE))?.unwrap_or_default();
-            let pending = Self {
-                temporary,
-                target,
-                install,
-            };
-            let done = done_slabs(&String::from_utf8_lossy(&done));
-            return Ok(Resumed { pending, done });
-        }
-        let pending = Self::create(&path, schema)?;
-        let text = serde_json::to_vec(&(&pending.target, &pending.install))
-            .map_err(|e| Error::new(Kind::Io, "describing a write", e))?;
-        file::write_synced(&pending.temporary.beside(WRITE), &text)?;
-        // Last: whoever finds the journal finds all else.
-        file::write_synced(&pending.temporary.beside(JOURNAL), journal.as_bytes())?;
-        let done = Vec::new();
-        Ok(Resumed { pending, done })
-    }
-
-    /// Notes that a slab is done, after every server has synced it. From the first on, what there is stays
-    /// for another attempt.
-    ///
-    /// # Errors
-    /// What the operating system says.
-    pub fn note_done(&mut self, pass: usize, slab: u64) -> Result<()> {
-        self.temporary.keep();
-        let place = self.temporary.beside(DONE);
-        let failed = |e: std::io::Error| Error::io(&e, "noting what is done in", &place);
-        let mut options = std::fs::OpenOptions::new();
-        options.read(true).write(true).create(true);
-        let file = change::create(&options, &place).map_err(failed)?;
-        let line = format!("{pass} {slab}\n");
-        let end = file::length(&file, &place)?;
-        change::write_all_at(&file, line.as_bytes(), end, &place).map_err(failed)?;
-        change::sync(&file, &place).map_err(failed)
-    }
-
-    /// A place for something else beside what is written.
-    pub fn beside(&self, name: &str) -> PathBuf {
-        self.temporary.beside(name)
-    }
-
-    /// A Zarr array beside what is written, under its name; it goes with the temporary. It may be there
-    /// already.
-    ///
-    /// # Errors
-    /// As [`Pending::create`].
-    pub fn store_beside(&self, schema: &ArraySchema) -> Result<Target> {
-        let directory = self.temporary.beside(&schema.name);
-        let metadata = zarr::array_json(schema)?;
-        let file = directory.join("zarr.json");
-        if !file.exists() {
-            if !directory.exists() {
-                make_directory(&directory)?;
-            }
-            write_json(&file, &metadata)?;
-            file::sync_path(&directory)?;
-        }
-        let metadata = zarr::Metadata::parse(metadata, &file)?.text();
-        Ok(Target::of(Files::Zarr(ZarrFiles::new(directory, metadata))))
     }
 
     /// Makes everything but the elements of an array of `schema` at `path`, under a temporary name
@@ -427,16 +335,6 @@ impl Pending {
         }
         sync_parent(path)
     }
-}
-
-/// The slabs that a journal says are done. A line that was cut short says nothing.
-fn done_slabs(text: &str) -> Vec<(usize, u64)> {
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    let line = |line: &str| {
-        let (pass, slab) = line.split_once(' ')?;
-        Some((pass.parse().ok()?, slab.parse().ok()?))
-    };
-    whole.lines().filter_map(line).collect()
 }
 
 /// The path with no link in it that could lead to another file system, and its parent there.
