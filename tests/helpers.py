@@ -277,6 +277,11 @@ def caught(call: Callable[[], Any]) -> Any:
         return error
 
 
+def some_attempt(in_time: Callable[[], bool], attempts: int = 8) -> bool:
+    """Whether it is in time once: a machine busy with others may be late, but not always."""
+    return any(in_time() for _ in range(attempts))
+
+
 def assert_alike(errors: list[Any], kind: type[ps.Error], *words: str) -> ps.Error:
     """Every rank has met the same error, of this kind, and its text says all of `words`."""
     for error in errors:

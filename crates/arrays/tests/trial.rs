@@ -66,12 +66,21 @@ fn seconds(act: impl FnOnce()) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// With so much too long, as a part of it, and a quarter more for a busy machine.
-fn assert_about(seconds: f64, expected: f64, excess: f64) {
-    assert!(
-        (expected * 0.999..expected * (1.25 + excess)).contains(&seconds),
-        "{seconds} s instead of {expected}"
-    );
+/// How often the machine may be late, being busy with others, before it is the medium that is slow.
+const ATTEMPTS: usize = 8;
+
+/// Never takes less than expected and, in one of several attempts, a quarter more at most.
+fn takes_about(expected: f64, mut attempt: impl FnMut() -> f64) {
+    let mut all = Vec::new();
+    while all.iter().all(|passed| *passed > expected * 1.25) {
+        assert!(all.len() < ATTEMPTS, "{all:?} s instead of {expected}");
+        let passed = attempt();
+        assert!(
+            passed > expected * 0.999,
+            "{passed} s instead of {expected}"
+        );
+        all.push(passed);
+    }
 }
 
 /// Seconds that a processor has worked for what the clock is of.
@@ -88,78 +97,82 @@ fn cpu_seconds(clock: libc::clockid_t) -> f64 {
 #[test]
 fn the_rate_is_kept_by_calls_of_any_size() {
     let case = Case::new(flat(Format::Raw));
-    let medium = case.medium(json!({"bytes_per_second": 320_000.0})).unwrap();
-    let cpu = cpu_seconds(libc::CLOCK_THREAD_CPUTIME_ID);
     let mut data = vec![1; 10_000];
-    // 160 kB in blocks and 160 kB in parts of 100 bytes, each of which sleeps too long.
-    let passed = seconds(|| {
-        for block in &case.blocks {
-            medium.write(block, &data).unwrap();
-            medium.read(block, &mut data).unwrap();
-        }
-        for block in &case.blocks {
-            for part in 0..100 {
-                let part = part as usize * 100..(part as usize + 1) * 100;
-                medium
-                    .write_part(block, part.start as u64, &data[part.clone()])
-                    .unwrap();
-                medium
-                    .read_part(block, part.start as u64, &mut data[part])
-                    .unwrap();
+    takes_about(1.0, || {
+        let medium = case.medium(json!({"bytes_per_second": 320_000.0})).unwrap();
+        let cpu = cpu_seconds(libc::CLOCK_THREAD_CPUTIME_ID);
+        // 160 kB in blocks and 160 kB in parts of 100 bytes, each of which sleeps too long.
+        let passed = seconds(|| {
+            for block in &case.blocks {
+                medium.write(block, &data).unwrap();
+                medium.read(block, &mut data).unwrap();
             }
-        }
-        medium.finish(true).unwrap();
+            for block in &case.blocks {
+                for part in 0..100 {
+                    let part = part as usize * 100..(part as usize + 1) * 100;
+                    medium
+                        .write_part(block, part.start as u64, &data[part.clone()])
+                        .unwrap();
+                    medium
+                        .read_part(block, part.start as u64, &mut data[part])
+                        .unwrap();
+                }
+            }
+            medium.finish(true).unwrap();
+        });
+        assert!(cpu_seconds(libc::CLOCK_THREAD_CPUTIME_ID) - cpu < 0.2);
+        passed
     });
-    assert_about(passed, 1.0, 0.1);
-    assert!(cpu_seconds(libc::CLOCK_THREAD_CPUTIME_ID) - cpu < 0.2);
 }
 
 #[test]
 fn two_threads_share_a_medium_and_two_media_do_not() {
     for (media, expected) in [(1, 1.0), (2, 0.5)] {
-        let case = Case::new(flat(Format::Raw));
-        let rate = json!({"bytes_per_second": 160_000.0});
-        let first = case.medium(rate.clone()).unwrap();
-        let second = match media {
-            1 => first.clone(),
-            _ => case.medium(rate).unwrap(),
-        };
-        let passed = seconds(|| {
-            std::thread::scope(|scope| {
-                for medium in [&first, &second] {
-                    let blocks = &case.blocks;
-                    scope.spawn(move || {
-                        for block in blocks {
-                            medium.write(block, &vec![1; 10_000]).unwrap();
-                        }
-                    });
-                }
-            });
+        takes_about(expected, || {
+            let case = Case::new(flat(Format::Raw));
+            let rate = json!({"bytes_per_second": 160_000.0});
+            let first = case.medium(rate.clone()).unwrap();
+            let second = match media {
+                1 => first.clone(),
+                _ => case.medium(rate).unwrap(),
+            };
+            seconds(|| {
+                std::thread::scope(|scope| {
+                    for medium in [&first, &second] {
+                        let blocks = &case.blocks;
+                        scope.spawn(move || {
+                            for block in blocks {
+                                medium.write(block, &vec![1; 10_000]).unwrap();
+                            }
+                        });
+                    }
+                });
+            })
         });
-        assert_about(passed, expected, 0.2);
     }
 }
 
 #[test]
 fn idle_time_is_not_saved_and_finish_waits() {
     let case = Case::new(flat(Format::Raw));
-    let medium = case.medium(json!({"bytes_per_second": 50_000})).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
     let block = &case.blocks[0];
-    assert_about(
-        seconds(|| medium.write(block, &[1; 10_000]).unwrap()),
-        0.2,
-        0.3,
-    );
-    // Another thread's write is under way: finishing waits for it.
-    let passed = seconds(|| {
-        std::thread::scope(|scope| {
-            scope.spawn(|| medium.write(block, &[1; 10_000]).unwrap());
-            std::thread::sleep(Duration::from_millis(50));
-            medium.finish(true).unwrap();
-        });
+    let rate = json!({"bytes_per_second": 50_000});
+    takes_about(0.2, || {
+        let medium = case.medium(rate.clone()).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        seconds(|| medium.write(block, &[1; 10_000]).unwrap())
     });
-    assert_about(passed, 0.2, 0.3);
+    // Another thread's write is under way: finishing waits for it.
+    takes_about(0.2, || {
+        let medium = case.medium(rate.clone()).unwrap();
+        seconds(|| {
+            std::thread::scope(|scope| {
+                scope.spawn(|| medium.write(block, &[1; 10_000]).unwrap());
+                std::thread::sleep(Duration::from_millis(50));
+                medium.finish(true).unwrap();
+            });
+        })
+    });
 }
 
 /// Writes and reads all blocks and finishes; what each call answered.
