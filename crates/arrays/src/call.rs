@@ -8,7 +8,7 @@ use penstock_layout::{Boxes, Distribution, Dists, LayoutError, MemorySchema, Reg
 use penstock_machines::ClientMemory;
 
 use crate::codec::Codec;
-use crate::schema::part_mesh;
+use crate::schema::part_extents;
 use crate::{ArraySchema, Disk, ElementType, Format, Stored};
 
 /// How an array lies in the memories of the ranks.
@@ -318,9 +318,7 @@ fn natural_chunk(memory: &MemorySchema) -> Vec<u64> {
     let shape = memory.shape();
     match memory {
         MemorySchema::Distribution(distribution) => {
-            let places = part_mesh(distribution.dists(), distribution.mesh());
-            let extents = shape.iter().zip(places);
-            extents.map(|(n, p)| n.div_ceil(p).max(1)).collect()
+            part_extents(shape, distribution.dists(), distribution.mesh())
         }
         MemorySchema::Boxes(boxes) => {
             let held = boxes.boxes().iter().filter(|own| !own.is_empty());

@@ -12,11 +12,12 @@ pub mod plan;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use penstock_engine::{
-    Decision, Director, Done, Error, Kind, Moved, Operation, RankBoxes, Request, Result, Strategy,
+    Decision, Director, Done, Error, Kind, Moved, Operation, RankBoxes, Request, Result,
 };
 use penstock_layout::{DiskSchema, Dists, Region, row_major_strides};
 use penstock_machines::ClientMemory;
@@ -27,7 +28,7 @@ use crate::call::{ArrayCall, Local, Memory};
 use crate::directors::{By, ReadDirector, Setting, Source, boxes_of, encode_target};
 use crate::session::{Asked, Session};
 use crate::store::Resumed;
-use crate::{ArraySchema, Disk, ElementType, Format, Pending, Stored, Target};
+use crate::{ArraySchema, Disk, ElementType, Format, Pending, Progress, Stored, Target};
 
 /// How an array is to be copied. All ranks must give the same.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,15 +43,6 @@ pub struct Options {
     pub memory_bytes: u64,
     /// Whether attributes may be lost where the target has no place for them.
     pub drops_attributes: bool,
-}
-
-/// How far a copy has come, in bytes of the array, on the rank that directs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
-    /// So many are to be copied in all.
-    All(u64),
-    /// So many more are done: at first those of a former attempt.
-    More(u64),
 }
 
 /// What a copy has done.
@@ -80,7 +72,7 @@ struct Order {
     between: PathBuf,
     /// The extents of a source block, a pass.
     blocks: Vec<Vec<u64>>,
-    done: Vec<(usize, u64)>,
+    done: BTreeSet<(usize, u64)>,
 }
 
 /// The name of the store in between.
@@ -100,8 +92,8 @@ fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, Option<T>> {
 }
 
 impl Session {
-    /// Copies the array at `source` to `target`, which it replaces when all of it is there. `tell` hears of
-    /// the progress on rank 0.
+    /// Copies the array at `source` to `target`, which it replaces when all of it is there. `tell` hears, on
+    /// each rank, of the bytes of the array that are copied, at first those of a former attempt.
     ///
     /// # Errors
     /// The same on all ranks: as [`Session::read`] and [`Session::write`]; [`Kind::Schema`] when the target's
@@ -219,7 +211,7 @@ impl Walk<'_> {
                 ),
                 bytes: 0,
                 given: vec![(call.clone(), local.clone())],
-                director: Box::new(ReadDirector::new(vec![source], &setting, by_servers())),
+                director: Box::new(ReadDirector::new(vec![source], &setting, By::servers())),
             }),
         )?;
         let director = SlabDirector {
@@ -318,13 +310,6 @@ fn strides(own: &Region, block: &[u64], width: u64) -> Vec<isize> {
         stride *= own.shape[d].max(1) as isize;
     }
     strides
-}
-
-fn by_servers() -> By {
-    By {
-        strategy: Strategy::default(),
-        is_split: false,
-    }
 }
 
 fn with_blocks(setting: &Setting, block_bytes: u64) -> Setting {
@@ -451,11 +436,7 @@ impl BeginDirector {
         let (mut targets, mut sources) = (Vec::new(), vec![from]);
         let between = pending.beside(BETWEEN);
         if let Some(chunk) = &plan.between {
-            let disk = Disk::Chunks {
-                chunk: chunk.clone(),
-                subchunks: None,
-                codec: "none".to_string(),
-            };
+            let disk = Disk::plain_chunks(chunk.clone());
             let middle = ArraySchema::new(BETWEEN, &schema.shape, schema.element, disk);
             let disk = middle.disk_schema(block_bytes)?;
             targets.push((pending.store_beside(&middle)?, disk.clone()));
@@ -475,7 +456,7 @@ impl BeginDirector {
             plan,
             between,
             blocks,
-            done,
+            done: done.into_iter().collect(),
         })
     }
 }
@@ -517,7 +498,7 @@ impl Director for SlabDirector {
         let target = encode_target(&target.clone().with_direct(direct))?;
         let request = self
             .setting
-            .request(Operation::Write, by_servers(), memory, disk, target);
+            .request(Operation::Write, By::servers(), memory, disk, target);
         Ok(Decision::Serve(vec![Request {
             keeps_rest: self.way.cuts_blocks,
             ..request

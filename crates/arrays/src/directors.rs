@@ -91,6 +91,16 @@ pub struct By {
     pub is_split: bool,
 }
 
+impl By {
+    /// By the servers: disk-directed, at once.
+    pub fn servers() -> Self {
+        Self {
+            strategy: Strategy::default(),
+            is_split: false,
+        }
+    }
+}
+
 /// Refuses what the strategy cannot do to the array.
 ///
 /// # Errors

@@ -9,15 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use penstock_engine::{
-    Decision, Director, Done, Error, Kind, Moved, Operation, RankBoxes, Request, Result, Strategy,
-    Sum,
+    Decision, Director, Done, Error, Kind, Moved, Operation, RankBoxes, Request, Result, Sum,
 };
 use penstock_layout::{DiskSchema, MemorySchema};
 use serde_json::{Map, Value};
 
 use crate::call::ArrayCall;
 use crate::directors::{By, Setting, boxes_of, encode_target};
-use crate::schema::part_mesh;
+use crate::schema::part_extents;
 use crate::store::group::{Catalog, Declared, Group, Moment};
 use crate::store::sums::Sums;
 use crate::{ArraySchema, Disk, Format, Target};
@@ -48,14 +47,6 @@ impl fmt::Display for GroupCall {
         self.arrays
             .iter()
             .try_for_each(|array| write!(f, "; {array}"))
-    }
-}
-
-/// How a call on a group is met: by its servers.
-fn by_servers() -> By {
-    By {
-        strategy: Strategy::default(),
-        is_split: false,
     }
 }
 
@@ -247,7 +238,7 @@ impl Director for SaveDirector {
             let disk = disk.clone();
             Ok(self
                 .setting
-                .request(Operation::Write, by_servers(), memory, disk, target))
+                .request(Operation::Write, By::servers(), memory, disk, target))
         });
         let requests: Vec<Request> = requests.collect::<Result<_>>()?;
         self.open = Some(open);
@@ -308,18 +299,11 @@ fn in_chunks(array: &ArraySchema) -> Result<ArraySchema> {
         } => array.shape.iter().map(|&n| n.max(1)).collect(),
         Disk::Parts(dists, mesh) => {
             array.disk_schema(1)?;
-            let places = part_mesh(dists, mesh);
-            let extents = array.shape.iter().zip(places);
-            extents.map(|(n, p)| n.div_ceil(p).max(1)).collect()
+            part_extents(&array.shape, dists, mesh)
         }
     };
-    let disk = Disk::Chunks {
-        chunk,
-        subchunks: None,
-        codec: "none".to_string(),
-    };
     Ok(ArraySchema {
-        disk,
+        disk: Disk::plain_chunks(chunk),
         ..array.clone()
     })
 }

@@ -52,6 +52,7 @@ mod driver;
 pub mod dtype;
 pub mod groups;
 pub mod npy;
+mod progress;
 pub mod schema;
 pub mod session;
 pub mod store;
@@ -59,6 +60,7 @@ pub mod strategy;
 pub mod trial;
 
 pub use dtype::{ByteOrder, ElementType};
+pub use progress::Progress;
 pub use schema::{ArraySchema, Disk, Format};
 pub use store::{Pending, Stored, Target};
 pub use trial::Trial;

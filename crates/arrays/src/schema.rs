@@ -61,6 +61,15 @@ pub enum Disk {
 }
 
 impl Disk {
+    /// Chunks as they are, without sub-chunks or codec.
+    pub fn plain_chunks(chunk: Vec<u64>) -> Self {
+        Self::Chunks {
+            chunk,
+            subchunks: None,
+            codec: "none".to_string(),
+        }
+    }
+
     /// Whether runs of bytes can be written by themselves, by several ranks at once: where elements
     /// lie as they are, and no index says where.
     pub fn writes_parts(&self) -> bool {
@@ -110,7 +119,8 @@ impl ArraySchema {
     ///
     /// # Errors
     /// [`Kind::Schema`] for everything in the schema that does not fit together, and for natural chunking,
-    /// which is none before the memory schema is known; [`Kind::Unsupported`] for parts that are CYCLIC and for attributes of a `.npy` file.
+    /// which is none before the memory schema is known; [`Kind::Unsupported`] for parts that are CYCLIC
+    /// and for attributes of a `.npy` file.
     pub fn disk_schema(&self, block_bytes_max: u64) -> Result<DiskSchema> {
         self.check_names()?;
         let width = self.element.width();
@@ -142,9 +152,7 @@ impl ArraySchema {
             }
             Disk::Parts(dists, mesh) => {
                 self.check_parts(dists, mesh)?;
-                let coordinates = part_mesh(dists, mesh);
-                let extents = self.shape.iter().zip(&coordinates);
-                let chunk: Vec<u64> = extents.map(|(&n, &p)| n.div_ceil(p).max(1)).collect();
+                let chunk = part_extents(&self.shape, dists, mesh);
                 let parts = DiskSchema::chunked(&self.shape, width, &chunk);
                 let parts = parts.and_then(|parts| parts.unpadded().split(contiguous));
                 parts.map_err(|e| self.refused(e))
@@ -238,6 +246,12 @@ pub(crate) fn part_mesh(dists: &Dists, mesh: &[u64]) -> Vec<u64> {
         }
     };
     dists.0.iter().map(each).collect()
+}
+
+/// The extents of the largest part, at least 1: of what is CYCLIC as if it were BLOCK.
+pub(crate) fn part_extents(shape: &[u64], dists: &Dists, mesh: &[u64]) -> Vec<u64> {
+    let extents = shape.iter().zip(part_mesh(dists, mesh));
+    extents.map(|(n, p)| n.div_ceil(p).max(1)).collect()
 }
 
 /// `BLOCK,*` rather than a list of variants, where people read it.

@@ -14,7 +14,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use penstock_engine::{
-    Decision, Director, Error, Kind, Operation, Plan, Proposal, Result, Roles, Strategy, Who,
+    Decision, Director, Error, Kind, Operation, Plan, Proposal, Result, Roles, Strategy, Verdict,
+    Who,
 };
 use penstock_layout::Region;
 
@@ -255,7 +256,13 @@ impl Session {
             return Ok(());
         }
         let complaint = self.end_forgotten();
-        let closed = self.call("the end of the session", complaint, Decision::Close(None));
+        let closed = self
+            .call(
+                "the end of the session",
+                complaint,
+                meet(Decision::Close(None)),
+            )
+            .and_then(|verdict| verdict.complaint.map_or(Ok(()), Err));
         self.is_closed.set(true);
         for server in self.dedicated.drain(..) {
             // A server's panic has already failed a call.
@@ -506,27 +513,20 @@ impl Session {
 
     /// A call in which nothing is moved; what the director has to tell.
     pub(crate) fn meet_with(&self, words: &str, director: Box<dyn Director>) -> Result<String> {
-        let proposal = Proposal {
-            words: words.to_string(),
-            own_boxes: Vec::new(),
-            complaint: None,
-        };
-        let id = self.start(Start {
-            proposal: Ok(proposal),
-            memories: Vec::new(),
-            director: Some(director),
-            in_background: false,
-            keeps: None,
-        })?;
-        self.driver.end(id).map(|verdict| verdict.note)
+        self.call(words, None, director).map(|verdict| verdict.note)
     }
 
     fn meet(&self, words: &str) -> Result<()> {
-        self.call(words, None, nothing())
+        self.meet_with(words, meet(nothing())).map(drop)
     }
 
     /// A call in which nothing is moved.
-    fn call(&self, words: &str, complaint: Option<Error>, decision: Decision) -> Result<()> {
+    fn call(
+        &self,
+        words: &str,
+        complaint: Option<Error>,
+        director: Box<dyn Director>,
+    ) -> Result<Verdict> {
         let proposal = Proposal {
             words: words.to_string(),
             own_boxes: Vec::new(),
@@ -535,11 +535,11 @@ impl Session {
         let id = self.start(Start {
             proposal: Ok(proposal),
             memories: Vec::new(),
-            director: Some(meet(decision)),
+            director: Some(director),
             in_background: false,
             keeps: None,
         })?;
-        self.driver.end(id)?.complaint.map_or(Ok(()), Err)
+        self.driver.end(id)
     }
 
     /// Begins a call; its director is that of rank 0, also where its own arguments are wrong.

@@ -1,6 +1,6 @@
 //! `penstock copy`: an array into another arrangement.
 
-use penstock_arrays::copy::{Options, Progress, Report};
+use penstock_arrays::copy::{Options, Report};
 use penstock_arrays::session::{self, Seat, Session};
 use penstock_arrays::{Disk, ElementType, Format, Stored};
 use penstock_engine::{Error, Kind};
@@ -56,10 +56,10 @@ pub(crate) fn run_in(session: &Session, copy: &Copy) -> Result<(), Failure> {
 /// As [`Session::copy`].
 fn copy_with(session: &Session, copy: &Copy, options: &Options) -> Result<Report, Error> {
     let bar = (session.rank() == Some(0)).then(Bar::new);
-    let mut tell = |progress| match (&bar, progress) {
-        (None, _) => {}
-        (Some(bar), Progress::All(bytes)) => bar.all_bytes(bytes),
-        (Some(bar), Progress::More(bytes)) => bar.more_bytes(bytes),
+    let mut tell = |progress| {
+        if let Some(bar) = &bar {
+            bar.tell(progress);
+        }
     };
     session.copy(&copy.source, &copy.target, options, &mut tell)
 }

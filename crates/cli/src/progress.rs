@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use penstock_arrays::Progress;
 use penstock_sim::study::{Case, Watch};
 
 /// How often it shows that time passes.
@@ -38,8 +39,15 @@ impl Watch for Bar {
 }
 
 impl Bar {
-    /// So many bytes are to be moved.
-    pub(crate) fn all_bytes(&self, bytes: u64) {
+    /// Shows how many bytes have been moved.
+    pub(crate) fn tell(&self, progress: Progress) {
+        match progress {
+            Progress::All(bytes) => self.begin_bytes(bytes),
+            Progress::More(bytes) => self.0.inc(bytes),
+        }
+    }
+
+    fn begin_bytes(&self, bytes: u64) {
         let template =
             "{bar:30} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {wide_msg}";
         if let Ok(style) = ProgressStyle::with_template(template) {
@@ -49,11 +57,6 @@ impl Bar {
         if !self.0.is_hidden() {
             self.0.enable_steady_tick(TICK);
         }
-    }
-
-    /// So many more have been.
-    pub(crate) fn more_bytes(&self, bytes: u64) {
-        self.0.inc(bytes);
     }
 }
 

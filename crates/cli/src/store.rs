@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use penstock_arrays::store::group::{self, Catalog, Progress, Seen};
+use penstock_arrays::store::group::{self, Catalog, Seen};
 use penstock_arrays::{ArraySchema, Disk, Format};
 use serde_json::{Value, json};
 
@@ -179,11 +179,7 @@ pub(crate) fn gather(gather: &Gather) -> Result<(), Failure> {
 /// Reads everything. What is damaged goes to the standard output, one line each.
 pub(crate) fn verify(verify: &Verify) -> Result<(), Failure> {
     let bar = Bar::new();
-    let mut tell = |progress| match progress {
-        Progress::All(bytes) => bar.all_bytes(bytes),
-        Progress::More(bytes) => bar.more_bytes(bytes),
-    };
-    let found = group::verify(Path::new(&verify.path), &mut tell)?;
+    let found = group::verify(Path::new(&verify.path), &mut |progress| bar.tell(progress))?;
     drop(bar);
     let mut text = String::new();
     for damage in &found.damages {

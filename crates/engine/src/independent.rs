@@ -21,7 +21,7 @@
 use std::ops::Range;
 use std::slice;
 
-use penstock_layout::{Block, DiskSchema, MemorySchema, Region, Share};
+use penstock_layout::{Block, DiskSchema, MemorySchema, Share};
 
 use crate::caching::client::bounds;
 use crate::collective::Outcome;
@@ -47,9 +47,7 @@ pub fn check(memory: &MemorySchema, disk: &DiskSchema) -> Result<()> {
 
 fn check_object(memory: &MemorySchema, disk: &DiskSchema, object: u64) -> Result<()> {
     let place = disk.grid_index(object);
-    let start: Vec<u64> = place.iter().zip(disk.chunk()).map(|(i, c)| i * c).collect();
-    let region = Region::new(&start, disk.chunk());
-    let [first, second, ..] = memory.touching(&region)[..] else {
+    let [first, second, ..] = memory.touching(&disk.object_region(object))[..] else {
         return Ok(());
     };
     let cause = format!(
@@ -168,8 +166,8 @@ impl<M: Machine> Client<'_, M> {
 }
 
 impl<M: Machine> Flow<M> for Client<'_, M> {
-    /// Bytes to be moved: what is held, or the whole block where its disk moves no parts.
     type Block = Block;
+    /// Bytes to be moved: what is held, or the whole block where its disk moves no parts.
     type Load = u64;
 
     /// A write copies from this rank's memory, a read reads.

@@ -99,10 +99,7 @@ impl Session {
                 array: array.clone(),
                 sums: Some(checkpoint.sums()),
             });
-            let by = By {
-                strategy: penstock_engine::Strategy::default(),
-                is_split: false,
-            };
+            let by = By::servers();
             Ok(Asked {
                 words: format!("checkpoint {} of {group}", checkpoint.number),
                 bytes: group.arrays.iter().map(|array| array.bytes()).sum(),

@@ -6,7 +6,8 @@ use penstock_engine::{Error, Kind, Result};
 
 use super::spread::{is_template, of_server, parts_of};
 use super::stored::{SPREAD, Stored};
-use super::{Files, Pending, change, file};
+use super::update::link_rest;
+use super::{Files, Pending};
 
 /// Makes one array at `target` of those whose parts are in `sources`, one a server in their order, or in all
 /// that a path with `{server}` in it names. Chunks become hard links where they are on the same file system,
@@ -63,24 +64,7 @@ fn gather_array(sources: &[PathBuf], first: &Path, name: &str, target: &Path) ->
             let cause = "the part of a server is not there";
             return Err(Error::new(Kind::Missing, "gathering", cause).at(&part));
         }
-        take(&part, &made.directory)?;
+        link_rest(&part, &made.directory)?;
     }
     pending.commit()
-}
-
-/// Gives `target` all files of `part`.
-fn take(part: &Path, target: &Path) -> Result<()> {
-    let looking = |e: std::io::Error| Error::io(&e, "looking into", part);
-    for entry in std::fs::read_dir(part).map_err(looking)? {
-        let entry = entry.map_err(looking)?;
-        let (from, to) = (entry.path(), target.join(entry.file_name()));
-        if entry.file_type().map_err(looking)?.is_dir() {
-            change::create_dir_all(&to).map_err(|e| Error::io(&e, "making the directory", &to))?;
-            take(&from, &to)?;
-        } else if change::hard_link(&from, &to).is_err() {
-            file::clone(&from, &to)?;
-            file::sync_path(&to)?;
-        }
-    }
-    file::sync_path(target)
 }

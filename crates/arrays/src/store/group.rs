@@ -43,7 +43,7 @@ use serde_json::{Map, Value};
 
 pub use catalog::{Catalog, Checkpoint};
 pub use checkpoint::Moment;
-pub use verify::{Found, Progress, verify};
+pub use verify::{Found, verify};
 
 use self::catalog::Document;
 use super::pending::{make_directory, resolve, sync_parent, write_json};

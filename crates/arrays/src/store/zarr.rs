@@ -8,7 +8,8 @@
 //!
 //! What is never written stays missing and reads as the fill value, which is zero in what Penstock
 //! writes. An array that is changed in part is written anew beside the old, which only the chunks that are
-//! changed need be; those of the old that are changed in part are copied first. Codecs and metadata are those of the crate `zarrs`.
+//! changed need be; those of the old that are changed in part are copied first. Codecs and metadata
+//! are those of the crate `zarrs`.
 
 mod coder;
 mod encoded;

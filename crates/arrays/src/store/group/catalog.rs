@@ -38,7 +38,12 @@ impl Document {
         let mut metadata = Map::new();
         let times = ArraySchema {
             dimension_names: Some(vec!["time".to_string()]),
-            ..ArraySchema::new("time", &[0], ElementType::F8, chunks(vec![TIMES]))
+            ..ArraySchema::new(
+                "time",
+                &[0],
+                ElementType::F8,
+                Disk::plain_chunks(vec![TIMES]),
+            )
         };
         metadata.insert("time".to_string(), zarr::array_json(&times)?);
         for array in &declared.arrays {
@@ -202,14 +207,6 @@ pub(super) fn group_json(attributes: Map<String, Value>, metadata: Map<String, V
         "kind": "inline", "must_understand": false, "metadata": metadata,
     });
     json
-}
-
-fn chunks(chunk: Vec<u64>) -> Disk {
-    Disk::Chunks {
-        chunk,
-        subchunks: None,
-        codec: "none".to_string(),
-    }
 }
 
 /// An array with the dimension of time before its own.

@@ -9,10 +9,10 @@ use penstock_layout::DiskSchema;
 use super::catalog::{Document, all_checkpoints, sums_of};
 use super::timestep::{sums_path, time_of, timestep_files};
 use super::{Seen, look};
-use crate::ArraySchema;
 use crate::session::BLOCK_BYTES;
 use crate::store::sums::{self, Sums};
 use crate::store::{Stored, Target};
+use crate::{ArraySchema, Progress};
 
 /// What a verification found.
 #[derive(Debug, Default)]
@@ -108,15 +108,6 @@ fn verify_group(path: &Path, tell: &mut dyn FnMut(Progress)) -> Result<Found> {
         found.checkpoints += 1;
     }
     Ok(found)
-}
-
-/// How far a verification has come.
-#[derive(Debug, Clone, Copy)]
-pub enum Progress {
-    /// So many bytes are to be read.
-    All(u64),
-    /// So many more have been.
-    More(u64),
 }
 
 /// The files of an array at one moment.
