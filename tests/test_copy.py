@@ -243,7 +243,9 @@ def test_what_cannot_be_copied(place):
 def test_a_store_is_looked_at(place):
     by_penstock(place / "s.zarr", ps.Chunks((10, 10, 10), codec="zstd:3"), "f8")
     by_penstock(place / "s.npy", ps.RowMajor("npy"), "f4")
-    group = ps.Group("Sim2", [ps.Array("t", (5, 4), "f8", dims=("y", "x"))], place / "g.zarr")
+    group = ps.Group(
+        "Sim2", [ps.Array("t", (5, 4), "f8", dims=("y", "x"))], place / "g.zarr", attrs={"k": 3}
+    )
     with ps.Session() as s:
         for step in range(3):
             s.timestep(group, {"t": np.full((5, 4), float(step))}, time=step / 2)
@@ -254,6 +256,7 @@ def test_a_store_is_looked_at(place):
     assert "checkpoints/2  step 2, time 1" in penstock("ls", place / "g.zarr")
     told = penstock("info", place / "g.zarr")
     assert "Sim2" in told and "timesteps  3" in told and "dims     y, x" in told
+    assert "  k = 3\n" in told
     assert '"timesteps": 3' in penstock("info", place / "g.zarr", "--json")
     assert "3 timesteps and 1 checkpoints, 4 chunks" in penstock("verify", place / "g.zarr")
     assert "all is well" in penstock("verify", place / "g.zarr" / "checkpoints" / "2")

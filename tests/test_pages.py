@@ -37,6 +37,10 @@ def is_mpi_program(block: str) -> bool:
     return "from mpi4py" in block
 
 
+def formats() -> str:
+    return (DOCS / FORMATS).read_text()
+
+
 def snippets(page: str) -> str:
     """The Python of a page that is no program of its own, in order; lines are numbered as there."""
     text = (DOCS / page).read_text()
@@ -183,12 +187,17 @@ TREES = [list(entries(block)) for block in blocks(FORMATS, "text")]
 
 @pytest.mark.parametrize("drawn", [tree for tree in TREES if not tree[0].startswith(".")])
 def test_the_trees_are_what_is_stored(stored, drawn):
-    assert len(TREES) == 6
+    assert len(TREES) == 7
     found: set[str] = set()
     for top in {path.split("/")[0] for path in drawn}:
         at = stored / top
         found |= {f"{top}/{path}" for path in tree(at)} if at.is_dir() else {top}
-    assert sorted(drawn) == sorted(found)
+    assert sorted(map(undrawn, drawn)) == sorted(map(undrawn, found))
+
+
+def undrawn(path: str) -> str:
+    """A path without digits that are random."""
+    return re.sub("[0-9a-f]{16}", "#", path)
 
 
 def test_a_tree_is_read_as_it_is_drawn():
@@ -197,7 +206,7 @@ def test_a_tree_is_read_as_it_is_drawn():
 
 
 def json_examples() -> list[tuple[str, str, str]]:
-    text = (DOCS / FORMATS).read_text()
+    text = formats()
     return re.findall(r"^`(\S+)`(?:, its `(\w+)`)?:\n\n```json\n(.*?)^```$", text, re.S | re.M)
 
 
@@ -281,10 +290,23 @@ def test_the_temporary_while_it_is_there(place):
         there = {f"{temporary.name}/{entry.name}" for entry in temporary.iterdir()}
         owner = json.loads((temporary / "lock").read_text())
         written.end()
-    digits = r"[0-9a-f]{16}"
-    assert {re.sub(digits, "#", path) for path in drawn} == {re.sub(digits, "#", p) for p in there}
+    assert set(map(undrawn, drawn)) == set(map(undrawn, there))
     assert owner["process"] == os.getpid() and owner["target"] == str(place / "run.zarr" / "u")
     assert "host" in owner and not list(place.glob(".*"))
+
+
+def test_a_spread_store_is_gathered(stored):
+    spread = zarr.open_array(stored / "disk0" / "run.zarr" / "u")
+    assert "penstock_spread" in spread.attrs and not spread[...].any(), "others see fill values"
+    whole = run("penstock", "ls", "disk{server}/run.zarr", cwd=stored)
+    assert "u  float32" in whole
+    for number, command in enumerate(re.findall(r"`(penstock gather .*?)`", formats())):
+        words = shlex.split(command)
+        words[-1] = f"whole{number}.zarr"
+        run(*words, cwd=stored)
+        made = zarr.open_array(stored / words[-1] / "u")
+        assert "penstock_spread" not in made.attrs
+        assert made[...].tobytes() == (stored / "u.raw").read_bytes()
 
 
 def test_the_lock_of_a_group_is_empty_and_stays(stored):
@@ -330,9 +352,7 @@ def test_codecs_of_others_that_are_not_read(place):
         "lzma": {"compressors": numcodecs.LZMA()},
         "delta": {"filters": [numcodecs.Delta("f8")], "compressors": None},
     }
-    sentence = (
-        (DOCS / FORMATS).read_text().partition("other codecs (")[2].partition(" and others")[0]
-    )
+    sentence = formats().partition("other codecs (")[2].partition(" and others")[0]
     assert re.findall(r"`(\w+)`", sentence) == list(codecs)
     for name, options in codecs.items():
         zarr.create_array(place / name, shape=(4,), dtype="f8", zarr_format=2, **options)

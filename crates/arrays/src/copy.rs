@@ -494,8 +494,9 @@ impl Director for SlabDirector {
             unreachable!("the director of the first call has made them")
         };
         let disk = with_block_bytes(disk, self.way.target_block_bytes);
-        let direct = self.setting.options.direct;
-        let target = encode_target(&target.clone().with_direct(direct))?;
+        let options = &self.setting.options;
+        let target = target.clone().with_direct(options.direct);
+        let target = encode_target(&target.with_sync(options.sync))?;
         let request = self
             .setting
             .request(Operation::Write, By::servers(), memory, disk, target);

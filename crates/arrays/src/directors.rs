@@ -225,7 +225,8 @@ impl Director for WriteDirector {
             }
             None => Pending::create(&self.path, &schema)?,
         };
-        let target = encode_target(&pending.target().clone().with_direct(options.direct))?;
+        let target = pending.target().clone().with_direct(options.direct);
+        let target = encode_target(&target.with_sync(options.sync))?;
         self.pending = Some(pending);
         let request = self
             .setting

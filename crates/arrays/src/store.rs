@@ -70,6 +70,7 @@ pub use resume::Resumed;
 pub use stored::Stored;
 pub use witness::Witness;
 
+use self::direct::Way;
 use self::spread::Spread;
 use self::sums::{Checking, Summing};
 use crate::dtype::{ByteOrder, ElementType};
@@ -81,7 +82,7 @@ use crate::dtype::{ByteOrder, ElementType};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     files: Files,
-    direct: bool,
+    way: Way,
     sums: Wanted,
     /// Which of how many servers opens it.
     server: (usize, usize),
@@ -182,7 +183,7 @@ impl Target {
     fn of(files: Files) -> Self {
         Self {
             files,
-            direct: false,
+            way: Way::default(),
             sums: Wanted::None,
             server: (0, 1),
         }
@@ -242,7 +243,15 @@ impl Target {
     /// where the file system has no direct I/O; nothing is moved in the ordinary way instead.
     #[must_use]
     pub fn with_direct(self, direct: bool) -> Self {
-        Self { direct, ..self }
+        let way = Way { direct, ..self.way };
+        Self { way, ..self }
+    }
+
+    /// The same, to be synced when it has been written, or not: if it is, it begins to be written back at once.
+    #[must_use]
+    pub fn with_sync(self, sync: bool) -> Self {
+        let way = Way { sync, ..self.way };
+        Self { way, ..self }
     }
 
     /// Opens the (temporary) data for writing, in the blocks of `schema`, which must be that of
@@ -251,12 +260,12 @@ impl Target {
     /// # Errors
     /// When the files are not there, may not be written, or cannot be moved as asked.
     pub fn open_write(&self, schema: &DiskSchema) -> Result<Arc<dyn Medium>> {
-        let direct = self.direct;
+        let way = self.way;
         let medium: Arc<dyn Medium> = match &self.files {
-            Files::Zarr(files) => zarr::open_write(files, self.server, schema, direct)?,
+            Files::Zarr(files) => zarr::open_write(files, self.server, schema, way)?,
             Files::Flat {
                 file, header_bytes, ..
-            } => Arc::new(flat::FlatFile::open_write(file, *header_bytes, direct)?),
+            } => Arc::new(flat::FlatFile::open_write(file, *header_bytes, way)?),
             Files::Parts {
                 stem,
                 mesh,
@@ -270,7 +279,7 @@ impl Target {
                 schema,
                 flat::Access {
                     writing: true,
-                    direct,
+                    way,
                     base: base.clone(),
                 },
             )),
@@ -287,9 +296,9 @@ impl Target {
     /// When the files are not there, may not be read, are not what they should be, or cannot be
     /// moved as asked.
     pub fn open_read(&self, schema: &DiskSchema) -> Result<Arc<dyn Medium>> {
-        let direct = self.direct;
+        let way = self.way;
         let medium: Arc<dyn Medium> = match &self.files {
-            Files::Zarr(files) => zarr::open_read(files, self.server, schema, direct)?,
+            Files::Zarr(files) => zarr::open_read(files, self.server, schema, way)?,
             Files::Flat {
                 file,
                 header_bytes,
@@ -299,7 +308,7 @@ impl Target {
                 file,
                 *header_bytes,
                 (*element, *order),
-                direct,
+                way,
             )?),
             Files::Parts {
                 stem,
@@ -314,7 +323,7 @@ impl Target {
                 schema,
                 flat::Access {
                     writing: false,
-                    direct,
+                    way,
                     base: None,
                 },
             )),

@@ -13,7 +13,8 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::{Child, Command};
+use std::sync::{Mutex, PoisonError};
 
 use cases::{Chance, for_owned, on_threads};
 use common::{chunks, flat, parts, place, read_stored};
@@ -29,12 +30,11 @@ use penstock_machines::ClientMemory;
 
 const RANKS: usize = 2;
 
-/// The crash is one of the whole process: the tests come one after the other.
-static PROCESS: Mutex<()> = Mutex::new(());
+/// Names the only crash that is to be, and, to other processes of a test, which part they do.
+const ONE: &str = "PENSTOCK_CRASH";
+const PART: &str = "PENSTOCK_CRASH_PART";
 
-fn alone() -> MutexGuard<'static, ()> {
-    PROCESS.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static PROCESS: Mutex<()> = Mutex::new(());
 
 fn options() -> Options {
     Options {
@@ -95,10 +95,46 @@ impl Drop for Replay {
     }
 }
 
+/// Which of how many processes that share the changes this is.
+fn share() -> (usize, usize) {
+    match std::env::var(PART) {
+        Ok(part) => {
+            let (number, all) = part.split_once('/').unwrap();
+            (number.parse().unwrap(), all.parse().unwrap())
+        }
+        Err(_) if std::env::var(ONE).is_ok() => (0, 1),
+        Err(_) => (
+            0,
+            std::thread::available_parallelism().map_or(1, usize::from),
+        ),
+    }
+}
+
+/// Runs a test. The crash is one of the whole process: so tests come one after the other, and for each of them
+/// there are more processes, of which each does a part of the changes.
+fn in_all_processes(test: &'static str, body: impl FnOnce()) {
+    let _alone = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (own, all) = share();
+    let start = |number| {
+        let mut other = Command::new(std::env::current_exe().unwrap());
+        other.args(["--exact", test, "--nocapture"]);
+        other.env(PART, format!("{number}/{all}")).spawn().unwrap()
+    };
+    let others: Vec<Child> = (1..all).filter(|_| own == 0).map(start).collect();
+    body();
+    for mut other in others {
+        assert!(
+            other.wait().unwrap().success(),
+            "{test} fails in another process"
+        );
+    }
+}
+
 /// Calls `crash(way, n)`, which is to crash at change n, for each n there is: it says whether the program
 /// has come to its end before.
 fn at_every_change(test: &'static str, mut crash: impl FnMut(Way, u64) -> bool) {
-    let one = std::env::var("PENSTOCK_CRASH").ok();
+    let one = std::env::var(ONE).ok();
+    let (own, all) = share();
     let one = one.map(|one| {
         let (way, number) = one.split_once(':').unwrap();
         (way.to_string(), number.parse::<u64>().unwrap())
@@ -109,13 +145,11 @@ fn at_every_change(test: &'static str, mut crash: impl FnMut(Way, u64) -> bool) 
             Some(_) => continue,
             None => 0..100_000,
         };
-        for number in numbers {
+        let crashes = numbers.skip(own).step_by(all).take_while(|&number| {
             let _replay = Replay { test, way, number };
-            if crash(way, number) {
-                println!("{test}, {}: {number} crashes", way.word());
-                break;
-            }
-        }
+            !crash(way, number)
+        });
+        println!("{test}, {}: {} crashes", way.word(), crashes.count());
     }
 }
 
@@ -518,7 +552,6 @@ fn check_tidy(path: &Path, state: &State) {
 }
 
 fn the_group_at_every_change(test: &'static str, program: &[Act]) {
-    let _alone = alone();
     at_every_change(test, |way, number| {
         let directory = place();
         let path = directory.path();
@@ -545,12 +578,13 @@ fn the_group_at_every_change(test: &'static str, program: &[Act]) {
 
 #[test]
 fn a_group() {
-    the_group_at_every_change("a_group", &PROGRAM);
+    in_all_processes("a_group", || the_group_at_every_change("a_group", &PROGRAM));
 }
 
 #[test]
 fn a_group_that_goes_back_to_an_older_checkpoint() {
-    the_group_at_every_change("a_group_that_goes_back", &BACK);
+    let test = "a_group_that_goes_back_to_an_older_checkpoint";
+    in_all_processes(test, || the_group_at_every_change(test, &BACK));
 }
 
 // -------------------------------------------------------------------------------------------------
@@ -696,62 +730,64 @@ impl Change {
 
 #[test]
 fn arrays_that_are_replaced() {
-    let _alone = alone();
-    let shards = || chunks(&[4, 4], Some(&[2, 2]), "zstd:1+crc32c");
-    let plain = || chunks(&[2, 3], None, "none");
-    for (old, new) in [
-        (None, array(&[5, 4], plain())),
-        (Some(array(&[5, 4], plain())), array(&[5, 4], plain())),
-        (Some(array(&[5, 4], plain())), array(&[6, 3], shards())),
-        (Some(array(&[6, 3], shards())), array(&[5, 4], shards())),
-        (None, array(&[5, 4], flat(Format::Raw))),
-        (
-            Some(array(&[5, 4], flat(Format::Raw))),
-            array(&[6, 3], flat(Format::Raw)),
-        ),
-        (
-            Some(array(&[6, 3], flat(Format::Raw))),
-            array(&[5, 4], flat(Format::Npy)),
-        ),
-        (
-            Some(array(&[5, 4], flat(Format::Npy))),
-            array(&[6, 3], flat(Format::Npy)),
-        ),
-        (
-            Some(array(&[5, 4], flat(Format::Npy))),
-            array(&[6, 3], flat(Format::Raw)),
-        ),
-        (None, array(&[5, 4], parts("BLOCK,*", &[3]))),
-        (
-            Some(array(&[5, 4], parts("BLOCK,*", &[3]))),
-            array(&[6, 3], parts("BLOCK,BLOCK", &[2, 2])),
-        ),
-    ] {
-        let change = Change {
-            old,
-            new,
-            is_region: false,
-        };
-        change.at_every_change("arrays_that_are_replaced");
-    }
+    in_all_processes("arrays_that_are_replaced", || {
+        let shards = || chunks(&[4, 4], Some(&[2, 2]), "zstd:1+crc32c");
+        let plain = || chunks(&[2, 3], None, "none");
+        for (old, new) in [
+            (None, array(&[5, 4], plain())),
+            (Some(array(&[5, 4], plain())), array(&[5, 4], plain())),
+            (Some(array(&[5, 4], plain())), array(&[6, 3], shards())),
+            (Some(array(&[6, 3], shards())), array(&[5, 4], shards())),
+            (None, array(&[5, 4], flat(Format::Raw))),
+            (
+                Some(array(&[5, 4], flat(Format::Raw))),
+                array(&[6, 3], flat(Format::Raw)),
+            ),
+            (
+                Some(array(&[6, 3], flat(Format::Raw))),
+                array(&[5, 4], flat(Format::Npy)),
+            ),
+            (
+                Some(array(&[5, 4], flat(Format::Npy))),
+                array(&[6, 3], flat(Format::Npy)),
+            ),
+            (
+                Some(array(&[5, 4], flat(Format::Npy))),
+                array(&[6, 3], flat(Format::Raw)),
+            ),
+            (None, array(&[5, 4], parts("BLOCK,*", &[3]))),
+            (
+                Some(array(&[5, 4], parts("BLOCK,*", &[3]))),
+                array(&[6, 3], parts("BLOCK,BLOCK", &[2, 2])),
+            ),
+        ] {
+            let change = Change {
+                old,
+                new,
+                is_region: false,
+            };
+            change.at_every_change("arrays_that_are_replaced");
+        }
+    });
 }
 
 #[test]
 fn parts_of_arrays() {
-    let _alone = alone();
-    for disk in [
-        chunks(&[2, 3], None, "none"),
-        chunks(&[2, 2], None, "zstd:1+crc32c"),
-        chunks(&[4, 4], Some(&[2, 2]), "zstd:1+crc32c"),
-        flat(Format::Raw),
-        flat(Format::Npy),
-        parts("BLOCK,*", &[3]),
-    ] {
-        let change = Change {
-            old: Some(array(&[5, 4], disk.clone())),
-            new: array(&[5, 4], disk),
-            is_region: true,
-        };
-        change.at_every_change("parts_of_arrays");
-    }
+    in_all_processes("parts_of_arrays", || {
+        for disk in [
+            chunks(&[2, 3], None, "none"),
+            chunks(&[2, 2], None, "zstd:1+crc32c"),
+            chunks(&[4, 4], Some(&[2, 2]), "zstd:1+crc32c"),
+            flat(Format::Raw),
+            flat(Format::Npy),
+            parts("BLOCK,*", &[3]),
+        ] {
+            let change = Change {
+                old: Some(array(&[5, 4], disk.clone())),
+                new: array(&[5, 4], disk),
+                is_region: true,
+            };
+            change.at_every_change("parts_of_arrays");
+        }
+    });
 }

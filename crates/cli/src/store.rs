@@ -5,7 +5,7 @@ use std::path::Path;
 
 use penstock_arrays::store::group::{self, Catalog, Seen};
 use penstock_arrays::{ArraySchema, Disk, Format};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::arguments::{Gather, Info, Ls, Verify};
 use crate::failure::Failure;
@@ -119,6 +119,7 @@ pub(crate) fn info(info: &Info) -> Result<(), Failure> {
         Seen::Group(catalog) => {
             let _ = writeln!(text, "group      {}", catalog.name);
             let _ = writeln!(text, "timesteps  {}", catalog.timesteps);
+            list_attributes(&mut text, &catalog.attributes);
             list_checkpoints(&mut text, catalog);
             &catalog.arrays
         }
@@ -132,11 +133,15 @@ pub(crate) fn info(info: &Info) -> Result<(), Failure> {
         }
         let _ = writeln!(text, "  on disk  {}", form(&array.disk));
         let _ = writeln!(text, "  bytes    {}", array.bytes());
-        for (name, value) in &array.attributes {
-            let _ = writeln!(text, "  {name} = {value}");
-        }
+        list_attributes(&mut text, &array.attributes);
     }
     output::text(&text)
+}
+
+fn list_attributes(text: &mut String, attributes: &Map<String, Value>) {
+    for (name, value) in attributes {
+        let _ = writeln!(text, "  {name} = {value}");
+    }
 }
 
 fn list_checkpoints(text: &mut String, catalog: &Catalog) {
@@ -157,6 +162,7 @@ fn described(seen: &Seen) -> Value {
         Seen::Arrays(arrays) => json!({ "arrays": arrays }),
         Seen::Group(catalog) => json!({
             "group": catalog.name,
+            "attributes": catalog.attributes,
             "timesteps": catalog.timesteps,
             "arrays": catalog.arrays,
             "checkpoints": catalog.checkpoints,

@@ -23,6 +23,8 @@
 //! fashion"); the blocks of a single flat file are dealt out in turn instead. A server enumerates
 //! its own blocks only.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::LayoutError;
@@ -376,8 +378,30 @@ impl DiskSchema {
         servers: u64,
     ) -> impl Iterator<Item = Block> + use<'_> {
         let cut = self.cut(object);
-        let indices = (server..cut.blocks()).step_by(servers as usize);
+        let indices = self.wanted(object, &cut, server..cut.blocks(), servers);
         self.numbered_blocks(object, cut, indices)
+    }
+
+    /// Every `step`th of the numbers `own` of an object's blocks, as far as blocks are not of padding alone: of a
+    /// chunk that is far larger than the array that are few.
+    pub(crate) fn wanted(
+        &self,
+        object: u64,
+        cut: &Cut,
+        own: Range<u64>,
+        step: u64,
+    ) -> impl Iterator<Item = u64> + use<> {
+        let (all, some) = match self.padded {
+            false => (Some(own.step_by(step as usize)), None),
+            true => {
+                let inside = self.indices_in(&self.object_region(object), cut);
+                let is_own = move |index: &u64| {
+                    own.contains(index) && (index - own.start).is_multiple_of(step)
+                };
+                (None, Some(inside.filter(is_own)))
+            }
+        };
+        all.into_iter().flatten().chain(some.into_iter().flatten())
     }
 
     /// The blocks with these numbers of one object, without those of padding alone.

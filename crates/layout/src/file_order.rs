@@ -130,10 +130,11 @@ impl DiskSchema {
         };
         objects.flat_map(move |object| {
             let cut = self.cut(object);
-            let indices = match assignment {
+            let own = match assignment {
                 Assignment::Objects => 0..cut.blocks(),
                 Assignment::Blocks => part(cut.blocks(), rank, ranks),
             };
+            let indices = self.wanted(object, &cut, own, 1);
             self.numbered_blocks(object, cut, indices)
         })
     }
@@ -173,7 +174,11 @@ impl DiskSchema {
 
     /// The numbers of an object's blocks that hold an element of `region`, which lies inside the
     /// array, ascending.
-    fn indices_in(&self, region: &Region, cut: &Cut) -> impl Iterator<Item = u64> + use<> {
+    pub(crate) fn indices_in(
+        &self,
+        region: &Region,
+        cut: &Cut,
+    ) -> impl Iterator<Item = u64> + use<> {
         // The object is among those that the region touches, so both have elements in common.
         let nothing = Region::new(&cut.stored.start, &vec![0; region.dims()]);
         let held = cut.stored.intersect(region).unwrap_or(nothing);

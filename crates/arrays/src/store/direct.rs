@@ -30,11 +30,14 @@ use std::path::Path;
 
 use penstock_engine::{Error, Kind, Result};
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags};
+use serde::{Deserialize, Serialize};
 
 use super::file;
 
 /// Memory of a thread through which it copies what is not aligned: as much as a block usually has.
 const BOUNCE_BYTES: usize = 1 << 20;
+/// Less is not written back at once: the next piece may be of the same pages.
+const WRITEBACK_BYTES_MIN: usize = 256 << 10;
 /// As much as is moved by one call: Linux moves less than 2 GiB by one.
 const CALL_BYTES_MAX: usize = 1 << 30;
 /// The largest file system block that can be one of the page cache. Network file systems give
@@ -47,10 +50,21 @@ thread_local! {
     static BOUNCE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// How elements come to a file and from it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Way {
+    /// Around the page cache.
+    pub(super) direct: bool,
+    /// It will be synced: what goes through the page cache begins to be written back at once, so that the
+    /// disk works while the next block comes.
+    pub(super) sync: bool,
+}
+
 /// An open file of elements.
 pub(super) struct DataFile {
     file: File,
     direct: Option<Direct>,
+    is_written_back: bool,
 }
 
 /// The same file around the page cache.
@@ -63,13 +77,17 @@ struct Direct {
 }
 
 impl DataFile {
-    /// An open file, which is opened once more if it is to be moved `direct`.
+    /// An open file, which is opened once more if it is to be moved directly.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] where the file system has no direct I/O.
-    pub(super) fn new(file: File, direct: bool, path: &Path) -> Result<Self> {
-        let direct = direct.then(|| Direct::open(&file, path)).transpose()?;
-        Ok(Self { file, direct })
+    pub(super) fn new(file: File, way: Way, path: &Path) -> Result<Self> {
+        let direct = way.direct.then(|| Direct::open(&file, path)).transpose()?;
+        Ok(Self {
+            file,
+            direct,
+            is_written_back: way.sync,
+        })
     }
 
     /// The file as it was given.
@@ -85,7 +103,11 @@ impl DataFile {
     /// Writes all of `data` at `offset`.
     pub(super) fn write_at(&self, data: &[u8], offset: u64, path: &Path) -> Result<()> {
         let Some(direct) = &self.direct else {
-            return file::write_at(&self.file, data, offset, path);
+            file::write_at(&self.file, data, offset, path)?;
+            return match self.is_written_back && data.len() >= WRITEBACK_BYTES_MIN {
+                true => file::start_writeback(&self.file, offset, data.len(), path),
+                false => Ok(()),
+            };
         };
         let middle = whole_pages(offset, data.len(), direct.page_bytes);
         let (head, rest) = data.split_at(middle.start);

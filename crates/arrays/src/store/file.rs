@@ -4,12 +4,16 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use penstock_engine::{Error, Kind, Result};
 
 use super::change;
+
+/// How many syncs of a thread are under way at once.
+const SYNCS_MAX: usize = 4;
 
 /// Locks, whoever may have panicked while holding it: what is guarded here is valid at any time.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -71,14 +75,22 @@ pub(super) fn length(file: &File, path: &Path) -> Result<u64> {
         .len())
 }
 
-/// Writes a small file and syncs it.
-pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
+/// Writes a small file, which begins to be written back. It is there for good when it has been synced, with
+/// others, by [`sync_paths`].
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let write = || {
         let file = change::create_new(path)?;
         change::write_all_at(&file, bytes, 0, path)?;
-        change::sync(&file, path)
+        Ok(file)
     };
-    write().map_err(|e| Error::io(&e, "writing", path))
+    let file = write().map_err(|e| Error::io(&e, "writing", path))?;
+    start_writeback(&file, 0, 0, path)
+}
+
+/// Writes a small file and syncs it.
+pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
+    write(path, bytes)?;
+    sync_path(path)
 }
 
 /// Copies a file, to where none is. Blocks are shared where the file system can do that.
@@ -98,12 +110,35 @@ pub(super) fn sync_path(path: &Path) -> Result<()> {
     sync().map_err(|e| Error::io(&e, "syncing", path))
 }
 
-/// Asks the kernel to begin writing the file back, without waiting: what is synced later is then
-/// mostly on its way.
-pub(super) fn start_writeback(file: &File, path: &Path) -> Result<()> {
+/// Syncs files and directories by their names, several at a time: a journal takes up in one commit what waits for
+/// it, so that many syncs cost little more than one.
+pub(super) fn sync_paths(paths: &[PathBuf]) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let sync_some = || {
+        while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
+            sync_path(path)?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let others = (1..paths.len().min(SYNCS_MAX)).map(|_| scope.spawn(sync_some));
+        let others: Vec<_> = others.collect();
+        let own = sync_some();
+        let answers = others.into_iter().map(|other| other.join());
+        answers.fold(own, |answer, other| {
+            answer.and(other.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
+    })
+}
+
+/// Asks the kernel to begin writing so many bytes of the file back, 0 for all from `offset` on, without
+/// waiting: what is synced later is then mostly on its way.
+pub(super) fn start_writeback(file: &File, offset: u64, bytes: usize, path: &Path) -> Result<()> {
+    let (offset, bytes) = (offset as i64, bytes as i64);
     // SAFETY: the descriptor is open for the length of the call, which takes no memory.
-    let answer =
-        unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+    let answer = unsafe {
+        libc::sync_file_range(file.as_raw_fd(), offset, bytes, libc::SYNC_FILE_RANGE_WRITE)
+    };
     if answer == 0 {
         return Ok(());
     }

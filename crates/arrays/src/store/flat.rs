@@ -15,7 +15,7 @@ use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
 
 use super::change;
-use super::direct::DataFile;
+use super::direct::{DataFile, Way};
 use super::file::{self, Open, lock};
 use crate::dtype::{self, ByteOrder, ElementType};
 
@@ -33,11 +33,11 @@ pub(super) struct FlatFile {
 }
 
 impl FlatFile {
-    pub(super) fn open_write(path: &Path, header_bytes: u64, direct: bool) -> Result<Self> {
+    pub(super) fn open_write(path: &Path, header_bytes: u64, way: Way) -> Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.map_err(|e| Error::io(&e, "opening for writing", path))?;
         Ok(Self {
-            file: DataFile::new(file, direct, path)?,
+            file: DataFile::new(file, way, path)?,
             path: path.to_path_buf(),
             header_bytes,
             swap_width: 1,
@@ -48,11 +48,11 @@ impl FlatFile {
         path: &Path,
         header_bytes: u64,
         stored: (ElementType, ByteOrder),
-        direct: bool,
+        way: Way,
     ) -> Result<Self> {
         let file = File::open(path).map_err(|e| Error::io(&e, "opening", path))?;
         Ok(Self {
-            file: DataFile::new(file, direct, path)?,
+            file: DataFile::new(file, way, path)?,
             path: path.to_path_buf(),
             header_bytes,
             swap_width: swap_width(stored),
@@ -106,7 +106,7 @@ impl Medium for FlatFile {
 #[derive(Clone)]
 pub(super) struct Access {
     pub(super) writing: bool,
-    pub(super) direct: bool,
+    pub(super) way: Way,
     /// The stem of the parts that are to be changed: each is copied before it is.
     pub(super) base: Option<PathBuf>,
 }
@@ -160,10 +160,10 @@ impl Parts {
                 .write(self.access.writing)
                 .open(&path);
             let file = file.map_err(|e| Error::io(&e, "opening", &path))?;
-            DataFile::new(file, self.access.direct, &path)
+            DataFile::new(file, self.access.way, &path)
         })?;
         for (object, file) in given_up.into_iter().filter(|_| self.access.writing) {
-            file::start_writeback(file.file(), &self.path(object))?;
+            file::start_writeback(file.file(), 0, 0, &self.path(object))?;
             lock(&self.closed).push(object);
         }
         act(&file, &path)
@@ -201,14 +201,13 @@ impl Medium for Parts {
         if !sync {
             return Ok(());
         }
-        for (object, file) in self.open.drain() {
-            let path = self.path(object);
-            change::sync(file.file(), &path).map_err(|e| Error::io(&e, "syncing", &path))?;
-        }
-        let closed = std::mem::take(&mut *lock(&self.closed));
-        closed
-            .into_iter()
-            .try_for_each(|object| file::sync_path(&self.path(object)))
+        let mut objects = std::mem::take(&mut *lock(&self.closed));
+        objects.extend(self.open.drain().into_iter().map(|(object, _)| object));
+        // Those that were opened again are there several times.
+        objects.sort_unstable();
+        objects.dedup();
+        let paths: Vec<PathBuf> = objects.iter().map(|&object| self.path(object)).collect();
+        file::sync_paths(&paths)
     }
 }
 

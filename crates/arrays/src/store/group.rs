@@ -12,7 +12,7 @@
 //!     lock                  held (flock) by whoever writes
 //!     sums/<index>.json     checksums of a timestep
 //!     new, old              a checkpoint that is being written, or removed
-//!     own-<array>, scratch  metadata that are about to take their places
+//!     new-*                 files that are about to take their places
 //! ```
 //!
 //! # A timestep
@@ -272,11 +272,13 @@ fn create(path: &Path, declared: &Declared) -> Result<()> {
         make_directory(&directory)?;
     }
     write_json(&checkpoints(&data).join("zarr.json"), &zarr::group_json())?;
-    document.write_arrays(&data)?;
     write_json(&data.join("zarr.json"), document.json())?;
-    for directory in [private(&data), checkpoints(&data), data.clone()] {
-        file::sync_path(&directory)?;
+    let mut made = document.write_arrays(&data)?;
+    for directory in [data.clone(), checkpoints(&data)] {
+        made.extend([directory.join("zarr.json"), directory]);
     }
+    made.push(private(&data));
+    file::sync_paths(&made)?;
     change::rename(&data, path).map_err(|e| Error::io(&e, "renaming into place", path))?;
     sync_parent(path)?;
     // The group is in its place: what stays is removed by the next write.
@@ -292,11 +294,4 @@ fn remove_if_there(path: &Path) -> Result<()> {
         Ok(_) => change::remove_file(path),
     };
     removed.map_err(|e| Error::io(&e, "removing", path))
-}
-
-/// Replaces a file: it is the old or the new one at any moment, also after a crash.
-fn replace(path: &Path, text: &[u8], scratch: &Path) -> Result<()> {
-    remove_if_there(scratch)?;
-    file::write_synced(scratch, text)?;
-    change::rename(scratch, path).map_err(|e| Error::io(&e, "renaming into place", path))
 }

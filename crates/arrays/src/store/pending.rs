@@ -28,6 +28,9 @@ use crate::dtype::ByteOrder;
 use crate::npy::Header;
 use crate::schema::{ArraySchema, Disk, Format, part_mesh};
 
+/// The sidecar of a raw file, in the temporary.
+const SIDECAR: &str = "sidecar";
+
 /// A write in progress. Dropped without [`Pending::commit`], it leaves nothing behind.
 pub struct Pending {
     pub(super) temporary: Temporary,
@@ -184,7 +187,7 @@ impl Pending {
             header_bytes + schema.disk_schema(1)?.bytes(),
         )?;
         if raw {
-            file::write_synced(&temporary.beside("sidecar"), &Sidecar::new(schema).text()?)?;
+            file::write(&temporary.beside(SIDECAR), &Sidecar::new(schema).text()?)?;
         }
         let files = Files::Flat {
             file,
@@ -203,7 +206,7 @@ impl Pending {
         let temporary = Temporary::create(&path, None, &path)?;
         let directory = temporary.data();
         make_directory(&directory)?;
-        file::write_synced(
+        file::write(
             &directory.join("schema.json"),
             &Sidecar::new(schema).text()?,
         )?;
@@ -237,10 +240,9 @@ impl Pending {
     /// What the operating system says, or when something else has come to stand at the path.
     pub fn commit(mut self) -> Result<()> {
         let data = self.temporary.data();
-        file::sync_path(&data)?;
+        self.sync_made()?;
         match &self.install {
             Install::Group { group, name } => {
-                file::sync_path(&data.join(name))?;
                 if check_group(group, name)? {
                     // Another array made the group in the meantime.
                     self.install_array(&data.join(name), group, name)?;
@@ -285,6 +287,30 @@ impl Pending {
         self.temporary.remove()
     }
 
+    /// Syncs what [`Pending::create`] has made, and the directories in which servers have made files.
+    pub(super) fn sync_made(&self) -> Result<()> {
+        let data = self.temporary.data();
+        let mut made = vec![data.clone()];
+        match &self.install {
+            Install::Group { name, .. } => {
+                let array = data.join(name);
+                made.extend([data.join("zarr.json"), array.join("zarr.json"), array]);
+            }
+            Install::Array { .. } => made.push(data.join("zarr.json")),
+            Install::File { raw: true, .. } => made.push(self.temporary.beside(SIDECAR)),
+            Install::Parts { .. } => {
+                let looking = |e: std::io::Error| Error::io(&e, "looking into", &data);
+                for entry in std::fs::read_dir(&data).map_err(looking)? {
+                    made.push(entry.map_err(looking)?.path());
+                }
+            }
+            Install::File { raw: false, .. }
+            | Install::Replace { .. }
+            | Install::Directory { .. } => {}
+        }
+        file::sync_paths(&made)
+    }
+
     fn install_array(&self, data: &Path, group: &Path, name: &str) -> Result<()> {
         if !check_group(group, name)? {
             let cause = "the group it was to be written to is gone";
@@ -307,7 +333,7 @@ impl Pending {
         let there = Sidecar::read(&sidecar).unwrap_or(None);
         let has_sidecar = there.is_some();
         let new = match raw {
-            true => Sidecar::read(&self.temporary.beside("sidecar"))?,
+            true => Sidecar::read(&self.temporary.beside(SIDECAR))?,
             false => has_sidecar.then(Sidecar::of_another),
         };
         // Before the file, not after: a file that came first would, after a crash, be one of which nobody
@@ -328,7 +354,7 @@ impl Pending {
         }
         into_place(data, path)?;
         if raw {
-            into_place(&self.temporary.beside("sidecar"), &sidecar)?;
+            into_place(&self.temporary.beside(SIDECAR), &sidecar)?;
         } else if has_sidecar {
             change::remove_file(&sidecar)
                 .map_err(|e| Error::io(&e, "removing the old schema", &sidecar))?;
@@ -549,22 +575,22 @@ pub(super) fn make_directory(path: &Path) -> Result<()> {
     change::create_dir(path).map_err(|e| Error::io(&e, "making the directory", path))
 }
 
-/// A file of `bytes` bytes, of which the first are `header` and the others a hole.
+/// A file of `bytes` bytes, of which the first are `header` and the others a hole. It is yet to be synced.
 fn make_file(path: &Path, header: &[u8], bytes: u64) -> Result<()> {
     let make = || {
         let file = change::create_new(path)?;
         change::set_len(&file, bytes)?;
-        change::write_all_at(&file, header, 0, path)?;
-        change::sync(&file, path)
+        change::write_all_at(&file, header, 0, path)
     };
     make().map_err(|e| Error::io(&e, "making", path))
 }
 
+/// Writes metadata, which are yet to be synced.
 pub(super) fn write_json(path: &Path, json: &Value) -> Result<()> {
     let mut text = serde_json::to_vec_pretty(json)
         .map_err(|e| Error::new(Kind::Schema, "writing the metadata", e).at(path))?;
     text.push(b'\n');
-    file::write_synced(path, &text)
+    file::write(path, &text)
 }
 
 pub(super) fn sync_parent(path: &Path) -> Result<()> {
@@ -583,6 +609,7 @@ fn drop_consolidated(group: Option<&Path>, temporary: &Temporary) -> Result<()> 
         if json.remove("consolidated_metadata").is_some() {
             let new = temporary.beside("group");
             write_json(&new, &Value::Object(json))?;
+            file::sync_path(&new)?;
             change::rename(&new, &file).map_err(|e| Error::io(&e, "renaming into place", &file))?;
             file::sync_path(group)?;
         }

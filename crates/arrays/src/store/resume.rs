@@ -63,6 +63,7 @@ impl Pending {
         let pending = Self::create(&path, schema)?;
         let text = serde_json::to_vec(&(&pending.target, &pending.install))
             .map_err(|e| Error::new(Kind::Io, "describing a write", e))?;
+        pending.sync_made()?;
         file::write_synced(&pending.temporary.beside(WRITE), &text)?;
         // Last: whoever finds the journal finds all else.
         file::write_synced(&pending.temporary.beside(JOURNAL), journal.as_bytes())?;
@@ -107,7 +108,7 @@ impl Pending {
                 make_directory(&directory)?;
             }
             write_json(&file, &metadata)?;
-            file::sync_path(&directory)?;
+            file::sync_paths(&[file.clone(), directory.clone()])?;
         }
         let metadata = zarr::Metadata::parse(metadata, &file)?.text();
         Ok(Target::of(Files::Zarr(ZarrFiles::new(directory, metadata))))

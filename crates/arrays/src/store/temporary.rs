@@ -94,7 +94,8 @@ impl Temporary {
         };
         let text = serde_json::to_vec(&owner).unwrap_or_default();
         let lock_path = temporary.lock_path();
-        file::write_synced(&lock_path, &text)?;
+        // After a power failure it may be empty; it is then taken for that of a dead writer of the target.
+        file::write(&lock_path, &text)?;
         let lock = open_lock(&lock_path).map_err(|e| Error::io(&e, "opening", &lock_path))?;
         if matches!(try_lock(&lock), Lock::Taken) {
             temporary.lock = Some(lock);

@@ -30,6 +30,7 @@ use zarrs::array::ChunkKeyEncoding;
 pub(super) use metadata::{Metadata, array_json, group_json};
 
 use self::metadata::Layout;
+use super::direct::Way;
 use super::{ZarrFiles, file};
 
 /// Where the chunks of an array are.
@@ -101,14 +102,14 @@ pub(super) fn open_write(
     files: &ZarrFiles,
     (server, _): (usize, usize),
     schema: &DiskSchema,
-    direct: bool,
+    way: Way,
 ) -> Result<Arc<dyn Medium>> {
     if let Some(of) = &files.spread {
         of.spread.make(&of.name, server, of.former.as_deref())?;
     }
     let (layout, chunks) = open(files, schema)?;
     Ok(match layout {
-        Layout::Plain { fill, .. } => Arc::new(plain::Writer::new(chunks, fill, direct)),
+        Layout::Plain { fill, .. } => Arc::new(plain::Writer::new(chunks, fill, way)),
         Layout::Encoded(coder) => Arc::new(encoded::Writer::new(chunks, coder)),
         Layout::Shards(form) => Arc::new(shards::Writer::new(chunks, form)),
     })
@@ -119,7 +120,7 @@ pub(super) fn open_read(
     files: &ZarrFiles,
     server: (usize, usize),
     schema: &DiskSchema,
-    direct: bool,
+    way: Way,
 ) -> Result<Arc<dyn Medium>> {
     if let Some(of) = &files.spread {
         of.spread.check(&of.name, server, schema.objects())?;
@@ -127,7 +128,7 @@ pub(super) fn open_read(
     let (layout, chunks) = open(files, schema)?;
     Ok(match layout {
         Layout::Plain { swap_width, fill } => {
-            Arc::new(plain::Reader::new(chunks, swap_width, fill, direct))
+            Arc::new(plain::Reader::new(chunks, swap_width, fill, way))
         }
         Layout::Encoded(coder) => Arc::new(encoded::Reader::new(chunks, coder)),
         Layout::Shards(form) => Arc::new(shards::Reader::new(chunks, form)),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{Declared, VERSION, checkpoints};
 use crate::dtype::ElementType;
 use crate::schema::{ArraySchema, Disk};
-use crate::store::file::{self, damaged, read_if_there};
+use crate::store::file::{damaged, read_if_there};
 use crate::store::pending::{make_directory, write_json};
 use crate::store::zarr::{self, Metadata};
 
@@ -127,6 +127,15 @@ impl Document {
             .unwrap_or_default()
     }
 
+    /// What the user says about the group.
+    fn attributes(&self) -> Map<String, Value> {
+        let all = self.json["attributes"].as_object().into_iter().flatten();
+        let of_user = all.filter(|(name, _)| *name != "penstock");
+        of_user
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    }
+
     pub(super) fn timesteps(&self) -> u64 {
         self.array("time")["shape"][0].as_u64().unwrap_or(0)
     }
@@ -187,15 +196,17 @@ impl Document {
             .all(|key| there[key] == asked[key]))
     }
 
-    /// Makes the directories of all arrays in `group`, with their metadata.
-    pub(super) fn write_arrays(&self, group: &Path) -> Result<()> {
+    /// Makes the directories of all arrays in `group`, with their metadata. Gives what is yet to be synced.
+    pub(super) fn write_arrays(&self, group: &Path) -> Result<Vec<PathBuf>> {
+        let mut made = Vec::new();
         for name in self.names.iter().map(String::as_str).chain(["time"]) {
             let directory = group.join(name);
             make_directory(&directory)?;
-            write_json(&directory.join("zarr.json"), self.array(name))?;
-            file::sync_path(&directory)?;
+            let file = directory.join("zarr.json");
+            write_json(&file, self.array(name))?;
+            made.extend([file, directory]);
         }
-        Ok(())
+        Ok(made)
     }
 }
 
@@ -262,6 +273,8 @@ pub struct Checkpoint {
 pub struct Catalog {
     /// Its name.
     pub name: String,
+    /// What the user says about it.
+    pub attributes: Map<String, Value>,
     /// Number of timesteps.
     pub timesteps: u64,
     /// Its arrays, each at one moment.
@@ -282,6 +295,7 @@ impl Catalog {
         let arrays = document.names().iter().map(|name| document.moment(name));
         Ok(Self {
             name: document.group_name().to_string(),
+            attributes: document.attributes(),
             timesteps: document.timesteps(),
             arrays: arrays.collect::<Result<_>>()?,
             checkpoints: all_checkpoints(&path)?,

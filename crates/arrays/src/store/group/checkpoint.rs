@@ -72,16 +72,22 @@ impl Group {
             path: PathBuf::new(),
         };
         let mut metadata = Map::new();
+        let mut made = vec![
+            new.clone(),
+            private(&new),
+            sums_of(&new),
+            new.join("zarr.json"),
+        ];
         for array in arrays {
             metadata.insert(array.name.clone(), array_json(array)?);
-            file::sync_path(&new.join(&array.name))?;
+            let directory = new.join(&array.name);
+            made.extend([directory.join("zarr.json"), directory]);
         }
         let attributes = Map::from_iter([("penstock".to_string(), json!(about))]);
         write_json(&new.join("zarr.json"), &group_json(attributes, metadata))?;
         let text = serde_json::to_vec(sums).unwrap_or_default();
-        file::write_synced(&sums_of(&new), &text)?;
-        file::sync_path(&private(&new))?;
-        file::sync_path(&new)?;
+        file::write(&sums_of(&new), &text)?;
+        file::sync_paths(&made)?;
         let directory = checkpoints(&self.path);
         // The same step may have been saved before, in a life from which the program has restarted.
         let names = std::iter::once(moment.step.to_string())

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use penstock_engine::{Error, Result};
 
 use super::catalog::TIMES;
-use super::{Document, Group, private, remove_if_there, replace};
+use super::{Document, Group, private, remove_if_there};
 use crate::store::file::{self, damaged, open_if_there, read_if_there};
 use crate::store::sums::Sums;
 use crate::store::{Files, Target, ZarrFiles, change};
@@ -39,12 +39,12 @@ impl Group {
     /// fail, a timestep longer.
     pub fn commit_timestep(&mut self, time: f64, sums: &Sums) -> Result<()> {
         let index = self.timesteps();
-        self.write_time(index, time)?;
-        let place = sums_path(&self.path, index);
         let text = serde_json::to_vec(sums).unwrap_or_default();
-        replace(&place, &text, &self.scratch())?;
-        file::sync_path(&private(&self.path).join("sums"))?;
-        self.publish(index + 1)
+        let staged = vec![
+            self.stage_time(index, time)?,
+            self.stage("sums", sums_path(&self.path, index), &text)?,
+        ];
+        self.publish(index + 1, staged)
     }
 
     /// Removes what has been written of a timestep that will not be; if it is in the group already, because
@@ -64,34 +64,44 @@ impl Group {
     /// What the operating system says.
     pub fn drop_timesteps(&mut self, first: u64) -> Result<()> {
         if first < self.timesteps() {
-            self.publish(first)?;
+            self.publish(first, Vec::new())?;
             self.remove_timesteps_beyond()?;
         }
         Ok(())
     }
 
-    fn scratch(&self) -> PathBuf {
-        private(&self.path).join("scratch")
-    }
-
-    /// Shows another number of timesteps to the world. Everything that takes space is written before: on a
-    /// full disk this fails with nothing shown.
-    fn publish(&mut self, timesteps: u64) -> Result<()> {
+    /// Shows another number of timesteps to the world, after what is to be in its place before. Everything that
+    /// takes space is written first: on a full disk this fails with nothing shown.
+    fn publish(&mut self, timesteps: u64, before: Vec<Staged>) -> Result<()> {
         let next = self.document.with_timesteps(timesteps);
-        let staged = self.stage_own_metadata(&next)?;
-        replace(
-            &self.path.join("zarr.json"),
-            &text_of(next.json()),
-            &self.scratch(),
-        )?;
+        let text = text_of(next.json());
+        let group = [self.stage("group", self.path.join("zarr.json"), &text)?];
+        let own = self.stage_own_metadata(&next)?;
+        let all = before.iter().chain(&group).chain(&own);
+        file::sync_paths(&all.map(|staged| staged.from.clone()).collect::<Vec<_>>())?;
+        install(&before)?;
+        let directories = before.iter().filter_map(|staged| staged.place.parent());
+        file::sync_paths(&directories.map(Path::to_path_buf).collect::<Vec<_>>())?;
+        install(&group)?;
         file::sync_path(&self.path)?;
         self.document = next;
-        install(staged)
+        install(&own)
     }
 
     /// Brings the metadata of each array to those of the group.
     pub(super) fn write_own_metadata(&self) -> Result<()> {
-        install(self.stage_own_metadata(&self.document)?)
+        let own = self.stage_own_metadata(&self.document)?;
+        own.iter()
+            .try_for_each(|staged| file::sync_path(&staged.from))?;
+        install(&own)
+    }
+
+    /// Writes what is to take the place of a file, aside. It is yet to be synced.
+    fn stage(&self, name: &str, place: PathBuf, text: &[u8]) -> Result<Staged> {
+        let from = private(&self.path).join(format!("new-{name}"));
+        remove_if_there(&from)?;
+        file::write(&from, text)?;
+        Ok(Staged { from, place })
     }
 
     /// Writes the metadata of each array that has others than `document` says, aside.
@@ -104,10 +114,7 @@ impl Group {
             if read_if_there(&place)?.is_some_and(|there| there == text) {
                 continue;
             }
-            let from = private(&self.path).join(format!("own-{name}"));
-            remove_if_there(&from)?;
-            file::write_synced(&from, &text)?;
-            staged.push(Staged { from, place });
+            staged.push(self.stage(&format!("own-{name}"), place, &text)?);
         }
         Ok(staged)
     }
@@ -145,8 +152,8 @@ impl Group {
         Ok(beyond)
     }
 
-    /// Puts a time into its chunk of the coordinate.
-    fn write_time(&self, index: u64, time: f64) -> Result<()> {
+    /// A chunk of the coordinate, with one more time in it.
+    fn stage_time(&self, index: u64, time: f64) -> Result<Staged> {
         let path = time_path(&self.path, index);
         let mut times = read_if_there(&path)?.unwrap_or_default();
         times.resize(TIMES as usize * 8, 0);
@@ -158,8 +165,7 @@ impl Group {
             crate::store::pending::make_directory(parent)?;
             file::sync_path(&self.path.join("time"))?;
         }
-        replace(&path, &times, &self.scratch())?;
-        path.parent().map_or(Ok(()), file::sync_path)
+        self.stage("time", path, &times)
     }
 }
 
@@ -169,7 +175,8 @@ struct Staged {
     place: PathBuf,
 }
 
-fn install(staged: Vec<Staged>) -> Result<()> {
+/// Each is the old or the new one at any moment, also after a crash.
+fn install(staged: &[Staged]) -> Result<()> {
     staged.iter().try_for_each(|Staged { from, place }| {
         change::rename(from, place).map_err(|e| Error::io(&e, "renaming into place", place))
     })

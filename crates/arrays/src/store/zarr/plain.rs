@@ -12,7 +12,7 @@ use super::Chunks;
 use super::written::Written;
 use crate::dtype;
 use crate::store::change;
-use crate::store::direct::DataFile;
+use crate::store::direct::{DataFile, Way};
 use crate::store::file::{self, GivenUp, Open};
 
 /// Chunk files kept open: each disk thread is at one.
@@ -22,17 +22,17 @@ const OPEN_MAX: usize = 16;
 pub(super) struct Writer {
     chunks: Chunks,
     fill: Vec<u8>,
-    direct: bool,
+    way: Way,
     open: Open<DataFile>,
     written: Written,
 }
 
 impl Writer {
-    pub(super) fn new(chunks: Chunks, fill: Vec<u8>, direct: bool) -> Self {
+    pub(super) fn new(chunks: Chunks, fill: Vec<u8>, way: Way) -> Self {
         Self {
             chunks,
             fill,
-            direct,
+            way,
             open: Open::new(OPEN_MAX),
             written: Written::default(),
         }
@@ -59,7 +59,7 @@ impl Writer {
                 }
             }
         }
-        DataFile::new(file, self.direct, path)
+        DataFile::new(file, self.way, path)
     }
 
     fn close(&self, files: GivenUp<DataFile>) -> Result<()> {
@@ -80,7 +80,7 @@ impl Medium for Writer {
         let object_bytes = self.chunks.schema.object_bytes(block.object);
         if block.bytes == object_bytes {
             let file = self.written.create(&self.chunks, block.object)?;
-            let file = DataFile::new(file, self.direct, &path)?;
+            let file = DataFile::new(file, self.way, &path)?;
             file.write_at(data, 0, &path)?;
             return self.written.closed(block.object, &path, file.into_file());
         }
@@ -115,7 +115,7 @@ impl Medium for Writer {
         match found {
             None => super::fill(data, &self.fill),
             Some((file, path)) => {
-                let file = DataFile::new(file, self.direct, &path)?;
+                let file = DataFile::new(file, self.way, &path)?;
                 file.read_at(data, block.offset + offset, &path)?;
             }
         }
@@ -152,29 +152,32 @@ pub(super) struct Reader {
     chunks: Chunks,
     swap_width: usize,
     fill: Vec<u8>,
-    direct: bool,
+    way: Way,
     /// `None`: there is no such file.
     open: Open<Option<DataFile>>,
 }
 
 impl Reader {
-    pub(super) fn new(chunks: Chunks, swap_width: usize, fill: Vec<u8>, direct: bool) -> Self {
+    pub(super) fn new(chunks: Chunks, swap_width: usize, fill: Vec<u8>, way: Way) -> Self {
         Self {
             chunks,
             swap_width,
             fill,
-            direct,
+            way,
             open: Open::new(OPEN_MAX),
         }
     }
 
     /// A chunk's file, whose length is checked once.
-    fn open(&self, path: &Path, bytes: u64) -> Result<Option<DataFile>> {
-        let Some(file) = file::open_if_there(path)? else {
-            return Ok(None);
+    fn open(&self, object: u64, path: &Path) -> Result<Arc<Option<DataFile>>> {
+        let open = || {
+            let Some(file) = file::open_if_there(path)? else {
+                return Ok(None);
+            };
+            check_length(&file, self.chunks.schema.object_bytes(object), path)?;
+            DataFile::new(file, self.way, path).map(Some)
         };
-        check_length(&file, bytes, path)?;
-        DataFile::new(file, self.direct, path).map(Some)
+        self.open.get(object, open).map(|(file, _)| file)
     }
 }
 
@@ -193,9 +196,7 @@ impl Medium for Reader {
 
     fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()> {
         let path = self.chunks.path(block.object);
-        let bytes = self.chunks.schema.object_bytes(block.object);
-        let (file, _) = self.open.get(block.object, || self.open(&path, bytes))?;
-        match file.as_ref() {
+        match &*self.open(block.object, &path)? {
             None => super::fill(data, &self.fill),
             Some(file) => {
                 file.read_at(data, block.offset + offset, &path)?;

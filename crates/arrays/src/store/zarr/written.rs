@@ -43,7 +43,7 @@ impl Written {
 
     /// Takes a file that is complete.
     pub(super) fn closed(&self, object: u64, path: &Path, file: File) -> Result<()> {
-        file::start_writeback(&file, path)?;
+        file::start_writeback(&file, 0, 0, path)?;
         lock(&self.closed).push(object);
         Ok(())
     }
@@ -55,18 +55,18 @@ impl Written {
         closed.sort_unstable();
         closed.dedup();
         let mut directories: BTreeSet<PathBuf> = BTreeSet::new();
+        let mut paths = Vec::with_capacity(closed.len());
         for object in closed {
             let (path, home) = (chunks.path(object), chunks.files.home(object));
-            file::sync_path(&path)?;
             for directory in path.ancestors().skip(1) {
                 if !directory.starts_with(&home) || directories.contains(directory) {
                     break;
                 }
                 directories.insert(directory.to_path_buf());
             }
+            paths.push(path);
         }
-        directories
-            .iter()
-            .try_for_each(|directory| file::sync_path(directory))
+        paths.extend(directories);
+        file::sync_paths(&paths)
     }
 }
