@@ -526,3 +526,19 @@ fn phantom_stretches() {
         }]
     );
 }
+
+/// A chunk may be far larger than its array; there are 2^36 blocks in this one.
+#[test]
+fn blocks_of_padding_alone_are_not_looked_at() {
+    for split in [Split::Inner(vec![4, 8]), Split::Contiguous(256)] {
+        let schema = DiskSchema::chunked(&[12, 8], 8, &[1 << 38, 8]).unwrap();
+        let schema = schema.split(split).unwrap();
+        let held = |blocks: Vec<Block>| -> (usize, u64) {
+            let elements = blocks.iter().map(|block| block.region.elements());
+            (blocks.len(), elements.sum())
+        };
+        assert_eq!(held(schema.blocks(0, 2).collect()), (3, 96));
+        assert_eq!(held(schema.blocks(1, 2).collect()), (0, 0));
+        assert_eq!(held(schema.conforming(0, 1).collect()), (3, 96));
+    }
+}

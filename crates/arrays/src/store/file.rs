@@ -121,8 +121,13 @@ pub(super) fn sync_paths(paths: &[PathBuf]) -> Result<()> {
         Ok(())
     };
     std::thread::scope(|scope| {
-        let others = (1..paths.len().min(SYNCS_MAX)).map(|_| scope.spawn(sync_some));
-        let others: Vec<_> = others.collect();
+        // A thread that cannot be started is not needed: those that there are do its part.
+        let start = |_| {
+            std::thread::Builder::new()
+                .spawn_scoped(scope, sync_some)
+                .ok()
+        };
+        let others: Vec<_> = (1..paths.len().min(SYNCS_MAX)).filter_map(start).collect();
         let own = sync_some();
         let answers = others.into_iter().map(|other| other.join());
         answers.fold(own, |answer, other| {

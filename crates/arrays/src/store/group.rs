@@ -34,7 +34,7 @@ mod checkpoint;
 mod timestep;
 mod verify;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -104,7 +104,7 @@ impl Group {
         if !path.join("zarr.json").exists() {
             create(&path, declared)?;
         }
-        let document = Document::read(&path)?;
+        Document::read(&path)?; // what is no group is left alone
         let lock_path = private(&path).join("lock");
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
@@ -116,7 +116,7 @@ impl Group {
         }
         let mut group = Self {
             // What it said before it was locked may be old.
-            document: Document::read(&path).or(Ok(document))?,
+            document: Document::read(&path)?,
             path,
             declared: declared.arrays.iter().map(|a| a.name.clone()).collect(),
             _lock: lock,
@@ -237,7 +237,7 @@ fn check_names(declared: &Declared) -> Result<()> {
     if declared.arrays.is_empty() {
         return wrong("it has no array".to_string());
     }
-    let mut seen = BTreeMap::new();
+    let mut seen = BTreeSet::new();
     for array in &declared.arrays {
         let name = array.name.as_str();
         if RESERVED.contains(&name) || name.starts_with('.') {
@@ -245,7 +245,7 @@ fn check_names(declared: &Declared) -> Result<()> {
                 "an array of a group cannot be named {name:?}: the name is taken, or hidden"
             ));
         }
-        if seen.insert(name, ()).is_some() {
+        if !seen.insert(name) {
             return wrong(format!("two arrays are named {name:?}"));
         }
     }
