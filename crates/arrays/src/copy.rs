@@ -494,9 +494,7 @@ impl Director for SlabDirector {
             unreachable!("the director of the first call has made them")
         };
         let disk = with_block_bytes(disk, self.way.target_block_bytes);
-        let options = &self.setting.options;
-        let target = target.clone().with_direct(options.direct);
-        let target = encode_target(&target.with_sync(options.sync))?;
+        let target = encode_target(target.clone(), &self.setting.options)?;
         let request = self
             .setting
             .request(Operation::Write, By::servers(), memory, disk, target);

@@ -123,12 +123,13 @@ pub fn check_write(
     Ok(())
 }
 
-/// A target as servers get it.
+/// A target as servers get it, to be moved as the session's options say.
 ///
 /// # Errors
 /// When it cannot be put into words.
-pub fn encode_target(target: &Target) -> Result<Vec<u8>> {
-    serde_json::to_vec(target).map_err(|e| Error::new(Kind::Io, "encoding a request's target", e))
+pub fn encode_target(target: Target, options: &Options) -> Result<Vec<u8>> {
+    let target = target.with_direct(options.direct).with_sync(options.sync);
+    serde_json::to_vec(&target).map_err(|e| Error::new(Kind::Io, "encoding a request's target", e))
 }
 
 /// The boxes that ranks name of one array of a call.
@@ -225,8 +226,7 @@ impl Director for WriteDirector {
             }
             None => Pending::create(&self.path, &schema)?,
         };
-        let target = pending.target().clone().with_direct(options.direct);
-        let target = encode_target(&target.with_sync(options.sync))?;
+        let target = encode_target(pending.target().clone(), options)?;
         self.pending = Some(pending);
         let request = self
             .setting
@@ -290,12 +290,12 @@ impl ReadDirector {
         let stored = array.open_stored(path);
         let stored = stored.or_else(|error| witness.check().and(Err(error)))?;
         let disk = stored.disk_schema(options.block_bytes)?;
-        let mut target = stored.target().clone().with_direct(options.direct);
+        let mut target = stored.target().clone();
         if let Some(sums) = sums {
             target = target.checked_by(sums, &array.schema.name);
         }
         let spread_over = target.spread_over();
-        let target = encode_target(&target)?;
+        let target = encode_target(target, options)?;
         let request = self
             .setting
             .request(Operation::Read, self.by, memory, disk, target);

@@ -234,8 +234,7 @@ impl Director for SaveDirector {
         let targets = self.targets(&mut open)?;
         let parts = memories.into_iter().zip(&open.disks).zip(targets);
         let requests = parts.map(|((memory, disk), target)| {
-            let target = target.with_direct(options.direct).with_sync(options.sync);
-            let target = encode_target(&target)?;
+            let target = encode_target(target, options)?;
             let disk = disk.clone();
             Ok(self
                 .setting

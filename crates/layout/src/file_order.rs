@@ -65,7 +65,7 @@ impl DiskSchema {
         };
         let next = |object: u64, index: u64| {
             let cut = self.cut(object);
-            let indices = (index..cut.blocks()).step_by(index_step);
+            let indices = self.wanted(object, &cut, index..cut.blocks(), index_step as u64);
             self.numbered_blocks(object, cut, indices).next()
         };
         next(block.object, block.index + index_step as u64).or_else(|| {

@@ -540,5 +540,7 @@ fn blocks_of_padding_alone_are_not_looked_at() {
         assert_eq!(held(schema.blocks(0, 2).collect()), (3, 96));
         assert_eq!(held(schema.blocks(1, 2).collect()), (0, 0));
         assert_eq!(held(schema.conforming(0, 1).collect()), (3, 96));
+        let last = schema.blocks(0, 2).last().unwrap();
+        assert_eq!(schema.successor(&last, 2), None);
     }
 }

@@ -46,7 +46,7 @@ pub use checkpoint::Moment;
 pub use verify::{Found, verify};
 
 use self::catalog::Document;
-use super::pending::{make_directory, resolve, sync_parent, write_json};
+use super::pending::{make_directory, node, resolve, sync_parent, write_json};
 use super::temporary::{Lock, Temporary, remove_remains_of, try_lock};
 use super::{Stored, change, file, zarr};
 use crate::schema::ArraySchema;
@@ -274,9 +274,7 @@ fn create(path: &Path, declared: &Declared) -> Result<()> {
     write_json(&checkpoints(&data).join("zarr.json"), &zarr::group_json())?;
     write_json(&data.join("zarr.json"), document.json())?;
     let mut made = document.write_arrays(&data)?;
-    for directory in [data.clone(), checkpoints(&data)] {
-        made.extend([directory.join("zarr.json"), directory]);
-    }
+    made.extend([node(&data), node(&checkpoints(&data))].concat());
     made.push(private(&data));
     file::sync_paths(&made)?;
     change::rename(&data, path).map_err(|e| Error::io(&e, "renaming into place", path))?;

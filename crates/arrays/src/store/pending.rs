@@ -292,11 +292,8 @@ impl Pending {
         let data = self.temporary.data();
         let mut made = vec![data.clone()];
         match &self.install {
-            Install::Group { name, .. } => {
-                let array = data.join(name);
-                made.extend([data.join("zarr.json"), array.join("zarr.json"), array]);
-            }
-            Install::Array { .. } => made.push(data.join("zarr.json")),
+            Install::Group { name, .. } => made = [node(&data), node(&data.join(name))].concat(),
+            Install::Array { .. } => made = node(&data).to_vec(),
             Install::File { raw: true, .. } => made.push(self.temporary.beside(SIDECAR)),
             Install::Parts { .. } => {
                 let looking = |e: std::io::Error| Error::io(&e, "looking into", &data);
@@ -591,6 +588,11 @@ pub(super) fn write_json(path: &Path, json: &Value) -> Result<()> {
         .map_err(|e| Error::new(Kind::Schema, "writing the metadata", e).at(path))?;
     text.push(b'\n');
     file::write(path, &text)
+}
+
+/// The directory of a group or an array, and its metadata: what is to be synced of it.
+pub(super) fn node(directory: &Path) -> [PathBuf; 2] {
+    [directory.to_path_buf(), directory.join("zarr.json")]
 }
 
 pub(super) fn sync_parent(path: &Path) -> Result<()> {

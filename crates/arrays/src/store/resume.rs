@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use penstock_engine::{Error, Kind, Result};
 
 use super::file::{self, read_if_there};
-use super::pending::{Pending, make_directory, resolve, write_json};
+use super::pending::{Pending, make_directory, node, resolve, write_json};
 use super::temporary::Temporary;
 use super::{Files, Target, ZarrFiles, change, zarr};
 use crate::schema::ArraySchema;
@@ -108,7 +108,7 @@ impl Pending {
                 make_directory(&directory)?;
             }
             write_json(&file, &metadata)?;
-            file::sync_paths(&[file.clone(), directory.clone()])?;
+            file::sync_paths(&node(&directory))?;
         }
         let metadata = zarr::Metadata::parse(metadata, &file)?.text();
         Ok(Target::of(Files::Zarr(ZarrFiles::new(directory, metadata))))

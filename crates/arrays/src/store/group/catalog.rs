@@ -10,7 +10,7 @@ use super::{Declared, VERSION, checkpoints};
 use crate::dtype::ElementType;
 use crate::schema::{ArraySchema, Disk};
 use crate::store::file::{damaged, read_if_there};
-use crate::store::pending::{make_directory, write_json};
+use crate::store::pending::{make_directory, node, write_json};
 use crate::store::zarr::{self, Metadata};
 
 /// Timesteps whose times stand in one chunk of the coordinate: 8 KiB.
@@ -202,9 +202,8 @@ impl Document {
         for name in self.names.iter().map(String::as_str).chain(["time"]) {
             let directory = group.join(name);
             make_directory(&directory)?;
-            let file = directory.join("zarr.json");
-            write_json(&file, self.array(name))?;
-            made.extend([file, directory]);
+            write_json(&directory.join("zarr.json"), self.array(name))?;
+            made.extend(node(&directory));
         }
         Ok(made)
     }

@@ -8,7 +8,7 @@ use serde_json::{Map, json};
 use super::catalog::{Checkpoint, all_checkpoints, dimension_names, group_json, sums_of};
 use super::{Group, VERSION, checkpoints, private, remove_if_there};
 use crate::schema::ArraySchema;
-use crate::store::pending::{make_directory, write_json};
+use crate::store::pending::{make_directory, node, write_json};
 use crate::store::sums::Sums;
 use crate::store::{Files, Target, ZarrFiles, change, file, zarr};
 
@@ -72,16 +72,11 @@ impl Group {
             path: PathBuf::new(),
         };
         let mut metadata = Map::new();
-        let mut made = vec![
-            new.clone(),
-            private(&new),
-            sums_of(&new),
-            new.join("zarr.json"),
-        ];
+        let mut made = node(&new).to_vec();
+        made.extend([private(&new), sums_of(&new)]);
         for array in arrays {
             metadata.insert(array.name.clone(), array_json(array)?);
-            let directory = new.join(&array.name);
-            made.extend([directory.join("zarr.json"), directory]);
+            made.extend(node(&new.join(&array.name)));
         }
         let attributes = Map::from_iter([("penstock".to_string(), json!(about))]);
         write_json(&new.join("zarr.json"), &group_json(attributes, metadata))?;

@@ -77,8 +77,7 @@ impl Group {
         let text = text_of(next.json());
         let group = [self.stage("group", self.path.join("zarr.json"), &text)?];
         let own = self.stage_own_metadata(&next)?;
-        let all = before.iter().chain(&group).chain(&own);
-        file::sync_paths(&all.map(|staged| staged.from.clone()).collect::<Vec<_>>())?;
+        sync(before.iter().chain(&group).chain(&own))?;
         install(&before)?;
         let directories = before.iter().filter_map(|staged| staged.place.parent());
         file::sync_paths(&directories.map(Path::to_path_buf).collect::<Vec<_>>())?;
@@ -91,8 +90,7 @@ impl Group {
     /// Brings the metadata of each array to those of the group.
     pub(super) fn write_own_metadata(&self) -> Result<()> {
         let own = self.stage_own_metadata(&self.document)?;
-        own.iter()
-            .try_for_each(|staged| file::sync_path(&staged.from))?;
+        sync(&own)?;
         install(&own)
     }
 
@@ -173,6 +171,11 @@ impl Group {
 struct Staged {
     from: PathBuf,
     place: PathBuf,
+}
+
+fn sync<'a>(staged: impl IntoIterator<Item = &'a Staged>) -> Result<()> {
+    let files = staged.into_iter().map(|staged| staged.from.clone());
+    file::sync_paths(&files.collect::<Vec<_>>())
 }
 
 /// Each is the old or the new one at any moment, also after a crash.
