@@ -230,6 +230,16 @@ def assemble_parts(path: Path, array: ps.Array) -> np.ndarray:
     return whole
 
 
+def penstock(*arguments, launcher=(), code=0) -> str:
+    """Runs the command; what it prints."""
+    command = [*launcher, sys.executable, "-m", "penstock", *arguments]
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
 def leftovers(directory: Path) -> list[Path]:
     """Temporaries that a write should have removed."""
     return [entry for entry in directory.iterdir() if entry.name.endswith(".penstock")]

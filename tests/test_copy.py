@@ -13,23 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from helpers import leftovers, same_bits, values
+from helpers import leftovers, penstock, same_bits, values
 from zarr.codecs import GzipCodec
 
 import penstock as ps
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 SHAPE = (37, 29, 23)
-
-
-def penstock(*arguments, launcher=(), code=0) -> str:
-    """Runs the command; what it prints."""
-    command = [*launcher, sys.executable, "-m", "penstock", *arguments]
-    done = subprocess.run(
-        [str(word) for word in command], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
 
 
 def truth(dtype="f8") -> np.ndarray:

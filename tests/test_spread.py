@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import saved
 import zarr
-from conformance import random_case, read, write
-from helpers import fails, leftovers, ramp, same_bits
-from test_copy import penstock
+from conformance import Case, random_case, read, write
+from helpers import fails, leftovers, on_disk, penstock, ramp, same_bits, tree
 
 import penstock as ps
 
@@ -62,10 +66,7 @@ def test_read_in_place(place, readers, codec):
 @pytest.mark.parametrize("seed", range(25))
 def test_any_array(place, seed):
     chance = random.Random(seed)
-    while True:
-        case = random_case(chance, 3, 3)
-        if isinstance(case.disk, ps.Chunks):
-            break
+    case = spread_case(chance, 3)
     servers = chance.choice([1, 2, 4])
     path = roots(place, servers) / "a.zarr"
 
@@ -75,9 +76,205 @@ def test_any_array(place, seed):
         read(s, case, path, 3)
 
     ps.run(main, 3, servers=servers, block_bytes=chance.choice([64, 4096]))
-    penstock("gather", path, place / "whole.zarr")
-    assert same_bits(zarr.open_array(place / "whole.zarr" / "u")[...], case.stored(3))
+    check_gathered(path, place / "whole", case.array(case.source, 0), case.stored(3))
     assert not leftovers(place)
+
+
+def spread_case(chance: random.Random, ranks: int, **more) -> Case:
+    """Of chunks or parts: one file cannot be spread."""
+    while True:
+        case = random_case(chance, ranks, ranks)
+        if not isinstance(case.disk, ps.RowMajor):
+            return case
+
+
+def check_gathered(path: Path, whole: Path, array: ps.Array, expected: np.ndarray) -> None:
+    """Other software finds this in what is gathered, and Penstock nothing wrong with it."""
+    penstock("gather", path, whole)
+    assert same_bits(on_disk(whole, array), expected)
+    penstock("verify", whole)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_parts_are_changed(place, seed):
+    """Each server gives the new version what the old one has and nobody writes."""
+    chance = random.Random(7000 + seed)
+    ranks = chance.choice([1, 2, 3])
+    case = spread_case(chance, ranks)
+    while not case.shape:
+        case = spread_case(chance, ranks)
+    case = replace(case, attrs="")
+    servers = chance.choice([1, 2, 3])
+    draws = [random.Random(seed) for _ in range(ranks)]
+    path = roots(place, servers) / "u"
+    expected = []
+
+    def main(s):
+        saved.change_parts(s, case, draws[s.rank], path)
+        s.barrier()
+        if s.rank == 0:
+            alone = case.array(saved.Dealt(",".join("*" * len(case.shape)), ()), 0)
+            expected.append(alone)
+
+    ps.run(main, ranks, servers=servers, block_bytes=chance.choice([16, 200, 1 << 20]))
+    with ps.Session() as s:
+        found = s.read(path, expected[0])
+    check_gathered(path, place / "whole", expected[0], found)
+    assert not leftovers(place)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_groups_live(place, seed):
+    """As in one place: `saved.live` looks at what is gathered, with other people's software."""
+    chance = random.Random(8000 + seed)
+    ranks, servers = chance.choice([1, 2, 3, 5]), chance.choice([1, 2, 3])
+    group = saved.random_saved(chance, ranks, ranks)
+    path = roots(place, servers) / "g.zarr"
+    ps.run(lambda s: saved.live(s, group, path), ranks, servers=servers)
+    assert not leftovers(place)
+    assert "all is well" in penstock("verify", path)
+    assert "3 timesteps" in penstock("info", path)
+
+
+def heat(path, **more) -> ps.Group:
+    u = ps.Array("u", (6, 4), "f8", disk=ps.Chunks((2, 4)))
+    return ps.Group("heat", [u, ps.Array("n", (), "i4", disk=ps.Chunks(()))], path, **more)
+
+
+def at(step: int) -> dict[str, np.ndarray]:
+    return {"u": ramp((6, 4)) + step, "n": np.array(step, "i4")}
+
+
+def test_timesteps_go_round_the_servers(place):
+    """One chunk a timestep: each disk has every second, not one disk all."""
+    path = roots(place, 2) / "g.zarr"
+    with ps.Session(servers=2) as s:
+        for step in range(4):
+            s.timestep(heat(path), at(step))
+    for server, has in enumerate([{"0", "2"}, {"1", "3"}]):
+        (version,) = (place / f"disk{server}" / "g.zarr.parts" / "n").iterdir()
+        assert {chunk.name for chunk in (version / "c").iterdir()} == has
+    series = ps.Array("u", (4, 6, 4), "f8", disk=ps.Chunks((1, 2, 4)))
+    for servers in (1, 2, 3):
+        with ps.Session(servers=servers) as s:
+            found = s.read(path, series)
+            assert same_bits(found, np.stack([at(step)["u"] for step in range(4)]))
+
+
+def test_a_checkpoint_out_of_reach_is_missed(place):
+    path = roots(place, 2) / "g.zarr"
+    with ps.Session(servers=2) as s:
+        for step in range(3):
+            s.timestep(heat(path), at(step))
+        s.checkpoint(heat(path), at(2))
+    (place / "disk1").rename(place / "away")
+    with ps.Session(servers=1) as s, pytest.raises(ps.MissingError, match=r"disk1.*servers=2"):
+        s.restart(heat(path))
+
+
+def test_a_group_needs_the_servers_that_it_is_on(place):
+    """Fewer could not reach all disks; more leave the group on those that it is on."""
+    path = roots(place, 3) / "g.zarr"
+    with ps.Session(servers=2) as s:
+        s.timestep(heat(path), at(0))
+    with ps.Session(servers=1) as s, pytest.raises(ps.SchemaError, match="servers=2"):
+        s.timestep(heat(path), at(1), time=1.0)
+    with ps.Session(servers=3) as s:
+        s.timestep(heat(path), at(1), time=1.0)
+        s.checkpoint(heat(path), at(1))
+        assert same_bits(s.restart(heat(path))["u"], at(1)["u"])
+    assert not list((place / "disk2").glob("g.zarr.parts/u/*/c/0"))
+    assert "all is well" in penstock("verify", path)
+    with ps.Session() as s:
+        s.timestep(heat(place / "whole.zarr"), at(0))
+    shutil.copytree(place / "whole.zarr", place / "disk0" / "w.zarr")
+    with ps.Session(servers=2) as s, pytest.raises(ps.SchemaError, match=r"without \{server\}"):
+        s.timestep(heat(place / "disk{server}" / "w.zarr"), at(1), time=1.0)
+
+
+def test_old_checkpoints_leave_the_disks(place):
+    """With the save that follows: nobody can remove on all disks at once."""
+    path = roots(place, 2) / "g.zarr"
+    with ps.Session(servers=2) as s:
+        s.timestep(heat(path), at(0))
+        for step in range(5):
+            s.checkpoint(heat(path), at(step), step=step)
+        s.timestep(heat(path), at(1))
+    for server in range(2):
+        versions = list((place / f"disk{server}" / "g.zarr.parts" / "u").iterdir())
+        assert len(versions) == 3, "the timesteps and two checkpoints"
+
+
+def test_a_gathered_group_goes_on(place):
+    """It is a group like any other, and what is saved to it does not reach the source."""
+    path = roots(place, 2) / "g.zarr"
+    with ps.Session(servers=2) as s:
+        for step in range(2):
+            s.timestep(heat(path), at(step))
+        s.checkpoint(heat(path), at(1))
+        before = {disk: tree(place / disk) for disk in ("disk0", "disk1")}
+        whole = heat(place / "whole.zarr")
+        assert "gathered 2" in penstock("gather", path, whole.path)
+        assert "is a directory" in penstock("gather", path, whole.path, code=2)
+        assert same_bits(s.restart(whole)["u"], at(1)["u"])
+        s.timestep(whole, at(2))
+        s.checkpoint(whole, at(2))
+        s.restart(whole, step=1)
+        s.timestep(whole, at(3))
+    assert {disk: tree(place / disk) for disk in ("disk0", "disk1")} == before
+    assert zarr.open_group(whole.path)["u"][:, 0, 0].tolist() == [1, 2, 4]
+    penstock("gather", place / "disk0/g.zarr", place / "disk1/g.zarr", place / "listed.zarr")
+    assert zarr.open_group(place / "listed.zarr")["u"][:, 0, 0].tolist() == [1, 2]
+    assert "2 parts" not in penstock("gather", place / "disk0/g.zarr", place / "x", code=2)
+    shutil.rmtree(place / "disk1" / "g.zarr.parts" / "n")
+    assert "disk1" in penstock("gather", path, place / "y", code=1)
+    assert not leftovers(place)
+
+
+def test_a_group_that_was_moved(place):
+    path = roots(place, 2) / "g.zarr"
+    with ps.Session(servers=2) as s:
+        s.timestep(heat(path), at(0))
+        s.checkpoint(heat(path), at(0))
+    for server in range(2):
+        (place / f"disk{server}").rename(place / f"nvme{server}")
+    moved = place / "nvme{server}" / "g.zarr"
+    assert "all is well" in penstock("verify", moved)
+    with ps.Session(servers=2) as s:
+        assert same_bits(s.restart(heat(moved))["u"], at(0)["u"])
+        s.timestep(heat(moved), at(1))
+        s.checkpoint(heat(moved), at(1))
+        assert same_bits(s.restart(heat(moved))["u"], at(1)["u"])
+    assert not (place / "disk0").exists()
+
+
+def test_a_failed_timestep_leaves_the_group(place):
+    path = roots(place, 2) / "g.zarr"
+    group = heat(path)
+    with ps.Session(servers=2) as s:
+        s.timestep(group, at(0))
+        s.checkpoint(group, at(0))
+        (place / "disk1").rename(place / "away")
+        for save in (s.timestep, s.checkpoint):
+            with pytest.raises(ps.MissingError, match="server 1"):
+                save(group, at(1))
+        (place / "away").rename(place / "disk1")
+        assert "all is well" in penstock("verify", path)
+        s.timestep(group, at(1))
+        assert same_bits(s.restart(group)["u"], at(0)["u"])
+
+
+def test_a_damaged_chunk_is_found(place):
+    path = roots(place, 2) / "g.zarr"
+    group = heat(path)
+    with ps.Session(servers=2) as s:
+        s.timestep(group, at(0))
+        s.checkpoint(group, at(0))
+        for chunk in (place / "disk1" / "g.zarr.parts" / "u").rglob("c/*/0"):
+            chunk.write_bytes(bytes(64))
+        assert "disk1" in penstock("verify", path, code=1)
+        with pytest.raises(ps.DamagedError, match="disk1"):
+            s.restart(group)
 
 
 def test_gathered_from_directories(place):
@@ -134,6 +331,33 @@ def test_a_part_out_of_reach_is_missed(place):
     fails(ps.MissingError, main, "disk2", ranks=2, servers=3)
 
 
+def test_copies_are_in_one_place(place):
+    path = roots(place, 2) / "s.zarr"
+    save(roots(place, 2), servers=2)
+    for command in ("copy", "gather"):
+        said = penstock(command, path, place / "disk{server}" / "t.zarr", code=1)
+        assert "without {server}" in said
+    penstock("copy", path, place / "u.npy", "--row-major", "--drop-attributes")
+    assert same_bits(np.load(place / "u.npy"), ramp((9, 7, 5)))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may hide a disk")
+@pytest.mark.skipif(shutil.which("mpiexec") is None, reason="needs mpiexec")
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_disks_that_only_their_servers_reach(place, ranks):
+    """Arrays, parts, regions, timesteps, checkpoints: `spread_job.py`, each rank with one disk."""
+    roots(place, ranks)
+    if subprocess.run(["unshare", "--mount", "true"], check=False).returncode != 0:
+        pytest.skip("a process cannot have mounts of its own here")
+    job = Path(__file__).with_name("spread_job.py")
+    command = ["mpiexec", "-n", ranks, "unshare", "--mount", sys.executable, job, place]
+    done = subprocess.run([str(word) for word in command], text=True, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    path = place / "disk{server}" / "out" / "job.zarr"
+    penstock("gather", path, place / "whole.zarr")
+    assert zarr.open_group(place / "whole.zarr")["u"][:, 0, 0].tolist() == [0, 100, 200, 900]
+
+
 def test_the_root_of_a_session(place):
     roots(place, 2)
     u = planes(1)
@@ -141,12 +365,9 @@ def test_the_root_of_a_session(place):
         s.write("s.zarr", u, ramp(u.shape))
         assert same_bits(s.read("s.zarr", u), ramp(u.shape))
         assert s.open("s.zarr").name == "u"
-        with pytest.raises(ps.UnsupportedError, match="one place"):
-            s.timestep(ps.Group("g", [u], "g.zarr"), {"u": ramp(u.shape)})
+        s.timestep(ps.Group("g", [u], "g.zarr"), {"u": ramp(u.shape)})
         with pytest.raises(ps.UnsupportedError, match="Chunks"):
             s.write("s.npy", u.with_disk(ps.RowMajor("npy")), ramp(u.shape))
-        with pytest.raises(ps.UnsupportedError, match="spread"):
-            s.write("s.zarr", u, np.zeros((1, 7, 5)), region=0)
         with pytest.raises(ps.UnsupportedError, match="disk-directed"):
             s.write("s.zarr", u, ramp(u.shape), strategy="two-phase")
     with ps.Session(root=place) as s:

@@ -92,9 +92,9 @@ class Session:
     root : path, optional
         The directory in which relative paths are. With `{server}` in it, such as
         `/nvme{server}/out`, each server has one of its own, with the number in its place, and
-        keeps the chunks that it writes there; the metadata are server 0's. `read` finds them where
-        they are; `penstock gather` makes one store of them. For arrays in chunks; a group's path is
-        one place.
+        keeps the chunks or parts that it writes there; the metadata are server 0's. `read` and
+        `restart` find them where they are; `penstock gather` makes one store of them. Not for
+        row-major files.
 
     A session is a context manager: at the end of a `with` block it is closed; if the block ends
     with an exception, the calls of all other ranks fail with `PeerError`, instead of waiting.

@@ -22,6 +22,17 @@ def test_groups_live(mpi, place, transport, seed):
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
+def test_groups_live_on_disks_of_servers(mpi, place, transport):
+    group = saved.random_saved(random.Random(f"{mpi.size} disks"), mpi.size, mpi.size)
+    if mpi.rank == 0:
+        for server in range(mpi.size):
+            (place / f"disk{server}").mkdir()
+    mpi.barrier()
+    with open_session(mpi, transport, "all") as session:
+        saved.live(session, group, place / "disk{server}" / "g.zarr")
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_groups_live_with_dedicated_servers(mpi, place, transport):
     if mpi.size == 1:
         pytest.skip("no clients would be left")

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use self::plan::{Means, Pass, Plan, with_block_bytes};
 use crate::call::{ArrayCall, Local, Memory};
-use crate::directors::{By, ReadDirector, Setting, Source, boxes_of, encode_target};
+use crate::directors::{By, ReadDirector, Setting, Source, boxes_of};
 use crate::session::{Asked, Session};
 use crate::store::Resumed;
 use crate::{ArraySchema, Disk, ElementType, Format, Pending, Progress, Stored, Target};
@@ -494,10 +494,10 @@ impl Director for SlabDirector {
             unreachable!("the director of the first call has made them")
         };
         let disk = with_block_bytes(disk, self.way.target_block_bytes);
-        let target = encode_target(target.clone(), &self.setting.options)?;
-        let request = self
-            .setting
-            .request(Operation::Write, By::servers(), memory, disk, target);
+        let target = Some(target.clone());
+        let request =
+            self.setting
+                .request(Operation::Write, By::servers(), memory, disk, target)?;
         Ok(Decision::Serve(vec![Request {
             keeps_rest: self.way.cuts_blocks,
             ..request

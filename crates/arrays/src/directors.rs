@@ -11,8 +11,8 @@ use penstock_layout::{Assignment, DiskSchema, MemorySchema, Region};
 
 use crate::call::ArrayCall;
 use crate::session::Options;
-use crate::store::Witness;
 use crate::store::spread::{is_template, of_server};
+use crate::store::{Witness, sums};
 use crate::{Pending, Stored, Target};
 
 /// What a session's calls have in common.
@@ -46,39 +46,62 @@ impl Setting {
         self.servers
     }
 
-    /// The request for a target.
+    /// The request for a target, which is moved as the session's options say; without one, for a call that is
+    /// only explained.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] for a target that is to be written by more servers than there are.
     pub fn request(
         &self,
         operation: Operation,
         by: By,
         memory: MemorySchema,
         disk: DiskSchema,
-        target: Vec<u8>,
-    ) -> Request {
+        target: Option<Target>,
+    ) -> Result<Request> {
         let By { strategy, is_split } = by;
-        let buffer_bytes_max = self.options.background_bytes;
-        let servers = match operation {
+        let Options {
+            background_bytes: buffer_bytes_max,
+            sync,
+            direct,
+            ..
+        } = self.options;
+        let target = target.map(|target| target.with_direct(direct).with_sync(sync));
+        let spread_over = target.as_ref().and_then(Target::spread_over);
+        let servers = match (operation, spread_over) {
+            (Operation::Write, Some(of)) if of > self.servers => {
+                let cause = format!(
+                    "it is on the disks of {of} servers, and the session has {}: open it with servers={of}, or \
+                     gather the store",
+                    self.servers
+                );
+                let error = Error::new(Kind::Schema, "writing", cause);
+                return Err(target.iter().fold(error, |e, target| e.at(target.path())));
+            }
+            // Each server writes what is on its disk, and reads that if there are as many.
+            (_, Some(of)) => of.min(self.servers),
             // Linux lets one process at a time write to a file, and others wait for it awake. So
             // one server of each host writes a file that is dealt out, unless the user has said
             // how many. The first servers are of different hosts.
-            Operation::Write
+            (Operation::Write, None)
                 if disk.assignment() == Assignment::Blocks && self.options.servers.is_none() =>
             {
                 self.hosts.min(self.servers)
             }
             _ => self.servers,
         };
-        Request {
+        let target = target.map_or(Ok(Vec::new()), |target| serde_json::to_vec(&target));
+        Ok(Request {
             operation,
             strategy,
             memory,
             disk,
-            target,
+            target: target.map_err(|e| Error::new(Kind::Io, "encoding a request's target", e))?,
             servers,
-            sync: self.options.sync,
+            sync,
             split: is_split.then_some(Split { buffer_bytes_max }),
             keeps_rest: false,
-        }
+        })
     }
 }
 
@@ -121,15 +144,6 @@ pub fn check_write(
         return independent::check(memory, disk);
     }
     Ok(())
-}
-
-/// A target as servers get it, to be moved as the session's options say.
-///
-/// # Errors
-/// When it cannot be put into words.
-pub fn encode_target(target: Target, options: &Options) -> Result<Vec<u8>> {
-    let target = target.with_direct(options.direct).with_sync(options.sync);
-    serde_json::to_vec(&target).map_err(|e| Error::new(Kind::Io, "encoding a request's target", e))
 }
 
 /// The boxes that ranks name of one array of a call.
@@ -226,11 +240,11 @@ impl Director for WriteDirector {
             }
             None => Pending::create(&self.path, &schema)?,
         };
-        let target = encode_target(pending.target().clone(), options)?;
+        let target = Some(pending.target().clone());
         self.pending = Some(pending);
         let request = self
             .setting
-            .request(Operation::Write, self.by, memory, disk, target);
+            .request(Operation::Write, self.by, memory, disk, target)?;
         Ok(Decision::Serve(vec![Request {
             keeps_rest: stored.is_some(),
             ..request
@@ -292,16 +306,10 @@ impl ReadDirector {
         let disk = stored.disk_schema(options.block_bytes)?;
         let mut target = stored.target().clone();
         if let Some(sums) = sums {
-            target = target.checked_by(sums, &array.schema.name);
+            target = target.checked_by(sums::of_array(sums, &array.schema.name, disk.objects())?);
         }
-        let spread_over = target.spread_over();
-        let target = encode_target(target, options)?;
-        let request = self
-            .setting
-            .request(Operation::Read, self.by, memory, disk, target);
-        // Each server reads what it wrote, if there are as many.
-        let servers = spread_over.map_or(request.servers, |of| of.min(request.servers));
-        Ok(Request { servers, ..request })
+        self.setting
+            .request(Operation::Read, self.by, memory, disk, Some(target))
     }
 }
 

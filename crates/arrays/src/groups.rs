@@ -15,9 +15,9 @@ use penstock_layout::{DiskSchema, MemorySchema};
 use serde_json::{Map, Value};
 
 use crate::call::ArrayCall;
-use crate::directors::{By, Setting, boxes_of, encode_target};
+use crate::directors::{By, Setting, boxes_of};
 use crate::schema::part_extents;
-use crate::store::group::{Catalog, Declared, Group, Moment};
+use crate::store::group::{Catalog, Declared, Group, Moment, of_timestep};
 use crate::store::sums::Sums;
 use crate::{ArraySchema, Disk, Format, Target};
 
@@ -168,7 +168,10 @@ impl SaveDirector {
                 let names = open.arrays.iter().map(|array| &array.name);
                 names.map(|name| open.group.timestep_target(name)).collect()
             }
-            Save::Checkpoint(..) => open.group.begin_checkpoint(&open.arrays),
+            Save::Checkpoint(..) => {
+                let servers = self.setting.servers();
+                open.group.begin_checkpoint(&open.arrays, servers)
+            }
         }
     }
 
@@ -210,7 +213,7 @@ impl Director for SaveDirector {
                 .map(|array| array.schema.disk == Disk::Natural)
                 .collect(),
         };
-        let mut group = Group::open(&self.group.path, &declared)?;
+        let mut group = Group::open(&self.group.path, &declared, self.setting.servers())?;
         self.align(&mut group)?;
         let moment = self.moment(&group)?;
         let stored = declared.arrays.iter().map(|declared| {
@@ -223,7 +226,13 @@ impl Director for SaveDirector {
         let arrays: Vec<ArraySchema> = stored.collect::<Result<_>>()?;
         let disks = arrays
             .iter()
-            .map(|array| array.disk_schema(options.block_bytes))
+            .map(|array| {
+                let moment = array.disk_schema(options.block_bytes)?;
+                Ok(match self.save {
+                    Save::Timestep(_) => of_timestep(moment, group.timesteps()),
+                    Save::Checkpoint(..) => moment,
+                })
+            })
             .collect::<Result<Vec<_>>>()?;
         let mut open = Open {
             group,
@@ -234,11 +243,9 @@ impl Director for SaveDirector {
         let targets = self.targets(&mut open)?;
         let parts = memories.into_iter().zip(&open.disks).zip(targets);
         let requests = parts.map(|((memory, disk), target)| {
-            let target = encode_target(target, options)?;
             let disk = disk.clone();
-            Ok(self
-                .setting
-                .request(Operation::Write, By::servers(), memory, disk, target))
+            self.setting
+                .request(Operation::Write, By::servers(), memory, disk, Some(target))
         });
         let requests: Vec<Request> = requests.collect::<Result<_>>()?;
         self.open = Some(open);
@@ -251,19 +258,14 @@ impl Director for SaveDirector {
         };
         let saved = outcome.and_then(|done| {
             let sums = Self::sums(&open, &done.sums);
-            let Open {
-                group,
-                moment,
-                arrays,
-                ..
-            } = &mut open;
+            let Open { group, moment, .. } = &mut open;
             match self.save {
                 Save::Timestep(_) => {
                     let time = moment.time.unwrap_or_default();
                     group.commit_timestep(time, &sums)?;
                 }
                 Save::Checkpoint(..) => {
-                    group.commit_checkpoint(moment, arrays, &sums, self.group.keep)?;
+                    group.commit_checkpoint(moment, &sums, self.group.keep)?;
                 }
             }
             Ok(done.moved)

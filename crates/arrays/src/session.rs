@@ -324,16 +324,21 @@ impl Session {
         };
         let memory = array.memory_schema(operation, self.my_boxes(array)?, self.clients())?;
         let block_bytes = self.setting.options.block_bytes;
-        let disk = match operation {
-            Operation::Write => array.stored_schema(&memory).disk_schema(block_bytes)?,
-            Operation::Read => array.open_stored(path)?.disk_schema(block_bytes)?,
+        let (disk, target) = match operation {
+            Operation::Write => {
+                let stored = array.stored_schema(&memory);
+                (stored.disk_schema(block_bytes)?, None)
+            }
+            Operation::Read => {
+                let stored = array.open_stored(path)?;
+                let target = stored.target().clone();
+                (stored.disk_schema(block_bytes)?, Some(target))
+            }
         };
         if operation == Operation::Write {
             check_write(&by.strategy, array, &memory, &disk)?;
         }
-        let request = self
-            .setting
-            .request(operation, by, memory, disk, Vec::new());
+        let request = self.setting.request(operation, by, memory, disk, target)?;
         let mut text = Plan::new(&request, &self.roles).explain(self.roles.nodes);
         if matches!(array.memory, Memory::Box { .. }) && self.clients() > 1 {
             text.push_str(

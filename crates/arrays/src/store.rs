@@ -71,7 +71,7 @@ pub use stored::Stored;
 pub use witness::Witness;
 
 use self::direct::Way;
-use self::spread::Spread;
+use self::spread::SpreadArray;
 use self::sums::{Checking, Summing};
 use crate::dtype::{ByteOrder, ElementType};
 
@@ -96,8 +96,8 @@ enum Wanted {
     None,
     /// To make them of what is written.
     Made,
-    /// To compare what is read with those of an array that stand in a file.
-    Compared { file: PathBuf, array: String },
+    /// To compare what is read with these, one an object.
+    Compared(Vec<Option<u32>>),
 }
 
 /// The files of an array.
@@ -117,18 +117,24 @@ enum Files {
         order: ByteOrder,
     },
     /// One file a part.
-    Parts {
-        /// The part files, without the number and the point before it.
-        stem: PathBuf,
-        /// Parts a dimension.
-        mesh: Vec<u64>,
-        /// What one element is.
-        element: ElementType,
-        /// The byte order of the elements.
-        order: ByteOrder,
-        /// Where the parts stand that are to be changed, as `stem`; they are left as they are.
-        base: Option<PathBuf>,
-    },
+    Parts(PartFiles),
+}
+
+/// The files of parts of a distribution.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct PartFiles {
+    /// The part files, without the number and the point before it.
+    stem: PathBuf,
+    /// Parts a dimension.
+    mesh: Vec<u64>,
+    /// What one element is.
+    element: ElementType,
+    /// The byte order of the elements.
+    order: ByteOrder,
+    /// Where the parts stand that are to be changed, as `stem`; they are left as they are.
+    base: Option<PathBuf>,
+    /// Where parts are, if they are not beside each other.
+    spread: Option<SpreadArray>,
 }
 
 /// The files of a Zarr array, or of one index of it.
@@ -147,15 +153,6 @@ struct ZarrFiles {
     spread: Option<SpreadArray>,
 }
 
-/// The chunks of an array, each with a server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct SpreadArray {
-    name: String,
-    spread: Spread,
-    /// The version that is to be replaced.
-    former: Option<String>,
-}
-
 impl ZarrFiles {
     /// Of an array whose chunks are all in its directory.
     fn new(directory: PathBuf, metadata: String) -> Self {
@@ -165,16 +162,6 @@ impl ZarrFiles {
             lead: Vec::new(),
             base: None,
             spread: None,
-        }
-    }
-
-    /// The directory in which a chunk is, under its key.
-    fn home(&self, object: u64) -> PathBuf {
-        match &self.spread {
-            None => self.directory.clone(),
-            Some(SpreadArray { name, spread, .. }) => {
-                spread.home(name, (object % spread.servers as u64) as usize)
-            }
         }
     }
 }
@@ -198,29 +185,37 @@ impl Target {
         }
     }
 
+    fn spread(&self) -> Option<&SpreadArray> {
+        match &self.files {
+            Files::Zarr(files) => files.spread.as_ref(),
+            Files::Parts(files) => files.spread.as_ref(),
+            Files::Flat { .. } => None,
+        }
+    }
+
+    fn spread_mut(&mut self) -> Option<&mut SpreadArray> {
+        match &mut self.files {
+            Files::Zarr(files) => files.spread.as_mut(),
+            Files::Parts(files) => files.spread.as_mut(),
+            Files::Flat { .. } => None,
+        }
+    }
+
+    /// Says that the array, which was found at `path`, one a server, has its chunks there too.
+    fn move_to(&mut self, path: &Path) {
+        let is_itself = self.path() == spread::of_server(path, 0);
+        let store = match &self.files {
+            Files::Zarr(_) if is_itself => path.parent().unwrap_or(path),
+            _ => path,
+        };
+        if let Some(of) = self.spread_mut() {
+            of.spread.move_to(store);
+        }
+    }
+
     /// How many servers have a part of it by themselves; `None` where all reach all of it.
     pub fn spread_over(&self) -> Option<usize> {
-        match &self.files {
-            Files::Zarr(files) => files.spread.as_ref().map(|of| of.spread.servers),
-            _ => None,
-        }
-    }
-
-    /// The version of what is spread over servers.
-    fn version(&self) -> Option<String> {
-        match &self.files {
-            Files::Zarr(files) => files.spread.as_ref().map(|of| of.spread.version.clone()),
-            _ => None,
-        }
-    }
-
-    /// Says that what is spread over servers is now elsewhere.
-    fn move_to(&mut self, template: &Path) {
-        if let Files::Zarr(files) = &mut self.files
-            && let Some(of) = &mut files.spread
-        {
-            of.spread.template = template.to_string_lossy().into_owned();
-        }
+        self.spread().map(|of| of.spread.servers)
     }
 
     /// The same, of which checksums are made as it is written: [`Medium::sums`] gives them.
@@ -230,11 +225,10 @@ impl Target {
         Self { sums, ..self }
     }
 
-    /// The same, to be compared as it is read with the checksums of `array` in a file.
+    /// The same, to be compared as it is read with these checksums, one an object.
     #[must_use]
-    pub fn checked_by(self, file: &Path, array: &str) -> Self {
-        let (file, array) = (file.to_path_buf(), array.to_string());
-        let sums = Wanted::Compared { file, array };
+    pub fn checked_by(self, known: Vec<Option<u32>>) -> Self {
+        let sums = Wanted::Compared(known);
         Self { sums, ..self }
     }
 
@@ -266,27 +260,13 @@ impl Target {
             Files::Flat {
                 file, header_bytes, ..
             } => Arc::new(flat::FlatFile::open_write(file, *header_bytes, way)?),
-            Files::Parts {
-                stem,
-                mesh,
-                element,
-                order,
-                base,
-            } => Arc::new(flat::Parts::new(
-                stem,
-                mesh,
-                (*element, *order),
-                schema,
-                flat::Access {
-                    writing: true,
-                    way,
-                    base: base.clone(),
-                },
-            )),
+            Files::Parts(files) => {
+                Arc::new(flat::Parts::open_write(files, self.server.0, schema, way)?)
+            }
         };
         Ok(match self.sums {
             Wanted::Made => Arc::new(Summing::new(medium, schema)),
-            Wanted::None | Wanted::Compared { .. } => medium,
+            Wanted::None | Wanted::Compared(_) => medium,
         })
     }
 
@@ -310,37 +290,21 @@ impl Target {
                 (*element, *order),
                 way,
             )?),
-            Files::Parts {
-                stem,
-                mesh,
-                element,
-                order,
-                ..
-            } => Arc::new(flat::Parts::new(
-                stem,
-                mesh,
-                (*element, *order),
-                schema,
-                flat::Access {
-                    writing: false,
-                    way,
-                    base: None,
-                },
-            )),
+            Files::Parts(files) => {
+                Arc::new(flat::Parts::open_read(files, self.server, schema, way)?)
+            }
         };
-        let Wanted::Compared { file, array } = &self.sums else {
-            return Ok(medium);
-        };
-        let known = sums::read(file)?.remove(array).unwrap_or_default();
-        if known.len() as u64 != schema.objects() {
-            let cause = format!(
-                "{} checksums for the {} chunks of {array:?}",
-                known.len(),
-                schema.objects()
-            );
-            return Err(file::damaged(file, cause));
-        }
-        Ok(Arc::new(Checking::new(medium, schema, known, self.clone())))
+        Ok(match &self.sums {
+            Wanted::Compared(known) => {
+                let sums = Wanted::None;
+                let files = Self {
+                    sums,
+                    ..self.clone()
+                };
+                Arc::new(Checking::new(medium, schema, known.clone(), files))
+            }
+            Wanted::None | Wanted::Made => medium,
+        })
     }
 
     /// A word that changes when the array is replaced, or its metadata are: when its first file was written,
@@ -356,7 +320,7 @@ impl Target {
                 files.find(|file| file.exists()).unwrap_or_default()
             }
             Files::Flat { file, .. } => file.clone(),
-            Files::Parts { .. } => self.path().join("schema.json"),
+            Files::Parts(_) => self.path().join("schema.json"),
         };
         let meta = std::fs::metadata(&path).map_err(|e| Error::io(&e, "looking at", &path))?;
         let written = meta.modified().ok();
@@ -368,7 +332,7 @@ impl Target {
         match &self.files {
             Files::Zarr(files) => &files.directory,
             Files::Flat { file, .. } => file,
-            Files::Parts { stem, .. } => stem.parent().unwrap_or(stem),
+            Files::Parts(PartFiles { stem, .. }) => stem.parent().unwrap_or(stem),
         }
     }
 
@@ -383,10 +347,7 @@ impl Target {
             Files::Flat {
                 file, header_bytes, ..
             } => Ok((file.clone(), Some(header_bytes + block.offset))),
-            Files::Parts { stem, mesh, .. } => {
-                let path = flat::object_path(stem, mesh, schema, block.object);
-                Ok((path, Some(block.offset)))
-            }
+            Files::Parts(files) => Ok((files.path(schema, block.object), Some(block.offset))),
         }
     }
 }

@@ -23,6 +23,7 @@ use penstock_arrays::groups::{GroupCall, Save};
 use penstock_arrays::session::{Options, Session};
 use penstock_arrays::store::change::{crash_after, lose_unsynced, no_crash};
 use penstock_arrays::store::group::{Catalog, Checkpoint, verify};
+use penstock_arrays::store::spread::{is_template, of_server};
 use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Stored};
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::Region;
@@ -286,6 +287,15 @@ const BACK: [Act; 9] = [
     Restart(None),
     Save_(7),
 ];
+/// All sorts of saves, once.
+const SHORT: [Act; 6] = [
+    Timestep,
+    Save_(1),
+    Restart(None),
+    Timestep,
+    Save_(2),
+    Save_(3),
+];
 /// What follows a crash.
 const AFTER: [Act; 3] = [Restart(None), Timestep, Save_(9)];
 
@@ -338,7 +348,7 @@ impl Standing {
     }
 }
 
-fn group(path: &Path) -> GroupCall {
+fn group(store: &Path) -> GroupCall {
     let shards = chunks(&[4, 4], Some(&[2, 4]), "zstd:1+crc32c");
     let arrays = [
         ArraySchema::new("u", &[4, 3], ElementType::F8, chunks(&[2, 3], None, "none")),
@@ -346,15 +356,15 @@ fn group(path: &Path) -> GroupCall {
     ];
     GroupCall {
         name: "g".to_string(),
-        path: path.join("g"),
+        path: store.to_path_buf(),
         arrays: arrays.into_iter().map(rows).collect(),
         attributes: serde_json::Map::new(),
         keep: KEEP,
     }
 }
 
-fn schemas(path: &Path) -> Vec<ArraySchema> {
-    let arrays = group(path).arrays.into_iter();
+fn schemas(store: &Path) -> Vec<ArraySchema> {
+    let arrays = group(store).arrays.into_iter();
     arrays.map(|array| array.schema).collect()
 }
 
@@ -364,8 +374,14 @@ fn array_seed(seed: u64, array: usize) -> u64 {
 }
 
 /// One rank's part in an act.
-fn perform(session: &Session, path: &Path, act: Act, seed: u64, from: Option<Saved>) -> Result<()> {
-    let (group, rank) = (group(path), session.rank().unwrap());
+fn perform(
+    session: &Session,
+    store: &Path,
+    act: Act,
+    seed: u64,
+    from: Option<Saved>,
+) -> Result<()> {
+    let (group, rank) = (group(store), session.rank().unwrap());
     let parts = |seed: Option<u64>| {
         let arrays = group.arrays.iter().enumerate();
         let part = |(at, array)| local(array, rank, seed.map(|seed| array_seed(seed, at)));
@@ -393,7 +409,7 @@ fn perform(session: &Session, path: &Path, act: Act, seed: u64, from: Option<Sav
 
 /// Runs a program until it ends or crashes; seeds begin after `seed`. Gives the states that may then be
 /// there, the last being that of a program that has ended, and whether it has.
-fn run(path: &Path, from: &State, program: &[Act], seed: u64) -> (Vec<State>, bool) {
+fn run(store: &Path, from: &State, program: &[Act], seed: u64) -> (Vec<State>, bool) {
     let mut standing = Standing {
         state: from.clone(),
         restarted: None,
@@ -421,7 +437,7 @@ fn run(path: &Path, from: &State, program: &[Act], seed: u64) -> (Vec<State>, bo
         let failure: Mutex<Option<Error>> = Mutex::new(None);
         let all_well = on_threads(RANKS, &options(), |session| {
             for (at, (act, seed, _, from)) in plan.iter().enumerate() {
-                match perform(session, path, *act, *seed, *from) {
+                match perform(session, store, *act, *seed, *from) {
                     Ok(()) => *done.lock().unwrap() = at + 1,
                     Err(error) => {
                         *failure.lock().unwrap() = Some(error);
@@ -448,22 +464,21 @@ fn run(path: &Path, from: &State, program: &[Act], seed: u64) -> (Vec<State>, bo
 
 /// What stands on disk must be one of the states: which one. An array by itself may be of a `former` one,
 /// as long as no save has come to its end since.
-fn look(path: &Path, possible: &[State], former: &[State]) -> State {
-    let store = path.join("g");
-    if !store.exists() {
+fn look(store: &Path, possible: &[State], former: &[State]) -> State {
+    if !of_server(store, 0).exists() {
         let none = possible.iter().find(|state| !state.exists);
         return none.expect("the group is gone").clone();
     }
-    let catalog = Catalog::read(&store).unwrap();
-    let found = verify(&store, &mut |_| {}).unwrap();
+    let catalog = Catalog::read(store).unwrap();
+    let found = verify(store, &mut |_| {}).unwrap();
     assert!(found.damages.is_empty(), "{:?}", found.damages);
     assert_eq!(found.timesteps, catalog.timesteps);
     assert_eq!(found.checkpoints as usize, catalog.checkpoints.len());
     let fits = possible
         .iter()
-        .find(|state| is_state(&store, &catalog, state));
+        .find(|state| is_state(store, &catalog, state));
     let fits = fits.unwrap_or_else(|| panic!("{catalog:?} is none of {possible:?}"));
-    check_own_metadata(&store, &[possible, former].concat());
+    check_own_metadata(store, &[possible, former].concat());
     fits.clone()
 }
 
@@ -528,33 +543,55 @@ fn check_own_metadata(store: &Path, possible: &[State]) {
     }
 }
 
+/// The names of what a write leaves in the directory of a store that is called so.
+fn names_of(name: &str) -> BTreeSet<String> {
+    let parts = |server: &str| format!("{}.parts", name.replace("{server}", server));
+    let mut names = set([name.replace("{server}", "0").as_str()]);
+    if name.contains("{server}") {
+        names.extend([parts("0"), parts("1")]);
+    }
+    names
+}
+
 /// Nothing is there but what belongs there.
-fn check_tidy(path: &Path, state: &State) {
-    let store = path.join("g");
-    assert_eq!(names(path), set(["g"]));
+fn check_tidy(store: &Path, state: &State) {
+    let name = store.file_name().unwrap().to_string_lossy();
+    assert_eq!(names(store.parent().unwrap()), names_of(&name));
+    let (first, is_spread) = (of_server(store, 0), is_template(store));
     let all = set(["zarr.json", "u", "v", "time", "checkpoints", ".penstock"]);
-    assert_eq!(names(&store), all);
-    assert_eq!(names(&store.join(".penstock")), set(["lock", "sums"]));
+    assert_eq!(names(&first), all);
+    assert_eq!(names(&first.join(".penstock")), set(["lock", "sums"]));
     let timesteps: BTreeSet<String> = (0..state.timesteps.len()).map(|n| n.to_string()).collect();
     let sums = timesteps.iter().map(|n| format!("{n}.json")).collect();
-    assert_eq!(names(&store.join(".penstock/sums")), sums);
+    assert_eq!(names(&first.join(".penstock/sums")), sums);
     for name in ["u", "v"] {
-        assert_eq!(names(&store.join(name)), set(["zarr.json", "c"]));
-        assert_eq!(names(&store.join(name).join("c")), timesteps);
+        if is_spread {
+            // A checkpoint that is no more leaves the disks with the next save: the last save took one from
+            // the group, or two where a crash had kept one too many.
+            for server in 0..RANKS {
+                let parts = PathBuf::from(format!("{}.parts", of_server(store, server).display()));
+                let versions = names(&parts.join(name)).len();
+                let kept = state.checkpoints.len() + 1;
+                assert!((kept..=kept + 2).contains(&versions), "{versions} versions");
+            }
+            continue;
+        }
+        assert_eq!(names(&first.join(name)), set(["zarr.json", "c"]));
+        assert_eq!(names(&first.join(name).join("c")), timesteps);
     }
-    let checkpoints = names(&store.join("checkpoints"));
+    let checkpoints = names(&first.join("checkpoints"));
     assert_eq!(checkpoints.len(), state.checkpoints.len() + 1);
-    let consolidated = Catalog::read(&store).unwrap().timesteps;
+    let consolidated = Catalog::read(store).unwrap().timesteps;
     for name in ["u", "v", "time"] {
-        let own = Stored::open(&store.join(name), None).unwrap();
+        let own = Stored::open(&first.join(name), None).unwrap();
         assert_eq!(own.schema().shape[0], consolidated, "{name} by itself");
     }
 }
 
-fn the_group_at_every_change(test: &'static str, program: &[Act]) {
+fn the_group_at_every_change(test: &'static str, name: &str, program: &[Act]) {
     at_every_change(test, |way, number| {
         let directory = place();
-        let path = directory.path();
+        let path = &directory.path().join(name);
         crash_after(number);
         let (possible, has_ended) = run(path, &State::default(), program, 0);
         way.end();
@@ -578,13 +615,23 @@ fn the_group_at_every_change(test: &'static str, program: &[Act]) {
 
 #[test]
 fn a_group() {
-    in_all_processes("a_group", || the_group_at_every_change("a_group", &PROGRAM));
+    in_all_processes("a_group", || {
+        the_group_at_every_change("a_group", "g", &PROGRAM);
+    });
+}
+
+#[test]
+fn a_group_of_which_each_server_has_a_part() {
+    let test = "a_group_of_which_each_server_has_a_part";
+    in_all_processes(test, || {
+        the_group_at_every_change(test, "{server}-g", &SHORT);
+    });
 }
 
 #[test]
 fn a_group_that_goes_back_to_an_older_checkpoint() {
     let test = "a_group_that_goes_back_to_an_older_checkpoint";
-    in_all_processes(test, || the_group_at_every_change(test, &BACK));
+    in_all_processes(test, || the_group_at_every_change(test, "g", &BACK));
 }
 
 // -------------------------------------------------------------------------------------------------
@@ -645,6 +692,8 @@ fn overwritten(schema: &ArraySchema, old: u64, new: u64) -> Vec<u8> {
 
 /// One array, and what takes its place.
 struct Change {
+    /// What the store is called.
+    name: &'static str,
     old: Option<ArraySchema>,
     new: ArraySchema,
     /// Whether only a part of it is written.
@@ -660,18 +709,18 @@ impl Change {
     /// What stands there before, beside which nothing else may change.
     fn prepare(&self, path: &Path) {
         if let Some(old) = &self.old {
-            write(&path.join("x"), old, 1, false).unwrap();
+            write(&path.join(self.name), old, 1, false).unwrap();
             if matches!(old.disk, Disk::Chunks { .. }) {
                 let mut other = old.clone();
                 other.name = "w".to_string();
-                write(&path.join("x"), &other, 2, false).unwrap();
+                write(&path.join(self.name), &other, 2, false).unwrap();
             }
         }
     }
 
     /// What a reader finds: the old array or the new, or nothing where nothing was.
     fn look(&self, path: &Path, is_done: bool) {
-        let path = path.join("x");
+        let path = path.join(self.name);
         let new_bytes = match (&self.old, self.is_region) {
             (Some(_), true) => overwritten(&self.new, 1, 3),
             _ => whole(&self.new, 3),
@@ -698,14 +747,12 @@ impl Change {
 
     /// What there is after a write that ends well.
     fn check_tidy(&self, path: &Path) {
-        let is_raw = self.new.disk == flat(Format::Raw);
-        let own = if is_raw {
-            vec!["x", "x.json"]
-        } else {
-            vec!["x"]
-        };
-        assert_eq!(names(path), set(own));
-        let found = read(&path.join("x"), Some("u")).unwrap();
+        let mut own = names_of(self.name);
+        if self.new.disk == flat(Format::Raw) {
+            own.insert(format!("{}.json", self.name));
+        }
+        assert_eq!(names(path), own);
+        let found = read(&path.join(self.name), Some("u")).unwrap();
         assert!(found.1 == whole(&self.new, 5));
     }
 
@@ -717,11 +764,11 @@ impl Change {
             let path: PathBuf = directory.path().join("d");
             copy_tree(template.path(), &path);
             crash_after(number);
-            let written = write(&path.join("x"), &self.new, 3, self.is_region);
+            let written = write(&path.join(self.name), &self.new, 3, self.is_region);
             // After the renaming, what was made for it may stay: that is no failure.
             let has_ended = way.end() <= number;
             self.look(&path, written.is_ok());
-            write(&path.join("x"), &self.new, 5, false).unwrap();
+            write(&path.join(self.name), &self.new, 5, false).unwrap();
             self.check_tidy(&path);
             has_ended
         });
@@ -762,11 +809,30 @@ fn arrays_that_are_replaced() {
             ),
         ] {
             let change = Change {
+                name: "x",
                 old,
                 new,
                 is_region: false,
             };
             change.at_every_change("arrays_that_are_replaced");
+        }
+    });
+}
+
+#[test]
+fn arrays_of_which_each_server_has_a_part() {
+    let test = "arrays_of_which_each_server_has_a_part";
+    in_all_processes(test, || {
+        for disk in [chunks(&[2, 3], None, "none"), parts("BLOCK,*", &[3])] {
+            for is_region in [false, true] {
+                let change = Change {
+                    name: "{server}-x",
+                    old: Some(array(&[5, 4], disk.clone())),
+                    new: array(&[5, 4], disk.clone()),
+                    is_region,
+                };
+                change.at_every_change(test);
+            }
         }
     });
 }
@@ -783,6 +849,7 @@ fn parts_of_arrays() {
             parts("BLOCK,*", &[3]),
         ] {
             let change = Change {
+                name: "x",
                 old: Some(array(&[5, 4], disk.clone())),
                 new: array(&[5, 4], disk),
                 is_region: true,

@@ -71,6 +71,7 @@ pub struct DiskSchema {
     order: Order,
     split: Split,
     assignment: Assignment,
+    dealt_before: u64,
 }
 
 /// A [`DiskSchema`] from outside, not yet checked.
@@ -84,6 +85,8 @@ struct Stored {
     order: Order,
     split: Split,
     assignment: Assignment,
+    #[serde(default)]
+    dealt_before: u64,
 }
 
 impl TryFrom<Stored> for DiskSchema {
@@ -98,12 +101,14 @@ impl TryFrom<Stored> for DiskSchema {
             order,
             split,
             assignment,
+            dealt_before,
         } = stored;
         let checked = Self::chunked(&shape, width, &chunk)?.split(split)?;
         Ok(Self {
             padded,
             order,
             assignment,
+            dealt_before,
             ..checked
         })
     }
@@ -206,6 +211,7 @@ impl DiskSchema {
             order: Order::RowMajor,
             split: Split::Whole,
             assignment: Assignment::Objects,
+            dealt_before: 0,
         })
     }
 
@@ -232,6 +238,14 @@ impl DiskSchema {
     /// The same with edge objects cut to the array instead of padded.
     pub fn unpadded(mut self) -> Self {
         self.padded = false;
+        self
+    }
+
+    /// The same, as what follows so many objects that were dealt out to the servers before: the first object
+    /// goes to the server whose turn it is then. A timestep follows those before it. Without effect where blocks
+    /// are dealt out.
+    pub fn dealt_after(mut self, objects: u64) -> Self {
+        self.dealt_before = objects;
         self
     }
 
@@ -354,15 +368,38 @@ impl DiskSchema {
 
     /// The blocks that `server` of `servers` moves, in the order in which they lie on disk.
     pub fn blocks(&self, server: usize, servers: usize) -> impl Iterator<Item = Block> + '_ {
+        let objects = self.objects_of(server, servers);
         let (server, servers) = (server as u64, servers as u64);
-        let objects = match self.assignment {
-            Assignment::Objects => (server..self.objects()).step_by(servers as usize),
-            Assignment::Blocks => (0..self.objects()).step_by(1),
-        };
         objects.flat_map(move |object| match self.assignment {
             Assignment::Objects => self.dealt_blocks(object, 0, 1),
             Assignment::Blocks => self.dealt_blocks(object, server, servers),
         })
+    }
+
+    /// The objects of which `server` of `servers` moves blocks.
+    pub fn objects_of(&self, server: usize, servers: usize) -> impl Iterator<Item = u64> + use<> {
+        let (first, step) = match self.assignment {
+            Assignment::Objects => {
+                let all = servers as u64;
+                ((server as u64 + all - self.turn(all)) % all, servers)
+            }
+            Assignment::Blocks => (0, 1),
+        };
+        (first..self.objects()).step_by(step)
+    }
+
+    /// The server, of `servers`, that moves all of an object, where whole objects are dealt out.
+    ///
+    /// # Panics
+    /// If there is no server.
+    pub fn server_of_object(&self, object: u64, servers: usize) -> usize {
+        let servers = servers as u64;
+        ((self.turn(servers) + object % servers) % servers) as usize
+    }
+
+    /// The server, of `servers`, that moves the first object.
+    pub(crate) fn turn(&self, servers: u64) -> u64 {
+        self.dealt_before % servers
     }
 
     /// The blocks of one object, in order. Blocks of padding alone are left out.

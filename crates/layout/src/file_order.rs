@@ -46,11 +46,10 @@ impl DiskSchema {
     /// If there is no server.
     pub fn server_of(&self, block: &Block, servers: usize) -> usize {
         assert!(servers > 0, "no server to move a block");
-        let dealt = match self.assignment() {
-            Assignment::Objects => block.object,
-            Assignment::Blocks => block.index,
-        };
-        (dealt % servers as u64) as usize
+        match self.assignment() {
+            Assignment::Objects => self.server_of_object(block.object, servers),
+            Assignment::Blocks => (block.index % servers as u64) as usize,
+        }
     }
 
     /// The block that its server moves next; `None` after the last.
@@ -87,7 +86,11 @@ impl DiskSchema {
         let servers = servers as u64;
         let room = self.cut(0).blocks();
         match self.assignment() {
-            Assignment::Objects => block.object / servers * room + block.index,
+            Assignment::Objects => {
+                let turn = self.turn(servers);
+                let round = (turn + block.object) / servers;
+                (round - u64::from(server < turn)) * room + block.index
+            }
             Assignment::Blocks => {
                 let room = room.saturating_sub(server).div_ceil(servers);
                 block.object * room + block.index / servers

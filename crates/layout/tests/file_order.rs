@@ -80,6 +80,22 @@ fn check_servers(schema: &DiskSchema, blocks: &[Block], servers: usize) {
     }
 }
 
+/// What follows others goes on with the server whose turn it is.
+fn check_turn(schema: &DiskSchema, blocks: &[Block], servers: usize, before: u64) {
+    let follows = schema.clone().dealt_after(before);
+    check_servers(&follows, blocks, servers);
+    let expected = |block: &Block| match schema.assignment() {
+        Assignment::Objects => (before as u128 + block.object as u128) % servers as u128,
+        Assignment::Blocks => block.index as u128 % servers as u128,
+    };
+    for block in blocks {
+        let server = follows.server_of(block, servers);
+        assert_eq!(server as u128, expected(block), "{schema:?} {servers}");
+        let mut own = follows.objects_of(server, servers);
+        assert!(own.any(|object| object == block.object));
+    }
+}
+
 /// The parts of the conforming distribution are nearly equal and together the file, in order.
 fn check_conforming(schema: &DiskSchema, blocks: &[Block], ranks: usize) {
     let parts: Vec<Vec<Block>> = (0..ranks)
@@ -339,6 +355,7 @@ proptest! {
             (disks(shape), region)
         }),
         count in 1usize..9,
+        before in prop_oneof![0u64..20, any::<u64>()],
     ) {
         let schema = parts.schema();
         let blocks = all_blocks(&schema);
@@ -346,6 +363,7 @@ proptest! {
         check_servers(&schema, &blocks, count);
         check_conforming(&schema, &blocks, count);
         check_region(&schema, &blocks, &region);
+        check_turn(&schema, &blocks, count, before);
     }
 
     #[test]

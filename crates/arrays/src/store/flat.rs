@@ -14,9 +14,10 @@ use penstock_engine::{Error, Result};
 use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
 
-use super::change;
 use super::direct::{DataFile, Way};
 use super::file::{self, Open, lock};
+use super::pending::make_file;
+use super::{PartFiles, change};
 use crate::dtype::{self, ByteOrder, ElementType};
 
 /// Part files kept open: a part is written from one thread, so a few are enough for a few disks.
@@ -102,67 +103,102 @@ impl Medium for FlatFile {
     }
 }
 
-/// How part files are opened.
-#[derive(Clone)]
-pub(super) struct Access {
-    pub(super) writing: bool,
-    pub(super) way: Way,
-    /// The stem of the parts that are to be changed: each is copied before it is.
-    pub(super) base: Option<PathBuf>,
+impl PartFiles {
+    /// The file of an object.
+    pub(super) fn path(&self, schema: &DiskSchema, object: u64) -> PathBuf {
+        match &self.spread {
+            None => object_path(&self.stem, &self.mesh, schema, object),
+            Some(of) => {
+                let stem = of.home(schema, object).join(&of.name);
+                object_path(&stem, &self.mesh, schema, object)
+            }
+        }
+    }
+
+    /// The same in the array that is to be changed.
+    fn base_path(&self, schema: &DiskSchema, object: u64) -> Option<PathBuf> {
+        let stem = match &self.spread {
+            None => self.base.clone()?,
+            Some(of) => of.base_home(schema, object)?.join(&of.name),
+        };
+        Some(object_path(&stem, &self.mesh, schema, object))
+    }
 }
 
 /// One file for each part of a mesh. They exist, at their full length, before they are opened.
 pub(super) struct Parts {
-    stem: PathBuf,
-    mesh: Vec<u64>,
+    files: PartFiles,
+    /// The server that opened them.
+    server: usize,
     schema: DiskSchema,
-    swap_width: usize,
-    access: Access,
+    writing: bool,
+    way: Way,
     open: Open<DataFile>,
     /// Parts that were written and closed again, to be synced.
     closed: Mutex<Vec<u64>>,
 }
 
 impl Parts {
-    pub(super) fn new(
-        stem: &Path,
-        mesh: &[u64],
-        stored: (ElementType, ByteOrder),
+    pub(super) fn open_read(
+        files: &PartFiles,
+        server: (usize, usize),
         schema: &DiskSchema,
-        access: Access,
-    ) -> Self {
+        way: Way,
+    ) -> Result<Self> {
+        if let Some(of) = &files.spread {
+            of.check(server, schema)?;
+        }
+        Ok(Self::new(files, server.0, schema, false, way))
+    }
+
+    pub(super) fn open_write(
+        files: &PartFiles,
+        server: usize,
+        schema: &DiskSchema,
+        way: Way,
+    ) -> Result<Self> {
+        if let Some(of) = &files.spread {
+            of.make(server)?;
+            for object in schema.objects_of(server, of.spread.servers) {
+                if of.base.is_none() {
+                    let bytes = schema.object_bytes(object);
+                    make_file(&files.path(schema, object), &[], bytes)?;
+                }
+            }
+        }
+        Ok(Self::new(files, server, schema, true, way))
+    }
+
+    fn new(files: &PartFiles, server: usize, schema: &DiskSchema, writing: bool, way: Way) -> Self {
         Self {
-            stem: stem.to_path_buf(),
-            mesh: mesh.to_vec(),
+            files: files.clone(),
+            server,
             schema: schema.clone(),
-            swap_width: swap_width(stored),
-            access,
+            writing,
+            way,
             open: Open::new(OPEN_MAX),
             closed: Mutex::new(Vec::new()),
         }
     }
 
     fn path(&self, object: u64) -> PathBuf {
-        object_path(&self.stem, &self.mesh, &self.schema, object)
+        self.files.path(&self.schema, object)
     }
 
     fn with<T>(&self, block: &Block, act: impl FnOnce(&DataFile, &Path) -> Result<T>) -> Result<T> {
         let path = self.path(block.object);
         let (file, given_up) = self.open.get(block.object, || {
-            if let Some(base) = &self.access.base
+            if let Some(old) = self.files.base_path(&self.schema, block.object)
                 && file::open_if_there(&path)?.is_none()
             {
-                let old = object_path(base, &self.mesh, &self.schema, block.object);
                 file::clone(&old, &path)?;
             }
-            let file = OpenOptions::new()
-                .read(true)
-                .write(self.access.writing)
-                .open(&path);
+            let mut options = OpenOptions::new();
+            let file = options.read(true).write(self.writing).open(&path);
             let file = file.map_err(|e| Error::io(&e, "opening", &path))?;
-            DataFile::new(file, self.access.way, &path)
+            DataFile::new(file, self.way, &path)
         })?;
-        for (object, file) in given_up.into_iter().filter(|_| self.access.writing) {
+        for (object, file) in given_up.into_iter().filter(|_| self.writing) {
             file::start_writeback(file.file(), 0, 0, &self.path(object))?;
             lock(&self.closed).push(object);
         }
@@ -193,27 +229,40 @@ impl Medium for Parts {
         self.with(block, |file, path| {
             file.read_at(data, block.offset + offset, path)
         })?;
-        dtype::swap(data, self.swap_width);
+        dtype::swap(data, swap_width((self.files.element, self.files.order)));
         Ok(())
     }
 
     fn finish(&self, sync: bool) -> Result<()> {
+        let mut written = std::mem::take(&mut *lock(&self.closed));
+        let open = self.open.drain();
+        if !self.writing {
+            return Ok(());
+        }
+        written.extend(open.into_iter().map(|(object, _)| object));
+        let mut paths = Vec::new();
+        if let Some(of) = &self.files.spread {
+            of.link_rest(self.server)?;
+            if of.base.is_none() {
+                // Nobody else knows of those that were made and not written.
+                written.extend(self.schema.objects_of(self.server, of.spread.servers));
+            }
+            paths.push(of.of_server(self.server));
+        }
         if !sync {
             return Ok(());
         }
-        let mut objects = std::mem::take(&mut *lock(&self.closed));
-        objects.extend(self.open.drain().into_iter().map(|(object, _)| object));
         // Those that were opened again are there several times.
-        objects.sort_unstable();
-        objects.dedup();
-        let paths: Vec<PathBuf> = objects.iter().map(|&object| self.path(object)).collect();
+        written.sort_unstable();
+        written.dedup();
+        paths.extend(written.into_iter().map(|object| self.path(object)));
         file::sync_paths(&paths)
     }
 }
 
 /// The file of an object. Objects count through the grid, part files through the mesh, which is
 /// larger where BLOCK leaves the last parts empty.
-pub(super) fn object_path(stem: &Path, mesh: &[u64], schema: &DiskSchema, object: u64) -> PathBuf {
+fn object_path(stem: &Path, mesh: &[u64], schema: &DiskSchema, object: u64) -> PathBuf {
     let place = schema.grid_index(object);
     let number = place
         .iter()

@@ -4,67 +4,85 @@ use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Kind, Result};
 
-use super::spread::{is_template, of_server, parts_of};
-use super::stored::{SPREAD, Stored};
+use super::group::{self, Catalog};
+use super::spread::{Spread, is_template, of_server, parts_of};
+use super::stored::Stored;
 use super::update::link_rest;
-use super::{Files, Pending};
+use super::{Pending, change};
 
-/// Makes one array at `target` of those whose parts are in `sources`, one a server in their order, or in all
-/// that a path with `{server}` in it names. Chunks become hard links where they are on the same file system,
-/// copies elsewhere; the sources stay. Gives the number of arrays.
+/// Makes one store at `target` of those whose parts are in `sources`, one a server in their order, or in all
+/// that a path with `{server}` in it names: one array, or a group with its timesteps and checkpoints. Chunks
+/// become hard links where they are on the same file system, copies elsewhere; the sources stay. Gives the number
+/// of arrays.
 ///
 /// # Errors
-/// [`Kind::Missing`] when a part is not there, [`Kind::Schema`] when there are not as many as servers wrote, or
+/// [`Kind::Missing`] when a part is not there, [`Kind::Schema`] when there are fewer than servers wrote, or
 /// when nothing there is spread; as [`Pending::create`].
 pub fn gather(sources: &[PathBuf], target: &Path) -> Result<usize> {
     let Some(first) = sources.first() else {
         return Err(Error::new(Kind::Schema, "gathering", "there is no source"));
     };
     let first = of_server(first, 0);
+    let roots = Roots(sources);
+    match Catalog::read(&first) {
+        Ok(_) => return group::gather(&first, &roots, target),
+        Err(error) if matches!(error.kind, Kind::Schema | Kind::Missing) => {}
+        Err(error) => return Err(error),
+    }
     let arrays = Stored::all(&first)?;
     for array in &arrays {
-        gather_array(sources, &first, &array.name, target)?;
+        gather_array(&roots, &first, &array.name, target)?;
     }
     Ok(arrays.len())
 }
 
-fn gather_array(sources: &[PathBuf], first: &Path, name: &str, target: &Path) -> Result<()> {
-    let wrong = |cause: String| Err(Error::new(Kind::Schema, "gathering", cause).at(first));
-    let stored = Stored::open(first, Some(name))?;
-    let Files::Zarr(files) = &stored.target().files else {
-        return wrong(format!("{name:?} is no Zarr array"));
-    };
-    let Some(of) = &files.spread else {
-        return wrong(format!(
-            "{name:?} is not spread over servers: it is whole where it is"
-        ));
-    };
-    let servers = of.spread.servers;
-    let roots: Vec<PathBuf> = match sources {
-        [template] if is_template(template) => (0..servers)
-            .map(|server| of_server(template, server))
-            .collect(),
-        all => all.to_vec(),
-    };
-    if roots.len() != servers {
-        let given = roots.len();
-        return wrong(format!(
-            "{servers} servers wrote {name:?}, and {given} parts are given"
-        ));
-    }
-    let mut schema = stored.schema().clone();
-    schema.attributes.remove(SPREAD);
-    let pending = Pending::create(target, &schema)?;
-    let Files::Zarr(made) = &pending.target().files else {
-        unreachable!("an array in chunks is made of one in chunks")
-    };
-    for root in &roots {
-        let part = parts_of(root).join(name).join(&of.spread.version);
+/// Where the parts of a store are: one directory a server, or a path with `{server}` in it.
+pub struct Roots<'a>(&'a [PathBuf]);
+
+impl Roots<'_> {
+    /// What a server has of an array.
+    pub(super) fn part(&self, server: usize, name: &str, spread: &Spread) -> Result<PathBuf> {
+        let root = match self.0 {
+            [template] if is_template(template) => Some(of_server(template, server)),
+            all => all.get(server).cloned(),
+        };
+        let Some(root) = root else {
+            let (servers, given) = (spread.servers, self.0.len());
+            let cause = format!("{servers} servers wrote {name:?}, and {given} parts are given");
+            let error = Error::new(Kind::Schema, "gathering", cause);
+            return Err(self.0.iter().take(1).fold(error, |e, first| e.at(first)));
+        };
+        let part = parts_of(&root).join(name).join(&spread.version);
         if !part.is_dir() {
             let cause = "the part of a server is not there";
             return Err(Error::new(Kind::Missing, "gathering", cause).at(&part));
         }
-        link_rest(&part, &made.directory)?;
+        Ok(part)
+    }
+}
+
+fn gather_array(roots: &Roots<'_>, first: &Path, name: &str, target: &Path) -> Result<()> {
+    let stored = Stored::open(first, Some(name))?;
+    let Some(of) = stored.target().spread() else {
+        let cause = format!("{name:?} is not spread over servers: it is whole where it is");
+        return Err(Error::new(Kind::Schema, "gathering", cause).at(first));
+    };
+    let pending = Pending::create(target, stored.schema())?;
+    for server in 0..of.spread.servers {
+        let part = roots.part(server, name, &of.spread)?;
+        link_part(&part, pending.target().path())?;
     }
     pending.commit()
+}
+
+/// Gives an array what a server has of it. The empty files of parts that were made for it go.
+pub(super) fn link_part(part: &Path, array: &Path) -> Result<()> {
+    let looking = |e: std::io::Error| Error::io(&e, "looking into", part);
+    for entry in std::fs::read_dir(part).map_err(looking)? {
+        let made = array.join(entry.map_err(looking)?.file_name());
+        if made.is_file() {
+            change::remove_file(&made).map_err(|e| Error::io(&e, "removing", &made))?;
+        }
+    }
+    link_rest(part, array)
 }

@@ -31,6 +31,7 @@
 
 mod catalog;
 mod checkpoint;
+mod gather;
 mod timestep;
 mod verify;
 
@@ -43,10 +44,13 @@ use serde_json::{Map, Value};
 
 pub use catalog::{Catalog, Checkpoint};
 pub use checkpoint::Moment;
+pub use gather::gather;
+pub use timestep::{of_timestep, remove_timesteps_from};
 pub use verify::{Found, verify};
 
-use self::catalog::Document;
+use self::catalog::{Document, all_checkpoints};
 use super::pending::{make_directory, node, resolve, sync_parent, write_json};
+use super::spread::{Spread, SpreadArray, is_template, of_server};
 use super::temporary::{Lock, Temporary, remove_remains_of, try_lock};
 use super::{Stored, change, file, zarr};
 use crate::schema::ArraySchema;
@@ -74,9 +78,13 @@ pub struct Declared {
 /// A group, opened to write to it.
 pub struct Group {
     path: PathBuf,
+    /// The path as it was given, where that is one a server.
+    template: Option<PathBuf>,
     document: Document,
     /// Arrays that were declared, by name.
     declared: Vec<String>,
+    /// Metadata of the arrays of the checkpoint that is being written.
+    begun: Map<String, Value>,
     _lock: File,
 }
 
@@ -89,20 +97,21 @@ fn checkpoints(path: &Path) -> PathBuf {
 }
 
 impl Group {
-    /// Opens the group at `path`, or makes it there, and mends what a crash has left.
+    /// Opens the group at `path`, or makes it there, and mends what a crash has left. Where the path is one a
+    /// server, a new group is spread over `servers`.
     ///
     /// # Errors
     /// [`Kind::Schema`] when something else stands there, or a group of other arrays;
     /// [`Kind::Busy`] when another job is writing to it.
-    pub fn open(path: &Path, declared: &Declared) -> Result<Self> {
+    pub fn open(path: &Path, declared: &Declared, servers: usize) -> Result<Self> {
         check_names(declared)?;
-        if super::spread::is_template(path) {
-            let cause = "a group is in one place: give a path without {server}";
-            return Err(Error::new(Kind::Unsupported, "writing to a group", cause).at(path));
-        }
-        let path = resolve(path)?;
+        let absolute = std::path::absolute(path);
+        let absolute = absolute.map_err(|e| Error::io(&e, "looking for", path))?;
+        let path = resolve(&of_server(&absolute, 0))?;
+        let template = is_template(&absolute).then_some(absolute);
         if !path.join("zarr.json").exists() {
-            create(&path, declared)?;
+            let spread = template.as_deref().map(|place| Spread::new(place, servers));
+            create(&path, declared, spread.as_ref())?;
         }
         Document::read(&path)?; // what is no group is left alone
         let lock_path = private(&path).join("lock");
@@ -110,20 +119,45 @@ impl Group {
         options.read(true).write(true).create(true).truncate(false);
         let opened = change::create(&options, &lock_path);
         let lock = opened.map_err(|e| Error::io(&e, "opening", &lock_path))?;
-        if matches!(try_lock(&lock), Lock::Held) {
-            let cause = "another job is writing to the group";
-            return Err(Error::new(Kind::Busy, "writing", cause).at(&path));
-        }
+        hold(&lock, &path)?;
         let mut group = Self {
             // What it said before it was locked may be old.
             document: Document::read(&path)?,
             path,
+            template,
             declared: declared.arrays.iter().map(|a| a.name.clone()).collect(),
+            begun: Map::new(),
             _lock: lock,
         };
         group.check_arrays(declared)?;
         group.mend()?;
         Ok(group)
+    }
+
+    /// How the timesteps are spread over servers, if they are.
+    fn spread(&self) -> Result<Option<Spread>> {
+        let first = self.document.names().first();
+        let spread = first.map_or(Ok(None), |name| self.document.spread(name))?;
+        Ok(spread.map(|mut spread| {
+            if let Some(template) = &self.template {
+                spread.move_to(template);
+            }
+            spread
+        }))
+    }
+
+    /// A version of an array, to be written beside those that there are.
+    fn beside(&self, name: &str, new: Spread) -> Result<SpreadArray> {
+        let mut keeps: Vec<String> = Vec::new();
+        keeps.extend(self.document.spread(name)?.map(|there| there.version));
+        for checkpoint in all_checkpoints(&self.path)? {
+            let stored = Stored::open(&checkpoint.path, Some(name))?;
+            keeps.extend(stored.target().spread().map(|of| of.spread.version.clone()));
+        }
+        Ok(SpreadArray {
+            keeps,
+            ..SpreadArray::new(name, new)
+        })
     }
 
     /// Number of timesteps.
@@ -137,6 +171,10 @@ impl Group {
     }
 
     fn check_arrays(&self, declared: &Declared) -> Result<()> {
+        if self.template.is_some() && self.spread()?.is_none() {
+            let cause = "the group there is all in one place: give its path without {server}";
+            return Err(self.refused(cause));
+        }
         let there = self.document.names();
         if there.len() != declared.arrays.len() {
             let names: Vec<&str> = declared.arrays.iter().map(|a| a.name.as_str()).collect();
@@ -252,15 +290,33 @@ fn check_names(declared: &Declared) -> Result<()> {
     Ok(())
 }
 
-/// Makes an empty group: all of it, or nothing.
-fn create(path: &Path, declared: &Declared) -> Result<()> {
+/// Whoever writes to a group holds its lock, and whoever must not be disturbed by that.
+///
+/// # Errors
+/// [`Kind::Busy`].
+fn hold(lock: &File, group: &Path) -> Result<()> {
+    if matches!(try_lock(lock), Lock::Held) {
+        let cause = "another job is writing to the group";
+        return Err(Error::new(Kind::Busy, "holding it", cause).at(group));
+    }
+    Ok(())
+}
+
+/// Sees that a group can be made where at most an empty directory is.
+fn check_nothing_there(path: &Path) -> Result<()> {
     if let Ok(mut entries) = std::fs::read_dir(path)
         && entries.next().is_some()
     {
         let cause = "it is a directory, but not a group";
         return Err(Error::new(Kind::Schema, "writing", cause).at(path));
     }
-    let document = Document::new(declared)?;
+    Ok(())
+}
+
+/// Makes an empty group: all of it, or nothing.
+fn create(path: &Path, declared: &Declared, spread: Option<&Spread>) -> Result<()> {
+    check_nothing_there(path)?;
+    let document = Document::new(declared, spread)?;
     let mut temporary = Temporary::create(path, None, path)?;
     let data = temporary.data();
     for directory in [

@@ -19,11 +19,11 @@ use super::change;
 use super::file::{self, read_if_there};
 use super::flat::part_path;
 use super::sidecar::{self, Sidecar};
-use super::spread::{self, Spread};
+use super::spread::{Spread, SpreadArray, is_template, of_server};
 use super::stored::SPREAD;
 use super::temporary::Temporary;
 use super::update::link_rest;
-use super::{Files, SpreadArray, Stored, Target, ZarrFiles, zarr};
+use super::{Files, PartFiles, Stored, Target, ZarrFiles, zarr};
 use crate::dtype::ByteOrder;
 use crate::npy::Header;
 use crate::schema::{ArraySchema, Disk, Format, part_mesh};
@@ -80,7 +80,7 @@ impl Pending {
         match &schema.disk {
             Disk::Natural | Disk::Chunks { .. } => Self::create_chunks(path, schema, None),
             Disk::RowMajor { format } => Self::create_flat(path, schema, *format),
-            Disk::Parts(..) => Self::create_parts(path, schema),
+            Disk::Parts(..) => Self::create_parts(path, schema, None),
         }
     }
 
@@ -88,35 +88,31 @@ impl Pending {
     /// chunks are dealt out to `servers` of them.
     ///
     /// # Errors
-    /// As [`Pending::create`]; [`Kind::Unsupported`] for what is not in chunks.
+    /// As [`Pending::create`]; [`Kind::Unsupported`] for what is one file.
     pub fn create_spread(template: &Path, schema: &ArraySchema, servers: usize) -> Result<Self> {
         let template =
             std::path::absolute(template).map_err(|e| Error::io(&e, "looking for", template))?;
-        let first = spread::of_server(&template, 0);
-        if !matches!(schema.disk, Disk::Chunks { .. }) {
-            let cause = "one file cannot be spread over servers: use Chunks, or natural chunking";
+        let first = of_server(&template, 0);
+        schema.disk_schema(1)?;
+        if matches!(schema.disk, Disk::RowMajor { .. }) {
+            let cause = "one file cannot be spread over servers: use Chunks, a Distribution, or natural chunking";
             return Err(Error::new(Kind::Unsupported, "writing", cause).at(&template));
         }
-        let former = match Stored::open(&first, Some(&schema.name)) {
-            Ok(stored) => stored.target().version(),
-            Err(_) => None,
-        };
-        let spread = Spread {
-            template: template.to_string_lossy().into_owned(),
-            servers,
-            version: super::temporary::nonce(),
-        };
-        let mut marked = schema.clone();
-        let mark = serde_json::to_value(&spread)
-            .map_err(|e| Error::new(Kind::Schema, "describing a store", e))?;
-        marked.attributes.insert(SPREAD.to_string(), mark);
-        marked.disk_schema(1)?;
+        let former = Stored::open(&first, Some(&schema.name)).ok();
+        let former =
+            former.and_then(|stored| Some(stored.target().spread()?.spread.version.clone()));
         let array = SpreadArray {
-            name: schema.name.clone(),
-            spread,
-            former,
+            keeps: former.into_iter().collect(),
+            ..SpreadArray::new(&schema.name, Spread::new(&template, servers))
         };
-        Self::create_chunks(resolve(&first)?, &marked, Some(array))
+        let path = resolve(&first)?;
+        if matches!(schema.disk, Disk::Parts(..)) {
+            return Self::create_parts(path, schema, Some(array));
+        }
+        let mut marked = schema.clone();
+        let mark = array.spread.mark()?;
+        marked.attributes.insert(SPREAD.to_string(), mark);
+        Self::create_chunks(path, &marked, Some(array))
     }
 
     fn create_chunks(
@@ -198,7 +194,11 @@ impl Pending {
         Ok(Self::new(temporary, files, Install::File { path, raw }))
     }
 
-    fn create_parts(path: PathBuf, schema: &ArraySchema) -> Result<Self> {
+    fn create_parts(
+        path: PathBuf,
+        schema: &ArraySchema,
+        spread: Option<SpreadArray>,
+    ) -> Result<Self> {
         let Disk::Parts(dists, mesh) = &schema.disk else {
             unreachable!("the caller looked")
         };
@@ -206,26 +206,27 @@ impl Pending {
         let temporary = Temporary::create(&path, None, &path)?;
         let directory = temporary.data();
         make_directory(&directory)?;
-        file::write(
-            &directory.join("schema.json"),
-            &Sidecar::new(schema).text()?,
-        )?;
+        let sidecar = Sidecar::new(schema).spread_as(spread.as_ref());
+        file::write(&directory.join("schema.json"), &sidecar.text()?)?;
         let (mesh, stem) = (part_mesh(dists, mesh), directory.join(&schema.name));
-        for (number, bytes) in part_bytes(schema, &mesh)?.into_iter().enumerate() {
-            make_file(&part_path(&stem, number as u64, &mesh), &[], bytes)?;
+        if spread.is_none() {
+            for (number, bytes) in part_bytes(schema, &mesh)?.into_iter().enumerate() {
+                make_file(&part_path(&stem, number as u64, &mesh), &[], bytes)?;
+            }
         }
-        let files = Files::Parts {
+        let files = PartFiles {
             stem,
             mesh,
             element: schema.element,
             order: ByteOrder::NATIVE,
             base: None,
+            spread,
         };
         let install = Install::Parts {
             path,
             name: schema.name.clone(),
         };
-        Ok(Self::new(temporary, files, install))
+        Ok(Self::new(temporary, Files::Parts(files), install))
     }
 
     /// What the servers write to.
@@ -362,6 +363,10 @@ impl Pending {
 
 /// The path with no link in it that could lead to another file system, and its parent there.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
+    if is_template(path) {
+        let cause = "this is written to one place: give a path without {server}";
+        return Err(Error::new(Kind::Unsupported, "writing", cause).at(path));
+    }
     let failed = |e: std::io::Error, path: &Path| Error::io(&e, "looking for", path);
     let path = std::path::absolute(path).map_err(|e| failed(e, path))?;
     let resolved = if std::fs::symlink_metadata(&path).is_ok() {
@@ -573,7 +578,7 @@ pub(super) fn make_directory(path: &Path) -> Result<()> {
 }
 
 /// A file of `bytes` bytes, of which the first are `header` and the others a hole. It is yet to be synced.
-fn make_file(path: &Path, header: &[u8], bytes: u64) -> Result<()> {
+pub(super) fn make_file(path: &Path, header: &[u8], bytes: u64) -> Result<()> {
     let make = || {
         let file = change::create_new(path)?;
         change::set_len(&file, bytes)?;

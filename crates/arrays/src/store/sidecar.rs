@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::file::{damaged, read_if_there};
+use super::spread::{Spread, SpreadArray};
 use crate::dtype::{ByteOrder, ElementType};
 use crate::schema::{ArraySchema, Disk, Format};
 
@@ -33,6 +34,9 @@ pub(super) struct Sidecar {
     /// While the file is being replaced: what the old one holds, and its number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     former: Option<(u64, Box<Sidecar>)>,
+    /// Of parts that are not beside it: where they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) spread: Option<Spread>,
 }
 
 impl Sidecar {
@@ -43,7 +47,14 @@ impl Sidecar {
             byte_order,
             array: array.clone(),
             former: None,
+            spread: None,
         }
+    }
+
+    /// Of parts that are with servers, if they are.
+    pub(super) fn spread_as(self, of: Option<&SpreadArray>) -> Self {
+        let spread = of.map(|of| of.spread.clone());
+        Self { spread, ..self }
     }
 
     /// Of a file that is not one of ours, or says itself what it holds: while it stands there, nothing is

@@ -1,10 +1,10 @@
 //! A store of which each server has a part, on disks of its own.
 //!
-//! A path with `{server}` in it is one directory a server: `/nvme{server}/out/run.zarr`. Chunks are dealt out to
-//! the servers in turn, as ever, and each keeps its own:
+//! A path with `{server}` in it is one directory a server: `/nvme{server}/out/run.zarr`. Chunks, and parts of a
+//! distribution, are dealt out to the servers in turn, as ever, and each keeps its own:
 //!
 //! ```text
-//! /nvme0/out/run.zarr/                      a Zarr group with all metadata, as if it were whole
+//! /nvme0/out/run.zarr/                      all metadata, as if the store were whole
 //!   u/zarr.json                             its attribute "penstock_spread" says how it is spread
 //! /nvme0/out/run.zarr.parts/u/<version>/c/  chunks 0, N, 2 N, ...
 //! /nvme1/out/run.zarr.parts/u/<version>/c/  chunks 1, N + 1, ...
@@ -12,7 +12,11 @@
 //!
 //! Nobody can rename on several disks at once. So each write puts its chunks under a version of its own, and what
 //! makes it the array is that server 0's metadata name the version: they come into place by one rename. The
-//! version before stays until the next write, which removes it, and remains of writes that were killed.
+//! version before stays until the next write, which removes it, and remains of writes that were killed. Where a
+//! part of an array is changed, each server gives the new version hard links to what it has of the old.
+//!
+//! Of an array group, all timesteps of an array are in one version, and each checkpoint is one. What says which
+//! timesteps there are is the group's `zarr.json`, as ever; a server removes chunks of others before it writes.
 //!
 //! A server may be the only one that reaches its disk. A reading server looks for the directories that it needs
 //! before it reads, since a chunk that is not there would read as zeros.
@@ -20,9 +24,10 @@
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Kind, Result};
+use penstock_layout::DiskSchema;
 use serde::{Deserialize, Serialize};
 
-use super::pending::make_directory;
+use super::update::link_rest;
 use super::{change, file};
 
 /// What stands for a server's number in a path.
@@ -32,12 +37,31 @@ const MARK: &str = "{server}";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Spread {
-    /// The group's directory, with `{server}` in it.
+    /// The store's path, with `{server}` in it.
     pub(super) template: String,
     /// Number of servers that wrote it.
     pub(super) servers: usize,
     /// The directory of its chunks.
     pub(super) version: String,
+    /// How far below the store that is which the array is found in: two directories for a checkpoint's.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) depth: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+/// An array whose chunks are spread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SpreadArray {
+    pub(super) name: String,
+    pub(super) spread: Spread,
+    /// Versions that a write leaves where they are.
+    pub(super) keeps: Vec<String>,
+    /// The version that is to be changed; it is left as it is.
+    pub(super) base: Option<String>,
 }
 
 /// Whether the path is one a server.
@@ -61,65 +85,136 @@ pub(super) fn parts_of(store: &Path) -> PathBuf {
 }
 
 impl Spread {
-    /// Where the chunks of an array are that a server has.
-    pub(super) fn home(&self, array: &str, server: usize) -> PathBuf {
-        self.all_versions(array, server).join(&self.version)
+    /// A new version of what is at `template`, which may be relative, for so many servers.
+    pub(super) fn new(template: &Path, servers: usize) -> Self {
+        Self {
+            template: template.to_string_lossy().into_owned(),
+            servers,
+            version: super::temporary::nonce(),
+            depth: 0,
+        }
     }
 
-    fn all_versions(&self, array: &str, server: usize) -> PathBuf {
-        parts_of(&of_server(Path::new(&self.template), server)).join(array)
+    /// Says that the store is now elsewhere: what it was found in is at `template`.
+    pub(super) fn move_to(&mut self, template: &Path) {
+        let store = template.ancestors().nth(self.depth).unwrap_or(template);
+        self.template = store.to_string_lossy().into_owned();
     }
 
-    /// Makes a server's directory, and removes those of other versions but `former`.
+    /// What an array's metadata say of it.
+    ///
+    /// # Errors
+    /// When it cannot be put into words.
+    pub(super) fn mark(&self) -> Result<serde_json::Value> {
+        serde_json::to_value(self).map_err(|e| Error::new(Kind::Schema, "describing a store", e))
+    }
+}
+
+impl SpreadArray {
+    /// To be read.
+    pub(super) fn new(name: &str, spread: Spread) -> Self {
+        Self {
+            name: name.to_string(),
+            spread,
+            keeps: Vec::new(),
+            base: None,
+        }
+    }
+
+    /// The same, as it will be once it is changed: a new version, made of the one that there is.
+    pub(super) fn changed(&self) -> Self {
+        let former = &self.spread.version;
+        Self {
+            spread: Spread {
+                version: super::temporary::nonce(),
+                ..self.spread.clone()
+            },
+            keeps: vec![former.clone()],
+            base: Some(former.clone()),
+            ..self.clone()
+        }
+    }
+
+    /// The directory of a server's chunks.
+    pub(super) fn of_server(&self, server: usize) -> PathBuf {
+        self.versions(server).join(&self.spread.version)
+    }
+
+    fn versions(&self, server: usize) -> PathBuf {
+        parts_of(&of_server(Path::new(&self.spread.template), server)).join(&self.name)
+    }
+
+    /// The directory in which the server that has it keeps an object.
+    pub(super) fn home(&self, schema: &DiskSchema, object: u64) -> PathBuf {
+        self.of_server(schema.server_of_object(object, self.spread.servers))
+    }
+
+    /// The same of what is to be changed.
+    pub(super) fn base_home(&self, schema: &DiskSchema, object: u64) -> Option<PathBuf> {
+        let server = schema.server_of_object(object, self.spread.servers);
+        Some(self.versions(server).join(self.base.as_ref()?))
+    }
+
+    /// Makes a server's directory, and removes those of versions that nobody needs. Gives the directory.
     ///
     /// # Errors
     /// [`Kind::Missing`] when the directory above the store is not there.
-    pub(super) fn make(&self, array: &str, server: usize, former: Option<&str>) -> Result<()> {
-        let root = of_server(Path::new(&self.template), server);
-        let versions = self.all_versions(array, server);
+    pub(super) fn make(&self, server: usize) -> Result<PathBuf> {
+        let root = of_server(Path::new(&self.spread.template), server);
+        let versions = self.versions(server);
         let parent = root.parent().unwrap_or(&root);
         if !parent.is_dir() {
             let cause = format!("server {server} keeps its chunks below it, and it is not there");
             return Err(Error::new(Kind::Missing, "writing", cause).at(parent));
         }
-        change::create_dir_all(&versions)
-            .map_err(|e| Error::io(&e, "making the directory", &versions))?;
+        let home = self.of_server(server);
+        if !home.is_dir() {
+            change::create_dir_all(&home)
+                .map_err(|e| Error::io(&e, "making the directory", &home))?;
+            for directory in versions.ancestors().take_while(|d| d.starts_with(parent)) {
+                file::sync_path(directory)?;
+            }
+        }
         let looking = |e: std::io::Error| Error::io(&e, "looking into", &versions);
         for entry in std::fs::read_dir(&versions).map_err(looking)? {
             let entry = entry.map_err(looking)?;
-            if Some(entry.file_name().to_string_lossy().as_ref()) != former {
+            let version = entry.file_name().to_string_lossy().into_owned();
+            if version != self.spread.version && !self.keeps.contains(&version) {
                 change::remove_dir_all(&entry.path())
                     .map_err(|e| Error::io(&e, "removing", &entry.path()))?;
             }
         }
-        make_directory(&self.home(array, server))?;
-        for directory in versions.ancestors().take_while(|d| d.starts_with(parent)) {
-            file::sync_path(directory)?;
-        }
-        Ok(())
+        Ok(home)
     }
 
-    /// Sees that what `reader` of `readers` servers is to read can be reached, of so many objects.
+    /// Gives what a server has written what it has of the version that is changed.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(super) fn link_rest(&self, server: usize) -> Result<()> {
+        match &self.base {
+            None => Ok(()),
+            Some(base) => link_rest(&self.versions(server).join(base), &self.of_server(server)),
+        }
+    }
+
+    /// Sees that what `reader` of `readers` servers is to read can be reached.
     ///
     /// # Errors
     /// [`Kind::Missing`], naming the directory.
     pub(super) fn check(
         &self,
-        array: &str,
         (reader, readers): (usize, usize),
-        objects: u64,
+        schema: &DiskSchema,
     ) -> Result<()> {
-        let own = (reader as u64..objects).step_by(readers.max(1));
-        for server in own
-            .take(self.servers)
-            .map(|object| object as usize % self.servers)
-        {
-            let home = self.home(array, server);
+        let servers = self.spread.servers;
+        for object in schema.objects_of(reader, readers).take(servers) {
+            let home = self.home(schema, object);
             if !home.is_dir() {
+                let server = schema.server_of_object(object, servers);
                 let cause = format!(
-                    "server {reader} is to read what server {server} of {} wrote there, and does not reach it: \
-                     open the session with servers={0}, or gather the store",
-                    self.servers
+                    "server {reader} is to read what server {server} of {servers} wrote there, and does not reach \
+                     it: open the session with servers={servers}, or gather the store"
                 );
                 return Err(Error::new(Kind::Missing, "reading", cause).at(&home));
             }
@@ -145,29 +240,39 @@ mod tests {
     fn what_cannot_be_reached_is_missed() {
         let place = tempfile::tempdir().unwrap();
         let template = place.path().join("disk{server}/s.zarr");
-        let spread = Spread {
-            template: template.to_string_lossy().into_owned(),
-            servers: 3,
-            version: "v".to_string(),
-        };
-        assert_eq!(spread.make("u", 0, None).unwrap_err().kind, Kind::Missing);
+        let array = SpreadArray::new("u", Spread::new(&template, 3));
+        assert_eq!(array.make(0).unwrap_err().kind, Kind::Missing);
         for server in 0..2 {
             std::fs::create_dir(place.path().join(format!("disk{server}"))).unwrap();
-            spread.make("u", server, None).unwrap();
+            array.make(server).unwrap();
         }
-        spread.check("u", (1, 3), 9).unwrap();
-        spread.check("u", (0, 1), 2).unwrap();
-        assert_eq!(
-            spread.check("u", (0, 1), 3).unwrap_err().kind,
-            Kind::Missing
-        );
-        let next = Spread {
-            version: "w".to_string(),
-            ..spread.clone()
+        let objects = |count| DiskSchema::chunked(&[count], 1, &[1]).unwrap();
+        array.check((1, 3), &objects(9)).unwrap();
+        array.check((0, 1), &objects(2)).unwrap();
+        let missing = array.check((0, 1), &objects(3)).unwrap_err();
+        assert_eq!(missing.kind, Kind::Missing);
+    }
+
+    #[test]
+    fn versions_that_nobody_needs_go() {
+        let place = tempfile::tempdir().unwrap();
+        let template = place.path().join("{server}-s.zarr");
+        let old = SpreadArray::new("u", Spread::new(&template, 1));
+        let home = old.make(0).unwrap();
+        let new = SpreadArray {
+            keeps: vec![old.spread.version],
+            ..SpreadArray::new("u", Spread::new(&template, 1))
         };
-        next.make("u", 0, Some("v")).unwrap();
-        assert!(spread.home("u", 0).is_dir() && next.home("u", 0).is_dir());
-        next.make("u", 0, None).unwrap();
-        assert!(!spread.home("u", 0).is_dir());
+        assert!(new.make(0).unwrap().is_dir() && home.is_dir());
+        let keeps = Vec::new();
+        assert!(SpreadArray { keeps, ..new }.make(0).unwrap().is_dir() && !home.is_dir());
+    }
+
+    #[test]
+    fn a_store_that_was_moved_is_found_from_within() {
+        let mut spread = Spread::new(Path::new("/old{server}/s.zarr"), 2);
+        spread.depth = 2;
+        spread.move_to(Path::new("/new{server}/t.zarr/checkpoints/7"));
+        assert_eq!(spread.template, "/new{server}/t.zarr");
     }
 }

@@ -19,10 +19,10 @@ use super::file::{self, damaged, read_if_there};
 use super::flat::part_path;
 use super::group;
 use super::sidecar::{self, Sidecar};
-use super::spread::{Spread, is_template, of_server};
+use super::spread::{Spread, SpreadArray, is_template, of_server};
 use super::witness::Witness;
 use super::zarr::Metadata;
-use super::{Files, SpreadArray, Target, ZarrFiles};
+use super::{Files, PartFiles, Target, ZarrFiles};
 use crate::dtype::{ByteOrder, ElementType};
 use crate::npy::{self, Header, HeaderError};
 use crate::schema::{ArraySchema, Disk, Format, part_mesh};
@@ -428,16 +428,9 @@ fn open_array(directory: &Path, name: &str, file: &Path, json: Value) -> Result<
     // What does not fit together is found now, by the root, not later by every server.
     metadata.disk_schema(1).map_err(|e| e.at(file))?;
     metadata.check().map_err(|e| e.at(file))?;
-    let spread = schema.attributes.remove(SPREAD).map(serde_json::from_value);
-    let spread: Option<Spread> = spread
-        .transpose()
-        .map_err(|e| damaged(file, format!("its \"{SPREAD}\" makes no sense: {e}")))?;
+    let spread = spread_of(schema.attributes.remove(SPREAD), file)?;
     let files = ZarrFiles {
-        spread: spread.map(|spread| SpreadArray {
-            name: name.to_string(),
-            spread,
-            former: None,
-        }),
+        spread: spread.map(|spread| SpreadArray::new(name, spread)),
         ..ZarrFiles::new(directory.to_path_buf(), metadata.text())
     };
     Ok(Stored {
@@ -447,17 +440,25 @@ fn open_array(directory: &Path, name: &str, file: &Path, json: Value) -> Result<
     })
 }
 
+/// What metadata that stand in `file` say of how an array is spread.
+pub(super) fn spread_of(mark: Option<Value>, file: &Path) -> Result<Option<Spread>> {
+    mark.map(serde_json::from_value)
+        .transpose()
+        .map_err(|e| damaged(file, format!("its \"{SPREAD}\" makes no sense: {e}")))
+}
+
 fn open_parts(path: &Path, sidecar: Sidecar) -> Result<Stored> {
-    let schema = sidecar.array;
+    let (schema, spread) = (sidecar.array, sidecar.spread);
     let schema_file = path.join("schema.json");
     let Disk::Parts(dists, mesh) = &schema.disk else {
         return Err(damaged(&schema_file, "it does not describe parts"));
     };
     let (mesh, stem) = (part_mesh(dists, mesh), path.join(&schema.name));
-    for (number, bytes) in super::pending::part_bytes(&schema, &mesh)?
-        .into_iter()
-        .enumerate()
-    {
+    let bytes = match &spread {
+        None => super::pending::part_bytes(&schema, &mesh)?,
+        Some(_) => Vec::new(), // whoever opens this may not reach them
+    };
+    for (number, bytes) in bytes.into_iter().enumerate() {
         let part = part_path(&stem, number as u64, &mesh);
         let length = std::fs::metadata(&part).map(|meta| meta.len());
         match length {
@@ -471,16 +472,17 @@ fn open_parts(path: &Path, sidecar: Sidecar) -> Result<Stored> {
         }
     }
     let (element, order) = (schema.element, sidecar.byte_order);
-    let files = Files::Parts {
+    let files = PartFiles {
         stem,
         mesh,
         element,
         order,
         base: None,
+        spread: spread.map(|spread| SpreadArray::new(&schema.name, spread)),
     };
     Ok(Stored {
         schema,
-        target: Target::of(files),
+        target: Target::of(Files::Parts(files)),
         form: Form::Parts,
     })
 }

@@ -36,6 +36,22 @@ pub fn read(path: &Path) -> Result<Sums> {
     serde_json::from_slice(&bytes).map_err(|e| damaged(path, format!("no checksums: {e}")))
 }
 
+/// The sums of an array of so many objects that stand in a file.
+///
+/// # Errors
+/// [`Kind::Damaged`] when they are not there.
+pub fn of_array(path: &Path, name: &str, objects: u64) -> Result<Vec<Option<u32>>> {
+    let known = read(path)?.remove(name).unwrap_or_default();
+    if known.len() as u64 == objects {
+        return Ok(known);
+    }
+    let cause = format!(
+        "{} checksums for the {objects} chunks of {name:?}",
+        known.len()
+    );
+    Err(damaged(path, cause))
+}
+
 /// Blocks of an object, and what is known of their sums.
 #[derive(Default)]
 struct Parts {

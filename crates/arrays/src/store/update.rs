@@ -8,19 +8,29 @@
 //! | row-major | a copy of the file |
 //! | parts | a copy of each part that is changed; a hard link for each other part |
 //!
+//! Where chunks or parts are spread over servers, each server does that for its own, and only the metadata take
+//! the place of the old ones.
+//!
 //! Copies are made by the file system, which shares blocks where it can (`FICLONE`).
 
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Kind, Result};
 
+use serde_json::Value;
+
+use super::file::{self, read_if_there};
 use super::pending::{
     Install, Pending, check_not_saved, is_in_group, make_directory, resolve, same_file_system,
+    write_json,
 };
+use super::sidecar::Sidecar;
+use super::spread::{SpreadArray, of_server};
+use super::stored::SPREAD;
 use super::temporary::Temporary;
-use super::{Files, Target, ZarrFiles, change, file, zarr};
+use super::{Files, PartFiles, Stored, Target, ZarrFiles, change, zarr};
+use crate::ArraySchema;
 use crate::dtype::ByteOrder;
-use crate::store::Stored;
 
 impl Pending {
     /// Makes what is needed to change a part of `stored`, which was opened at `path`. Servers find in
@@ -51,42 +61,40 @@ impl Pending {
                 };
                 Ok(Self::new(temporary, files, Install::Replace { path }))
             }
-            Files::Parts {
-                stem,
-                mesh,
-                element,
-                order,
-                ..
-            } => {
-                check_order(*order, element.width(), stem)?;
-                let path = resolve(path)?;
-                let temporary = Temporary::create(&path, None, &path)?;
-                let directory = temporary.data();
-                make_directory(&directory)?;
-                let files = Files::Parts {
-                    stem: directory.join(stem.file_name().unwrap_or_default()),
-                    mesh: mesh.clone(),
-                    element: *element,
-                    order: *order,
-                    base: Some(stem.clone()),
-                };
-                Ok(Self::new(temporary, files, Install::Directory { path }))
-            }
+            Files::Parts(files) => change_parts(&of_server(path, 0), stored.schema(), files),
         }
     }
 }
 
+fn change_parts(path: &Path, schema: &ArraySchema, files: &PartFiles) -> Result<Pending> {
+    check_order(files.order, files.element.width(), &files.stem)?;
+    let path = resolve(path)?;
+    let temporary = Temporary::create(&path, None, &path)?;
+    let directory = temporary.data();
+    make_directory(&directory)?;
+    let spread = files.spread.as_ref().map(SpreadArray::changed);
+    if spread.is_some() {
+        let sidecar = Sidecar::new(schema).spread_as(spread.as_ref());
+        file::write_synced(&directory.join("schema.json"), &sidecar.text()?)?;
+    }
+    let files = PartFiles {
+        stem: directory.join(files.stem.file_name().unwrap_or_default()),
+        base: spread.is_none().then(|| files.stem.clone()),
+        spread,
+        ..files.clone()
+    };
+    let install = Install::Directory { path };
+    Ok(Pending::new(temporary, Files::Parts(files), install))
+}
+
 fn change_chunks(files: &ZarrFiles) -> Result<Pending> {
     let path = resolve(&files.directory)?;
-    if !path.join("zarr.json").exists() {
+    let place = path.join("zarr.json");
+    let Some(metadata) = read_if_there(&place)? else {
         let cause =
             "it is of Zarr format 2, to which Penstock does not write: copy the array first";
         return Err(Error::new(Kind::Unsupported, "writing", cause).at(&path));
-    }
-    if files.spread.is_some() {
-        let cause = "its chunks are spread over servers: write all of it, or gather it first";
-        return Err(Error::new(Kind::Unsupported, "writing a part", cause).at(&path));
-    }
+    };
     // What a server could not write is found now.
     zarr::check_writable(files)?;
     // Beside the group, as for a new array in it, or beside an array that stands alone.
@@ -100,8 +108,18 @@ fn change_chunks(files: &ZarrFiles) -> Result<Pending> {
     };
     let directory = temporary.data();
     make_directory(&directory)?;
+    let spread = files.spread.as_ref().map(SpreadArray::changed);
+    if let Some(of) = &spread {
+        let mut json: Value =
+            serde_json::from_slice(&metadata).map_err(|e| file::damaged(&place, e))?;
+        json["attributes"][SPREAD] = of.spread.mark()?;
+        let place = directory.join("zarr.json");
+        write_json(&place, &json)?;
+        file::sync_path(&place)?;
+    }
     let files = ZarrFiles {
-        base: Some(path.clone()),
+        base: spread.is_none().then(|| path.clone()),
+        spread,
         ..ZarrFiles::new(directory, files.metadata.clone())
     };
     let install = Install::Directory { path };
@@ -142,7 +160,7 @@ impl Target {
     pub(super) fn base(&self) -> Option<&Path> {
         match &self.files {
             Files::Zarr(files) => files.base.as_deref(),
-            Files::Parts { base, .. } => base.as_deref().and_then(Path::parent),
+            Files::Parts(files) => files.base.as_deref().and_then(Path::parent),
             Files::Flat { .. } => None,
         }
     }

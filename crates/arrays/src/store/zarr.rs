@@ -31,11 +31,13 @@ pub(super) use metadata::{Metadata, array_json, group_json};
 
 use self::metadata::Layout;
 use super::direct::Way;
-use super::{ZarrFiles, file};
+use super::{ZarrFiles, file, group};
 
 /// Where the chunks of an array are.
 struct Chunks {
     files: ZarrFiles,
+    /// The server that opened them.
+    server: usize,
     keys: ChunkKeyEncoding,
     schema: DiskSchema,
 }
@@ -43,12 +45,23 @@ struct Chunks {
 impl Chunks {
     /// The file of a chunk.
     fn path(&self, object: u64) -> PathBuf {
-        self.files.home(object).join(self.key(object))
+        self.home(object).join(self.key(object))
+    }
+
+    /// The directory in which a chunk is, under its key.
+    fn home(&self, object: u64) -> PathBuf {
+        match &self.files.spread {
+            None => self.files.directory.clone(),
+            Some(of) => of.home(&self.schema, object),
+        }
     }
 
     /// The file of a chunk as it stands in the array that is to be changed.
     fn base_path(&self, object: u64) -> Option<PathBuf> {
-        let base = self.files.base.as_ref()?;
+        let base = match &self.files.spread {
+            None => self.files.base.clone()?,
+            Some(of) => of.base_home(&self.schema, object)?,
+        };
         Some(base.join(self.key(object)))
     }
 
@@ -69,10 +82,11 @@ impl Chunks {
 }
 
 /// What reading and writing have in common: the parsed metadata and where the chunks are.
-fn open(files: &ZarrFiles, schema: &DiskSchema) -> Result<(Layout, Chunks)> {
+fn open(files: &ZarrFiles, server: usize, schema: &DiskSchema) -> Result<(Layout, Chunks)> {
     let metadata = Metadata::parse_text(&files.metadata, &files.directory)?;
     let chunks = Chunks {
         files: files.clone(),
+        server,
         keys: metadata.chunk_keys(),
         schema: schema.clone(),
     };
@@ -105,9 +119,12 @@ pub(super) fn open_write(
     way: Way,
 ) -> Result<Arc<dyn Medium>> {
     if let Some(of) = &files.spread {
-        of.spread.make(&of.name, server, of.former.as_deref())?;
+        let home = of.make(server)?;
+        if let Some(&first) = files.lead.first() {
+            group::remove_timesteps_from(first, &home.join("c"))?;
+        }
     }
-    let (layout, chunks) = open(files, schema)?;
+    let (layout, chunks) = open(files, server, schema)?;
     Ok(match layout {
         Layout::Plain { fill, .. } => Arc::new(plain::Writer::new(chunks, fill, way)),
         Layout::Encoded(coder) => Arc::new(encoded::Writer::new(chunks, coder)),
@@ -123,9 +140,9 @@ pub(super) fn open_read(
     way: Way,
 ) -> Result<Arc<dyn Medium>> {
     if let Some(of) = &files.spread {
-        of.spread.check(&of.name, server, schema.objects())?;
+        of.check(server, schema)?;
     }
-    let (layout, chunks) = open(files, schema)?;
+    let (layout, chunks) = open(files, server.0, schema)?;
     Ok(match layout {
         Layout::Plain { swap_width, fill } => {
             Arc::new(plain::Reader::new(chunks, swap_width, fill, way))
@@ -141,7 +158,7 @@ pub(super) fn place_of(
     schema: &DiskSchema,
     block: &Block,
 ) -> Result<(PathBuf, Option<u64>)> {
-    let (layout, chunks) = open(files, schema)?;
+    let (layout, chunks) = open(files, 0, schema)?;
     let offset = matches!(layout, Layout::Plain { .. }).then_some(block.offset);
     Ok((chunks.path(block.object), offset))
 }

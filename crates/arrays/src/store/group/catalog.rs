@@ -11,6 +11,8 @@ use crate::dtype::ElementType;
 use crate::schema::{ArraySchema, Disk};
 use crate::store::file::{damaged, read_if_there};
 use crate::store::pending::{make_directory, node, write_json};
+use crate::store::spread::{Spread, of_server};
+use crate::store::stored::{SPREAD, spread_of};
 use crate::store::zarr::{self, Metadata};
 
 /// Timesteps whose times stand in one chunk of the coordinate: 8 KiB.
@@ -33,8 +35,8 @@ struct Mark {
 }
 
 impl Document {
-    /// Of a group without timesteps.
-    pub(super) fn new(declared: &Declared) -> Result<Self> {
+    /// Of a group without timesteps, whose arrays are spread over servers or not.
+    pub(super) fn new(declared: &Declared, spread: Option<&Spread>) -> Result<Self> {
         let mut metadata = Map::new();
         let times = ArraySchema {
             dimension_names: Some(vec!["time".to_string()]),
@@ -48,7 +50,10 @@ impl Document {
         metadata.insert("time".to_string(), zarr::array_json(&times)?);
         for array in &declared.arrays {
             array.disk_schema(1)?;
-            let json = zarr::array_json(&through_time(array, 0))?;
+            let mut json = zarr::array_json(&through_time(array, 0))?;
+            if let Some(spread) = spread {
+                json["attributes"][SPREAD] = spread.mark()?;
+            }
             metadata.insert(array.name.clone(), json);
         }
         let mut attributes = declared.attributes.clone();
@@ -164,9 +169,16 @@ impl Document {
         Metadata::parse(self.array(name).clone(), Path::new(name))
     }
 
+    /// How an array is spread over servers, if it is.
+    pub(super) fn spread(&self, name: &str) -> Result<Option<Spread>> {
+        let mark = self.array(name)["attributes"].get(SPREAD);
+        spread_of(mark.cloned(), Path::new(name))
+    }
+
     /// An array at one moment: without its first dimension.
     pub(super) fn moment(&self, name: &str) -> Result<ArraySchema> {
         let mut schema = self.metadata(name)?.schema(name, Map::new());
+        schema.attributes.remove(SPREAD);
         let wrong = || damaged(Path::new(name), "its chunks are not of one timestep each");
         let Disk::Chunks {
             chunk, subchunks, ..
@@ -262,7 +274,7 @@ pub struct Checkpoint {
     /// How many timesteps the group had: those after them are of a future that is no more, should the
     /// program go on from here.
     pub timesteps: u64,
-    /// Its directory.
+    /// Its directory; of a group that is spread over servers, with `{server}` in it.
     #[serde(skip)]
     pub path: PathBuf,
 }
@@ -290,7 +302,7 @@ impl Catalog {
     /// [`Kind::Damaged`] when it cannot be understood.
     pub fn read(path: &Path) -> Result<Self> {
         let path = std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path))?;
-        let document = Document::read(&path)?;
+        let document = Document::read(&of_server(&path, 0))?;
         let arrays = document.names().iter().map(|name| document.moment(name));
         Ok(Self {
             name: document.group_name().to_string(),
@@ -302,13 +314,14 @@ impl Catalog {
     }
 }
 
-/// All checkpoints of the group at `path`, the newest last.
+/// All checkpoints of the group at `path`, which may be one a server, the newest last.
 pub(super) fn all_checkpoints(path: &Path) -> Result<Vec<Checkpoint>> {
-    let directory = checkpoints(path);
+    let directory = checkpoints(&of_server(path, 0));
     let looking = |e: std::io::Error| Error::io(&e, "looking into", &directory);
     let mut all = Vec::new();
     for entry in std::fs::read_dir(&directory).map_err(looking)? {
         let entry = entry.map_err(looking)?.path();
+        let name = entry.file_name().unwrap_or_default();
         if !entry.is_dir() {
             continue;
         }
@@ -323,7 +336,7 @@ pub(super) fn all_checkpoints(path: &Path) -> Result<Vec<Checkpoint>> {
         let checkpoint: Checkpoint = serde_json::from_value(about)
             .map_err(|e| damaged(&file, format!("it is not a checkpoint: {e}")))?;
         all.push(Checkpoint {
-            path: entry,
+            path: checkpoints(path).join(name),
             ..checkpoint
         });
     }
@@ -333,7 +346,7 @@ pub(super) fn all_checkpoints(path: &Path) -> Result<Vec<Checkpoint>> {
 
 /// The checksums of a checkpoint.
 pub(super) fn sums_of(checkpoint: &Path) -> PathBuf {
-    super::private(checkpoint).join("sums.json")
+    super::private(&of_server(checkpoint, 0)).join("sums.json")
 }
 
 impl Checkpoint {

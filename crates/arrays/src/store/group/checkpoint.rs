@@ -1,6 +1,6 @@
 //! Checkpoints: written aside, and renamed into place.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Result};
 use serde_json::{Map, json};
@@ -9,6 +9,8 @@ use super::catalog::{Checkpoint, all_checkpoints, dimension_names, group_json, s
 use super::{Group, VERSION, checkpoints, private, remove_if_there};
 use crate::schema::ArraySchema;
 use crate::store::pending::{make_directory, node, write_json};
+use crate::store::spread::Spread;
+use crate::store::stored::SPREAD;
 use crate::store::sums::Sums;
 use crate::store::{Files, Target, ZarrFiles, change, file, zarr};
 
@@ -26,26 +28,48 @@ impl Group {
         private(&self.path).join("new")
     }
 
-    /// Makes everything of a checkpoint but the elements. Servers write to the targets, one an array.
+    /// Makes everything of a checkpoint but the elements. Servers write to the targets, one an array; of a group
+    /// that is spread, `servers` of them have each a part of it.
     ///
     /// # Errors
     /// What the operating system says.
-    pub fn begin_checkpoint(&mut self, arrays: &[ArraySchema]) -> Result<Vec<Target>> {
+    pub fn begin_checkpoint(
+        &mut self,
+        arrays: &[ArraySchema],
+        servers: usize,
+    ) -> Result<Vec<Target>> {
+        let spread = match self.spread()? {
+            None => None,
+            Some(timesteps) => Some(Spread {
+                depth: CHECKPOINT_DEPTH,
+                ..Spread::new(Path::new(&timesteps.template), servers)
+            }),
+        };
         let new = self.new_checkpoint();
         remove_if_there(&new)?;
         make_directory(&new)?;
         make_directory(&private(&new))?;
-        let target = |array: &ArraySchema| {
+        self.begun = Map::new();
+        let mut targets = Vec::with_capacity(arrays.len());
+        for array in arrays {
             let directory = new.join(&array.name);
             make_directory(&directory)?;
-            let json = array_json(array)?;
+            let mut json = array_json(array)?;
+            if let Some(spread) = &spread {
+                json["attributes"][SPREAD] = spread.mark()?;
+            }
             let place = directory.join("zarr.json");
             write_json(&place, &json)?;
-            let metadata = zarr::Metadata::parse(json, &place)?.text();
-            let files = Files::Zarr(ZarrFiles::new(directory, metadata));
-            Ok(Target::of(files).with_sums())
-        };
-        arrays.iter().map(target).collect()
+            let metadata = zarr::Metadata::parse(json.clone(), &place)?.text();
+            self.begun.insert(array.name.clone(), json);
+            let spread = spread.clone().map(|new| self.beside(&array.name, new));
+            let files = ZarrFiles {
+                spread: spread.transpose()?,
+                ..ZarrFiles::new(directory, metadata)
+            };
+            targets.push(Target::of(Files::Zarr(files)).with_sums());
+        }
+        Ok(targets)
     }
 
     /// Takes the checkpoint, which servers have written and synced, into the group, and removes old ones
@@ -53,13 +77,7 @@ impl Group {
     ///
     /// # Errors
     /// What the operating system says. All former checkpoints are then there.
-    pub fn commit_checkpoint(
-        &mut self,
-        moment: &Moment,
-        arrays: &[ArraySchema],
-        sums: &Sums,
-        keep: usize,
-    ) -> Result<()> {
+    pub fn commit_checkpoint(&mut self, moment: &Moment, sums: &Sums, keep: usize) -> Result<()> {
         let new = self.new_checkpoint();
         let there = all_checkpoints(&self.path)?;
         let about = Checkpoint {
@@ -71,13 +89,10 @@ impl Group {
             timesteps: self.timesteps(),
             path: PathBuf::new(),
         };
-        let mut metadata = Map::new();
+        let metadata = std::mem::take(&mut self.begun);
         let mut made = node(&new).to_vec();
         made.extend([private(&new), sums_of(&new)]);
-        for array in arrays {
-            metadata.insert(array.name.clone(), array_json(array)?);
-            made.extend(node(&new.join(&array.name)));
-        }
+        made.extend(metadata.keys().flat_map(|name| node(&new.join(name))));
         let attributes = Map::from_iter([("penstock".to_string(), json!(about))]);
         write_json(&new.join("zarr.json"), &group_json(attributes, metadata))?;
         let text = serde_json::to_vec(sums).unwrap_or_default();
@@ -134,6 +149,9 @@ impl Group {
         Ok(())
     }
 }
+
+/// A checkpoint is in the directory of checkpoints, which is in the group.
+const CHECKPOINT_DEPTH: usize = 2;
 
 /// The metadata of an array of a checkpoint.
 fn array_json(array: &ArraySchema) -> Result<serde_json::Value> {

@@ -4,10 +4,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Result};
+use penstock_layout::DiskSchema;
 
 use super::catalog::TIMES;
 use super::{Document, Group, private, remove_if_there};
 use crate::store::file::{self, damaged, open_if_there, read_if_there};
+use crate::store::spread::{SpreadArray, is_template, of_server};
 use crate::store::sums::Sums;
 use crate::store::{Files, Target, ZarrFiles, change};
 
@@ -17,8 +19,12 @@ impl Group {
     /// # Errors
     /// When its metadata make no sense.
     pub fn timestep_target(&self, name: &str) -> Result<Target> {
-        let lead = vec![self.timesteps()];
-        timestep_files(&self.path, &self.document, name, lead).map(Target::with_sums)
+        let place = self.template.as_deref().unwrap_or(&self.path);
+        let mut target = timestep_files(place, &self.document, name, self.timesteps())?;
+        if let Some(of) = target.spread_mut() {
+            *of = self.beside(name, of.spread.clone())?;
+        }
+        Ok(target.with_sums())
     }
 
     /// The time of the last timestep.
@@ -121,33 +127,14 @@ impl Group {
     pub(super) fn remove_timesteps_beyond(&self) -> Result<()> {
         for name in &self.declared {
             let directory = self.path.join(name);
-            let gone = self.beyond(&directory.join("c"))?;
-            if !gone.is_empty() {
+            let chunks = directory.join("c");
+            if !timesteps_from(self.timesteps(), &chunks)?.is_empty() {
                 // The array's own metadata no longer speak of them; after a power failure neither.
                 file::sync_path(&directory)?;
             }
-            gone.iter().try_for_each(|path| remove_if_there(path))?;
+            remove_timesteps_from(self.timesteps(), &chunks)?;
         }
-        let gone = self.beyond(&private(&self.path).join("sums"))?;
-        gone.iter().try_for_each(|path| remove_if_there(path))
-    }
-
-    /// What a directory holds of timesteps that there are not.
-    fn beyond(&self, directory: &Path) -> Result<Vec<PathBuf>> {
-        let Ok(entries) = std::fs::read_dir(directory) else {
-            return Ok(Vec::new()); // no chunk has ever been written
-        };
-        let mut beyond = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(|e| Error::io(&e, "looking into", directory))?;
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            let index = name.strip_suffix(".json").unwrap_or(&name).parse::<u64>();
-            if index.is_ok_and(|index| index >= self.timesteps()) {
-                beyond.push(entry.path());
-            }
-        }
-        Ok(beyond)
+        remove_timesteps_from(self.timesteps(), &private(&self.path).join("sums"))
     }
 
     /// A chunk of the coordinate, with one more time in it.
@@ -165,6 +152,33 @@ impl Group {
         }
         self.stage("time", path, &times)
     }
+}
+
+/// What a directory holds of timesteps from `first` on.
+fn timesteps_from(first: u64, directory: &Path) -> Result<Vec<PathBuf>> {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Ok(Vec::new()); // no chunk has ever been written
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|e| Error::io(&e, "looking into", directory))?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let index = name.strip_suffix(".json").unwrap_or(&name).parse::<u64>();
+        if index.is_ok_and(|index| index >= first) {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}
+
+/// Removes what a directory holds of timesteps from `first` on.
+///
+/// # Errors
+/// What the operating system says.
+pub fn remove_timesteps_from(first: u64, directory: &Path) -> Result<()> {
+    let gone = timesteps_from(first, directory)?;
+    gone.iter().try_for_each(|path| remove_if_there(path))
 }
 
 /// A file that is to be renamed.
@@ -196,17 +210,29 @@ pub(super) fn sums_path(group: &Path, index: u64) -> PathBuf {
     private(group).join("sums").join(format!("{index}.json"))
 }
 
-/// The files of one timestep of an array.
+/// How a timestep is cut: its chunks are dealt out to the servers after those of the timesteps before, as those
+/// of the whole array are.
+pub fn of_timestep(moment: DiskSchema, index: u64) -> DiskSchema {
+    let before = moment.objects().saturating_mul(index);
+    moment.dealt_after(before)
+}
+
+/// The files of one timestep of an array of the group at `path`, which may be one a server.
 pub(super) fn timestep_files(
-    group: &Path,
+    path: &Path,
     document: &Document,
     name: &str,
-    lead: Vec<u64>,
+    index: u64,
 ) -> Result<Target> {
+    let mut spread = document.spread(name)?;
+    if let Some(spread) = spread.as_mut().filter(|_| is_template(path)) {
+        spread.move_to(path);
+    }
     let metadata = document.metadata(name)?.text();
     Ok(Target::of(Files::Zarr(ZarrFiles {
-        lead,
-        ..ZarrFiles::new(group.join(name), metadata)
+        lead: vec![index],
+        spread: spread.map(|spread| SpreadArray::new(name, spread)),
+        ..ZarrFiles::new(of_server(path, 0).join(name), metadata)
     })))
 }
 

@@ -7,9 +7,10 @@ use penstock_engine::{Error, Result};
 use penstock_layout::DiskSchema;
 
 use super::catalog::{Document, all_checkpoints, sums_of};
-use super::timestep::{sums_path, time_of, timestep_files};
+use super::timestep::{of_timestep, sums_path, time_of, timestep_files};
 use super::{Seen, look};
 use crate::session::BLOCK_BYTES;
+use crate::store::spread::of_server;
 use crate::store::sums::{self, Sums};
 use crate::store::{Stored, Target};
 use crate::{ArraySchema, Progress};
@@ -76,7 +77,8 @@ fn sums_in<'a>(known: &'a Sums, name: &str) -> &'a [Option<u32>] {
 
 fn verify_group(path: &Path, tell: &mut dyn FnMut(Progress)) -> Result<Found> {
     let path = path.to_path_buf();
-    let document = Document::read(&path)?;
+    let first = of_server(&path, 0);
+    let document = Document::read(&first)?;
     let checkpoints = all_checkpoints(&path)?;
     let arrays = document.names().iter().map(|name| {
         let disk = document.moment(name)?.disk_schema(BLOCK_BYTES)?;
@@ -88,14 +90,14 @@ fn verify_group(path: &Path, tell: &mut dyn FnMut(Progress)) -> Result<Found> {
     tell(Progress::All(moment * moments));
     let mut found = Found::default();
     for index in 0..document.timesteps() {
-        if let Err(error) = time_of(&path, index) {
+        if let Err(error) = time_of(&first, index) {
             found.damages.push(error);
         }
         let files = |name: &str, disk: &DiskSchema| {
-            let target = timestep_files(&path, &document, name, vec![index])?;
-            Ok((target, disk.clone()))
+            let target = timestep_files(&path, &document, name, index)?;
+            Ok((target, of_timestep(disk.clone(), index)))
         };
-        found.check(&sums_path(&path, index), &arrays, &files, tell);
+        found.check(&sums_path(&first, index), &arrays, &files, tell);
         found.timesteps += 1;
     }
     for checkpoint in &checkpoints {

@@ -46,11 +46,7 @@ impl Medium for Writer {
     }
 
     fn finish(&self, sync: bool) -> Result<()> {
-        if sync {
-            self.written.sync(&self.chunks)
-        } else {
-            Ok(())
-        }
+        self.written.finish(&self.chunks, sync)
     }
 }
 

@@ -124,11 +124,7 @@ impl Medium for Writer {
 
     fn finish(&self, sync: bool) -> Result<()> {
         self.close(self.open.drain())?;
-        if sync {
-            self.written.sync(&self.chunks)
-        } else {
-            Ok(())
-        }
+        self.written.finish(&self.chunks, sync)
     }
 }
 

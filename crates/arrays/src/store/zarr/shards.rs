@@ -400,11 +400,7 @@ impl Medium for Writer {
 
     fn finish(&self, sync: bool) -> Result<()> {
         self.end(self.open.drain())?;
-        if sync {
-            self.written.sync(&self.chunks)
-        } else {
-            Ok(())
-        }
+        self.written.finish(&self.chunks, sync)
     }
 }
 

@@ -29,7 +29,7 @@ impl Written {
         let file = match (change::create(&options, path), path.parent()) {
             (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
                 // The directory of all chunks must be there: it goes when the write is given up.
-                if !chunks.files.home(object).is_dir() {
+                if !chunks.home(object).is_dir() {
                     return Err(Error::io(&error, "creating", path));
                 }
                 change::create_dir_all(parent)
@@ -48,8 +48,19 @@ impl Written {
         Ok(())
     }
 
-    /// Returns when all files taken, and the directories they are in, are on stable storage.
-    pub(super) fn sync(&self, chunks: &Chunks) -> Result<()> {
+    /// Brings to its end what the server has of the array; with `sync`, all files taken, and the directories
+    /// they are in, are then on stable storage.
+    pub(super) fn finish(&self, chunks: &Chunks, sync: bool) -> Result<()> {
+        if sync {
+            self.sync(chunks)?;
+        }
+        match &chunks.files.spread {
+            None => Ok(()),
+            Some(of) => of.link_rest(chunks.server),
+        }
+    }
+
+    fn sync(&self, chunks: &Chunks) -> Result<()> {
         let mut closed = std::mem::take(&mut *lock(&self.closed));
         // Those that were written again are there several times.
         closed.sort_unstable();
@@ -57,7 +68,7 @@ impl Written {
         let mut directories: BTreeSet<PathBuf> = BTreeSet::new();
         let mut paths = Vec::with_capacity(closed.len());
         for object in closed {
-            let (path, home) = (chunks.path(object), chunks.files.home(object));
+            let (path, home) = (chunks.path(object), chunks.home(object));
             for directory in path.ancestors().skip(1) {
                 if !directory.starts_with(&home) || directories.contains(directory) {
                     break;
