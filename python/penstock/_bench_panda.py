@@ -38,6 +38,7 @@ from penstock._bench_dickens_thakur import (
     place,
 )
 from penstock._bench_panda_job import (
+    CHUNK_FILES,
     COPIES,
     MESSAGES,
     MIB,
@@ -254,12 +255,13 @@ def drawn(number: int, clients: int, plan: Plan, results: list[dict]) -> dict:
         if tuple(result[key] for key in ("operation", "schema", "null", "clients")) == wanted
     }
     peak = MESSAGES if figure.is_null else SYSTEM_CALLS
+    second = COPIES if figure.is_null else CHUNK_FILES
 
     def at(size: int, servers: int) -> dict:
-        served, beside, copies = (
-            mine.get((contender, size * MIB, servers)) for contender in (SERVED, peak, COPIES)
+        measured = (
+            mine.get((contender, size * MIB, servers)) for contender in (SERVED, peak, second)
         )
-        return {"x": servers} | point(served, beside, copies)
+        return {"x": servers} | point(*measured)
 
     series = [
         {"name": f"{size} MiB", "points": [at(size, servers) for servers in plan.servers]}
@@ -277,6 +279,7 @@ def drawn(number: int, clients: int, plan: Plan, results: list[dict]) -> dict:
         "clients": clients,
         "where": place(plan.path(number)),
         "peak": f"{peak} of 1 MiB",
+        "second": second,
         "paper_percent": figure.paper,
         "aim_percent": aim,
         "reached": sum(one["y"] >= aim for one in points),
@@ -285,7 +288,7 @@ def drawn(number: int, clients: int, plan: Plan, results: list[dict]) -> dict:
     }
 
 
-def point(served: dict, peak: dict, copies: dict | None) -> dict:
+def point(served: dict, peak: dict, second: dict | None) -> dict:
     """The array's throughput as a part of the peak; the spread is that of the array's own."""
     median, beside = (statistics.median(one["seconds"]) for one in (served, peak))
     parts = [100 * beside / one for one in served["seconds"]]
@@ -300,10 +303,10 @@ def point(served: dict, peak: dict, copies: dict | None) -> dict:
         "peak_mb_per_second": rate / beside,
         "wrong": served["wrong"] + peak["wrong"],
     }
-    if copies:
-        copied = statistics.median(copies["seconds"])
-        found["copies_mb_per_second"] = rate / copied
-        found["percent_of_copies"] = 100 * copied / median
+    if second:
+        beside = statistics.median(second["seconds"])
+        found["second_mb_per_second"] = rate / beside
+        found["percent_of_second"] = 100 * beside / median
     return found
 
 
@@ -317,6 +320,11 @@ def text(report: dict) -> str:
         f"medians of {report['repeats']}: MB/s of all servers together (10^6 bytes), and the "
         "percent of the peak",
     ]
+    if machine["free_page_reporting"]:
+        lines.append(
+            "the host takes back memory that is free (free page reporting): what fills the page "
+            "cache may wait for it"
+        )
     for figure in report["figures"]:
         lines += ["", *table(figure)]
     return "\n".join(lines)
@@ -328,9 +336,9 @@ def table(figure: dict) -> list[str]:
     heads = [head for p in series[0]["points"] for head in (f"{p['x']} servers", "peak", "%")]
     cells = [["array", "shape", *heads]]
     cells += [rates(one, "peak_mb_per_second", "y") for one in series]
-    if "percent_of_copies" in series[0]["points"][0]:
-        cells.append(["beside memory copies", ""] + [""] * len(heads))
-        cells += [rates(one, "copies_mb_per_second", "percent_of_copies") for one in series]
+    if any("percent_of_second" in p for p in series[0]["points"]):
+        cells.append([f"beside {figure['second']}", ""] + [""] * len(heads))
+        cells += [rates(one, "second_mb_per_second", "percent_of_second") for one in series]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip()
@@ -352,7 +360,8 @@ def rates(series: dict, beside: str, percent: str) -> list[str]:
     """A row: of each number of servers, the array's throughput and another, and the percentage."""
     shape = dims_text(shape_of(int(series["name"].split()[0]) * MIB))
     keys = "mb_per_second", beside, percent
-    return [series["name"], shape, *(f"{p[key]:.0f}" for p in series["points"] for key in keys)]
+    cells = (f"{p[key]:.0f}" if key in p else "-" for p in series["points"] for key in keys)
+    return [series["name"], shape, *cells]
 
 
 def write_csv(report: dict, path: str) -> None:

@@ -9,7 +9,8 @@ or on an infinitely fast one, written and read by so many servers. Each has a *p
 the same bytes, that is measured in turn with it:
 
 - on a disk, as many ranks as there are servers write and read a file each by plain system calls of
-  1 MiB, one after the other: what the file system gives to as many processes at once;
+  1 MiB, one after the other: what the file system gives to as many processes at once. Beside
+  natural chunking they do the same with as many files as there are chunks;
 - where the disk is infinitely fast, as many ranks as there are servers receive (a write) or send (a
   read) as much by messages of 1 MiB: what MPI gives. Beside that they copy it, 1 MiB at a time, out
   of the memory of other ranks or into it: what the memory of one host would give.
@@ -45,6 +46,7 @@ MIB = 1 << 20
 NATURAL, TRADITIONAL = "natural", "traditional"
 SERVED = "server-directed"
 SYSTEM_CALLS, MESSAGES, COPIES = "system calls", "messages", "memory copies"
+CHUNK_FILES = "system calls, a file a chunk"
 OPERATIONS = ("write", "read")
 MESHES = {8: (2, 2, 2), 16: (4, 2, 2), 24: (6, 2, 2), 32: (4, 4, 2)}
 """The paper's."""
@@ -75,8 +77,12 @@ class Job:
     @property
     def steps(self) -> int:
         """How many contenders it measures, how often."""
-        turns = sum((2 + is_null) * len(self.turns(size)) for _, is_null, size, _ in self.cases)
-        return len(self.server_counts) * turns
+        return sum(
+            (3 if is_null or (schema == NATURAL and servers < self.clients) else 2)
+            * len(self.turns(size))
+            for schema, is_null, size, _ in self.cases
+            for servers in self.server_counts
+        )
 
     def turns(self, bytes_: int) -> range:
         """The repeats for an array of that size; what is measured in number 0 does not count."""
@@ -166,50 +172,53 @@ class Served:
 
 
 class Files:
-    """The peak of a disk: a file for each of the first ranks, by plain system calls."""
+    """The peak of a disk: each of the first ranks has a file, or several; plain system calls."""
 
-    label = SYSTEM_CALLS
-
-    def __init__(self, case: Case, comm, servers: int) -> None:
+    def __init__(self, case: Case, comm, servers: int, files: int = 1) -> None:
+        self.label = CHUNK_FILES if files > 1 else SYSTEM_CALLS
         self.rank, self.servers = comm.rank, servers
-        self.bytes = case.bytes // servers if comm.rank < servers else 0
+        total = case.bytes // servers if comm.rank < servers else 0
+        self.sizes = [total // files + (n < total % files) for n in range(files)] if total else []
         self.buffer = memoryview(np.full(REQUEST_BYTES, comm.rank + 1, np.uint8))
 
     def write(self, target: Path, local: np.ndarray) -> None:
-        if self.bytes:
-            with self._open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
-                for offset, count in self._requests():
+        with contextlib.ExitStack() as stack:
+            written = []
+            for path, size in self._files(target):
+                file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+                stack.callback(os.close, file)
+                written.append(file)
+                for offset, count in requests(size):
                     if os.pwrite(file, self.buffer[:count], offset) != count:
                         raise OSError(f"{target}: a write was cut short")
+            for file in written:
                 os.fsync(file)
 
     def read(self, target: Path, local: np.ndarray) -> None:
-        if self.bytes:
-            with self._open(target, os.O_RDONLY) as file:
-                for offset, count in self._requests():
+        for path, size in self._files(target):
+            file = os.open(path, os.O_RDONLY)
+            try:
+                for offset, count in requests(size):
                     if os.preadv(file, [self.buffer[:count]], offset) != count:
                         raise OSError(f"{target}: a read was cut short")
+            finally:
+                os.close(file)
 
     def wrong_on_disk(self, target: Path, salt: int) -> int:
-        return int(bool(self.bytes) and self._path(target).stat().st_size != self.bytes)
+        return sum(path.stat().st_size != size for path, size in self._files(target))
 
     def wrong_in_memory(self, local: np.ndarray, salt: int) -> int:
-        return int(np.count_nonzero(np.asarray(self.buffer) != self.rank + 1)) if self.bytes else 0
+        return int(np.count_nonzero(np.asarray(self.buffer) != self.rank + 1)) if self.sizes else 0
 
-    def _path(self, target: Path) -> Path:
-        return target / str(self.rank)
+    def _files(self, target: Path) -> Iterator[tuple[Path, int]]:
+        for number, size in enumerate(self.sizes):
+            yield target / f"{self.rank}.{number}", size
 
-    def _requests(self) -> Iterator[tuple[int, int]]:
-        for offset in range(0, self.bytes, REQUEST_BYTES):
-            yield offset, min(REQUEST_BYTES, self.bytes - offset)
 
-    @contextlib.contextmanager
-    def _open(self, target: Path, flags: int) -> Iterator[int]:
-        descriptor = os.open(self._path(target), flags, 0o644)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
+def requests(size: int) -> Iterator[tuple[int, int]]:
+    """A file's bytes, one request after the other: where each begins, and how long it is."""
+    for offset in range(0, size, REQUEST_BYTES):
+        yield offset, min(REQUEST_BYTES, size - offset)
 
 
 class Messages:
@@ -335,6 +344,9 @@ def contenders(job: Job, schema: str, is_null: bool, bytes_: int, comm) -> Itera
             found.append(Messages(case, comm, servers) if is_null else Files(case, comm, servers))
             if window:
                 found.append(Copies(case, comm, servers, window))
+            chunks_each = -(-job.clients // servers)
+            if schema == NATURAL and not is_null and chunks_each > 1:
+                found.append(Files(case, comm, servers, chunks_each))
             served = Served(case, comm, servers, is_null)
             found.append(stack.enter_context(contextlib.closing(served)))
         yield found

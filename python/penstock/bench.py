@@ -55,6 +55,8 @@ WORK_UP_SECONDS = 0.1
 """How long all ranks work before each timed call."""
 REST_SECONDS = 0.0002
 """How long a rank sleeps between two looks at a barrier: short against what is measured."""
+PAGE_ORDER_MAX = 10
+"""Linux has no free memory in pieces larger than 2^10 pages."""
 
 
 # ---------------------------------------------------------------------------------------------
@@ -397,7 +399,17 @@ def machine_facts() -> dict:
         "numpy": np.__version__,
         "mpi": " ".join(MPI.Get_library_version().split("\n")[0].split()),
         "load_average_at_start": os.getloadavg()[0],
+        "free_page_reporting": has_free_page_reporting(),
     }
+
+
+def has_free_page_reporting() -> bool:
+    """Whether this is a virtual machine whose host takes back memory as soon as it is free."""
+    try:
+        order = Path("/sys/module/page_reporting/parameters/page_reporting_order").read_text()
+    except OSError:
+        return False
+    return 0 <= int(order) <= PAGE_ORDER_MAX
 
 
 def cpu_model() -> str:
