@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import shutil
@@ -216,6 +217,10 @@ def test_a_gathered_group_goes_on(place):
         whole = heat(place / "whole.zarr")
         assert "gathered 2" in penstock("gather", path, whole.path)
         assert "is a directory" in penstock("gather", path, whole.path, code=2)
+        assert "not spread" in penstock("gather", whole.path, place / "x", code=2)
+        with open(place / "disk0" / "g.zarr" / ".penstock" / "lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert "another job" in penstock("gather", path, place / "x", code=1)
         assert same_bits(s.restart(whole)["u"], at(1)["u"])
         s.timestep(whole, at(2))
         s.checkpoint(whole, at(2))

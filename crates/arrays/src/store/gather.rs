@@ -64,8 +64,7 @@ impl Roots<'_> {
 fn gather_array(roots: &Roots<'_>, first: &Path, name: &str, target: &Path) -> Result<()> {
     let stored = Stored::open(first, Some(name))?;
     let Some(of) = stored.target().spread() else {
-        let cause = format!("{name:?} is not spread over servers: it is whole where it is");
-        return Err(Error::new(Kind::Schema, "gathering", cause).at(first));
+        return Err(is_whole(first, name));
     };
     let pending = Pending::create(target, stored.schema())?;
     for server in 0..of.spread.servers {
@@ -73,6 +72,12 @@ fn gather_array(roots: &Roots<'_>, first: &Path, name: &str, target: &Path) -> R
         link_part(&part, pending.target().path())?;
     }
     pending.commit()
+}
+
+/// There is nothing to gather.
+pub(super) fn is_whole(store: &Path, array: &str) -> Error {
+    let cause = format!("{array:?} is not spread over servers: it is whole where it is");
+    Error::new(Kind::Schema, "gathering", cause).at(store)
 }
 
 /// Gives an array what a server has of it. The empty files of parts that were made for it go.

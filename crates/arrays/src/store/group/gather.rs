@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::catalog::{Document, all_checkpoints};
 use super::{check_nothing_there, hold, private, remove_if_there, remove_timesteps_from};
 use crate::store::file::{damaged, read_if_there};
-use crate::store::gather::{Roots, link_part};
+use crate::store::gather::{Roots, is_whole, link_part};
 use crate::store::pending::{make_directory, resolve, sync_parent, write_json};
 use crate::store::stored::{SPREAD, spread_of};
 use crate::store::temporary::Temporary;
@@ -20,18 +20,24 @@ use crate::store::{change, file};
 /// the number of arrays.
 ///
 /// # Errors
-/// [`Kind::Schema`] when something stands at `target`, [`Kind::Busy`] while the group is written to, and as
-/// [`crate::store::gather`].
+/// As [`crate::store::gather`], and [`penstock_engine::Kind::Busy`] while the group is written to.
 pub fn gather(first: &Path, roots: &Roots<'_>, target: &Path) -> Result<usize> {
     // What is linked here is not to change meanwhile. A group to which nothing was ever saved has no lock.
     let lock = File::open(private(first).join("lock")).ok();
     lock.as_ref().map_or(Ok(()), |lock| hold(lock, first))?;
+    let document = Document::read(first)?;
+    for name in document.names() {
+        if document.spread(name)?.is_none() {
+            return Err(is_whole(first, name));
+        }
+    }
     let target = resolve(target)?;
     check_nothing_there(&target)?;
     let mut temporary = Temporary::create(&target, None, &target)?;
     let data = temporary.data();
     make_directory(&data)?;
     link_rest(first, &data)?;
+    // All that is private stays with the source, but for the checksums.
     let private = private(&data);
     let looking = |e: std::io::Error| Error::io(&e, "looking into", &private);
     for entry in std::fs::read_dir(&private).map_err(looking)? {
@@ -45,7 +51,6 @@ pub fn gather(first: &Path, roots: &Roots<'_>, target: &Path) -> Result<usize> {
     for checkpoint in all_checkpoints(&data)? {
         gather_arrays(&checkpoint.path, roots)?;
     }
-    let document = Document::read(&data)?;
     for name in document.names() {
         // What a crash has left of a timestep that never came to be.
         remove_timesteps_from(document.timesteps(), &data.join(name).join("c"))?;
