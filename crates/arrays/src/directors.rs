@@ -68,16 +68,10 @@ impl Setting {
         } = self.options;
         let target = target.map(|target| target.with_direct(direct).with_sync(sync));
         let spread_over = target.as_ref().and_then(Target::spread_over);
+        if let (Operation::Write, Some(target)) = (operation, &target) {
+            target.check_servers(self.servers)?;
+        }
         let servers = match (operation, spread_over) {
-            (Operation::Write, Some(of)) if of > self.servers => {
-                let cause = format!(
-                    "it is on the disks of {of} servers, and the session has {}: open it with servers={of}, or \
-                     gather the store",
-                    self.servers
-                );
-                let error = Error::new(Kind::Schema, "writing", cause);
-                return Err(target.iter().fold(error, |e, target| e.at(target.path())));
-            }
             // Each server writes what is on its disk, and reads that if there are as many.
             (_, Some(of)) => of.min(self.servers),
             // Linux lets one process at a time write to a file, and others wait for it awake. So

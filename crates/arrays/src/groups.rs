@@ -214,6 +214,9 @@ impl Director for SaveDirector {
                 .collect(),
         };
         let mut group = Group::open(&self.group.path, &declared, self.setting.servers())?;
+        if let Save::Timestep(_) = self.save {
+            group.check_servers(self.setting.servers())?;
+        }
         self.align(&mut group)?;
         let moment = self.moment(&group)?;
         let stored = declared.arrays.iter().map(|declared| {

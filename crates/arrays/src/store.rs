@@ -218,6 +218,15 @@ impl Target {
         self.spread().map(|of| of.spread.servers)
     }
 
+    /// Sees that so many servers can write to it.
+    ///
+    /// # Errors
+    /// [`penstock_engine::Kind::Schema`] when it is on the disks of more.
+    pub fn check_servers(&self, servers: usize) -> Result<()> {
+        self.spread()
+            .map_or(Ok(()), |of| of.spread.check_servers(servers))
+    }
+
     /// The same, of which checksums are made as it is written: [`Medium::sums`] gives them.
     #[must_use]
     pub fn with_sums(self) -> Self {

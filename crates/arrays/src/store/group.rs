@@ -146,6 +146,15 @@ impl Group {
         }))
     }
 
+    /// Sees that so many servers can add timesteps.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] when it is on the disks of more.
+    pub fn check_servers(&self, servers: usize) -> Result<()> {
+        self.spread()?
+            .map_or(Ok(()), |spread| spread.check_servers(servers))
+    }
+
     /// A version of an array, to be written beside those that there are.
     fn beside(&self, name: &str, new: Spread) -> Result<SpreadArray> {
         let mut keeps: Vec<String> = Vec::new();

@@ -101,6 +101,22 @@ impl Spread {
         self.template = store.to_string_lossy().into_owned();
     }
 
+    /// Sees that so many servers can write to it.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] when it is on the disks of more.
+    pub(super) fn check_servers(&self, servers: usize) -> Result<()> {
+        let all = self.servers;
+        if all <= servers {
+            return Ok(());
+        }
+        let cause = format!(
+            "it is on the disks of {all} servers, and the session has {servers}: open it with servers={all}, or \
+             gather the store"
+        );
+        Err(Error::new(Kind::Schema, "writing", cause).at(Path::new(&self.template)))
+    }
+
     /// What an array's metadata say of it.
     ///
     /// # Errors
