@@ -74,11 +74,15 @@ def check_restart(session: ps.Session, saved: Saved, path: Path, step: int, writ
         assert same_bits(state[f"a{number}"], expected.view)
 
 
+def first_of(path: Path) -> Path:
+    """Where the metadata are of what is at `path`, which may be one a server."""
+    return Path(str(path).replace("{server}", "0"))
+
+
 def check_timesteps(saved: Saved, path: Path, steps: list[int], writers: int) -> None:
     """zarr-python and xarray find these steps, and no others; of what servers have, gathered."""
     if "{server}" in str(path):
-        first = Path(str(path).replace("{server}", "0"))
-        whole = first.with_name(f"whole-{steps[-1]}")
+        whole = first_of(path).with_name(f"whole-{steps[-1]}")
         penstock("gather", path, whole)
         path = whole
     group = zarr.open_group(path, mode="r")
@@ -115,8 +119,7 @@ def live(session: ps.Session, saved: Saved, path: Path) -> None:
     session.checkpoint(group, saved.parts(8, rank), step=8)
     if rank == 0:
         check_timesteps(saved, path, [0, 1, 7], session.size)
-        first = Path(str(path).replace("{server}", "0"))
-        kept = sorted(p.name for p in (first / "checkpoints").iterdir() if p.is_dir())
+        kept = sorted(p.name for p in (first_of(path) / "checkpoints").iterdir() if p.is_dir())
         assert kept == ["7", "8"]
     session.barrier()
     check_restart(session, saved, path, 8, session.size)

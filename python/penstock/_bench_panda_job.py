@@ -78,11 +78,15 @@ class Job:
     def steps(self) -> int:
         """How many contenders it measures, how often."""
         return sum(
-            (3 if is_null or (schema == NATURAL and servers < self.clients) else 2)
-            * len(self.turns(size))
+            (2 + (is_null or self.chunk_files(schema, servers) > 1)) * len(self.turns(size))
             for schema, is_null, size, _ in self.cases
             for servers in self.server_counts
         )
+
+    def chunk_files(self, schema: str, servers: int) -> int:
+        """How many files the array is of each server: with more than one, system calls on as many
+        stand beside it."""
+        return -(-self.clients // servers) if schema == NATURAL else 1
 
     def turns(self, bytes_: int) -> range:
         """The repeats for an array of that size; what is measured in number 0 does not count."""
@@ -344,9 +348,9 @@ def contenders(job: Job, schema: str, is_null: bool, bytes_: int, comm) -> Itera
             found.append(Messages(case, comm, servers) if is_null else Files(case, comm, servers))
             if window:
                 found.append(Copies(case, comm, servers, window))
-            chunks_each = -(-job.clients // servers)
-            if schema == NATURAL and not is_null and chunks_each > 1:
-                found.append(Files(case, comm, servers, chunks_each))
+            files = job.chunk_files(schema, servers)
+            if not is_null and files > 1:
+                found.append(Files(case, comm, servers, files))
             served = Served(case, comm, servers, is_null)
             found.append(stack.enter_context(contextlib.closing(served)))
         yield found

@@ -159,8 +159,8 @@ impl Parts {
     ) -> Result<Self> {
         if let Some(of) = &files.spread {
             of.make(server)?;
-            for object in schema.objects_of(server, of.spread.servers) {
-                if of.base.is_none() {
+            if of.base.is_none() {
+                for object in schema.objects_of(server, of.spread.servers) {
                     let bytes = schema.object_bytes(object);
                     make_file(&files.path(schema, object), &[], bytes)?;
                 }
@@ -246,8 +246,8 @@ impl Medium for Parts {
             if of.base.is_none() {
                 // Nobody else knows of those that were made and not written.
                 written.extend(self.schema.objects_of(self.server, of.spread.servers));
+                paths.push(of.of_server(self.server));
             }
-            paths.push(of.of_server(self.server));
         }
         if !sync {
             return Ok(());

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Kind, Result};
 
-use super::group::{self, Catalog};
+use super::group::{self, Seen};
 use super::spread::{Spread, is_template, of_server, parts_of};
 use super::stored::Stored;
 use super::update::link_rest;
@@ -16,7 +16,7 @@ use super::{Pending, change};
 /// of arrays.
 ///
 /// # Errors
-/// [`Kind::Missing`] when a part is not there, [`Kind::Schema`] when there are fewer than servers wrote, or
+/// [`Kind::Missing`] when a part is not there, [`Kind::Schema`] when there are not as many as servers wrote, or
 /// when nothing there is spread; as [`Pending::create`].
 pub fn gather(sources: &[PathBuf], target: &Path) -> Result<usize> {
     let Some(first) = sources.first() else {
@@ -24,12 +24,10 @@ pub fn gather(sources: &[PathBuf], target: &Path) -> Result<usize> {
     };
     let first = of_server(first, 0);
     let roots = Roots(sources);
-    match Catalog::read(&first) {
-        Ok(_) => return group::gather(&first, &roots, target),
-        Err(error) if matches!(error.kind, Kind::Schema | Kind::Missing) => {}
-        Err(error) => return Err(error),
-    }
-    let arrays = Stored::all(&first)?;
+    let arrays = match group::look(&first)? {
+        Seen::Group(_) => return group::gather(&first, &roots, target),
+        Seen::Arrays(arrays) => arrays,
+    };
     for array in &arrays {
         gather_array(&roots, &first, &array.name, target)?;
     }
@@ -40,17 +38,32 @@ pub fn gather(sources: &[PathBuf], target: &Path) -> Result<usize> {
 pub struct Roots<'a>(&'a [PathBuf]);
 
 impl Roots<'_> {
-    /// What a server has of an array.
+    /// Sees that there is one for each of so many servers, and no more.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`].
+    pub(super) fn check(&self, servers: usize, name: &str) -> Result<()> {
+        match self.0 {
+            [template] if is_template(template) => Ok(()),
+            all if all.len() == servers => Ok(()),
+            all => {
+                let given = all.len();
+                let cause =
+                    format!("{servers} servers wrote {name:?}, and {given} parts are given");
+                let error = Error::new(Kind::Schema, "gathering", cause);
+                Err(all.iter().take(1).fold(error, |e, first| e.at(first)))
+            }
+        }
+    }
+
+    /// What a server has of an array; there must be a root for it.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`] when it is not there.
     pub(super) fn part(&self, server: usize, name: &str, spread: &Spread) -> Result<PathBuf> {
         let root = match self.0 {
-            [template] if is_template(template) => Some(of_server(template, server)),
-            all => all.get(server).cloned(),
-        };
-        let Some(root) = root else {
-            let (servers, given) = (spread.servers, self.0.len());
-            let cause = format!("{servers} servers wrote {name:?}, and {given} parts are given");
-            let error = Error::new(Kind::Schema, "gathering", cause);
-            return Err(self.0.iter().take(1).fold(error, |e, first| e.at(first)));
+            [template] if is_template(template) => of_server(template, server),
+            all => all[server].clone(),
         };
         let part = parts_of(&root).join(name).join(&spread.version);
         if !part.is_dir() {
@@ -66,8 +79,10 @@ fn gather_array(roots: &Roots<'_>, first: &Path, name: &str, target: &Path) -> R
     let Some(of) = stored.target().spread() else {
         return Err(is_whole(first, name));
     };
+    let servers = of.spread.servers;
+    roots.check(servers, name)?;
     let pending = Pending::create(target, stored.schema())?;
-    for server in 0..of.spread.servers {
+    for server in 0..servers {
         let part = roots.part(server, name, &of.spread)?;
         link_part(&part, pending.target().path())?;
     }

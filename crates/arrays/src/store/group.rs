@@ -119,7 +119,7 @@ impl Group {
         options.read(true).write(true).create(true).truncate(false);
         let opened = change::create(&options, &lock_path);
         let lock = opened.map_err(|e| Error::io(&e, "opening", &lock_path))?;
-        hold(&lock, &path)?;
+        hold(&lock, &path, "writing")?;
         let mut group = Self {
             // What it said before it was locked may be old.
             document: Document::read(&path)?,
@@ -137,13 +137,12 @@ impl Group {
     /// How the timesteps are spread over servers, if they are.
     fn spread(&self) -> Result<Option<Spread>> {
         let first = self.document.names().first();
-        let spread = first.map_or(Ok(None), |name| self.document.spread(name))?;
-        Ok(spread.map(|mut spread| {
-            if let Some(template) = &self.template {
-                spread.move_to(template);
-            }
-            spread
-        }))
+        first.map_or(Ok(None), |name| self.document.spread(self.place(), name))
+    }
+
+    /// The path as it was given.
+    fn place(&self) -> &Path {
+        self.template.as_deref().unwrap_or(&self.path)
     }
 
     /// Sees that so many servers can add timesteps.
@@ -157,14 +156,9 @@ impl Group {
 
     /// A version of an array, to be written beside those that there are.
     fn beside(&self, name: &str, new: Spread) -> Result<SpreadArray> {
-        let mut keeps: Vec<String> = Vec::new();
-        keeps.extend(self.document.spread(name)?.map(|there| there.version));
-        for checkpoint in all_checkpoints(&self.path)? {
-            let stored = Stored::open(&checkpoint.path, Some(name))?;
-            keeps.extend(stored.target().spread().map(|of| of.spread.version.clone()));
-        }
+        let there = spreads(self.place(), &self.document, name)?;
         Ok(SpreadArray {
-            keeps,
+            keeps: there.into_iter().map(|spread| spread.version).collect(),
             ..SpreadArray::new(name, new)
         })
     }
@@ -232,16 +226,30 @@ impl Group {
 
     /// Removes what saves that did not come to their end have left in the private directory.
     fn remove_leftovers(&self) -> Result<()> {
-        let directory = private(&self.path);
-        let looking = |e: std::io::Error| Error::io(&e, "looking into", &directory);
-        for entry in std::fs::read_dir(&directory).map_err(looking)? {
-            let entry = entry.map_err(looking)?;
-            if !KEPT.iter().any(|kept| entry.file_name() == *kept) {
-                remove_if_there(&entry.path())?;
-            }
-        }
-        Ok(())
+        remove_but(&KEPT, &private(&self.path))
     }
+}
+
+/// Removes all that is in a directory, but for entries of these names.
+fn remove_but(kept: &[&str], directory: &Path) -> Result<()> {
+    let looking = |e: std::io::Error| Error::io(&e, "looking into", directory);
+    for entry in std::fs::read_dir(directory).map_err(looking)? {
+        let entry = entry.map_err(looking)?;
+        if !kept.iter().any(|kept| entry.file_name() == *kept) {
+            remove_if_there(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// How the timesteps of an array are spread, and each checkpoint of it; nothing where all is in one place.
+fn spreads(place: &Path, document: &Document, name: &str) -> Result<Vec<Spread>> {
+    let mut all: Vec<Spread> = document.spread(place, name)?.into_iter().collect();
+    for checkpoint in all_checkpoints(place)? {
+        let stored = Stored::open(&checkpoint.path, Some(name))?;
+        all.extend(stored.target().spread().map(|of| of.spread.clone()));
+    }
+    Ok(all)
 }
 
 /// What stands at a path.
@@ -303,45 +311,47 @@ fn check_names(declared: &Declared) -> Result<()> {
 ///
 /// # Errors
 /// [`Kind::Busy`].
-fn hold(lock: &File, group: &Path) -> Result<()> {
+fn hold(lock: &File, group: &Path, doing: &str) -> Result<()> {
     if matches!(try_lock(lock), Lock::Held) {
         let cause = "another job is writing to the group";
-        return Err(Error::new(Kind::Busy, "holding it", cause).at(group));
+        return Err(Error::new(Kind::Busy, doing, cause).at(group));
     }
     Ok(())
 }
 
-/// Sees that a group can be made where at most an empty directory is.
-fn check_nothing_there(path: &Path) -> Result<()> {
+/// Makes an empty group.
+fn create(path: &Path, declared: &Declared, spread: Option<&Spread>) -> Result<()> {
+    let document = Document::new(declared, spread)?;
+    make_whole(path, |data| {
+        for directory in [
+            data.to_path_buf(),
+            private(data),
+            private(data).join("sums"),
+            checkpoints(data),
+        ] {
+            make_directory(&directory)?;
+        }
+        write_json(&checkpoints(data).join("zarr.json"), &zarr::group_json())?;
+        write_json(&data.join("zarr.json"), document.json())?;
+        let mut made = document.write_arrays(data)?;
+        made.extend([node(data), node(&checkpoints(data))].concat());
+        made.push(private(data));
+        file::sync_paths(&made)
+    })
+}
+
+/// Makes a group, all of it or nothing, where at most an empty directory is. `make` makes, and syncs, what is to be
+/// at `path`, elsewhere.
+fn make_whole(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if let Ok(mut entries) = std::fs::read_dir(path)
         && entries.next().is_some()
     {
         let cause = "it is a directory, but not a group";
         return Err(Error::new(Kind::Schema, "writing", cause).at(path));
     }
-    Ok(())
-}
-
-/// Makes an empty group: all of it, or nothing.
-fn create(path: &Path, declared: &Declared, spread: Option<&Spread>) -> Result<()> {
-    check_nothing_there(path)?;
-    let document = Document::new(declared, spread)?;
     let mut temporary = Temporary::create(path, None, path)?;
     let data = temporary.data();
-    for directory in [
-        data.clone(),
-        private(&data),
-        private(&data).join("sums"),
-        checkpoints(&data),
-    ] {
-        make_directory(&directory)?;
-    }
-    write_json(&checkpoints(&data).join("zarr.json"), &zarr::group_json())?;
-    write_json(&data.join("zarr.json"), document.json())?;
-    let mut made = document.write_arrays(&data)?;
-    made.extend([node(&data), node(&checkpoints(&data))].concat());
-    made.push(private(&data));
-    file::sync_paths(&made)?;
+    make(&data)?;
     change::rename(&data, path).map_err(|e| Error::io(&e, "renaming into place", path))?;
     sync_parent(path)?;
     // The group is in its place: what stays is removed by the next write.

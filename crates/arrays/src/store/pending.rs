@@ -20,7 +20,6 @@ use super::file::{self, read_if_there};
 use super::flat::part_path;
 use super::sidecar::{self, Sidecar};
 use super::spread::{Spread, SpreadArray, is_template, of_server};
-use super::stored::SPREAD;
 use super::temporary::Temporary;
 use super::update::link_rest;
 use super::{Files, PartFiles, Stored, Target, ZarrFiles, zarr};
@@ -109,10 +108,7 @@ impl Pending {
         if matches!(schema.disk, Disk::Parts(..)) {
             return Self::create_parts(path, schema, Some(array));
         }
-        let mut marked = schema.clone();
-        let mark = array.spread.mark()?;
-        marked.attributes.insert(SPREAD.to_string(), mark);
-        Self::create_chunks(path, &marked, Some(array))
+        Self::create_chunks(path, schema, Some(array))
     }
 
     fn create_chunks(
@@ -121,7 +117,10 @@ impl Pending {
         spread: Option<SpreadArray>,
     ) -> Result<Self> {
         let name = schema.name.clone();
-        let metadata = zarr::array_json(schema)?;
+        let mut metadata = zarr::array_json(schema)?;
+        if let Some(of) = &spread {
+            of.spread.mark(&mut metadata)?;
+        }
         check_not_within_saved(&path)?;
         let there = check_group(&path, &name)?;
         let (target, install) = if there {

@@ -26,7 +26,9 @@ use std::path::{Path, PathBuf};
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::DiskSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use super::stored::SPREAD;
 use super::update::link_rest;
 use super::{change, file};
 
@@ -117,12 +119,15 @@ impl Spread {
         Err(Error::new(Kind::Schema, "writing", cause).at(Path::new(&self.template)))
     }
 
-    /// What an array's metadata say of it.
+    /// Says in an array's metadata how it is spread.
     ///
     /// # Errors
     /// When it cannot be put into words.
-    pub(super) fn mark(&self) -> Result<serde_json::Value> {
-        serde_json::to_value(self).map_err(|e| Error::new(Kind::Schema, "describing a store", e))
+    pub(super) fn mark(&self, metadata: &mut Value) -> Result<()> {
+        let mark = serde_json::to_value(self);
+        let mark = mark.map_err(|e| Error::new(Kind::Schema, "describing a store", e))?;
+        metadata["attributes"][SPREAD] = mark;
+        Ok(())
     }
 }
 

@@ -307,7 +307,11 @@ fn zarr_node(directory: &Path) -> Result<Option<(PathBuf, Value)>> {
     Ok(None)
 }
 
-fn read_json(path: &Path) -> Result<Option<Value>> {
+/// A file of metadata, if it is there.
+///
+/// # Errors
+/// [`Kind::Damaged`] when it is not a JSON object.
+pub(super) fn read_json(path: &Path) -> Result<Option<Value>> {
     let Some(bytes) = read_if_there(path)? else {
         return Ok(None);
     };

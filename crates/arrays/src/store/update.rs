@@ -17,18 +17,15 @@ use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Kind, Result};
 
-use serde_json::Value;
-
-use super::file::{self, read_if_there};
 use super::pending::{
     Install, Pending, check_not_saved, is_in_group, make_directory, resolve, same_file_system,
     write_json,
 };
 use super::sidecar::Sidecar;
 use super::spread::{SpreadArray, of_server};
-use super::stored::SPREAD;
+use super::stored::read_json;
 use super::temporary::Temporary;
-use super::{Files, PartFiles, Stored, Target, ZarrFiles, change, zarr};
+use super::{Files, PartFiles, Stored, Target, ZarrFiles, change, file, zarr};
 use crate::ArraySchema;
 use crate::dtype::ByteOrder;
 
@@ -89,8 +86,7 @@ fn change_parts(path: &Path, schema: &ArraySchema, files: &PartFiles) -> Result<
 
 fn change_chunks(files: &ZarrFiles) -> Result<Pending> {
     let path = resolve(&files.directory)?;
-    let place = path.join("zarr.json");
-    let Some(metadata) = read_if_there(&place)? else {
+    let Some(mut metadata) = read_json(&path.join("zarr.json"))? else {
         let cause =
             "it is of Zarr format 2, to which Penstock does not write: copy the array first";
         return Err(Error::new(Kind::Unsupported, "writing", cause).at(&path));
@@ -110,11 +106,9 @@ fn change_chunks(files: &ZarrFiles) -> Result<Pending> {
     make_directory(&directory)?;
     let spread = files.spread.as_ref().map(SpreadArray::changed);
     if let Some(of) = &spread {
-        let mut json: Value =
-            serde_json::from_slice(&metadata).map_err(|e| file::damaged(&place, e))?;
-        json["attributes"][SPREAD] = of.spread.mark()?;
+        of.spread.mark(&mut metadata)?;
         let place = directory.join("zarr.json");
-        write_json(&place, &json)?;
+        write_json(&place, &metadata)?;
         file::sync_path(&place)?;
     }
     let files = ZarrFiles {

@@ -11,7 +11,7 @@ use crate::dtype::ElementType;
 use crate::schema::{ArraySchema, Disk};
 use crate::store::file::{damaged, read_if_there};
 use crate::store::pending::{make_directory, node, write_json};
-use crate::store::spread::{Spread, of_server};
+use crate::store::spread::{Spread, is_template, of_server};
 use crate::store::stored::{SPREAD, spread_of};
 use crate::store::zarr::{self, Metadata};
 
@@ -52,7 +52,7 @@ impl Document {
             array.disk_schema(1)?;
             let mut json = zarr::array_json(&through_time(array, 0))?;
             if let Some(spread) = spread {
-                json["attributes"][SPREAD] = spread.mark()?;
+                spread.mark(&mut json)?;
             }
             metadata.insert(array.name.clone(), json);
         }
@@ -169,10 +169,14 @@ impl Document {
         Metadata::parse(self.array(name).clone(), Path::new(name))
     }
 
-    /// How an array is spread over servers, if it is.
-    pub(super) fn spread(&self, name: &str) -> Result<Option<Spread>> {
+    /// How an array of the group, which was found at `place`, is spread over servers, if it is.
+    pub(super) fn spread(&self, place: &Path, name: &str) -> Result<Option<Spread>> {
         let mark = self.array(name)["attributes"].get(SPREAD);
-        spread_of(mark.cloned(), Path::new(name))
+        let mut spread = spread_of(mark.cloned(), Path::new(name))?;
+        if let Some(spread) = spread.as_mut().filter(|_| is_template(place)) {
+            spread.move_to(place);
+        }
+        Ok(spread)
     }
 
     /// An array at one moment: without its first dimension.

@@ -10,9 +10,11 @@ use super::{Group, VERSION, checkpoints, private, remove_if_there};
 use crate::schema::ArraySchema;
 use crate::store::pending::{make_directory, node, write_json};
 use crate::store::spread::Spread;
-use crate::store::stored::SPREAD;
 use crate::store::sums::Sums;
 use crate::store::{Files, Target, ZarrFiles, change, file, zarr};
+
+/// A checkpoint is in the directory of checkpoints, which is in the group.
+const CHECKPOINT_DEPTH: usize = 2;
 
 /// What a program says of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -56,7 +58,7 @@ impl Group {
             make_directory(&directory)?;
             let mut json = array_json(array)?;
             if let Some(spread) = &spread {
-                json["attributes"][SPREAD] = spread.mark()?;
+                spread.mark(&mut json)?;
             }
             let place = directory.join("zarr.json");
             write_json(&place, &json)?;
@@ -149,9 +151,6 @@ impl Group {
         Ok(())
     }
 }
-
-/// A checkpoint is in the directory of checkpoints, which is in the group.
-const CHECKPOINT_DEPTH: usize = 2;
 
 /// The metadata of an array of a checkpoint.
 fn array_json(array: &ArraySchema) -> Result<serde_json::Value> {

@@ -3,18 +3,18 @@
 use std::fs::File;
 use std::path::Path;
 
-use penstock_engine::{Error, Result};
+use penstock_engine::Result;
 use serde_json::Value;
 
 use super::catalog::{Document, all_checkpoints};
-use super::{check_nothing_there, hold, private, remove_if_there, remove_timesteps_from};
-use crate::store::file::{damaged, read_if_there};
+use super::{
+    hold, make_whole, private, remove_but, remove_if_there, remove_timesteps_from, spreads,
+};
+use crate::store::file;
 use crate::store::gather::{Roots, is_whole, link_part};
-use crate::store::pending::{make_directory, resolve, sync_parent, write_json};
-use crate::store::stored::{SPREAD, spread_of};
-use crate::store::temporary::Temporary;
+use crate::store::pending::{make_directory, resolve, write_json};
+use crate::store::stored::{SPREAD, read_json, spread_of};
 use crate::store::update::link_rest;
-use crate::store::{change, file};
 
 /// Makes a whole group at `target` of the one that is spread over `roots`, whose metadata are at `first`. Gives
 /// the number of arrays.
@@ -24,49 +24,39 @@ use crate::store::{change, file};
 pub fn gather(first: &Path, roots: &Roots<'_>, target: &Path) -> Result<usize> {
     // What is linked here is not to change meanwhile. A group to which nothing was ever saved has no lock.
     let lock = File::open(private(first).join("lock")).ok();
-    lock.as_ref().map_or(Ok(()), |lock| hold(lock, first))?;
+    lock.as_ref()
+        .map_or(Ok(()), |lock| hold(lock, first, "gathering"))?;
     let document = Document::read(first)?;
     for name in document.names() {
-        if document.spread(name)?.is_none() {
-            return Err(is_whole(first, name));
+        let spreads = spreads(first, &document, name)?;
+        match spreads.iter().map(|spread| spread.servers).max() {
+            None => return Err(is_whole(first, name)),
+            Some(servers) => roots.check(servers, name)?,
         }
     }
-    let target = resolve(target)?;
-    check_nothing_there(&target)?;
-    let mut temporary = Temporary::create(&target, None, &target)?;
-    let data = temporary.data();
-    make_directory(&data)?;
-    link_rest(first, &data)?;
-    // All that is private stays with the source, but for the checksums.
-    let private = private(&data);
-    let looking = |e: std::io::Error| Error::io(&e, "looking into", &private);
-    for entry in std::fs::read_dir(&private).map_err(looking)? {
-        let entry = entry.map_err(looking)?;
-        if entry.file_name() != "sums" {
-            remove_if_there(&entry.path())?;
+    make_whole(&resolve(target)?, |data| {
+        make_directory(data)?;
+        link_rest(first, data)?;
+        // All that is private stays with the source, but for the checksums.
+        remove_but(&["sums"], &private(data))?;
+        file::sync_path(&private(data))?;
+        gather_arrays(data, roots)?;
+        for checkpoint in all_checkpoints(data)? {
+            gather_arrays(&checkpoint.path, roots)?;
         }
-    }
-    file::sync_path(&private)?;
-    gather_arrays(&data, roots)?;
-    for checkpoint in all_checkpoints(&data)? {
-        gather_arrays(&checkpoint.path, roots)?;
-    }
-    for name in document.names() {
-        // What a crash has left of a timestep that never came to be.
-        remove_timesteps_from(document.timesteps(), &data.join(name).join("c"))?;
-    }
-    change::rename(&data, &target).map_err(|e| Error::io(&e, "renaming into place", &target))?;
-    sync_parent(&target)?;
-    // The group is in its place: what stays is removed by the next write.
-    let _ = temporary.remove();
+        for name in document.names() {
+            // What a crash has left of a timestep that never came to be.
+            remove_timesteps_from(document.timesteps(), &data.join(name).join("c"))?;
+        }
+        Ok(())
+    })?;
     Ok(document.names().len())
 }
 
 /// Gives the arrays in one directory their chunks, and lets nothing say any more that they are elsewhere.
 fn gather_arrays(directory: &Path, roots: &Roots<'_>) -> Result<()> {
     let place = directory.join("zarr.json");
-    let text = read_if_there(&place)?.unwrap_or_default();
-    let mut json: Value = serde_json::from_slice(&text).map_err(|e| damaged(&place, e))?;
+    let mut json = read_json(&place)?.unwrap_or_default();
     let arrays = json["consolidated_metadata"]["metadata"].as_object_mut();
     for (name, array) in arrays.into_iter().flatten() {
         let attributes = array["attributes"].as_object_mut();

@@ -9,7 +9,7 @@ use penstock_layout::DiskSchema;
 use super::catalog::TIMES;
 use super::{Document, Group, private, remove_if_there};
 use crate::store::file::{self, damaged, open_if_there, read_if_there};
-use crate::store::spread::{SpreadArray, is_template, of_server};
+use crate::store::spread::{SpreadArray, of_server};
 use crate::store::sums::Sums;
 use crate::store::{Files, Target, ZarrFiles, change};
 
@@ -19,8 +19,7 @@ impl Group {
     /// # Errors
     /// When its metadata make no sense.
     pub fn timestep_target(&self, name: &str) -> Result<Target> {
-        let place = self.template.as_deref().unwrap_or(&self.path);
-        let mut target = timestep_files(place, &self.document, name, self.timesteps())?;
+        let mut target = timestep_files(self.place(), &self.document, name, self.timesteps())?;
         if let Some(of) = target.spread_mut() {
             *of = self.beside(name, of.spread.clone())?;
         }
@@ -127,12 +126,12 @@ impl Group {
     pub(super) fn remove_timesteps_beyond(&self) -> Result<()> {
         for name in &self.declared {
             let directory = self.path.join(name);
-            let chunks = directory.join("c");
-            if !timesteps_from(self.timesteps(), &chunks)?.is_empty() {
+            let gone = timesteps_from(self.timesteps(), &directory.join("c"))?;
+            if !gone.is_empty() {
                 // The array's own metadata no longer speak of them; after a power failure neither.
                 file::sync_path(&directory)?;
             }
-            remove_timesteps_from(self.timesteps(), &chunks)?;
+            gone.iter().try_for_each(|path| remove_if_there(path))?;
         }
         remove_timesteps_from(self.timesteps(), &private(&self.path).join("sums"))
     }
@@ -224,10 +223,7 @@ pub(super) fn timestep_files(
     name: &str,
     index: u64,
 ) -> Result<Target> {
-    let mut spread = document.spread(name)?;
-    if let Some(spread) = spread.as_mut().filter(|_| is_template(path)) {
-        spread.move_to(path);
-    }
+    let spread = document.spread(path, name)?;
     let metadata = document.metadata(name)?.text();
     Ok(Target::of(Files::Zarr(ZarrFiles {
         lead: vec![index],
