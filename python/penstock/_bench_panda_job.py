@@ -9,14 +9,15 @@ or on an infinitely fast one, written and read by so many servers. Each has a *p
 the same bytes, that is measured in turn with it:
 
 - on a disk, as many ranks as there are servers write and read a file each by plain system calls of
-  1 MiB, one after the other: what the file system gives to as many processes at once. Beside
-  natural chunking they do the same with as many files as there are chunks;
+  1 MiB, one after the other: what the file system gives to as many processes at once. Beside that
+  they do the same with as many files as the array has, and read them as the array is read;
 - where the disk is infinitely fast, as many ranks as there are servers receive (a write) or send (a
   read) as much by messages of 1 MiB: what MPI gives. Beside that they copy it, 1 MiB at a time, out
   of the memory of other ranks or into it: what the memory of one host would give.
 
 How time is taken, and what alternates, is what :mod:`penstock.bench` says. Writes end on stable
-storage; reads begin with nothing in the page cache. Every byte of an array is verified, after each
+storage; reads begin with nothing in the page cache, and those of arrays go around it
+(``direct=True``), unless the job says otherwise. Every byte of an array is verified, after each
 write and each read. An infinitely fast disk keeps nothing: there is nothing to verify on it.
 """
 
@@ -46,13 +47,14 @@ MIB = 1 << 20
 NATURAL, TRADITIONAL = "natural", "traditional"
 SERVED = "server-directed"
 SYSTEM_CALLS, MESSAGES, COPIES = "system calls", "messages", "memory copies"
-CHUNK_FILES = "system calls, a file a chunk"
+ARRAY_FILES = "system calls on the array's files"
 OPERATIONS = ("write", "read")
 MESHES = {8: (2, 2, 2), 16: (4, 2, 2), 24: (6, 2, 2), 32: (4, 4, 2)}
 """The paper's."""
 ELEMENT = np.dtype("f8")
 REQUEST_BYTES = MIB
 """Of a peak's system calls and messages, as in the paper."""
+HUGE_PAGE_BYTES = 2 * MIB
 LARGE_BYTES = 512 << 20
 """From here on, a warm-up is dear and of no use."""
 
@@ -67,6 +69,8 @@ class Job:
     server_counts: list[int]
     directory: str
     repeats: int
+    direct: bool
+    """Whether arrays are read around the page cache."""
     servers: int = 0
     """Beside the clients: none, since clients serve."""
 
@@ -78,15 +82,19 @@ class Job:
     def steps(self) -> int:
         """How many contenders it measures, how often."""
         return sum(
-            (2 + (is_null or self.chunk_files(schema, servers) > 1)) * len(self.turns(size))
-            for schema, is_null, size, _ in self.cases
+            (2 + (is_null or self.has_second(schema, servers, operations))) * len(self.turns(size))
+            for schema, is_null, size, operations in self.cases
             for servers in self.server_counts
         )
 
     def chunk_files(self, schema: str, servers: int) -> int:
-        """How many files the array is of each server: with more than one, system calls on as many
-        stand beside it."""
+        """How many files the array is of each server."""
         return -(-self.clients // servers) if schema == NATURAL else 1
+
+    def has_second(self, schema: str, servers: int, operations: list[str]) -> bool:
+        """Whether the array is moved in another way than the peak: by more files, or around the
+        page cache."""
+        return self.chunk_files(schema, servers) > 1 or (self.direct and "read" in operations)
 
     def turns(self, bytes_: int) -> range:
         """The repeats for an array of that size; what is measured in number 0 does not count."""
@@ -146,7 +154,7 @@ class Served:
 
     label = SERVED
 
-    def __init__(self, case: Case, comm, servers: int, is_null: bool) -> None:
+    def __init__(self, case: Case, comm, servers: int, is_null: bool, direct: bool) -> None:
         self.case, self.servers, self.is_null = case, servers, is_null
         memory = ps.Distribution(case.memory.text, mesh=case.memory.mesh)
         disk = Penstock.disk(case)
@@ -156,6 +164,7 @@ class Served:
         _session._trial = {"null": True} if is_null else None
         try:
             self.session = ps.Session(comm, servers=servers, sync=not is_null)
+            self.reading = ps.Session(comm, servers=servers, direct=direct and not is_null)
         finally:
             _session._trial = None
 
@@ -163,7 +172,7 @@ class Served:
         self.session.write(str(target), self.array, local)
 
     def read(self, target: Path, local: np.ndarray) -> None:
-        self.session.read(str(target), self.array, out=local)
+        self.reading.read(str(target), self.array, out=local)
 
     def wrong_on_disk(self, target: Path, salt: int) -> int:
         return 0 if self.is_null else self.case.wrong_on_disk(target, salt)
@@ -173,17 +182,23 @@ class Served:
 
     def close(self) -> None:
         self.session.close()
+        self.reading.close()
 
 
 class Files:
-    """The peak of a disk: each of the first ranks has a file, or several; plain system calls."""
+    """The peak of a disk: each of the first ranks has a file, or several; plain system calls. Those
+    that read directly do so into a huge page."""
 
-    def __init__(self, case: Case, comm, servers: int, files: int = 1) -> None:
-        self.label = CHUNK_FILES if files > 1 else SYSTEM_CALLS
+    def __init__(
+        self, label: str, case: Case, comm, servers: int, files: int = 1, *, direct: bool = False
+    ) -> None:
+        self.label, self.direct = label, direct
         self.rank, self.servers = comm.rank, servers
         total = case.bytes // servers if comm.rank < servers else 0
         self.sizes = [total // files + (n < total % files) for n in range(files)] if total else []
-        self.buffer = memoryview(np.full(REQUEST_BYTES, comm.rank + 1, np.uint8))
+        self.buffer = huge_page()[:REQUEST_BYTES]
+        np.asarray(self.buffer)[...] = comm.rank + 1
+        self.read_last = 0
 
     def write(self, target: Path, local: np.ndarray) -> None:
         with contextlib.ExitStack() as stack:
@@ -200,11 +215,14 @@ class Files:
 
     def read(self, target: Path, local: np.ndarray) -> None:
         for path, size in self._files(target):
-            file = os.open(path, os.O_RDONLY)
+            file = os.open(path, os.O_RDONLY | (os.O_DIRECT if self.direct else 0))
             try:
                 for offset, count in requests(size):
-                    if os.preadv(file, [self.buffer[:count]], offset) != count:
+                    # Direct reads are of whole pages, also at the end of a file.
+                    pages = self.buffer[: -(-count // mmap.PAGESIZE) * mmap.PAGESIZE]
+                    if os.preadv(file, [pages], offset) != count:
                         raise OSError(f"{target}: a read was cut short")
+                    self.read_last = count
             finally:
                 os.close(file)
 
@@ -212,11 +230,19 @@ class Files:
         return sum(path.stat().st_size != size for path, size in self._files(target))
 
     def wrong_in_memory(self, local: np.ndarray, salt: int) -> int:
-        return int(np.count_nonzero(np.asarray(self.buffer) != self.rank + 1)) if self.sizes else 0
+        return int(np.count_nonzero(np.asarray(self.buffer[: self.read_last]) != self.rank + 1))
 
     def _files(self, target: Path) -> Iterator[tuple[Path, int]]:
         for number, size in enumerate(self.sizes):
             yield target / f"{self.rank}.{number}", size
+
+
+def huge_page() -> memoryview:
+    """So much memory, in one piece if the system has any, which only direct I/O cares for."""
+    memory = mmap.mmap(-1, 2 * HUGE_PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    start = -np.frombuffer(memory, np.uint8).ctypes.data % HUGE_PAGE_BYTES
+    return memoryview(memory)[start : start + HUGE_PAGE_BYTES]
 
 
 def requests(size: int) -> Iterator[tuple[int, int]]:
@@ -335,7 +361,9 @@ def shared_window(case: Case, comm) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def contenders(job: Job, schema: str, is_null: bool, bytes_: int, comm) -> Iterator[list]:
+def contenders(
+    job: Job, schema: str, is_null: bool, bytes_: int, operations: list[str], comm
+) -> Iterator[list]:
     """The peaks, and Penstock, for each number of servers."""
     with contextlib.ExitStack() as stack:
         found: list[Any] = []
@@ -345,13 +373,17 @@ def contenders(job: Job, schema: str, is_null: bool, bytes_: int, comm) -> Itera
             window = stack.enter_context(shared_window(case, comm))
         for servers in job.server_counts:
             case = make_case(job, schema, bytes_, servers, comm.rank)
-            found.append(Messages(case, comm, servers) if is_null else Files(case, comm, servers))
+            if is_null:
+                found.append(Messages(case, comm, servers))
+            else:
+                found.append(Files(SYSTEM_CALLS, case, comm, servers))
             if window:
                 found.append(Copies(case, comm, servers, window))
-            files = job.chunk_files(schema, servers)
-            if not is_null and files > 1:
-                found.append(Files(case, comm, servers, files))
-            served = Served(case, comm, servers, is_null)
+            if not is_null and job.has_second(schema, servers, operations):
+                files = job.chunk_files(schema, servers)
+                second = Files(ARRAY_FILES, case, comm, servers, files, direct=job.direct)
+                found.append(second)
+            served = Served(case, comm, servers, is_null, job.direct)
             found.append(stack.enter_context(contextlib.closing(served)))
         yield found
 
@@ -440,7 +472,7 @@ def run(job: Job, comm, say: Callable[..., None]) -> None:
             text = f"{about['clients']} clients, {about['bytes'] / MIB:g} MiB{disk}, {text}"
             say(step=text)
 
-        with contenders(job, schema, is_null, bytes_, comm) as found:
+        with contenders(job, schema, is_null, bytes_, operations, comm) as found:
             for result in measure(job, case, comm, found, operations, step):
                 say(result=about | result)
     rest(comm)

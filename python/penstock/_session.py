@@ -87,8 +87,8 @@ class Session:
         the background: see `begin_write`. It is reserved until the session ends.
     direct : bool
         Whether the elements of flat files, and of chunks without codec, go around the page cache
-        (O_DIRECT): for large blocks on a fast disk, whose data are not soon read again.
-        `UnsupportedError` where the file system has no direct I/O.
+        (O_DIRECT): for large blocks on a fast disk, whose data are not soon read again, as in a
+        restart. Blocks of 1 MiB and more lie in huge pages for it. `UnsupportedError` where the file system has no direct I/O.
     root : path, optional
         The directory in which relative paths are. With `{server}` in it, such as
         `/nvme{server}/out`, each server has one of its own, with the number in its place, and

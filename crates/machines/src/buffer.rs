@@ -8,14 +8,17 @@ use std::sync::Arc;
 
 use penstock_engine::{Error, Kind, NodeId, Result};
 
-use crate::segment::Mapping;
+use crate::segment::{HUGE_PAGE_BYTES, Mapping};
 use crate::wire::BufferName;
 
-/// The memory of one buffer, and its place among those of its node.
+/// From this size on, buffers are of huge pages; two of this size are in one.
+const HUGE_BYTES_MIN: usize = HUGE_PAGE_BYTES / 2;
+
+/// The memory of one buffer: some of a mapping.
 pub struct Staging {
-    mapping: Mapping,
-    slot: usize,
-    generation: u64,
+    mapping: Arc<Mapping>,
+    offset: usize,
+    bytes: usize,
 }
 
 /// The buffers of one node. Buffers that are given back are kept for the next call; one that is
@@ -29,9 +32,20 @@ pub struct BufferPool {
 #[derive(Default)]
 struct SlotState {
     generation: u64,
-    free: Option<Arc<Staging>>,
-    bytes: usize,
+    staging: Option<Arc<Staging>>,
     is_taken: bool,
+}
+
+impl SlotState {
+    fn has(&self, bytes: usize) -> bool {
+        let staging = self.staging.as_ref();
+        staging.is_some_and(|staging| staging.bytes >= bytes)
+    }
+
+    fn put(&mut self, staging: Staging) {
+        self.staging = Some(Arc::new(staging));
+        self.generation += 1;
+    }
 }
 
 impl BufferPool {
@@ -50,58 +64,70 @@ impl BufferPool {
     pub fn take(self: &Rc<Self>, bytes: usize) -> Result<Buffer> {
         let mut slots = self.slots.borrow_mut();
         let free = (0..slots.len()).filter(|&slot| !slots[slot].is_taken);
-        let slot = match free.min_by_key(|&slot| slots[slot].bytes < bytes) {
+        let slot = match free.min_by_key(|&slot| !slots[slot].has(bytes)) {
             Some(slot) => slot,
             None => {
                 slots.push(SlotState::default());
                 slots.len() - 1
             }
         };
-        let state = &mut slots[slot];
-        let staging = match state.free.take() {
-            Some(staging) if staging.mapping.bytes() >= bytes => staging,
-            too_small => {
-                drop(too_small);
-                state.bytes = 0;
-                state.generation += 1;
-                let mapping = if self.is_shared {
-                    Mapping::shared(bytes)
-                } else {
-                    Mapping::private(bytes)
-                }?;
-                Arc::new(Staging {
-                    mapping,
-                    slot,
-                    generation: state.generation,
-                })
+        if !slots[slot].has(bytes) {
+            slots[slot].staging = None; // given back before there is new memory
+            let (staging, spare) = self.make(bytes)?;
+            slots[slot].put(staging);
+            for staging in spare {
+                slots.push(SlotState::default());
+                slots.last_mut().expect("just pushed").put(staging);
             }
-        };
-        state.bytes = staging.mapping.bytes();
+        }
+        let state = &mut slots[slot];
         state.is_taken = true;
         Ok(Buffer {
-            staging: Some(staging),
+            staging: state.staging.clone().expect("it has enough bytes"),
+            slot,
+            generation: state.generation,
             pool: self.clone(),
         })
+    }
+
+    /// Memory for a buffer, and for others where a page has room for them.
+    fn make(&self, bytes: usize) -> Result<(Staging, Vec<Staging>)> {
+        let (size, count) = if bytes < HUGE_BYTES_MIN {
+            (bytes, 1)
+        } else {
+            let count = (HUGE_PAGE_BYTES / bytes).max(1);
+            (bytes.next_multiple_of(HUGE_PAGE_BYTES), count)
+        };
+        let mapping = Arc::new(match self.is_shared {
+            true => Mapping::shared(size)?,
+            false => Mapping::private(size)?,
+        });
+        let staging = |nth| Staging {
+            mapping: mapping.clone(),
+            offset: nth * (size / count),
+            bytes: size / count,
+        };
+        Ok((staging(0), (1..count).map(staging).collect()))
     }
 }
 
 /// A staging buffer in use; goes back to its pool when dropped.
 pub struct Buffer {
-    staging: Option<Arc<Staging>>,
+    staging: Arc<Staging>,
+    slot: usize,
+    generation: u64,
     pool: Rc<BufferPool>,
 }
 
 impl Buffer {
     /// The buffer's memory, which a disk thread may hold on to.
     pub fn staging(&self) -> &Arc<Staging> {
-        self.staging
-            .as_ref()
-            .expect("only dropping takes the memory out")
+        &self.staging
     }
 
     /// The first byte.
     pub fn base(&self) -> *mut u8 {
-        self.staging().base()
+        self.staging.base()
     }
 
     /// How a client of the same host finds it.
@@ -109,13 +135,18 @@ impl Buffer {
     /// # Errors
     /// When the buffer is private, which those of a machine with other processes never are.
     pub fn name(&self) -> Result<BufferName> {
-        let staging = self.staging();
         let private = || Error::new(Kind::Io, "naming a staging buffer", "it is not shared");
-        let segment = staging.mapping.name().ok_or_else(private)?;
+        let Staging {
+            mapping,
+            offset,
+            bytes,
+        } = &*self.staging;
         Ok(BufferName {
-            slot: staging.slot,
-            generation: staging.generation,
-            segment,
+            slot: self.slot,
+            generation: self.generation,
+            segment: mapping.name().ok_or_else(private)?,
+            offset: *offset,
+            bytes: *bytes,
         })
     }
 
@@ -124,7 +155,7 @@ impl Buffer {
     /// # Panics
     /// When it reaches beyond the buffer.
     pub fn bytes(&self, part: Range<usize>) -> &[u8] {
-        let size = self.staging().mapping.bytes();
+        let size = self.staging.bytes;
         assert!(
             part.start <= part.end && part.end <= size,
             "reading beyond a staging buffer"
@@ -138,7 +169,7 @@ impl Buffer {
     /// # Panics
     /// When it does not fit.
     pub fn fill(&self, offset: usize, data: &[u8]) {
-        let size = self.staging().mapping.bytes();
+        let size = self.staging.bytes;
         assert!(
             offset
                 .checked_add(data.len())
@@ -154,7 +185,7 @@ impl Buffer {
     /// Zeroes the first `bytes`.
     pub fn clear(&self, bytes: usize) {
         assert!(
-            bytes <= self.staging().mapping.bytes(),
+            bytes <= self.staging.bytes,
             "clearing beyond a staging buffer"
         );
         // SAFETY: in bounds, as just checked; nobody else uses the buffer before it is filled.
@@ -164,46 +195,109 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Some(staging) = self.staging.take() {
-            let state = &mut self.pool.slots.borrow_mut()[staging.slot];
-            state.is_taken = false;
-            state.free = Some(staging);
-        }
+        self.pool.slots.borrow_mut()[self.slot].is_taken = false;
     }
 }
 
 impl Staging {
     /// The first byte.
     pub fn base(&self) -> *mut u8 {
-        self.mapping.base()
+        self.mapping.base().wrapping_add(self.offset)
     }
 
     /// Size.
     pub fn bytes(&self) -> usize {
-        self.mapping.bytes()
+        self.bytes
     }
 }
 
 /// Other nodes' buffers that this node has mapped.
 #[derive(Default)]
-pub struct Mapped(HashMap<(NodeId, usize), (u64, Arc<Mapping>)>);
+pub struct Mapped(HashMap<(NodeId, usize), (u64, Arc<Staging>)>);
 
 impl Mapped {
     /// The memory of `buffer` of `node`, in this process.
     ///
     /// # Errors
     /// When it cannot be mapped.
-    pub fn memory(&mut self, node: NodeId, buffer: &BufferName) -> Result<Arc<Mapping>> {
+    pub fn memory(&mut self, node: NodeId, buffer: &BufferName) -> Result<Arc<Staging>> {
         let key = (node, buffer.slot);
         let known = self
             .0
             .get(&key)
             .filter(|(generation, _)| *generation == buffer.generation);
-        if let Some((_, mapping)) = known {
-            return Ok(mapping.clone());
+        if let Some((_, staging)) = known {
+            return Ok(staging.clone());
         }
-        let mapping = Arc::new(Mapping::open(&buffer.segment)?);
-        self.0.insert(key, (buffer.generation, mapping.clone()));
-        Ok(mapping)
+        let staging = Arc::new(Staging {
+            mapping: Arc::new(Mapping::open(&buffer.segment)?),
+            offset: buffer.offset,
+            bytes: buffer.bytes,
+        });
+        self.0.insert(key, (buffer.generation, staging.clone()));
+        Ok(staging)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(is_shared: bool) -> Rc<BufferPool> {
+        Rc::new(BufferPool::new(is_shared))
+    }
+
+    #[test]
+    fn buffers_do_not_overlap() {
+        for is_shared in [false, true] {
+            let pool = pool(is_shared);
+            let sizes = [1, 4096, 1 << 20, 1 << 20, 1 << 20, (1 << 20) + 1, 5 << 20];
+            let buffers = sizes.map(|bytes| (bytes, pool.take(bytes).unwrap()));
+            for (nth, (bytes, buffer)) in buffers.iter().enumerate() {
+                assert!(buffer.staging().bytes() >= *bytes);
+                buffer.fill(0, &vec![nth as u8 + 1; buffer.staging().bytes()]);
+            }
+            for (nth, (_, buffer)) in buffers.iter().enumerate() {
+                let bytes = buffer.bytes(0..buffer.staging().bytes());
+                assert!(bytes.iter().all(|&byte| byte == nth as u8 + 1));
+            }
+        }
+    }
+
+    #[test]
+    fn two_are_in_a_huge_page() {
+        let pool = pool(true);
+        let (one, other) = (pool.take(1 << 20).unwrap(), pool.take(1 << 20).unwrap());
+        let (first, second) = (one.name().unwrap(), other.name().unwrap());
+        assert_eq!((first.offset, second.offset), (0, 1 << 20));
+        assert_eq!(first.segment.descriptor, second.segment.descriptor);
+        assert!(one.base().addr().is_multiple_of(HUGE_PAGE_BYTES));
+        assert_ne!(first.slot, second.slot);
+    }
+
+    /// Another process that knows an old buffer by its slot must see that it is old.
+    #[test]
+    fn a_larger_buffer_is_of_another_generation() {
+        let pool = pool(true);
+        let old = pool.take(100).unwrap().name().unwrap();
+        let same = pool.take(99).unwrap().name().unwrap();
+        assert_eq!((same.slot, same.generation), (old.slot, old.generation));
+        let new = pool.take(1 << 20).unwrap().name().unwrap();
+        assert_eq!(new.slot, old.slot);
+        assert!(new.generation > old.generation);
+    }
+
+    #[test]
+    fn others_see_what_is_in_a_buffer() {
+        let pool = pool(true);
+        let buffers = [pool.take(1 << 20).unwrap(), pool.take(1 << 20).unwrap()];
+        let mut mapped = Mapped::default();
+        for (nth, buffer) in buffers.iter().enumerate() {
+            buffer.fill(7, &[nth as u8 + 1]);
+            let seen = mapped.memory(0, &buffer.name().unwrap()).unwrap();
+            assert_eq!(seen.bytes(), buffer.staging().bytes());
+            // SAFETY: within the buffer, which nobody else uses.
+            assert_eq!(unsafe { *seen.base().add(7) }, nth as u8 + 1);
+        }
     }
 }

@@ -30,10 +30,10 @@ use penstock_engine::{
 use penstock_layout::{Direction, Piece, Region, Share};
 
 use crate::bell::{BellWaker, HasBell};
-use crate::buffer::{Buffer, BufferPool, Mapped};
+use crate::buffer::{Buffer, BufferPool, Mapped, Staging};
 use crate::disk::{DiskThread, Opener, RealDisk};
 use crate::memory::{ClientMemory, Exposure, Exposures, copy_unpacked, packed_bytes};
-use crate::parcel::{Lendings, Lent, LentMemory, Parcel, Returned};
+use crate::parcel::{Lendings, Lent, Parcel, Returned};
 use crate::wire::{Header, Lies, Packet, direction};
 
 /// How long a node that leaves waits for others to take what it has to tell them: one that never
@@ -293,12 +293,9 @@ impl Node {
                 let (ticket, tag, body, bytes) = (*ticket, *tag, *body, *bytes);
                 let memory = match lies {
                     Lies::InPacket => None,
-                    Lies::OnHost(buffer) => {
-                        let mapping = self.mapped.borrow_mut().memory(from, buffer)?;
-                        Some(LentMemory::Mapping(mapping))
-                    }
+                    Lies::OnHost(buffer) => Some(self.mapped.borrow_mut().memory(from, buffer)?),
                     Lies::InProcess => match self.process.lendings.take(from, ticket) {
-                        Some(staging) => Some(LentMemory::Staging(staging)),
+                        Some(staging) => Some(staging),
                         None => return Ok(()), // its sender has given up
                     },
                 };
@@ -324,8 +321,8 @@ impl Node {
                     .exposures
                     .of(*call, self.me)
                     .and_then(|memory| {
-                        let mapping = self.mapped.borrow_mut().memory(from, buffer)?;
-                        let base = mapping.base();
+                        let staging = self.mapped.borrow_mut().memory(from, buffer)?;
+                        let base = staging.base();
                         // SAFETY: the server asks for a piece of this client's share, which the memory
                         // holds, and its buffer holds the window; the server waits for the answer
                         // before it touches either.
@@ -402,7 +399,7 @@ impl Node {
         tag: Tag,
         mut payload: Vec<u8>,
         body: usize,
-        memory: Option<LentMemory>,
+        memory: Option<Arc<Staging>>,
         bytes: usize,
     ) -> Result<()> {
         let cut_short = || {

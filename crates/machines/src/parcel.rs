@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use penstock_engine::NodeId;
 
 use crate::buffer::Staging;
-use crate::segment::Mapping;
 
 /// Elements on their way with a message.
 pub enum Parcel {
@@ -30,19 +29,11 @@ impl Parcel {
 
 /// Memory of another node, and its owner's ticket.
 pub struct Lent {
-    memory: LentMemory,
+    memory: Arc<Staging>,
     bytes: usize,
     from: NodeId,
     ticket: u64,
     returned: Returned,
-}
-
-/// Whose memory it is.
-pub enum LentMemory {
-    /// A buffer of another thread's node.
-    Staging(Arc<Staging>),
-    /// A buffer of another process.
-    Mapping(Arc<Mapping>),
 }
 
 /// What has been read, and is to be given back: node and ticket.
@@ -51,16 +42,12 @@ pub type Returned = Rc<RefCell<Vec<(NodeId, u64)>>>;
 impl Lent {
     /// The first `bytes` of `memory`, which `from` has lent with `ticket`. `None` if it has fewer.
     pub fn new(
-        memory: LentMemory,
+        memory: Arc<Staging>,
         bytes: usize,
         (from, ticket): (NodeId, u64),
         returned: &Returned,
     ) -> Option<Self> {
-        let there = match &memory {
-            LentMemory::Staging(staging) => staging.bytes(),
-            LentMemory::Mapping(mapping) => mapping.bytes(),
-        };
-        (bytes <= there).then(|| Self {
+        (bytes <= memory.bytes()).then(|| Self {
             memory,
             bytes,
             from,
@@ -70,13 +57,9 @@ impl Lent {
     }
 
     fn bytes(&self) -> &[u8] {
-        let base = match &self.memory {
-            LentMemory::Staging(staging) => staging.base(),
-            LentMemory::Mapping(mapping) => mapping.base(),
-        };
         // SAFETY: in bounds, as checked when this was made; the memory is kept by `self`, and the
         // sender does not write to it before it is given back.
-        unsafe { std::slice::from_raw_parts(base, self.bytes) }
+        unsafe { std::slice::from_raw_parts(self.memory.base(), self.bytes) }
     }
 }
 

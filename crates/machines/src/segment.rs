@@ -4,19 +4,27 @@
 //! its owner's `/proc/<pid>/fd`. Nothing has a name in any directory, so that nothing is left behind
 //! by a job that is killed, and no limit of a `/dev/shm` mount applies.
 
+use std::ffi::c_void;
 use std::fs::OpenOptions;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::ptr::NonNull;
 
 use penstock_engine::{Error, Kind, Result};
-use rustix::fs::MemfdFlags;
+use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use serde::{Deserialize, Serialize};
 
-/// A mapping of shared or private memory, page-aligned, zero at first.
+/// What a huge page has on most processors.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// What is mapped may be read and written.
+const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+/// A mapping of shared or private memory, page-aligned, zero at first. From [`HUGE_PAGE_BYTES`] on it is of huge pages
+/// where the kernel gives any: direct I/O hands such memory to a device in one piece, not page by page.
 pub struct Mapping {
-    base: NonNull<u8>,
+    addresses: Addresses,
     bytes: usize,
     /// The segment's file, where this process owns it.
     file: Option<OwnedFd>,
@@ -45,16 +53,19 @@ impl Mapping {
     /// # Errors
     /// When there is none left.
     pub fn private(bytes: usize) -> Result<Self> {
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice.
-        let base = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                bytes.max(1),
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
+        let map = || {
+            let addresses = Addresses::reserve(bytes)?;
+            let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+            // SAFETY: of addresses that were reserved for it.
+            unsafe { rustix::mm::mmap_anonymous(addresses.base(), bytes.max(1), ACCESS, flags) }?;
+            addresses.advise_huge(bytes, libc::MADV_HUGEPAGE);
+            Ok(addresses)
         };
-        Self::of(base.map_err(|e| no_memory(bytes, e))?, bytes, None)
+        Ok(Self {
+            addresses: map().map_err(|e: Errno| no_memory(bytes, e))?,
+            bytes,
+            file: None,
+        })
     }
 
     /// A new segment that others can open. Its pages are reserved: using it cannot fail later.
@@ -62,19 +73,20 @@ impl Mapping {
     /// # Errors
     /// When there is no memory left.
     pub fn shared(bytes: usize) -> Result<Self> {
-        let reserve = || {
+        let map = || {
             let file = rustix::fs::memfd_create("penstock", MemfdFlags::CLOEXEC)?;
-            rustix::fs::fallocate(
-                file.as_fd(),
-                rustix::fs::FallocateFlags::empty(),
-                0,
-                bytes.max(1) as u64,
-            )?;
-            Ok(file)
+            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes.max(1) as u64)?;
+            let addresses = map_file(&file, bytes)?;
+            // A file in memory gets huge pages only where the administrator allows it, or at this request.
+            addresses.advise_huge(bytes, libc::MADV_COLLAPSE);
+            Ok((addresses, file))
         };
-        let file: OwnedFd = reserve().map_err(|e: rustix::io::Errno| no_memory(bytes, e))?;
-        let base = map_file(&file, bytes).map_err(|e| no_memory(bytes, e))?;
-        Self::of(base, bytes, Some(file))
+        let (addresses, file) = map().map_err(|e: Errno| no_memory(bytes, e))?;
+        Ok(Self {
+            addresses,
+            bytes,
+            file: Some(file),
+        })
     }
 
     /// Another process's segment.
@@ -95,20 +107,17 @@ impl Mapping {
         };
         let file = OpenOptions::new().read(true).write(true).open(&path);
         let file = file.map_err(|e| failed(&e))?;
-        let base = map_file(&file, name.bytes).map_err(|e| failed(&e))?;
-        Self::of(base, name.bytes, None)
-    }
-
-    fn of(base: *mut std::ffi::c_void, bytes: usize, file: Option<OwnedFd>) -> Result<Self> {
-        match NonNull::new(base.cast()) {
-            Some(base) => Ok(Self { base, bytes, file }),
-            None => Err(no_memory(bytes, "mapped at address zero")),
-        }
+        let addresses = map_file(&file, name.bytes);
+        Ok(Self {
+            addresses: addresses.map_err(|e| failed(&e))?,
+            bytes: name.bytes,
+            file: None,
+        })
     }
 
     /// The first byte.
     pub fn base(&self) -> *mut u8 {
-        self.base.as_ptr()
+        self.addresses.base().cast()
     }
 
     /// Size.
@@ -127,26 +136,63 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: unmaps what `mmap` gave, once; whoever used the base pointer held this mapping.
-        // A failure would leave the memory mapped, which nobody could do anything about.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes.max(1)) };
+/// Addresses of this process, and what is mapped there.
+struct Addresses {
+    start: *mut c_void,
+    bytes: usize,
+    /// The first of them that is aligned.
+    offset: usize,
+}
+
+impl Addresses {
+    /// Addresses for so many bytes, of which nothing is mapped.
+    fn reserve(bytes: usize) -> rustix::io::Result<Self> {
+        let alignment = if bytes < HUGE_PAGE_BYTES {
+            1
+        } else {
+            HUGE_PAGE_BYTES
+        };
+        let bytes = bytes.max(1) + alignment - 1;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at addresses of the kernel's choice, to which there is no access.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), flags)
+        }?;
+        Ok(Self {
+            start,
+            bytes,
+            offset: start.addr().wrapping_neg() % alignment,
+        })
+    }
+
+    fn base(&self) -> *mut c_void {
+        self.start.wrapping_byte_add(self.offset)
+    }
+
+    /// Asks for huge pages. That may be declined, by older kernels above all: the memory is as good without, only
+    /// slower.
+    fn advise_huge(&self, bytes: usize, advice: libc::c_int) {
+        if bytes >= HUGE_PAGE_BYTES {
+            // SAFETY: it is about these addresses, and does not change what can be read there.
+            let _ = unsafe { libc::madvise(self.base(), bytes, advice) };
+        }
     }
 }
 
-fn map_file(file: &impl AsFd, bytes: usize) -> rustix::io::Result<*mut std::ffi::c_void> {
-    // SAFETY: a new mapping at an address of the kernel's choice. POPULATE spares page faults.
-    unsafe {
-        rustix::mm::mmap(
-            std::ptr::null_mut(),
-            bytes.max(1),
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::SHARED | MapFlags::POPULATE,
-            file,
-            0,
-        )
+impl Drop for Addresses {
+    fn drop(&mut self) {
+        // SAFETY: unmaps what `mmap` gave, once; whoever used the base pointer held the mapping.
+        // A failure would leave the memory mapped, which nobody could do anything about.
+        let _ = unsafe { rustix::mm::munmap(self.start, self.bytes) };
     }
+}
+
+fn map_file(file: &impl AsFd, bytes: usize) -> rustix::io::Result<Addresses> {
+    let addresses = Addresses::reserve(bytes)?;
+    let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
+    // SAFETY: of addresses that were reserved for it. POPULATE spares page faults.
+    unsafe { rustix::mm::mmap(addresses.base(), bytes.max(1), ACCESS, flags, file, 0) }?;
+    Ok(addresses)
 }
 
 fn no_memory(bytes: usize, cause: impl std::fmt::Display) -> Error {
@@ -155,4 +201,58 @@ fn no_memory(bytes: usize, cause: impl std::fmt::Display) -> Error {
         format!("reserving {bytes} bytes of memory"),
         cause,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// KiB of huge pages in which a mapping lies.
+    fn huge_kib(mapping: &Mapping) -> u64 {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let start = format!("{:x}-", mapping.base().addr());
+        let of_mapping = smaps.lines().skip_while(|line| !line.starts_with(&start));
+        let sizes = of_mapping.skip(1).map_while(|line| {
+            let (key, rest) = line.split_once(':')?;
+            // The first line of the next mapping has its addresses before the colon.
+            (!key.contains(' ')).then(|| (key, rest.split_whitespace().next().unwrap_or("0")))
+        });
+        let huge = sizes.filter(|(key, _)| ["AnonHugePages", "ShmemPmdMapped"].contains(key));
+        huge.map(|(_, kib)| kib.parse::<u64>().unwrap()).sum()
+    }
+
+    #[test]
+    fn large_ones_are_huge_pages_where_there_are_any() {
+        let make = [Mapping::private, Mapping::shared];
+        for (make, bytes) in make.into_iter().flat_map(|make| [(make, 1), (make, 3)]) {
+            let bytes = bytes * HUGE_PAGE_BYTES;
+            let mapping = make(bytes).unwrap();
+            assert!(mapping.base().addr().is_multiple_of(HUGE_PAGE_BYTES));
+            // SAFETY: it has so many bytes, and nobody else has it.
+            let all = unsafe { std::slice::from_raw_parts_mut(mapping.base(), bytes) };
+            assert!(all.iter().all(|&byte| byte == 0));
+            all.fill(1);
+            let found = huge_kib(&mapping);
+            // SAFETY: it does not change what is in the mapping.
+            let can = unsafe { libc::madvise(mapping.base().cast(), bytes, libc::MADV_COLLAPSE) };
+            if can == 0 {
+                assert_eq!(found, bytes as u64 >> 10);
+            } else {
+                eprintln!("this kernel has no huge pages to give: not tested");
+            }
+        }
+    }
+
+    #[test]
+    fn small_ones_take_what_they_need() {
+        for make in [Mapping::private, Mapping::shared] {
+            for bytes in [0, 1, 4097, HUGE_PAGE_BYTES - 1] {
+                let mapping = make(bytes).unwrap();
+                assert_eq!(mapping.bytes(), bytes);
+                // SAFETY: it has so many bytes, and nobody else has it.
+                unsafe { std::slice::from_raw_parts_mut(mapping.base(), bytes) }.fill(1);
+                assert_eq!(huge_kib(&mapping), 0);
+            }
+        }
+    }
 }

@@ -13,8 +13,12 @@ pub struct BufferName {
     pub slot: usize,
     /// How many buffers that place has had: a mapping of an earlier one is stale.
     pub generation: u64,
-    /// Its memory.
+    /// Where its memory is.
     pub segment: SegmentName,
+    /// Where it begins in the segment.
+    pub offset: usize,
+    /// Size.
+    pub bytes: usize,
 }
 
 /// Where the parcel of a message is that was lent.

@@ -9,7 +9,8 @@
 //! The whole pages of a piece go by a second descriptor, opened with `O_DIRECT`; its edges, less
 //! than a page each, go through the page cache as ever. Memory that is not aligned as the device
 //! wants it (the elements of a `.npy` file, which lie behind a header of 128 bytes) is copied through
-//! [`BOUNCE_BYTES`] of each thread: that costs less than what the page cache does beside its copy.
+//! [`BOUNCE_BYTES`] of each thread: that costs less than what the page cache does beside its copy. They are a huge
+//! page, as staging buffers are: a device takes it in one piece, where small pages are hundreds.
 //!
 //! # Why both ways agree
 //! A page here is the largest of a page of memory, a block of the file system and what direct I/O
@@ -29,13 +30,14 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use penstock_engine::{Error, Kind, Result};
+use penstock_machines::segment::{HUGE_PAGE_BYTES, Mapping};
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags};
 use serde::{Deserialize, Serialize};
 
 use super::file;
 
-/// Memory of a thread through which it copies what is not aligned: as much as a block usually has.
-const BOUNCE_BYTES: usize = 1 << 20;
+/// Memory of a thread through which it copies what is not aligned.
+const BOUNCE_BYTES: usize = HUGE_PAGE_BYTES;
 /// Less is not written back at once: the next piece may be of the same pages.
 const WRITEBACK_BYTES_MIN: usize = 256 << 10;
 /// As much as is moved by one call: Linux moves less than 2 GiB by one.
@@ -47,7 +49,7 @@ const FILE_BLOCK_BYTES_MAX: u64 = 64 << 10;
 const MEMORY_ALIGNMENT: usize = 4096;
 
 thread_local! {
-    static BOUNCE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static BOUNCE: RefCell<Option<Mapping>> = const { RefCell::new(None) };
 }
 
 /// How elements come to a file and from it.
@@ -143,7 +145,7 @@ impl DataFile {
             let written = if straight {
                 moved(|| write(piece))
             } else {
-                with_bounce(direct.page_bytes, |bounce| {
+                with_bounce(|bounce| {
                     let bounce = &mut bounce[..piece.len()];
                     bounce.copy_from_slice(piece);
                     moved(|| write(bounce))
@@ -177,7 +179,7 @@ impl DataFile {
             let read = if straight {
                 moved(|| direct.file.read_at(piece, offset))
             } else {
-                with_bounce(direct.page_bytes, |bounce| {
+                with_bounce(|bounce| {
                     let bounce = &mut bounce[..piece.len()];
                     let read = moved(|| direct.file.read_at(bounce, offset))?;
                     piece[..read].copy_from_slice(&bounce[..read]);
@@ -274,12 +276,14 @@ fn moved(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
 }
 
 /// Gives `act` this thread's aligned memory.
-fn with_bounce<T>(alignment: u64, act: impl FnOnce(&mut [u8]) -> T) -> T {
-    let alignment = alignment as usize;
+fn with_bounce<T>(act: impl FnOnce(&mut [u8]) -> io::Result<T>) -> io::Result<T> {
     BOUNCE.with_borrow_mut(|memory| {
-        memory.resize(BOUNCE_BYTES + alignment, 0);
-        let start = memory.as_ptr().addr().wrapping_neg() % alignment;
-        act(&mut memory[start..start + BOUNCE_BYTES])
+        let memory = match memory {
+            Some(memory) => memory,
+            none => none.insert(Mapping::private(BOUNCE_BYTES).map_err(io::Error::other)?),
+        };
+        // SAFETY: it has so many bytes, is this thread's alone, and borrowed for as long as `act` has it.
+        act(unsafe { std::slice::from_raw_parts_mut(memory.base(), BOUNCE_BYTES) })
     })
 }
 
@@ -343,11 +347,15 @@ mod tests {
 
     #[test]
     fn the_bounce_memory_is_aligned() {
-        for alignment in [512, 4096, 65536] {
-            with_bounce(alignment, |memory| {
-                assert!(memory.as_ptr().addr().is_multiple_of(alignment as usize));
+        for byte in [1, 2] {
+            with_bounce(|memory| {
+                assert!(memory.as_ptr().addr().is_multiple_of(BOUNCE_BYTES));
                 assert_eq!(memory.len(), BOUNCE_BYTES);
-            });
+                assert_eq!(memory[BOUNCE_BYTES - 1], byte - 1);
+                memory.fill(byte);
+                Ok(())
+            })
+            .unwrap();
         }
     }
 }
