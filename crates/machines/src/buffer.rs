@@ -1,6 +1,6 @@
 //! Staging and send buffers of a node, and its mappings of other nodes' buffers.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
@@ -27,11 +27,14 @@ pub struct Staging {
 pub struct BufferPool {
     is_shared: bool,
     slots: RefCell<Vec<SlotState>>,
+    /// How many mappings there have been.
+    mappings: Cell<u64>,
 }
 
 #[derive(Default)]
 struct SlotState {
-    generation: u64,
+    /// In which mapping it lies.
+    mapping: u64,
     staging: Option<Arc<Staging>>,
     is_taken: bool,
 }
@@ -42,9 +45,9 @@ impl SlotState {
         staging.is_some_and(|staging| staging.bytes >= bytes)
     }
 
-    fn put(&mut self, staging: Staging) {
+    fn put(&mut self, staging: Staging, mapping: u64) {
         self.staging = Some(Arc::new(staging));
-        self.generation += 1;
+        self.mapping = mapping;
     }
 }
 
@@ -53,7 +56,7 @@ impl BufferPool {
     pub fn new(is_shared: bool) -> Self {
         Self {
             is_shared,
-            slots: RefCell::default(),
+            ..Self::default()
         }
     }
 
@@ -74,10 +77,13 @@ impl BufferPool {
         if !slots[slot].has(bytes) {
             slots[slot].staging = None; // given back before there is new memory
             let (staging, spare) = self.make(bytes)?;
-            slots[slot].put(staging);
+            let mapping = self.mappings.get() + 1;
+            self.mappings.set(mapping);
+            slots[slot].put(staging, mapping);
             for staging in spare {
-                slots.push(SlotState::default());
-                slots.last_mut().expect("just pushed").put(staging);
+                let mut free = SlotState::default();
+                free.put(staging, mapping);
+                slots.push(free);
             }
         }
         let state = &mut slots[slot];
@@ -85,7 +91,7 @@ impl BufferPool {
         Ok(Buffer {
             staging: state.staging.clone().expect("it has enough bytes"),
             slot,
-            generation: state.generation,
+            mapping: state.mapping,
             pool: self.clone(),
         })
     }
@@ -115,7 +121,7 @@ impl BufferPool {
 pub struct Buffer {
     staging: Arc<Staging>,
     slot: usize,
-    generation: u64,
+    mapping: u64,
     pool: Rc<BufferPool>,
 }
 
@@ -143,7 +149,7 @@ impl Buffer {
         } = &*self.staging;
         Ok(BufferName {
             slot: self.slot,
-            generation: self.generation,
+            mapping: self.mapping,
             segment: mapping.name().ok_or_else(private)?,
             offset: *offset,
             bytes: *bytes,
@@ -211,7 +217,7 @@ impl Staging {
     }
 }
 
-/// Other nodes' buffers that this node has mapped.
+/// Other nodes' buffers that this node has mapped, by node and slot, with the number of their mapping.
 #[derive(Default)]
 pub struct Mapped(HashMap<(NodeId, usize), (u64, Arc<Staging>)>);
 
@@ -225,16 +231,22 @@ impl Mapped {
         let known = self
             .0
             .get(&key)
-            .filter(|(generation, _)| *generation == buffer.generation);
+            .filter(|(mapping, _)| *mapping == buffer.mapping);
         if let Some((_, staging)) = known {
             return Ok(staging.clone());
         }
+        // Another buffer may lie in the same.
+        let mut of_node = self.0.iter().filter(|((other, _), _)| *other == node);
+        let mapping = match of_node.find(|(_, (mapping, _))| *mapping == buffer.mapping) {
+            Some((_, (_, staging))) => staging.mapping.clone(),
+            None => Arc::new(Mapping::open(&buffer.segment)?),
+        };
         let staging = Arc::new(Staging {
-            mapping: Arc::new(Mapping::open(&buffer.segment)?),
+            mapping,
             offset: buffer.offset,
             bytes: buffer.bytes,
         });
-        self.0.insert(key, (buffer.generation, staging.clone()));
+        self.0.insert(key, (buffer.mapping, staging.clone()));
         Ok(staging)
     }
 }
@@ -277,14 +289,14 @@ mod tests {
 
     /// Another process that knows an old buffer by its slot must see that it is old.
     #[test]
-    fn a_larger_buffer_is_of_another_generation() {
+    fn a_larger_buffer_is_of_another_mapping() {
         let pool = pool(true);
         let old = pool.take(100).unwrap().name().unwrap();
         let same = pool.take(99).unwrap().name().unwrap();
-        assert_eq!((same.slot, same.generation), (old.slot, old.generation));
+        assert_eq!((same.slot, same.mapping), (old.slot, old.mapping));
         let new = pool.take(1 << 20).unwrap().name().unwrap();
         assert_eq!(new.slot, old.slot);
-        assert!(new.generation > old.generation);
+        assert_ne!(new.mapping, old.mapping);
     }
 
     #[test]
@@ -299,5 +311,7 @@ mod tests {
             // SAFETY: within the buffer, which nobody else uses.
             assert_eq!(unsafe { *seen.base().add(7) }, nth as u8 + 1);
         }
+        let [one, other] = buffers.map(|buffer| mapped.memory(0, &buffer.name().unwrap()));
+        assert!(Arc::ptr_eq(&one.unwrap().mapping, &other.unwrap().mapping));
     }
 }

@@ -11,9 +11,9 @@ use crate::segment::SegmentName;
 pub struct BufferName {
     /// The buffer's place among those of its node.
     pub slot: usize,
-    /// How many buffers that place has had: a mapping of an earlier one is stale.
-    pub generation: u64,
-    /// Where its memory is.
+    /// In which of its node's mappings it lies: what else was known of that place is stale.
+    pub mapping: u64,
+    /// Where that is.
     pub segment: SegmentName,
     /// Where it begins in the segment.
     pub offset: usize,
