@@ -88,7 +88,8 @@ class Session:
     direct : bool
         Whether the elements of flat files, and of chunks without codec, go around the page cache
         (O_DIRECT): for large blocks on a fast disk, whose data are not soon read again, as in a
-        restart. Blocks of 1 MiB and more lie in huge pages for it. `UnsupportedError` where the file system has no direct I/O.
+        restart. Blocks of 512 KiB and more lie in huge pages for it. `UnsupportedError` where the
+        file system has no direct I/O.
     root : path, optional
         The directory in which relative paths are. With `{server}` in it, such as
         `/nvme{server}/out`, each server has one of its own, with the number in its place, and

@@ -11,8 +11,10 @@ use penstock_engine::{Error, Kind, NodeId, Result};
 use crate::segment::{HUGE_PAGE_BYTES, Mapping};
 use crate::wire::BufferName;
 
-/// From this size on, buffers are of huge pages; two of this size are in one.
-const HUGE_BYTES_MIN: usize = HUGE_PAGE_BYTES / 2;
+/// From this size on, buffers are in huge pages, several in one where they fit: a server's two of up to 1 MiB.
+const HUGE_BYTES_MIN: usize = HUGE_PAGE_BYTES / 4;
+/// Direct I/O wants a buffer to begin at a multiple of it.
+const ALIGNMENT: usize = 4096;
 
 /// The memory of one buffer: some of a mapping.
 pub struct Staging {
@@ -98,11 +100,11 @@ impl BufferPool {
 
     /// Memory for a buffer, and for others where a page has room for them.
     fn make(&self, bytes: usize) -> Result<(Staging, Vec<Staging>)> {
-        let (size, count) = if bytes < HUGE_BYTES_MIN {
-            (bytes, 1)
-        } else {
-            let count = (HUGE_PAGE_BYTES / bytes).max(1);
-            (bytes.next_multiple_of(HUGE_PAGE_BYTES), count)
+        let each = bytes.next_multiple_of(ALIGNMENT);
+        // Of a larger one the whole huge pages are huge, and what is left over is not.
+        let size = match bytes {
+            HUGE_BYTES_MIN..HUGE_PAGE_BYTES => HUGE_PAGE_BYTES,
+            _ => each,
         };
         let mapping = Arc::new(match self.is_shared {
             true => Mapping::shared(size)?,
@@ -110,9 +112,10 @@ impl BufferPool {
         });
         let staging = |nth| Staging {
             mapping: mapping.clone(),
-            offset: nth * (size / count),
-            bytes: size / count,
+            offset: nth * each,
+            bytes: each,
         };
+        let count = size / each.max(1);
         Ok((staging(0), (1..count).map(staging).collect()))
     }
 }
@@ -263,10 +266,24 @@ mod tests {
     fn buffers_do_not_overlap() {
         for is_shared in [false, true] {
             let pool = pool(is_shared);
-            let sizes = [1, 4096, 1 << 20, 1 << 20, 1 << 20, (1 << 20) + 1, 5 << 20];
+            let mib = 1 << 20;
+            let sizes = [
+                0,
+                1,
+                4096,
+                mib,
+                mib,
+                mib,
+                700_001,
+                700_001,
+                700_001,
+                mib + 1,
+                5 * mib + 1,
+            ];
             let buffers = sizes.map(|bytes| (bytes, pool.take(bytes).unwrap()));
             for (nth, (bytes, buffer)) in buffers.iter().enumerate() {
                 assert!(buffer.staging().bytes() >= *bytes);
+                assert!(buffer.base().addr().is_multiple_of(ALIGNMENT));
                 buffer.fill(0, &vec![nth as u8 + 1; buffer.staging().bytes()]);
             }
             for (nth, (_, buffer)) in buffers.iter().enumerate() {
@@ -278,13 +295,19 @@ mod tests {
 
     #[test]
     fn two_are_in_a_huge_page() {
-        let pool = pool(true);
-        let (one, other) = (pool.take(1 << 20).unwrap(), pool.take(1 << 20).unwrap());
-        let (first, second) = (one.name().unwrap(), other.name().unwrap());
-        assert_eq!((first.offset, second.offset), (0, 1 << 20));
-        assert_eq!(first.segment.descriptor, second.segment.descriptor);
-        assert!(one.base().addr().is_multiple_of(HUGE_PAGE_BYTES));
-        assert_ne!(first.slot, second.slot);
+        for (bytes, offset) in [
+            (1 << 20, 1 << 20),
+            (1_000_000, 1_003_520),
+            (600_000, 602_112),
+        ] {
+            let pool = pool(true);
+            let (one, other) = (pool.take(bytes).unwrap(), pool.take(bytes).unwrap());
+            let (first, second) = (one.name().unwrap(), other.name().unwrap());
+            assert_eq!((first.offset, second.offset), (0, offset));
+            assert_eq!(first.segment.descriptor, second.segment.descriptor);
+            assert!(one.base().addr().is_multiple_of(HUGE_PAGE_BYTES));
+            assert_ne!(first.slot, second.slot);
+        }
     }
 
     /// Another process that knows an old buffer by its slot must see that it is old.

@@ -35,6 +35,9 @@ const BLOCK_BYTES: [u64; 9] = [
     1 << 12,
 ];
 const ACCESS_BYTES: f64 = 16384.0;
+/// Where the search for a memory that would do begins, and how far it goes, an eighth more at a time.
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
+const MORE_MAX: usize = 160;
 /// What a slab costs beside its bytes.
 const SLAB_BYTES: f64 = (1 << 20) as f64;
 /// Choices of slabs that are compared.
@@ -78,12 +81,33 @@ pub struct Means {
 /// Finds the cheapest plan for copying from `source` to `target`, which are of the same shape and width.
 ///
 /// # Errors
-/// [`Kind::Schema`] when that cannot be done in so little memory, with how much it takes.
+/// [`Kind::Schema`] when that cannot be done in so little memory, with how much would do.
 pub fn plan(source: &DiskSchema, target: &DiskSchema, means: Means) -> Result<Plan> {
+    find(source, target, means).ok_or_else(|| {
+        let given = means.memory_bytes;
+        let more =
+            std::iter::successors(Some(given.max(MEMORY_BYTES_MIN)), |&m| m.checked_add(m / 8));
+        let would_do = more.take(MORE_MAX).find(|&memory_bytes| {
+            let means = Means {
+                memory_bytes,
+                ..means
+            };
+            find(source, target, means).is_some()
+        });
+        let advice = match would_do {
+            Some(bytes) => format!("{} MiB would do", bytes.div_ceil(1 << 20)),
+            None => "much more is needed".to_string(),
+        };
+        let cause = format!("{given} bytes of memory are too little for its chunks: {advice}");
+        Error::new(Kind::Schema, "planning a copy", cause)
+    })
+}
+
+fn find(source: &DiskSchema, target: &DiskSchema, means: Means) -> Option<Plan> {
     if let Some(pass) = best_pass(source, target, means)
         && pass.reads <= READS_MAX
     {
-        return Ok(Plan {
+        return Some(Plan {
             between: None,
             passes: vec![pass],
         });
@@ -98,18 +122,13 @@ pub fn plan(source: &DiskSchema, target: &DiskSchema, means: Means) -> Result<Pl
             && first.reads <= READS_MAX
             && second.reads <= READS_MAX
         {
-            return Ok(Plan {
+            return Some(Plan {
                 between: Some(chunk),
                 passes: vec![first, second],
             });
         }
     }
-    let needed = 2 * (whole_block(source) + whole_block(target)) * (means.servers as u64 + 1);
-    let cause = format!(
-        "{} bytes of memory are too little for its chunks: about {needed} would do",
-        means.memory_bytes
-    );
-    Err(Error::new(Kind::Schema, "planning a copy", cause))
+    None
 }
 
 /// Chunks without codec.
@@ -372,8 +391,23 @@ mod tests {
     fn too_little_memory_is_refused() {
         let source = encoded(&[1024, 1024], &[1024, 1024]);
         let target = plain(&[1024, 1024], 8, &[64, 64]).unwrap();
-        let error = plan(&source, &target, means(4 * MIB)).unwrap_err();
-        assert!(error.cause.contains("about"), "{error}");
+        for (source, target, memory) in [
+            (&source, &target, 4 * MIB),
+            (&target, &source, 4 * MIB),
+            (&target, &target, 1),
+            (
+                &encoded(&[73, 211, 97], &[10, 64, 97]),
+                &plain(&[73, 211, 97], 8, &[73, 211, 97]).unwrap(),
+                4 * MIB,
+            ),
+        ] {
+            let error = plan(source, target, means(memory)).unwrap_err();
+            let words: Vec<&str> = error.cause.split(' ').collect();
+            let at = words.iter().position(|&word| word == "MiB").unwrap();
+            let would_do = words[at - 1].parse::<u64>().unwrap() * MIB;
+            assert!(would_do > memory, "{error}");
+            assert!(plan(source, target, means(would_do)).is_ok(), "{error}");
+        }
     }
 
     #[test]
