@@ -8,7 +8,6 @@ import math
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -33,22 +32,15 @@ def bench(*words: str, cwd: Path) -> tuple[str, dict]:
     return done.stdout, json.loads((cwd / "figures.json").read_text())
 
 
-@pytest.fixture
-def in_memory() -> Path:
-    """A directory that direct I/O cannot go around."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as made:
-        yield Path(made)
-
-
-def on_disk_if_any(place: Path) -> list[str]:
-    """The option for where there is no direct I/O."""
-    return ["--cached"] if command.place(place).endswith("(tmpfs)") else []
+def is_in_memory(directory: Path) -> bool:
+    """Whether there is no going around the page cache."""
+    return command.file_system(directory) == "tmpfs"
 
 
 @pytest.mark.parametrize("words", [[], ["--cached"]])
 def test_all_figures(tmp_path, words):
     """Every table, plot and line of numbers, of arrays whose bytes were all right."""
-    words = words or on_disk_if_any(tmp_path)
+    words = words or ["--cached"] * is_in_memory(tmp_path)
     text, report = bench("--csv", "points.csv", "--plot", "plots", *words, cwd=tmp_path)
     figures = {figure["figure"]: figure for figure in report["figures"]}
     assert list(figures) == [3, 4, 5, 6, 7, 8, 9]
@@ -149,7 +141,7 @@ def test_arrays():
 @pytest.mark.parametrize("direct", [False, True])
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_peak_that_was_cut_short_is_wrong(tmp_path, count, direct):
-    if direct and on_disk_if_any(tmp_path):
+    if direct and is_in_memory(tmp_path):
         pytest.skip("the directory for temporary files is in memory")
 
     class Alone:
@@ -210,9 +202,13 @@ def test_the_command_is_listed_with_the_others():
     assert "dickens-thakur" in done.stdout
 
 
-def test_memory_cannot_be_gone_around(capsys, in_memory):
-    assert command.main(["panda", "3", "--quick", "--directory", str(in_memory)]) == 2
+def test_memory_cannot_be_gone_around(capsys, place):
+    if not is_in_memory(place):
+        pytest.skip("there is no file system in memory")
+    options = ["--quick", "--directory", str(place)]
+    assert command.main(["panda", "3", *options]) == 2
     assert "take --cached" in capsys.readouterr().err
+    assert not command.Plan(command.parser().parse_args(["4", *options])).is_direct(4)
 
 
 def test_ranks_that_fail(capsys, monkeypatch, tmp_path):
@@ -222,7 +218,7 @@ def test_ranks_that_fail(capsys, monkeypatch, tmp_path):
     mpiexec.chmod(0o755)
     monkeypatch.setattr(command, "find_mpiexec", lambda: str(mpiexec))
     monkeypatch.chdir(tmp_path)
-    assert command.main(["panda", "4", "--quick", "--cached"]) == 1
+    assert command.main(["panda", "4", "--quick"]) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.count("\n") == 1

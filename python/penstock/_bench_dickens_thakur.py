@@ -416,7 +416,12 @@ def overlap(result: dict, others: list[dict]) -> dict:
 
 
 def place(path: Path) -> str:
-    """A directory and the kind of its file system, as far as the system tells."""
+    """A directory and the kind of its file system."""
+    return f"{path} ({file_system(path)})"
+
+
+def file_system(path: Path) -> str:
+    """The kind of file system that a directory is in, as far as the system tells."""
     best, kind = Path(), "unknown file system"
     try:
         mounts = Path("/proc/mounts").read_text().splitlines()
@@ -427,7 +432,7 @@ def place(path: Path) -> str:
         above = path.resolve().is_relative_to(point)
         if above and len(Path(point).parts) >= len(best.parts):
             best, kind = Path(point), found
-    return f"{path} ({kind})"
+    return kind
 
 
 def text(report: dict) -> str:

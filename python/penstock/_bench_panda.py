@@ -34,6 +34,7 @@ from penstock._bench_dickens_thakur import (
     Runner,
     check_outputs,
     counts,
+    file_system,
     find_mpiexec,
     place,
 )
@@ -57,7 +58,6 @@ SIZES = (16, 32, 64, 128, 256, 512)
 SERVERS = (2, 4, 8)
 REPEATS = 5
 QUICK = {"ranks": (2,), "sizes": (1, 2), "servers": (1, 2), "repeats": 1}
-IN_MEMORY_KIND = "tmpfs"
 AIMS = {NATURAL: 85, TRADITIONAL: 70}
 """Percent of the peak that each schema is to reach."""
 TOUCHED = 2.2
@@ -180,14 +180,18 @@ class Plan:
         """Where a figure's files go."""
         return self.paths[FIGURES[number].is_null]
 
+    def is_direct(self, number: int) -> bool:
+        """Whether a figure's arrays are moved around the page cache."""
+        figure = FIGURES[number]
+        return self.direct and figure.operation == "read" and not figure.is_null
+
     def _check_places(self) -> None:
         for number in self.figures:
             path = self.path(number)
             if not path.is_dir() or not os.access(path, os.W_OK):
                 raise UsageError(f"{path} is not a directory that can be written to")
             need = 0 if FIGURES[number].is_null else TOUCHED * max(self.sizes) * MIB
-            is_cached = FIGURES[number].is_null or not self.direct
-            if not is_cached and place(path).endswith(f"({IN_MEMORY_KIND})"):
+            if self.is_direct(number) and file_system(path) == "tmpfs":
                 raise UsageError(f"{path} is in memory, which cannot be gone around: take --cached")
             free = shutil.disk_usage(path).free
             if free < need:
@@ -206,9 +210,8 @@ class Plan:
                     if (operations := self.operations(schema, is_null, clients))
                     for size in self.sizes
                 ]
-                place = directories[is_null]
-                job = Job(clients, cases, self.servers, place, self.repeats, self.direct)
-                jobs.append(job)
+                directory = directories[is_null]
+                jobs.append(Job(clients, cases, self.servers, directory, self.repeats, self.direct))
         return [job for job in jobs if job.cases]
 
     def operations(self, schema: str, is_null: bool, clients: int) -> list[str]:
@@ -280,7 +283,7 @@ def drawn(number: int, clients: int, plan: Plan, results: list[dict]) -> dict:
         {"name": f"{size} MiB", "points": [at(size, servers) for servers in plan.servers]}
         for size in plan.sizes
     ]
-    is_direct = plan.direct and figure.operation == "read" and not figure.is_null
+    is_direct = plan.is_direct(number)
     around = ", around the page cache" if is_direct else ""
     aim = AIMS[figure.schema]
     points = [one for line in series for one in line["points"]]

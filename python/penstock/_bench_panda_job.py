@@ -186,19 +186,19 @@ class Served:
 
 
 class Files:
-    """The peak of a disk: each of the first ranks has a file, or several; plain system calls. Those
-    that read directly do so into a huge page."""
+    """The peak of a disk: each of the first ranks has a file, or several, of whole pages; plain
+    system calls. Those that read directly do so into a huge page."""
 
     def __init__(
         self, label: str, case: Case, comm, servers: int, files: int = 1, *, direct: bool = False
     ) -> None:
         self.label, self.direct = label, direct
         self.rank, self.servers = comm.rank, servers
-        total = case.bytes // servers if comm.rank < servers else 0
-        self.sizes = [total // files + (n < total % files) for n in range(files)] if total else []
+        pages = -(-case.bytes // servers // mmap.PAGESIZE)
+        sizes = [(pages // files + (n < pages % files)) * mmap.PAGESIZE for n in range(files)]
+        self.sizes = sizes if comm.rank < servers else []
         self.buffer = huge_page()[:REQUEST_BYTES]
         np.asarray(self.buffer)[...] = comm.rank + 1
-        self.read_last = 0
 
     def write(self, target: Path, local: np.ndarray) -> None:
         with contextlib.ExitStack() as stack:
@@ -218,11 +218,8 @@ class Files:
             file = os.open(path, os.O_RDONLY | (os.O_DIRECT if self.direct else 0))
             try:
                 for offset, count in requests(size):
-                    # Direct reads are of whole pages, also at the end of a file.
-                    pages = self.buffer[: -(-count // mmap.PAGESIZE) * mmap.PAGESIZE]
-                    if os.preadv(file, [pages], offset) != count:
+                    if os.preadv(file, [self.buffer[:count]], offset) != count:
                         raise OSError(f"{target}: a read was cut short")
-                    self.read_last = count
             finally:
                 os.close(file)
 
@@ -230,7 +227,7 @@ class Files:
         return sum(path.stat().st_size != size for path, size in self._files(target))
 
     def wrong_in_memory(self, local: np.ndarray, salt: int) -> int:
-        return int(np.count_nonzero(np.asarray(self.buffer[: self.read_last]) != self.rank + 1))
+        return int(np.count_nonzero(np.asarray(self.buffer) != self.rank + 1)) if self.sizes else 0
 
     def _files(self, target: Path) -> Iterator[tuple[Path, int]]:
         for number, size in enumerate(self.sizes):

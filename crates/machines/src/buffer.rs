@@ -19,6 +19,8 @@ const ALIGNMENT: usize = 4096;
 /// The memory of one buffer: some of a mapping.
 pub struct Staging {
     mapping: Arc<Mapping>,
+    /// The mapping's among those that its node has had.
+    number: u64,
     offset: usize,
     bytes: usize,
 }
@@ -35,8 +37,6 @@ pub struct BufferPool {
 
 #[derive(Default)]
 struct SlotState {
-    /// In which mapping it lies.
-    mapping: u64,
     staging: Option<Arc<Staging>>,
     is_taken: bool,
 }
@@ -45,11 +45,6 @@ impl SlotState {
     fn has(&self, bytes: usize) -> bool {
         let staging = self.staging.as_ref();
         staging.is_some_and(|staging| staging.bytes >= bytes)
-    }
-
-    fn put(&mut self, staging: Staging, mapping: u64) {
-        self.staging = Some(Arc::new(staging));
-        self.mapping = mapping;
     }
 }
 
@@ -78,28 +73,24 @@ impl BufferPool {
         };
         if !slots[slot].has(bytes) {
             slots[slot].staging = None; // given back before there is new memory
-            let (staging, spare) = self.make(bytes)?;
-            let mapping = self.mappings.get() + 1;
-            self.mappings.set(mapping);
-            slots[slot].put(staging, mapping);
-            for staging in spare {
-                let mut free = SlotState::default();
-                free.put(staging, mapping);
-                slots.push(free);
-            }
+            let mut made = self.make(bytes)?.into_iter();
+            slots[slot].staging = made.next();
+            slots.extend(made.map(|spare| SlotState {
+                staging: Some(spare),
+                is_taken: false,
+            }));
         }
         let state = &mut slots[slot];
         state.is_taken = true;
         Ok(Buffer {
             staging: state.staging.clone().expect("it has enough bytes"),
             slot,
-            mapping: state.mapping,
             pool: self.clone(),
         })
     }
 
-    /// Memory for a buffer, and for others where a page has room for them.
-    fn make(&self, bytes: usize) -> Result<(Staging, Vec<Staging>)> {
+    /// Memory for a buffer, and behind it for others where a page has room for them.
+    fn make(&self, bytes: usize) -> Result<Vec<Arc<Staging>>> {
         let each = bytes.next_multiple_of(ALIGNMENT);
         // Of a larger one the whole huge pages are huge, and what is left over is not.
         let size = match bytes {
@@ -110,13 +101,17 @@ impl BufferPool {
             true => Mapping::shared(size)?,
             false => Mapping::private(size)?,
         });
-        let staging = |nth| Staging {
-            mapping: mapping.clone(),
-            offset: nth * each,
-            bytes: each,
+        self.mappings.set(self.mappings.get() + 1);
+        let staging = |nth| {
+            Arc::new(Staging {
+                mapping: mapping.clone(),
+                number: self.mappings.get(),
+                offset: nth * each,
+                bytes: each,
+            })
         };
-        let count = size / each.max(1);
-        Ok((staging(0), (1..count).map(staging).collect()))
+        let count = size.checked_div(each).unwrap_or(1);
+        Ok((0..count).map(staging).collect())
     }
 }
 
@@ -124,7 +119,6 @@ impl BufferPool {
 pub struct Buffer {
     staging: Arc<Staging>,
     slot: usize,
-    mapping: u64,
     pool: Rc<BufferPool>,
 }
 
@@ -147,12 +141,13 @@ impl Buffer {
         let private = || Error::new(Kind::Io, "naming a staging buffer", "it is not shared");
         let Staging {
             mapping,
+            number,
             offset,
             bytes,
         } = &*self.staging;
         Ok(BufferName {
             slot: self.slot,
-            mapping: self.mapping,
+            mapping: *number,
             segment: mapping.name().ok_or_else(private)?,
             offset: *offset,
             bytes: *bytes,
@@ -220,9 +215,9 @@ impl Staging {
     }
 }
 
-/// Other nodes' buffers that this node has mapped, by node and slot, with the number of their mapping.
+/// Other nodes' buffers that this node has mapped, by node and slot.
 #[derive(Default)]
-pub struct Mapped(HashMap<(NodeId, usize), (u64, Arc<Staging>)>);
+pub struct Mapped(HashMap<(NodeId, usize), Arc<Staging>>);
 
 impl Mapped {
     /// The memory of `buffer` of `node`, in this process.
@@ -231,25 +226,23 @@ impl Mapped {
     /// When it cannot be mapped.
     pub fn memory(&mut self, node: NodeId, buffer: &BufferName) -> Result<Arc<Staging>> {
         let key = (node, buffer.slot);
-        let known = self
-            .0
-            .get(&key)
-            .filter(|(mapping, _)| *mapping == buffer.mapping);
-        if let Some((_, staging)) = known {
-            return Ok(staging.clone());
+        let is_there = |staging: &&Arc<Staging>| staging.number == buffer.mapping;
+        if let Some(known) = self.0.get(&key).filter(is_there) {
+            return Ok(known.clone());
         }
         // Another buffer may lie in the same.
-        let mut of_node = self.0.iter().filter(|((other, _), _)| *other == node);
-        let mapping = match of_node.find(|(_, (mapping, _))| *mapping == buffer.mapping) {
-            Some((_, (_, staging))) => staging.mapping.clone(),
+        let of_node = self.0.iter().filter(|((other, _), _)| *other == node);
+        let mapping = match of_node.map(|(_, staging)| staging).find(is_there) {
+            Some(neighbour) => neighbour.mapping.clone(),
             None => Arc::new(Mapping::open(&buffer.segment)?),
         };
         let staging = Arc::new(Staging {
             mapping,
+            number: buffer.mapping,
             offset: buffer.offset,
             bytes: buffer.bytes,
         });
-        self.0.insert(key, (buffer.mapping, staging.clone()));
+        self.0.insert(key, staging.clone());
         Ok(staging)
     }
 }
