@@ -248,7 +248,7 @@ def test_a_store_is_looked_at(place):
     assert "Sim2" in told and "timesteps  3" in told and "dims     y, x" in told
     assert "  k = 3\n" in told
     assert '"timesteps": 3' in penstock("info", place / "g.zarr", "--json")
-    assert "3 timesteps and 1 checkpoints, 4 chunks" in penstock("verify", place / "g.zarr")
+    assert "3 timesteps and 1 checkpoint, 4 chunks" in penstock("verify", place / "g.zarr")
     assert "all is well" in penstock("verify", place / "g.zarr" / "checkpoints" / "2")
     assert "all is well" in penstock("verify", place / "s.zarr")
     assert "no.zarr" in penstock("verify", place / "no.zarr", code=1)

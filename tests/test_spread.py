@@ -180,7 +180,7 @@ def test_a_group_needs_the_servers_that_it_is_on(place):
         assert s.restart(heat(path)) is None
         with pytest.raises(ps.SchemaError, match="servers=2"):
             s.timestep(heat(path), at(1), time=1.0)
-    assert "1 timesteps" in penstock("verify", path), "what a restart drops is dropped by a save"
+    assert "1 timestep and" in penstock("verify", path), "what a restart drops is dropped by a save"
     with ps.Session(servers=3) as s:
         s.timestep(heat(path), at(1), time=1.0)
         s.checkpoint(heat(path), at(1))

@@ -10,7 +10,8 @@ the same bytes, that is measured in turn with it:
 
 - on a disk, as many ranks as there are servers write and read a file each by plain system calls of
   1 MiB, one after the other: what the file system gives to as many processes at once. Beside that
-  they do the same with as many files as the array has, and read them as the array is read;
+  they do the same with as many files as the array has, which are put in their place when all are
+  there, and read as the array is read: what it gives to whom makes the array's promises;
 - where the disk is infinitely fast, as many ranks as there are servers receive (a write) or send (a
   read) as much by messages of 1 MiB: what MPI gives. Beside that they copy it, 1 MiB at a time, out
   of the memory of other ranks or into it: what the memory of one host would give.
@@ -55,6 +56,8 @@ ELEMENT = np.dtype("f8")
 REQUEST_BYTES = MIB
 """Of a peak's system calls and messages, as in the paper."""
 HUGE_PAGE_BYTES = 2 * MIB
+CONTENDERS = 3
+"""For each number of servers: the peak, what stands beside it, and the array."""
 LARGE_BYTES = 512 << 20
 """From here on, a warm-up is dear and of no use."""
 
@@ -82,19 +85,13 @@ class Job:
     def steps(self) -> int:
         """How many contenders it measures, how often."""
         return sum(
-            (2 + (is_null or self.has_second(schema, servers, operations))) * len(self.turns(size))
-            for schema, is_null, size, operations in self.cases
-            for servers in self.server_counts
+            CONTENDERS * len(self.server_counts) * len(self.turns(size))
+            for _schema, _is_null, size, _operations in self.cases
         )
 
     def chunk_files(self, schema: str, servers: int) -> int:
         """How many files the array is of each server."""
         return -(-self.clients // servers) if schema == NATURAL else 1
-
-    def has_second(self, schema: str, servers: int, operations: list[str]) -> bool:
-        """Whether the array is moved in another way than the peak: by more files, or around the
-        page cache."""
-        return self.chunk_files(schema, servers) > 1 or (self.direct and "read" in operations)
 
     def turns(self, bytes_: int) -> range:
         """The repeats for an array of that size; what is measured in number 0 does not count."""
@@ -232,6 +229,42 @@ class Files:
     def _files(self, target: Path) -> Iterator[tuple[Path, int]]:
         for number, size in enumerate(self.sizes):
             yield target / f"{self.rank}.{number}", size
+
+
+class PlacedFiles(Files):
+    """As many files as the array has, and as safe: they are written to another directory, which
+    takes the place of the target when all of them, and it, are on stable storage. Only those that
+    write wait for each other."""
+
+    def __init__(self, case: Case, comm, servers: int, files: int, *, direct: bool) -> None:
+        super().__init__(ARRAY_FILES, case, comm, servers, files, direct=direct)
+        self.writers = comm.Split(comm.rank < servers, comm.rank)
+
+    def write(self, target: Path, local: np.ndarray) -> None:
+        if not self.sizes:
+            return
+        made = target.with_name(f".{target.name}")
+        if self.rank == 0:
+            made.mkdir()
+        rest(self.writers)
+        super().write(made, local)
+        rest(self.writers)
+        if self.rank == 0:
+            sync_directory(made)
+            made.rename(target)
+            sync_directory(target.parent)
+
+    def close(self) -> None:
+        self.writers.Free()
+
+
+def sync_directory(path: Path) -> None:
+    """Brings a directory's entries to stable storage."""
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def huge_page() -> memoryview:
@@ -376,10 +409,10 @@ def contenders(
                 found.append(Files(SYSTEM_CALLS, case, comm, servers))
             if window:
                 found.append(Copies(case, comm, servers, window))
-            if not is_null and job.has_second(schema, servers, operations):
+            if not is_null:
                 files = job.chunk_files(schema, servers)
-                second = Files(ARRAY_FILES, case, comm, servers, files, direct=job.direct)
-                found.append(second)
+                placed = PlacedFiles(case, comm, servers, files, direct=job.direct)
+                found.append(stack.enter_context(contextlib.closing(placed)))
             served = Served(case, comm, servers, is_null, job.direct)
             found.append(stack.enter_context(contextlib.closing(served)))
         yield found

@@ -6,9 +6,10 @@ lines of JSON.
 The clients of a job are its first ranks. The others are servers that do nothing else: they sleep
 while what needs none is measured.
 
-What is measured, and how, is what :mod:`penstock.bench` says: wall time of the slowest rank, the
-contenders in turn within each repeat, forwards and backwards, every byte verified each time. One
-repeat before them is thrown away. Arrays of a gigabyte are written half as often, and without that.
+What is measured, and how, is what :mod:`penstock.bench` says: from a common start to the end of the
+slowest rank, the contenders in turn within each repeat, forwards and backwards, every byte verified
+each time. One repeat before them is thrown away. Arrays of a gigabyte are written half as often,
+and without that.
 
 A *case* is an array of so many bytes and what is done with it:
 

@@ -4,8 +4,10 @@
 
 What is measured, and how:
 
-- *time*: wall time of the slowest rank. All ranks start from a barrier; a rank that has finished
-  sleeps until the last one has, so as not to take the processor from it.
+- *time*: from a moment on which all ranks have agreed, and until which they sleep, to when the last
+  one has finished. A barrier would not do: ranks leave it one after the other, and what is
+  collective would wait for the last. A rank that has finished sleeps until all have, so as not to
+  take the processor from them.
 - *CPU*: user and system seconds of all ranks, threads included, over the measured call only.
 - *memory*: how much the rank that needs most grew during the call: private memory (the peak of
   ``RssAnon``) and shared memory (``RssShmem``; a mapped file on a tmpfs counts here, too).
@@ -55,6 +57,8 @@ WORK_UP_SECONDS = 0.1
 """How long all ranks work before each timed call."""
 REST_SECONDS = 0.0002
 """How long a rank sleeps between two looks at a barrier: short against what is measured."""
+START_SECONDS = 0.02
+"""How long before they start ranks agree on when: long enough for all to hear of it."""
 PAGE_ORDER_MAX = 10
 """Linux has no free memory in pieces larger than 2^10 pages."""
 
@@ -205,9 +209,27 @@ class Figures:
 
 def rest(comm) -> None:
     """A barrier in which ranks sleep, so that the late ones have the processor to themselves."""
-    request = comm.Ibarrier()
+    sleep_until_done(comm.Ibarrier())
+
+
+def sleep_until_done(request) -> None:
+    """Waits for what MPI has begun, without taking the processor from others."""
     while not request.Test():
         time.sleep(REST_SECONDS)
+
+
+def start_together(comm) -> float:
+    """Sleeps until all ranks start, and gives that moment on this host's clock
+    (``time.perf_counter``). Hosts, whose clocks differ, agree by a barrier."""
+    from mpi4py import MPI
+
+    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    rest(comm)
+    start = np.array([time.perf_counter() + START_SECONDS])
+    sleep_until_done(host.Ibcast(start))
+    host.Free()
+    time.sleep(max(0.0, start[0] - time.perf_counter()))
+    return float(start[0])
 
 
 def work_up() -> None:
@@ -226,14 +248,15 @@ def cpu_seconds() -> float:
 
 
 def timed(comm, call: Callable[[], None]) -> tuple[float, float]:
-    """Wall seconds of the slowest rank and CPU seconds of all ranks for a collective call."""
+    """Wall seconds until the last rank has finished, and CPU seconds of all ranks, for a
+    collective call."""
     from mpi4py import MPI
 
     work_up()
-    rest(comm)
-    cpu, wall = cpu_seconds(), time.perf_counter()
+    start = start_together(comm)
+    cpu = cpu_seconds()
     call()
-    wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
+    wall, cpu = time.perf_counter() - start, cpu_seconds() - cpu
     rest(comm)
     return comm.allreduce(wall, MPI.MAX), comm.allreduce(cpu, MPI.SUM)
 

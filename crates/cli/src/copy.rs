@@ -7,7 +7,7 @@ use penstock_engine::{Error, Kind};
 
 use crate::arguments::Copy;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, counted};
 use crate::progress::Bar;
 
 /// Copies on threads of this process.
@@ -68,10 +68,10 @@ fn copy_with(session: &Session, copy: &Copy, options: &Options) -> Result<Report
 fn said(report: &Report) -> String {
     let rate = report.bytes as f64 / 1e6 / report.seconds.max(1e-9);
     let mut text = format!(
-        "copied {} bytes in {:.2} s, {rate:.0} MB/s, {} slabs, {:.2} bytes read for each",
+        "copied {} bytes in {:.2} s, {rate:.0} MB/s, {}, {:.2} bytes read for each",
         report.bytes,
         report.seconds,
-        report.slabs,
+        counted(report.slabs, "slab"),
         report.read_bytes as f64 / report.bytes.max(1) as f64
     );
     if report.plan.between.is_some() {

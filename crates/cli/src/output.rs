@@ -37,6 +37,14 @@ impl Plot {
     }
 }
 
+/// So many of something, in words: `1 timestep`, `2 timesteps`.
+pub(crate) fn counted(count: u64, one: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {one}s"),
+    }
+}
+
 impl Output {
     /// Whether it can be written where it is to go, as far as can be seen before.
     pub(crate) fn check(&self) -> Result<(), Failure> {

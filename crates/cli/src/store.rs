@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::arguments::{Gather, Info, Ls, Verify};
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, counted};
 use crate::progress::Bar;
 
 /// Prints one line a thing.
@@ -79,7 +79,7 @@ fn line(prefix: &str, array: &ArraySchema, timesteps: Option<u64>) -> String {
         array.name, array.element, array.shape
     );
     if let Some(timesteps) = timesteps {
-        let _ = write!(line, "  {timesteps} timesteps");
+        let _ = write!(line, "  {}", counted(timesteps, "timestep"));
     }
     line + "  " + &form(&array.disk)
 }
@@ -151,8 +151,11 @@ fn list_checkpoints(text: &mut String, catalog: &Catalog) {
             .map_or(String::new(), |time| format!(", time {time}"));
         let _ = writeln!(
             text,
-            "checkpoint {} of step {}{time}, after {} timesteps, version {}",
-            checkpoint.number, checkpoint.step, checkpoint.timesteps, checkpoint.version
+            "checkpoint {} of step {}{time}, after {}, version {}",
+            checkpoint.number,
+            checkpoint.step,
+            counted(checkpoint.timesteps, "timestep"),
+            checkpoint.version
         );
     }
 }
@@ -177,7 +180,8 @@ pub(crate) fn gather(gather: &Gather) -> Result<(), Failure> {
     };
     let arrays = penstock_arrays::store::gather(sources, target)?;
     output::text(&format!(
-        "gathered {arrays} arrays into {}\n",
+        "gathered {} into {}\n",
+        counted(arrays as u64, "array"),
         target.display()
     ))
 }
@@ -194,14 +198,15 @@ pub(crate) fn verify(verify: &Verify) -> Result<(), Failure> {
     if found.timesteps + found.checkpoints > 0 {
         let _ = write!(
             text,
-            "{} timesteps and {} checkpoints, ",
-            found.timesteps, found.checkpoints
+            "{} and {}, ",
+            counted(found.timesteps, "timestep"),
+            counted(found.checkpoints, "checkpoint")
         );
     }
     let _ = writeln!(
         text,
-        "{} chunks of {} bytes{}: {}",
-        found.chunks,
+        "{} of {} bytes{}: {}",
+        counted(found.chunks, "chunk"),
         found.bytes,
         match found.compared {
             0 => " read, which have no checksums but their codec's",

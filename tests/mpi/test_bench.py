@@ -1,0 +1,27 @@
+"""How the benchmarks take time."""
+
+from __future__ import annotations
+
+import time
+
+from penstock.bench import start_together, timed
+
+
+def test_ranks_start_together(mpi):
+    """At one moment, which comes after the last rank has come, and before any has started."""
+    if mpi.rank == mpi.size - 1:
+        time.sleep(0.1)
+    came = time.perf_counter()
+    start = start_together(mpi)
+    started = time.perf_counter()
+    assert set(mpi.allgather(start)) == {start}
+    assert max(mpi.allgather(came)) < start <= min(mpi.allgather(started))
+
+
+def test_time_ends_with_the_last_rank(mpi):
+    """It begins with the start, not when the first rank comes, and is the same on all."""
+    if mpi.rank == 0:
+        time.sleep(0.5)
+    seconds, _ = timed(mpi, lambda: time.sleep(0.2 if mpi.rank == mpi.size - 1 else 0))
+    assert set(mpi.allgather(seconds)) == {seconds}
+    assert 0.2 <= seconds < 0.5
