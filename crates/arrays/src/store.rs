@@ -73,6 +73,7 @@ pub use witness::Witness;
 use self::direct::Way;
 use self::spread::SpreadArray;
 use self::sums::{Checking, Summing};
+use self::zarr::ChunkForm;
 use crate::dtype::{ByteOrder, ElementType};
 
 /// Where the data of one array are, and in which form: all that a server must know to open them.
@@ -142,8 +143,8 @@ struct PartFiles {
 struct ZarrFiles {
     /// The array's own directory.
     directory: PathBuf,
-    /// Its `zarr.json` or `.zarray`.
-    metadata: String,
+    /// What its metadata say of the chunks.
+    form: ChunkForm,
     /// Of the first dimensions the chunk that is meant, where only that is moved: the blocks are those of
     /// the dimensions that follow.
     lead: Vec<u64>,
@@ -155,10 +156,10 @@ struct ZarrFiles {
 
 impl ZarrFiles {
     /// Of an array whose chunks are all in its directory.
-    fn new(directory: PathBuf, metadata: String) -> Self {
+    fn new(directory: PathBuf, form: ChunkForm) -> Self {
         Self {
             directory,
-            metadata,
+            form,
             lead: Vec::new(),
             base: None,
             spread: None,

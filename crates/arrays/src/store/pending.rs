@@ -151,10 +151,10 @@ impl Pending {
         }
         let file = directory.join("zarr.json");
         write_json(&file, &metadata)?;
-        let metadata = zarr::Metadata::parse(metadata, &file)?.text();
+        let form = zarr::Metadata::parse(metadata, &file)?.chunk_form()?;
         let files = ZarrFiles {
             spread,
-            ..ZarrFiles::new(directory, metadata)
+            ..ZarrFiles::new(directory, form)
         };
         Ok(Self::new(temporary, Files::Zarr(files), install))
     }

@@ -110,8 +110,8 @@ impl Pending {
             write_json(&file, &metadata)?;
             file::sync_paths(&node(&directory))?;
         }
-        let metadata = zarr::Metadata::parse(metadata, &file)?.text();
-        Ok(Target::of(Files::Zarr(ZarrFiles::new(directory, metadata))))
+        let form = zarr::Metadata::parse(metadata, &file)?.chunk_form()?;
+        Ok(Target::of(Files::Zarr(ZarrFiles::new(directory, form))))
     }
 }
 

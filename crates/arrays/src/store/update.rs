@@ -114,7 +114,7 @@ fn change_chunks(files: &ZarrFiles) -> Result<Pending> {
     let files = ZarrFiles {
         base: spread.is_none().then(|| path.clone()),
         spread,
-        ..ZarrFiles::new(directory, files.metadata.clone())
+        ..ZarrFiles::new(directory, files.form.clone())
     };
     let install = Install::Directory { path };
     Ok(Pending::new(temporary, Files::Zarr(files), install))

@@ -27,7 +27,7 @@ use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
 use zarrs::array::ChunkKeyEncoding;
 
-pub(super) use metadata::{Metadata, array_json, group_json};
+pub(super) use metadata::{ChunkForm, Metadata, array_json, group_json};
 
 use self::metadata::Layout;
 use super::direct::Way;
@@ -81,16 +81,16 @@ impl Chunks {
     }
 }
 
-/// What reading and writing have in common: the parsed metadata and where the chunks are.
+/// What reading and writing have in common: how elements lie in the chunks, and where those are.
 fn open(files: &ZarrFiles, server: usize, schema: &DiskSchema) -> Result<(Layout, Chunks)> {
-    let metadata = Metadata::parse_text(&files.metadata, &files.directory)?;
+    let (layout, keys) = files.form.open(&files.directory)?;
     let chunks = Chunks {
         files: files.clone(),
         server,
-        keys: metadata.chunk_keys(),
+        keys,
         schema: schema.clone(),
     };
-    Ok((metadata.layout()?, chunks))
+    Ok((layout, chunks))
 }
 
 /// Refuses forms of other makers that are read, but not written.
@@ -98,8 +98,8 @@ fn open(files: &ZarrFiles, server: usize, schema: &DiskSchema) -> Result<(Layout
 /// # Errors
 /// [`Kind::Unsupported`].
 pub(super) fn check_writable(files: &ZarrFiles) -> Result<()> {
-    let metadata = Metadata::parse_text(&files.metadata, &files.directory)?;
-    let cause = match metadata.layout()? {
+    let (layout, _) = files.form.open(&files.directory)?;
+    let cause = match layout {
         Layout::Plain { swap_width, .. } if swap_width != 1 => {
             "its elements are in the other byte order: copy the array first"
         }

@@ -62,12 +62,12 @@ impl Group {
             }
             let place = directory.join("zarr.json");
             write_json(&place, &json)?;
-            let metadata = zarr::Metadata::parse(json.clone(), &place)?.text();
+            let form = zarr::Metadata::parse(json.clone(), &place)?.chunk_form()?;
             self.begun.insert(array.name.clone(), json);
             let spread = spread.clone().map(|new| self.beside(&array.name, new));
             let files = ZarrFiles {
                 spread: spread.transpose()?,
-                ..ZarrFiles::new(directory, metadata)
+                ..ZarrFiles::new(directory, form)
             };
             targets.push(Target::of(Files::Zarr(files)).with_sums());
         }

@@ -224,11 +224,11 @@ pub(super) fn timestep_files(
     index: u64,
 ) -> Result<Target> {
     let spread = document.spread(path, name)?;
-    let metadata = document.metadata(name)?.text();
+    let form = document.metadata(name)?.chunk_form()?;
     Ok(Target::of(Files::Zarr(ZarrFiles {
         lead: vec![index],
         spread: spread.map(|spread| SpreadArray::new(name, spread)),
-        ..ZarrFiles::new(of_server(path, 0).join(name), metadata)
+        ..ZarrFiles::new(of_server(path, 0).join(name), form)
     })))
 }
 

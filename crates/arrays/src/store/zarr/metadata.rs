@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{DiskSchema, Split};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use zarrs::array::codec::{ShardingCodecConfiguration, ShardingCodecConfigurationV1};
 use zarrs::array::{
@@ -91,6 +92,57 @@ pub(super) enum Layout {
     Shards(Form),
 }
 
+/// What the root tells servers of an array's metadata. Plain chunks, which cost a server little else, need
+/// not have all of them parsed by each.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::store) enum ChunkForm {
+    /// As [`Layout::Plain`]; and how chunks are named, in Zarr's words.
+    Plain {
+        swap_width: usize,
+        fill: Vec<u8>,
+        keys: Value,
+    },
+    /// All of the metadata but attributes.
+    Encoded(String),
+}
+
+impl ChunkForm {
+    /// How the elements of the array in `directory` lie in the chunks, and how those are named.
+    ///
+    /// # Errors
+    /// As [`Metadata::parse`].
+    pub(super) fn open(&self, directory: &Path) -> Result<(Layout, ChunkKeyEncoding)> {
+        match self {
+            Self::Plain {
+                swap_width,
+                fill,
+                keys,
+            } => {
+                let unknown = |e: String| damaged(directory, format!("names of chunks: {e}"));
+                let keys = serde_json::from_value(keys.clone());
+                let keys = keys.map_err(|e| unknown(e.to_string()))?;
+                let keys = ChunkKeyEncoding::from_metadata(&keys);
+                let layout = Layout::Plain {
+                    swap_width: *swap_width,
+                    fill: fill.clone(),
+                };
+                Ok((layout, keys.map_err(|e| unknown(e.to_string()))?))
+            }
+            Self::Encoded(text) => {
+                let raw = serde_json::from_str(text).map_err(|e| {
+                    damaged(
+                        directory,
+                        format!("it is not the metadata of an array: {e}"),
+                    )
+                })?;
+                let metadata = Metadata::parse(raw, directory)?;
+                let keys = metadata.array.chunk_key_encoding().clone();
+                Ok((metadata.layout()?, keys))
+            }
+        }
+    }
+}
+
 /// An array's `zarr.json` or `.zarray`, understood.
 pub(in crate::store) struct Metadata {
     raw: Value,
@@ -100,18 +152,11 @@ pub(in crate::store) struct Metadata {
 }
 
 impl Metadata {
-    /// Reads the text of metadata that came from `path`.
+    /// Understands metadata that came from `path`.
     ///
     /// # Errors
     /// [`Kind::Damaged`] when it is not Zarr's metadata of an array; [`Kind::Unsupported`] for
     /// element types, codecs, grids and extensions that Penstock does not read.
-    pub(in crate::store) fn parse_text(text: &str, path: &Path) -> Result<Self> {
-        let raw = serde_json::from_str(text)
-            .map_err(|e| damaged(path, format!("it is not the metadata of an array: {e}")))?;
-        Self::parse(raw, path)
-    }
-
-    /// As [`Metadata::parse_text`].
     pub(in crate::store) fn parse(raw: Value, path: &Path) -> Result<Self> {
         let unsupported = |what: String| {
             Error::new(
@@ -180,14 +225,25 @@ impl Metadata {
         })
     }
 
-    /// The metadata as text, for a target.
-    pub(in crate::store) fn text(&self) -> String {
+    /// What a server must know of them.
+    ///
+    /// # Errors
+    /// When no medium can be made of it.
+    pub(in crate::store) fn chunk_form(&self) -> Result<ChunkForm> {
+        if let Layout::Plain { swap_width, fill } = self.layout()? {
+            let keys = json!(self.array.chunk_key_encoding().metadata());
+            return Ok(ChunkForm::Plain {
+                swap_width,
+                fill,
+                keys,
+            });
+        }
         let mut raw = self.raw.clone();
         if let Some(raw) = raw.as_object_mut() {
             raw.remove("attributes");
             raw.remove("consolidated_metadata");
         }
-        raw.to_string()
+        Ok(ChunkForm::Encoded(raw.to_string()))
     }
 
     /// The array's schema under the given name. `attributes` are those of the second format,
@@ -279,18 +335,8 @@ impl Metadata {
             .map_err(|e| Error::new(Kind::Damaged, "reading", e))
     }
 
-    /// Whether a medium can be made of it.
-    pub(in crate::store) fn check(&self) -> Result<()> {
-        self.layout().map(drop)
-    }
-
-    /// How chunks are named.
-    pub(super) fn chunk_keys(&self) -> ChunkKeyEncoding {
-        self.array.chunk_key_encoding().clone()
-    }
-
     /// How elements lie in the chunks.
-    pub(super) fn layout(&self) -> Result<Layout> {
+    fn layout(&self) -> Result<Layout> {
         let fill = self.array.fill_value().as_ne_bytes().to_vec();
         if let Some(order) = self.plain_order() {
             let swap_width = crate::store::flat::swap_width((self.element, order));
