@@ -32,6 +32,21 @@ PENSTOCK = [sys.executable, "-m", "penstock"]
 MIB = 1 << 20
 
 
+class Alone:
+    """A communicator of one rank, as far as peaks need one, and what is begun on it."""
+
+    rank = 0
+
+    def Split(self, _color, _key):
+        return self
+
+    def Ibarrier(self):
+        return self
+
+    def Test(self):
+        return True
+
+
 def bench(*words: str, cwd: Path) -> tuple[str, dict]:
     """Runs the command at its smallest; its text and its JSON."""
     arguments = ["bench", "panda", "--quick", *words, "--json", "figures.json"]
@@ -150,9 +165,6 @@ def test_a_peak_that_was_cut_short_is_wrong(tmp_path, count, direct):
     if direct and is_in_memory(tmp_path):
         pytest.skip("the directory for temporary files is in memory")
 
-    class Alone:
-        rank = 0
-
     job = Job(1, [], [1], str(tmp_path), repeats=1, direct=direct)
     case = make_case(job, NATURAL, 4 * MIB, 1, rank=0)
     files = Files("plain", case, Alone(), 1, count, direct=direct)
@@ -176,21 +188,6 @@ def test_a_peak_that_was_cut_short_is_wrong(tmp_path, count, direct):
 
 def test_files_put_in_place_are_there_as_a_whole(tmp_path, monkeypatch):
     """Until the last file is on stable storage, nothing is at the target."""
-
-    class Alone:
-        rank = 0
-
-        def Split(self, _color, _key):
-            return self
-
-        def Ibarrier(self):
-            return self
-
-        def Test(self):
-            return True
-
-        def Free(self):
-            pass
 
     target = tmp_path / "array"
     seen = []

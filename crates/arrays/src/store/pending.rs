@@ -151,7 +151,7 @@ impl Pending {
         }
         let file = directory.join("zarr.json");
         write_json(&file, &metadata)?;
-        let form = zarr::Metadata::parse(metadata, &file)?.chunk_form()?;
+        let form = zarr::Metadata::parse(metadata, &file)?.chunk_form();
         let files = ZarrFiles {
             spread,
             ..ZarrFiles::new(directory, form)

@@ -110,7 +110,7 @@ impl Pending {
             write_json(&file, &metadata)?;
             file::sync_paths(&node(&directory))?;
         }
-        let form = zarr::Metadata::parse(metadata, &file)?.chunk_form()?;
+        let form = zarr::Metadata::parse(metadata, &file)?.chunk_form();
         Ok(Target::of(Files::Zarr(ZarrFiles::new(directory, form))))
     }
 }

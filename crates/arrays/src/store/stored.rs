@@ -431,11 +431,11 @@ fn open_array(directory: &Path, name: &str, file: &Path, json: Value) -> Result<
     let mut schema = metadata.schema(name, attributes);
     // What does not fit together is found now, by the root, not later by every server.
     metadata.disk_schema(1).map_err(|e| e.at(file))?;
-    let form = metadata.chunk_form().map_err(|e| e.at(file))?;
+    metadata.check().map_err(|e| e.at(file))?;
     let spread = spread_of(schema.attributes.remove(SPREAD), file)?;
     let files = ZarrFiles {
         spread: spread.map(|spread| SpreadArray::new(name, spread)),
-        ..ZarrFiles::new(directory.to_path_buf(), form)
+        ..ZarrFiles::new(directory.to_path_buf(), metadata.chunk_form())
     };
     Ok(Stored {
         schema,

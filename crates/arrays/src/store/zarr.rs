@@ -29,7 +29,7 @@ use zarrs::array::ChunkKeyEncoding;
 
 pub(super) use metadata::{ChunkForm, Metadata, array_json, group_json};
 
-use self::metadata::Layout;
+use self::metadata::{Layout, Plain};
 use super::direct::Way;
 use super::{ZarrFiles, file, group};
 
@@ -100,7 +100,7 @@ fn open(files: &ZarrFiles, server: usize, schema: &DiskSchema) -> Result<(Layout
 pub(super) fn check_writable(files: &ZarrFiles) -> Result<()> {
     let (layout, _) = files.form.open(&files.directory)?;
     let cause = match layout {
-        Layout::Plain { swap_width, .. } if swap_width != 1 => {
+        Layout::Plain(plain) if plain.swap_width != 1 => {
             "its elements are in the other byte order: copy the array first"
         }
         Layout::Shards(form) if !form.ends_with_index() => {
@@ -126,7 +126,7 @@ pub(super) fn open_write(
     }
     let (layout, chunks) = open(files, server, schema)?;
     Ok(match layout {
-        Layout::Plain { fill, .. } => Arc::new(plain::Writer::new(chunks, fill, way)),
+        Layout::Plain(Plain { fill, .. }) => Arc::new(plain::Writer::new(chunks, fill, way)),
         Layout::Encoded(coder) => Arc::new(encoded::Writer::new(chunks, coder)),
         Layout::Shards(form) => Arc::new(shards::Writer::new(chunks, form)),
     })
@@ -144,7 +144,7 @@ pub(super) fn open_read(
     }
     let (layout, chunks) = open(files, server.0, schema)?;
     Ok(match layout {
-        Layout::Plain { swap_width, fill } => {
+        Layout::Plain(Plain { swap_width, fill }) => {
             Arc::new(plain::Reader::new(chunks, swap_width, fill, way))
         }
         Layout::Encoded(coder) => Arc::new(encoded::Reader::new(chunks, coder)),
@@ -159,7 +159,7 @@ pub(super) fn place_of(
     block: &Block,
 ) -> Result<(PathBuf, Option<u64>)> {
     let (layout, chunks) = open(files, 0, schema)?;
-    let offset = matches!(layout, Layout::Plain { .. }).then_some(block.offset);
+    let offset = matches!(layout, Layout::Plain(_)).then_some(block.offset);
     Ok((chunks.path(block.object), offset))
 }
 

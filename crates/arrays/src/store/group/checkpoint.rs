@@ -62,7 +62,7 @@ impl Group {
             }
             let place = directory.join("zarr.json");
             write_json(&place, &json)?;
-            let form = zarr::Metadata::parse(json.clone(), &place)?.chunk_form()?;
+            let form = zarr::Metadata::parse(json.clone(), &place)?.chunk_form();
             self.begun.insert(array.name.clone(), json);
             let spread = spread.clone().map(|new| self.beside(&array.name, new));
             let files = ZarrFiles {

@@ -224,7 +224,7 @@ pub(super) fn timestep_files(
     index: u64,
 ) -> Result<Target> {
     let spread = document.spread(path, name)?;
-    let form = document.metadata(name)?.chunk_form()?;
+    let form = document.metadata(name)?.chunk_form();
     Ok(Target::of(Files::Zarr(ZarrFiles {
         lead: vec![index],
         spread: spread.map(|spread| SpreadArray::new(name, spread)),

@@ -82,10 +82,17 @@ pub(in crate::store) fn array_json(schema: &ArraySchema) -> Result<Value> {
     Ok(array)
 }
 
+/// Elements that lie in the chunks as they are, but perhaps in the other byte order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::store) struct Plain {
+    pub(super) swap_width: usize,
+    pub(super) fill: Vec<u8>,
+}
+
 /// How the elements lie in the chunks.
 pub(super) enum Layout {
-    /// As they are, but perhaps in the other byte order.
-    Plain { swap_width: usize, fill: Vec<u8> },
+    /// As they are.
+    Plain(Plain),
     /// Through a codec chain.
     Encoded(Coder),
     /// In sub-chunks, each through a codec chain.
@@ -96,12 +103,8 @@ pub(super) enum Layout {
 /// not have all of them parsed by each.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::store) enum ChunkForm {
-    /// As [`Layout::Plain`]; and how chunks are named, in Zarr's words.
-    Plain {
-        swap_width: usize,
-        fill: Vec<u8>,
-        keys: Value,
-    },
+    /// And how chunks are named, in Zarr's words.
+    Plain(Plain, Value),
     /// All of the metadata but attributes.
     Encoded(String),
 }
@@ -113,20 +116,13 @@ impl ChunkForm {
     /// As [`Metadata::parse`].
     pub(super) fn open(&self, directory: &Path) -> Result<(Layout, ChunkKeyEncoding)> {
         match self {
-            Self::Plain {
-                swap_width,
-                fill,
-                keys,
-            } => {
+            Self::Plain(plain, keys) => {
                 let unknown = |e: String| damaged(directory, format!("names of chunks: {e}"));
                 let keys = serde_json::from_value(keys.clone());
                 let keys = keys.map_err(|e| unknown(e.to_string()))?;
                 let keys = ChunkKeyEncoding::from_metadata(&keys);
-                let layout = Layout::Plain {
-                    swap_width: *swap_width,
-                    fill: fill.clone(),
-                };
-                Ok((layout, keys.map_err(|e| unknown(e.to_string()))?))
+                let keys = keys.map_err(|e| unknown(e.to_string()))?;
+                Ok((Layout::Plain(plain.clone()), keys))
             }
             Self::Encoded(text) => {
                 let raw = serde_json::from_str(text).map_err(|e| {
@@ -226,24 +222,17 @@ impl Metadata {
     }
 
     /// What a server must know of them.
-    ///
-    /// # Errors
-    /// When no medium can be made of it.
-    pub(in crate::store) fn chunk_form(&self) -> Result<ChunkForm> {
-        if let Layout::Plain { swap_width, fill } = self.layout()? {
+    pub(in crate::store) fn chunk_form(&self) -> ChunkForm {
+        if let Some(plain) = self.plain() {
             let keys = json!(self.array.chunk_key_encoding().metadata());
-            return Ok(ChunkForm::Plain {
-                swap_width,
-                fill,
-                keys,
-            });
+            return ChunkForm::Plain(plain, keys);
         }
         let mut raw = self.raw.clone();
         if let Some(raw) = raw.as_object_mut() {
             raw.remove("attributes");
             raw.remove("consolidated_metadata");
         }
-        Ok(ChunkForm::Encoded(raw.to_string()))
+        ChunkForm::Encoded(raw.to_string())
     }
 
     /// The array's schema under the given name. `attributes` are those of the second format,
@@ -335,12 +324,29 @@ impl Metadata {
             .map_err(|e| Error::new(Kind::Damaged, "reading", e))
     }
 
+    /// Whether a medium can be made of it.
+    pub(in crate::store) fn check(&self) -> Result<()> {
+        self.layout().map(drop)
+    }
+
+    /// The bytes of the fill value.
+    fn fill(&self) -> Vec<u8> {
+        self.array.fill_value().as_ne_bytes().to_vec()
+    }
+
+    /// How elements lie in chunks that hold nothing else.
+    fn plain(&self) -> Option<Plain> {
+        let order = self.plain_order()?;
+        Some(Plain {
+            swap_width: crate::store::flat::swap_width((self.element, order)),
+            fill: self.fill(),
+        })
+    }
+
     /// How elements lie in the chunks.
     fn layout(&self) -> Result<Layout> {
-        let fill = self.array.fill_value().as_ne_bytes().to_vec();
-        if let Some(order) = self.plain_order() {
-            let swap_width = crate::store::flat::swap_width((self.element, order));
-            return Ok(Layout::Plain { swap_width, fill });
+        if let Some(plain) = self.plain() {
+            return Ok(Layout::Plain(plain));
         }
         let coder = |chain: Arc<CodecChain>, shape: &[NonZeroU64]| Coder {
             chain,
@@ -374,7 +380,7 @@ impl Metadata {
             swap_width,
             index,
             sharding.index_location,
-            fill,
+            self.fill(),
         )?))
     }
 
