@@ -25,6 +25,7 @@ write and each read. An infinitely fast disk keeps nothing: there is nothing to 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import math
 import mmap
@@ -56,6 +57,9 @@ ELEMENT = np.dtype("f8")
 REQUEST_BYTES = MIB
 """Of a peak's system calls and messages, as in the paper."""
 HUGE_PAGE_BYTES = 2 * MIB
+TURN_SECONDS = 0.00005
+"""How long those that put files in place sleep between two looks for each other."""
+SYNC_FILE_RANGE_WRITE = 2
 CONTENDERS = 3
 """For each number of servers: the peak, what stands beside it, and the array."""
 LARGE_BYTES = 512 << 20
@@ -207,8 +211,12 @@ class Files:
                 for offset, count in requests(size):
                     if os.pwrite(file, self.buffer[:count], offset) != count:
                         raise OSError(f"{target}: a write was cut short")
+                    self.wrote(file, offset, count)
             for file in written:
                 os.fsync(file)
+
+    def wrote(self, file: int, offset: int, count: int) -> None:
+        """What is done about a request of a write besides."""
 
     def read(self, target: Path, local: np.ndarray) -> None:
         for path, size in self._files(target):
@@ -233,8 +241,8 @@ class Files:
 
 class PlacedFiles(Files):
     """As many files as the array has, and as safe: they are written to another directory, which
-    takes the place of the target when all of them, and it, are on stable storage. Only those that
-    write wait for each other."""
+    takes the place of the target when all of them, and it, are on stable storage. To be quick, they
+    begin to be written back at once, and only those that write wait for each other."""
 
     def __init__(self, case: Case, comm, servers: int, files: int, *, direct: bool) -> None:
         super().__init__(ARRAY_FILES, case, comm, servers, files, direct=direct)
@@ -246,16 +254,28 @@ class PlacedFiles(Files):
         made = target.with_name(f".{target.name}")
         if self.rank == 0:
             made.mkdir()
-        rest(self.writers)
+        rest(self.writers, TURN_SECONDS)
         super().write(made, local)
-        rest(self.writers)
+        rest(self.writers, TURN_SECONDS)
         if self.rank == 0:
             sync_directory(made)
             made.rename(target)
             sync_directory(target.parent)
 
+    def wrote(self, file: int, offset: int, count: int) -> None:
+        start_writeback(file, offset, count)
+
     def close(self) -> None:
         self.writers.Free()
+
+
+def start_writeback(file: int, offset: int, count: int) -> None:
+    """Asks Linux to begin to write so many bytes of a file to its disk, without waiting."""
+    library = ctypes.CDLL(None, use_errno=True)
+    offset, count = ctypes.c_int64(offset), ctypes.c_int64(count)
+    if library.sync_file_range(file, offset, count, SYNC_FILE_RANGE_WRITE) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"beginning to write back: {os.strerror(number)}")
 
 
 def sync_directory(path: Path) -> None:

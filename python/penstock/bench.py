@@ -57,6 +57,8 @@ WORK_UP_SECONDS = 0.1
 """How long all ranks work before each timed call."""
 REST_SECONDS = 0.0002
 """How long a rank sleeps between two looks at a barrier: short against what is measured."""
+QUIET_SECONDS = 0.01
+"""The same where others are still being timed: looking takes their processors from them."""
 START_SECONDS = 0.02
 """How long before they start ranks agree on when: long enough for all to hear of it."""
 PAGE_ORDER_MAX = 10
@@ -207,15 +209,15 @@ class Figures:
     shared_bytes_peak: int = 0
 
 
-def rest(comm) -> None:
+def rest(comm, nap_seconds: float = REST_SECONDS) -> None:
     """A barrier in which ranks sleep, so that the late ones have the processor to themselves."""
-    sleep_until_done(comm.Ibarrier())
+    sleep_until_done(comm.Ibarrier(), nap_seconds)
 
 
-def sleep_until_done(request) -> None:
+def sleep_until_done(request, nap_seconds: float = REST_SECONDS) -> None:
     """Waits for what MPI has begun, without taking the processor from others."""
     while not request.Test():
-        time.sleep(REST_SECONDS)
+        time.sleep(nap_seconds)
 
 
 def start_together(comm) -> float:
@@ -257,7 +259,7 @@ def timed(comm, call: Callable[[], None]) -> tuple[float, float]:
     cpu = cpu_seconds()
     call()
     wall, cpu = time.perf_counter() - start, cpu_seconds() - cpu
-    rest(comm)
+    rest(comm, QUIET_SECONDS)
     return comm.allreduce(wall, MPI.MAX), comm.allreduce(cpu, MPI.SUM)
 
 

@@ -94,9 +94,14 @@ impl Temporary {
         };
         let text = serde_json::to_vec(&owner).unwrap_or_default();
         let lock_path = temporary.lock_path();
-        // After a power failure it may be empty; it is then taken for that of a dead writer of the target.
-        file::write(&lock_path, &text)?;
-        let lock = open_lock(&lock_path).map_err(|e| Error::io(&e, "opening", &lock_path))?;
+        // It is not brought to stable storage, nor does that begin: it mostly goes first. After a power failure it
+        // may be empty; it is then taken for that of a dead writer of the target.
+        let write = || {
+            let lock = change::create_new(&lock_path)?;
+            change::write_all_at(&lock, &text, 0, &lock_path)?;
+            Ok(lock)
+        };
+        let lock = write().map_err(|e| Error::io(&e, "writing", &lock_path))?;
         if matches!(try_lock(&lock), Lock::Taken) {
             temporary.lock = Some(lock);
         }
