@@ -125,7 +125,7 @@ impl PartFiles {
     }
 }
 
-/// One file for each part of a mesh. They exist, at their full length, before they are opened.
+/// One file for each part of a mesh, of full length from the first access on.
 pub(super) struct Parts {
     files: PartFiles,
     /// The server that opened them.
@@ -185,19 +185,36 @@ impl Parts {
         self.files.path(&self.schema, object)
     }
 
+    /// A part's file at its full length: several ranks may make it at a time. It begins as the part of the array
+    /// that is changed.
+    fn create(&self, object: u64, path: &Path) -> Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let opening = |e| Error::io(&e, "opening for writing", path);
+        if let Some(old) = self.files.base_path(&self.schema, object) {
+            if file::open_if_there(path)?.is_none() {
+                file::clone(&old, path)?;
+            }
+            return options.open(path).map_err(opening);
+        }
+        let file = change::create(options.create(true), path).map_err(opening)?;
+        if file::length(&file, path)? == 0 {
+            change::set_len(&file, self.schema.object_bytes(object))
+                .map_err(|e| Error::io(&e, "setting the length of", path))?;
+        }
+        Ok(file)
+    }
+
     fn with<T>(&self, block: &Block, act: impl FnOnce(&DataFile, &Path) -> Result<T>) -> Result<T> {
         let path = self.path(block.object);
-        let (file, given_up) = self.open.get(block.object, || {
-            if let Some(old) = self.files.base_path(&self.schema, block.object)
-                && file::open_if_there(&path)?.is_none()
-            {
-                file::clone(&old, &path)?;
-            }
-            let mut options = OpenOptions::new();
-            let file = options.read(true).write(self.writing).open(&path);
-            let file = file.map_err(|e| Error::io(&e, "opening", &path))?;
+        let open = || {
+            let file = match self.writing {
+                true => self.create(block.object, &path)?,
+                false => File::open(&path).map_err(|e| Error::io(&e, "opening", &path))?,
+            };
             DataFile::new(file, self.way, &path)
-        })?;
+        };
+        let (file, given_up) = self.open.get(block.object, open)?;
         for (object, file) in given_up.into_iter().filter(|_| self.writing) {
             file::start_writeback(file.file(), 0, 0, &self.path(object))?;
             lock(&self.closed).push(object);

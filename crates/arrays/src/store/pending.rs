@@ -46,8 +46,13 @@ pub(super) enum Install {
     Array { group: PathBuf, name: String },
     /// The file takes its place, and the sidecar its own; a sidecar no longer true goes.
     File { path: PathBuf, raw: bool },
-    /// The directory of parts takes its place.
-    Parts { path: PathBuf, name: String },
+    /// The directory of parts takes its place, with all of these files of so many bytes: those that no server has
+    /// made are made first.
+    Parts {
+        path: PathBuf,
+        name: String,
+        files: Vec<(PathBuf, u64)>,
+    },
     /// The changed file takes the place of the old.
     Replace { path: PathBuf },
     /// The changed directory, with what it lacks of the old, takes the place of the old.
@@ -208,11 +213,16 @@ impl Pending {
         let sidecar = Sidecar::new(schema).spread_as(spread.as_ref());
         file::write(&directory.join("schema.json"), &sidecar.text()?)?;
         let (mesh, stem) = (part_mesh(dists, mesh), directory.join(&schema.name));
-        if spread.is_none() {
-            for (number, bytes) in part_bytes(schema, &mesh)?.into_iter().enumerate() {
-                make_file(&part_path(&stem, number as u64, &mesh), &[], bytes)?;
-            }
-        }
+        let part = |(number, bytes)| (part_path(&stem, number as u64, &mesh), bytes);
+        let all = match spread {
+            None => part_bytes(schema, &mesh)?,
+            Some(_) => Vec::new(), // each server makes its own
+        };
+        let install = Install::Parts {
+            path,
+            name: schema.name.clone(),
+            files: all.into_iter().enumerate().map(part).collect(),
+        };
         let files = PartFiles {
             stem,
             mesh,
@@ -220,10 +230,6 @@ impl Pending {
             order: ByteOrder::NATIVE,
             base: None,
             spread,
-        };
-        let install = Install::Parts {
-            path,
-            name: schema.name.clone(),
         };
         Ok(Self::new(temporary, Files::Parts(files), install))
     }
@@ -240,6 +246,7 @@ impl Pending {
     /// What the operating system says, or when something else has come to stand at the path.
     pub fn commit(mut self) -> Result<()> {
         let data = self.temporary.data();
+        self.make_rest()?;
         self.sync_made()?;
         match &self.install {
             Install::Group { group, name } => {
@@ -256,7 +263,7 @@ impl Pending {
             }
             Install::Array { group, name } => self.install_array(&data, group, name)?,
             Install::File { path, raw } => self.install_file(&data, path, *raw)?,
-            Install::Parts { path, name } => {
+            Install::Parts { path, name, .. } => {
                 check_parts(path, name)?;
                 self.temporary.install(&data, path)?;
                 sync_parent(path)?;
@@ -287,6 +294,19 @@ impl Pending {
         self.temporary.remove()
     }
 
+    /// Makes and syncs the parts that no server has made.
+    fn make_rest(&self) -> Result<()> {
+        let Install::Parts { files, .. } = &self.install else {
+            return Ok(());
+        };
+        let mut made = Vec::new();
+        for (path, bytes) in files.iter().filter(|(path, _)| !path.exists()) {
+            make_file(path, &[], *bytes)?;
+            made.push(path.clone());
+        }
+        file::sync_paths(&made)
+    }
+
     /// Syncs what [`Pending::create`] has made, and the directories in which servers have made files.
     pub(super) fn sync_made(&self) -> Result<()> {
         let data = self.temporary.data();
@@ -295,12 +315,7 @@ impl Pending {
             Install::Group { name, .. } => made = [node(&data), node(&data.join(name))].concat(),
             Install::Array { .. } => made = node(&data).to_vec(),
             Install::File { raw: true, .. } => made.push(self.temporary.beside(SIDECAR)),
-            Install::Parts { .. } => {
-                let looking = |e: std::io::Error| Error::io(&e, "looking into", &data);
-                for entry in std::fs::read_dir(&data).map_err(looking)? {
-                    made.push(entry.map_err(looking)?.path());
-                }
-            }
+            Install::Parts { .. } => made.push(data.join("schema.json")),
             Install::File { raw: false, .. }
             | Install::Replace { .. }
             | Install::Directory { .. } => {}

@@ -23,7 +23,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::{change, file};
+use super::change;
 
 const SUFFIX: &str = ".penstock";
 /// How long to wait for others who look around in the same directory.
