@@ -79,6 +79,7 @@ def test_all_figures(tmp_path, words):
         assert figure["second"].startswith(second)
         assert all(0 < point["percent_of_second"] < 1e6 for point in points)
         assert figure["direct"] == (number in (3, 7) and not words)
+        assert 0 < figure["waking_seconds"] < 1
         assert figure["aim_percent"] == (70 if number >= 7 else 85)
         assert figure["reached"] == sum(point["y"] >= figure["aim_percent"] for point in points)
     # Two schemas on the disk, written and read; natural chunking without, too, and writes.

@@ -287,6 +287,7 @@ def drawn(number: int, clients: int, plan: Plan, results: list[dict]) -> dict:
     around = ", around the page cache" if is_direct else ""
     aim = AIMS[figure.schema]
     points = [one for line in series for one in line["points"]]
+    waking = [seconds for one in mine.values() for seconds in one["waking_seconds"]]
     return {
         "figure": number,
         "title": f"{figure.what}, {clients} clients ({dims_text(mesh_of(clients))})",
@@ -297,6 +298,7 @@ def drawn(number: int, clients: int, plan: Plan, results: list[dict]) -> dict:
         "clients": clients,
         "where": place(plan.path(number)),
         "peak": f"{peak} of 1 MiB",
+        "waking_seconds": statistics.median(waking),
         "direct": is_direct,
         "second": second + around,
         "paper_percent": figure.paper,
@@ -371,6 +373,8 @@ def table(figure: dict) -> list[str]:
     return [
         f"Figure {figure['figure']}. {figure['title']}",
         f"in {figure['where']}{around}; the peak: {figure['peak']}",
+        f"the last of {figure['clients']} ranks begins {1e3 * figure['waking_seconds']:.1f} ms "
+        "after the moment agreed on",
         *lines,
         f"percent: {min(ys):.0f}-{max(ys):.0f}, in the paper {figure['paper_percent']}; at least "
         f"{figure['aim_percent']}: {figure['reached']} of {figure['points']}",

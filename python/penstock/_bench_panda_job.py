@@ -43,7 +43,7 @@ from penstock import _session
 from penstock._bench_case import Case, Disk, Distribution, remove, touch_free_memory
 from penstock._bench_job import main_of_job
 from penstock._bench_rivals import Penstock
-from penstock.bench import drop_from_cache, machine_facts, rest, timed
+from penstock.bench import drop_from_cache, machine_facts, rest, timed, waking_seconds
 
 MIB = 1 << 20
 NATURAL, TRADITIONAL = "natural", "traditional"
@@ -60,6 +60,8 @@ HUGE_PAGE_BYTES = 2 * MIB
 TURN_SECONDS = 0.00005
 """How long those that put files in place sleep between two looks for each other."""
 SYNC_FILE_RANGE_WRITE = 2
+WAKING_TIMES = 5
+"""How often it is looked at how long it takes to wake all ranks, in each case."""
 CONTENDERS = 3
 """For each number of servers: the peak, what stands beside it, and the array."""
 LARGE_BYTES = 512 << 20
@@ -523,7 +525,9 @@ def run(job: Job, comm, say: Callable[..., None]) -> None:
             say(step=text)
 
         with contenders(job, schema, is_null, bytes_, operations, comm) as found:
-            for result in measure(job, case, comm, found, operations, step):
+            measured = measure(job, case, comm, found, operations, step)
+            about["waking_seconds"] = [waking_seconds(comm) for _ in range(WAKING_TIMES)]
+            for result in measured:
                 say(result=about | result)
     rest(comm)
 

@@ -263,6 +263,18 @@ def timed(comm, call: Callable[[], None]) -> tuple[float, float]:
     return comm.allreduce(wall, MPI.MAX), comm.allreduce(cpu, MPI.SUM)
 
 
+def waking_seconds(comm) -> float:
+    """Wall seconds until the last rank has begun a timed call, the same on all: what is collective
+    cannot begin before."""
+    from mpi4py import MPI
+
+    work_up()
+    start = start_together(comm)
+    wall = time.perf_counter() - start
+    rest(comm, QUIET_SECONDS)
+    return comm.allreduce(wall, MPI.MAX)
+
+
 def memory_in_use() -> tuple[int, int]:
     """Private and shared memory of this process in bytes; zeros where Linux does not say."""
     found = {"RssAnon": 0, "RssShmem": 0}

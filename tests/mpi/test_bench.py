@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from penstock.bench import start_together, timed
+from penstock.bench import start_together, timed, waking_seconds
 
 
 def test_ranks_start_together(mpi):
@@ -25,3 +25,13 @@ def test_time_ends_with_the_last_rank(mpi):
     seconds, _ = timed(mpi, lambda: time.sleep(0.2 if mpi.rank == mpi.size - 1 else 0))
     assert set(mpi.allgather(seconds)) == {seconds}
     assert 0.2 <= seconds < 0.5
+
+
+def test_the_last_rank_to_wake_counts(mpi, monkeypatch):
+    """All are told how long it took."""
+    if mpi.rank == mpi.size - 1:
+        sleep = time.sleep
+        monkeypatch.setattr(time, "sleep", lambda seconds: sleep(seconds + 0.05))
+    seconds = waking_seconds(mpi)
+    assert set(mpi.allgather(seconds)) == {seconds}
+    assert 0.05 <= seconds < 0.5

@@ -199,6 +199,21 @@ fn what_is_not_written_is_zero() {
 }
 
 #[test]
+fn an_array_of_which_nothing_is_written_is_zero() {
+    let directory = place();
+    for (at, disk) in disks().into_iter().enumerate() {
+        let schema = schema(&[9, 7], ElementType::F8, disk);
+        let path = directory.path().join(at.to_string());
+        let pending = penstock_arrays::Pending::create(&path, &schema).unwrap();
+        let disk = schema.disk_schema(40).unwrap();
+        let medium = pending.target().open_write(&disk).unwrap();
+        medium.finish(true).unwrap();
+        pending.commit().unwrap();
+        assert!(read(&path).unwrap() == vec![0; 9 * 7 * 8], "{:?}", schema.disk);
+    }
+}
+
+#[test]
 fn more_objects_at_once_than_files_kept_open() {
     let directory = place();
     for (at, disk) in [
