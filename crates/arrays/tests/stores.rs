@@ -209,7 +209,11 @@ fn an_array_of_which_nothing_is_written_is_zero() {
         let medium = pending.target().open_write(&disk).unwrap();
         medium.finish(true).unwrap();
         pending.commit().unwrap();
-        assert!(read(&path).unwrap() == vec![0; 9 * 7 * 8], "{:?}", schema.disk);
+        assert!(
+            read(&path).unwrap() == vec![0; 9 * 7 * 8],
+            "{:?}",
+            schema.disk
+        );
     }
 }
 
