@@ -68,7 +68,7 @@ fn copy_with(session: &Session, copy: &Copy, options: &Options) -> Result<Report
 fn said(report: &Report) -> String {
     let rate = report.bytes as f64 / 1e6 / report.seconds.max(1e-9);
     let mut text = format!(
-        "copied {} bytes in {:.2} s, {rate:.0} MB/s, {}, {:.2} bytes read for each",
+        "copied {} bytes in {:.2} s, {rate:.0} MB/s, {}, the source read {:.2} times",
         report.bytes,
         report.seconds,
         counted(report.slabs, "slab"),

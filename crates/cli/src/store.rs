@@ -205,11 +205,11 @@ pub(crate) fn verify(verify: &Verify) -> Result<(), Failure> {
     }
     let _ = writeln!(
         text,
-        "{} of {} bytes{}: {}",
+        "{}, {} bytes in all{}: {}",
         counted(found.chunks, "chunk"),
         found.bytes,
         match found.compared {
-            0 => " read, which have no checksums but their codec's",
+            0 => ", which were only read: they have no checksums but their codec's",
             _ => "",
         },
         match found.damages.len() {
