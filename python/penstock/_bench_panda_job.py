@@ -59,6 +59,7 @@ REQUEST_BYTES = MIB
 HUGE_PAGE_BYTES = 2 * MIB
 TURN_SECONDS = 0.00005
 """How long those that put files in place sleep between two looks for each other."""
+LIBC = ctypes.CDLL(None, use_errno=True)
 SYNC_FILE_RANGE_WRITE = 2
 WAKING_TIMES = 5
 """How often it is looked at how long it takes to wake all ranks, in each case."""
@@ -273,9 +274,8 @@ class PlacedFiles(Files):
 
 def start_writeback(file: int, offset: int, count: int) -> None:
     """Asks Linux to begin to write so many bytes of a file to its disk, without waiting."""
-    library = ctypes.CDLL(None, use_errno=True)
     offset, count = ctypes.c_int64(offset), ctypes.c_int64(count)
-    if library.sync_file_range(file, offset, count, SYNC_FILE_RANGE_WRITE) != 0:
+    if LIBC.sync_file_range(file, offset, count, SYNC_FILE_RANGE_WRITE) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"beginning to write back: {os.strerror(number)}")
 

@@ -266,13 +266,8 @@ def timed(comm, call: Callable[[], None]) -> tuple[float, float]:
 def waking_seconds(comm) -> float:
     """Wall seconds until the last rank has begun a timed call, the same on all: what is collective
     cannot begin before."""
-    from mpi4py import MPI
-
-    work_up()
-    start = start_together(comm)
-    wall = time.perf_counter() - start
-    rest(comm, QUIET_SECONDS)
-    return comm.allreduce(wall, MPI.MAX)
+    wall, _ = timed(comm, lambda: None)
+    return wall
 
 
 def memory_in_use() -> tuple[int, int]:
