@@ -16,7 +16,7 @@ use penstock_machines::Medium;
 
 use super::direct::{DataFile, Way};
 use super::file::{self, Open, lock};
-use super::pending::make_file;
+use super::pending::make_missing;
 use super::{PartFiles, change};
 use crate::dtype::{self, ByteOrder, ElementType};
 
@@ -159,12 +159,6 @@ impl Parts {
     ) -> Result<Self> {
         if let Some(of) = &files.spread {
             of.make(server)?;
-            if of.base.is_none() {
-                for object in schema.objects_of(server, of.spread.servers) {
-                    let bytes = schema.object_bytes(object);
-                    make_file(&files.path(schema, object), &[], bytes)?;
-                }
-            }
         }
         Ok(Self::new(files, server, schema, true, way))
     }
@@ -261,8 +255,9 @@ impl Medium for Parts {
         if let Some(of) = &self.files.spread {
             of.link_rest(self.server)?;
             if of.base.is_none() {
-                // Nobody else knows of those that were made and not written.
-                written.extend(self.schema.objects_of(self.server, of.spread.servers));
+                let own = self.schema.objects_of(self.server, of.spread.servers);
+                let own = own.map(|object| (self.path(object), self.schema.object_bytes(object)));
+                paths = make_missing(own)?;
                 paths.push(of.of_server(self.server));
             }
         }

@@ -299,12 +299,7 @@ impl Pending {
         let Install::Parts { files, .. } = &self.install else {
             return Ok(());
         };
-        let mut made = Vec::new();
-        for (path, bytes) in files.iter().filter(|(path, _)| !path.exists()) {
-            make_file(path, &[], *bytes)?;
-            made.push(path.clone());
-        }
-        file::sync_paths(&made)
+        file::sync_paths(&make_missing(files.iter().cloned())?)
     }
 
     /// Syncs what [`Pending::create`] has made, and the directories in which servers have made files.
@@ -591,8 +586,20 @@ pub(super) fn make_directory(path: &Path) -> Result<()> {
     change::create_dir(path).map_err(|e| Error::io(&e, "making the directory", path))
 }
 
+/// Makes those of the files, of so many zeros, that are not there. Gives them, which are yet to be synced.
+pub(super) fn make_missing(
+    files: impl IntoIterator<Item = (PathBuf, u64)>,
+) -> Result<Vec<PathBuf>> {
+    let mut made = Vec::new();
+    for (path, bytes) in files.into_iter().filter(|(path, _)| !path.exists()) {
+        make_file(&path, &[], bytes)?;
+        made.push(path);
+    }
+    Ok(made)
+}
+
 /// A file of `bytes` bytes, of which the first are `header` and the others a hole. It is yet to be synced.
-pub(super) fn make_file(path: &Path, header: &[u8], bytes: u64) -> Result<()> {
+fn make_file(path: &Path, header: &[u8], bytes: u64) -> Result<()> {
     let make = || {
         let file = change::create_new(path)?;
         change::set_len(&file, bytes)?;
