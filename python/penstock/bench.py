@@ -220,9 +220,9 @@ def sleep_until_done(request, nap_seconds: float = REST_SECONDS) -> None:
         time.sleep(nap_seconds)
 
 
-def start_together(comm) -> float:
-    """Sleeps until all ranks start, and gives that moment on this host's clock
-    (``time.perf_counter``). Hosts, whose clocks differ, agree by a barrier."""
+def agree_on_start(comm) -> float:
+    """The moment at which all ranks are to start, on this host's clock (``time.perf_counter``).
+    Hosts, whose clocks differ, agree by a barrier."""
     from mpi4py import MPI
 
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
@@ -230,7 +230,6 @@ def start_together(comm) -> float:
     start = np.array([time.perf_counter() + START_SECONDS])
     sleep_until_done(host.Ibcast(start))
     host.Free()
-    time.sleep(max(0.0, start[0] - time.perf_counter()))
     return float(start[0])
 
 
@@ -255,10 +254,12 @@ def timed(comm, call: Callable[[], None]) -> tuple[float, float]:
     from mpi4py import MPI
 
     work_up()
-    start = start_together(comm)
-    cpu = cpu_seconds()
+    start, cpu = agree_on_start(comm), cpu_seconds()
+    time.sleep(max(0.0, start - time.perf_counter()))
     call()
-    wall, cpu = time.perf_counter() - start, cpu_seconds() - cpu
+    wall = time.perf_counter() - start
+    time.sleep(QUIET_SECONDS)  # others may still be at it, and MPI would take their processors
+    cpu = cpu_seconds() - cpu
     rest(comm, QUIET_SECONDS)
     return comm.allreduce(wall, MPI.MAX), comm.allreduce(cpu, MPI.SUM)
 
