@@ -66,6 +66,7 @@ pub(super) struct Way {
 pub(super) struct DataFile {
     file: File,
     direct: Option<Direct>,
+    /// What goes through the page cache is for a disk, and begins to be written to it at once.
     is_written_back: bool,
 }
 
@@ -85,10 +86,11 @@ impl DataFile {
     /// [`Kind::Unsupported`] where the file system has no direct I/O.
     pub(super) fn new(file: File, way: Way, path: &Path) -> Result<Self> {
         let direct = way.direct.then(|| Direct::open(&file, path)).transpose()?;
+        let is_written_back = way.sync && !is_in_memory(&file).unwrap_or(false);
         Ok(Self {
             file,
             direct,
-            is_written_back: way.sync,
+            is_written_back,
         })
     }
 
@@ -105,11 +107,12 @@ impl DataFile {
     /// Writes all of `data` at `offset`.
     pub(super) fn write_at(&self, data: &[u8], offset: u64, path: &Path) -> Result<()> {
         let Some(direct) = &self.direct else {
+            if !self.is_written_back || data.len() < WRITEBACK_BYTES_MIN {
+                return file::write_at(&self.file, data, offset, path);
+            }
+            file::take_space(&self.file, offset, data.len(), path)?;
             file::write_at(&self.file, data, offset, path)?;
-            return match self.is_written_back && data.len() >= WRITEBACK_BYTES_MIN {
-                true => file::start_writeback(&self.file, offset, data.len(), path),
-                false => Ok(()),
-            };
+            return file::start_writeback(&self.file, offset, data.len(), path);
         };
         let middle = whole_pages(offset, data.len(), direct.page_bytes);
         let (head, rest) = data.split_at(middle.start);

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use penstock_engine::{Error, Kind, Result};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 
 use super::change;
 
@@ -136,6 +138,18 @@ pub(super) fn sync_paths(paths: &[PathBuf]) -> Result<()> {
     })
 }
 
+/// Takes space on the disk for so many bytes that are about to be written. Once for all is cheaper than page by page,
+/// as the page cache takes it, and a full disk says so before anything is written.
+pub(super) fn take_space(file: &File, offset: u64, bytes: usize, path: &Path) -> Result<()> {
+    let flags = FallocateFlags::KEEP_SIZE;
+    match rustix::fs::fallocate(file, flags, offset, bytes as u64) {
+        // The file system has no such thing: it takes space as it writes. Or a signal came between.
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::INTR) => Ok(()),
+        Err(error) => Err(Error::io(&error.into(), "taking space for", path)
+            .in_bytes(offset..offset + bytes as u64)),
+    }
+}
+
 /// Asks the kernel to begin writing so many bytes of the file back, 0 for all from `offset` on, without
 /// waiting: what is synced later is then mostly on its way.
 pub(super) fn start_writeback(file: &File, offset: u64, bytes: usize, path: &Path) -> Result<()> {
@@ -241,6 +255,26 @@ mod tests {
         let (_, gone) = open.get(4, || Ok(40)).unwrap();
         assert_eq!(gone.iter().map(|entry| entry.0).collect::<Vec<_>>(), [3]);
         assert_eq!(open.drain().len(), 2);
+    }
+
+    #[test]
+    fn space_that_is_taken_is_not_yet_content() {
+        use std::os::unix::fs::MetadataExt;
+
+        const BYTES: usize = 1 << 20;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        let file = change::create_new(&path).unwrap();
+        take_space(&file, 4096, BYTES, &path).unwrap();
+        let metadata = file.metadata().unwrap();
+        assert_eq!(metadata.len(), 0);
+        if metadata.blocks() == 0 {
+            eprintln!("the file system takes space as it writes: not tested");
+        } else {
+            assert!(metadata.blocks() * 512 >= BYTES as u64);
+        }
+        let too_much = take_space(&file, 0, 1 << 60, &path);
+        assert!(too_much.is_err() || file.metadata().unwrap().blocks() == 0);
     }
 
     #[test]
