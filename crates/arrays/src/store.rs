@@ -152,6 +152,9 @@ struct ZarrFiles {
     base: Option<PathBuf>,
     /// Where chunks are, if they are not in the directory.
     spread: Option<SpreadArray>,
+    /// Whether all that is in the directory is made by this call: nobody has left anything there that was not synced.
+    #[serde(default)]
+    is_new: bool,
 }
 
 impl ZarrFiles {
@@ -163,6 +166,7 @@ impl ZarrFiles {
             lead: Vec::new(),
             base: None,
             spread: None,
+            is_new: false,
         }
     }
 }

@@ -4,9 +4,10 @@
 //! (of a write the first half of its bytes, of a removed directory its first entry), and it and all that
 //! follow fail, removals of temporaries included: what is on disk is what a killed process leaves. With
 //! [`lose_unsynced`] it is what a power failure leaves: files that were written and not synced lose their
-//! second half.
+//! second half, and files and directories that were made are gone if the directory that they are in was not
+//! synced since.
 //!
-//! What this model leaves out: directory entries that were not synced are kept, and kept in order.
+//! What this model leaves out: renamings and removals that were not synced are kept, and kept in order.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -21,16 +22,62 @@ use rustix::fs::{CWD, RenameFlags};
 static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 static CHANGES_MAX: AtomicU64 = AtomicU64::new(u64::MAX);
-static UNSYNCED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+static UNSYNCED: Mutex<Unsynced> = Mutex::new(Unsynced::new());
 
-fn unsynced() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+/// What a power failure takes.
+struct Unsynced {
+    /// Files: half of their contents.
+    written: BTreeSet<PathBuf>,
+    /// Files and directories: all of them.
+    made: BTreeSet<PathBuf>,
+}
+
+impl Unsynced {
+    const fn new() -> Self {
+        Self {
+            written: BTreeSet::new(),
+            made: BTreeSet::new(),
+        }
+    }
+
+    /// A file or directory has been synced.
+    fn synced(&mut self, path: &Path) {
+        self.written.remove(path);
+        self.made.retain(|made| made.parent() != Some(path));
+    }
+
+    /// What was at `from` is at `to` for good, and with it what was below.
+    fn moved(&mut self, from: &Path, to: &Path) {
+        self.made.remove(from);
+        for paths in [&mut self.written, &mut self.made] {
+            let moved =
+                std::mem::take(paths)
+                    .into_iter()
+                    .map(|path| match path.strip_prefix(from) {
+                        Ok(rest) if rest.as_os_str().is_empty() => to.to_path_buf(),
+                        Ok(rest) => to.join(rest),
+                        Err(_) => path,
+                    });
+            *paths = moved.collect();
+        }
+    }
+
+    /// What is at `path`, and below, is of no interest any more.
+    fn forget(&mut self, path: &Path) {
+        for paths in [&mut self.written, &mut self.made] {
+            paths.retain(|other| !other.starts_with(path));
+        }
+    }
+}
+
+fn unsynced() -> MutexGuard<'static, Unsynced> {
     UNSYNCED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// For tests: from now on changes are counted, and that after the first so many is the last, and half.
 /// It concerns the whole process.
 pub fn crash_after(changes: u64) {
-    unsynced().clear();
+    *unsynced() = Unsynced::new();
     CHANGES.store(0, Ordering::SeqCst);
     CHANGES_MAX.store(changes, Ordering::SeqCst);
     IS_WATCHED.store(true, Ordering::SeqCst);
@@ -44,17 +91,28 @@ pub fn no_crash() -> u64 {
 }
 
 /// For tests, after a crash: every file that was written since [`crash_after`] and not synced is cut to
-/// half its length. Gives their number.
+/// half its length, and what was made in a directory that was not synced since is gone. Gives their number.
 ///
 /// # Errors
 /// What the operating system says.
 pub fn lose_unsynced() -> io::Result<usize> {
+    let Unsynced { written, made } = std::mem::replace(&mut *unsynced(), Unsynced::new());
     let mut lost = 0;
-    for path in std::mem::take(&mut *unsynced()) {
+    for path in written {
         if let Ok(file) = OpenOptions::new().write(true).open(path) {
             file.set_len(file.metadata()?.len() / 2)?;
             lost += 1;
         }
+    }
+    for path in made {
+        let Ok(metadata) = std::fs::symlink_metadata(&path) else {
+            continue; // it went with what it was in, or was removed
+        };
+        match metadata.is_dir() {
+            true => std::fs::remove_dir_all(&path)?,
+            false => std::fs::remove_file(&path)?,
+        }
+        lost += 1;
     }
     Ok(lost)
 }
@@ -91,26 +149,51 @@ fn whole(change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Remembers that the contents of a file, or of the files below a directory, are or are not on stable
-/// storage.
-fn watch(note: impl FnOnce(&mut BTreeSet<PathBuf>)) {
+/// Remembers what is on stable storage and what is not.
+fn watch(note: impl FnOnce(&mut Unsynced)) {
     if IS_WATCHED.load(Ordering::Relaxed) {
         note(&mut unsynced());
     }
 }
 
-pub(super) fn create_dir(path: &Path) -> io::Result<()> {
-    whole(|| std::fs::create_dir(path))
+/// Remembers what `make` makes at `path`, unless that was there.
+fn making<T>(path: &Path, make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let is_new = IS_WATCHED.load(Ordering::Relaxed) && std::fs::symlink_metadata(path).is_err();
+    let made = make()?;
+    if is_new {
+        watch(|unsynced| {
+            unsynced.made.insert(path.to_path_buf());
+        });
+    }
+    Ok(made)
 }
 
-pub(super) fn create_dir_all(path: &Path) -> io::Result<()> {
-    whole(|| std::fs::create_dir_all(path))
+pub(super) fn create_dir(path: &Path) -> io::Result<()> {
+    whole(|| making(path, || std::fs::create_dir(path)))
+}
+
+/// Makes a directory, and those above it that are missing. Gives those that it has made itself: others may do the
+/// same meanwhile.
+pub(super) fn create_dir_all(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let missing: Vec<_> = path
+        .ancestors()
+        .take_while(|above| !above.is_dir())
+        .collect();
+    let mut made = Vec::new();
+    for directory in missing.into_iter().rev() {
+        match create_dir(directory) {
+            Ok(()) => made.push(directory.to_path_buf()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(made)
 }
 
 /// Opens a file that may have to be made.
 pub(super) fn create(options: &OpenOptions, path: &Path) -> io::Result<File> {
     match fate()? {
-        Fate::Whole => options.open(path),
+        Fate::Whole => making(path, || options.open(path)),
         Fate::Half => Err(crash()),
     }
 }
@@ -129,7 +212,7 @@ pub(super) fn set_len(file: &File, bytes: u64) -> io::Result<()> {
 pub(super) fn write_all_at(file: &File, data: &[u8], offset: u64, path: &Path) -> io::Result<()> {
     let fate = fate()?;
     watch(|unsynced| {
-        unsynced.insert(path.to_path_buf());
+        unsynced.written.insert(path.to_path_buf());
     });
     match fate {
         Fate::Whole => file.write_all_at(data, offset),
@@ -145,7 +228,7 @@ pub(super) fn write_all_at(file: &File, data: &[u8], offset: u64, path: &Path) -
 pub(super) fn copy(from: &File, to: &File, path: &Path) -> io::Result<()> {
     whole(|| {
         watch(|unsynced| {
-            unsynced.insert(path.to_path_buf());
+            unsynced.written.insert(path.to_path_buf());
         });
         if rustix::fs::ioctl_ficlone(to, from).is_ok() {
             return Ok(());
@@ -158,9 +241,7 @@ pub(super) fn copy(from: &File, to: &File, path: &Path) -> io::Result<()> {
 pub(super) fn sync(file: &File, path: &Path) -> io::Result<()> {
     whole(|| {
         file.sync_all()?;
-        watch(|unsynced| {
-            unsynced.remove(path);
-        });
+        watch(|unsynced| unsynced.synced(path));
         Ok(())
     })
 }
@@ -168,7 +249,10 @@ pub(super) fn sync(file: &File, path: &Path) -> io::Result<()> {
 pub(super) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     whole(|| {
         std::fs::rename(from, to)?;
-        watch(|unsynced| moved(unsynced, from, to));
+        watch(|unsynced| {
+            unsynced.forget(to);
+            unsynced.moved(from, to);
+        });
         Ok(())
     })
 }
@@ -179,24 +263,15 @@ pub(super) fn exchange(one: &Path, other: &Path) -> io::Result<()> {
         rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?;
         watch(|unsynced| {
             // What goes the other way was there before, and whoever exchanges is done with it.
-            unsynced.retain(|path| !path.starts_with(other));
-            moved(unsynced, one, other);
+            unsynced.forget(other);
+            unsynced.moved(one, other);
         });
         Ok(())
     })
 }
 
-fn moved(unsynced: &mut BTreeSet<PathBuf>, from: &Path, to: &Path) {
-    let paths = std::mem::take(unsynced);
-    unsynced.extend(paths.into_iter().map(|path| match path.strip_prefix(from) {
-        Ok(rest) if rest.as_os_str().is_empty() => to.to_path_buf(),
-        Ok(rest) => to.join(rest),
-        Err(_) => path,
-    }));
-}
-
 pub(super) fn hard_link(from: &Path, to: &Path) -> io::Result<()> {
-    whole(|| std::fs::hard_link(from, to))
+    whole(|| making(to, || std::fs::hard_link(from, to)))
 }
 
 pub(super) fn remove_file(path: &Path) -> io::Result<()> {

@@ -158,6 +158,7 @@ impl Pending {
         write_json(&file, &metadata)?;
         let form = zarr::Metadata::parse(metadata, &file)?.chunk_form();
         let files = ZarrFiles {
+            is_new: spread.is_none(),
             spread,
             ..ZarrFiles::new(directory, form)
         };

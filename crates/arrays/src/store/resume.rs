@@ -60,7 +60,10 @@ impl Pending {
             let done = done_slabs(&String::from_utf8_lossy(&done));
             return Ok(Resumed { pending, done });
         }
-        let pending = Self::create(&path, schema)?;
+        let mut pending = Self::create(&path, schema)?;
+        if let Files::Zarr(files) = &mut pending.target.files {
+            files.is_new = false; // for who resumes it is not
+        }
         let text = serde_json::to_vec(&(&pending.target, &pending.install))
             .map_err(|e| Error::new(Kind::Io, "describing a write", e))?;
         pending.sync_made()?;

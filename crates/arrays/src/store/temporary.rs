@@ -95,7 +95,7 @@ impl Temporary {
         let text = serde_json::to_vec(&owner).unwrap_or_default();
         let lock_path = temporary.lock_path();
         // It is not brought to stable storage, nor does that begin: it mostly goes first. After a power failure it
-        // may be empty; it is then taken for that of a dead writer of the target.
+        // may be empty, or gone; the temporary is then taken for that of a dead writer of the target.
         let write = || {
             let lock = change::create_new(&lock_path)?;
             change::write_all_at(&lock, &text, 0, &lock_path)?;
@@ -256,10 +256,11 @@ fn remove_remains(parent: &Path, prefix: &str, targets: &[&Path]) -> Result<()> 
         }
         let path = entry.path();
         let lock_path = path.join("lock");
-        let Ok(lock) = open_lock(&lock_path) else {
-            // Killed before it had a lock, or after it gave it up: it is empty then.
-            let _ = change::remove_dir(&path);
-            continue;
+        let lock = match open_lock(&lock_path) {
+            Ok(lock) => Some(lock),
+            // Its maker was killed before it had a lock, or after it gave it up, or a power failure has taken it.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(_) => continue,
         };
         let owner = std::fs::read(&lock_path).ok();
         let owner: Option<Owner> = owner.and_then(|text| serde_json::from_slice(&text).ok());
@@ -267,7 +268,7 @@ fn remove_remains(parent: &Path, prefix: &str, targets: &[&Path]) -> Result<()> 
         if !targets.contains(&target) {
             continue;
         }
-        match try_lock(&lock) {
+        match lock.as_ref().map_or(Lock::Taken, try_lock) {
             Lock::Unsupported => {}
             Lock::Held => {
                 let who = owner

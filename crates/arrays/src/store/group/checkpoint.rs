@@ -66,6 +66,7 @@ impl Group {
             self.begun.insert(array.name.clone(), json);
             let spread = spread.clone().map(|new| self.beside(&array.name, new));
             let files = ZarrFiles {
+                is_new: spread.is_none(),
                 spread: spread.transpose()?,
                 ..ZarrFiles::new(directory, form)
             };

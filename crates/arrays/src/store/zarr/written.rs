@@ -18,6 +18,8 @@ use crate::store::file::{self, lock};
 #[derive(Default)]
 pub(super) struct Written {
     closed: Mutex<Vec<u64>>,
+    /// Directories in which others were made.
+    grown: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Written {
@@ -32,8 +34,10 @@ impl Written {
                 if !chunks.home(object).is_dir() {
                     return Err(Error::io(&error, "creating", path));
                 }
-                change::create_dir_all(parent)
+                let made = change::create_dir_all(parent)
                     .map_err(|e| Error::io(&e, "creating the directory", parent))?;
+                let grown = made.iter().filter_map(|made| made.parent());
+                lock(&self.grown).extend(grown.map(Path::to_path_buf));
                 change::create(&options, path)
             }
             (answer, _) => answer,
@@ -65,16 +69,15 @@ impl Written {
         // Those that were written again are there several times.
         closed.sort_unstable();
         closed.dedup();
-        let mut directories: BTreeSet<PathBuf> = BTreeSet::new();
+        // Whoever makes something in a directory syncs that; what others may have left there is synced, too.
+        let mut directories = std::mem::take(&mut *lock(&self.grown));
+        let levels = if chunks.files.is_new { 1 } else { usize::MAX };
         let mut paths = Vec::with_capacity(closed.len());
         for object in closed {
             let (path, home) = (chunks.path(object), chunks.home(object));
-            for directory in path.ancestors().skip(1) {
-                if !directory.starts_with(&home) || directories.contains(directory) {
-                    break;
-                }
-                directories.insert(directory.to_path_buf());
-            }
+            let above = path.ancestors().skip(1).take(levels);
+            let above = above.take_while(|directory| directory.starts_with(&home));
+            directories.extend(above.map(Path::to_path_buf));
             paths.push(path);
         }
         paths.extend(directories);
