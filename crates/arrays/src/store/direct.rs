@@ -28,6 +28,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use penstock_engine::{Error, Kind, Result};
 use penstock_machines::segment::{HUGE_PAGE_BYTES, Mapping};
@@ -66,8 +67,9 @@ pub(super) struct Way {
 pub(super) struct DataFile {
     file: File,
     direct: Option<Direct>,
-    /// What goes through the page cache is for a disk, and begins to be written to it at once.
-    is_written_back: bool,
+    is_synced: bool,
+    /// Whether the page cache is on the way to a disk: asked at the first large write.
+    is_on_disk: OnceLock<bool>,
 }
 
 /// The same file around the page cache.
@@ -86,11 +88,11 @@ impl DataFile {
     /// [`Kind::Unsupported`] where the file system has no direct I/O.
     pub(super) fn new(file: File, way: Way, path: &Path) -> Result<Self> {
         let direct = way.direct.then(|| Direct::open(&file, path)).transpose()?;
-        let is_written_back = way.sync && !is_in_memory(&file).unwrap_or(false);
         Ok(Self {
             file,
             direct,
-            is_written_back,
+            is_synced: way.sync,
+            is_on_disk: OnceLock::new(),
         })
     }
 
@@ -107,7 +109,8 @@ impl DataFile {
     /// Writes all of `data` at `offset`.
     pub(super) fn write_at(&self, data: &[u8], offset: u64, path: &Path) -> Result<()> {
         let Some(direct) = &self.direct else {
-            if !self.is_written_back || data.len() < WRITEBACK_BYTES_MIN {
+            let is_large = data.len() >= WRITEBACK_BYTES_MIN;
+            if !(self.is_synced && is_large && self.is_on_disk()) {
                 return file::write_at(&self.file, data, offset, path);
             }
             file::take_space(&self.file, offset, data.len(), path)?;
@@ -133,6 +136,11 @@ impl DataFile {
         file::read_at(&self.file, head, offset, path)?;
         self.read_pages(direct, pages, offset + middle.start as u64, path)?;
         file::read_at(&self.file, tail, offset + middle.end as u64, path)
+    }
+
+    fn is_on_disk(&self) -> bool {
+        let ask = || !is_in_memory(&self.file).unwrap_or(false);
+        *self.is_on_disk.get_or_init(ask)
     }
 
     fn write_pages(&self, direct: &Direct, pages: &[u8], offset: u64, path: &Path) -> Result<()> {

@@ -144,7 +144,8 @@ pub(super) fn take_space(file: &File, offset: u64, bytes: usize, path: &Path) ->
     let flags = FallocateFlags::KEEP_SIZE;
     match rustix::fs::fallocate(file, flags, offset, bytes as u64) {
         // The file system has no such thing: it takes space as it writes. Or a signal came between.
-        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::INTR) => Ok(()),
+        Ok(())
+        | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::PERM | Errno::INTR) => Ok(()),
         Err(error) => Err(Error::io(&error.into(), "taking space for", path)
             .in_bytes(offset..offset + bytes as u64)),
     }
