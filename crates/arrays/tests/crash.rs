@@ -24,7 +24,7 @@ use penstock_arrays::session::{Options, Session};
 use penstock_arrays::store::change::{crash_after, lose_unsynced, no_crash};
 use penstock_arrays::store::group::{Catalog, Checkpoint, verify};
 use penstock_arrays::store::spread::{is_template, of_server};
-use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Stored};
+use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Pending, Stored};
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::Region;
 use penstock_machines::ClientMemory;
@@ -857,4 +857,28 @@ fn parts_of_arrays() {
             change.at_every_change("parts_of_arrays");
         }
     });
+}
+
+/// A write that another process can go on with is still there, and what is done of it.
+#[test]
+fn what_is_to_be_resumed() {
+    let _alone = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+    for disk in [chunks(&[2, 3], None, "none"), flat(Format::Npy)] {
+        let (directory, schema) = (place(), array(&[5, 4], disk));
+        let resume = |journal| {
+            Pending::create_or_resume(&directory.path().join("x"), &schema, journal).unwrap()
+        };
+        crash_after(u64::MAX);
+        let mut begun = resume("this one");
+        assert!(begun.done.is_empty());
+        begun.pending.note_done(0, 3).unwrap();
+        drop(begun);
+        no_crash();
+        lose_unsynced().unwrap();
+        let again = resume("this one");
+        assert_eq!(again.done, [(0, 3)]);
+        drop(again);
+        // Of another write: that is begun anew.
+        assert!(resume("another").done.is_empty());
+    }
 }

@@ -68,8 +68,10 @@ impl Pending {
             .map_err(|e| Error::new(Kind::Io, "describing a write", e))?;
         pending.sync_made()?;
         file::write_synced(&pending.temporary.beside(WRITE), &text)?;
+        file::write_synced(&pending.temporary.beside(DONE), &[])?;
         // Last: whoever finds the journal finds all else.
         file::write_synced(&pending.temporary.beside(JOURNAL), journal.as_bytes())?;
+        pending.temporary.sync()?;
         let done = Vec::new();
         Ok(Resumed { pending, done })
     }

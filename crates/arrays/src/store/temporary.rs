@@ -23,7 +23,8 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::change;
+use super::pending::sync_parent;
+use super::{change, file};
 
 const SUFFIX: &str = ".penstock";
 /// How long to wait for others who look around in the same directory.
@@ -143,6 +144,15 @@ impl Temporary {
     /// From now on it stays when dropped, for another process to go on with.
     pub(super) fn keep(&mut self) {
         self.stays = true;
+    }
+
+    /// Sees that a power failure leaves it there, and what is in it if that has been synced.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(super) fn sync(&self) -> Result<()> {
+        file::sync_path(&self.path)?;
+        sync_parent(&self.path)
     }
 
     /// What will take the target's place.
