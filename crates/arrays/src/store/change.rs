@@ -183,7 +183,7 @@ pub(super) fn create_dir_all(path: &Path) -> io::Result<Vec<PathBuf>> {
     for directory in missing.into_iter().rev() {
         match create_dir(directory) {
             Ok(()) => made.push(directory.to_path_buf()),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(_) if directory.is_dir() => {}
             Err(error) => return Err(error),
         }
     }

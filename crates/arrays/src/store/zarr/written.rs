@@ -70,16 +70,20 @@ impl Written {
         closed.sort_unstable();
         closed.dedup();
         // Whoever makes something in a directory syncs that; what others may have left there is synced, too.
-        let mut directories = std::mem::take(&mut *lock(&self.grown));
+        let mut directories: BTreeSet<PathBuf> = BTreeSet::new();
         let levels = if chunks.files.is_new { 1 } else { usize::MAX };
         let mut paths = Vec::with_capacity(closed.len());
         for object in closed {
             let (path, home) = (chunks.path(object), chunks.home(object));
-            let above = path.ancestors().skip(1).take(levels);
-            let above = above.take_while(|directory| directory.starts_with(&home));
-            directories.extend(above.map(Path::to_path_buf));
+            for directory in path.ancestors().skip(1).take(levels) {
+                if !directory.starts_with(&home) || directories.contains(directory) {
+                    break;
+                }
+                directories.insert(directory.to_path_buf());
+            }
             paths.push(path);
         }
+        directories.append(&mut lock(&self.grown));
         paths.extend(directories);
         file::sync_paths(&paths)
     }
