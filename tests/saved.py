@@ -173,4 +173,6 @@ def natural(session: ps.Session, chance: random.Random, path: Path) -> None:
         stored = zarr.open_array(path / "u", mode="r")
         assert stored.chunks == tuple(-(-n // p) for n, p in zip(shape, mesh, strict=True))
         assert same_bits(stored[...], case.truth())
+        files = {entry.name for entry in (path / "u").iterdir()}
+        assert files - {"zarr.json"} == {f"c.{i}.{j}" for i, j in np.ndindex(stored.cdata_shape)}
     session.barrier()

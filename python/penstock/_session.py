@@ -650,6 +650,8 @@ def _described(
     array: Array, region: Region | None, attrs: Mapping[str, Any] | None = None
 ) -> tuple[Array, Any]:
     """`array` as a call takes it, or the words of why it cannot."""
+    if region is None and not attrs and isinstance(array, Array):
+        return array, array._spec  # known since the array was made
     if region is not None:
         regional = _given(lambda: array.with_memory(_region(region, array.shape)))
         if isinstance(regional, str):

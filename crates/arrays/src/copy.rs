@@ -211,7 +211,11 @@ impl Walk<'_> {
                 ),
                 bytes: 0,
                 given: vec![(call.clone(), local.clone())],
-                director: Box::new(ReadDirector::new(vec![source], &setting, By::servers())),
+                director: Some(Box::new(ReadDirector::new(
+                    vec![source],
+                    &setting,
+                    By::servers(),
+                ))),
             }),
         )?;
         let director = SlabDirector {
@@ -228,7 +232,7 @@ impl Walk<'_> {
                 words: format!("slab {index} of pass {pass} of a copy, to disk"),
                 bytes: 0,
                 given: vec![(call, local)],
-                director: Box::new(director),
+                director: Some(Box::new(director)),
             }),
         )?;
         Ok(reading.moved.disk_bytes)

@@ -13,7 +13,7 @@ use crate::call::ArrayCall;
 use crate::session::Options;
 use crate::store::spread::{is_template, of_server};
 use crate::store::{Witness, sums};
-use crate::{Pending, Stored, Target};
+use crate::{Disk, Keys, Pending, Stored, Target};
 
 /// What a session's calls have in common.
 #[derive(Debug, Clone)]
@@ -172,6 +172,8 @@ pub struct WriteDirector {
     setting: Setting,
     by: By,
     pending: Option<Pending>,
+    /// Whether there is all that is pending besides what servers write.
+    made: Result<()>,
 }
 
 impl WriteDirector {
@@ -183,6 +185,7 @@ impl WriteDirector {
             setting: setting.clone(),
             by,
             pending: None,
+            made: Ok(()),
         }
     }
 
@@ -232,7 +235,13 @@ impl Director for WriteDirector {
                 }
                 Pending::create_spread(&self.path, &schema, self.setting.servers)?
             }
-            None => Pending::create(&self.path, &schema)?,
+            None => {
+                let keys = match self.array.schema.disk {
+                    Disk::Natural => Keys::Flat,
+                    _ => Keys::Nested,
+                };
+                Pending::begin(&self.path, &schema, keys)?
+            }
         };
         let target = Some(pending.target().clone());
         self.pending = Some(pending);
@@ -245,9 +254,14 @@ impl Director for WriteDirector {
         }]))
     }
 
+    fn proceed(&mut self) {
+        let pending = self.pending.as_mut();
+        self.made = pending.map_or(Ok(()), Pending::make_metadata);
+    }
+
     fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
         let pending = self.pending.take();
-        let moved = outcome.map(|done| done.moved);
+        let moved = outcome.and_then(|done| self.made.clone().map(|()| done.moved));
         match (moved, pending) {
             (Ok(moved), Some(pending)) => pending.commit().map(|()| moved),
             (outcome, _) => outcome, // dropping what is pending removes it

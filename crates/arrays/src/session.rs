@@ -411,22 +411,27 @@ impl Session {
         let setting = &self.setting;
         let asked = given.and_then(|given| {
             self.check_outstanding(operation, path, &given.0)?;
-            let array = given.0.clone();
-            Ok(Asked {
-                words: in_words(operation, path, &array, by, background),
-                bytes: array.asked_bytes(),
-                given: vec![given],
-                director: match operation {
-                    Operation::Write => Box::new(WriteDirector::new(path, array, setting, by)),
+            let array = &given.0;
+            let direct = || -> Box<dyn Director> {
+                match operation {
+                    Operation::Write => {
+                        Box::new(WriteDirector::new(path, array.clone(), setting, by))
+                    }
                     Operation::Read => {
                         let source = Source {
                             path: path.to_path_buf(),
-                            array,
+                            array: array.clone(),
                             sums: None,
                         };
                         Box::new(ReadDirector::new(vec![source], setting, by))
                     }
-                },
+                }
+            };
+            Ok(Asked {
+                words: in_words(operation, path, array, by, background),
+                bytes: array.asked_bytes(),
+                director: self.directs().then(direct),
+                given: vec![given],
             })
         });
         let in_background = background == Some(Background::All);
@@ -464,12 +469,15 @@ impl Session {
                 let memories = asked.given.into_iter().map(|(_, local)| local.memory);
                 (Ok(proposal), memories.collect(), asked.director)
             }
-            Err(error) => (Err(error), Vec::new(), meet(nothing())),
+            Err(error) => {
+                let director = self.directs().then(|| meet(nothing()));
+                (Err(error), Vec::new(), director)
+            }
         };
         let id = self.start(Start {
             proposal,
             memories,
-            director: Some(director),
+            director,
             in_background,
             keeps,
         })?;
@@ -540,22 +548,26 @@ impl Session {
         let id = self.start(Start {
             proposal: Ok(proposal),
             memories: Vec::new(),
-            director: Some(director),
+            director: self.directs().then_some(director),
             in_background: false,
             keeps: None,
         })?;
         self.driver.end(id)
     }
 
-    /// Begins a call; its director is that of rank 0, also where its own arguments are wrong.
+    /// Whether this rank directs calls, also where its own arguments are wrong.
+    fn directs(&self) -> bool {
+        self.rank == Some(0)
+    }
+
+    /// Begins a call.
     fn start(&self, mut start: Start) -> Result<u64> {
         if self.is_closed.get() {
             let cause = "the session is closed";
             return Err(Error::new(Kind::Schema, "a collective call", cause));
         }
-        if self.my_rank()? != 0 {
-            start.director = None;
-        }
+        self.my_rank()?;
+        start.director = start.director.filter(|_| self.directs());
         Ok(self.driver.begin(&self.roles, start))
     }
 }
@@ -567,7 +579,8 @@ pub(crate) struct Asked {
     pub(crate) bytes: u64,
     /// This rank's part of each.
     pub(crate) given: Vec<(ArrayCall, Local)>,
-    pub(crate) director: Box<dyn Director>,
+    /// On the rank that directs.
+    pub(crate) director: Option<Box<dyn Director>>,
 }
 
 /// That all are here is enough.

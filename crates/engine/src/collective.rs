@@ -1,6 +1,6 @@
 //! The frame of every collective call: agreement, multicast, service, one verdict.
 //!
-//! Four passes over a binary tree of all nodes, whose root is the node of rank 0:
+//! Four passes over binary trees of nodes, whose root is the node of rank 0:
 //!
 //! ```text
 //! up    Propose   each rank says what it asks for, or why it cannot; the root compares
@@ -10,21 +10,26 @@
 //! down  Verdict   the root has made the result visible (or has not): the same answer for all
 //! ```
 //!
+//! The first and the last go over all nodes. So do the others where clients have a part in the moving;
+//! where they only let servers get and put, the request and its outcome are the servers' alone, and a
+//! client that is no server sleeps until it is asked for a piece, or hears the verdict.
+//!
 //! No rank ever returns early: what goes wrong on one of them travels up as a value, and comes
 //! back down to all. (Panda sends the
 //! request from a master client to a master server and on, section 2; Kotz puts barriers around a
 //! multicast, Figure 2(c). The tree is both.)
 
 use std::cell::Cell;
+use std::pin::pin;
 
-use futures::future::{join, join_all};
+use futures::future::{Either, join, join_all, select};
 use penstock_layout::Region;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind, Result, Who};
 use crate::machine::{Machine, Step};
 use crate::request::{Done, Moved, Operation, Request, Roles, Strategy, Sum};
-use crate::split::Gate;
+use crate::split::{Gate, Meeting};
 use crate::tree::{Members, Tree};
 use crate::{caching, disk_directed, independent, two_phase};
 
@@ -51,6 +56,15 @@ pub enum Decision {
     Close(Option<Error>),
 }
 
+/// What a node hears after the first pass.
+#[derive(Debug)]
+pub enum Heard {
+    /// What the call comes to.
+    Decision(Decision),
+    /// That it has ended: others did all of it.
+    Verdict(Verdict),
+}
+
 /// How a call ended on all nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
@@ -64,6 +78,18 @@ pub struct Verdict {
     pub note: String,
 }
 
+impl Verdict {
+    /// Of a call that has moved something.
+    fn of(moved: Moved) -> Self {
+        Self {
+            moved,
+            is_closed: false,
+            complaint: None,
+            note: String::new(),
+        }
+    }
+}
+
 /// Boxes of ranks, one an array, by rank: of those ranks that name any.
 pub type RankBoxes = Vec<(usize, Vec<Option<Region>>)>;
 
@@ -75,6 +101,10 @@ pub trait Director {
     /// # Errors
     /// Whatever is wrong with it: the call then ends with that on every rank.
     fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision>;
+
+    /// Servers have been asked to serve: does what they need not wait for. What goes wrong is for
+    /// [`Director::conclude`] to say.
+    fn proceed(&mut self) {}
 
     /// All servers have ended: makes the target visible, or removes what there is of it.
     ///
@@ -202,10 +232,31 @@ pub struct Call<'a, M: Machine> {
 
 /// The barrier at which all nodes have handed over their parts of a split write.
 const HANDED_OVER: u32 = u32::MAX - 1;
+/// The barrier at which all servers have written.
+const WRITTEN: u32 = u32::MAX - 2;
 
 /// A call about several arrays has a number for each, so that messages and memories of one are not taken
 /// for another's.
 const ARRAYS_MAX: u64 = 1 << 16;
+
+/// Who has a part in moving what is asked for, other than to let servers get and put.
+fn taking_part(requests: &[Request]) -> Members {
+    let is_servers = |request: &Request| {
+        matches!(request.strategy, Strategy::DiskDirected(_)) && request.split.is_none()
+    };
+    match !requests.is_empty() && requests.iter().all(is_servers) {
+        true => Members::Servers,
+        false => Members::All,
+    }
+}
+
+/// Whether servers sync what they write, and clients wait for that.
+fn is_synced_together(requests: &[Request]) -> bool {
+    let is_so = |request: &Request| {
+        request.operation == Operation::Write && request.sync && request.split.is_none()
+    };
+    requests.iter().all(is_so)
+}
 
 /// The number under which a rank exposes its memory of array so many of call `id`, the first being 0.
 ///
@@ -243,23 +294,24 @@ impl<'a, M: Machine> Call<'a, M> {
         mut director: Option<&mut dyn Director>,
     ) -> Result<Verdict> {
         let director = &mut director;
-        let (is_closed, complaint, note) = match self.agree(proposal, director).await? {
-            Decision::Serve(requests) => {
+        let met = Verdict::of(Moved::default());
+        match self.agree(proposal, director).await? {
+            Heard::Decision(Decision::Serve(requests)) => {
                 let outcome = self.transfer(&requests).await;
-                return self.conclude(outcome, director).await;
+                self.conclude(&requests, outcome, director).await
             }
-            Decision::Meet(note) => (false, None, note),
-            Decision::Close(complaint) => (true, complaint, String::new()),
-        };
-        Ok(Verdict {
-            moved: Moved::default(),
-            is_closed,
-            complaint,
-            note,
-        })
+            Heard::Decision(Decision::Meet(note)) => Ok(Verdict { note, ..met }),
+            Heard::Decision(Decision::Close(complaint)) => Ok(Verdict {
+                is_closed: true,
+                complaint,
+                ..met
+            }),
+            Heard::Verdict(verdict) => Ok(verdict),
+        }
     }
 
-    /// The first two passes: what the call comes to.
+    /// The first two passes: what the call comes to. A node that has no part in the second is back when it
+    /// has heard the verdict.
     ///
     /// # Errors
     /// The same on all nodes: that of the lowest rank, or the director's.
@@ -270,7 +322,7 @@ impl<'a, M: Machine> Call<'a, M> {
         &self,
         proposal: Option<Result<Proposal>>,
         director: &mut Option<&mut dyn Director>,
-    ) -> Result<Decision> {
+    ) -> Result<Heard> {
         let rank = self.tree.roles.rank(self.tree.machine.me());
         let mine = match (rank, proposal) {
             (Some(rank), Some(proposal)) => Proposals::of_rank(rank, proposal),
@@ -279,7 +331,7 @@ impl<'a, M: Machine> Call<'a, M> {
         let all = self
             .tree
             .gather(Members::All, Step::Propose, mine, Proposals::merge);
-        let prepared = match (director, all.await?) {
+        let prepared = match (director.as_mut(), all.await?) {
             (Some(director), Some(proposals)) => {
                 let prepare = |agreed: Proposals| match director.prepare(agreed.boxes)? {
                     Decision::Close(_) => Ok(Decision::Close(agreed.complaint)),
@@ -289,8 +341,22 @@ impl<'a, M: Machine> Call<'a, M> {
             }
             _ => None,
         };
-        let decision: Result<Decision> = self.tree.multicast(Step::Request, prepared).await?;
-        decision
+        let to = |decision: &Result<Decision>| match decision {
+            Ok(Decision::Serve(requests)) => taking_part(requests),
+            _ => Members::All,
+        };
+        let decision = self.tree.multicast(to, Step::Request, prepared);
+        if self.tree.place(Members::Servers).is_some() {
+            let decision = decision.await??;
+            if let (Some(director), Decision::Serve(_)) = (director, &decision) {
+                director.proceed();
+            }
+            return Ok(Heard::Decision(decision));
+        }
+        match select(pin!(decision), pin!(self.hear_verdict(None))).await {
+            Either::Left((decision, _)) => decision?.map(Heard::Decision),
+            Either::Right((verdict, _)) => verdict.map(Heard::Verdict),
+        }
     }
 
     /// This node's part in moving the data, by the strategy that the requests name: all the same. What
@@ -343,7 +409,7 @@ impl<'a, M: Machine> Call<'a, M> {
         Ok(())
     }
 
-    /// The last two passes: the verdict.
+    /// The last two passes: the verdict on `requests`.
     ///
     /// # Errors
     /// The verdict: the same error on all nodes.
@@ -352,12 +418,14 @@ impl<'a, M: Machine> Call<'a, M> {
     /// Every node must call it.
     pub async fn conclude(
         &self,
+        requests: &[Request],
         outcome: Outcome,
         director: &mut Option<&mut dyn Director>,
     ) -> Result<Verdict> {
+        let members = taking_part(requests);
         let all = self
             .tree
-            .gather(Members::All, Step::Outcome, outcome, Outcome::merge);
+            .gather(members, Step::Outcome, outcome, Outcome::merge);
         let concluded = match (director, all.await?) {
             (Some(director), Some(outcome)) => {
                 let Outcome {
@@ -370,27 +438,47 @@ impl<'a, M: Machine> Call<'a, M> {
             }
             _ => None,
         };
-        let moved: Result<Moved> = self.tree.multicast(Step::Verdict, concluded).await?;
-        Ok(Verdict {
-            moved: moved?,
-            is_closed: false,
-            complaint: None,
-            note: String::new(),
-        })
+        self.hear_verdict(concluded).await
+    }
+
+    /// The last pass.
+    async fn hear_verdict(&self, concluded: Option<Result<Moved>>) -> Result<Verdict> {
+        let verdict = self
+            .tree
+            .multicast(|_| Members::All, Step::Verdict, concluded);
+        let moved: Result<Moved> = verdict.await?;
+        moved.map(Verdict::of)
     }
 
     /// Disk-directed: the part of every server on this node, side by side. Clients only let them.
+    ///
+    /// Servers sync together, when all have given their blocks to their disks. A directory that is being
+    /// synced is locked until that has come to the disk, behind all that was written before; a server that
+    /// still has a file to make in it would wait for as long.
     async fn serve(
         &self,
         requests: &[Request],
         options: &disk_directed::Options,
         gate: &Gate,
     ) -> Outcome {
-        let servers = self.tree.roles.servers_on(self.tree.machine.me());
+        let tree = &self.tree;
+        let meeting = is_synced_together(requests).then(Meeting::default);
+        let servers = tree.roles.servers_on(tree.machine.me());
         let parts: Vec<_> = servers
-            .map(|server| disk_directed::serve(&self.tree, requests, options, server, gate.part()))
+            .map(|server| {
+                let (part, meeting) = (gate.part(), meeting.as_ref());
+                disk_directed::serve(tree, requests, options, server, part, meeting)
+            })
             .collect();
-        let outcomes = join_all(parts).await.into_iter();
-        outcomes.fold(Outcome::default(), Outcome::merge)
+        let meet = async {
+            if let Some(meeting) = &meeting {
+                gate.all_handed_over().await;
+                meeting.end(tree.barrier(Members::Servers, WRITTEN).await);
+            }
+        };
+        let (outcomes, ()) = join(join_all(parts), meet).await;
+        outcomes
+            .into_iter()
+            .fold(Outcome::default(), Outcome::merge)
     }
 }

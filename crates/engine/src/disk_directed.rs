@@ -34,7 +34,7 @@ use crate::error::{Result, Who};
 use crate::machine::{Disk, Machine, NodeId, Work};
 use crate::relay::{Blocks, Flow, Relay, move_pieces};
 use crate::request::{Moved, Operation, Request, Sum};
-use crate::split::Part;
+use crate::split::{Meeting, Part};
 use crate::tree::Tree;
 
 /// Buffers a disk: one to fill while the other is drained (Kotz, Table I).
@@ -56,13 +56,15 @@ impl Default for Options {
 }
 
 /// Runs `server`'s part of `requests`, one an array, to the end or to the first error, which is by the name
-/// of this server. `part` is given up when all that is left to do is the disk's.
+/// of this server. `part` is given up when all that is left to do is the disk's; a write that is synced waits for
+/// the `meeting` of all servers before that.
 pub(crate) async fn serve<M: Machine>(
     tree: &Tree<'_, M>,
     requests: &[Request],
     options: &Options,
     server: usize,
     part: Part<'_>,
+    meeting: Option<&Meeting>,
 ) -> Outcome {
     let mut job = Job {
         files: Vec::with_capacity(requests.len()),
@@ -83,7 +85,7 @@ pub(crate) async fn serve<M: Machine>(
                 });
             }
         }
-        serve_files(&job, tree.machine, requests, options, server, part).await
+        serve_files(&job, tree.machine, requests, options, server, part, meeting).await
     };
     let mut outcome = Outcome::of(served.await.map_err(|error| error.by(Who::Server(server))));
     outcome.sums = job.sums();
@@ -97,6 +99,7 @@ async fn serve_files<M: Machine>(
     options: &Options,
     server: usize,
     part: Part<'_>,
+    meeting: Option<&Meeting>,
 ) -> Result<Moved> {
     if job.files.is_empty() {
         return Ok(Moved::default());
@@ -115,7 +118,7 @@ async fn serve_files<M: Machine>(
         blocks = Box::new(sorted.into_iter());
     }
     let relay = Relay::new(machine, requests, blocks, BUFFERS_PER_DISK);
-    relay.run(job, part).await
+    relay.run(job, part, meeting).await
 }
 
 /// One array of a call, on the disk of one server.

@@ -90,7 +90,7 @@ async fn move_share<M: Machine>(
     let blocks = request.disk.blocks_in(&bounds(&client.share));
     let blocks = blocks.filter(|block| client.share.intersect(&block.region).is_some());
     let relay = Relay::new(tree.machine, slice::from_ref(request), Box::new(blocks), 1);
-    relay.run(&client, part).await
+    relay.run(&client, part, None).await
 }
 
 /// The client of one node.

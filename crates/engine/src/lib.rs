@@ -38,7 +38,7 @@ pub mod split;
 pub mod tree;
 pub mod two_phase;
 
-pub use collective::{Call, Decision, Director, Outcome, Proposal, RankBoxes, Verdict};
+pub use collective::{Call, Decision, Director, Heard, Outcome, Proposal, RankBoxes, Verdict};
 pub use error::{Error, Kind, Result, Who};
 pub use machine::{CopyBy, Disk, Machine, Message, NodeId, Place, Step, Tag, Window, Work};
 pub use plan::Plan;

@@ -40,6 +40,8 @@ pub struct Plan {
     /// Messages between clients in two-phase I/O that exchanges by messages.
     exchanged: u64,
     sync: bool,
+    /// Nodes with a server, and that of rank 0.
+    serving: usize,
     /// The part of each server.
     pub servers: Vec<ServerPlan>,
 }
@@ -59,6 +61,7 @@ impl Plan {
             conforming_blocks_max: request.disk.conforming_blocks_max(roles.clients.len()),
             exchanged: exchanged(request, roles.clients.len()),
             sync: request.sync,
+            serving: roles.serving().len(),
             servers: servers.collect(),
         }
     }
@@ -108,7 +111,7 @@ impl Plan {
         total
     }
 
-    /// Messages of the whole call: four passes over the tree of nodes, and what the strategy sends.
+    /// Messages of the whole call: the passes over trees of nodes, and what the strategy sends.
     pub fn messages(&self, nodes: usize) -> u64 {
         let total = self.total();
         let passes = self.agreement(nodes);
@@ -134,11 +137,15 @@ impl Plan {
     /// Messages of agreement and verdict, and of barriers.
     fn agreement(&self, nodes: usize) -> u64 {
         let (nodes, clients) = (nodes as u64, self.clients as u64);
+        let serving = self.serving as u64;
+        let syncs = u64::from(self.sync && self.operation == Operation::Write);
         // Servers of caching go on until all clients have been answered: half a barrier up, and down
         // to all nodes.
         let answered = (clients - 1) + (nodes - 1);
         match self.strategy {
-            Strategy::DiskDirected(_) | Strategy::Independent => 4 * (nodes - 1),
+            // Clients that are no servers hear the verdict only; servers sync together.
+            Strategy::DiskDirected(_) => 2 * (nodes - 1) + (2 + 2 * syncs) * (serving - 1),
+            Strategy::Independent => 4 * (nodes - 1),
             Strategy::Caching(_) => 4 * (nodes - 1) + answered,
             Strategy::TwoPhase(options) => {
                 let barriers = match options.exchange {

@@ -23,7 +23,7 @@ use crate::changes::Changes;
 use crate::error::{Error, Result};
 use crate::machine::{Machine, NodeId, Window, Work};
 use crate::request::{Moved, Operation, Request};
-use crate::split::{Part, started};
+use crate::split::{Meeting, Part, started};
 use crate::tree::Tree;
 
 /// Moves the pieces of a block between their clients' memories and a buffer, in which the block begins
@@ -118,7 +118,8 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
         }
     }
 
-    /// Moves all blocks. `part` is given up when only the disk is left to work.
+    /// Moves all blocks. `part` is given up when only the disk is left to work; what was written is finished
+    /// when the `meeting`, if there is one, has ended.
     ///
     /// # Errors
     /// The first that filling, draining or finishing met.
@@ -126,6 +127,7 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
         &self,
         flow: &impl Flow<M, Block = B>,
         part: Part<'_>,
+        meeting: Option<&Meeting>,
     ) -> Result<Moved> {
         let moving = async {
             join_all((0..self.buffers).map(|_| self.run_buffer(flow))).await;
@@ -135,6 +137,10 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
             (Operation::Read, false) => moving.await,
             (Operation::Write, false) => {
                 let moved = moving.await?;
+                drop(part);
+                if let Some(meeting) = meeting {
+                    meeting.ended().await?;
+                }
                 flow.finish().await?;
                 Ok(moved)
             }

@@ -108,6 +108,8 @@ pub struct Roles {
     pub servers: Vec<NodeId>,
     ranks: Vec<Option<usize>>,
     servers_by_node: Vec<(NodeId, usize)>,
+    /// The node of rank 0, and then the others that have a server, ascending.
+    serving: Vec<NodeId>,
 }
 
 impl Roles {
@@ -127,18 +129,38 @@ impl Roles {
         });
         let mut servers_by_node: Vec<_> = numbered.collect();
         servers_by_node.sort_unstable();
+        let root = clients.first().copied();
+        let mut serving: Vec<_> = servers_by_node.iter().map(|&(node, _)| node).collect();
+        serving.dedup();
+        serving.retain(|&node| Some(node) != root);
+        serving.splice(0..0, root);
         Self {
             nodes,
             clients,
             servers,
             ranks,
             servers_by_node,
+            serving,
         }
     }
 
     /// The rank of the client on `node`, if it has one.
     pub fn rank(&self, node: NodeId) -> Option<usize> {
         self.ranks[node]
+    }
+
+    /// The node of rank 0, and then the others that have a server, ascending.
+    pub fn serving(&self) -> &[NodeId] {
+        &self.serving
+    }
+
+    /// Where `node` is among [`Roles::serving`], if it is.
+    pub fn place_serving(&self, node: NodeId) -> Option<usize> {
+        let (root, others) = self.serving.split_first()?;
+        match node == *root {
+            true => Some(0),
+            false => others.binary_search(&node).ok().map(|place| place + 1),
+        }
     }
 
     /// The numbers of the servers on `node`, ascending.

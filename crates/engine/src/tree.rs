@@ -1,7 +1,8 @@
 //! A binary tree of nodes, along which a call gathers, multicasts and meets.
 //!
-//! Either all nodes are in it, or those with a client. Its root is the node of rank 0. A node sends at most one message to its parent and two to its
-//! children in each pass, so that the cost a node does not grow with the number of nodes.
+//! Either all nodes are in it, or those with a client, or those with a server. Its root is the node of rank 0. A node
+//! sends at most one message to its parent and two to its children in each pass, so that the cost a node does not grow
+//! with the number of nodes.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,6 +18,8 @@ pub enum Members {
     All,
     /// Those with a client: others pass by.
     Clients,
+    /// The root, and those with a server: others pass by.
+    Servers,
 }
 
 /// One collective call's tree, as one node sees it.
@@ -60,12 +63,13 @@ impl<M: Machine> Tree<'_, M> {
         }
     }
 
-    /// The root's value to all nodes, down the tree: it has one to give, the others have none.
+    /// The root's value down the tree of those to whom it goes: the root has one to give, the others have none.
     ///
     /// # Errors
     /// When a node has left the machine.
     pub async fn multicast<T: Serialize + DeserializeOwned>(
         &self,
+        to: impl Fn(&T) -> Members,
         step: Step,
         mine: Option<T>,
     ) -> Result<T> {
@@ -78,7 +82,7 @@ impl<M: Machine> Tree<'_, M> {
                 (body, value)
             }
         };
-        self.pass_on(Members::All, tag, &body).await?;
+        self.pass_on(to(&value), tag, &body).await?;
         Ok(value)
     }
 
@@ -120,11 +124,12 @@ impl<M: Machine> Tree<'_, M> {
 
     /// Where this node stands in the tree, if it is in it: clients by rank, nodes counted from the
     /// root.
-    fn place(&self, members: Members) -> Option<usize> {
+    pub(crate) fn place(&self, members: Members) -> Option<usize> {
         let (me, Roles { nodes, clients, .. }) = (self.machine.me(), self.roles);
         match members {
             Members::All => Some((me + nodes - clients[0]) % nodes),
             Members::Clients => self.roles.rank(me),
+            Members::Servers => self.roles.place_serving(me),
         }
     }
 
@@ -134,6 +139,7 @@ impl<M: Machine> Tree<'_, M> {
         match members {
             Members::All => (place + clients[0]) % nodes,
             Members::Clients => clients[place],
+            Members::Servers => self.roles.serving()[place],
         }
     }
 
@@ -145,6 +151,7 @@ impl<M: Machine> Tree<'_, M> {
         let places = match members {
             Members::All => self.roles.nodes,
             Members::Clients => self.roles.clients.len(),
+            Members::Servers => self.roles.serving().len(),
         };
         (2 * place + 1..2 * place + 3)
             .filter(move |&child| child < places)

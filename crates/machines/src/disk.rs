@@ -69,6 +69,8 @@ impl DiskThread {
             .ok_or_else(died)?
             .send(work)
             .map_err(|_| died())?;
+        // This thread may have much to copy for the next block: the disk should begin before that.
+        std::thread::yield_now();
         done.await.map_err(|_| died())
     }
 }

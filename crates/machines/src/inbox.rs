@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use penstock_engine::NodeId;
 
 use crate::bell::Bell;
+use crate::board::Board;
 
 const SLOTS: usize = 256;
 const SLOT_BYTES: usize = 488;
@@ -28,10 +29,11 @@ struct Slot {
     data: UnsafeCell<[u8; SLOT_BYTES]>,
 }
 
-/// The inbox of one node, and its bell. Lies in shared memory.
+/// The inbox of one node, its bell, and what it exposes. Lies in shared memory.
 #[repr(C)]
 pub struct Inbox {
     bell: Bell,
+    board: Board,
     head: AtomicU64,
     tail: AtomicU64,
     slots: [Slot; SLOTS],
@@ -52,6 +54,11 @@ impl Inbox {
     /// The bell to ring after putting something in.
     pub fn bell(&self) -> &Bell {
         &self.bell
+    }
+
+    /// Where its owner posts what it exposes.
+    pub fn board(&self) -> &Board {
+        &self.board
     }
 
     /// Puts in as much of `packet`, from `from` on, as there are free slots for. `sent` counts the

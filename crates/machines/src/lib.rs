@@ -7,11 +7,12 @@
 //! | [`mpi`] | the machine whose nodes are the ranks of an MPI job |
 //! | [`medium`] | what a disk's blocks are made of: implemented by the stores |
 //! | [`disk`] | a disk: a medium and the thread that waits for it |
-//! | [`memory`] | what clients expose, and the copies to and from it |
+//! | [`memory`], [`board`] | what clients expose, and the copies to and from it |
 //! | [`buffer`], [`segment`], [`inbox`], [`bell`] | staging buffers, shared memory, queues, sleep |
 //! | [`wire`] | what nodes send one another |
 
 pub mod bell;
+pub mod board;
 pub mod buffer;
 pub mod disk;
 pub mod inbox;

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use penstock_engine::{CopyBy, Error, Kind, NodeId, Result, Window};
 use penstock_layout::{Direction, Piece, Region, Share, row_major_strides};
 
+use crate::board::Posted;
+
 /// Where a client's share lies in its memory. Halos, Fortran order and views of other arrays are
 /// all a matter of base and strides.
 #[derive(Debug, Clone)]
@@ -123,12 +125,20 @@ fn packed_strides(shape: &[u64], width: usize) -> Vec<isize> {
 pub struct Exposures(Mutex<HashMap<(u64, NodeId), Arc<ClientMemory>>>);
 
 impl Exposures {
-    /// Until the exposure is dropped, servers may copy to and from `memory`.
-    pub fn expose(self: &Arc<Self>, call: u64, node: NodeId, memory: ClientMemory) -> Exposure {
+    /// Until the exposure is dropped, servers may copy to and from `memory`, those of other processes where it
+    /// is `posted`.
+    pub fn expose(
+        self: &Arc<Self>,
+        call: u64,
+        node: NodeId,
+        memory: ClientMemory,
+        posted: Option<Posted>,
+    ) -> Exposure {
         self.lock().insert((call, node), Arc::new(memory));
         Exposure {
             exposures: self.clone(),
             key: (call, node),
+            _posted: posted,
         }
     }
 
@@ -153,6 +163,7 @@ impl Exposures {
 pub struct Exposure {
     exposures: Arc<Exposures>,
     key: (u64, NodeId),
+    _posted: Option<Posted>,
 }
 
 impl Drop for Exposure {

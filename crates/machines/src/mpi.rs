@@ -19,6 +19,7 @@ use std::time::{Duration, Instant, SystemTime};
 use penstock_engine::{Error, Kind, Result};
 
 use crate::bell::{Bell, HasBell};
+use crate::board::{Board, HasBoard};
 use crate::disk::Opener;
 use crate::inbox::Inbox;
 use crate::mpi::api::{Api, Handle};
@@ -89,6 +90,7 @@ pub fn join(api: Api, comm: Handle, transport: Transport, opener: Arc<dyn Opener
         kept: RefCell::default(),
         begun: RefCell::default(),
     };
+    links.shared.at(links.my_place).board().claim();
     let node = Node::new(me, size, Box::new(links), Process::default(), opener);
     Ok(Job { node, hosts })
 }
@@ -214,15 +216,21 @@ impl SharedInboxes {
     }
 }
 
-/// The bell of one inbox.
-struct SharedBell {
+/// One inbox.
+struct SharedInbox {
     inboxes: Arc<SharedInboxes>,
     place: usize,
 }
 
-impl HasBell for SharedBell {
+impl HasBell for SharedInbox {
     fn bell(&self) -> &Bell {
         self.inboxes.at(self.place).bell()
+    }
+}
+
+impl HasBoard for SharedInbox {
+    fn board(&self) -> &Board {
+        self.inboxes.at(self.place).board()
     }
 }
 
@@ -332,10 +340,16 @@ impl Links for MpiLinks {
     }
 
     fn bell(&self) -> Arc<dyn HasBell> {
-        Arc::new(SharedBell {
+        Arc::new(SharedInbox {
             inboxes: self.shared.clone(),
             place: self.my_place,
         })
+    }
+
+    fn board(&self, node: usize) -> Option<Arc<dyn HasBoard>> {
+        let inboxes = self.shared.clone();
+        self.rank_in_host[node]
+            .map(|place| Arc::new(SharedInbox { inboxes, place }) as Arc<dyn HasBoard>)
     }
 
     fn nap_max(&self, idle: u32) -> Option<Duration> {

@@ -7,7 +7,7 @@
 //! | the client is | a memget is |
 //! |---|---|
 //! | in this process | a copy by the server from the client's memory |
-//! | on this host | a copy by the client from its memory into the server's shared buffer |
+//! | on this host | a copy by the server, where the kernel lets it ([`crate::board`]); otherwise by the client, into the server's shared buffer |
 //! | elsewhere | a message with the piece packed, unpacked by the server into its buffer |
 //!
 //! The first two are a single copy from the user's array into the staging buffer, laid out as the
@@ -30,6 +30,7 @@ use penstock_engine::{
 use penstock_layout::{Direction, Piece, Region, Share};
 
 use crate::bell::{BellWaker, HasBell};
+use crate::board::{Copied, HasBoard, Posted};
 use crate::buffer::{Buffer, BufferPool, Mapped, Staging};
 use crate::disk::{DiskThread, Opener, RealDisk};
 use crate::memory::{ClientMemory, Exposure, Exposures, copy_unpacked, packed_bytes};
@@ -74,6 +75,12 @@ pub trait Links {
     /// Where this node's bell is.
     fn bell(&self) -> Arc<dyn HasBell>;
 
+    /// Where `node` posts what it exposes, if it is on this host.
+    fn board(&self, node: NodeId) -> Option<Arc<dyn HasBoard>> {
+        let _ = node;
+        None
+    }
+
     /// How long the bell may be left unlooked at: `None` if it rings for all that comes. `idle` counts
     /// the looks since there was something to do.
     fn nap_max(&self, idle: u32) -> Option<Duration>;
@@ -103,6 +110,8 @@ pub struct Node {
     broken: RefCell<Option<Error>>,
     buffers: Rc<BufferPool>,
     mapped: RefCell<Mapped>,
+    /// Whether the kernel lets this process reach into others of the host.
+    may_reach: Cell<bool>,
     returned: Returned,
     disks: RefCell<Vec<Rc<DiskThread>>>,
 }
@@ -149,6 +158,7 @@ impl Node {
             broken: RefCell::default(),
             buffers: Rc::new(BufferPool::new(is_shared)),
             mapped: RefCell::default(),
+            may_reach: Cell::new(is_shared),
             returned: Returned::default(),
             disks: RefCell::default(),
         }
@@ -498,6 +508,7 @@ impl Node {
                 }
                 Ok(())
             }
+            Reach::Host if self.reach_over(call, client, &piece, window, buffer, is_get) => Ok(()),
             Reach::Host => {
                 let (buffer, window) = (buffer.name()?, window.clone());
                 let header = |ticket| Header::Copy {
@@ -555,6 +566,30 @@ impl Node {
                 self.ask(client, bytes, header, fill).await.map(|_| ())
             }
         }
+    }
+
+    /// Copies a piece between this process's buffer and the memory of another. False if its client is to do it.
+    fn reach_over(
+        &self,
+        call: u64,
+        client: NodeId,
+        piece: &Piece,
+        window: &Window,
+        buffer: &Buffer,
+        is_get: bool,
+    ) -> bool {
+        if !self.may_reach.get() {
+            return false;
+        }
+        let board = self.links.board(client);
+        let Some(found) = board.as_ref().and_then(|board| board.board().find(call)) else {
+            return false;
+        };
+        // SAFETY: the engine keeps windows of one buffer disjoint and inside it, and the client leaves its
+        // memory alone until the verdict.
+        let copied = unsafe { found.copy(piece, window, buffer.base(), direction(is_get)) };
+        self.may_reach.set(copied != Copied::Never);
+        copied == Copied::All
     }
 
     /// Where a place is in this process; one that is packed must have `bytes`.
@@ -816,7 +851,9 @@ impl Machine for Node {
     }
 
     fn expose(&self, call: u64, memory: ClientMemory) -> Exposure {
-        self.process.exposures.expose(call, self.me, memory)
+        let board = self.links.board(self.me).filter(|_| self.may_reach.get());
+        let posted = board.and_then(|board| Posted::new(board, call, &memory));
+        self.process.exposures.expose(call, self.me, memory, posted)
     }
 
     fn buffer(&self, bytes: u64) -> Result<Buffer> {

@@ -7,8 +7,8 @@ use std::slice;
 use penstock_engine::collective::number;
 use penstock_engine::two_phase::{Exchange, Io};
 use penstock_engine::{
-    Call, Decision, Director, Done, Error, Kind, Machine, Moved, Proposal, RankBoxes, Request,
-    Roles, Strategy, disk_directed, two_phase,
+    Call, Decision, Director, Done, Error, Heard, Kind, Machine, Moved, Proposal, RankBoxes,
+    Request, Roles, Strategy, disk_directed, two_phase,
 };
 use serde::Serialize;
 
@@ -232,10 +232,14 @@ pub(crate) async fn call_once(
                 complaint: None,
             })
         });
-        call.agree(proposal, &mut director).await?;
+        if let Heard::Verdict(_) = call.agree(proposal, &mut director).await? {
+            return Ok(());
+        }
     }
-    let outcome = call.transfer(slice::from_ref(request)).await;
-    call.conclude(outcome, &mut director).await.map(|_| ())
+    let requests = slice::from_ref(request);
+    let outcome = call.transfer(requests).await;
+    let concluded = call.conclude(requests, outcome, &mut director);
+    concluded.await.map(|_| ())
 }
 
 const CALL: u64 = 0;

@@ -159,11 +159,15 @@ impl Case {
                     .map(|rank| node.expose(number(id, 0), (request.memory.share(rank), memory)));
                 let handed_over = Cell::new(false);
                 let call = Call::new(&node, &roles, id, &handed_over);
-                let outcome = call.transfer(slice::from_ref(&*request)).await;
+                let requests = slice::from_ref(&*request);
+                let outcome = call.transfer(requests).await;
                 let mut leader = Leader;
                 let mut director = (node.me() == 0).then_some(&mut leader as &mut dyn Director);
                 assert_eq!(handed_over.get(), request.split.is_some());
-                let verdict = call.conclude(outcome, &mut director).await.unwrap();
+                let verdict = call
+                    .conclude(requests, outcome, &mut director)
+                    .await
+                    .unwrap();
                 *moved.borrow_mut() = verdict.moved;
             }
         };

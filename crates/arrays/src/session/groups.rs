@@ -36,7 +36,12 @@ impl Session {
                 words: format!("{what} of {group}"),
                 bytes: group.arrays.iter().map(|array| array.bytes()).sum(),
                 given: pairs(&group, locals)?,
-                director: Box::new(SaveDirector::new(group, save, &self.setting, &cursor)),
+                director: Some(Box::new(SaveDirector::new(
+                    group,
+                    save,
+                    &self.setting,
+                    &cursor,
+                ))),
             })
         });
         self.move_all(Operation::Write, asked)
@@ -104,7 +109,11 @@ impl Session {
                 words: format!("checkpoint {} of {group}", checkpoint.number),
                 bytes: group.arrays.iter().map(|array| array.bytes()).sum(),
                 given,
-                director: Box::new(ReadDirector::new(sources.collect(), &self.setting, by)),
+                director: Some(Box::new(ReadDirector::new(
+                    sources.collect(),
+                    &self.setting,
+                    by,
+                ))),
             })
         });
         self.move_all(Operation::Read, asked)

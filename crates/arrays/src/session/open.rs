@@ -11,7 +11,7 @@ use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
 use penstock_engine::{
-    Call, Decision, Error, Kind, Machine, Operation, Request, Result, Roles, Who,
+    Call, Decision, Error, Heard, Kind, Machine, Operation, Request, Result, Roles, Who,
 };
 use penstock_machines::mpi::api::{Api, Handle};
 use penstock_machines::mpi::{self, Transport};
@@ -160,13 +160,13 @@ fn serve(node: &Node, roles: &Roles) {
                 }
             };
             match agreed {
-                Ok(Decision::Serve(requests)) => served.push(async move {
+                Ok(Heard::Decision(Decision::Serve(requests))) => served.push(async move {
                     let outcome = call.transfer(&requests).await;
-                    call.conclude(outcome, &mut None).await
+                    call.conclude(&requests, outcome, &mut None).await
                 }),
-                Ok(Decision::Close(_)) => break,
-                Ok(Decision::Meet(_)) | Err(_) if node.broken().is_none() => {}
-                Ok(Decision::Meet(_)) | Err(_) => break,
+                Ok(Heard::Decision(Decision::Close(_))) => break,
+                _ if node.broken().is_some() => break,
+                Ok(_) | Err(_) => {}
             }
         }
         while served.next().await.is_some() {}

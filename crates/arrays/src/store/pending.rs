@@ -30,11 +30,23 @@ use crate::schema::{ArraySchema, Disk, Format, part_mesh};
 /// The sidecar of a raw file, in the temporary.
 const SIDECAR: &str = "sidecar";
 
+/// How the chunks of a new array are named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    /// `c/0/1`: a directory for each index but the last.
+    Nested,
+    /// `c.0.1`: all in one directory, where there are few. To bring them to stable storage is then to sync
+    /// that one, and to make them is to make no other.
+    Flat,
+}
+
 /// A write in progress. Dropped without [`Pending::commit`], it leaves nothing behind.
 pub struct Pending {
     pub(super) temporary: Temporary,
     pub(super) target: Target,
     pub(super) install: Install,
+    /// Metadata that no server needs, and that are yet to be written.
+    pub(super) metadata: Vec<(PathBuf, Value)>,
 }
 
 /// What takes whose place at the end.
@@ -65,6 +77,7 @@ impl Pending {
             temporary,
             target: Target::of(files),
             install,
+            metadata: Vec::new(),
         }
     }
 
@@ -79,10 +92,20 @@ impl Pending {
     /// `path`; [`Kind::Missing`] without parent directory; [`Kind::ReadOnly`] and [`Kind::Full`];
     /// [`Kind::Busy`] when another job is writing the same. Nothing is touched then.
     pub fn create(path: &Path, schema: &ArraySchema) -> Result<Self> {
+        let mut pending = Self::begin(path, schema, Keys::Nested)?;
+        pending.make_metadata()?;
+        Ok(pending)
+    }
+
+    /// Makes as much as servers need, and leaves the rest to [`Pending::make_metadata`].
+    ///
+    /// # Errors
+    /// As [`Pending::create`].
+    pub fn begin(path: &Path, schema: &ArraySchema, keys: Keys) -> Result<Self> {
         schema.disk_schema(1)?;
         let path = resolve(path)?;
         match &schema.disk {
-            Disk::Natural | Disk::Chunks { .. } => Self::create_chunks(path, schema, None),
+            Disk::Natural | Disk::Chunks { .. } => Self::begin_chunks(path, schema, keys, None),
             Disk::RowMajor { format } => Self::create_flat(path, schema, *format),
             Disk::Parts(..) => Self::create_parts(path, schema, None),
         }
@@ -113,16 +136,22 @@ impl Pending {
         if matches!(schema.disk, Disk::Parts(..)) {
             return Self::create_parts(path, schema, Some(array));
         }
-        Self::create_chunks(path, schema, Some(array))
+        let mut pending = Self::begin_chunks(path, schema, Keys::Nested, Some(array))?;
+        pending.make_metadata()?;
+        Ok(pending)
     }
 
-    fn create_chunks(
+    fn begin_chunks(
         path: PathBuf,
         schema: &ArraySchema,
+        keys: Keys,
         spread: Option<SpreadArray>,
     ) -> Result<Self> {
         let name = schema.name.clone();
         let mut metadata = zarr::array_json(schema)?;
+        if keys == Keys::Flat {
+            metadata["chunk_key_encoding"]["configuration"]["separator"] = ".".into();
+        }
         if let Some(of) = &spread {
             of.spread.mark(&mut metadata)?;
         }
@@ -148,21 +177,34 @@ impl Pending {
         };
         let temporary = Temporary::create(&path, Some(&name), &target)?;
         let mut directory = temporary.data();
+        let mut unwritten = Vec::new();
         make_directory(&directory)?;
         if !there {
-            write_json(&directory.join("zarr.json"), &zarr::group_json())?;
+            unwritten.push((directory.join("zarr.json"), zarr::group_json()));
             directory.push(&name);
             make_directory(&directory)?;
         }
         let file = directory.join("zarr.json");
-        write_json(&file, &metadata)?;
-        let form = zarr::Metadata::parse(metadata, &file)?.chunk_form();
+        let form = zarr::Metadata::parse(metadata.clone(), &file)?.chunk_form();
+        unwritten.push((file, metadata));
         let files = ZarrFiles {
             is_new: spread.is_none(),
             spread,
             ..ZarrFiles::new(directory, form)
         };
-        Ok(Self::new(temporary, Files::Zarr(files), install))
+        Ok(Self {
+            metadata: unwritten,
+            ..Self::new(temporary, Files::Zarr(files), install)
+        })
+    }
+
+    /// Makes what servers do not need. They may be at work meanwhile.
+    ///
+    /// # Errors
+    /// As [`Pending::create`].
+    pub fn make_metadata(&mut self) -> Result<()> {
+        let mut metadata = std::mem::take(&mut self.metadata).into_iter();
+        metadata.try_for_each(|(path, json)| write_json(&path, &json))
     }
 
     fn create_flat(path: PathBuf, schema: &ArraySchema, format: Format) -> Result<Self> {

@@ -56,6 +56,7 @@ impl Pending {
                 temporary,
                 target,
                 install,
+                metadata: Vec::new(),
             };
             let done = done_slabs(&String::from_utf8_lossy(&done));
             return Ok(Resumed { pending, done });

@@ -125,7 +125,7 @@ pub(crate) async fn with_servers<M: Machine>(
         let mine = Outcome::of(asked.map(|()| Moved::default()));
         let all = tree.gather(Members::Clients, Step::Arrived(LAST), mine, Outcome::merge);
         let ended: Result<Outcome> = match all.await {
-            Ok(all) => tree.multicast(Step::Go(LAST), all).await,
+            Ok(all) => tree.multicast(|_| Members::All, Step::Go(LAST), all).await,
             Err(error) => Err(error),
         };
         servers.iter().for_each(Server::stop);

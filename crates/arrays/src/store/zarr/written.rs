@@ -69,9 +69,11 @@ impl Written {
         // Those that were written again are there several times.
         closed.sort_unstable();
         closed.dedup();
-        // Whoever makes something in a directory syncs that; what others may have left there is synced, too.
+        // Whoever makes something in a directory syncs that; what others may have left there is synced, too. A new
+        // array's own directory is synced by the root, when all servers have ended.
         let mut directories: BTreeSet<PathBuf> = BTreeSet::new();
-        let levels = if chunks.files.is_new { 1 } else { usize::MAX };
+        let is_new = chunks.files.is_new;
+        let levels = if is_new { 1 } else { usize::MAX };
         let mut paths = Vec::with_capacity(closed.len());
         for object in closed {
             let (path, home) = (chunks.path(object), chunks.home(object));
@@ -84,6 +86,9 @@ impl Written {
             paths.push(path);
         }
         directories.append(&mut lock(&self.grown));
+        if is_new {
+            directories.remove(&chunks.files.directory);
+        }
         paths.extend(directories);
         file::sync_paths(&paths)
     }

@@ -1,0 +1,441 @@
+//! Where the clients of a host post what they expose, so that a server in another process can get and put by itself:
+//! one system call, and the client sleeps on.
+//!
+//! The kernel copies between two processes (`process_vm_readv`) where the caller might also debug the other: of the
+//! same user, where neither the administrator nor the container forbids it. It takes stretches of memory one by one, so
+//! it is for pieces of few and long ones; for all others the client is asked, who has kernels for them.
+//!
+//! A board lies in shared memory, all zero at first. Only its owner posts; a reader holds on to a notice while it
+//! copies, and its owner, who wants its memory back, waits for that.
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use penstock_engine::Window;
+use penstock_layout::{Direction, Piece, StridedCopy};
+
+use crate::memory::ClientMemory;
+
+/// Exposures that there is place for. For others the client is asked.
+const NOTICES: usize = 16;
+/// Dimensions that there is place for.
+const DIMS: usize = 8;
+/// The most stretches of this process's memory in one call: Linux takes no more.
+const OWN_MAX: usize = 1024;
+/// The most of the other process's memory. Each is looked up page by page.
+const THEIR_MAX: usize = 128;
+/// How long an owner waits for a reader. One that has been killed never ends.
+const READER_MAX: Duration = Duration::from_secs(5);
+
+/// What one client exposes.
+#[repr(C)]
+#[derive(Default)]
+pub struct Board {
+    process: AtomicU32,
+    notices: [Notice; NOTICES],
+}
+
+/// Memory that is exposed for one call.
+#[repr(C)]
+#[derive(Default)]
+struct Notice {
+    /// The call's number and 1, or 0 where nothing is posted.
+    call: AtomicU64,
+    readers: AtomicU32,
+    dims: AtomicU32,
+    base: AtomicU64,
+    strides: [AtomicI64; DIMS],
+}
+
+impl Board {
+    /// Says whose it is: this process's.
+    pub fn claim(&self) {
+        self.process.store(std::process::id(), Ordering::Release);
+    }
+
+    fn post(&self, call: u64, memory: &ClientMemory) -> Option<usize> {
+        let is_free = |notice: &Notice| notice.call.load(Ordering::Acquire) == 0;
+        let place = self.notices.iter().position(is_free)?;
+        let notice = &self.notices[place];
+        if memory.strides.len() > DIMS {
+            return None;
+        }
+        for (posted, &stride) in notice.strides.iter().zip(&memory.strides) {
+            posted.store(stride as i64, Ordering::Relaxed);
+        }
+        notice
+            .dims
+            .store(memory.strides.len() as u32, Ordering::Relaxed);
+        let base = memory.base.expose_provenance() as u64;
+        notice.base.store(base, Ordering::Relaxed);
+        notice.call.store(call + 1, Ordering::SeqCst);
+        Some(place)
+    }
+
+    /// When this returns nobody looks into the memory any more.
+    fn take_down(&self, place: usize) {
+        let notice = &self.notices[place];
+        notice.call.store(0, Ordering::SeqCst);
+        let until = Instant::now() + READER_MAX;
+        while notice.readers.load(Ordering::SeqCst) > 0 && Instant::now() < until {
+            std::thread::yield_now();
+        }
+    }
+
+    /// What is posted for a call, for as long as this is held.
+    pub fn find(&self, call: u64) -> Option<Found<'_>> {
+        let is_it = |notice: &&Notice| notice.call.load(Ordering::Acquire) == call + 1;
+        let notice = self.notices.iter().find(is_it)?;
+        notice.readers.fetch_add(1, Ordering::SeqCst);
+        let found = Found {
+            process: self.process.load(Ordering::Acquire),
+            notice,
+        };
+        // It may have been taken down in between; its owner now waits for this reader, or did not see it.
+        (notice.call.load(Ordering::SeqCst) == call + 1).then_some(found)
+    }
+}
+
+/// The memory of another process.
+pub struct Found<'a> {
+    process: u32,
+    notice: &'a Notice,
+}
+
+impl Drop for Found<'_> {
+    fn drop(&mut self) {
+        self.notice.readers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Somewhere that holds a board.
+pub trait HasBoard: Send + Sync {
+    /// The board.
+    fn board(&self) -> &Board;
+}
+
+/// A notice of this process. It is taken down when dropped.
+pub struct Posted {
+    board: Arc<dyn HasBoard>,
+    place: usize,
+}
+
+impl Posted {
+    /// Posts what this process exposes for a call, if there is place for it.
+    pub fn new(board: Arc<dyn HasBoard>, call: u64, memory: &ClientMemory) -> Option<Self> {
+        let place = board.board().post(call, memory)?;
+        Some(Self { board, place })
+    }
+}
+
+impl Drop for Posted {
+    fn drop(&mut self) {
+        self.board.board().take_down(self.place);
+    }
+}
+
+/// What became of a copy between two processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copied {
+    /// It is done.
+    All,
+    /// The piece is one for its client to copy, or a part of the memory could not be reached: nobody minds if it is
+    /// copied once more.
+    NotThis,
+    /// The kernel does not allow this at all.
+    Never,
+}
+
+impl Found<'_> {
+    /// Copies `piece` between the client's memory and a buffer at `buffer`.
+    ///
+    /// # Safety
+    /// The buffer must hold the piece as `window` places it, and nobody else may access it meanwhile; nor, where
+    /// elements are scattered, the client's memory.
+    pub unsafe fn copy(
+        &self,
+        piece: &Piece,
+        window: &Window,
+        buffer: *mut u8,
+        direction: Direction,
+    ) -> Copied {
+        let dims = self.notice.dims.load(Ordering::Relaxed) as usize;
+        let strides = self.notice.strides.iter().take(dims);
+        let strides: Vec<_> = strides
+            .map(|s| s.load(Ordering::Relaxed) as isize)
+            .collect();
+        let base = self.notice.base.load(Ordering::Relaxed) as usize;
+        let buffer = buffer.wrapping_add(window.offset);
+        let copies = piece.copies(window.width, &window.strides, &strides, direction);
+        let mut vectors = Vectors::default();
+        if !copies.iter().all(|copy| vectors.add(copy)) {
+            return Copied::NotThis;
+        }
+        let (theirs, own) = match direction {
+            Direction::Gather => (vectors.sources, vectors.targets),
+            Direction::Scatter => (vectors.targets, vectors.sources),
+        };
+        if theirs.len() > THEIR_MAX {
+            return Copied::NotThis;
+        }
+        let (own, theirs) = (at(buffer.expose_provenance(), &own), at(base, &theirs));
+        let bytes: usize = theirs.iter().map(|vector| vector.iov_len).sum();
+        let call = match direction {
+            Direction::Gather => libc::process_vm_readv,
+            Direction::Scatter => libc::process_vm_writev,
+        };
+        // SAFETY: the own stretches are those of the piece in the buffer, by the caller's promise; the kernel checks
+        // those of the other process.
+        let moved = unsafe {
+            call(
+                self.process as libc::pid_t,
+                own.as_ptr(),
+                own.len() as libc::c_ulong,
+                theirs.as_ptr(),
+                theirs.len() as libc::c_ulong,
+                0,
+            )
+        };
+        match usize::try_from(moved) {
+            Ok(moved) if moved == bytes => Copied::All,
+            Ok(_) => Copied::NotThis,
+            Err(_) => match std::io::Error::last_os_error().raw_os_error() {
+                Some(libc::EFAULT | libc::ENOMEM | libc::EINTR | libc::ESRCH) => Copied::NotThis,
+                _ => Copied::Never,
+            },
+        }
+    }
+}
+
+/// Bytes that lie together, so far from a base.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Vector {
+    offset: isize,
+    bytes: usize,
+}
+
+/// The same as the kernel takes them.
+fn at(base: usize, vectors: &[Vector]) -> Vec<libc::iovec> {
+    let at = |vector: &Vector| libc::iovec {
+        iov_base: ptr::with_exposed_provenance_mut(base.wrapping_add_signed(vector.offset)),
+        iov_len: vector.bytes,
+    };
+    vectors.iter().map(at).collect()
+}
+
+/// What copies move, on both sides and in one order.
+#[derive(Default)]
+struct Vectors {
+    sources: Vec<Vector>,
+    targets: Vec<Vector>,
+}
+
+impl Vectors {
+    /// Adds those of `copy`; false if that makes too many.
+    fn add(&mut self, copy: &StridedCopy) -> bool {
+        let counts = copy.axes.iter().map(|axis| axis.count);
+        let runs = counts.fold(1, usize::saturating_mul);
+        if self
+            .sources
+            .len()
+            .max(self.targets.len())
+            .saturating_add(runs)
+            > OWN_MAX
+        {
+            return false;
+        }
+        for run in 0..runs {
+            let (mut rest, mut source, mut target) = (run, copy.source, copy.target);
+            for axis in copy.axes.iter().rev() {
+                let index = (rest % axis.count) as isize;
+                rest /= axis.count;
+                source += index * axis.source;
+                target += index * axis.target;
+            }
+            add(&mut self.sources, source, copy.width);
+            add(&mut self.targets, target, copy.width);
+        }
+        true
+    }
+}
+
+/// Adds bytes, to the last if they continue that.
+fn add(vectors: &mut Vec<Vector>, offset: isize, bytes: usize) {
+    match vectors.last_mut() {
+        Some(last) if last.offset + last.bytes as isize == offset => last.bytes += bytes,
+        _ => vectors.push(Vector { offset, bytes }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::null_mut;
+
+    use penstock_engine::CopyBy;
+    use penstock_layout::{Distribution, Region, Share, row_major_strides};
+
+    use super::*;
+
+    struct Alone(Board);
+
+    impl HasBoard for Alone {
+        fn board(&self) -> &Board {
+            &self.0
+        }
+    }
+
+    fn window(shape: &[u64]) -> Window {
+        let strides = row_major_strides(shape);
+        Window {
+            width: 8,
+            offset: 16,
+            strides: strides.into_iter().map(|s| s as isize * 8).collect(),
+        }
+    }
+
+    /// A call that reaches into this very process moves the same bytes as the client's own copy.
+    #[test]
+    fn what_is_reached_is_what_the_client_would_copy() {
+        const ELEMENTS: usize = 24 * 20;
+        for (dists, region) in [
+            ("BLOCK,*", Region::new(&[3, 0], &[9, 20])),
+            ("BLOCK,*", Region::new(&[3, 2], &[9, 11])),
+            ("CYCLIC(5),BLOCK", Region::new(&[0, 0], &[24, 20])),
+            ("CYCLIC,CYCLIC", Region::new(&[1, 1], &[20, 17])),
+        ] {
+            let mesh: &[u64] = if dists == "BLOCK,*" { &[2] } else { &[2, 3] };
+            let dists = dists.parse().unwrap();
+            let share = Distribution::new(&[24, 20], &dists, mesh).unwrap().share(0);
+            let piece = share.intersect(&region).unwrap();
+            for is_reversed in [false, true] {
+                let mut held: Vec<u64> = (0..ELEMENTS as u64).collect();
+                let extents = share.extents();
+                let mut memory = ClientMemory {
+                    base: held.as_mut_ptr().cast(),
+                    strides: vec![extents[1] as isize * 8, 8],
+                };
+                if is_reversed {
+                    let last = (extents[0] as isize - 1) * memory.strides[0];
+                    memory.base = memory.base.wrapping_offset(last);
+                    memory.strides[0] = -memory.strides[0];
+                }
+                let board = Board::default();
+                board.claim();
+                board.post(7, &memory).unwrap();
+                let found = board.find(7).unwrap();
+                let window = window(&region.shape);
+                let mut wanted = vec![0u64; ELEMENTS + 2];
+                let mut got = wanted.clone();
+                let base = wanted.as_mut_ptr().cast();
+                // SAFETY: buffers and memory hold more than the region, and are this test's alone.
+                let copied = unsafe {
+                    memory.copy(&piece, &window, base, Direction::Gather, CopyBy::Kernels);
+                    found.copy(&piece, &window, got.as_mut_ptr().cast(), Direction::Gather)
+                };
+                let before = held.clone();
+                match copied {
+                    Copied::All => assert_eq!(got, wanted),
+                    Copied::NotThis => continue, // of too many stretches
+                    Copied::Never => {
+                        eprintln!("the kernel does not allow it: not tested");
+                        return;
+                    }
+                }
+                got.iter_mut().for_each(|element| *element += 1000);
+                // SAFETY: as above.
+                let copied = unsafe {
+                    found.copy(&piece, &window, got.as_mut_ptr().cast(), Direction::Scatter)
+                };
+                assert_eq!(copied, Copied::All);
+                let changed = before.iter().zip(&held).filter(|(b, h)| **b + 1000 == **h);
+                assert_eq!(changed.count() as u64, piece.elements());
+                let same = before.iter().zip(&held).filter(|(b, h)| b == h);
+                assert_eq!(same.count() as u64, ELEMENTS as u64 - piece.elements());
+            }
+        }
+    }
+
+    #[test]
+    fn many_short_stretches_are_for_the_client() {
+        let region = Region::new(&[0, 0], &[64, 64]);
+        let share = Share::of_box(&region);
+        let mut held = vec![0u64; 2 * 64 * 64];
+        let memory = ClientMemory {
+            base: held.as_mut_ptr().cast(),
+            strides: vec![64 * 16, 16],
+        };
+        let board = Board::default();
+        board.claim();
+        board.post(0, &memory).unwrap();
+        let piece = share.intersect(&region).unwrap();
+        let found = board.find(0).unwrap();
+        // SAFETY: nothing is copied.
+        let copied =
+            unsafe { found.copy(&piece, &window(&[64, 64]), null_mut(), Direction::Gather) };
+        assert_eq!(copied, Copied::NotThis);
+    }
+
+    #[test]
+    fn memory_that_is_gone_is_for_the_client_to_complain_of() {
+        let region = Region::new(&[0], &[64]);
+        let board = Board::default();
+        board.claim();
+        let memory = ClientMemory {
+            base: ptr::without_provenance_mut(8),
+            strides: vec![8],
+        };
+        board.post(0, &memory).unwrap();
+        let piece = Share::of_box(&region).intersect(&region).unwrap();
+        let mut buffer = [0u64; 66];
+        let base = buffer.as_mut_ptr().cast();
+        let found = board.find(0).unwrap();
+        // SAFETY: the buffer holds the piece, and the kernel checks the rest.
+        let copied = unsafe { found.copy(&piece, &window(&[64]), base, Direction::Gather) };
+        assert_ne!(copied, Copied::All);
+    }
+
+    #[test]
+    fn a_notice_is_there_until_it_is_taken_down() {
+        let memory = |dims| ClientMemory {
+            base: null_mut(),
+            strides: vec![8; dims],
+        };
+        let alone: Arc<dyn HasBoard> = Arc::new(Alone(Board::default()));
+        let posted: Vec<_> = (0..NOTICES as u64)
+            .map(|call| Posted::new(alone.clone(), call, &memory(2)).unwrap())
+            .collect();
+        assert!(Posted::new(alone.clone(), 99, &memory(2)).is_none());
+        assert!(alone.board().find(0).is_some() && alone.board().find(99).is_none());
+        drop(posted);
+        assert!(alone.board().find(0).is_none());
+        assert!(Posted::new(alone.clone(), 99, &memory(DIMS + 1)).is_none());
+        assert!(Posted::new(alone.clone(), 99, &memory(DIMS)).is_some());
+    }
+
+    /// Whoever takes a notice down waits for a reader.
+    #[test]
+    fn memory_is_given_back_when_nobody_copies() {
+        let alone = Arc::new(Alone(Board::default()));
+        let memory = ClientMemory {
+            base: null_mut(),
+            strides: Vec::new(),
+        };
+        let posted = Posted::new(alone.clone(), 3, &memory).unwrap();
+        let found = alone.board().find(3).unwrap();
+        std::thread::scope(|scope| {
+            let taken_down = scope.spawn(move || {
+                drop(posted);
+                Instant::now()
+            });
+            while alone.board().find(3).is_some() {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            let given_up = Instant::now();
+            drop(found);
+            assert!(taken_down.join().unwrap() >= given_up);
+        });
+    }
+}
