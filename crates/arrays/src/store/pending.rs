@@ -46,7 +46,7 @@ pub struct Pending {
     pub(super) target: Target,
     pub(super) install: Install,
     /// Metadata that no server needs, and that are yet to be written.
-    pub(super) metadata: Vec<(PathBuf, Value)>,
+    pub(super) metadata: Vec<(PathBuf, Vec<u8>)>,
 }
 
 /// What takes whose place at the end.
@@ -107,7 +107,7 @@ impl Pending {
         match &schema.disk {
             Disk::Natural | Disk::Chunks { .. } => Self::begin_chunks(path, schema, keys, None),
             Disk::RowMajor { format } => Self::create_flat(path, schema, *format),
-            Disk::Parts(..) => Self::create_parts(path, schema, None),
+            Disk::Parts(..) => Self::begin_parts(path, schema, None),
         }
     }
 
@@ -133,10 +133,10 @@ impl Pending {
             ..SpreadArray::new(&schema.name, Spread::new(&template, servers))
         };
         let path = resolve(&first)?;
-        if matches!(schema.disk, Disk::Parts(..)) {
-            return Self::create_parts(path, schema, Some(array));
-        }
-        let mut pending = Self::begin_chunks(path, schema, Keys::Nested, Some(array))?;
+        let mut pending = match &schema.disk {
+            Disk::Parts(..) => Self::begin_parts(path, schema, Some(array)),
+            _ => Self::begin_chunks(path, schema, Keys::Nested, Some(array)),
+        }?;
         pending.make_metadata()?;
         Ok(pending)
     }
@@ -180,13 +180,16 @@ impl Pending {
         let mut unwritten = Vec::new();
         make_directory(&directory)?;
         if !there {
-            unwritten.push((directory.join("zarr.json"), zarr::group_json()));
+            let file = directory.join("zarr.json");
+            let text = json_text(&file, &zarr::group_json())?;
+            unwritten.push((file, text));
             directory.push(&name);
             make_directory(&directory)?;
         }
         let file = directory.join("zarr.json");
-        let form = zarr::Metadata::parse(metadata.clone(), &file)?.chunk_form();
-        unwritten.push((file, metadata));
+        let text = json_text(&file, &metadata)?;
+        let form = zarr::Metadata::parse(metadata, &file)?.chunk_form();
+        unwritten.push((file, text));
         let files = ZarrFiles {
             is_new: spread.is_none(),
             spread,
@@ -204,7 +207,7 @@ impl Pending {
     /// As [`Pending::create`].
     pub fn make_metadata(&mut self) -> Result<()> {
         let mut metadata = std::mem::take(&mut self.metadata).into_iter();
-        metadata.try_for_each(|(path, json)| write_json(&path, &json))
+        metadata.try_for_each(|(path, text)| file::write(&path, &text))
     }
 
     fn create_flat(path: PathBuf, schema: &ArraySchema, format: Format) -> Result<Self> {
@@ -241,7 +244,7 @@ impl Pending {
         Ok(Self::new(temporary, files, Install::File { path, raw }))
     }
 
-    fn create_parts(
+    fn begin_parts(
         path: PathBuf,
         schema: &ArraySchema,
         spread: Option<SpreadArray>,
@@ -254,7 +257,7 @@ impl Pending {
         let directory = temporary.data();
         make_directory(&directory)?;
         let sidecar = Sidecar::new(schema).spread_as(spread.as_ref());
-        file::write(&directory.join("schema.json"), &sidecar.text()?)?;
+        let unwritten = (directory.join("schema.json"), sidecar.text()?);
         let (mesh, stem) = (part_mesh(dists, mesh), directory.join(&schema.name));
         let part = |(number, bytes)| (part_path(&stem, number as u64, &mesh), bytes);
         let all = match spread {
@@ -274,7 +277,10 @@ impl Pending {
             base: None,
             spread,
         };
-        Ok(Self::new(temporary, Files::Parts(files), install))
+        Ok(Self {
+            metadata: vec![unwritten],
+            ..Self::new(temporary, Files::Parts(files), install)
+        })
     }
 
     /// What the servers write to.
@@ -653,10 +659,15 @@ fn make_file(path: &Path, header: &[u8], bytes: u64) -> Result<()> {
 
 /// Writes metadata, which are yet to be synced.
 pub(super) fn write_json(path: &Path, json: &Value) -> Result<()> {
+    file::write(path, &json_text(path, json)?)
+}
+
+/// Metadata as they are written to `path`.
+fn json_text(path: &Path, json: &Value) -> Result<Vec<u8>> {
     let mut text = serde_json::to_vec_pretty(json)
         .map_err(|e| Error::new(Kind::Schema, "writing the metadata", e).at(path))?;
     text.push(b'\n');
-    file::write(path, &text)
+    Ok(text)
 }
 
 /// The directory of a group or an array, and its metadata: what is to be synced of it.
