@@ -469,10 +469,7 @@ impl Session {
                 let memories = asked.given.into_iter().map(|(_, local)| local.memory);
                 (Ok(proposal), memories.collect(), asked.director)
             }
-            Err(error) => {
-                let director = self.directs().then(|| meet(nothing()));
-                (Err(error), Vec::new(), director)
-            }
+            Err(error) => (Err(error), Vec::new(), Some(meet(nothing()))),
         };
         let id = self.start(Start {
             proposal,
@@ -548,7 +545,7 @@ impl Session {
         let id = self.start(Start {
             proposal: Ok(proposal),
             memories: Vec::new(),
-            director: self.directs().then_some(director),
+            director: Some(director),
             in_background: false,
             keeps: None,
         })?;
@@ -560,7 +557,7 @@ impl Session {
         self.rank == Some(0)
     }
 
-    /// Begins a call.
+    /// Begins a call. Of directors only that of the rank that directs is kept.
     fn start(&self, mut start: Start) -> Result<u64> {
         if self.is_closed.get() {
             let cause = "the session is closed";
@@ -579,7 +576,7 @@ pub(crate) struct Asked {
     pub(crate) bytes: u64,
     /// This rank's part of each.
     pub(crate) given: Vec<(ArrayCall, Local)>,
-    /// On the rank that directs.
+    /// On the rank that directs, at least.
     pub(crate) director: Option<Box<dyn Director>>,
 }
 

@@ -123,7 +123,7 @@ impl<M: Machine> Tree<'_, M> {
     }
 
     /// Where this node stands in the tree, if it is in it: clients by rank, nodes counted from the
-    /// root.
+    /// root, servers' nodes as [`Roles::serving`] has them.
     pub(crate) fn place(&self, members: Members) -> Option<usize> {
         let (me, Roles { nodes, clients, .. }) = (self.machine.me(), self.roles);
         match members {

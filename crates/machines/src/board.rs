@@ -237,13 +237,7 @@ impl Vectors {
     fn add(&mut self, copy: &StridedCopy) -> bool {
         let counts = copy.axes.iter().map(|axis| axis.count);
         let runs = counts.fold(1, usize::saturating_mul);
-        if self
-            .sources
-            .len()
-            .max(self.targets.len())
-            .saturating_add(runs)
-            > OWN_MAX
-        {
+        if runs > OWN_MAX - self.sources.len().max(self.targets.len()) {
             return false;
         }
         for run in 0..runs {

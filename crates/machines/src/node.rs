@@ -7,7 +7,7 @@
 //! | the client is | a memget is |
 //! |---|---|
 //! | in this process | a copy by the server from the client's memory |
-//! | on this host | a copy by the server, where the kernel lets it ([`crate::board`]); otherwise by the client, into the server's shared buffer |
+//! | on this host | a copy by the server, if it may ([`crate::board`]); else by the client, into a shared buffer |
 //! | elsewhere | a message with the piece packed, unpacked by the server into its buffer |
 //!
 //! The first two are a single copy from the user's array into the staging buffer, laid out as the
