@@ -174,10 +174,10 @@ class Served:
         finally:
             _session._trial = None
 
-    def write(self, target: Path, local: np.ndarray) -> None:
+    def write(self, target: str, local: np.ndarray) -> None:
         self.session.write(target, self.array, local)
 
-    def read(self, target: Path, local: np.ndarray) -> None:
+    def read(self, target: str, local: np.ndarray) -> None:
         self.reading.read(target, self.array, out=local)
 
     def wrong_on_disk(self, target: Path, salt: int) -> int:
@@ -206,7 +206,7 @@ class Files:
         self.buffer = huge_page()[:REQUEST_BYTES]
         np.asarray(self.buffer)[...] = comm.rank + 1
 
-    def write(self, target: Path, local: np.ndarray) -> None:
+    def write(self, target: str, local: np.ndarray) -> None:
         with contextlib.ExitStack() as stack:
             written = []
             for path, size in self._files(target):
@@ -223,7 +223,7 @@ class Files:
     def wrote(self, file: int, offset: int, count: int) -> None:
         """What is done about a request of a write besides."""
 
-    def read(self, target: Path, local: np.ndarray) -> None:
+    def read(self, target: str, local: np.ndarray) -> None:
         for path, size in self._files(target):
             file = os.open(path, os.O_RDONLY | (os.O_DIRECT if self.direct else 0))
             try:
@@ -234,14 +234,14 @@ class Files:
                 os.close(file)
 
     def wrong_on_disk(self, target: Path, salt: int) -> int:
-        return sum(path.stat().st_size != size for path, size in self._files(target))
+        return sum(os.stat(path).st_size != size for path, size in self._files(str(target)))
 
     def wrong_in_memory(self, local: np.ndarray, salt: int) -> int:
         return int(np.count_nonzero(np.asarray(self.buffer) != self.rank + 1)) if self.sizes else 0
 
-    def _files(self, target: Path) -> Iterator[tuple[Path, int]]:
+    def _files(self, target: str) -> Iterator[tuple[str, int]]:
         for number, size in enumerate(self.sizes):
-            yield target / f"{self.rank}.{number}", size
+            yield f"{target}/{self.rank}.{number}", size
 
 
 class PlacedFiles(Files):
@@ -253,19 +253,20 @@ class PlacedFiles(Files):
         super().__init__(ARRAY_FILES, case, comm, servers, files, direct=direct)
         self.writers = comm.Split(comm.rank < servers, comm.rank)
 
-    def write(self, target: Path, local: np.ndarray) -> None:
+    def write(self, target: str, local: np.ndarray) -> None:
         if not self.sizes:
             return
-        made = target.with_name(f".{target.name}")
+        directory, name = os.path.split(target)
+        made = f"{directory}/.{name}"
         if self.rank == 0:
-            made.mkdir()
+            os.mkdir(made)
         rest(self.writers, TURN_SECONDS)
         super().write(made, local)
         rest(self.writers, TURN_SECONDS)
         if self.rank == 0:
             sync_directory(made)
-            made.rename(target)
-            sync_directory(target.parent)
+            os.rename(made, target)
+            sync_directory(directory)
 
     def wrote(self, file: int, offset: int, count: int) -> None:
         start_writeback(file, offset, count)
@@ -282,7 +283,7 @@ def start_writeback(file: int, offset: int, count: int) -> None:
         raise OSError(number, f"beginning to write back: {os.strerror(number)}")
 
 
-def sync_directory(path: Path) -> None:
+def sync_directory(path: str) -> None:
     """Brings a directory's entries to stable storage."""
     directory = os.open(path, os.O_RDONLY)
     try:
@@ -317,10 +318,10 @@ class Messages:
         self.buffer = np.ones(REQUEST_BYTES, np.uint8)
         self.spare = np.ones(REQUEST_BYTES, np.uint8)
 
-    def write(self, target: Path, local: np.ndarray) -> None:
+    def write(self, target: str, local: np.ndarray) -> None:
         self._move(local, is_write=True)
 
-    def read(self, target: Path, local: np.ndarray) -> None:
+    def read(self, target: str, local: np.ndarray) -> None:
         self._move(local, is_write=False)
 
     def _move(self, local: np.ndarray, *, is_write: bool) -> None:
@@ -367,11 +368,11 @@ class Copies:
             share[:: mmap.PAGESIZE] = 1  # so that no page is mapped while time is taken
         self.buffer = np.ones(REQUEST_BYTES, np.uint8)
 
-    def write(self, target: Path, local: np.ndarray) -> None:
+    def write(self, target: str, local: np.ndarray) -> None:
         for part in self._parts():
             self.buffer[: part.size] = part
 
-    def read(self, target: Path, local: np.ndarray) -> None:
+    def read(self, target: str, local: np.ndarray) -> None:
         for part in self._parts():
             part[...] = self.buffer[: part.size]
 
@@ -495,7 +496,7 @@ def turn(
 ) -> Iterator[tuple[str, float, int]]:
     """One write and, if it is asked for, one read; seconds and wrong elements of each."""
     target = case.directory / f"{case.name}-{salt}"
-    os.fspath(target)  # it is kept: what is timed should not be how a path becomes a string
+    place = str(target)  # what is timed should not be how a path becomes a string
     is_array = isinstance(one, Served)
     is_on_disk = isinstance(one, Files) or (is_array and not one.is_null)
     if is_array:
@@ -506,7 +507,7 @@ def turn(
         if is_on_disk:
             touch_free_memory(case.directory, case.bytes)
     rest(comm)
-    seconds, _ = timed(comm, lambda: one.write(target, local))
+    seconds, _ = timed(comm, lambda: one.write(place, local))
     yield "write", seconds, comm.allreduce(one.wrong_on_disk(target, salt))
     if "read" in operations:
         if is_on_disk and comm.rank == 0:
@@ -514,7 +515,7 @@ def turn(
         if is_array:
             local.reshape(-1).view(np.uint8)[...] = 0xA5
         rest(comm)
-        seconds, _ = timed(comm, lambda: one.read(target, local))
+        seconds, _ = timed(comm, lambda: one.read(place, local))
         yield "read", seconds, comm.allreduce(one.wrong_in_memory(local, salt))
     rest(comm)
     if comm.rank == 0:

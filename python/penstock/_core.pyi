@@ -1,8 +1,11 @@
 """What the package stands on: the Rust side. Use the names of `penstock` instead."""
 
+from os import PathLike
 from typing import Any
 
 import numpy as np
+
+from penstock._schema import Array
 
 BLOCK_BYTES: int
 BACKGROUND_BYTES: int
@@ -89,7 +92,7 @@ class PyCheckpoint:
 
 class PyGroup:
     def __init__(
-        self, name: str, path: str, arrays: list[Spec], attributes: str, keep: int
+        self, name: str, path: str | PathLike[str], arrays: list[Spec], attributes: str, keep: int
     ) -> None: ...
 
 class PySeat:
@@ -103,28 +106,40 @@ class PySession:
     @property
     def servers(self) -> int: ...
     def write(
-        self, path: str, array: Spec | str, local: np.ndarray | str, strategy: str | None
+        self,
+        path: str | PathLike[str],
+        array: Array | Spec | str,
+        local: np.ndarray | str,
+        strategy: str | None,
     ) -> PyReport: ...
     def read(
-        self, path: str, array: Spec | str, local: np.ndarray | str, strategy: str | None
+        self,
+        path: str | PathLike[str],
+        array: Array | Spec | str,
+        local: np.ndarray | str,
+        strategy: str | None,
     ) -> PyReport: ...
     def begin(
         self,
-        path: str,
-        array: Spec | str,
+        path: str | PathLike[str],
+        array: Array | Spec | str,
         local: np.ndarray | str,
         is_write: bool,
         strategy: str | None,
         background: str | None,
     ) -> PyOutstanding: ...
-    def explain(self, path: str, array: Spec, is_write: bool, strategy: str | None) -> str: ...
+    def explain(
+        self, path: str | PathLike[str], array: Spec, is_write: bool, strategy: str | None
+    ) -> str: ...
     def timestep(
         self, group: PyGroup, locals: list[np.ndarray], time: float | None
     ) -> PyReport: ...
     def checkpoint(
         self, group: PyGroup, locals: list[np.ndarray], step: int | None, time: float | None
     ) -> PyReport: ...
-    def find_checkpoint(self, path: str, step: int | None) -> PyCheckpoint | None: ...
+    def find_checkpoint(
+        self, path: str | PathLike[str], step: int | None
+    ) -> PyCheckpoint | None: ...
     def restart(
         self, checkpoint: PyCheckpoint, group: PyGroup, locals: list[np.ndarray]
     ) -> PyReport: ...
@@ -144,6 +159,6 @@ def join_mpi(
     setup: dict[str, Any],
     wrong: str | None,
 ) -> PySession: ...
-def open_schema(path: str, name: str | None) -> dict[str, Any]: ...
+def open_schema(path: str | PathLike[str], name: str | None) -> dict[str, Any]: ...
 def run_command(argv: list[str], python: str) -> int:
     """Runs the command `penstock`; `argv[0]` is its name. The exit code."""

@@ -215,8 +215,8 @@ class Session:
         Collective. Disk-directed (Kotz, TOCS 1997, section 3), unless another strategy is named:
         servers pull the pieces of one block after the other out of the ranks' memories.
         """
-        _, spec = _described(array, region, attrs)
-        return self._session.write(self._path(path), spec, local, strategy)
+        described = _described(array, region, attrs)
+        return self._session.write(self._path(path), described, local, strategy)
 
     def read(
         self,
@@ -260,9 +260,9 @@ class Session:
         -----
         Collective.
         """
-        array, spec = _described(array, region)
-        local = self._local(array, out)
-        self._session.read(self._path(path), spec, local, strategy)
+        described = _described(array, region)
+        local = self._local(described, out)
+        self._session.read(self._path(path), described, local, strategy)
         return local
 
     def begin_write(
@@ -314,10 +314,10 @@ class Session:
         -----
         Collective, in the same order on all ranks. Several may be under way.
         """
-        _, spec = _described(array, region, attrs)
+        described = _described(array, region, attrs)
         if copy:
             local = _given(lambda: np.array(local, copy=True, subok=False))
-        begun = self._session.begin(self._path(path), spec, local, True, strategy, background)
+        begun = self._session.begin(self._path(path), described, local, True, strategy, background)
         return Split(self, begun, None)
 
     def begin_read(
@@ -340,9 +340,9 @@ class Session:
         -----
         Collective, in the same order on all ranks. Several may be under way.
         """
-        array, spec = _described(array, region)
-        local = self._local(array, out)
-        begun = self._session.begin(self._path(path), spec, local, False, strategy, background)
+        described = _described(array, region)
+        local = self._local(described, out)
+        begun = self._session.begin(self._path(path), described, local, False, strategy, background)
         return Split(self, begun, local)
 
     def open(self, path: Path, name: str | None = None) -> Array:
@@ -518,8 +518,8 @@ class Session:
         spec = _given(lambda: group._spec_at(self._path(group.path)))
         return spec, _given(lambda: group._locals(values))
 
-    def _path(self, path: Path) -> str:
-        return os.fspath(path) if self._root is None else os.path.join(self._root, path)
+    def _path(self, path: Path) -> Path:
+        return path if self._root is None else os.path.join(self._root, path)
 
     def _rank(self) -> int:
         if self.rank is None:
@@ -646,18 +646,11 @@ def _wrong_count(**counts: Any) -> str | None:
     return None
 
 
-def _described(
-    array: Array, region: Region | None, attrs: Mapping[str, Any] | None = None
-) -> tuple[Array, Any]:
+def _described(array: Array, region: Region | None, attrs: Mapping[str, Any] | None = None) -> Any:
     """`array` as a call takes it, or the words of why it cannot."""
-    if region is None and not attrs and isinstance(array, Array):
-        return array, array._spec  # known since the array was made
     if region is not None:
-        regional = _given(lambda: array.with_memory(_region(region, array.shape)))
-        if isinstance(regional, str):
-            return array, regional
-        array = regional
-    return array, _given(lambda: array._spec_with(attrs) if attrs else array._spec)
+        array = _given(lambda: array.with_memory(_region(region, array.shape)))
+    return _given(lambda: array._spec_with(attrs)) if attrs else array
 
 
 def _given(make: Callable[[], Any]) -> Any:

@@ -13,7 +13,7 @@ use crate::call::ArrayCall;
 use crate::session::Options;
 use crate::store::spread::{is_template, of_server};
 use crate::store::{Witness, sums};
-use crate::{Disk, Keys, Pending, Stored, Target};
+use crate::{Committed, Disk, Keys, Pending, Stored, Target};
 
 /// What a session's calls have in common.
 #[derive(Debug, Clone)]
@@ -172,8 +172,10 @@ pub struct WriteDirector {
     setting: Setting,
     by: By,
     pending: Option<Pending>,
-    /// Whether there is all that is pending besides what servers write.
-    made: Result<()>,
+    /// Whether all that is pending besides what servers write is there.
+    settled: Result<()>,
+    /// Is let go when all ranks have heard the verdict.
+    committed: Option<Committed>,
 }
 
 impl WriteDirector {
@@ -185,7 +187,8 @@ impl WriteDirector {
             setting: setting.clone(),
             by,
             pending: None,
-            made: Ok(()),
+            settled: Ok(()),
+            committed: None,
         }
     }
 
@@ -233,7 +236,7 @@ impl Director for WriteDirector {
                     let error = Error::new(Kind::Unsupported, "writing", cause);
                     return Err(error.at(&self.path));
                 }
-                Pending::create_spread(&self.path, &schema, self.setting.servers)?
+                Pending::begin_spread(&self.path, &schema, self.setting.servers)?
             }
             None => {
                 let keys = match self.array.schema.disk {
@@ -256,14 +259,17 @@ impl Director for WriteDirector {
 
     fn proceed(&mut self) {
         let pending = self.pending.as_mut();
-        self.made = pending.map_or(Ok(()), Pending::make_metadata);
+        self.settled = pending.map_or(Ok(()), Pending::settle);
     }
 
     fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
         let pending = self.pending.take();
-        let moved = outcome.and_then(|done| self.made.clone().map(|()| done.moved));
+        let moved = outcome.and_then(|done| self.settled.clone().map(|()| done.moved));
         match (moved, pending) {
-            (Ok(moved), Some(pending)) => pending.commit().map(|()| moved),
+            (Ok(moved), Some(pending)) => {
+                self.committed = Some(pending.commit()?);
+                Ok(moved)
+            }
             (outcome, _) => outcome, // dropping what is pending removes it
         }
     }

@@ -62,5 +62,5 @@ pub mod trial;
 pub use dtype::{ByteOrder, ElementType};
 pub use progress::Progress;
 pub use schema::{ArraySchema, Disk, Format};
-pub use store::{Keys, Pending, Stored, Target};
+pub use store::{Committed, Keys, Pending, Stored, Target};
 pub use trial::Trial;

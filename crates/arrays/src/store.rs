@@ -65,7 +65,7 @@ use penstock_machines::Medium;
 use serde::{Deserialize, Serialize};
 
 pub use gather::gather;
-pub use pending::{Keys, Pending};
+pub use pending::{Committed, Keys, Pending};
 pub use resume::Resumed;
 pub use stored::Stored;
 pub use witness::Witness;

@@ -20,7 +20,9 @@
 //! multicast, Figure 2(c). The tree is both.)
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::pin::pin;
+use std::task::Poll;
 
 use futures::future::{Either, join, join_all, select};
 use penstock_layout::Region;
@@ -102,8 +104,8 @@ pub trait Director {
     /// Whatever is wrong with it: the call then ends with that on every rank.
     fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision>;
 
-    /// Servers have been asked to serve: does what they need not wait for. What goes wrong is for
-    /// [`Director::conclude`] to say.
+    /// All servers have written, and begin to sync: does what can be done meanwhile. What goes wrong is for
+    /// [`Director::conclude`] to say, which does all of it where servers do not sync together.
     fn proceed(&mut self) {}
 
     /// All servers have ended: makes the target visible, or removes what there is of it.
@@ -239,6 +241,20 @@ const WRITTEN: u32 = u32::MAX - 2;
 /// for another's.
 const ARRAYS_MAX: u64 = 1 << 16;
 
+/// Lets everything else on this node go on first.
+async fn once_later() {
+    let mut is_later = false;
+    poll_fn(|context| {
+        if is_later {
+            return Poll::Ready(());
+        }
+        is_later = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// Who has a part in moving what is asked for, other than to let servers get and put.
 fn taking_part(requests: &[Request]) -> Members {
     let is_servers = |request: &Request| {
@@ -297,7 +313,7 @@ impl<'a, M: Machine> Call<'a, M> {
         let met = Verdict::of(Moved::default());
         match self.agree(proposal, director).await? {
             Heard::Decision(Decision::Serve(requests)) => {
-                let outcome = self.transfer(&requests).await;
+                let outcome = self.transfer(&requests, director).await;
                 self.conclude(&requests, outcome, director).await
             }
             Heard::Decision(Decision::Meet(note)) => Ok(Verdict { note, ..met }),
@@ -347,11 +363,7 @@ impl<'a, M: Machine> Call<'a, M> {
         };
         let decision = self.tree.multicast(to, Step::Request, prepared);
         if self.tree.place(Members::Servers).is_some() {
-            let decision = decision.await??;
-            if let (Some(director), Decision::Serve(_)) = (director, &decision) {
-                director.proceed();
-            }
-            return Ok(Heard::Decision(decision));
+            return decision.await?.map(Heard::Decision);
         }
         match select(pin!(decision), pin!(self.hear_verdict(None))).await {
             Either::Left((decision, _)) => decision?.map(Heard::Decision),
@@ -364,14 +376,20 @@ impl<'a, M: Machine> Call<'a, M> {
     ///
     /// # Collective
     /// Every node must call it.
-    pub async fn transfer(&self, requests: &[Request]) -> Outcome {
+    pub async fn transfer(
+        &self,
+        requests: &[Request],
+        director: &mut Option<&mut dyn Director>,
+    ) -> Outcome {
         let (tree, gate) = (&self.tree, Gate::default());
         let [request, others @ ..] = requests else {
             return Outcome::default();
         };
         let moving = async {
             match &request.strategy {
-                Strategy::DiskDirected(options) => self.serve(requests, options, &gate).await,
+                Strategy::DiskDirected(options) => {
+                    self.serve(requests, options, &gate, director).await
+                }
                 _ if !others.is_empty() || request.keeps_rest => {
                     let _all = gate.part();
                     let cause = format!("a call by {}", request.strategy.name());
@@ -460,6 +478,7 @@ impl<'a, M: Machine> Call<'a, M> {
         requests: &[Request],
         options: &disk_directed::Options,
         gate: &Gate,
+        director: &mut Option<&mut dyn Director>,
     ) -> Outcome {
         let tree = &self.tree;
         let meeting = is_synced_together(requests).then(Meeting::default);
@@ -471,9 +490,12 @@ impl<'a, M: Machine> Call<'a, M> {
             })
             .collect();
         let meet = async {
-            if let Some(meeting) = &meeting {
-                gate.all_handed_over().await;
-                meeting.end(tree.barrier(Members::Servers, WRITTEN).await);
+            let Some(meeting) = &meeting else { return };
+            gate.all_handed_over().await;
+            meeting.end(tree.barrier(Members::Servers, WRITTEN).await);
+            if let Some(director) = director {
+                once_later().await; // the disks of this node begin to sync first
+                director.proceed();
             }
         };
         let (outcomes, ()) = join(join_all(parts), meet).await;

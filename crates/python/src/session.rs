@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use numpy::{PyUntypedArray, PyUntypedArrayMethods};
+use numpy::npyffi::NPY_ARRAY_WRITEABLE;
+use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use penstock_arrays::call::{ArrayCall, Local};
 use penstock_arrays::groups::{GroupCall, Save};
 use penstock_arrays::session::{Background, How, Options, Outstanding, Report, Seat, Session};
@@ -16,8 +17,9 @@ use penstock_engine::{Error, Kind, Operation, Result, Strategy};
 use penstock_machines::ClientMemory;
 use penstock_machines::mpi::Transport;
 use penstock_machines::mpi::api::{Api, Constants};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyAny, PyDict, PyList};
+use pyo3::types::{PyAny, PyDict, PyList, PyString};
 
 use crate::errors::raise;
 use crate::spec::{Spec, attributes_of, describe};
@@ -369,15 +371,8 @@ impl PySession {
             Ok(strategy) => strategy,
             Err(error) => return Given(Err(error), None),
         };
-        // The face hands over the words of an error where it could make no array of its arguments.
-        let given = match array.cast::<Spec>() {
-            Ok(spec) => local_of(local).map(|local| (spec.get().call.clone(), local)),
-            Err(_) => Err(Error::new(
-                Kind::Schema,
-                "describing an array",
-                array.to_string(),
-            )),
-        };
+        let given = spec_of(array)
+            .and_then(|spec| local_of(local).map(|local| (spec.get().call.clone(), local)));
         Given(given, strategy)
     }
 }
@@ -558,6 +553,20 @@ fn word(given: &Bound<'_, PyAny>) -> Option<String> {
     (!given.is_none()).then(|| given.to_string())
 }
 
+/// An array, as it is or as described. The face hands over the words of an error where it could describe none.
+fn spec_of<'py>(array: &Bound<'py, PyAny>) -> Result<Bound<'py, Spec>> {
+    let wrong = |cause: String| Error::new(Kind::Schema, "describing an array", cause);
+    if let Ok(spec) = array.cast::<Spec>() {
+        return Ok(spec.clone());
+    }
+    if array.is_instance_of::<PyString>() {
+        return Err(wrong(array.to_string()));
+    }
+    let spec = array.getattr(intern!(array.py(), "_spec"));
+    let spec = spec.map_err(|e| wrong(e.to_string()))?;
+    spec.cast_into().map_err(|e| wrong(e.to_string()))
+}
+
 /// The memory of a NumPy array, used in place.
 fn local_of(local: &Bound<'_, PyAny>) -> Result<Local> {
     let wrong = |cause: String| Error::new(Kind::Schema, "bringing a local array", cause);
@@ -565,10 +574,8 @@ fn local_of(local: &Bound<'_, PyAny>) -> Result<Local> {
         .cast::<PyUntypedArray>()
         .map_err(|_| wrong(local.to_string()))?;
     let dtype = array.dtype();
-    let name = dtype
-        .getattr("str")
-        .and_then(|name| name.extract::<String>());
-    let (element, order) = ElementType::parse(&name.map_err(|e| wrong(e.to_string()))?)?;
+    let (sign, letter) = (dtype.byteorder() as char, dtype.kind() as char);
+    let (element, order) = ElementType::parse(&format!("{sign}{letter}{}", dtype.itemsize()))?;
     if order != ByteOrder::NATIVE && element.width() > 1 {
         let cause = format!(
             "its elements are {}: give them in the machine's byte order",
@@ -576,14 +583,12 @@ fn local_of(local: &Bound<'_, PyAny>) -> Result<Local> {
         );
         return Err(wrong(cause));
     }
-    let flags = array
-        .getattr("flags")
-        .and_then(|flags| flags.getattr("writeable"));
-    let is_writable = flags
-        .and_then(|flag| flag.extract())
-        .map_err(|e: PyErr| wrong(e.to_string()))?;
     // SAFETY: the array object is alive, and so is the struct that the pointer leads to.
-    let base = unsafe { (*array.as_array_ptr()).fields.data.cast::<u8>() };
+    let fields = unsafe { &(*array.as_array_ptr()).fields };
+    let (base, is_writable) = (
+        fields.data.cast::<u8>(),
+        fields.flags & NPY_ARRAY_WRITEABLE != 0,
+    );
     let shape = array.shape().iter().map(|&extent| extent as u64).collect();
     let memory = ClientMemory {
         base,

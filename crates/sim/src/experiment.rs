@@ -237,7 +237,7 @@ pub(crate) async fn call_once(
         }
     }
     let requests = slice::from_ref(request);
-    let outcome = call.transfer(requests).await;
+    let outcome = call.transfer(requests, &mut director).await;
     let concluded = call.conclude(requests, outcome, &mut director);
     concluded.await.map(|_| ())
 }

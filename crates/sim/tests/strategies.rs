@@ -160,9 +160,9 @@ impl Case {
                 let handed_over = Cell::new(false);
                 let call = Call::new(&node, &roles, id, &handed_over);
                 let requests = slice::from_ref(&*request);
-                let outcome = call.transfer(requests).await;
                 let mut leader = Leader;
                 let mut director = (node.me() == 0).then_some(&mut leader as &mut dyn Director);
+                let outcome = call.transfer(requests, &mut director).await;
                 assert_eq!(handed_over.get(), request.split.is_some());
                 let verdict = call
                     .conclude(requests, outcome, &mut director)

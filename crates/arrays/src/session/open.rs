@@ -161,7 +161,7 @@ fn serve(node: &Node, roles: &Roles) {
             };
             match agreed {
                 Ok(Heard::Decision(Decision::Serve(requests))) => served.push(async move {
-                    let outcome = call.transfer(&requests).await;
+                    let outcome = call.transfer(&requests, &mut None).await;
                     call.conclude(&requests, outcome, &mut None).await
                 }),
                 Ok(Heard::Decision(Decision::Close(_))) => break,

@@ -86,7 +86,7 @@ fn gather_array(roots: &Roots<'_>, first: &Path, name: &str, target: &Path) -> R
         let part = roots.part(server, name, &of.spread)?;
         link_part(&part, pending.target().path())?;
     }
-    pending.commit()
+    pending.commit().map(drop)
 }
 
 /// There is nothing to gather.

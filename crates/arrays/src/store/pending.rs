@@ -22,6 +22,7 @@ use super::sidecar::{self, Sidecar};
 use super::spread::{Spread, SpreadArray, is_template, of_server};
 use super::temporary::Temporary;
 use super::update::link_rest;
+use super::zarr::ChunkForm;
 use super::{Files, PartFiles, Stored, Target, ZarrFiles, zarr};
 use crate::dtype::ByteOrder;
 use crate::npy::Header;
@@ -47,6 +48,14 @@ pub struct Pending {
     pub(super) install: Install,
     /// Metadata that no server needs, and that are yet to be written.
     pub(super) metadata: Vec<(PathBuf, Vec<u8>)>,
+    /// Whether all but what servers write is on stable storage.
+    pub(super) is_settled: bool,
+}
+
+/// What is left of a write whose array is in its place: the lock of its temporary, which has gone. The file
+/// system takes a while to let go of it, for which nobody need wait.
+pub struct Committed {
+    _temporary: Temporary,
 }
 
 /// What takes whose place at the end.
@@ -78,6 +87,7 @@ impl Pending {
             target: Target::of(files),
             install,
             metadata: Vec::new(),
+            is_settled: false,
         }
     }
 
@@ -97,7 +107,7 @@ impl Pending {
         Ok(pending)
     }
 
-    /// Makes as much as servers need, and leaves the rest to [`Pending::make_metadata`].
+    /// Makes as much as servers need, and leaves the rest to [`Pending::settle`].
     ///
     /// # Errors
     /// As [`Pending::create`].
@@ -111,12 +121,12 @@ impl Pending {
         }
     }
 
-    /// As [`Pending::create`], where `template` says one path a server: the metadata are server 0's, the
+    /// As [`Pending::begin`], where `template` says one path a server: the metadata are server 0's, the
     /// chunks are dealt out to `servers` of them.
     ///
     /// # Errors
     /// As [`Pending::create`]; [`Kind::Unsupported`] for what is one file.
-    pub fn create_spread(template: &Path, schema: &ArraySchema, servers: usize) -> Result<Self> {
+    pub fn begin_spread(template: &Path, schema: &ArraySchema, servers: usize) -> Result<Self> {
         let template =
             std::path::absolute(template).map_err(|e| Error::io(&e, "looking for", template))?;
         let first = of_server(&template, 0);
@@ -133,12 +143,10 @@ impl Pending {
             ..SpreadArray::new(&schema.name, Spread::new(&template, servers))
         };
         let path = resolve(&first)?;
-        let mut pending = match &schema.disk {
+        match &schema.disk {
             Disk::Parts(..) => Self::begin_parts(path, schema, Some(array)),
             _ => Self::begin_chunks(path, schema, Keys::Nested, Some(array)),
-        }?;
-        pending.make_metadata()?;
-        Ok(pending)
+        }
     }
 
     fn begin_chunks(
@@ -187,8 +195,8 @@ impl Pending {
             make_directory(&directory)?;
         }
         let file = directory.join("zarr.json");
+        let form = ChunkForm::of_new(schema, &metadata, &file)?;
         let text = json_text(&file, &metadata)?;
-        let form = zarr::Metadata::parse(metadata, &file)?.chunk_form();
         unwritten.push((file, text));
         let files = ZarrFiles {
             is_new: spread.is_none(),
@@ -201,13 +209,25 @@ impl Pending {
         })
     }
 
-    /// Makes what servers do not need. They may be at work meanwhile.
+    /// Makes what servers do not need.
+    fn make_metadata(&mut self) -> Result<()> {
+        let mut metadata = std::mem::take(&mut self.metadata).into_iter();
+        metadata.try_for_each(|(path, text)| file::write(&path, &text))
+    }
+
+    /// Makes all but what servers write, and brings it to stable storage, as well as the directories in which
+    /// servers have made files: they have made all of them, but may still be syncing those.
     ///
     /// # Errors
     /// As [`Pending::create`].
-    pub fn make_metadata(&mut self) -> Result<()> {
-        let mut metadata = std::mem::take(&mut self.metadata).into_iter();
-        metadata.try_for_each(|(path, text)| file::write(&path, &text))
+    pub fn settle(&mut self) -> Result<()> {
+        if !self.is_settled {
+            self.make_metadata()?;
+            self.make_rest()?;
+            self.sync_made()?;
+            self.is_settled = true;
+        }
+        Ok(())
     }
 
     fn create_flat(path: PathBuf, schema: &ArraySchema, format: Format) -> Result<Self> {
@@ -293,10 +313,9 @@ impl Pending {
     ///
     /// # Errors
     /// What the operating system says, or when something else has come to stand at the path.
-    pub fn commit(mut self) -> Result<()> {
+    pub fn commit(mut self) -> Result<Committed> {
+        self.settle()?;
         let data = self.temporary.data();
-        self.make_rest()?;
-        self.sync_made()?;
         match &self.install {
             Install::Group { group, name } => {
                 if check_group(group, name)? {
@@ -332,7 +351,9 @@ impl Pending {
         }
         // The array is in its place: that old data could not be removed is no failure of the write.
         let _ = self.temporary.remove();
-        Ok(())
+        Ok(Committed {
+            _temporary: self.temporary,
+        })
     }
 
     /// Removes everything that was written.

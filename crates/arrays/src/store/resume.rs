@@ -57,6 +57,7 @@ impl Pending {
                 target,
                 install,
                 metadata: Vec::new(),
+                is_settled: false,
             };
             let done = done_slabs(&String::from_utf8_lossy(&done));
             return Ok(Resumed { pending, done });

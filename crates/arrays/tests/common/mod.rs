@@ -92,7 +92,7 @@ pub fn write_pending(
 }
 
 pub fn write(path: &Path, schema: &ArraySchema, values: &[u8]) -> Result<()> {
-    write_pending(path, schema, values, 3)?.commit()
+    write_pending(path, schema, values, 3)?.commit().map(drop)
 }
 
 pub fn read_stored(stored: &Stored) -> Result<Vec<u8>> {

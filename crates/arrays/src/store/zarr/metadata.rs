@@ -110,6 +110,25 @@ pub(in crate::store) enum ChunkForm {
 }
 
 impl ChunkForm {
+    /// Of an array that is made with these metadata, to be written to `path`.
+    ///
+    /// # Errors
+    /// As [`Metadata::parse`].
+    pub(in crate::store) fn of_new(
+        schema: &ArraySchema,
+        json: &Value,
+        path: &Path,
+    ) -> Result<Self> {
+        if schema.disk.writes_parts() {
+            let plain = Plain {
+                swap_width: crate::store::flat::swap_width((schema.element, ByteOrder::NATIVE)),
+                fill: vec![0; schema.element.width() as usize],
+            };
+            return Ok(Self::Plain(plain, json["chunk_key_encoding"].clone()));
+        }
+        Ok(Metadata::parse(json.clone(), path)?.chunk_form())
+    }
+
     /// How the elements of the array in `directory` lie in the chunks, and how those are named.
     ///
     /// # Errors
@@ -429,4 +448,27 @@ impl Metadata {
 
 fn extents(shape: &[NonZeroU64]) -> Vec<u64> {
     shape.iter().map(|n| n.get()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_servers_are_told_of_a_new_array_is_what_its_metadata_say() {
+        for element in ElementType::all() {
+            for codec in ["none", "crc32c", "zstd:3"] {
+                let disk = Disk::Chunks {
+                    chunk: vec![2, 3],
+                    subchunks: None,
+                    codec: codec.to_string(),
+                };
+                let schema = ArraySchema::new("u", &[5, 7], element, disk);
+                let json = array_json(&schema).unwrap();
+                let path = Path::new("zarr.json");
+                let parsed = Metadata::parse(json.clone(), path).unwrap().chunk_form();
+                assert_eq!(ChunkForm::of_new(&schema, &json, path).unwrap(), parsed);
+            }
+        }
+    }
 }
