@@ -586,3 +586,20 @@ def test_a_second_session_on_one_seat():
         return caught(ps.Session)
 
     assert_alike(ps.run(main, 2), ps.SchemaError, "already")
+
+
+@pytest.mark.parametrize("attrs", [None, {"units": "K"}])
+def test_a_wrong_region_is_said_to_be_wrong_with_attributes_too(tmp_path, attrs):
+    array = ps.Array("u", shape=(4,), dtype="f8", disk=ps.Chunks((2,)))
+    with ps.Session() as s, pytest.raises(ps.SchemaError, match="have no steps"):
+        s.write(tmp_path / "run.zarr", array, np.zeros(2), attrs, region=slice(0, 4, 2))
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("dtype", ["M8[ns]", "f16", [("a", "f8")]])
+def test_elements_that_there_are_not_are_named(tmp_path, dtype):
+    array = ps.Array("u", shape=(4,), dtype="f8", disk=ps.Chunks((2,)))
+    local = np.zeros(4, dtype)
+    with ps.Session() as s, pytest.raises(ps.SchemaError, match="no such element type") as error:
+        s.write(tmp_path / "run.zarr", array, local)
+    assert f"reading the dtype {local.dtype}" in str(error.value)

@@ -648,9 +648,16 @@ def _wrong_count(**counts: Any) -> str | None:
 
 def _described(array: Array, region: Region | None, attrs: Mapping[str, Any] | None = None) -> Any:
     """`array` as a call takes it, or the words of why it cannot."""
-    if region is not None:
-        array = _given(lambda: array.with_memory(_region(region, array.shape)))
-    return _given(lambda: array._spec_with(attrs)) if attrs else array
+    if region is None and not attrs:
+        return array
+
+    def make() -> Any:
+        described = array
+        if region is not None:
+            described = array.with_memory(_region(region, array.shape))
+        return described._spec_with(attrs) if attrs else described
+
+    return _given(make)
 
 
 def _given(make: Callable[[], Any]) -> Any:

@@ -575,7 +575,11 @@ fn local_of(local: &Bound<'_, PyAny>) -> Result<Local> {
         .map_err(|_| wrong(local.to_string()))?;
     let dtype = array.dtype();
     let (sign, letter) = (dtype.byteorder() as char, dtype.kind() as char);
-    let (element, order) = ElementType::parse(&format!("{sign}{letter}{}", dtype.itemsize()))?;
+    let element = ElementType::parse(&format!("{sign}{letter}{}", dtype.itemsize()));
+    let (element, order) = element.map_err(|e| Error {
+        doing: format!("reading the dtype {dtype}"),
+        ..e
+    })?;
     if order != ByteOrder::NATIVE && element.width() > 1 {
         let cause = format!(
             "its elements are {}: give them in the machine's byte order",
