@@ -172,8 +172,6 @@ pub struct WriteDirector {
     setting: Setting,
     by: By,
     pending: Option<Pending>,
-    /// Whether all that is pending besides what servers write is there.
-    settled: Result<()>,
     /// Is let go when all ranks have heard the verdict.
     committed: Option<Committed>,
 }
@@ -187,7 +185,6 @@ impl WriteDirector {
             setting: setting.clone(),
             by,
             pending: None,
-            settled: Ok(()),
             committed: None,
         }
     }
@@ -258,20 +255,16 @@ impl Director for WriteDirector {
     }
 
     fn proceed(&mut self) {
-        let pending = self.pending.as_mut();
-        self.settled = pending.map_or(Ok(()), Pending::settle);
+        if let Some(pending) = &mut self.pending {
+            let _ = pending.settle(); // the commit says what came of it
+        }
     }
 
     fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
-        let pending = self.pending.take();
-        let moved = outcome.and_then(|done| self.settled.clone().map(|()| done.moved));
-        match (moved, pending) {
-            (Ok(moved), Some(pending)) => {
-                self.committed = Some(pending.commit()?);
-                Ok(moved)
-            }
-            (outcome, _) => outcome, // dropping what is pending removes it
-        }
+        let pending = self.pending.take(); // dropped, it removes what was written
+        let moved = outcome?.moved;
+        self.committed = pending.map(Pending::commit).transpose()?;
+        Ok(moved)
     }
 }
 

@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 
 use common::*;
-use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Pending, Stored};
+use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Keys, Pending, Stored};
 use penstock_engine::Kind;
 use serde_json::{Value, json};
 
@@ -96,6 +96,26 @@ fn an_array_of_another_shape_leaves_no_old_chunk() {
     write(&path, &small, &[7, 8]).unwrap();
     assert_eq!(names(&path.join("u/c")), ["0", "1"]);
     assert_eq!(read(&path).unwrap(), [7, 8]);
+}
+
+#[test]
+fn what_could_not_be_settled_is_not_committed_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.zarr");
+    let (schema, _) = of(chunks(&[2, 2], None, "none"));
+    let mut pending = Pending::begin(&path, &schema, Keys::Nested).unwrap();
+    // Something that should not be there, and later is not.
+    let [temporary] = &names(directory.path())[..] else {
+        panic!("not one temporary");
+    };
+    let in_the_way = directory.path().join(temporary).join("data/u/zarr.json");
+    std::fs::write(&in_the_way, "").unwrap();
+    let error = pending.settle().unwrap_err();
+    assert_eq!(error.path.as_deref(), in_the_way.to_str());
+    std::fs::remove_file(&in_the_way).unwrap();
+    assert_eq!(pending.settle().unwrap_err(), error);
+    assert_eq!(pending.commit().err().unwrap(), error);
+    assert!(names(directory.path()).is_empty());
 }
 
 #[test]

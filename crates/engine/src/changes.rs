@@ -4,6 +4,19 @@ use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::task::{Poll, Waker};
 
+/// Lets the node take in what has come, as a call of MPI does, and all else on it go on first.
+pub(crate) async fn give_way() {
+    let mut has_given_way = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_given_way, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// Wakes all who wait whenever something has changed; each looks for itself whether it was what it
 /// waits for.
 #[derive(Debug, Default)]

@@ -20,14 +20,13 @@
 //! multicast, Figure 2(c). The tree is both.)
 
 use std::cell::Cell;
-use std::future::poll_fn;
 use std::pin::pin;
-use std::task::Poll;
 
 use futures::future::{Either, join, join_all, select};
 use penstock_layout::Region;
 use serde::{Deserialize, Serialize};
 
+use crate::changes::give_way;
 use crate::error::{Error, Kind, Result, Who};
 use crate::machine::{Machine, Step};
 use crate::request::{Done, Moved, Operation, Request, Roles, Strategy, Sum};
@@ -240,20 +239,6 @@ const WRITTEN: u32 = u32::MAX - 2;
 /// A call about several arrays has a number for each, so that messages and memories of one are not taken
 /// for another's.
 const ARRAYS_MAX: u64 = 1 << 16;
-
-/// Lets everything else on this node go on first.
-async fn once_later() {
-    let mut is_later = false;
-    poll_fn(|context| {
-        if is_later {
-            return Poll::Ready(());
-        }
-        is_later = true;
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
 
 /// Who has a part in moving what is asked for, other than to let servers get and put.
 fn taking_part(requests: &[Request]) -> Members {
@@ -494,7 +479,7 @@ impl<'a, M: Machine> Call<'a, M> {
             gate.all_handed_over().await;
             meeting.end(tree.barrier(Members::Servers, WRITTEN).await);
             if let Some(director) = director {
-                once_later().await; // the disks of this node begin to sync first
+                give_way().await; // the disks of this node begin to sync first
                 director.proceed();
             }
         };

@@ -48,8 +48,8 @@ pub struct Pending {
     pub(super) install: Install,
     /// Metadata that no server needs, and that are yet to be written.
     pub(super) metadata: Vec<(PathBuf, Vec<u8>)>,
-    /// Whether all but what servers write is on stable storage.
-    pub(super) is_settled: bool,
+    /// What came of [`Pending::settle`], once it has been tried.
+    pub(super) settled: Option<Result<()>>,
 }
 
 /// What is left of a write whose array is in its place: the lock of its temporary, which has gone. The file
@@ -87,7 +87,7 @@ impl Pending {
             target: Target::of(files),
             install,
             metadata: Vec::new(),
-            is_settled: false,
+            settled: None,
         }
     }
 
@@ -216,18 +216,19 @@ impl Pending {
     }
 
     /// Makes all but what servers write, and brings it to stable storage, as well as the directories in which
-    /// servers have made files: they have made all of them, but may still be syncing those.
+    /// servers have made files: they have made all of them, but may still be syncing those. Done once; what came of
+    /// it is said again.
     ///
     /// # Errors
     /// As [`Pending::create`].
     pub fn settle(&mut self) -> Result<()> {
-        if !self.is_settled {
-            self.make_metadata()?;
-            self.make_rest()?;
-            self.sync_made()?;
-            self.is_settled = true;
+        if let Some(settled) = &self.settled {
+            return settled.clone();
         }
-        Ok(())
+        let made = self.make_metadata().and_then(|()| self.make_rest());
+        let settled = made.and_then(|()| self.sync_made());
+        self.settled = Some(settled.clone());
+        settled
     }
 
     fn create_flat(path: PathBuf, schema: &ArraySchema, format: Format) -> Result<Self> {

@@ -57,7 +57,7 @@ impl Pending {
                 target,
                 install,
                 metadata: Vec::new(),
-                is_settled: false,
+                settled: None,
             };
             let done = done_slabs(&String::from_utf8_lossy(&done));
             return Ok(Resumed { pending, done });

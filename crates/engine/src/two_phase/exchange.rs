@@ -17,16 +17,14 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::Poll;
 
 use futures::future::{join, join_all, join3};
 use penstock_layout::{Block, Piece, Share};
 
 use super::{Exchange, Options};
 use crate::caching::client::bounds;
-use crate::changes::Changes;
+use crate::changes::{Changes, give_way};
 use crate::error::{Error, Kind, Result, Who};
 use crate::machine::{Machine, Place, Step, Window, Work};
 use crate::request::{Operation, Request};
@@ -355,17 +353,4 @@ impl<M: Machine> Round<'_, M> {
 
 fn all(results: Vec<Result<()>>) -> Result<()> {
     results.into_iter().collect()
-}
-
-/// Lets the node take in what has come, as a call of MPI does.
-async fn give_way() {
-    let mut has_given_way = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut has_given_way, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }

@@ -70,7 +70,7 @@ impl Written {
         closed.sort_unstable();
         closed.dedup();
         // Whoever makes something in a directory syncs that; what others may have left there is synced, too. A new
-        // array's own directory is synced by the root, when all servers have ended.
+        // array's own directory is synced by the root, when all servers have made their files.
         let mut directories: BTreeSet<PathBuf> = BTreeSet::new();
         let is_new = chunks.files.is_new;
         let levels = if is_new { 1 } else { usize::MAX };
