@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
+from penstock._bench_dickens_thakur import file_system
 
 DTYPES = ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
 """All element types that NumPy and Zarr share."""
@@ -327,3 +328,8 @@ def alone(program: str, *arguments: Any, seconds: float = 60) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr}"
     return done.stdout
+
+
+def is_in_memory(directory: Path) -> bool:
+    """Whether there is no going around the page cache."""
+    return file_system(directory) == "tmpfs"

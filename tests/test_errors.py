@@ -3,7 +3,9 @@ session goes on."""
 
 from __future__ import annotations
 
+import shutil
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -603,3 +605,114 @@ def test_elements_that_there_are_not_are_named(tmp_path, dtype):
     with ps.Session() as s, pytest.raises(ps.SchemaError, match="no such element type") as error:
         s.write(tmp_path / "run.zarr", array, local)
     assert f"reading the dtype {local.dtype}" in str(error.value)
+
+
+# ---------------------------------------------------------------------------------------------
+# What a rank does before it comes
+# ---------------------------------------------------------------------------------------------
+
+
+def has_begun(place):
+    """Waits until rank 0 has made something in `place`, which it can only where that is there."""
+    deadline = time.monotonic() + (5 if place.is_dir() else 0.05)
+    while time.monotonic() < deadline:
+        if place.is_dir() and any(path.name.startswith(".") for path in place.iterdir()):
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def in_turn(place, u, late):
+    """Rank 0 comes to write `u`; `late` is what rank 1 does after that, and before it comes itself.
+    Gives what both met."""
+    target = place / "g"
+
+    def main(session):
+        if session.rank == 1:
+            assert has_begun(place) == place.is_dir()
+            late(target)
+        return caught(lambda: session.write(target, u, zeros(u, session.rank) + 7))
+
+    return ps.run(main, 2)
+
+
+HALVES = ps.Distribution("BLOCK,*", (2,))
+
+
+def without(target):
+    shutil.rmtree(target) if target.is_dir() else target.unlink()
+
+
+def without_all(target):
+    shutil.rmtree(target.parent)
+    target.parent.mkdir()
+
+
+def with_file(target):
+    target.write_text("")
+
+
+def with_group(target):
+    def write():
+        with ps.Session() as session:
+            session.write(target, array("v", memory=None), ramp(SHAPE))
+
+    another = threading.Thread(target=write)  # which has no seat in this job
+    another.start()
+    another.join()
+
+
+def with_link(target):
+    elsewhere = target.parent / "elsewhere"
+    elsewhere.mkdir()
+    target.symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize("disk", [None, "natural", ps.RowMajor(), HALVES])
+@pytest.mark.parametrize("change", [without, without_all, with_link])
+def test_what_a_rank_does_before_it_comes_is_seen(tmp_path, disk, change):
+    u = ps.Array("u", SHAPE, "f8", memory=HALVES) if disk == "natural" else None
+    u = u or array(memory=HALVES, disk=disk)
+    place = tmp_path / "place"
+    place.mkdir()
+    if change is with_link and isinstance(disk, ps.RowMajor):
+        pytest.skip("a file does not go to a directory")
+    if change is not with_link:
+        ps.run(writes(place / "g", u), 2)
+    assert not any(isinstance(met, ps.Error) for met in in_turn(place, u, change))
+    with ps.Session() as session:
+        whole = array(memory=None)
+        assert np.array_equal(session.read(place / "g", whole), np.full(SHAPE, 7.0))
+    assert [path.name for path in place.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_directory_that_another_rank_makes_before_it_comes(tmp_path):
+    u = array(memory=HALVES)
+    place = tmp_path / "place"
+    met = in_turn(place, u, lambda target: target.parent.mkdir())
+    assert not any(isinstance(one, ps.Error) for one in met)
+
+
+def test_an_array_that_another_rank_writes_before_it_comes_stays(tmp_path):
+    u = array(memory=HALVES)
+    met = in_turn(tmp_path, u, with_group)
+    assert not any(isinstance(one, ps.Error) for one in met)
+    with ps.Session() as session:
+        assert np.array_equal(session.read(tmp_path / "g", array("v", memory=None)), ramp(SHAPE))
+        assert np.all(session.read(tmp_path / "g", array(memory=None)) == 7)
+
+
+def test_a_file_that_another_rank_makes_before_it_comes_is_in_the_way(tmp_path):
+    met = in_turn(tmp_path, array(memory=HALVES), with_file)
+    assert_alike(met, ps.SchemaError, "it is a file")
+    assert [path.name for path in tmp_path.iterdir()] == ["g"]
+
+
+def test_ranks_that_differ_leave_nothing_of_what_the_first_has_begun(tmp_path):
+    def main(session):
+        u = array(memory=HALVES, dtype="f8" if session.rank == 0 else "f4")
+        assert session.rank == 0 or has_begun(tmp_path)
+        return caught(lambda: session.write(tmp_path / "g", u, zeros(u, session.rank)))
+
+    assert_alike(ps.run(main, 2), ps.MismatchError, "float32")
+    assert not any(tmp_path.iterdir())

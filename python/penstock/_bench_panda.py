@@ -125,7 +125,7 @@ def parser() -> Parser:
     add(
         "--cached",
         action="store_true",
-        help="read arrays through the page cache, too, and not around it (direct=True): in memory "
+        help="move arrays through the page cache, too, and not around it (direct=True): in memory "
         "there is no other way",
     )
     add("--repeats", type=int, metavar="N", help=f"(default: {REPEATS})")
@@ -182,8 +182,7 @@ class Plan:
 
     def is_direct(self, number: int) -> bool:
         """Whether a figure's arrays are moved around the page cache."""
-        figure = FIGURES[number]
-        return self.direct and figure.operation == "read" and not figure.is_null
+        return self.direct and not FIGURES[number].is_null
 
     def _check_places(self) -> None:
         for number in self.figures:
@@ -367,7 +366,7 @@ def table(figure: dict) -> list[str]:
     ]
     if has_second:
         lines.insert(1 + len(series), f"beside {figure['second']}:")
-    around = "; arrays are read around the page cache" if figure["direct"] else ""
+    around = "; arrays are moved around the page cache" if figure["direct"] else ""
     wrong = sum(p["wrong"] for one in series for p in one["points"])
     ys = [p["y"] for one in series for p in one["points"]]
     return [

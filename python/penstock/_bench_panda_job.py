@@ -11,14 +11,14 @@ the same bytes, that is measured in turn with it:
 - on a disk, as many ranks as there are servers write and read a file each by plain system calls of
   1 MiB, one after the other: what the file system gives to as many processes at once. Beside that
   they do the same with as many files as the array has, which are put in their place when all are
-  there, and read as the array is read: what it gives to whom makes the array's promises;
+  there, and moved as the array is moved: what it gives to whom makes the array's promises;
 - where the disk is infinitely fast, as many ranks as there are servers receive (a write) or send (a
   read) as much by messages of 1 MiB: what MPI gives. Beside that they copy it, 1 MiB at a time, out
   of the memory of other ranks or into it: what the memory of one host would give.
 
 How time is taken, and what alternates, is what :mod:`penstock.bench` says. Writes end on stable
-storage; reads begin with nothing in the page cache, and those of arrays go around it
-(``direct=True``), unless the job says otherwise. Every byte of an array is verified, after each
+storage; reads begin with nothing in the page cache. Arrays go around it (``direct=True``), unless
+the job says otherwise. Every byte of an array is verified, after each
 write and each read. An infinitely fast disk keeps nothing: there is nothing to verify on it.
 """
 
@@ -80,7 +80,7 @@ class Job:
     directory: str
     repeats: int
     direct: bool
-    """Whether arrays are read around the page cache."""
+    """Whether arrays are moved around the page cache."""
     servers: int = 0
     """Beside the clients: none, since clients serve."""
 
@@ -169,8 +169,9 @@ class Served:
         )
         _session._trial = {"null": True} if is_null else None
         try:
-            self.session = ps.Session(comm, servers=servers, sync=not is_null)
-            self.reading = ps.Session(comm, servers=servers, direct=direct and not is_null)
+            self.session = ps.Session(
+                comm, servers=servers, sync=not is_null, direct=direct and not is_null
+            )
         finally:
             _session._trial = None
 
@@ -178,7 +179,7 @@ class Served:
         self.session.write(target, self.array, local)
 
     def read(self, target: str, local: np.ndarray) -> None:
-        self.reading.read(target, self.array, out=local)
+        self.session.read(target, self.array, out=local)
 
     def wrong_on_disk(self, target: Path, salt: int) -> int:
         return 0 if self.is_null else self.case.wrong_on_disk(target, salt)
@@ -188,17 +189,16 @@ class Served:
 
     def close(self) -> None:
         self.session.close()
-        self.reading.close()
 
 
 class Files:
     """The peak of a disk: each of the first ranks has a file, or several, of whole pages; plain
-    system calls. Those that read directly do so into a huge page."""
+    system calls. Those that go around the page cache have a huge page for it."""
 
     def __init__(
         self, label: str, case: Case, comm, servers: int, files: int = 1, *, direct: bool = False
     ) -> None:
-        self.label, self.direct = label, direct
+        self.label, self.around = label, os.O_DIRECT if direct else 0
         self.rank, self.servers = comm.rank, servers
         pages = -(-case.bytes // servers // mmap.PAGESIZE)
         sizes = [(pages // files + (n < pages % files)) * mmap.PAGESIZE for n in range(files)]
@@ -210,7 +210,7 @@ class Files:
         with contextlib.ExitStack() as stack:
             written = []
             for path, size in self._files(target):
-                file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+                file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | self.around, 0o644)
                 stack.callback(os.close, file)
                 written.append(file)
                 for offset, count in requests(size):
@@ -225,7 +225,7 @@ class Files:
 
     def read(self, target: str, local: np.ndarray) -> None:
         for path, size in self._files(target):
-            file = os.open(path, os.O_RDONLY | (os.O_DIRECT if self.direct else 0))
+            file = os.open(path, os.O_RDONLY | self.around)
             try:
                 for offset, count in requests(size):
                     if os.preadv(file, [self.buffer[:count]], offset) != count:
@@ -246,8 +246,9 @@ class Files:
 
 class PlacedFiles(Files):
     """As many files as the array has, and as safe: they are written to another directory, which
-    takes the place of the target when all of them, and it, are on stable storage. To be quick, they
-    begin to be written back at once, and only those that write wait for each other."""
+    takes the place of the target when all of them, and it, are on stable storage. To be quick, what
+    goes through the page cache begins to be written back at once, and only those that write wait
+    for each other."""
 
     def __init__(self, case: Case, comm, servers: int, files: int, *, direct: bool) -> None:
         super().__init__(ARRAY_FILES, case, comm, servers, files, direct=direct)
@@ -269,7 +270,8 @@ class PlacedFiles(Files):
             sync_directory(directory)
 
     def wrote(self, file: int, offset: int, count: int) -> None:
-        start_writeback(file, offset, count)
+        if not self.around:
+            start_writeback(file, offset, count)
 
     def close(self) -> None:
         self.writers.Free()

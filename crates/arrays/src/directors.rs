@@ -172,6 +172,8 @@ pub struct WriteDirector {
     setting: Setting,
     by: By,
     pending: Option<Pending>,
+    /// What is decided if all is as it was before all ranks had come.
+    foreseen: Option<Decision>,
     /// Is let go when all ranks have heard the verdict.
     committed: Option<Committed>,
 }
@@ -185,6 +187,7 @@ impl WriteDirector {
             setting: setting.clone(),
             by,
             pending: None,
+            foreseen: None,
             committed: None,
         }
     }
@@ -210,7 +213,30 @@ impl WriteDirector {
 }
 
 impl Director for WriteDirector {
+    fn foresee(&mut self) {
+        // What depends on what is stored is for when all have come.
+        if self.array.is_region() || is_template(&self.path) {
+            return;
+        }
+        self.foreseen = self.prepare(RankBoxes::new()).ok(); // an error may be none by then
+        if self.foreseen.is_none() {
+            self.give_up();
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.foreseen = None;
+        self.pending = None; // dropped, it removes what was made
+    }
+
     fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
+        if let Some(decision) = self.foreseen.take() {
+            let pending = self.pending.as_ref();
+            if pending.is_some_and(|pending| pending.is_as_begun(&self.path)) && boxes.is_empty() {
+                return Ok(decision);
+            }
+            self.give_up();
+        }
         let Setting {
             options, clients, ..
         } = &self.setting;
@@ -254,9 +280,15 @@ impl Director for WriteDirector {
         }]))
     }
 
-    fn proceed(&mut self) {
+    fn furnish(&mut self) {
         if let Some(pending) = &mut self.pending {
-            let _ = pending.settle(); // the commit says what came of it
+            let _ = pending.furnish(); // the commit says what came of it
+        }
+    }
+
+    fn settle(&mut self) {
+        if let Some(pending) = &mut self.pending {
+            let _ = pending.settle();
         }
     }
 

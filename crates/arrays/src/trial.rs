@@ -291,6 +291,14 @@ impl Tried {
 }
 
 impl Medium for Tried {
+    fn makes_first(&self) -> bool {
+        !self.is_null && self.medium.makes_first()
+    }
+
+    fn make(&self, objects: &[u64]) -> Result<()> {
+        self.medium.make(objects)
+    }
+
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         let part = Part::new(0, data);
         self.write_tried((block, part), data, || self.medium.write(block, data))

@@ -17,7 +17,7 @@ use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
 
 use cases::{Chance, for_owned, on_threads};
-use common::{chunks, flat, parts, place, read_stored};
+use common::{chunks, disk_place, flat, parts, place, read_stored};
 use penstock_arrays::call::{ArrayCall, Local, Memory};
 use penstock_arrays::groups::{GroupCall, Save};
 use penstock_arrays::session::{Options, Session};
@@ -644,8 +644,18 @@ fn array(shape: &[u64], disk: Disk) -> ArraySchema {
 
 /// Writes an array, or a part of it that the two ranks share: rows 1 and 3 to 4.
 fn write(path: &Path, schema: &ArraySchema, seed: u64, is_region: bool) -> Result<()> {
+    write_by(path, schema, seed, is_region, &options())
+}
+
+fn write_by(
+    path: &Path,
+    schema: &ArraySchema,
+    seed: u64,
+    is_region: bool,
+    options: &Options,
+) -> Result<()> {
     let outcome = Mutex::new(Ok(()));
-    let all_well = on_threads(RANKS, &options(), |session| {
+    let all_well = on_threads(RANKS, options, |session| {
         let rank = session.rank().unwrap();
         let mut call = rows(schema.clone());
         if is_region {
@@ -757,6 +767,15 @@ impl Change {
     }
 
     fn at_every_change(&self, test: &'static str) {
+        self.at_every_change_by(test, place, &options());
+    }
+
+    fn at_every_change_by(
+        &self,
+        test: &'static str,
+        place: impl Fn() -> tempfile::TempDir,
+        options: &Options,
+    ) {
         let template = place();
         self.prepare(template.path());
         at_every_change(test, |way, number| {
@@ -764,7 +783,8 @@ impl Change {
             let path: PathBuf = directory.path().join("d");
             copy_tree(template.path(), &path);
             crash_after(number);
-            let written = write(&path.join(self.name), &self.new, 3, self.is_region);
+            let target = path.join(self.name);
+            let written = write_by(&target, &self.new, 3, self.is_region, options);
             // After the renaming, what was made for it may stay: that is no failure.
             let has_ended = way.end() <= number;
             self.look(&path, written.is_ok());
@@ -855,6 +875,34 @@ fn parts_of_arrays() {
                 is_region: true,
             };
             change.at_every_change("parts_of_arrays");
+        }
+    });
+}
+
+/// Around the page cache servers make their files first. (What goes around it is no change that is counted: blocks
+/// are smaller than a page, and do not.)
+#[test]
+fn arrays_written_directly() {
+    if disk_place().is_none() {
+        return;
+    }
+    in_all_processes("arrays_written_directly", || {
+        for disk in [chunks(&[2, 3], None, "none"), parts("BLOCK,*", &[3])] {
+            let array = array(&[5, 4], disk);
+            let change = |old: Option<&ArraySchema>, is_region| Change {
+                name: "x",
+                old: old.cloned(),
+                new: array.clone(),
+                is_region,
+            };
+            let by = Options {
+                direct: true,
+                ..options()
+            };
+            for change in [change(None, false), change(Some(&array), true)] {
+                let place = || disk_place().unwrap();
+                change.at_every_change_by("arrays_written_directly", place, &by);
+            }
         }
     });
 }

@@ -3,7 +3,6 @@
 mod common;
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::time::Instant;
@@ -15,25 +14,6 @@ use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
 
 const PAGE: usize = 4096;
-
-/// A directory on a disk that has direct I/O.
-fn disk_place() -> Option<tempfile::TempDir> {
-    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let probe = place.path().join("probe");
-    let mut options = OpenOptions::new();
-    options
-        .write(true)
-        .create(true)
-        .custom_flags(libc::O_DIRECT);
-    let opened = options.open(&probe);
-    let in_memory = rustix::fs::statfs(place.path()).unwrap().f_type == libc::TMPFS_MAGIC;
-    if opened.is_err() || in_memory {
-        eprintln!("no direct I/O in {}: not tested", place.path().display());
-        return None;
-    }
-    std::fs::remove_file(probe).unwrap();
-    Some(place)
-}
 
 /// Memory that begins `shift` bytes after the start of a page.
 struct Shifted {

@@ -103,9 +103,19 @@ pub trait Director {
     /// Whatever is wrong with it: the call then ends with that on every rank.
     fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision>;
 
-    /// All servers have written, and begin to sync: does what can be done meanwhile. What goes wrong is for
-    /// [`Director::conclude`] to say, which does all of it where servers do not sync together.
-    fn proceed(&mut self) {}
+    /// Not all ranks have come, and this one names no boxes: does what [`Director::prepare`] will probably need. That
+    /// follows when all have come and agree, and has to look whether it is still right; else [`Director::give_up`].
+    fn foresee(&mut self) {}
+
+    /// The ranks do not agree: undoes what was foreseen.
+    fn give_up(&mut self) {}
+
+    /// All servers have made their files: makes what else there has to be. What goes wrong is for
+    /// [`Director::conclude`] to say, which does all of this where servers do not sync together.
+    fn furnish(&mut self) {}
+
+    /// The servers of this node have written, and begin to sync: syncs what has been made besides.
+    fn settle(&mut self) {}
 
     /// All servers have ended: makes the target visible, or removes what there is of it.
     ///
@@ -233,8 +243,8 @@ pub struct Call<'a, M: Machine> {
 
 /// The barrier at which all nodes have handed over their parts of a split write.
 const HANDED_OVER: u32 = u32::MAX - 1;
-/// The barrier at which all servers have written.
-const WRITTEN: u32 = u32::MAX - 2;
+/// The barrier at which all servers have made their files.
+const MADE: u32 = u32::MAX - 2;
 
 /// A call about several arrays has a number for each, so that messages and memories of one are not taken
 /// for another's.
@@ -329,17 +339,26 @@ impl<'a, M: Machine> Call<'a, M> {
             (Some(rank), Some(proposal)) => Proposals::of_rank(rank, proposal),
             _ => Proposals::default(),
         };
+        if let Some(director) = director
+            && mine.error.is_none()
+            && mine.boxes.is_empty()
+        {
+            director.foresee(); // the others are yet to wake, or to compute
+        }
         let all = self
             .tree
             .gather(Members::All, Step::Propose, mine, Proposals::merge);
         let prepared = match (director.as_mut(), all.await?) {
-            (Some(director), Some(proposals)) => {
-                let prepare = |agreed: Proposals| match director.prepare(agreed.boxes)? {
-                    Decision::Close(_) => Ok(Decision::Close(agreed.complaint)),
-                    decision => Ok(decision),
-                };
-                Some(proposals.agreed().and_then(prepare))
-            }
+            (Some(director), Some(proposals)) => Some(match proposals.agreed() {
+                Ok(agreed) => match director.prepare(agreed.boxes) {
+                    Ok(Decision::Close(_)) => Ok(Decision::Close(agreed.complaint)),
+                    answer => answer,
+                },
+                Err(error) => {
+                    director.give_up();
+                    Err(error)
+                }
+            }),
             _ => None,
         };
         let to = |decision: &Result<Decision>| match decision {
@@ -455,9 +474,9 @@ impl<'a, M: Machine> Call<'a, M> {
 
     /// Disk-directed: the part of every server on this node, side by side. Clients only let them.
     ///
-    /// Servers sync together, when all have given their blocks to their disks. A directory that is being
-    /// synced is locked until that has come to the disk, behind all that was written before; a server that
-    /// still has a file to make in it would wait for as long.
+    /// Servers sync when all have made their files, as all have that have given their blocks to their disks. A
+    /// directory that is being synced is locked until that has come to the disk, behind all that was written
+    /// before; a server that still has a file to make in it would wait for as long.
     async fn serve(
         &self,
         requests: &[Request],
@@ -477,11 +496,14 @@ impl<'a, M: Machine> Call<'a, M> {
         let meet = async {
             let Some(meeting) = &meeting else { return };
             gate.all_handed_over().await;
-            meeting.end(tree.barrier(Members::Servers, WRITTEN).await);
-            if let Some(director) = director {
-                give_way().await; // the disks of this node begin to sync first
-                director.proceed();
-            }
+            meeting.end(tree.barrier(Members::Servers, MADE).await);
+            let Some(director) = director else { return };
+            // What a disk of this node can begin, it begins first.
+            give_way().await;
+            director.furnish();
+            meeting.all_written().await;
+            give_way().await;
+            director.settle();
         };
         let (outcomes, ()) = join(join_all(parts), meet).await;
         outcomes

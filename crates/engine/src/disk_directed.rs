@@ -26,6 +26,7 @@
 //! Memory: two buffers of one block, or what a split collective may take. Time to plan: in proportion
 //! to this server's blocks and to the clients that touch them.
 
+use futures::future::join_all;
 use penstock_layout::{Block, Piece};
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,9 @@ use crate::tree::Tree;
 
 /// Buffers a disk: one to fill while the other is drained (Kotz, Table I).
 pub const BUFFERS_PER_DISK: u64 = 2;
+
+/// Files of one array that a server makes before it writes the first: more would delay that.
+const MADE_MAX: usize = 16;
 
 /// The tuning of disk-directed I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +71,7 @@ pub(crate) async fn serve<M: Machine>(
     meeting: Option<&Meeting>,
 ) -> Outcome {
     let mut job = Job {
+        server,
         files: Vec::with_capacity(requests.len()),
     };
     let served = async {
@@ -130,6 +135,22 @@ struct File<'a, M: Machine> {
 }
 
 impl<M: Machine> File<'_, M> {
+    /// The objects of which `server` writes anything, if they are a few.
+    fn objects(&self, server: usize) -> Option<Vec<u64>> {
+        let Self { tree, request, .. } = self;
+        let mut objects = Vec::new();
+        for block in request.blocks(server) {
+            if objects.contains(&block.object) || request.pieces(tree.roles, &block).is_empty() {
+                continue;
+            }
+            if objects.len() == MADE_MAX {
+                return None;
+            }
+            objects.push(block.object);
+        }
+        Some(objects)
+    }
+
     /// Gets the pieces of a block, and puts them on top of what they are to be put on.
     async fn gather(
         &self,
@@ -150,6 +171,7 @@ impl<M: Machine> File<'_, M> {
 
 /// One server's part of one call.
 struct Job<'a, M: Machine> {
+    server: usize,
     files: Vec<File<'a, M>>,
 }
 
@@ -214,6 +236,20 @@ impl<M: Machine> Flow<M> for Job<'_, M> {
             transfers: pieces.len() as u64,
             buffer_bytes: 0,
         })
+    }
+
+    /// Where its disks want that, and the files are a few.
+    async fn make(&self) -> Result<bool> {
+        if !self.files.iter().all(|file| file.disk.makes_first()) {
+            return Ok(false);
+        }
+        let objects = self.files.iter().map(|file| file.objects(self.server));
+        let Some(objects) = objects.collect::<Option<Vec<_>>>() else {
+            return Ok(false);
+        };
+        let files = self.files.iter().zip(&objects);
+        let made = join_all(files.map(|(file, objects)| file.disk.make(objects))).await;
+        made.into_iter().collect::<Result<()>>().map(|()| true)
     }
 
     async fn finish(&self) -> Result<()> {

@@ -162,6 +162,17 @@ pub trait Disk {
     /// How many reads and writes it works at together; who has more lets them wait.
     fn queue_depth(&self) -> u32;
 
+    /// Whether the files of objects should be made before the first is written; else writing makes them.
+    fn makes_first(&self) -> bool {
+        false
+    }
+
+    /// Makes the files of these objects, of which there are a few.
+    fn make(&self, objects: &[u64]) -> impl Future<Output = Result<()>> {
+        let _ = objects;
+        std::future::ready(Ok(()))
+    }
+
     /// Writes `block.bytes` bytes of `buffer`, from byte `at` on. A block may be written again: what
     /// was written last is what stays.
     fn write(

@@ -70,6 +70,11 @@ pub(crate) trait Flow<M: Machine> {
         load: Self::Load,
     ) -> Result<Moved>;
 
+    /// Makes the files of all blocks that are to be written. False where draining them does that.
+    async fn make(&self) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Ends a write on the disk.
     async fn finish(&self) -> Result<()>;
 }
@@ -119,7 +124,7 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
     }
 
     /// Moves all blocks. `part` is given up when only the disk is left to work; what was written is finished
-    /// when the `meeting`, if there is one, has ended.
+    /// when the `meeting`, if there is one, has ended: of all who make files, when they have made them.
     ///
     /// # Errors
     /// The first that filling, draining or finishing met.
@@ -136,11 +141,24 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
         match (self.operation, self.is_split) {
             (Operation::Read, false) => moving.await,
             (Operation::Write, false) => {
-                let moved = moving.await?;
-                drop(part);
-                if let Some(meeting) = meeting {
-                    meeting.ended().await?;
-                }
+                let Some(meeting) = meeting else {
+                    let moved = moving.await?;
+                    flow.finish().await?;
+                    return Ok(moved);
+                };
+                let making = async {
+                    if flow.make().await? {
+                        self.all_filled().await;
+                        drop(part);
+                        return Ok(None);
+                    }
+                    Ok(Some(part))
+                };
+                let writer = meeting.writer();
+                let (made, moved) = join(making, moving).await;
+                drop((made?, writer));
+                let moved = moved?;
+                meeting.ended().await?;
                 flow.finish().await?;
                 Ok(moved)
             }

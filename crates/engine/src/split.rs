@@ -67,11 +67,22 @@ impl Drop for Part<'_> {
 /// Where the parts of this node wait for those of others.
 #[derive(Debug, Default)]
 pub(crate) struct Meeting {
+    writing: Gate,
     met: RefCell<Option<Result<()>>>,
     changes: Changes,
 }
 
 impl Meeting {
+    /// A part of this node that is to write. It is given up when it has.
+    pub(crate) fn writer(&self) -> Part<'_> {
+        self.writing.part()
+    }
+
+    /// Waits until all parts of this node have written.
+    pub(crate) async fn all_written(&self) {
+        self.writing.all_handed_over().await;
+    }
+
     /// All have come, or cannot.
     pub(crate) fn end(&self, met: Result<()>) {
         *self.met.borrow_mut() = Some(met);

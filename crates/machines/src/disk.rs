@@ -143,6 +143,15 @@ impl Disk for RealDisk {
         1 // its thread makes one call at a time
     }
 
+    fn makes_first(&self) -> bool {
+        self.medium.makes_first()
+    }
+
+    async fn make(&self, objects: &[u64]) -> Result<()> {
+        let (medium, objects) = (self.medium.clone(), objects.to_vec());
+        self.thread.run(move || medium.make(&objects)).await?
+    }
+
     async fn write(&self, block: &Block, buffer: &Buffer, at: u64) -> Result<()> {
         self.with_data(block, buffer, at, |medium, block, data| {
             medium.write(block, data)

@@ -16,6 +16,20 @@ fn no_parts(doing: &str) -> Error {
 /// different objects. `data` is the block decoded: `block.bytes` bytes, row-major over
 /// `block.extents`, in the machine's byte order. Padding has been zeroed by the caller.
 pub trait Medium: Send + Sync {
+    /// Whether the files of objects should be made before the first is written; else writing makes them.
+    fn makes_first(&self) -> bool {
+        false
+    }
+
+    /// Makes the files of these objects, of which there are a few, where [`Medium::makes_first`].
+    ///
+    /// # Errors
+    /// As [`Medium::write`].
+    fn make(&self, objects: &[u64]) -> Result<()> {
+        let _ = objects;
+        Ok(())
+    }
+
     /// Takes `data` into the store. A block may be written again: the last time counts.
     ///
     /// # Errors

@@ -63,6 +63,15 @@ pub(super) struct Way {
     pub(super) sync: bool,
 }
 
+impl Way {
+    /// Whether a server makes all files before it writes the first. Then all servers have soon made theirs, and may
+    /// sync as they end. Around the page cache a write takes as long as the disk; through it, it takes no longer
+    /// than to make the next file, and a sync by another server would be what it waits for.
+    pub(super) fn makes_first(self) -> bool {
+        self.direct
+    }
+}
+
 /// An open file of elements.
 pub(super) struct DataFile {
     file: File,

@@ -232,6 +232,13 @@ impl<T> Open<T> {
         found.map(|entry| Arc::clone(&entry.1))
     }
 
+    /// Gives up one that nobody has in use.
+    pub(super) fn take(&self, object: u64) -> Option<T> {
+        let mut entries = lock(&self.entries);
+        let at = entries.iter().position(|entry| entry.0 == object)?;
+        Arc::into_inner(entries.remove(at).1)
+    }
+
     /// Gives up everything.
     pub(super) fn drain(&self) -> GivenUp<T> {
         std::mem::take(&mut *lock(&self.entries))

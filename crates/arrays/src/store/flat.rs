@@ -199,16 +199,16 @@ impl Parts {
         Ok(file)
     }
 
-    fn with<T>(&self, block: &Block, act: impl FnOnce(&DataFile, &Path) -> Result<T>) -> Result<T> {
-        let path = self.path(block.object);
+    fn with<T>(&self, object: u64, act: impl FnOnce(&DataFile, &Path) -> Result<T>) -> Result<T> {
+        let path = self.path(object);
         let open = || {
             let file = match self.writing {
-                true => self.create(block.object, &path)?,
+                true => self.create(object, &path)?,
                 false => File::open(&path).map_err(|e| Error::io(&e, "opening", &path))?,
             };
             DataFile::new(file, self.way, &path)
         };
-        let (file, given_up) = self.open.get(block.object, open)?;
+        let (file, given_up) = self.open.get(object, open)?;
         for (object, file) in given_up.into_iter().filter(|_| self.writing) {
             file::start_writeback(file.file(), 0, 0, &self.path(object))?;
             lock(&self.closed).push(object);
@@ -218,6 +218,15 @@ impl Parts {
 }
 
 impl Medium for Parts {
+    fn makes_first(&self) -> bool {
+        self.way.makes_first()
+    }
+
+    fn make(&self, objects: &[u64]) -> Result<()> {
+        let mut objects = objects.iter();
+        objects.try_for_each(|&object| self.with(object, |_, _| Ok(())))
+    }
+
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         self.write_part(block, 0, data)
     }
@@ -231,13 +240,13 @@ impl Medium for Parts {
     }
 
     fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()> {
-        self.with(block, |file, path| {
+        self.with(block.object, |file, path| {
             file.write_at(data, block.offset + offset, path)
         })
     }
 
     fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()> {
-        self.with(block, |file, path| {
+        self.with(block.object, |file, path| {
             file.read_at(data, block.offset + offset, path)
         })?;
         dtype::swap(data, swap_width((self.files.element, self.files.order)));

@@ -48,6 +48,8 @@ pub struct Pending {
     pub(super) install: Install,
     /// Metadata that no server needs, and that are yet to be written.
     pub(super) metadata: Vec<(PathBuf, Vec<u8>)>,
+    /// What came of [`Pending::furnish`], once it has been tried: the files that no server has made.
+    pub(super) furnished: Option<Result<Vec<PathBuf>>>,
     /// What came of [`Pending::settle`], once it has been tried.
     pub(super) settled: Option<Result<()>>,
 }
@@ -87,6 +89,7 @@ impl Pending {
             target: Target::of(files),
             install,
             metadata: Vec::new(),
+            furnished: None,
             settled: None,
         }
     }
@@ -119,6 +122,37 @@ impl Pending {
             Disk::RowMajor { format } => Self::create_flat(path, schema, *format),
             Disk::Parts(..) => Self::begin_parts(path, schema, None),
         }
+    }
+
+    /// Whether [`Pending::begin`] of `path` would do the same now, and all that it has made is there.
+    #[must_use]
+    pub fn is_as_begun(&self, path: &Path) -> bool {
+        let is_chunks = matches!(self.target.files, Files::Zarr(_));
+        let look = || -> Result<bool> {
+            let path = &resolve(path)?;
+            if is_chunks {
+                check_not_within_saved(path)?;
+            }
+            Ok(match &self.install {
+                Install::Group { group, name } => group == path && !check_group(path, name)?,
+                Install::Array { group, name } => {
+                    same_file_system(path)?;
+                    group == path && check_group(path, name)?
+                }
+                Install::File { path: file, raw } => {
+                    check_file(path, *raw)?;
+                    file == path
+                }
+                Install::Parts {
+                    path: parts, name, ..
+                } => {
+                    check_parts(path, name)?;
+                    parts == path
+                }
+                Install::Replace { .. } | Install::Directory { .. } => false,
+            })
+        };
+        look().unwrap_or(false) && self.temporary.data().exists()
     }
 
     /// As [`Pending::begin`], where `template` says one path a server: the metadata are server 0's, the
@@ -215,20 +249,39 @@ impl Pending {
         metadata.try_for_each(|(path, text)| file::write(&path, &text))
     }
 
-    /// Makes all but what servers write, and brings it to stable storage, as well as the directories in which
-    /// servers have made files: they have made all of them, but may still be syncing those. Done once; what came of
-    /// it is said again.
+    /// Makes all that servers have not made, of which they have made all that they will. Done once; what came of it
+    /// is said again.
+    ///
+    /// # Errors
+    /// As [`Pending::create`].
+    pub fn furnish(&mut self) -> Result<()> {
+        if self.furnished.is_none() {
+            let made = self.make_metadata().and_then(|()| self.make_rest());
+            self.furnished = Some(made);
+        }
+        self.rest().map(drop)
+    }
+
+    /// Brings what servers have not made to stable storage, after [`Pending::furnish`], as well as the directories in
+    /// which they have made files. They may still be syncing those. Done once; what came of it is said again.
     ///
     /// # Errors
     /// As [`Pending::create`].
     pub fn settle(&mut self) -> Result<()> {
-        if let Some(settled) = &self.settled {
-            return settled.clone();
+        if self.settled.is_none() {
+            let settled = self.furnish().and_then(|()| self.sync_made());
+            self.settled = Some(settled);
         }
-        let made = self.make_metadata().and_then(|()| self.make_rest());
-        let settled = made.and_then(|()| self.sync_made());
-        self.settled = Some(settled.clone());
-        settled
+        self.settled.clone().unwrap_or(Ok(()))
+    }
+
+    /// The files that no server has made.
+    fn rest(&self) -> Result<&[PathBuf]> {
+        match &self.furnished {
+            Some(Ok(rest)) => Ok(rest),
+            Some(Err(error)) => Err(error.clone()),
+            None => Ok(&[]),
+        }
     }
 
     fn create_flat(path: PathBuf, schema: &ArraySchema, format: Format) -> Result<Self> {
@@ -365,15 +418,15 @@ impl Pending {
         self.temporary.remove()
     }
 
-    /// Makes and syncs the parts that no server has made.
-    fn make_rest(&self) -> Result<()> {
-        let Install::Parts { files, .. } = &self.install else {
-            return Ok(());
-        };
-        file::sync_paths(&make_missing(files.iter().cloned())?)
+    /// Makes the parts that no server has made.
+    fn make_rest(&self) -> Result<Vec<PathBuf>> {
+        match &self.install {
+            Install::Parts { files, .. } => make_missing(files.iter().cloned()),
+            _ => Ok(Vec::new()),
+        }
     }
 
-    /// Syncs what [`Pending::create`] has made, and the directories in which servers have made files.
+    /// Syncs what is made besides what servers make, and the directories in which they have made files.
     pub(super) fn sync_made(&self) -> Result<()> {
         let data = self.temporary.data();
         let mut made = vec![data.clone()];
@@ -386,6 +439,7 @@ impl Pending {
             | Install::Replace { .. }
             | Install::Directory { .. } => {}
         }
+        made.extend_from_slice(self.rest()?);
         file::sync_paths(&made)
     }
 

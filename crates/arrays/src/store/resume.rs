@@ -57,6 +57,7 @@ impl Pending {
                 target,
                 install,
                 metadata: Vec::new(),
+                furnished: None,
                 settled: None,
             };
             let done = done_slabs(&String::from_utf8_lossy(&done));

@@ -136,6 +136,14 @@ impl Summing {
 }
 
 impl Medium for Summing {
+    fn makes_first(&self) -> bool {
+        self.medium.makes_first()
+    }
+
+    fn make(&self, objects: &[u64]) -> Result<()> {
+        self.medium.make(objects)
+    }
+
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         self.medium.write(block, data)?;
         let mut objects = lock(&self.objects);

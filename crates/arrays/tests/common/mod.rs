@@ -2,6 +2,8 @@
 //! gathers.
 #![allow(dead_code, missing_docs)]
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Pending, Stored};
@@ -144,4 +146,23 @@ pub fn place() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .unwrap()
+}
+
+/// A directory on a disk that has direct I/O.
+pub fn disk_place() -> Option<tempfile::TempDir> {
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let probe = place.path().join("probe");
+    let mut options = OpenOptions::new();
+    options
+        .write(true)
+        .create(true)
+        .custom_flags(libc::O_DIRECT);
+    let opened = options.open(&probe);
+    let in_memory = rustix::fs::statfs(place.path()).unwrap().f_type == libc::TMPFS_MAGIC;
+    if opened.is_err() || in_memory {
+        eprintln!("no direct I/O in {}: not tested", place.path().display());
+        return None;
+    }
+    std::fs::remove_file(probe).unwrap();
+    Some(place)
 }

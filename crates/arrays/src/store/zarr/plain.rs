@@ -62,6 +62,16 @@ impl Writer {
         DataFile::new(file, self.way, path)
     }
 
+    /// A chunk's file, for a block that is all of it.
+    fn create_bare(&self, object: u64, path: &Path) -> Result<DataFile> {
+        let file = self.written.create(&self.chunks, object)?;
+        DataFile::new(file, self.way, path)
+    }
+
+    fn is_whole(&self, block: &Block) -> bool {
+        block.bytes == self.chunks.schema.object_bytes(block.object)
+    }
+
     fn close(&self, files: GivenUp<DataFile>) -> Result<()> {
         for (object, file) in files {
             // Nobody else has it: what is in use is not given up.
@@ -75,16 +85,36 @@ impl Writer {
 }
 
 impl Medium for Writer {
-    fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
-        let path = self.chunks.path(block.object);
-        let object_bytes = self.chunks.schema.object_bytes(block.object);
-        if block.bytes == object_bytes {
-            let file = self.written.create(&self.chunks, block.object)?;
-            let file = DataFile::new(file, self.way, &path)?;
-            file.write_at(data, 0, &path)?;
-            return self.written.closed(block.object, &path, file.into_file());
+    /// Of what is changed, blocks may be read before they are written.
+    fn makes_first(&self) -> bool {
+        self.way.makes_first() && self.chunks.files.is_new
+    }
+
+    fn make(&self, objects: &[u64]) -> Result<()> {
+        for &object in objects {
+            let path = self.chunks.path(object);
+            let mut blocks = self.chunks.schema.object_blocks(object);
+            let is_whole = blocks.next().is_some_and(|block| self.is_whole(&block));
+            let (_, given_up) = self.open.get(object, || match is_whole {
+                true => self.create_bare(object, &path),
+                false => self.create(object, &path),
+            })?;
+            self.close(given_up)?;
         }
-        self.write_part(block, 0, data)
+        Ok(())
+    }
+
+    fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
+        if !self.is_whole(block) {
+            return self.write_part(block, 0, data);
+        }
+        let path = self.chunks.path(block.object);
+        let file = match self.open.take(block.object) {
+            Some(file) => file,
+            None => self.create_bare(block.object, &path)?,
+        };
+        file.write_at(data, 0, &path)?;
+        self.written.closed(block.object, &path, file.into_file())
     }
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
