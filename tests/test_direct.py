@@ -42,8 +42,7 @@ def contents(path):
 def test_files_are_the_same(disk_place, disk, servers, block):
     """Of whole objects in a block, and of several blocks in an object; a few and many of them."""
     whole = ramp(SHAPE)
-    memory = None if DISKS[disk] is None else ROWS
-    u = ps.Array("u", SHAPE, "f8", memory=memory or ROWS, disk=DISKS[disk])
+    u = ps.Array("u", SHAPE, "f8", memory=ROWS, disk=DISKS[disk])
     changed = whole.copy()
     changed[5:91, 7:100] += 1000
 

@@ -18,8 +18,8 @@ the same bytes, that is measured in turn with it:
 
 How time is taken, and what alternates, is what :mod:`penstock.bench` says. Writes end on stable
 storage; reads begin with nothing in the page cache. Arrays go around it (``direct=True``), unless
-the job says otherwise. Every byte of an array is verified, after each
-write and each read. An infinitely fast disk keeps nothing: there is nothing to verify on it.
+the job says otherwise. Every byte of an array is verified, after each write and each read. An
+infinitely fast disk keeps nothing: there is nothing to verify on it.
 """
 
 from __future__ import annotations

@@ -218,9 +218,9 @@ impl Director for WriteDirector {
         if self.array.is_region() || is_template(&self.path) {
             return;
         }
-        self.foreseen = self.prepare(RankBoxes::new()).ok(); // an error may be none by then
-        if self.foreseen.is_none() {
-            self.give_up();
+        match self.prepare(RankBoxes::new()) {
+            Ok(decision) => self.foreseen = Some(decision),
+            Err(_) => self.give_up(), // it may be none by then
         }
     }
 

@@ -3,6 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | `pending` | an array being written: what the root does before and after the servers |
+//! | `place` | what stands where an array is to go, and whether it may |
 //! | `update` | a part of an array being changed |
 //! | `resume` | a write that goes on where a killed process has stopped |
 //! | `temporary` | the temporary beside the target: its lock, its remains, its renaming |
@@ -46,6 +47,7 @@ mod flat;
 mod gather;
 pub mod group;
 mod pending;
+mod place;
 mod resume;
 mod sidecar;
 pub mod spread;

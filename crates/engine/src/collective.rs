@@ -340,6 +340,7 @@ impl<'a, M: Machine> Call<'a, M> {
             _ => Proposals::default(),
         };
         if let Some(director) = director
+            && self.tree.roles.nodes > 1
             && mine.error.is_none()
             && mine.boxes.is_empty()
         {

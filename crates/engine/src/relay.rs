@@ -141,24 +141,21 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
         match (self.operation, self.is_split) {
             (Operation::Read, false) => moving.await,
             (Operation::Write, false) => {
-                let Some(meeting) = meeting else {
-                    let moved = moving.await?;
-                    flow.finish().await?;
-                    return Ok(moved);
-                };
-                let making = async {
-                    if flow.make().await? {
-                        self.all_filled().await;
+                let moved = match meeting {
+                    None => {
+                        let moved = moving.await?;
                         drop(part);
-                        return Ok(None);
+                        moved
                     }
-                    Ok(Some(part))
+                    Some(meeting) => {
+                        let writer = meeting.writer();
+                        let (made, moved) = join(self.made(flow, part), moving).await;
+                        drop((made?, writer));
+                        let moved = moved?;
+                        meeting.ended().await?;
+                        moved
+                    }
                 };
-                let writer = meeting.writer();
-                let (made, moved) = join(making, moving).await;
-                drop((made?, writer));
-                let moved = moved?;
-                meeting.ended().await?;
                 flow.finish().await?;
                 Ok(moved)
             }
@@ -178,6 +175,20 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
                 moved.and_then(|moved| finished.map(|()| moved))
             }
         }
+    }
+
+    /// Makes the files, if they are to be there first, and gives up `part` when nothing more will be filled; else gives
+    /// it back: it is for when all is drained.
+    async fn made<'b>(
+        &self,
+        flow: &impl Flow<M, Block = B>,
+        part: Part<'b>,
+    ) -> Result<Option<Part<'b>>> {
+        if !flow.make().await? {
+            return Ok(Some(part));
+        }
+        self.all_filled().await;
+        Ok(None)
     }
 
     /// Waits until nothing more will be filled. Draining may go on, but has begun.

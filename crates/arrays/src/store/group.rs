@@ -49,7 +49,8 @@ pub use timestep::{of_timestep, remove_timesteps_from};
 pub use verify::{Found, verify};
 
 use self::catalog::{Document, all_checkpoints};
-use super::pending::{make_directory, node, resolve, sync_parent, write_json};
+use super::pending::{make_directory, node, sync_parent, write_json};
+use super::place::resolve;
 use super::spread::{Spread, SpreadArray, is_template, of_server};
 use super::temporary::{Lock, Temporary, remove_remains_of, try_lock};
 use super::{Stored, change, file, zarr};

@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use penstock_engine::{Error, Kind, Result};
 
 use super::file::{self, read_if_there};
-use super::pending::{Pending, make_directory, node, resolve, write_json};
+use super::pending::{Pending, make_directory, node, write_json};
+use super::place::resolve;
 use super::temporary::Temporary;
 use super::{Files, Target, ZarrFiles, change, zarr};
 use crate::schema::ArraySchema;

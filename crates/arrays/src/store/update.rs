@@ -17,10 +17,8 @@ use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Kind, Result};
 
-use super::pending::{
-    Install, Pending, check_not_saved, is_in_group, make_directory, resolve, same_file_system,
-    write_json,
-};
+use super::pending::{Install, Pending, make_directory, write_json};
+use super::place::{check_not_saved, is_in_group, resolve, same_file_system};
 use super::sidecar::Sidecar;
 use super::spread::{SpreadArray, of_server};
 use super::stored::read_json;

@@ -12,7 +12,8 @@ use super::{
 };
 use crate::store::file;
 use crate::store::gather::{Roots, is_whole, link_part};
-use crate::store::pending::{make_directory, resolve, write_json};
+use crate::store::pending::{make_directory, write_json};
+use crate::store::place::resolve;
 use crate::store::stored::{SPREAD, read_json, spread_of};
 use crate::store::update::link_rest;
 
