@@ -16,7 +16,7 @@ import pytest
 from helpers import is_in_memory
 
 from penstock import _bench_panda as command
-from penstock._bench_case import Distribution
+from penstock._bench_case import Distribution, give_space_back, touch_free_memory
 from penstock._bench_panda_job import (
     NATURAL,
     TRADITIONAL,
@@ -207,6 +207,19 @@ def test_files_put_in_place_are_there_as_a_whole(tmp_path, monkeypatch, direct):
     assert seen == [False, False, False, False, True]  # three files, their directory, that above it
     assert files.wrong_on_disk(target, 0) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["array"]
+
+
+def test_space_is_given_back_and_names_stay(tmp_path):
+    (tmp_path / "array/u").mkdir(parents=True)
+    for name in ("array/zarr.json", "array/u/c.0", "array/u/c.1"):
+        (tmp_path / name).write_bytes(b"measured")
+    give_space_back(tmp_path / "array")
+    give_space_back(tmp_path / "not there")
+    touch_free_memory(tmp_path, 3 << 20)
+    files = {str(path.relative_to(tmp_path)): path for path in tmp_path.rglob("*")}
+    array = ["array", "array/u", "array/u/c.0", "array/u/c.1", "array/zarr.json"]
+    assert sorted(files) == [*array, "touched"]
+    assert all(path.stat().st_size == 0 for path in files.values() if path.is_file())
 
 
 WRONG = [

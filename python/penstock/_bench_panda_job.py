@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import json
 import math
 import mmap
@@ -40,7 +41,7 @@ import numpy as np
 
 import penstock as ps
 from penstock import _session
-from penstock._bench_case import Case, Disk, Distribution, remove, touch_free_memory
+from penstock._bench_case import Case, Disk, Distribution, give_space_back, touch_free_memory
 from penstock._bench_job import main_of_job
 from penstock._bench_rivals import Penstock
 from penstock.bench import drop_from_cache, machine_facts, rest, timed, waking_seconds
@@ -463,9 +464,11 @@ def measure(
     comm,
     found: list,
     operations: list[str],
+    salts: Iterator[int],
     step: Callable[[str], None],
 ) -> list[dict]:
-    """All contenders, again and again; what the ranks agree on of each operation."""
+    """All contenders, again and again; what the ranks agree on of each operation. Each turn takes
+    a salt of its own."""
     local = np.zeros(case.local_shape(), case.dtype)
     results = {
         (one.label, one.servers, operation): {
@@ -478,10 +481,9 @@ def measure(
         for one in found
         for operation in operations
     }
-    salt = 0
     for repeat in job.turns(case.bytes):
         for one in found[::-1] if repeat % 2 else found:
-            salt += 1
+            salt = next(salts)
             step(f"{one.servers} servers, {one.label}")
             for operation, seconds, wrong in turn(case, comm, one, local, operations, salt):
                 if operation not in operations:
@@ -496,8 +498,9 @@ def measure(
 def turn(
     case: Case, comm, one, local: np.ndarray, operations: list[str], salt: int
 ) -> Iterator[tuple[str, float, int]]:
-    """One write and, if it is asked for, one read; seconds and wrong elements of each."""
-    target = case.directory / f"{case.name}-{salt}"
+    """One write and, if it is asked for, one read; seconds and wrong elements of each. It leaves
+    empty files, which the command removes at its end."""
+    target = case.directory / f"{case.name}-{comm.size}-{salt}"
     place = str(target)  # what is timed should not be how a path becomes a string
     is_array = isinstance(one, Served)
     is_on_disk = isinstance(one, Files) or (is_array and not one.is_null)
@@ -521,13 +524,14 @@ def turn(
         yield "read", seconds, comm.allreduce(one.wrong_in_memory(local, salt))
     rest(comm)
     if comm.rank == 0:
-        remove(target)
+        give_space_back(target)
     rest(comm)
 
 
 def run(job: Job, comm, say: Callable[..., None]) -> None:
     """Measures the job; `say` is told of every step and every result."""
     say(machine=machine_facts())
+    salts = itertools.count(1)
     for schema, is_null, bytes_, operations in job.cases:
         about = {"schema": schema, "null": is_null, "bytes": bytes_, "clients": job.clients}
         case = make_case(job, schema, bytes_, job.server_counts[0], comm.rank)
@@ -538,7 +542,7 @@ def run(job: Job, comm, say: Callable[..., None]) -> None:
             say(step=text)
 
         with contenders(job, schema, is_null, bytes_, operations, comm) as found:
-            measured = measure(job, case, comm, found, operations, step)
+            measured = measure(job, case, comm, found, operations, salts, step)
             about["waking_seconds"] = [waking_seconds(comm) for _ in range(WAKING_TIMES)]
             for result in measured:
                 say(result=about | result)

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use penstock_engine::{Error, Kind, Result};
 use rustix::fs::FallocateFlags;
@@ -113,29 +113,26 @@ pub(super) fn sync_path(path: &Path) -> Result<()> {
 }
 
 /// Syncs files and directories by their names, several at a time: a journal takes up in one commit what waits for
-/// it, so that many syncs cost little more than one.
+/// it, so that many syncs cost little more than one. Each is waited for, the threads are not: on busy processors one
+/// may come when nothing is left to do.
 pub(super) fn sync_paths(paths: &[PathBuf]) -> Result<()> {
-    let next = AtomicUsize::new(0);
-    let sync_some = || {
+    let (answer, answers) = mpsc::channel();
+    let todo = Arc::new((paths.to_vec(), AtomicUsize::new(0)));
+    let sync_some = move || {
+        let (paths, next) = &*todo;
         while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
-            sync_path(path)?;
+            let _ = answer.send(sync_path(path)); // whoever asked waits for it, or has panicked
         }
-        Ok(())
     };
-    std::thread::scope(|scope| {
+    for _ in 1..paths.len().min(SYNCS_MAX) {
         // A thread that cannot be started is not needed: those that there are do its part.
-        let start = |_| {
-            std::thread::Builder::new()
-                .spawn_scoped(scope, sync_some)
-                .ok()
-        };
-        let others: Vec<_> = (1..paths.len().min(SYNCS_MAX)).filter_map(start).collect();
-        let own = sync_some();
-        let answers = others.into_iter().map(|other| other.join());
-        answers.fold(own, |answer, other| {
-            answer.and(other.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-        })
-    })
+        let _ = std::thread::Builder::new().spawn(sync_some.clone());
+    }
+    sync_some();
+    drop(sync_some); // and with it its end of the channel
+    let died = |_| Error::new(Kind::Io, "syncing", "a thread ended before it had synced");
+    let waited = paths.iter().map(|_| answers.recv().map_err(died)?);
+    waited.fold(Ok(()), Result::and)
 }
 
 /// Takes space on the disk for so many bytes that are about to be written. Once for all is cheaper than page by page,
@@ -263,6 +260,29 @@ mod tests {
         let (_, gone) = open.get(4, || Ok(40)).unwrap();
         assert_eq!(gone.iter().map(|entry| entry.0).collect::<Vec<_>>(), [3]);
         assert_eq!(open.drain().len(), 2);
+    }
+
+    #[test]
+    fn of_many_syncs_one_that_fails_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |n: usize| directory.path().join(n.to_string());
+        for count in [0, 1, SYNCS_MAX, 3 * SYNCS_MAX] {
+            let paths: Vec<_> = (0..count).map(path).collect();
+            for path in &paths {
+                std::fs::write(path, "synced").unwrap();
+            }
+            sync_paths(&paths).unwrap();
+            for missing in &paths {
+                std::fs::remove_file(missing).unwrap();
+                let error = sync_paths(&paths).unwrap_err();
+                let missing_path = missing.display().to_string();
+                assert_eq!(
+                    (error.kind, error.path),
+                    (Kind::Missing, Some(missing_path))
+                );
+                std::fs::write(missing, "again").unwrap();
+            }
+        }
     }
 
     #[test]
