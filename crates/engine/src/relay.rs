@@ -123,7 +123,7 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
         }
     }
 
-    /// Moves all blocks. `part` is given up when only the disk is left to work; what was written is finished
+    /// Moves all blocks. `part` is given up when only the disk is left to work. What was written is finished
     /// when the `meeting`, if there is one, has ended: of all who make files, when they have made them.
     ///
     /// # Errors
@@ -141,23 +141,29 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
         match (self.operation, self.is_split) {
             (Operation::Read, false) => moving.await,
             (Operation::Write, false) => {
-                let moved = match meeting {
-                    None => {
-                        let moved = moving.await?;
-                        drop(part);
-                        moved
-                    }
-                    Some(meeting) => {
-                        let writer = meeting.writer();
-                        let (made, moved) = join(self.made(flow, part), moving).await;
-                        drop((made?, writer));
-                        let moved = moved?;
-                        meeting.ended().await?;
-                        moved
+                let Some(meeting) = meeting else {
+                    let moved = moving.await?;
+                    drop(part);
+                    flow.finish().await?;
+                    return Ok(moved);
+                };
+                let writer = meeting.writer();
+                let writing = async {
+                    let (made, moved) = join(self.made(flow, part), moving).await;
+                    drop((made?, writer));
+                    moved
+                };
+                // Asked for before the last block is on the disk, so that it begins as soon as that is.
+                let finishing = async {
+                    self.all_filled().await;
+                    meeting.ended().await?;
+                    match self.has_failed() {
+                        true => Ok(()),
+                        false => flow.finish().await,
                     }
                 };
-                flow.finish().await?;
-                Ok(moved)
+                let (moved, finished) = join(writing, finishing).await;
+                moved.and_then(|moved| finished.map(|()| moved))
             }
             (Operation::Read, true) => {
                 let moving = started(moving).await;
@@ -231,8 +237,12 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
         }
     }
 
+    fn has_failed(&self) -> bool {
+        self.ended.borrow().is_err()
+    }
+
     fn has_next(&self) -> bool {
-        self.ended.borrow().is_ok() && self.blocks.borrow_mut().peek().is_some()
+        !self.has_failed() && self.blocks.borrow_mut().peek().is_some()
     }
 
     fn next(&self) -> Option<B> {
