@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -323,22 +322,14 @@ def flat_reader(path: Path, dtype: np.dtype, shape: tuple[int, ...]):
     return read
 
 
-def remove(target: Path) -> None:
-    """Removes a file or a directory, whichever is there."""
-    if target.is_dir():
-        shutil.rmtree(target)
-    else:
-        target.unlink(missing_ok=True)
-
-
 def give_space_back(target: Path) -> None:
-    """Empties the files of a directory, and leaves their names.
+    """Empties a file, or the files of a directory, and leaves their names.
 
     ext4 without a journal does not give a removed file's inode to another for one to six minutes:
     whoever makes a file looks at all that were removed meanwhile. Who removes what was measured
     measures that, soon.
     """
-    for path in target.rglob("*"):
+    for path in [target, *target.rglob("*")]:
         if path.is_file():
             os.truncate(path, 0)
 

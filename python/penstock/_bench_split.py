@@ -23,12 +23,14 @@ A *case* is an array of so many bytes and what is done with it:
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ import numpy as np
 
 import penstock as ps
 from penstock import _session
-from penstock._bench_case import Case, Disk, Distribution, remove, touch_free_memory
+from penstock._bench_case import Case, Disk, Distribution, give_space_back, touch_free_memory
 from penstock._bench_job import main_of_job
 from penstock._bench_rivals import MpiIo, Penstock, best_hints
 from penstock.bench import machine_facts, rest, timed
@@ -252,8 +254,16 @@ def serving(job: Job, kind: str, world):
 # ---------------------------------------------------------------------------------------------
 
 
-def measure(case: Case, comm, found: list, turns: range, step: Callable[[str], None]) -> list[dict]:
-    """All contenders, again and again; what the ranks agree on of each."""
+def measure(
+    case: Case,
+    comm,
+    found: list,
+    turns: range,
+    salts: Iterator[int],
+    step: Callable[[str], None],
+) -> list[dict]:
+    """All contenders, again and again; what the ranks agree on of each. Each call takes a salt of
+    its own, and leaves empty files, which the command removes at its end."""
     from mpi4py import MPI
 
     local = np.zeros(case.local_shape(), case.dtype)
@@ -261,10 +271,9 @@ def measure(case: Case, comm, found: list, turns: range, step: Callable[[str], N
         contender.label: {"contender": contender.label, "seconds": [], "parts": [], "wrong": 0}
         for contender in found
     }
-    salt = 0
     for repeat in turns:
         for contender in found[::-1] if repeat % 2 else found:
-            salt += 1
+            salt = next(salts)
             target = case.directory / f"{case.name}-{salt}"
             case.fill(local, salt)
             step(contender.label)
@@ -279,7 +288,7 @@ def measure(case: Case, comm, found: list, turns: range, step: Callable[[str], N
             if repeat > 0 and isinstance(contender, Iteration):
                 result["parts"].append([comm.allreduce(part, MPI.MAX) for part in contender.parts])
             if comm.rank == 0:
-                remove(target)
+                give_space_back(target)
             rest(comm)
     return list(results.values())
 
@@ -299,6 +308,10 @@ def run(job: Job, world, say: Callable[..., None]) -> None:
     if job.compute_seconds > 0:
         compute = Compute(comm, job.compute_seconds)
         say(ranks=job.clients, multiplications=compute.multiplications)
+    # Others of the command have written to the same directory.
+    place = tempfile.mkdtemp(dir=job.directory) if comm.rank == 0 else ""
+    job = replace(job, directory=comm.bcast(place))
+    salts = itertools.count(1)
     for kind, bytes_ in job.cases:
         case = make_case(job, kind, bytes_, comm.rank)
         about = {"kind": kind, "array_bytes": bytes_, "bytes": case.bytes, "ranks": job.clients}
@@ -307,7 +320,7 @@ def run(job: Job, world, say: Callable[..., None]) -> None:
             say(step=f"{about['ranks']} ranks, {about['bytes'] >> 20} MiB: {text}")
 
         with contenders(job, kind, case, comm, world, compute) as found:
-            for result in measure(case, comm, found, job.turns(bytes_), step):
+            for result in measure(case, comm, found, job.turns(bytes_), salts, step):
                 say(result=about | result)
     rest(world)
 

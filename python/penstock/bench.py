@@ -46,8 +46,8 @@ from penstock._bench_case import (
     Distribution,
     UsageError,
     dims_text,
+    give_space_back,
     parse_dims,
-    remove,
     touch_free_memory,
 )
 from penstock._bench_rivals import RIVALS, Options, limits
@@ -398,7 +398,7 @@ class Bench:
         self._call("read", contender, repeat, lambda: contender.read(target, self.out))
         self._wrong("read", contender, case.wrong_in_memory(self.out, salt))
         if comm.rank == 0:
-            remove(target)
+            give_space_back(target)
         rest(comm)
 
     def _call(self, operation: str, contender, repeat: int, call: Callable[[], None]) -> None:

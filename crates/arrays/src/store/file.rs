@@ -116,6 +116,9 @@ pub(super) fn sync_path(path: &Path) -> Result<()> {
 /// it, so that many syncs cost little more than one. Each is waited for, the threads are not: on busy processors one
 /// may come when nothing is left to do.
 pub(super) fn sync_paths(paths: &[PathBuf]) -> Result<()> {
+    if let [path] = paths {
+        return sync_path(path);
+    }
     let (answer, answers) = mpsc::channel();
     let todo = Arc::new((paths.to_vec(), AtomicUsize::new(0)));
     let sync_some = move || {

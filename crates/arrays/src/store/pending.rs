@@ -84,10 +84,10 @@ pub(super) enum Install {
 }
 
 impl Pending {
-    pub(super) fn new(temporary: Temporary, files: Files, install: Install) -> Self {
+    pub(super) fn new(temporary: Temporary, target: Target, install: Install) -> Self {
         Self {
             temporary,
-            target: Target::of(files),
+            target,
             install,
             metadata: Vec::new(),
             furnished: None,
@@ -231,7 +231,7 @@ impl Pending {
         };
         Ok(Self {
             metadata: unwritten,
-            ..Self::new(temporary, Files::Zarr(files), install)
+            ..Self::new(temporary, Target::of(Files::Zarr(files)), install)
         })
     }
 
@@ -307,7 +307,11 @@ impl Pending {
             element,
             order,
         };
-        Ok(Self::new(temporary, files, Install::File { path, raw }))
+        Ok(Self::new(
+            temporary,
+            Target::of(files),
+            Install::File { path, raw },
+        ))
     }
 
     fn begin_parts(
@@ -345,7 +349,7 @@ impl Pending {
         };
         Ok(Self {
             metadata: vec![unwritten],
-            ..Self::new(temporary, Files::Parts(files), install)
+            ..Self::new(temporary, Target::of(Files::Parts(files)), install)
         })
     }
 

@@ -53,14 +53,7 @@ impl Pending {
             let (target, install) = serde_json::from_slice(&text)
                 .map_err(|e| file::damaged(&place, format!("no description of a write: {e}")))?;
             let done = read_if_there(&temporary.beside(DONE))?.unwrap_or_default();
-            let pending = Self {
-                temporary,
-                target,
-                install,
-                metadata: Vec::new(),
-                furnished: None,
-                settled: None,
-            };
+            let pending = Self::new(temporary, target, install);
             let done = done_slabs(&String::from_utf8_lossy(&done));
             return Ok(Resumed { pending, done });
         }

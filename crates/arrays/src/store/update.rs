@@ -54,7 +54,11 @@ impl Pending {
                     element: *element,
                     order: *order,
                 };
-                Ok(Self::new(temporary, files, Install::Replace { path }))
+                Ok(Self::new(
+                    temporary,
+                    Target::of(files),
+                    Install::Replace { path },
+                ))
             }
             Files::Parts(files) => change_parts(&of_server(path, 0), stored.schema(), files),
         }
@@ -79,7 +83,11 @@ fn change_parts(path: &Path, schema: &ArraySchema, files: &PartFiles) -> Result<
         ..files.clone()
     };
     let install = Install::Directory { path };
-    Ok(Pending::new(temporary, Files::Parts(files), install))
+    Ok(Pending::new(
+        temporary,
+        Target::of(Files::Parts(files)),
+        install,
+    ))
 }
 
 fn change_chunks(files: &ZarrFiles) -> Result<Pending> {
@@ -115,7 +123,11 @@ fn change_chunks(files: &ZarrFiles) -> Result<Pending> {
         ..ZarrFiles::new(directory, files.form.clone())
     };
     let install = Install::Directory { path };
-    Ok(Pending::new(temporary, Files::Zarr(files), install))
+    Ok(Pending::new(
+        temporary,
+        Target::of(Files::Zarr(files)),
+        install,
+    ))
 }
 
 fn check_order(order: ByteOrder, width: u64, path: &Path) -> Result<()> {
