@@ -83,7 +83,7 @@ def test_all_figures(tmp_path, words):
     assert len(ran) == 7
     for result in report["measurements"]:
         assert result["wrong"] == 0
-        assert len(result["seconds"]) == report["repeats"]
+        assert len(result["seconds"]) == report["repeats"][f"{result['bytes'] // MIB} MiB"] == 1
         assert all(0 < seconds < 20 for seconds in result["seconds"])
     drawn = sorted(path.name for path in (tmp_path / "plots").iterdir())
     assert drawn == [f"figure{n}-2.{end}" for n in figures for end in ("png", "svg")]
@@ -106,6 +106,14 @@ def test_an_array_and_its_peak_are_measured_in_turn(tmp_path):
         (contender, servers) for servers in (1, 2) for contender in in_turn
     ]
     assert all(one["operation"] == "write" for one in report["measurements"])
+
+
+def test_small_arrays_are_measured_more_often():
+    often = [command.repeats_of(size * MIB) for size in command.SIZES]
+    assert often == [25, 25, 16, 8, 5, 5]
+    job = Job(8, [], [8], "/tmp", repeats=None, direct=False)
+    assert [job.turns(size * MIB) for size in (1, 128, 512)] == [range(26), range(9), range(1, 6)]
+    assert Job(8, [], [8], "/tmp", repeats=3, direct=False).turns(MIB) == range(4)
 
 
 def test_what_a_percentage_is():

@@ -45,18 +45,19 @@ from penstock._bench_panda_job import (
     MIB,
     NATURAL,
     OPERATIONS,
+    REPEATS,
     SERVED,
     SYSTEM_CALLS,
     TRADITIONAL,
     Job,
     mesh_of,
+    repeats_of,
     shape_of,
 )
 from penstock.bench import Parser
 
 SIZES = (16, 32, 64, 128, 256, 512)
 SERVERS = (2, 4, 8)
-REPEATS = 5
 QUICK = {"ranks": (2,), "sizes": (1, 2), "servers": (1, 2), "repeats": 1}
 AIMS = {NATURAL: 85, TRADITIONAL: 70}
 """Percent of the peak that each schema is to reach."""
@@ -128,7 +129,12 @@ def parser() -> Parser:
         help="move arrays through the page cache, too, and not around it (direct=True): in memory "
         "there is no other way",
     )
-    add("--repeats", type=int, metavar="N", help=f"(default: {REPEATS})")
+    add(
+        "--repeats",
+        type=int,
+        metavar="N",
+        help="of every size (default: {} to {}, fewer of larger arrays)".format(*REPEATS),
+    )
     add("--quick", action="store_true", help="2 ranks and small arrays: to see that it works")
     add("--json", metavar="FILE", help="write JSON to FILE, or with - in place of the text")
     add("--csv", metavar="FILE", help="write the points of all figures to FILE")
@@ -157,11 +163,11 @@ class Plan:
         self.servers = counts(options.servers, "--servers", servers)
         asked = counts(options.ranks, "--ranks", QUICK["ranks"] if is_quick else ())
         self.clients = {n: asked or [FIGURES[n].clients] for n in self.figures}
-        default = QUICK["repeats"] if is_quick else REPEATS
+        default = QUICK["repeats"] if is_quick else None
         self.repeats = default if options.repeats is None else options.repeats
         if any(size & (size - 1) for size in self.sizes):
             raise UsageError(f"--sizes {options.sizes}: take powers of 2, as the paper did")
-        if self.repeats < 1:
+        if self.repeats is not None and self.repeats < 1:
             raise UsageError(f"--repeats is {self.repeats}: take at least 1")
         least = min(min(clients) for clients in self.clients.values())
         if max(self.servers) > least:
@@ -245,7 +251,7 @@ def measure(plan: Plan, runner: Runner) -> dict:
     return {
         "machine": runner.machine,
         "load_average_at_end": os.getloadavg()[0],
-        "repeats": plan.repeats,
+        "repeats": {f"{size} MiB": plan.repeats or repeats_of(size * MIB) for size in plan.sizes},
         "figures": [
             drawn(number, clients, plan, runner.results)
             for number in plan.figures
@@ -293,7 +299,7 @@ def drawn(number: int, clients: int, plan: Plan, results: list[dict]) -> dict:
         "x_label": "servers",
         "y_label": "percent of the peak",
         "x_scale": "log2",
-        "trials": plan.repeats,
+        **({"trials": plan.repeats} if plan.repeats else {}),
         "clients": clients,
         "where": place(plan.path(number)),
         "peak": f"{peak} of 1 MiB",
@@ -333,11 +339,13 @@ def point(served: dict, peak: dict, second: dict | None) -> dict:
 def text(report: dict) -> str:
     """The report for people."""
     machine = report["machine"]
+    fewest, most = min(report["repeats"].values()), max(report["repeats"].values())
+    many = f"{fewest}" if fewest == most else f"{most} (of the smallest) to {fewest}"
     lines = [
         f"{machine['cpus']} x {machine['cpu']}; {machine['mpi']}; load average "
         f"{machine['load_average_at_start']:.1f} when it began, "
         f"{report['load_average_at_end']:.1f} at the end",
-        f"medians of {report['repeats']}: MB/s of all servers together (10^6 bytes), and the "
+        f"medians of {many}: MB/s of all servers together (10^6 bytes), and the "
         "percent of the peak",
     ]
     if machine["free_page_reporting"]:

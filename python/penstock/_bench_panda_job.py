@@ -68,6 +68,10 @@ CONTENDERS = 3
 """For each number of servers: the peak, what stands beside it, and the array."""
 LARGE_BYTES = 512 << 20
 """From here on, a warm-up is dear and of no use."""
+REPEATS = 5, 25
+"""At least, and at most, unless it is said how many: the time of a small array scatters most."""
+BYTES_TOGETHER = 1 << 30
+"""As many repeats as move so much, between these two."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,8 @@ class Job:
     """Schema, whether the disk is infinitely fast, bytes of the array, operations."""
     server_counts: list[int]
     directory: str
-    repeats: int
+    repeats: int | None
+    """Of every size; None for as many as :func:`repeats_of` says."""
     direct: bool
     """Whether arrays are moved around the page cache."""
     servers: int = 0
@@ -103,7 +108,14 @@ class Job:
 
     def turns(self, bytes_: int) -> range:
         """The repeats for an array of that size; what is measured in number 0 does not count."""
-        return range(0 if bytes_ < LARGE_BYTES else 1, self.repeats + 1)
+        last = self.repeats or repeats_of(bytes_)
+        return range(0 if bytes_ < LARGE_BYTES else 1, last + 1)
+
+
+def repeats_of(bytes_: int) -> int:
+    """How often an array of that size is measured, unless it is said."""
+    least, most = REPEATS
+    return min(max(BYTES_TOGETHER // bytes_, least), most)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -13,13 +13,16 @@
 //! the process. Makers of temporaries keep out of each other's way by a lock on the parent
 //! directory, for as long as it takes to look around and make one.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use penstock_engine::{Error, Kind, Result};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, RawDir};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +33,8 @@ const SUFFIX: &str = ".penstock";
 /// How long to wait for others who look around in the same directory.
 const PARENT_LOCK_TRIES: u32 = 250;
 const PARENT_LOCK_PAUSE: Duration = Duration::from_millis(20);
+/// Of a directory's entries, that are read at once.
+const ENTRIES_BYTES: usize = 32 << 10;
 
 /// A directory with a lock in it, removed with all it holds when dropped.
 pub(super) struct Temporary {
@@ -70,9 +75,9 @@ impl Temporary {
         };
         let array = array.map(|array| format!("{array}~")).unwrap_or_default();
         let prefix = format!(".{}~{array}", name.to_string_lossy());
-        let _parent_lock = lock_parent(parent)?;
+        let parent_lock = lock_parent(parent)?;
         // Before the group was there, the target of the same write was the group.
-        remove_remains(parent, &prefix, &[target, path])?;
+        remove_remains((parent, &parent_lock), &prefix, &[target, path])?;
         let own = parent.join(format!("{prefix}{}{SUFFIX}", nonce()));
         change::create_dir(&own).map_err(|e| {
             let error = Error::io(&e, "making a temporary in", parent);
@@ -250,21 +255,16 @@ pub(super) fn remove_remains_of(target: &Path) {
     let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
         return;
     };
-    if let Ok(_parent_lock) = lock_parent(parent) {
-        let _ = remove_remains(parent, &format!(".{}~", name.to_string_lossy()), &[target]);
+    if let Ok(parent_lock) = lock_parent(parent) {
+        let prefix = format!(".{}~", name.to_string_lossy());
+        let _ = remove_remains((parent, &parent_lock), &prefix, &[target]);
     }
 }
 
 /// Looks for temporaries of one of the targets, of which the first is meant, removes those whose makers are
-/// dead, and refuses when one lives.
-fn remove_remains(parent: &Path, prefix: &str, targets: &[&Path]) -> Result<()> {
-    let looking = |e: std::io::Error| Error::io(&e, "looking into", parent);
-    for entry in std::fs::read_dir(parent).map_err(looking)? {
-        let entry = entry.map_err(looking)?;
-        if !is_temporary(&entry.file_name().to_string_lossy(), prefix) {
-            continue;
-        }
-        let path = entry.path();
+/// dead, and refuses when one lives. `parent` is open, and has not been read.
+fn remove_remains((parent, opened): (&Path, &File), prefix: &str, targets: &[&Path]) -> Result<()> {
+    for path in temporaries(parent, opened, prefix)? {
         let lock_path = path.join("lock");
         let lock = match open_lock(&lock_path) {
             Ok(lock) => Some(lock),
@@ -304,12 +304,28 @@ fn remove_remains(parent: &Path, prefix: &str, targets: &[&Path]) -> Result<()> 
     Ok(())
 }
 
+/// Those in a directory that may hold thousands of other files: a write waits for this, so that nothing is made of
+/// their names.
+fn temporaries(parent: &Path, opened: &File, prefix: &str) -> Result<Vec<PathBuf>> {
+    let mut buffer = [MaybeUninit::uninit(); ENTRIES_BYTES];
+    let mut entries = RawDir::new(opened, &mut buffer);
+    let mut found = Vec::new();
+    while let Some(entry) = entries.next() {
+        let entry = entry.map_err(|e| Error::io(&e.into(), "looking into", parent))?;
+        let name = entry.file_name().to_bytes();
+        if is_temporary(name, prefix) {
+            found.push(parent.join(OsStr::from_bytes(name)));
+        }
+    }
+    Ok(found)
+}
+
 /// Whether a file's name is the prefix, 16 hexadecimal digits and the suffix.
-fn is_temporary(name: &str, prefix: &str) -> bool {
+fn is_temporary(name: &[u8], prefix: &str) -> bool {
     let nonce = name
-        .strip_prefix(prefix)
-        .and_then(|rest| rest.strip_suffix(SUFFIX));
-    nonce.is_some_and(|nonce| nonce.len() == 16 && nonce.bytes().all(|b| b.is_ascii_hexdigit()))
+        .strip_prefix(prefix.as_bytes())
+        .and_then(|rest| rest.strip_suffix(SUFFIX.as_bytes()));
+    nonce.is_some_and(|nonce| nonce.len() == 16 && nonce.iter().all(u8::is_ascii_hexdigit))
 }
 
 /// Some file systems lock only what is open for writing.
@@ -345,7 +361,7 @@ mod tests {
     #[test]
     fn names_of_one_target_are_told_from_others() {
         let prefix = ".run~u~";
-        assert!(is_temporary(".run~u~0123456789abcdef.penstock", prefix));
+        assert!(is_temporary(b".run~u~0123456789abcdef.penstock", prefix));
         for other in [
             ".run~0123456789abcdef.penstock",
             ".run~u~v~0123456789abcdef.penstock",
@@ -353,7 +369,7 @@ mod tests {
             ".run~u~0123456789abcdeg.penstock",
             ".run~u~0123456789abcdef",
         ] {
-            assert!(!is_temporary(other, prefix), "{other}");
+            assert!(!is_temporary(other.as_bytes(), prefix), "{other}");
         }
     }
 
