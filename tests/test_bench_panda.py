@@ -109,7 +109,7 @@ def test_an_array_and_its_peak_are_measured_in_turn(tmp_path):
 
 
 def test_small_arrays_are_measured_more_often():
-    often = [command.repeats_of(size * MIB) for size in command.SIZES]
+    often = [command.repeats_of(size * MIB, None) for size in command.SIZES]
     assert often == [25, 25, 16, 8, 5, 5]
     job = Job(8, [], [8], "/tmp", repeats=None, direct=False)
     assert [job.turns(size * MIB) for size in (1, 128, 512)] == [range(26), range(9), range(1, 6)]

@@ -251,7 +251,7 @@ def measure(plan: Plan, runner: Runner) -> dict:
     return {
         "machine": runner.machine,
         "load_average_at_end": os.getloadavg()[0],
-        "repeats": {f"{size} MiB": plan.repeats or repeats_of(size * MIB) for size in plan.sizes},
+        "repeats": {f"{size} MiB": repeats_of(size * MIB, plan.repeats) for size in plan.sizes},
         "figures": [
             drawn(number, clients, plan, runner.results)
             for number in plan.figures
@@ -299,7 +299,7 @@ def drawn(number: int, clients: int, plan: Plan, results: list[dict]) -> dict:
         "x_label": "servers",
         "y_label": "percent of the peak",
         "x_scale": "log2",
-        **({"trials": plan.repeats} if plan.repeats else {}),
+        "trials": plan.repeats,
         "clients": clients,
         "where": place(plan.path(number)),
         "peak": f"{peak} of 1 MiB",

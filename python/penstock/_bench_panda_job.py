@@ -108,14 +108,13 @@ class Job:
 
     def turns(self, bytes_: int) -> range:
         """The repeats for an array of that size; what is measured in number 0 does not count."""
-        last = self.repeats or repeats_of(bytes_)
-        return range(0 if bytes_ < LARGE_BYTES else 1, last + 1)
+        return range(0 if bytes_ < LARGE_BYTES else 1, repeats_of(bytes_, self.repeats) + 1)
 
 
-def repeats_of(bytes_: int) -> int:
-    """How often an array of that size is measured, unless it is said."""
+def repeats_of(bytes_: int, said: int | None) -> int:
+    """How often an array of that size is measured: as it is said, if it is."""
     least, most = REPEATS
-    return min(max(BYTES_TOGETHER // bytes_, least), most)
+    return said or min(max(BYTES_TOGETHER // bytes_, least), most)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -246,9 +246,9 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
     }
 
     fn next(&self) -> Option<B> {
-        match self.ended.borrow().is_ok() {
-            true => self.blocks.borrow_mut().next(),
-            false => None,
+        match self.has_failed() {
+            true => None,
+            false => self.blocks.borrow_mut().next(),
         }
     }
 

@@ -75,9 +75,9 @@ impl Temporary {
         };
         let array = array.map(|array| format!("{array}~")).unwrap_or_default();
         let prefix = format!(".{}~{array}", name.to_string_lossy());
-        let parent_lock = lock_parent(parent)?;
+        let _parent_lock = lock_parent(parent)?;
         // Before the group was there, the target of the same write was the group.
-        remove_remains((parent, &parent_lock), &prefix, &[target, path])?;
+        remove_remains(parent, &prefix, &[target, path])?;
         let own = parent.join(format!("{prefix}{}{SUFFIX}", nonce()));
         change::create_dir(&own).map_err(|e| {
             let error = Error::io(&e, "making a temporary in", parent);
@@ -125,12 +125,10 @@ impl Temporary {
         };
         let prefix = format!(".{}~", name.to_string_lossy());
         let _parent_lock = lock_parent(parent)?;
-        let looking = |e: std::io::Error| Error::io(&e, "looking into", parent);
-        for entry in std::fs::read_dir(parent).map_err(looking)? {
-            let entry = entry.map_err(looking)?;
-            let (path, name) = (entry.path(), entry.file_name());
-            let name = name.to_string_lossy();
-            if !name.starts_with(&prefix) || !name.ends_with(SUFFIX) || !is_right(&path) {
+        let is_like_it =
+            |name: &[u8]| name.starts_with(prefix.as_bytes()) && name.ends_with(SUFFIX.as_bytes());
+        for path in entries(parent, is_like_it)? {
+            if !is_right(&path) {
                 continue;
             }
             if let Ok(lock) = open_lock(&path.join("lock"))
@@ -255,16 +253,15 @@ pub(super) fn remove_remains_of(target: &Path) {
     let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
         return;
     };
-    if let Ok(parent_lock) = lock_parent(parent) {
-        let prefix = format!(".{}~", name.to_string_lossy());
-        let _ = remove_remains((parent, &parent_lock), &prefix, &[target]);
+    if let Ok(_parent_lock) = lock_parent(parent) {
+        let _ = remove_remains(parent, &format!(".{}~", name.to_string_lossy()), &[target]);
     }
 }
 
 /// Looks for temporaries of one of the targets, of which the first is meant, removes those whose makers are
-/// dead, and refuses when one lives. `parent` is open, and has not been read.
-fn remove_remains((parent, opened): (&Path, &File), prefix: &str, targets: &[&Path]) -> Result<()> {
-    for path in temporaries(parent, opened, prefix)? {
+/// dead, and refuses when one lives.
+fn remove_remains(parent: &Path, prefix: &str, targets: &[&Path]) -> Result<()> {
+    for path in entries(parent, |name| is_temporary(name, prefix))? {
         let lock_path = path.join("lock");
         let lock = match open_lock(&lock_path) {
             Ok(lock) => Some(lock),
@@ -304,20 +301,22 @@ fn remove_remains((parent, opened): (&Path, &File), prefix: &str, targets: &[&Pa
     Ok(())
 }
 
-/// Those in a directory that may hold thousands of other files: a write waits for this, so that nothing is made of
-/// their names.
-fn temporaries(parent: &Path, opened: &File, prefix: &str) -> Result<Vec<PathBuf>> {
+/// Those of a directory whose names are wanted. There may be thousands of others, and a write waits for this: nothing is
+/// made of their names.
+fn entries(directory: &Path, is_wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<PathBuf>> {
+    let looking = |e: std::io::Error| Error::io(&e, "looking into", directory);
+    let opened = File::open(directory).map_err(looking)?;
     let mut buffer = [MaybeUninit::uninit(); ENTRIES_BYTES];
-    let mut entries = RawDir::new(opened, &mut buffer);
-    let mut found = Vec::new();
-    while let Some(entry) = entries.next() {
-        let entry = entry.map_err(|e| Error::io(&e.into(), "looking into", parent))?;
+    let mut all = RawDir::new(opened, &mut buffer);
+    let mut wanted = Vec::new();
+    while let Some(entry) = all.next() {
+        let entry = entry.map_err(|e| looking(e.into()))?;
         let name = entry.file_name().to_bytes();
-        if is_temporary(name, prefix) {
-            found.push(parent.join(OsStr::from_bytes(name)));
+        if is_wanted(name) {
+            wanted.push(directory.join(OsStr::from_bytes(name)));
         }
     }
-    Ok(found)
+    Ok(wanted)
 }
 
 /// Whether a file's name is the prefix, 16 hexadecimal digits and the suffix.
