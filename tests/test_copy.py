@@ -193,13 +193,14 @@ def test_a_killed_copy_goes_on(place):
 def test_another_copy_does_not_take_over(place):
     """What was begun with other options, or from what has changed since, begins anew."""
     by_penstock(place / "s.zarr", ps.Chunks((10, 10, 10)), "f8")
-    left = place / ".t.zarr~u~0123456789abcdef.penstock"
+    left = place / ".t.zarr~u.penstock"
     left.mkdir()
     (left / "lock").write_text("{}")
     (left / "journal.json").write_text("of another copy")
     said = penstock("copy", place / "s.zarr", place / "t.zarr", "--chunks", "37,29,1")
     assert "before" not in said
     assert same_bits(zarr.open_array(place / "t.zarr" / "u")[...], truth())
+    assert not leftovers(place)
 
 
 @pytest.mark.parametrize("ranks", [1, 4])

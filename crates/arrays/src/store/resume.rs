@@ -3,7 +3,7 @@
 //! Beside what is being written, the temporary holds what is needed to know it again and to go on:
 //!
 //! ```text
-//! .run.zarr~u~9c1f03d2a47be865.penstock/
+//! .run.zarr~u.penstock/
 //!   write.json     where servers write, and what is to become of it
 //!   journal.json   what the writer says of it: the same words mean the same write
 //!   done           a line for each slab that is on disk

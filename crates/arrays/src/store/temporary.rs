@@ -3,26 +3,27 @@
 //! ```text
 //! parent/
 //!   run.zarr                          the target, untouched until the end
-//!   .run.zarr~u~9c1f03d2a47be865.penstock/
+//!   .run.zarr~u.penstock/
 //!     lock                            held (flock) by the root for as long as it lives
 //!     data                            what will take the target's place: a file or a directory
 //!     old                             the target's old content, while it is being replaced
 //! ```
 //!
-//! The lock tells a write in progress from the remains of a killed one: the kernel gives it up with
+//! Its name follows from the target's, so that whoever writes the same meets it, however many other files there
+//! are. The lock tells a write in progress from the remains of a killed one: the kernel gives it up with
 //! the process. Makers of temporaries keep out of each other's way by a lock on the parent
-//! directory, for as long as it takes to look around and make one.
+//! directory, for as long as it takes to make one. Where it cannot be told whether the maker of one lives, it
+//! stays, and the next has a name that nobody else draws.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::mem::MaybeUninit;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use penstock_engine::{Error, Kind, Result};
-use rustix::fs::{FlockOperation, RawDir};
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -30,11 +31,10 @@ use super::pending::sync_parent;
 use super::{change, file};
 
 const SUFFIX: &str = ".penstock";
-/// How long to wait for others who look around in the same directory.
+/// How long to wait for others who make a temporary in the same directory.
 const PARENT_LOCK_TRIES: u32 = 250;
-const PARENT_LOCK_PAUSE: Duration = Duration::from_millis(20);
-/// Of a directory's entries, that are read at once.
-const ENTRIES_BYTES: usize = 32 << 10;
+/// Between two tries: at first, and at most. It is mostly held for a tenth of a millisecond.
+const PARENT_LOCK_PAUSES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(20)];
 
 /// A directory with a lock in it, removed with all it holds when dropped.
 pub(super) struct Temporary {
@@ -63,7 +63,7 @@ pub(super) enum Lock {
 
 impl Temporary {
     /// Makes the temporary for what is to replace `target`: of the name of `path`, beside it, and
-    /// for an array of a group with the array's name. Remains of killed writes to the same target
+    /// for an array of a group with the array's name. The remains of a killed write to the same target
     /// are removed first.
     ///
     /// # Errors
@@ -73,17 +73,25 @@ impl Temporary {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Error::new(Kind::Schema, "writing", "the path names no file").at(path));
         };
-        let array = array.map(|array| format!("{array}~")).unwrap_or_default();
-        let prefix = format!(".{}~{array}", name.to_string_lossy());
-        let _parent_lock = lock_parent(parent)?;
-        // Before the group was there, the target of the same write was the group.
-        remove_remains(parent, &prefix, &[target, path])?;
-        let own = parent.join(format!("{prefix}{}{SUFFIX}", nonce()));
-        change::create_dir(&own).map_err(|e| {
+        let stem = stem(name, array);
+        let failed = |e: std::io::Error| {
             let error = Error::io(&e, "making a temporary in", parent);
             let cause = format!("{e} (it is needed to write {})", path.display());
             Error { cause, ..error }
-        })?;
+        };
+        let _parent_lock = lock_parent(parent)?;
+        let mut own = named(parent, stem.clone());
+        match change::create_dir(&own) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                // Before the group was there, the target of the same write was the group.
+                if !remove_remains(&own, &[target, path])? {
+                    let other = format!("~{}", nonce());
+                    own = named(parent, [stem, other.into()].into_iter().collect());
+                }
+                change::create_dir(&own).map_err(failed)?;
+            }
+            made => made.map_err(failed)?,
+        }
         let mut temporary = Self {
             path: own,
             stays: false,
@@ -123,12 +131,15 @@ impl Temporary {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Ok(None);
         };
-        let prefix = format!(".{}~", name.to_string_lossy());
+        let start = stem(name, None);
         let _parent_lock = lock_parent(parent)?;
-        let is_like_it =
-            |name: &[u8]| name.starts_with(prefix.as_bytes()) && name.ends_with(SUFFIX.as_bytes());
-        for path in entries(parent, is_like_it)? {
-            if !is_right(&path) {
+        let looking = |e: std::io::Error| Error::io(&e, "looking into", parent);
+        for entry in std::fs::read_dir(parent).map_err(looking)? {
+            let entry = entry.map_err(looking)?;
+            let (path, name) = (entry.path(), entry.file_name());
+            let is_like_it = name.as_bytes().starts_with(start.as_bytes())
+                && name.as_bytes().ends_with(SUFFIX.as_bytes());
+            if !is_like_it || !is_right(&path) {
                 continue;
             }
             if let Ok(lock) = open_lock(&path.join("lock"))
@@ -224,8 +235,17 @@ pub(super) fn nonce() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
-/// Removes a temporary, the lock last: as long as anything is there, so is the lock.
+/// Removes a temporary, the lock last: as long as anything is there, so is the lock. Then whoever waits to take its name
+/// waits until the name is free.
 fn remove(path: &Path) -> std::io::Result<()> {
+    empty(path)?;
+    // Without the lock it may be that another takes the name in between, and meets an error.
+    let _parent_lock = path.parent().and_then(|parent| lock_parent(parent).ok());
+    remove_emptied(path)
+}
+
+/// Removes what is in a temporary, but for the lock.
+fn empty(path: &Path) -> std::io::Result<()> {
     let entries = match std::fs::read_dir(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         entries => entries?,
@@ -241,90 +261,92 @@ fn remove(path: &Path) -> std::io::Result<()> {
             change::remove_file(&entry.path())?;
         }
     }
-    match change::remove_file(&path.join("lock")) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    change::remove_dir(path)
+    Ok(())
 }
 
-/// Removes the remains of killed writes to `target`, as far as that can be done.
+/// Removes the lock and the directory, if they are there.
+fn remove_emptied(path: &Path) -> std::io::Result<()> {
+    let unless_absent = |removed: std::io::Result<()>| match removed {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    };
+    unless_absent(change::remove_file(&path.join("lock")))?;
+    unless_absent(change::remove_dir(path))
+}
+
+/// Removes the remains of a killed write to `target`, as far as that can be done.
 pub(super) fn remove_remains_of(target: &Path) {
     let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
         return;
     };
     if let Ok(_parent_lock) = lock_parent(parent) {
-        let _ = remove_remains(parent, &format!(".{}~", name.to_string_lossy()), &[target]);
+        let _ = remove_remains(&named(parent, stem(name, None)), &[target]);
     }
 }
 
-/// Looks for temporaries of one of the targets, of which the first is meant, removes those whose makers are
-/// dead, and refuses when one lives.
-fn remove_remains(parent: &Path, prefix: &str, targets: &[&Path]) -> Result<()> {
-    for path in entries(parent, |name| is_temporary(name, prefix))? {
-        let lock_path = path.join("lock");
-        let lock = match open_lock(&lock_path) {
-            Ok(lock) => Some(lock),
-            // Its maker was killed before it had a lock, or after it gave it up, or a power failure has taken it.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(_) => continue,
-        };
-        let owner = std::fs::read(&lock_path).ok();
-        let owner: Option<Owner> = owner.and_then(|text| serde_json::from_slice(&text).ok());
-        let target = owner.as_ref().map_or(targets[0], |owner| &owner.target);
-        if !targets.contains(&target) {
-            continue;
+/// Removes a temporary of one of the targets, of which the first is meant, if its maker is dead, and refuses when
+/// that lives. False where that cannot be told. The parent is locked.
+fn remove_remains(path: &Path, targets: &[&Path]) -> Result<bool> {
+    let lock_path = path.join("lock");
+    let lock = match open_lock(&lock_path) {
+        Ok(lock) => Some(lock),
+        // Its maker was killed before it had a lock, or after it gave it up, or a power failure has taken it.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(_) => return Ok(false),
+    };
+    let owner = std::fs::read(&lock_path).ok();
+    let owner: Option<Owner> = owner.and_then(|text| serde_json::from_slice(&text).ok());
+    let named = owner.as_ref().map(|owner| &*owner.target);
+    let target = named.filter(|target| targets.contains(target));
+    let target = target.unwrap_or(targets[0]); // the directory may have been moved since
+    match lock.as_ref().map_or(Lock::Taken, try_lock) {
+        Lock::Unsupported => Ok(false),
+        Lock::Held => {
+            let who = owner
+                .as_ref()
+                .map(|o| format!(" (process {} on {})", o.process, o.host));
+            let cause = format!(
+                "another job is writing it{}; its temporary is {}",
+                who.unwrap_or_default(),
+                path.display()
+            );
+            Err(Error::new(Kind::Busy, "writing", cause).at(target))
         }
-        match lock.as_ref().map_or(Lock::Taken, try_lock) {
-            Lock::Unsupported => {}
-            Lock::Held => {
-                let who = owner
-                    .as_ref()
-                    .map(|o| format!(" (process {} on {})", o.process, o.host));
-                let cause = format!(
-                    "another job is writing it{}; its temporary is {}",
-                    who.unwrap_or_default(),
-                    path.display()
-                );
-                return Err(Error::new(Kind::Busy, "writing", cause).at(target));
+        Lock::Taken => {
+            let old = path.join("old");
+            if old.exists() && std::fs::symlink_metadata(target).is_err() {
+                change::rename(&old, target).map_err(|e| Error::io(&e, "putting back", target))?;
             }
-            Lock::Taken => {
-                let old = path.join("old");
-                if old.exists() && std::fs::symlink_metadata(target).is_err() {
-                    change::rename(&old, target)
-                        .map_err(|e| Error::io(&e, "putting back", target))?;
-                }
-                remove(&path).map_err(|e| Error::io(&e, "removing the remains", &path))?;
-            }
+            let removed = empty(path).and_then(|()| remove_emptied(path));
+            removed.map_err(|e| Error::io(&e, "removing the remains", path))?;
+            Ok(true)
         }
     }
-    Ok(())
 }
 
-/// Those of a directory whose names are wanted. There may be thousands of others, and a write waits for this: nothing is
-/// made of their names.
-fn entries(directory: &Path, is_wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<PathBuf>> {
-    let looking = |e: std::io::Error| Error::io(&e, "looking into", directory);
-    let opened = File::open(directory).map_err(looking)?;
-    let mut buffer = [MaybeUninit::uninit(); ENTRIES_BYTES];
-    let mut all = RawDir::new(opened, &mut buffer);
-    let mut wanted = Vec::new();
-    while let Some(entry) = all.next() {
-        let entry = entry.map_err(|e| looking(e.into()))?;
-        let name = entry.file_name().to_bytes();
-        if is_wanted(name) {
-            wanted.push(directory.join(OsStr::from_bytes(name)));
-        }
-    }
-    Ok(wanted)
+/// The name of a temporary of a file, or of an array of a group, but for its end.
+fn stem(name: &OsStr, array: Option<&str>) -> OsString {
+    let mut stem = OsString::from(".");
+    stem.push(plain(name));
+    stem.push("~");
+    stem.push(plain(OsStr::new(array.unwrap_or_default())));
+    stem
 }
 
-/// Whether a file's name is the prefix, 16 hexadecimal digits and the suffix.
-fn is_temporary(name: &[u8], prefix: &str) -> bool {
-    let nonce = name
-        .strip_prefix(prefix.as_bytes())
-        .and_then(|rest| rest.strip_suffix(SUFFIX.as_bytes()));
-    nonce.is_some_and(|nonce| nonce.len() == 16 && nonce.iter().all(u8::is_ascii_hexdigit))
+/// A name as a part of another, which ends at the first `~`.
+fn plain(name: &OsStr) -> OsString {
+    let byte = |byte: &u8| match byte {
+        b'%' => b"%25".to_vec(),
+        b'~' => b"%7E".to_vec(),
+        other => vec![*other],
+    };
+    OsString::from_vec(name.as_bytes().iter().flat_map(byte).collect())
+}
+
+/// Beside the target: the stem, and the suffix of all temporaries.
+fn named(parent: &Path, mut stem: OsString) -> PathBuf {
+    stem.push(SUFFIX);
+    parent.join(stem)
 }
 
 /// Some file systems lock only what is open for writing.
@@ -340,15 +362,17 @@ pub(super) fn try_lock(file: &File) -> Lock {
     }
 }
 
-/// Keeps others from looking around in the directory at the same time. Without it (no locks on
+/// Keeps others from making one in the directory at the same time. Without it (no locks on
 /// directories, or somebody keeps it for himself) two that begin at the same instant may both go on.
 fn lock_parent(parent: &Path) -> Result<File> {
     let directory = File::open(parent).map_err(|e| Error::io(&e, "opening", parent))?;
+    let [mut pause, pause_max] = PARENT_LOCK_PAUSES;
     for _ in 0..PARENT_LOCK_TRIES {
         match try_lock(&directory) {
-            Lock::Held => std::thread::sleep(PARENT_LOCK_PAUSE),
+            Lock::Held => std::thread::sleep(pause),
             Lock::Taken | Lock::Unsupported => break,
         }
+        pause = pause_max.min(2 * pause);
     }
     Ok(directory)
 }
@@ -358,18 +382,66 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_one_target_are_told_from_others() {
-        let prefix = ".run~u~";
-        assert!(is_temporary(b".run~u~0123456789abcdef.penstock", prefix));
-        for other in [
-            ".run~0123456789abcdef.penstock",
-            ".run~u~v~0123456789abcdef.penstock",
-            ".run~u~0123456789abcde.penstock",
-            ".run~u~0123456789abcdeg.penstock",
-            ".run~u~0123456789abcdef",
-        ] {
-            assert!(!is_temporary(other.as_bytes(), prefix), "{other}");
+    fn each_target_has_a_temporary_of_its_own() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |path: &str, array: Option<&str>| {
+            let path = place.path().join(path);
+            Temporary::create(&path, array, &path)
+        };
+        let writes = [
+            ("a", None),
+            ("a", Some("b")),
+            ("a~b", None),
+            ("a~", Some("b")),
+            ("a", Some("~b")),
+            ("a%7E", Some("b")),
+            ("a", Some("b~c")),
+            ("a~b", Some("c")),
+        ];
+        let made: Vec<_> = writes
+            .iter()
+            .map(|(path, array)| at(path, *array).unwrap())
+            .collect();
+        for (path, array) in writes {
+            assert_eq!(at(path, array).err().unwrap().kind, Kind::Busy);
         }
+        drop(made);
+        assert!(std::fs::read_dir(place.path()).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn of_many_that_make_and_remove_one_all_succeed_or_are_busy() {
+        let place = tempfile::tempdir().unwrap();
+        let target = place.path().join("t");
+        let make_often = || {
+            let made = || Temporary::create(&target, None, &target).map(drop);
+            (0..200).map(|_| made()).collect::<Vec<_>>()
+        };
+        let made: Vec<_> = std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(make_often));
+            let joined = threads.map(|thread| thread.join().unwrap());
+            joined.into_iter().flatten().collect()
+        });
+        assert!(made.iter().any(Result::is_ok));
+        let errors = made.iter().flat_map(|made| made.as_ref().err());
+        assert!(
+            errors.clone().all(|error| error.kind == Kind::Busy),
+            "{:?}",
+            errors.last()
+        );
+        assert!(std::fs::read_dir(place.path()).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn what_may_be_in_use_is_left_and_another_name_taken() {
+        let place = tempfile::tempdir().unwrap();
+        let target = place.path().join("t");
+        let (own, file) = (place.path().join(".t~.penstock"), Some("not a directory"));
+        std::fs::write(&own, file.unwrap()).unwrap();
+        let temporary = Temporary::create(&target, None, &target).unwrap();
+        assert_ne!(temporary.path, own);
+        drop(temporary);
+        assert_eq!(std::fs::read_to_string(&own).ok().as_deref(), file);
     }
 
     #[test]
