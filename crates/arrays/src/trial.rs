@@ -291,12 +291,11 @@ impl Tried {
 }
 
 impl Medium for Tried {
-    fn makes_first(&self) -> bool {
-        !self.is_null && self.medium.makes_first()
-    }
-
-    fn make(&self, objects: &[u64]) -> Result<()> {
-        self.medium.make(objects)
+    fn make(&self, objects: &[u64]) -> Result<bool> {
+        match self.is_null {
+            true => Ok(false),
+            false => self.medium.make(objects),
+        }
     }
 
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
@@ -333,13 +332,5 @@ impl Medium for Tried {
             None if self.is_null => Ok(()),
             None => self.medium.finish(sync),
         })
-    }
-
-    fn position(&self, block: &Block) -> (u64, u64) {
-        self.medium.position(block)
-    }
-
-    fn is_in_schema_order(&self) -> bool {
-        self.medium.is_in_schema_order()
     }
 }

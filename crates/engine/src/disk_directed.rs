@@ -240,16 +240,13 @@ impl<M: Machine> Flow<M> for Job<'_, M> {
 
     /// Where its disks want that, and the files are a few.
     async fn make(&self) -> Result<bool> {
-        if !self.files.iter().all(|file| file.disk.makes_first()) {
-            return Ok(false);
-        }
         let objects = self.files.iter().map(|file| file.objects(self.server));
         let Some(objects) = objects.collect::<Option<Vec<_>>>() else {
             return Ok(false);
         };
         let files = self.files.iter().zip(&objects);
         let made = join_all(files.map(|(file, objects)| file.disk.make(objects))).await;
-        made.into_iter().collect::<Result<()>>().map(|()| true)
+        made.into_iter().try_fold(true, |all, made| Ok(all & made?))
     }
 
     async fn finish(&self) -> Result<()> {

@@ -173,7 +173,7 @@ impl<M: Machine> Flow<M> for Client<'_, M> {
     /// A write copies from this rank's memory, a read reads.
     async fn fill(&self, block: &Block, buffer: &M::Buffer) -> Result<Option<u64>> {
         let held = self.held_bytes(block);
-        let moves_parts = self.disks.of(block).moves_parts();
+        let moves_parts = self.disks.of(block).moves_parts().await?;
         let bytes = if moves_parts { held } else { block.bytes };
         if self.request.operation == Operation::Read {
             self.read(block, buffer, bytes).await?;

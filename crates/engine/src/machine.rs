@@ -162,15 +162,11 @@ pub trait Disk {
     /// How many reads and writes it works at together; who has more lets them wait.
     fn queue_depth(&self) -> u32;
 
-    /// Whether the files of objects should be made before the first is written; else writing makes them.
-    fn makes_first(&self) -> bool {
-        false
-    }
-
-    /// Makes the files of these objects, of which there are a few.
-    fn make(&self, objects: &[u64]) -> impl Future<Output = Result<()>> {
+    /// Makes the files of these objects, of which there are a few, if they should be there before the first is
+    /// written. False where writing makes them.
+    fn make(&self, objects: &[u64]) -> impl Future<Output = Result<bool>> {
         let _ = objects;
-        std::future::ready(Ok(()))
+        std::future::ready(Ok(false))
     }
 
     /// Writes `block.bytes` bytes of `buffer`, from byte `at` on. A block may be written again: what
@@ -193,8 +189,8 @@ pub trait Disk {
 
     /// Whether parts of blocks can be moved by themselves, whatever others do to the rest of the block
     /// meanwhile.
-    fn moves_parts(&self) -> bool {
-        false
+    fn moves_parts(&self) -> impl Future<Output = Result<bool>> {
+        std::future::ready(Ok(false))
     }
 
     /// Writes these parts of a block, bytes counted in it, from where they lie in `buffer`.
@@ -396,6 +392,7 @@ pub trait Machine {
     /// node's client moves its share without servers.
     ///
     /// # Errors
-    /// When the target is not there or does not allow the request's operation.
+    /// When the target is not there or does not allow the request's operation. That may also be said by whatever is
+    /// asked of the disk first, so that nobody need wait for the opening alone.
     fn open(&self, request: &Request, server: usize) -> impl Future<Output = Result<Self::Disk>>;
 }

@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, OnceLock, mpsc};
 
 use futures::channel::oneshot;
 use penstock_engine::{Disk, Error, Kind, NodeId, Request, Result};
@@ -47,6 +46,16 @@ impl DiskThread {
         })
     }
 
+    /// Lets the thread do `work`, after all that it was given before.
+    fn give(&self, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        let work = Box::new(|| {
+            // Whoever waits for what comes of it learns that nothing does.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        });
+        let given = self.work.as_ref().and_then(|to| to.send(work).ok());
+        given.ok_or_else(died)
+    }
+
     /// Runs `work` on the thread.
     ///
     /// # Errors
@@ -55,24 +64,20 @@ impl DiskThread {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T> {
-        let died = || Error::new(Kind::Io, "waiting for a disk", "its thread has ended");
         let (sender, done) = oneshot::channel();
-        let work = Box::new(move || {
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-            if let Ok(result) = result {
-                // Nobody waits any more where the call was given up.
-                let _ = sender.send(result);
-            }
-        });
-        self.work
-            .as_ref()
-            .ok_or_else(died)?
-            .send(work)
-            .map_err(|_| died())?;
+        self.give(move || {
+            // Nobody waits any more where the call was given up.
+            let _ = sender.send(work());
+        })?;
         // This thread may have much to copy for the next block: the disk should begin before that.
         std::thread::yield_now();
         done.await.map_err(|_| died())
     }
+}
+
+/// What is wrong where a disk's thread has no answer.
+fn died() -> Error {
+    Error::new(Kind::Io, "waiting for a disk", "its thread has ended")
 }
 
 impl Drop for DiskThread {
@@ -85,21 +90,51 @@ impl Drop for DiskThread {
     }
 }
 
+/// A medium, or why it could not be opened, when the disk's thread has come to that.
+type Opened = OnceLock<Result<Arc<dyn Medium>>>;
+
 /// One disk, opened for one call.
 pub struct RealDisk {
-    medium: Arc<dyn Medium>,
+    medium: Arc<Opened>,
     thread: Rc<DiskThread>,
     is_synced: bool,
 }
 
 impl RealDisk {
-    /// A disk of `medium`, served by `thread`; `is_synced` if writes must reach stable storage.
-    pub fn new(medium: Arc<dyn Medium>, thread: Rc<DiskThread>, is_synced: bool) -> Self {
-        Self {
+    /// A disk that `thread` opens, and serves; `is_synced` if writes must reach stable storage. What goes wrong with
+    /// the opening is said by all that is asked of it.
+    ///
+    /// # Errors
+    /// When the thread has ended.
+    pub fn open(
+        thread: Rc<DiskThread>,
+        is_synced: bool,
+        open: impl FnOnce() -> Result<Arc<dyn Medium>> + Send + 'static,
+    ) -> Result<Self> {
+        let medium = Arc::new(Opened::new());
+        let opened = medium.clone();
+        thread.give(move || {
+            let _ = opened.set(open()); // nobody else sets it
+        })?;
+        Ok(Self {
             medium,
             thread,
             is_synced,
-        }
+        })
+    }
+
+    /// Runs `act` on the disk's thread.
+    async fn with_medium<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&dyn Medium) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let medium = self.medium.clone();
+        let act = move || match medium.get() {
+            Some(Ok(medium)) => act(&**medium),
+            Some(Err(error)) => Err(error.clone()),
+            None => Err(died()), // of a panic
+        };
+        self.thread.run(act).await?
     }
 
     /// Runs `act` on the disk's thread, with the bytes of the buffer that the block has, from `at` on.
@@ -110,46 +145,42 @@ impl RealDisk {
         at: u64,
         act: impl FnOnce(&dyn Medium, &Block, &mut [u8]) -> Result<()> + Send + 'static,
     ) -> Result<()> {
-        let (medium, block, staging) =
-            (self.medium.clone(), block.clone(), buffer.staging().clone());
+        let (block, staging) = (block.clone(), buffer.staging().clone());
         let (at, bytes) = (at as usize, block.bytes as usize);
         let end = at.checked_add(bytes);
         assert!(
             end.is_some_and(|end| end <= staging.bytes()),
             "a block beyond its buffer"
         );
-        let act = move || {
+        self.with_medium(move |medium| {
             // SAFETY: in bounds; the engine leaves the buffer alone until the disk has ended, and
             // the memory itself is kept by `staging`.
             let data = unsafe { std::slice::from_raw_parts_mut(staging.base().add(at), bytes) };
-            act(&*medium, &block, data)
-        };
-        self.thread.run(act).await?
+            act(medium, &block, data)
+        })
+        .await
     }
 }
 
 impl Disk for RealDisk {
     type Buffer = Buffer;
 
+    /// That of the schema: a flat file's bytes, a directory's chunks.
     fn position(&self, block: &Block) -> (u64, u64) {
-        self.medium.position(block)
+        (block.object, block.offset)
     }
 
     fn is_in_schema_order(&self) -> bool {
-        self.medium.is_in_schema_order()
+        true
     }
 
     fn queue_depth(&self) -> u32 {
         1 // its thread makes one call at a time
     }
 
-    fn makes_first(&self) -> bool {
-        self.medium.makes_first()
-    }
-
-    async fn make(&self, objects: &[u64]) -> Result<()> {
-        let (medium, objects) = (self.medium.clone(), objects.to_vec());
-        self.thread.run(move || medium.make(&objects)).await?
+    async fn make(&self, objects: &[u64]) -> Result<bool> {
+        let objects = objects.to_vec();
+        self.with_medium(move |medium| medium.make(&objects)).await
     }
 
     async fn write(&self, block: &Block, buffer: &Buffer, at: u64) -> Result<()> {
@@ -166,8 +197,11 @@ impl Disk for RealDisk {
         .await
     }
 
-    fn moves_parts(&self) -> bool {
-        self.medium.moves_parts()
+    async fn moves_parts(&self) -> Result<bool> {
+        match self.medium.get() {
+            Some(Ok(medium)) => Ok(medium.moves_parts()),
+            _ => self.with_medium(|medium| Ok(medium.moves_parts())).await,
+        }
     }
 
     async fn write_parts(
@@ -196,11 +230,51 @@ impl Disk for RealDisk {
     }
 
     async fn finish(&self) -> Result<()> {
-        let (medium, is_synced) = (self.medium.clone(), self.is_synced);
-        self.thread.run(move || medium.finish(is_synced)).await?
+        let is_synced = self.is_synced;
+        self.with_medium(move |medium| medium.finish(is_synced))
+            .await
     }
 
     fn sums(&self) -> Vec<(u64, u32)> {
-        self.medium.sums()
+        let medium = self.medium.get().and_then(|opened| opened.as_ref().ok());
+        medium.map(|medium| medium.sums()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn end<F: Future>(future: F) -> F::Output {
+        let mut future = pin!(future);
+        loop {
+            match future
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+            {
+                Poll::Ready(output) => return output,
+                Poll::Pending => std::thread::yield_now(),
+            }
+        }
+    }
+
+    #[test]
+    fn why_a_disk_cannot_be_opened_is_said_by_all_that_is_asked_of_it() {
+        let thread = Rc::new(DiskThread::start(0).unwrap());
+        let error = Error::new(Kind::Missing, "opening", "it is not there");
+        let answer = error.clone();
+        let disk = RealDisk::open(thread.clone(), true, || Err(answer)).unwrap();
+        for _ in 0..2 {
+            assert_eq!(end(disk.make(&[0])), Err(error.clone()));
+            assert_eq!(end(disk.moves_parts()), Err(error.clone()));
+            assert_eq!(end(disk.finish()), Err(error.clone()));
+        }
+        assert!(disk.sums().is_empty());
+        let disk = RealDisk::open(thread.clone(), true, || panic!("of the disk")).unwrap();
+        assert_eq!(end(disk.finish()).unwrap_err().kind, Kind::Io);
+        assert_eq!(end(thread.run(|| 2)), Ok(2));
     }
 }

@@ -16,18 +16,14 @@ fn no_parts(doing: &str) -> Error {
 /// different objects. `data` is the block decoded: `block.bytes` bytes, row-major over
 /// `block.extents`, in the machine's byte order. Padding has been zeroed by the caller.
 pub trait Medium: Send + Sync {
-    /// Whether the files of objects should be made before the first is written; else writing makes them.
-    fn makes_first(&self) -> bool {
-        false
-    }
-
-    /// Makes the files of these objects, of which there are a few, where [`Medium::makes_first`].
+    /// Makes the files of these objects, of which there are a few, if they should be there before the first is
+    /// written. False where writing makes them.
     ///
     /// # Errors
     /// As [`Medium::write`].
-    fn make(&self, objects: &[u64]) -> Result<()> {
+    fn make(&self, objects: &[u64]) -> Result<bool> {
         let _ = objects;
-        Ok(())
+        Ok(false)
     }
 
     /// Takes `data` into the store. A block may be written again: the last time counts.
@@ -78,16 +74,5 @@ pub trait Medium: Send + Sync {
     /// them. After [`Medium::finish`].
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
-    }
-
-    /// A number by which to sort blocks so that the disk passes over them once. The default is
-    /// the order of the schema, which is that of a flat file's bytes and of a directory's chunks.
-    fn position(&self, block: &Block) -> (u64, u64) {
-        (block.object, block.offset)
-    }
-
-    /// Whether the schema's order is that of [`Medium::position`].
-    fn is_in_schema_order(&self) -> bool {
-        true
     }
 }

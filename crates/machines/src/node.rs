@@ -915,10 +915,9 @@ impl Machine for Node {
     }
 
     async fn open(&self, request: &Request, server: usize) -> Result<RealDisk> {
-        let thread = self.disk_thread()?;
         let (opener, request) = (self.opener.clone(), request.clone());
         let is_synced = request.sync;
-        let medium = thread.run(move || opener.open(&request, server)).await??;
-        Ok(RealDisk::new(medium, thread, is_synced))
+        let open = move || opener.open(&request, server);
+        RealDisk::open(self.disk_thread()?, is_synced, open)
     }
 }

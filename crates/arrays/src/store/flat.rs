@@ -218,13 +218,13 @@ impl Parts {
 }
 
 impl Medium for Parts {
-    fn makes_first(&self) -> bool {
-        self.way.makes_first()
-    }
-
-    fn make(&self, objects: &[u64]) -> Result<()> {
+    fn make(&self, objects: &[u64]) -> Result<bool> {
+        if !self.way.makes_first() {
+            return Ok(false);
+        }
         let mut objects = objects.iter();
-        objects.try_for_each(|&object| self.with(object, |_, _| Ok(())))
+        objects.try_for_each(|&object| self.with(object, |_, _| Ok(())))?;
+        Ok(true)
     }
 
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {

@@ -136,11 +136,7 @@ impl Summing {
 }
 
 impl Medium for Summing {
-    fn makes_first(&self) -> bool {
-        self.medium.makes_first()
-    }
-
-    fn make(&self, objects: &[u64]) -> Result<()> {
+    fn make(&self, objects: &[u64]) -> Result<bool> {
         self.medium.make(objects)
     }
 
@@ -166,14 +162,6 @@ impl Medium for Summing {
             (object, parts.sum(bytes))
         });
         sums.collect()
-    }
-
-    fn position(&self, block: &Block) -> (u64, u64) {
-        self.medium.position(block)
-    }
-
-    fn is_in_schema_order(&self) -> bool {
-        self.medium.is_in_schema_order()
     }
 }
 
@@ -239,13 +227,5 @@ impl Medium for Checking {
 
     fn finish(&self, sync: bool) -> Result<()> {
         self.medium.finish(sync)
-    }
-
-    fn position(&self, block: &Block) -> (u64, u64) {
-        self.medium.position(block)
-    }
-
-    fn is_in_schema_order(&self) -> bool {
-        self.medium.is_in_schema_order()
     }
 }

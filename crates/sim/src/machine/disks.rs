@@ -260,8 +260,8 @@ impl Disk for SimDisk {
         Ok(())
     }
 
-    fn moves_parts(&self) -> bool {
-        true
+    async fn moves_parts(&self) -> Result<bool> {
+        Ok(true)
     }
 
     async fn write_parts(

@@ -85,12 +85,11 @@ impl Writer {
 }
 
 impl Medium for Writer {
-    /// Of what is changed, blocks may be read before they are written.
-    fn makes_first(&self) -> bool {
-        self.way.makes_first() && self.chunks.files.is_new
-    }
-
-    fn make(&self, objects: &[u64]) -> Result<()> {
+    fn make(&self, objects: &[u64]) -> Result<bool> {
+        // Of what is changed, blocks may be read before they are written.
+        if !(self.way.makes_first() && self.chunks.files.is_new) {
+            return Ok(false);
+        }
         for &object in objects {
             let path = self.chunks.path(object);
             let mut blocks = self.chunks.schema.object_blocks(object);
@@ -101,7 +100,7 @@ impl Medium for Writer {
             })?;
             self.close(given_up)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
