@@ -73,20 +73,20 @@ impl Temporary {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Error::new(Kind::Schema, "writing", "the path names no file").at(path));
         };
-        let stem = stem(name, array);
+        let mut stem = stem(name, array);
         let failed = |e: std::io::Error| {
             let error = Error::io(&e, "making a temporary in", parent);
             let cause = format!("{e} (it is needed to write {})", path.display());
             Error { cause, ..error }
         };
         let _parent_lock = lock_parent(parent)?;
-        let mut own = named(parent, stem.clone());
+        let mut own = named(parent, &stem);
         match change::create_dir(&own) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 // Before the group was there, the target of the same write was the group.
                 if !remove_remains(&own, &[target, path])? {
-                    let other = format!("~{}", nonce());
-                    own = named(parent, [stem, other.into()].into_iter().collect());
+                    stem.push(format!("~{}", nonce()));
+                    own = named(parent, &stem);
                 }
                 change::create_dir(&own).map_err(failed)?;
             }
@@ -280,13 +280,18 @@ pub(super) fn remove_remains_of(target: &Path) {
         return;
     };
     if let Ok(_parent_lock) = lock_parent(parent) {
-        let _ = remove_remains(&named(parent, stem(name, None)), &[target]);
+        let _ = remove_remains(&named(parent, &stem(name, None)), &[target]);
     }
 }
 
 /// Removes a temporary of one of the targets, of which the first is meant, if its maker is dead, and refuses when
 /// that lives. False where that cannot be told. The parent is locked.
 fn remove_remains(path: &Path, targets: &[&Path]) -> Result<bool> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),
+        Ok(found) if found.is_dir() => {}
+        _ => return Ok(false),
+    }
     let lock_path = path.join("lock");
     let lock = match open_lock(&lock_path) {
         Ok(lock) => Some(lock),
@@ -343,10 +348,11 @@ fn plain(name: &OsStr) -> OsString {
     OsString::from_vec(name.as_bytes().iter().flat_map(byte).collect())
 }
 
-/// Beside the target: the stem, and the suffix of all temporaries.
-fn named(parent: &Path, mut stem: OsString) -> PathBuf {
-    stem.push(SUFFIX);
-    parent.join(stem)
+/// The temporary of that name, to which the end of all such names is added.
+fn named(parent: &Path, stem: &OsStr) -> PathBuf {
+    let mut name = stem.to_os_string();
+    name.push(SUFFIX);
+    parent.join(name)
 }
 
 /// Some file systems lock only what is open for writing.
@@ -433,15 +439,22 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_in_use_is_left_and_another_name_taken() {
+    fn what_is_no_temporary_is_left_and_another_name_taken() {
         let place = tempfile::tempdir().unwrap();
-        let target = place.path().join("t");
-        let (own, file) = (place.path().join(".t~.penstock"), Some("not a directory"));
-        std::fs::write(&own, file.unwrap()).unwrap();
-        let temporary = Temporary::create(&target, None, &target).unwrap();
-        assert_ne!(temporary.path, own);
-        drop(temporary);
-        assert_eq!(std::fs::read_to_string(&own).ok().as_deref(), file);
+        let (target, own) = (place.path().join("t"), place.path().join(".t~.penstock"));
+        let elsewhere = place.path().join("elsewhere");
+        std::fs::create_dir(&elsewhere).unwrap();
+        std::fs::write(elsewhere.join("kept"), "").unwrap();
+        let make_file = || std::fs::write(&own, "kept");
+        let make_link = || std::os::unix::fs::symlink(&elsewhere, &own);
+        for make in [&make_file as &dyn Fn() -> std::io::Result<()>, &make_link] {
+            make().unwrap();
+            let temporary = Temporary::create(&target, None, &target).unwrap();
+            assert_ne!(temporary.path, own);
+            drop(temporary);
+            std::fs::remove_file(&own).unwrap();
+        }
+        assert!(elsewhere.join("kept").exists());
     }
 
     #[test]
