@@ -39,10 +39,11 @@ const PARENT_LOCK_PAUSES: [Duration; 2] = [Duration::from_micros(100), Duration:
 /// A directory with a lock in it, removed with all it holds when dropped.
 pub(super) struct Temporary {
     path: PathBuf,
-    /// Whether it stays when dropped: another process will go on with it.
+    /// Whether nothing is removed when it is dropped: another process will go on with it, or it has been removed, and what
+    /// has its name is another's.
     stays: bool,
     /// `None` where the file system has no locks.
-    lock: Option<File>,
+    _lock: Option<File>,
 }
 
 /// What stands in a lock file: for those who find it.
@@ -92,11 +93,6 @@ impl Temporary {
             }
             made => made.map_err(failed)?,
         }
-        let mut temporary = Self {
-            path: own,
-            stays: false,
-            lock: None,
-        };
         let host = rustix::system::uname()
             .nodename()
             .to_string_lossy()
@@ -107,7 +103,7 @@ impl Temporary {
             host,
         };
         let text = serde_json::to_vec(&owner).unwrap_or_default();
-        let lock_path = temporary.lock_path();
+        let lock_path = own.join("lock");
         // It is not brought to stable storage, nor does that begin: it mostly goes first. After a power failure it
         // may be empty, or gone; the temporary is then taken for that of a dead writer of the target.
         let write = || {
@@ -115,11 +111,15 @@ impl Temporary {
             change::write_all_at(&lock, &text, 0, &lock_path)?;
             Ok(lock)
         };
-        let lock = write().map_err(|e| Error::io(&e, "writing", &lock_path))?;
-        if matches!(try_lock(&lock), Lock::Taken) {
-            temporary.lock = Some(lock);
-        }
-        Ok(temporary)
+        let lock = write().map_err(|e| {
+            let _ = remove_under_lock(&own); // what stays is removed by the next write
+            Error::io(&e, "writing", &lock_path)
+        })?;
+        Ok(Self {
+            path: own,
+            stays: false,
+            _lock: matches!(try_lock(&lock), Lock::Taken).then_some(lock),
+        })
     }
 
     /// Takes over a temporary of `path` that a dead process has left, or for the array of a group there, if
@@ -148,7 +148,7 @@ impl Temporary {
                 return Ok(Some(Self {
                     path,
                     stays: true,
-                    lock: Some(lock),
+                    _lock: Some(lock),
                 }));
             }
         }
@@ -179,10 +179,6 @@ impl Temporary {
         self.path.join(name)
     }
 
-    fn lock_path(&self) -> PathBuf {
-        self.path.join("lock")
-    }
-
     /// Puts the directory `source` of this temporary in the place of `target`, which may exist.
     /// What it held goes when the temporary goes.
     pub(super) fn install(&self, source: &Path, target: &Path) -> Result<()> {
@@ -211,11 +207,12 @@ impl Temporary {
         })
     }
 
-    /// Removes it.
+    /// Removes it. What cannot be removed is left to the next write.
     ///
     /// # Errors
     /// What the operating system says.
     pub(super) fn remove(&mut self) -> Result<()> {
+        self.stays = true;
         remove(&self.path).map_err(|e| Error::io(&e, "removing", &self.path))
     }
 }
@@ -241,6 +238,12 @@ fn remove(path: &Path) -> std::io::Result<()> {
     empty(path)?;
     // Without the lock it may be that another takes the name in between, and meets an error.
     let _parent_lock = path.parent().and_then(|parent| lock_parent(parent).ok());
+    remove_emptied(path)
+}
+
+/// The same, where the parent is locked.
+fn remove_under_lock(path: &Path) -> std::io::Result<()> {
+    empty(path)?;
     remove_emptied(path)
 }
 
@@ -301,8 +304,8 @@ fn remove_remains(path: &Path, targets: &[&Path]) -> Result<bool> {
     };
     let owner = std::fs::read(&lock_path).ok();
     let owner: Option<Owner> = owner.and_then(|text| serde_json::from_slice(&text).ok());
-    let named = owner.as_ref().map(|owner| &*owner.target);
-    let target = named.filter(|target| targets.contains(target));
+    let said = owner.as_ref().map(|owner| &*owner.target);
+    let target = said.filter(|target| targets.contains(target));
     let target = target.unwrap_or(targets[0]); // the directory may have been moved since
     match lock.as_ref().map_or(Lock::Taken, try_lock) {
         Lock::Unsupported => Ok(false),
@@ -322,8 +325,7 @@ fn remove_remains(path: &Path, targets: &[&Path]) -> Result<bool> {
             if old.exists() && std::fs::symlink_metadata(target).is_err() {
                 change::rename(&old, target).map_err(|e| Error::io(&e, "putting back", target))?;
             }
-            let removed = empty(path).and_then(|()| remove_emptied(path));
-            removed.map_err(|e| Error::io(&e, "removing the remains", path))?;
+            remove_under_lock(path).map_err(|e| Error::io(&e, "removing the remains", path))?;
             Ok(true)
         }
     }
@@ -439,6 +441,39 @@ mod tests {
     }
 
     #[test]
+    fn what_has_been_removed_is_not_removed_again() {
+        let place = tempfile::tempdir().unwrap();
+        let target = place.path().join("t");
+        let mut first = Temporary::create(&target, None, &target).unwrap();
+        first.remove().unwrap();
+        let second = Temporary::create(&target, None, &target).unwrap();
+        assert_eq!(first.path, second.path);
+        std::fs::write(second.data(), "of the second").unwrap();
+        drop(first);
+        assert!(second.data().exists());
+    }
+
+    #[test]
+    fn one_whose_lock_cannot_be_made_waits_for_nobody() {
+        const PATH_BYTES_MAX: usize = 4095;
+        let place = tempfile::tempdir().unwrap();
+        let mut parent = place.path().to_path_buf();
+        // The temporary's path is as long as one may be, so that its lock's is too long.
+        let longest = PATH_BYTES_MAX - "/.t~.penstock".len();
+        while parent.as_os_str().len() < longest {
+            let left = longest - parent.as_os_str().len() - 1;
+            let bytes = if left > 200 { 100 } else { left };
+            parent.push("d".repeat(bytes));
+        }
+        std::fs::create_dir_all(&parent).unwrap();
+        let (target, begun) = (parent.join("t"), std::time::Instant::now());
+        let made = Temporary::create(&target, None, &target);
+        assert!(made.is_err());
+        let [_, pause_max] = PARENT_LOCK_PAUSES;
+        assert!(begun.elapsed() < PARENT_LOCK_TRIES / 2 * pause_max);
+    }
+
+    #[test]
     fn what_is_no_temporary_is_left_and_another_name_taken() {
         let place = tempfile::tempdir().unwrap();
         let (target, own) = (place.path().join("t"), place.path().join(".t~.penstock"));
@@ -481,8 +516,8 @@ mod tests {
         assert!(target.join("newer").exists());
         // Killed between the two renames.
         std::fs::rename(&target, again.beside("old")).unwrap();
-        std::mem::forget(again.lock.as_ref().unwrap().try_clone().unwrap());
-        let lock = again.lock.as_ref().unwrap();
+        std::mem::forget(again._lock.as_ref().unwrap().try_clone().unwrap());
+        let lock = again._lock.as_ref().unwrap();
         rustix::fs::flock(lock, FlockOperation::Unlock).unwrap();
         let next = Temporary::create(&target, None, &target).unwrap();
         assert!(target.join("newer").exists());
