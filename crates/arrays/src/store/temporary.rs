@@ -31,6 +31,8 @@ use super::pending::sync_parent;
 use super::{change, file};
 
 const SUFFIX: &str = ".penstock";
+/// The lock file in a temporary.
+const LOCK: &str = "lock";
 /// How long to wait for others who make a temporary in the same directory.
 const PARENT_LOCK_TRIES: u32 = 250;
 /// Between two tries: at first, and at most. It is mostly held for a tenth of a millisecond.
@@ -103,7 +105,7 @@ impl Temporary {
             host,
         };
         let text = serde_json::to_vec(&owner).unwrap_or_default();
-        let lock_path = own.join("lock");
+        let lock_path = own.join(LOCK);
         // It is not brought to stable storage, nor does that begin: it mostly goes first. After a power failure it
         // may be empty, or gone; the temporary is then taken for that of a dead writer of the target.
         let write = || {
@@ -142,7 +144,7 @@ impl Temporary {
             if !is_like_it || !is_right(&path) {
                 continue;
             }
-            if let Ok(lock) = open_lock(&path.join("lock"))
+            if let Ok(lock) = open_lock(&path.join(LOCK))
                 && matches!(try_lock(&lock), Lock::Taken)
             {
                 return Ok(Some(Self {
@@ -255,7 +257,7 @@ fn empty(path: &Path) -> std::io::Result<()> {
     };
     for entry in entries {
         let entry = entry?;
-        if entry.file_name() == "lock" {
+        if entry.file_name() == LOCK {
             continue;
         }
         if entry.file_type()?.is_dir() {
@@ -273,7 +275,7 @@ fn remove_emptied(path: &Path) -> std::io::Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     };
-    unless_absent(change::remove_file(&path.join("lock")))?;
+    unless_absent(change::remove_file(&path.join(LOCK)))?;
     unless_absent(change::remove_dir(path))
 }
 
@@ -295,7 +297,7 @@ fn remove_remains(path: &Path, targets: &[&Path]) -> Result<bool> {
         Ok(found) if found.is_dir() => {}
         _ => return Ok(false),
     }
-    let lock_path = path.join("lock");
+    let lock_path = path.join(LOCK);
     let lock = match open_lock(&lock_path) {
         Ok(lock) => Some(lock),
         // Its maker was killed before it had a lock, or after it gave it up, or a power failure has taken it.
