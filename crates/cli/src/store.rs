@@ -209,7 +209,7 @@ pub(crate) fn verify(verify: &Verify) -> Result<(), Failure> {
         counted(found.chunks, "chunk"),
         found.bytes,
         match found.compared {
-            0 => ", which were only read: they have no checksums but their codec's",
+            0 => ", which were only read: no checksums are stored for them, unless by their codec",
             _ => "",
         },
         match found.damages.len() {
