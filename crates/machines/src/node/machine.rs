@@ -1,0 +1,318 @@
+//! What the engine asks of a node.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use penstock_engine::{
+    CopyBy, Error, Kind, Machine, Message, NodeId, Place, Request, Result, Tag, Window, Work,
+};
+use penstock_layout::{Direction, Piece, Region, Share};
+
+use super::{Forget, Node, Reach};
+use crate::board::Posted;
+use crate::buffer::Buffer;
+use crate::disk::RealDisk;
+use crate::memory::{ClientMemory, Exposure, copy_unpacked, packed_bytes};
+use crate::parcel::Parcel;
+use crate::wire::{Header, Lies, direction};
+
+impl Machine for Node {
+    type Memory = ClientMemory;
+    type Exposure = Exposure;
+    type Buffer = Buffer;
+    type Parcel = Parcel;
+    type Disk = RealDisk;
+
+    fn me(&self) -> NodeId {
+        self.me
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    async fn work(&self, _work: Work) {}
+
+    async fn send(
+        &self,
+        to: NodeId,
+        tag: Tag,
+        body: Vec<u8>,
+        parcel: Option<Parcel>,
+    ) -> Result<()> {
+        if to == self.me {
+            self.deliver(tag, to, body, parcel);
+            return Ok(());
+        }
+        let header = Header::Message {
+            tag,
+            body: body.len(),
+            has_parcel: parcel.is_some(),
+        };
+        let parcel = parcel.as_ref().map_or(&[][..], Parcel::bytes);
+        self.post(to, &header, body.len() + parcel.len(), |payload| {
+            let (front, back) = payload.split_at_mut(body.len());
+            front.copy_from_slice(&body);
+            back.copy_from_slice(parcel);
+        })
+    }
+
+    async fn transmit(
+        &self,
+        to: NodeId,
+        tag: Tag,
+        body: Vec<u8>,
+        buffer: &Buffer,
+        bytes: u64,
+    ) -> Result<()> {
+        let size = bytes as usize;
+        let reach = self.links.reach(to);
+        if to == self.me {
+            let parcel = Parcel::Own(buffer.bytes(0..size).to_vec());
+            self.deliver(tag, to, body, Some(parcel));
+            return Ok(());
+        }
+        let lies = match reach {
+            Reach::Process => Lies::InProcess,
+            Reach::Host => Lies::OnHost(buffer.name()?),
+            Reach::Network => Lies::InPacket,
+        };
+        let inside = match reach {
+            Reach::Network => size,
+            Reach::Process | Reach::Host => 0,
+        };
+        let mut lending = None;
+        let header = |ticket| {
+            if reach == Reach::Process {
+                let staging = buffer.staging().clone();
+                lending = Some(self.process.lendings.lend(self.me, ticket, staging));
+            }
+            Header::Lent {
+                ticket,
+                tag,
+                body: body.len(),
+                bytes: size,
+                lies,
+            }
+        };
+        let fill = |payload: &mut [u8]| {
+            let (front, back) = payload.split_at_mut(body.len());
+            front.copy_from_slice(&body);
+            back.copy_from_slice(buffer.bytes(0..inside));
+        };
+        let taken = self.ask(to, body.len() + inside, header, fill).await;
+        drop(lending);
+        taken.map(|_| ())
+    }
+
+    async fn receive(&self, tag: Tag) -> Result<Message<Parcel>> {
+        let _forget = Forget(&self.mail, tag);
+        std::future::poll_fn(|context| {
+            let mut all = self.mail.borrow_mut();
+            let mail = all.entry(tag).or_default();
+            if let Some(message) = mail.waiting.pop_front() {
+                return Poll::Ready(Ok(message));
+            }
+            if let Some(error) = self.broken() {
+                return Poll::Ready(Err(error));
+            }
+            mail.waker = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    fn pack(&self, call: u64, share: &Share, elements: &Region, window: &Window) -> Result<Parcel> {
+        let memory = self.process.exposures.of(call, self.me)?;
+        let mut parcel = vec![0; elements.elements() as usize * window.width];
+        if let Some(piece) = share.intersect(elements) {
+            let packed = parcel.as_mut_ptr();
+            // SAFETY: the memory holds the share, and the parcel all of the elements, which lie one
+            // behind the other in the window.
+            unsafe { memory.copy(&piece, window, packed, direction(true), CopyBy::Kernels) };
+        }
+        Ok(Parcel::Own(parcel))
+    }
+
+    fn unpack(
+        &self,
+        call: u64,
+        parcel: &Parcel,
+        share: &Share,
+        elements: &Region,
+        window: &Window,
+    ) -> Result<()> {
+        let memory = self.process.exposures.of(call, self.me)?;
+        let parcel = parcel.bytes();
+        check_size(parcel, elements.elements() as usize * window.width)?;
+        if let Some(piece) = share.intersect(elements) {
+            let packed = parcel.as_ptr().cast_mut();
+            // SAFETY: as above; scattering only reads the parcel.
+            unsafe { memory.copy(&piece, window, packed, direction(false), CopyBy::Kernels) };
+        }
+        Ok(())
+    }
+
+    fn cut(&self, buffer: &Buffer, part: Range<u64>) -> Parcel {
+        let part = buffer.bytes(part.start as usize..part.end as usize);
+        Parcel::Own(part.to_vec())
+    }
+
+    fn paste(&self, parcel: &Parcel, buffer: &Buffer, offset: u64) {
+        buffer.fill(offset as usize, parcel.bytes());
+    }
+
+    fn expose(&self, call: u64, memory: ClientMemory) -> Exposure {
+        let board = self.links.board(self.me).filter(|_| self.may_reach.get());
+        let posted = board.and_then(|board| Posted::new(board, call, &memory));
+        self.process.exposures.expose(call, self.me, memory, posted)
+    }
+
+    fn buffer(&self, bytes: u64) -> Result<Buffer> {
+        self.buffers.take(bytes as usize)
+    }
+
+    fn clear(&self, buffer: &Buffer, bytes: u64) {
+        buffer.clear(bytes as usize);
+    }
+
+    fn copy(
+        &self,
+        call: u64,
+        width: usize,
+        pieces: &[Piece],
+        from: Place<'_, Self>,
+        to: Place<'_, Self>,
+        by: CopyBy,
+    ) -> Result<()> {
+        let bytes: usize = pieces.iter().map(|piece| packed_bytes(piece, width)).sum();
+        let (from, to) = (self.at(call, from, bytes)?, self.at(call, to, bytes)?);
+        let mut dense = 0;
+        for (nth, piece) in pieces.iter().enumerate() {
+            // SAFETY: this node's share has the pieces, windows lie in their buffer, and send buffers
+            // and parcels have just been checked to hold all pieces; the engine lets nobody else use
+            // them meanwhile, and what is scattered from is only read.
+            unsafe { copy_piece(piece, nth, width, (&from, &to), dense, by)? };
+            dense += packed_bytes(piece, width);
+        }
+        Ok(())
+    }
+
+    async fn memget(
+        &self,
+        call: u64,
+        client: NodeId,
+        piece: &Piece,
+        window: &Window,
+        buffer: &Buffer,
+    ) -> Result<()> {
+        self.transfer(call, client, piece, window, buffer, true)
+            .await
+    }
+
+    async fn memput(
+        &self,
+        call: u64,
+        client: NodeId,
+        piece: &Piece,
+        window: &Window,
+        buffer: &Buffer,
+    ) -> Result<()> {
+        self.transfer(call, client, piece, window, buffer, false)
+            .await
+    }
+
+    fn reached_by(&self, _server: usize) -> usize {
+        0 // every node opens the store itself, all of it
+    }
+
+    async fn open(&self, request: &Request, server: usize) -> Result<RealDisk> {
+        let (opener, request) = (self.opener.clone(), request.clone());
+        let is_synced = request.sync;
+        let open = move || opener.open(&request, server);
+        RealDisk::open(self.disk_thread()?, is_synced, open)
+    }
+}
+
+impl Node {
+    /// Where a place is in this process; one that is packed must have `bytes`.
+    fn at<'a>(&self, call: u64, place: Place<'a, Self>, bytes: usize) -> Result<At<'a>> {
+        Ok(match place {
+            Place::Exposed => At::Exposed(self.process.exposures.of(call, self.me)?),
+            Place::Staged(windows, buffer) => At::Staged(windows, buffer.base()),
+            Place::Packed(buffer) => At::Dense(buffer.bytes(0..bytes).as_ptr().cast_mut()),
+            Place::Came(parcel) => {
+                check_size(parcel.bytes(), bytes)?;
+                At::Dense(parcel.bytes().as_ptr().cast_mut())
+            }
+        })
+    }
+}
+
+/// A [`Place`] in this process.
+enum At<'a> {
+    Exposed(Arc<ClientMemory>),
+    Staged(&'a [Window], *mut u8),
+    Dense(*mut u8),
+}
+
+/// Copies the `nth` piece of several; where they are packed, it begins at byte `dense`.
+///
+/// # Safety
+/// Both places must hold it, and nobody else may access it meanwhile.
+unsafe fn copy_piece(
+    piece: &Piece,
+    nth: usize,
+    width: usize,
+    places: (&At<'_>, &At<'_>),
+    dense: usize,
+    by: CopyBy,
+) -> Result<()> {
+    let (gather, scatter) = (Direction::Gather, Direction::Scatter);
+    // SAFETY: the caller's promise.
+    unsafe {
+        match places {
+            (At::Exposed(memory), At::Staged(windows, buffer)) => {
+                memory.copy(piece, &windows[nth], *buffer, gather, by);
+            }
+            (At::Staged(windows, buffer), At::Exposed(memory)) => {
+                memory.copy(piece, &windows[nth], *buffer, scatter, by);
+            }
+            (At::Exposed(memory), At::Dense(packed)) => {
+                memory.copy_packed(piece, width, packed.add(dense), gather, by);
+            }
+            (At::Dense(packed), At::Exposed(memory)) => {
+                memory.copy_packed(piece, width, packed.add(dense), scatter, by);
+            }
+            (At::Dense(packed), At::Staged(windows, buffer)) => {
+                copy_unpacked(piece, &windows[nth], *buffer, packed.add(dense), gather, by);
+            }
+            (At::Staged(windows, buffer), At::Dense(packed)) => {
+                copy_unpacked(
+                    piece,
+                    &windows[nth],
+                    *buffer,
+                    packed.add(dense),
+                    scatter,
+                    by,
+                );
+            }
+            _ => {
+                let cause = "both places are of one kind";
+                return Err(Error::new(Kind::Unsupported, "copying elements", cause));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that so many bytes have come.
+fn check_size(parcel: &[u8], expected: usize) -> Result<()> {
+    if parcel.len() == expected {
+        return Ok(());
+    }
+    let cause = format!("{} bytes came, not {expected}", parcel.len());
+    Err(Error::new(Kind::Peer, "unpacking a message", cause))
+}
