@@ -33,6 +33,8 @@ use super::{change, file};
 const SUFFIX: &str = ".penstock";
 /// The lock file in a temporary.
 const LOCK: &str = "lock";
+/// The old content in a temporary.
+const OLD: &str = "old";
 /// How long to wait for others who make a temporary in the same directory.
 const PARENT_LOCK_TRIES: u32 = 250;
 /// Between two tries: at first, and at most. It is mostly held for a tenth of a millisecond.
@@ -200,7 +202,7 @@ impl Temporary {
     /// old content in `old`, from where the next write puts it back.
     fn install_in_two_steps(&self, source: &Path, target: &Path) -> Result<()> {
         let failed = |e: std::io::Error| Error::io(&e, "renaming into place", target);
-        let old = self.path.join("old");
+        let old = self.path.join(OLD);
         change::rename(target, &old).map_err(failed)?;
         change::rename(source, target).map_err(|e| {
             // Should this fail too, the next write to the target tries again.
@@ -323,7 +325,7 @@ fn remove_remains(path: &Path, targets: &[&Path]) -> Result<bool> {
             Err(Error::new(Kind::Busy, "writing", cause).at(target))
         }
         Lock::Taken => {
-            let old = path.join("old");
+            let old = path.join(OLD);
             if old.exists() && std::fs::symlink_metadata(target).is_err() {
                 change::rename(&old, target).map_err(|e| Error::io(&e, "putting back", target))?;
             }
