@@ -110,9 +110,9 @@ def test_an_array_and_its_peak_are_measured_in_turn(tmp_path):
 
 def test_small_arrays_are_measured_more_often():
     often = [command.repeats_of(size * MIB, None) for size in command.SIZES]
-    assert often == [25, 25, 16, 8, 5, 5]
+    assert often == [25, 25, 16, 15, 15, 15]
     job = Job(8, [], [8], "/tmp", repeats=None, direct=False)
-    assert [job.turns(size * MIB) for size in (1, 128, 512)] == [range(26), range(9), range(1, 6)]
+    assert [job.turns(size * MIB) for size in (1, 64, 512)] == [range(26), range(17), range(16)]
     assert Job(8, [], [8], "/tmp", repeats=3, direct=False).turns(MIB) == range(4)
 
 

@@ -10,10 +10,12 @@ measurement to the next: neither an element out of place nor a stale file passes
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import add
 from pathlib import Path
 
 import numpy as np
@@ -132,7 +134,7 @@ def values(
         stride *= shape[dimension]
     if dtype.kind in "fc":
         exact = 1 << (np.finfo(dtype).nmant + 1)
-        linear %= exact
+        linear &= exact - 1
         if dtype.kind == "f":
             return linear.astype(dtype)
         result = np.empty(linear.shape, dtype)
@@ -142,11 +144,15 @@ def values(
     return mixed.astype(np.uint8) % 2 == 1 if dtype.kind == "b" else mixed.astype(dtype)
 
 
-def slabs(lengths: list[int]) -> Iterator[slice]:
-    """Cuts the first dimension so that a slab has about ``SLAB_ELEMENTS`` elements."""
-    rows = max(1, SLAB_ELEMENTS // max(1, math.prod(lengths[1:])))
-    for start in range(0, lengths[0], rows):
-        yield slice(start, min(start + rows, lengths[0]))
+def slabs(indices: list[np.ndarray]) -> Iterator[tuple[slice, list[np.ndarray]]]:
+    """Cuts the first dimension so that a slab has about ``SLAB_ELEMENTS`` elements: slabs of what
+    has these indices, and the indices of each. Of no elements there are none."""
+    first, *others = indices
+    row = math.prod(len(along) for along in others)
+    rows = max(1, SLAB_ELEMENTS // max(1, row))
+    for start in range(0, len(first) if row else 0, rows):
+        slab = slice(start, min(start + rows, len(first)))
+        yield slab, [first[slab], *others]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -247,25 +253,49 @@ class Case:
     def wrong_on_disk(self, target: Path, salt: int) -> int:
         """Counts the wrong elements in this rank's part of the files; the ranks' parts cover all.
 
-        The slabs of the file are dealt out to the ranks only to save time: no rank looks at what
-        it wrote itself in particular.
+        What is read back is dealt out to the ranks only to save time: no rank looks at what it
+        wrote itself in particular.
         """
-        wrong = 0
-        for reader, indices in self._objects(target):
-            for turn, (slab, truth) in enumerate(self._truth(indices, salt)):
-                if turn % self.size == self.rank:
-                    wrong += int(np.count_nonzero(reader(slab) != truth))
-        return wrong
+        return sum(
+            int(np.count_nonzero(found != values(self.shape, self.dtype, indices, salt)))
+            for found, indices in self._found(target)
+        )
 
     def _truth(self, indices: list[np.ndarray], salt: int) -> Iterator[tuple[slice, np.ndarray]]:
-        lengths = [len(along) for along in indices]
-        if math.prod(lengths) == 0:
-            return
-        for slab in slabs(lengths):
-            yield slab, values(self.shape, self.dtype, [indices[0][slab], *indices[1:]], salt)
+        for slab, along in slabs(indices):
+            yield slab, values(self.shape, self.dtype, along, salt)
 
-    def _objects(self, target: Path):
-        """What is to be read back: a function from a slab to its elements, and their indices."""
+    def _found(self, target: Path) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
+        """What this rank is to read back: elements, and their indices."""
+        if self.disk.kind == "chunks":
+            yield from self._chunks(target)
+            return
+        for reader, indices in self._files(target):
+            for turn, (slab, along) in enumerate(slabs(indices)):
+                if turn % self.size == self.rank:
+                    yield reader(slab), along
+
+    def _chunks(self, target: Path) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
+        """The chunks that this rank is to read back, each read once: zarr-python reads all of one
+        whatever is wanted of it."""
+        import zarr
+
+        stored = zarr.open_array(target / self.name, mode="r")
+        if stored.shape != self.shape or stored.dtype != self.dtype:
+            raise ValueError(f"{target} holds {stored.dtype} {stored.shape}")
+        starts = [range(0, n, c) for n, c in zip(self.shape, self.disk.chunk, strict=True)]
+        for turn, start in enumerate(itertools.product(*starts)):
+            # In natural chunking a rank's share is the chunk of its number.
+            if (turn + 1) % self.size == self.rank:
+                ends = map(min, map(add, start, self.disk.chunk), self.shape)
+                box = tuple(map(slice, start, ends))
+                chunk = stored[box]
+                indices = [np.arange(along.start, along.stop) for along in box]
+                for slab, along in slabs(indices):
+                    yield chunk[slab], along
+
+    def _files(self, target: Path):
+        """Files to be read back: a function from a slab to its elements, and their indices."""
         everything = [np.arange(extent) for extent in self.shape]
         if self.disk.kind == "row-major":
             yield flat_reader(target, self.dtype, self.shape), everything
@@ -274,13 +304,6 @@ class Case:
             if mapped.shape != self.shape or mapped.dtype != self.dtype:
                 raise ValueError(f"{target} holds {mapped.dtype} {mapped.shape}")
             yield mapped.__getitem__, everything
-        elif self.disk.kind == "chunks":
-            import zarr
-
-            stored = zarr.open_array(target / self.name, mode="r")
-            if stored.shape != self.shape or stored.dtype != self.dtype:
-                raise ValueError(f"{target} holds {stored.dtype} {stored.shape}")
-            yield stored.__getitem__, everything
         else:
             yield from self._parts(target)
 

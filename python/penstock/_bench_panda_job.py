@@ -66,9 +66,7 @@ WAKING_TIMES = 5
 """How often it is looked at how long it takes to wake all ranks, in each case."""
 CONTENDERS = 3
 """For each number of servers: the peak, what stands beside it, and the array."""
-LARGE_BYTES = 512 << 20
-"""From here on, a warm-up is dear and of no use."""
-REPEATS = 5, 25
+REPEATS = 15, 25
 """At least, and at most, unless it is said how many: the time of a small array scatters most."""
 BYTES_TOGETHER = 1 << 30
 """As many repeats as move so much, between these two."""
@@ -108,7 +106,7 @@ class Job:
 
     def turns(self, bytes_: int) -> range:
         """The repeats for an array of that size; what is measured in number 0 does not count."""
-        return range(0 if bytes_ < LARGE_BYTES else 1, repeats_of(bytes_, self.repeats) + 1)
+        return range(repeats_of(bytes_, self.repeats) + 1)
 
 
 def repeats_of(bytes_: int, said: int | None) -> int:
