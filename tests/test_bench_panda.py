@@ -78,6 +78,7 @@ def test_all_figures(tmp_path, words):
         assert 0 < figure["waking_seconds"] < 1
         assert figure["aim_percent"] == (70 if number >= 7 else 85)
         assert figure["reached"] == sum(point["y"] >= figure["aim_percent"] for point in points)
+        assert figure["reached_surely"] == figure["reached"]  # measured once
     # Two schemas on the disk, written and read; natural chunking without, too, and writes.
     ran = {(one["schema"], one["null"], one["operation"]) for one in report["measurements"]}
     assert len(ran) == 7
@@ -110,9 +111,9 @@ def test_an_array_and_its_peak_are_measured_in_turn(tmp_path):
 
 def test_small_arrays_are_measured_more_often():
     often = [command.repeats_of(size * MIB, None) for size in command.SIZES]
-    assert often == [25, 25, 16, 15, 15, 15]
+    assert often == [100, 50, 25, 20, 20, 20]
     job = Job(8, [], [8], "/tmp", repeats=None, direct=False)
-    assert [job.turns(size * MIB) for size in (1, 64, 512)] == [range(26), range(17), range(16)]
+    assert [job.turns(size * MIB) for size in (1, 64, 512)] == [range(101), range(26), range(21)]
     assert Job(8, [], [8], "/tmp", repeats=3, direct=False).turns(MIB) == range(4)
 
 
@@ -123,12 +124,31 @@ def test_what_a_percentage_is():
     assert math.isclose(found["percent_of_second"], 50)
     assert math.isclose(found["second_mb_per_second"], 400)
     assert math.isclose(found["y"], 80)
+    assert 50 <= found["low"] <= 80 <= found["high"] <= 150
     assert math.isclose(found["min"], 60)
     assert math.isclose(found["max"], 120)
     assert math.isclose(found["mb_per_second"], 200)
     assert math.isclose(found["peak_mb_per_second"], 250)
     assert found["wrong"] == 1
     assert "percent_of_second" not in command.point(served, peak, None)
+
+
+def test_a_percentage_is_as_sure_as_its_repeats_agree():
+    assert np.allclose(command.interval([0.02], [0.01]), 50)
+    # What is slow at the same time is no doubt.
+    slow = [0.01, 0.02, 0.03, 0.04]
+    assert np.allclose(command.interval(slow, [0.9 * one for one in slow]), 90)
+    chance = np.random.default_rng(1)
+    widths = []
+    for repeats in (15, 150):
+        within = 0
+        for _ in range(100):
+            served, peak = chance.normal(1, 0.1, (2, repeats))
+            low, high = command.interval(list(served), list(peak))
+            within += low <= 100 <= high
+            widths.append(high - low)
+        assert 80 <= within <= 99
+    assert sum(widths[100:]) < sum(widths[:100]) / 2.5
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ the ranks do: :mod:`penstock._bench_panda_job`), and reports. Exit codes: 0; 1 w
 or a byte was wrong; 2 for bad input. Either way one line says what is wrong.
 
 A figure's number is the throughput of the array as a part of the peak, both medians, of the same
-run.
+run. How far it would be off in other runs of as many repeats is said beside it: between which
+percentages it is nine times in ten, when repeats are drawn from those there are.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from penstock import _plots
 from penstock._bench_case import UsageError, dims_text
@@ -61,6 +64,10 @@ SERVERS = (2, 4, 8)
 QUICK = {"ranks": (2,), "sizes": (1, 2), "servers": (1, 2), "repeats": 1}
 AIMS = {NATURAL: 85, TRADITIONAL: 70}
 """Percent of the peak that each schema is to reach."""
+QUANTILES = 0.05, 0.95
+"""Between these is what a percentage would be in other runs."""
+DRAWS = 2000
+"""How often repeats are drawn to find out."""
 TOUCHED = 2.2
 """Arrays that must fit: the files, as much free memory touched before them, and a little."""
 
@@ -309,6 +316,7 @@ def drawn(number: int, clients: int, plan: Plan, results: list[dict]) -> dict:
         "paper_percent": figure.paper,
         "aim_percent": aim,
         "reached": sum(one["y"] >= aim for one in points),
+        "reached_surely": sum(one["low"] >= aim for one in points),
         "points": len(points),
         "series": series,
     }
@@ -319,9 +327,12 @@ def point(served: dict, peak: dict, second: dict | None) -> dict:
     median, beside = (statistics.median(one["seconds"]) for one in (served, peak))
     parts = [100 * beside / one for one in served["seconds"]]
     y = 100 * beside / median
+    low, high = interval(served["seconds"], peak["seconds"])
     rate = served["bytes"] / 1e6
     found = {
         "y": y,
+        "low": low,
+        "high": high,
         "cv": statistics.stdev(parts) / y if len(parts) > 1 else 0.0,
         "min": min(parts),
         "max": max(parts),
@@ -336,6 +347,16 @@ def point(served: dict, peak: dict, second: dict | None) -> dict:
     return found
 
 
+def interval(served: list[float], peak: list[float]) -> tuple[float, float]:
+    """Between which percentages of the peak the array is nine times in ten, of repeats that are
+    drawn from these. What was measured in one turn stays together, as it shares the machine's
+    better or worse moments."""
+    turns = np.random.default_rng(0).integers(len(served), size=(DRAWS, len(served)))
+    medians = (np.median(np.array(seconds)[turns], axis=1) for seconds in (peak, served))
+    low, high = np.quantile(100 * np.divide(*medians), QUANTILES)
+    return float(low), float(high)
+
+
 def text(report: dict) -> str:
     """The report for people."""
     machine = report["machine"]
@@ -346,7 +367,7 @@ def text(report: dict) -> str:
         f"{machine['load_average_at_start']:.1f} when it began, "
         f"{report['load_average_at_end']:.1f} at the end",
         f"medians of {many}: MB/s of all servers together (10^6 bytes), and the "
-        "percent of the peak",
+        "percent of the peak, +- half of its 90% interval",
     ]
     if machine["free_page_reporting"]:
         lines.append(
@@ -361,12 +382,13 @@ def text(report: dict) -> str:
 def table(figure: dict) -> list[str]:
     """One figure in rows and columns."""
     series = figure["series"]
-    heads = [head for p in series[0]["points"] for head in (f"{p['x']} servers", "peak", "%")]
+    servers = (f"{p['x']} servers" for p in series[0]["points"])
+    heads = [head for many in servers for head in (many, "peak", "%", "+-")]
     cells = [["array", "shape", *heads]]
-    cells += [rates(one, "peak_mb_per_second", "y") for one in series]
+    cells += [row(one, "peak_mb_per_second", "y") for one in series]
     has_second = any("percent_of_second" in p for p in series[0]["points"])
     if has_second:
-        cells += [rates(one, "second_mb_per_second", "percent_of_second") for one in series]
+        cells += [row(one, "second_mb_per_second", "percent_of_second") for one in series]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip()
@@ -384,22 +406,27 @@ def table(figure: dict) -> list[str]:
         "after the moment agreed on",
         *lines,
         f"percent: {min(ys):.0f}-{max(ys):.0f}, in the paper {figure['paper_percent']}; at least "
-        f"{figure['aim_percent']}: {figure['reached']} of {figure['points']}",
+        f"{figure['aim_percent']}: {figure['reached']} of {figure['points']}, "
+        f"{figure['reached_surely']} with all of the interval",
         *([f"{wrong} ELEMENTS WRONG"] if wrong else []),
     ]
 
 
-def rates(series: dict, beside: str, percent: str) -> list[str]:
-    """A row: of each number of servers, the array's throughput and another, and the percentage."""
+def row(series: dict, beside: str, percent: str) -> list[str]:
+    """Of each number of servers, the array's throughput and another, and the percentage; how sure
+    that is, if it is the peak's."""
     shape = dims_text(shape_of(int(series["name"].split()[0]) * MIB))
-    keys = "mb_per_second", beside, percent
-    cells = (f"{p[key]:.0f}" if key in p else "-" for p in series["points"] for key in keys)
+    cells = []
+    for p in series["points"]:
+        keys = "mb_per_second", beside, percent
+        cells += [f"{p[key]:.0f}" if key in p else "-" for key in keys]
+        cells.append(f"{(p['high'] - p['low']) / 2:.0f}" if percent == "y" else "")
     return [series["name"], shape, *cells]
 
 
 def write_csv(report: dict, path: str) -> None:
     """A line for each point of each figure."""
-    columns = ["x", "y", "min", "max", "mb_per_second", "peak_mb_per_second"]
+    columns = ["x", "y", "low", "high", "min", "max", "mb_per_second", "peak_mb_per_second"]
     with open(path, "w", newline="") as file:
         lines = csv.writer(file)
         lines.writerow(["figure", "clients", "series", *columns])

@@ -66,9 +66,10 @@ WAKING_TIMES = 5
 """How often it is looked at how long it takes to wake all ranks, in each case."""
 CONTENDERS = 3
 """For each number of servers: the peak, what stands beside it, and the array."""
-REPEATS = 15, 25
-"""At least, and at most, unless it is said how many: the time of a small array scatters most."""
-BYTES_TOGETHER = 1 << 30
+REPEATS = 20, 100
+"""At least, and at most, unless it is said how many: small arrays take little time, and are nearest
+to what is to be reached."""
+BYTES_TOGETHER = 1600 * MIB
 """As many repeats as move so much, between these two."""
 
 
