@@ -224,6 +224,19 @@ def test_what_cannot_be_copied(place):
     penstock("copy", place / "g.zarr", place / "t.zarr", "--codec", "none")
     assert zarr.open_array(place / "t.zarr" / "g").chunks == (10, 29, 3)
     assert not os.path.exists(place / "t.npy")
+    said = penstock("copy", place / "g.zarr", place / "t.npy", "--codec", "zstd", code=2)
+    assert "no codec" in said and not os.path.exists(place / "t.npy")
+    by_numpy(place / "text.npy", np.array(["ab"]))
+    said = penstock("copy", place / "text.npy", place / "t.npy", code=1)
+    assert '"<U2"' in said and "there are bool, int8" in said
+
+
+def test_a_single_number_has_one_chunk(place):
+    by_numpy(place / "s.npy", np.array(2.5))
+    penstock("copy", place / "s.npy", place / "t.zarr")
+    assert zarr.open_array(place / "t.zarr" / "s")[()] == 2.5
+    penstock("copy", place / "t.zarr", place / "back.npy")
+    assert np.load(place / "back.npy") == np.array(2.5)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@
 
 use std::fmt;
 
+use penstock_engine::Error;
+
 use crate::dtype::{ByteOrder, ElementType};
 
 /// The first bytes of every `.npy` file.
@@ -135,7 +137,9 @@ impl Header {
         }
         let missing = |key| damaged(format!("its header has no {key:?}"));
         let descr = descr.ok_or_else(|| missing("descr"))?;
-        let unsupported = |_| HeaderError::Unsupported(format!("elements of dtype {descr:?}"));
+        let unsupported = |error: Error| {
+            HeaderError::Unsupported(format!("elements of dtype {descr:?}: {}", error.cause))
+        };
         let (element, order) = ElementType::parse(descr).map_err(unsupported)?;
         let fortran = fortran.ok_or_else(|| missing("fortran_order"))?;
         Ok(Self {

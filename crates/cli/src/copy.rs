@@ -101,6 +101,11 @@ fn options(copy: &Copy) -> Result<Options, Failure> {
 fn disk(copy: &Copy) -> Result<Option<Disk>, Failure> {
     let is_npy = copy.target.extension().is_some_and(|end| end == "npy");
     if copy.row_major || (is_npy && copy.chunks.is_none()) {
+        if let Some(codec) = &copy.codec {
+            return Err(Failure::input(format!(
+                "a .npy file has no codec: leave --codec {codec} out, or give a target without .npy"
+            )));
+        }
         let format = match is_npy {
             true => Format::Npy,
             false => Format::Raw,
@@ -108,40 +113,36 @@ fn disk(copy: &Copy) -> Result<Option<Disk>, Failure> {
         return Ok(Some(Disk::RowMajor { format }));
     }
     // What is not said is as in the source, where that can be written.
-    let of_source = match copy.shape {
+    let source = match copy.shape {
         Some(_) => None,
-        None => Some(
-            Stored::open(&copy.source, copy.array.as_deref())?
-                .schema()
-                .disk
-                .clone(),
-        ),
+        None => Some(Stored::open(&copy.source, copy.array.as_deref())?),
     };
-    let source_codec = match &of_source {
+    let source = source.as_ref().map(Stored::schema);
+    let source_codec = match source.map(|schema| &schema.disk) {
         Some(Disk::Chunks { codec, .. }) if !codec.starts_with(['[', '{']) => codec.clone(),
         _ => "none".to_string(),
     };
-    let codec = copy.codec.clone().unwrap_or(source_codec);
-    match (&copy.chunks, of_source) {
-        (Some(chunk), _) => Ok(Some(Disk::Chunks {
-            chunk: chunk.clone(),
-            subchunks: copy.subchunks.clone(),
-            codec,
-        })),
-        (
-            None,
-            Some(Disk::Chunks {
+    let (chunk, subchunks) = match (&copy.chunks, source) {
+        (Some(chunk), _) => (chunk.clone(), copy.subchunks.clone()),
+        (None, Some(schema)) => match &schema.disk {
+            Disk::Chunks {
                 chunk, subchunks, ..
-            }),
-        ) => Ok(Some(Disk::Chunks {
-            chunk,
-            subchunks,
-            codec,
-        })),
-        (None, _) => Err(Failure::input(
-            "the source has no chunks: say --chunks N,N,... or --row-major",
-        )),
-    }
+            } => (chunk.clone(), subchunks.clone()),
+            // Without dimensions there is one chunk, which has no extents to say.
+            _ if schema.shape.is_empty() => (Vec::new(), None),
+            _ => return Err(no_chunks()),
+        },
+        (None, None) => return Err(no_chunks()),
+    };
+    Ok(Some(Disk::Chunks {
+        chunk,
+        subchunks,
+        codec: copy.codec.clone().unwrap_or(source_codec),
+    }))
+}
+
+fn no_chunks() -> Failure {
+    Failure::input("the source has no chunks: say --chunks N,N,... or --row-major")
 }
 
 /// `256MiB` as a number of bytes.
