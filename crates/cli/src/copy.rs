@@ -2,7 +2,7 @@
 
 use penstock_arrays::copy::{Options, Report};
 use penstock_arrays::session::{self, Seat, Session};
-use penstock_arrays::{Disk, ElementType, Format, Stored};
+use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Stored};
 use penstock_engine::{Error, Kind};
 
 use crate::arguments::Copy;
@@ -124,25 +124,28 @@ fn disk(copy: &Copy) -> Result<Option<Disk>, Failure> {
     };
     let (chunk, subchunks) = match (&copy.chunks, source) {
         (Some(chunk), _) => (chunk.clone(), copy.subchunks.clone()),
-        (None, Some(schema)) => match &schema.disk {
-            Disk::Chunks {
-                chunk, subchunks, ..
-            } => (chunk.clone(), subchunks.clone()),
-            // Without dimensions there is one chunk, which has no extents to say.
-            _ if schema.shape.is_empty() => (Vec::new(), None),
-            _ => return Err(no_chunks()),
-        },
-        (None, None) => return Err(no_chunks()),
+        (
+            None,
+            Some(ArraySchema {
+                disk: Disk::Chunks {
+                    chunk, subchunks, ..
+                },
+                ..
+            }),
+        ) => (chunk.clone(), subchunks.clone()),
+        // Without dimensions there is one chunk, which has no extents to say.
+        (None, Some(schema)) if schema.shape.is_empty() => (Vec::new(), None),
+        (None, _) => {
+            return Err(Failure::input(
+                "the source has no chunks: say --chunks N,N,... or --row-major",
+            ));
+        }
     };
     Ok(Some(Disk::Chunks {
         chunk,
         subchunks,
         codec: copy.codec.clone().unwrap_or(source_codec),
     }))
-}
-
-fn no_chunks() -> Failure {
-    Failure::input("the source has no chunks: say --chunks N,N,... or --row-major")
 }
 
 /// `256MiB` as a number of bytes.
