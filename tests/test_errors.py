@@ -612,28 +612,28 @@ def test_elements_that_there_are_not_are_named(tmp_path, dtype):
 # ---------------------------------------------------------------------------------------------
 
 
-def has_begun(place):
-    """Waits until rank 0 has made something in `place`, which it can only where that is there."""
-    deadline = time.monotonic() + (5 if place.is_dir() else 0.05)
-    while time.monotonic() < deadline:
-        if place.is_dir() and any(path.name.startswith(".") for path in place.iterdir()):
-            return True
-        time.sleep(0.001)
-    return False
-
-
 def in_turn(place, u, late):
     """Rank 0 comes to write `u`; `late` is what rank 1 does after that, and before it comes itself.
-    Gives what both met."""
+    Nothing has changed by then. Gives what both met."""
     target = place / "g"
+    comes = threading.Event()
 
     def main(session):
-        if session.rank == 1:
-            assert has_begun(place) == place.is_dir()
+        if session.rank == 0:
+            comes.set()
+        else:
+            before = names_in(place)
+            comes.wait(60)
+            time.sleep(0.05)  # time for rank 0 to do what it must not do yet
+            assert names_in(place) == before
             late(target)
         return caught(lambda: session.write(target, u, zeros(u, session.rank) + 7))
 
     return ps.run(main, 2)
+
+
+def names_in(place):
+    return sorted(path.name for path in place.iterdir()) if place.is_dir() else None
 
 
 HALVES = ps.Distribution("BLOCK,*", (2,))
@@ -708,11 +708,29 @@ def test_a_file_that_another_rank_makes_before_it_comes_is_in_the_way(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["g"]
 
 
-def test_ranks_that_differ_leave_nothing_of_what_the_first_has_begun(tmp_path):
+def test_ranks_that_differ_make_nothing(tmp_path):
     def main(session):
         u = array(memory=HALVES, dtype="f8" if session.rank == 0 else "f4")
-        assert session.rank == 0 or has_begun(tmp_path)
         return caught(lambda: session.write(tmp_path / "g", u, zeros(u, session.rank)))
 
     assert_alike(ps.run(main, 2), ps.MismatchError, "float32")
     assert not any(tmp_path.iterdir())
+
+
+def test_an_exception_that_leaves_the_session_takes_no_verdict_from_others(tmp_path):
+    """The first rank to hear the verdict leaves at once, while others have yet to hear it."""
+    for attempt in range(40):
+        met = [None] * 12
+
+        def main(session, met=met):
+            u = array(memory=HALVES, dtype="f8" if session.rank else "f4")
+            try:
+                session.write(tmp_path / "g", u, zeros(u, session.rank))
+            except ps.Error as error:
+                met[session.rank] = error
+                raise
+
+        with pytest.raises(ps.MismatchError):
+            ps.run(main, 12)
+        assert_alike(met, ps.MismatchError, "float32")
+        assert not any(tmp_path.iterdir()), attempt

@@ -172,8 +172,6 @@ pub struct WriteDirector {
     setting: Setting,
     by: By,
     pending: Option<Pending>,
-    /// What is decided if all is as it was before all ranks had come.
-    foreseen: Option<Decision>,
     /// Is let go when all ranks have heard the verdict.
     committed: Option<Committed>,
 }
@@ -187,7 +185,6 @@ impl WriteDirector {
             setting: setting.clone(),
             by,
             pending: None,
-            foreseen: None,
             committed: None,
         }
     }
@@ -213,30 +210,7 @@ impl WriteDirector {
 }
 
 impl Director for WriteDirector {
-    fn foresee(&mut self) {
-        // What depends on what is stored is for when all have come.
-        if self.array.is_region() || is_template(&self.path) {
-            return;
-        }
-        match self.prepare(RankBoxes::new()) {
-            Ok(decision) => self.foreseen = Some(decision),
-            Err(_) => self.give_up(), // it may be none by then
-        }
-    }
-
-    fn give_up(&mut self) {
-        self.foreseen = None;
-        self.pending = None; // dropped, it removes what was made
-    }
-
     fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
-        if let Some(decision) = self.foreseen.take() {
-            let pending = self.pending.as_ref();
-            if pending.is_some_and(|pending| pending.is_as_begun(&self.path)) && boxes.is_empty() {
-                return Ok(decision);
-            }
-            self.give_up();
-        }
         let Setting {
             options, clients, ..
         } = &self.setting;

@@ -220,15 +220,21 @@ impl Driver {
         self.shared.lock().node.now()
     }
 
-    /// Why no call can succeed any more, if so.
+    /// Why no call that has yet to begin can succeed, if so.
     pub fn broken(&self) -> Option<Error> {
         self.shared.lock().node.broken()
     }
 
-    /// Gives up all calls, and tells all nodes why.
+    /// Gives up all calls that have not ended, and tells all nodes why.
     pub fn leave(&self, error: &Error) {
         let mut calls = self.shared.lock();
-        calls.node.leave(error);
+        let open = calls.under_way.iter();
+        let open = open.filter(|(_, call)| call.verdict.is_none());
+        let mut given_up: Vec<_> = open
+            .map(|(&id, _)| number(id, 0)..number(id + 1, 0))
+            .collect();
+        given_up.push(number(calls.begun, 0)..u64::MAX);
+        calls.node.leave(error, &given_up);
         let given_up = std::mem::take(&mut calls.under_way);
         drop(given_up);
         calls.node.wake();

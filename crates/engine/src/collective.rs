@@ -103,13 +103,6 @@ pub trait Director {
     /// Whatever is wrong with it: the call then ends with that on every rank.
     fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision>;
 
-    /// Not all ranks have come, and this one names no boxes: does what [`Director::prepare`] will probably need. That
-    /// follows when all have come and agree, and has to look whether it is still right; else [`Director::give_up`].
-    fn foresee(&mut self) {}
-
-    /// The ranks do not agree: undoes what was foreseen.
-    fn give_up(&mut self) {}
-
     /// All servers have made their files: makes what else there has to be. What goes wrong is for
     /// [`Director::conclude`] to say, which does all of this where servers do not sync together.
     fn furnish(&mut self) {}
@@ -339,29 +332,21 @@ impl<'a, M: Machine> Call<'a, M> {
             (Some(rank), Some(proposal)) => Proposals::of_rank(rank, proposal),
             _ => Proposals::default(),
         };
-        if let Some(director) = director
-            && self.tree.roles.nodes > 1
-            && mine.error.is_none()
-            && mine.boxes.is_empty()
-        {
-            director.foresee(); // the others are yet to wake, or to compute
-        }
         let all = self
             .tree
             .gather(Members::All, Step::Propose, mine, Proposals::merge);
-        let prepared = match (director.as_mut(), all.await?) {
-            (Some(director), Some(proposals)) => Some(match proposals.agreed() {
-                Ok(agreed) => match director.prepare(agreed.boxes) {
-                    Ok(Decision::Close(_)) => Ok(Decision::Close(agreed.complaint)),
-                    answer => answer,
-                },
-                Err(error) => {
-                    director.give_up();
-                    Err(error)
+        let prepared =
+            match (director.as_mut(), all.await?) {
+                (Some(director), Some(proposals)) => {
+                    Some(proposals.agreed().and_then(
+                        |agreed| match director.prepare(agreed.boxes) {
+                            Ok(Decision::Close(_)) => Ok(Decision::Close(agreed.complaint)),
+                            answer => answer,
+                        },
+                    ))
                 }
-            }),
-            _ => None,
-        };
+                _ => None,
+            };
         let to = |decision: &Result<Decision>| match decision {
             Ok(Decision::Serve(requests)) => taking_part(requests),
             _ => Members::All,

@@ -18,6 +18,7 @@ mod machine;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -104,15 +105,34 @@ pub struct Node {
     opener: Arc<dyn Opener>,
     started: Instant,
     mail: RefCell<HashMap<Tag, Mail>>,
-    tickets: RefCell<HashMap<u64, oneshot::Sender<Result<Vec<u8>>>>>,
+    tickets: RefCell<HashMap<u64, Ticket>>,
     next_ticket: Cell<u64>,
-    broken: RefCell<Option<Error>>,
+    losses: RefCell<Vec<Loss>>,
     buffers: Rc<BufferPool>,
     mapped: RefCell<Mapped>,
     /// Whether the kernel lets this process reach into others of the host.
     may_reach: Cell<bool>,
     returned: Returned,
     disks: RefCell<Vec<Rc<DiskThread>>>,
+}
+
+/// An answer that this node waits for.
+struct Ticket {
+    /// The call for which it was asked.
+    call: u64,
+    answer: oneshot::Sender<Result<Vec<u8>>>,
+}
+
+/// Calls that cannot succeed any more.
+struct Loss {
+    calls: Vec<Range<u64>>,
+    error: Error,
+}
+
+impl Loss {
+    fn is_of(&self, call: u64) -> bool {
+        self.calls.iter().any(|calls| calls.contains(&call))
+    }
 }
 
 #[derive(Default)]
@@ -154,7 +174,7 @@ impl Node {
             mail: RefCell::default(),
             tickets: RefCell::default(),
             next_ticket: Cell::new(0),
-            broken: RefCell::default(),
+            losses: RefCell::default(),
             buffers: Rc::new(BufferPool::new(is_shared)),
             mapped: RefCell::default(),
             may_reach: Cell::new(is_shared),
@@ -163,9 +183,16 @@ impl Node {
         }
     }
 
-    /// Why no call can succeed any more, if so.
+    /// Why no call that has yet to begin can succeed, if so.
     pub fn broken(&self) -> Option<Error> {
-        self.broken.borrow().clone()
+        self.loss_of(u64::MAX - 1)
+    }
+
+    /// Why this call cannot succeed any more, if so.
+    fn loss_of(&self, call: u64) -> Option<Error> {
+        let losses = self.losses.borrow();
+        let loss = losses.iter().find(|loss| loss.is_of(call));
+        loss.map(|loss| loss.error.clone())
     }
 
     /// Runs `future` to its end, answering other nodes meanwhile.
@@ -219,11 +246,16 @@ impl Node {
         }
     }
 
-    /// Tells all nodes that this one leaves because of `error`: their calls fail instead of waiting.
-    pub fn leave(&self, error: &Error) {
+    /// Tells all nodes that this one leaves because of `error`. Calls of these numbers, in which it takes no
+    /// further part, fail on all nodes instead of waiting. All other calls go on: this node has done its part.
+    pub fn leave(&self, error: &Error, calls: &[Range<u64>]) {
+        let left = Header::Left {
+            calls: calls.to_vec(),
+            error: error.clone(),
+        };
         for node in (0..self.nodes).filter(|&node| node != self.me) {
             // A node that cannot be reached any more has its own reason to fail.
-            let _ = self.post(node, &Header::Left(error.clone()), 0, |_| {});
+            let _ = self.post(node, &left, 0, |_| {});
         }
         let until = Instant::now() + LEAVING_MAX;
         while self.links.keeps_any() && Instant::now() < until {
@@ -236,7 +268,7 @@ impl Node {
     /// Waits until nothing is kept: others wait for these packets, and this node may be busy with
     /// something else for long.
     pub fn post_all_kept(&self) {
-        while self.links.keeps_any() && self.broken.borrow().is_none() {
+        while self.links.keeps_any() && self.broken().is_none() {
             self.answer_all();
             std::thread::yield_now();
         }
@@ -385,12 +417,12 @@ impl Node {
                 if let Some(waiting) = waiting {
                     let result = result.clone();
                     // Nobody waits any more where the call was given up.
-                    let _ = waiting.send(result.map(|()| packet.into_payload()));
+                    let _ = waiting.answer.send(result.map(|()| packet.into_payload()));
                 }
                 Ok(())
             }
-            Header::Left(error) => {
-                self.fail(error.clone());
+            Header::Left { calls, error } => {
+                self.lose(calls.clone(), error.clone());
                 Ok(())
             }
         }
@@ -447,11 +479,19 @@ impl Node {
         }
     }
 
-    /// From now on every call fails with the first error given.
+    /// From now on every call fails with this error, unless it has failed with another.
     fn fail(&self, error: Error) {
-        self.broken.borrow_mut().get_or_insert(error.clone());
-        for (_, waiting) in self.tickets.borrow_mut().drain() {
-            let _ = waiting.send(Err(error.clone()));
+        let all = 0..u64::MAX;
+        self.lose(vec![all], error);
+    }
+
+    /// From now on these calls fail with this error, unless they have failed with another.
+    fn lose(&self, calls: Vec<Range<u64>>, error: Error) {
+        self.losses.borrow_mut().push(Loss { calls, error });
+        let mut tickets = self.tickets.borrow_mut();
+        let lost = tickets.extract_if(|_, ticket| self.loss_of(ticket.call).is_some());
+        for (_, Ticket { call, answer }) in lost {
+            let _ = answer.send(self.loss_of(call).map_or(Ok(Vec::new()), Err));
         }
         for mail in self.mail.borrow_mut().values_mut() {
             if let Some(waker) = mail.waker.take() {
@@ -460,23 +500,25 @@ impl Node {
         }
     }
 
-    /// Posts a packet with a ticket and waits for its answer's payload.
+    /// Posts a packet of a call with a ticket and waits for its answer's payload.
     async fn ask(
         &self,
+        call: u64,
         to: NodeId,
         payload: usize,
         header: impl FnOnce(u64) -> Header,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Vec<u8>> {
-        if let Some(error) = self.broken() {
+        if let Some(error) = self.loss_of(call) {
             return Err(error);
         }
         let ticket = self.next_ticket.get();
         self.next_ticket.set(ticket + 1);
-        let (sender, answer) = oneshot::channel();
-        self.tickets.borrow_mut().insert(ticket, sender);
+        let (answer, came) = oneshot::channel();
+        let waiting = Ticket { call, answer };
+        self.tickets.borrow_mut().insert(ticket, waiting);
         self.post(to, &header(ticket), payload, fill)?;
-        answer.await.unwrap_or_else(|_| {
+        came.await.unwrap_or_else(|_| {
             Err(Error::new(
                 Kind::Peer,
                 "waiting for a client's answer",
@@ -518,7 +560,7 @@ impl Node {
                     window,
                     buffer,
                 };
-                self.ask(client, 0, header, |_| {}).await.map(|_| ())
+                self.ask(call, client, 0, header, |_| {}).await.map(|_| ())
             }
             Reach::Network if is_get => {
                 let wanted = piece.clone();
@@ -528,7 +570,7 @@ impl Node {
                     width,
                     piece: wanted,
                 };
-                let mut packed = self.ask(client, 0, header, |_| {}).await?;
+                let mut packed = self.ask(call, client, 0, header, |_| {}).await?;
                 if packed.len() != packed_bytes(&piece, width) {
                     let cause = format!("{} bytes came", packed.len());
                     return Err(Error::new(
@@ -562,7 +604,9 @@ impl Node {
                         copy_unpacked(&piece, window, buffer.base(), packed, direction(false), by);
                     }
                 };
-                self.ask(client, bytes, header, fill).await.map(|_| ())
+                self.ask(call, client, bytes, header, fill)
+                    .await
+                    .map(|_| ())
             }
         }
     }

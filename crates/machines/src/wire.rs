@@ -1,5 +1,7 @@
 //! What nodes send one another: a header, then raw bytes.
 
+use std::ops::Range;
+
 use penstock_engine::{Error, Kind, NodeId, Result, Tag, Window};
 use penstock_layout::{Direction, Piece};
 use serde::{Deserialize, Serialize};
@@ -102,8 +104,13 @@ pub enum Header {
         /// How it went.
         result: Result<()>,
     },
-    /// The sender has left the session because of this.
-    Left(Error),
+    /// The sender has left the session.
+    Left {
+        /// The calls in which it takes no further part.
+        calls: Vec<Range<u64>>,
+        /// Why.
+        error: Error,
+    },
 }
 
 /// A packet: sender, header, payload.

@@ -125,30 +125,6 @@ impl Pending {
         }
     }
 
-    /// Whether [`Pending::begin`] of `path` would do the same now, and all that it has made is there.
-    #[must_use]
-    pub fn is_as_begun(&self, path: &Path) -> bool {
-        let look = || -> Result<bool> {
-            let path = &resolve(path)?;
-            Ok(match &self.install {
-                Install::Group { group, name } => group == path && !check_chunks(path, name)?,
-                Install::Array { group, name } => group == path && check_chunks(path, name)?,
-                Install::File { path: file, raw } => {
-                    check_file(path, *raw)?;
-                    file == path
-                }
-                Install::Parts {
-                    path: parts, name, ..
-                } => {
-                    check_parts(path, name)?;
-                    parts == path
-                }
-                Install::Replace { .. } | Install::Directory { .. } => false,
-            })
-        };
-        look().unwrap_or(false) && self.temporary.data().exists()
-    }
-
     /// As [`Pending::begin`], where `template` says one path a server: the metadata are server 0's, the
     /// chunks are dealt out to `servers` of them.
     ///

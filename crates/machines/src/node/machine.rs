@@ -102,7 +102,9 @@ impl Machine for Node {
             front.copy_from_slice(&body);
             back.copy_from_slice(buffer.bytes(0..inside));
         };
-        let taken = self.ask(to, body.len() + inside, header, fill).await;
+        let taken = self
+            .ask(tag.call, to, body.len() + inside, header, fill)
+            .await;
         drop(lending);
         taken.map(|_| ())
     }
@@ -115,7 +117,7 @@ impl Machine for Node {
             if let Some(message) = mail.waiting.pop_front() {
                 return Poll::Ready(Ok(message));
             }
-            if let Some(error) = self.broken() {
+            if let Some(error) = self.loss_of(tag.call) {
                 return Poll::Ready(Err(error));
             }
             mail.waker = Some(context.waker().clone());
