@@ -279,7 +279,7 @@ pub(crate) struct Panda {
     /// Compute nodes in place of each figure's: 8, 16 or 32, in traditional order also 24
     #[arg(long, value_name = "N")]
     pub(crate) clients: Option<usize>,
-    /// One size of the array, in 2^20 bytes [default: 16, 32, 64, 128, 256 and 512]
+    /// One size of the array, in 2^20 bytes: any from 1 to 4096 [default: 16, 32, 64, 128, 256 and 512]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub(crate) array_mb: Option<u64>,
     /// How often each point is run, as the paper did

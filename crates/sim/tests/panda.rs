@@ -94,6 +94,27 @@ fn other_numbers_of_compute_nodes_are_alike() -> Result<(), StudyError> {
     Ok(())
 }
 
+/// An array of another size than the paper's has all of its bytes: no I/O node is faster than its peak.
+#[test]
+fn arrays_of_any_size_stay_below_the_peak() -> Result<(), StudyError> {
+    let plan = Plan::new(Preset::find(PRESET)?, &[])?.with_arrays(&[1, 7, 8, 9, 100]);
+    let measured = plan.measure(&Trials::new(1))?;
+    for cell in measured.cells.iter().flatten() {
+        assert!(cell.percent > 0.0 && cell.percent < 100.0, "{measured}");
+    }
+    // 7 MB lie between 8 MB, to which they are near, and 1 MB.
+    for cells in &measured.cells {
+        for of_servers in cells.chunks(5) {
+            let seconds: Vec<f64> = of_servers
+                .iter()
+                .map(|cell| cell.array_mb as f64 / cell.mb_s)
+                .collect();
+            assert!(seconds.is_sorted(), "{seconds:?}: {measured}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn the_machine_is_that_of_table_1() -> Result<(), StudyError> {
     let plan = Plan::new(Preset::find(PRESET)?, &[9])?.with_arrays(&[16]);

@@ -57,11 +57,10 @@ pub struct Ran {
 }
 
 impl Case {
-    /// Extents of the array, as near to a cube as powers of two go: 128 x 128 x 128 for 16 MB, 256 x 512 x
-    /// 512 for 512 MB.
+    /// Extents of the array, which has exactly `array_mb` times 2^20 bytes: the three factors that come nearest
+    /// to a cube. 128 x 128 x 128 for 16 MB, 256 x 512 x 512 for 512 MB, 64 x 112 x 128 for 7 MB.
     pub fn shape(&self) -> [u64; 3] {
-        let power = ((self.array_mb << 20) / WIDTH).ilog2();
-        [power / 3, (power + 1) / 3, power.div_ceil(3)].map(|power| 1 << power)
+        nearest_to_cube((self.array_mb << 20) / WIDTH)
     }
 
     /// The compute nodes, as the paper arranges them.
@@ -148,6 +147,23 @@ impl Case {
         };
         run(nothing()?, preset, (self.clients, self.is_disk_free), trial)
     }
+}
+
+/// Three factors of `elements` with the least sum, in ascending order.
+fn nearest_to_cube(elements: u64) -> [u64; 3] {
+    let lowest = (1..).take_while(|low| low * low * low <= elements);
+    let shapes = lowest
+        .filter(|low| elements.is_multiple_of(*low))
+        .filter_map(|low| {
+            let rest = elements / low;
+            // Of two factors those that are nearest to each other have the least sum.
+            let middle = (low..=rest.isqrt())
+                .rev()
+                .find(|&m| rest.is_multiple_of(m))?;
+            Some([low, middle, rest / middle])
+        });
+    let nearest = shapes.min_by_key(|shape| shape.iter().sum::<u64>());
+    nearest.unwrap_or([1, 1, elements])
 }
 
 /// Reads or writes a file of so many MB on one I/O node by requests of 1 MB, one after the other: what the
@@ -326,4 +342,66 @@ impl Application {
 /// What a case's throughput comes to: of all I/O nodes together.
 pub fn rate_mb_s(case: &Case, seconds: f64) -> f64 {
     (case.array_mb << 20) as f64 / MB / seconds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case(clients: usize, array_mb: u64) -> Case {
+        Case {
+            operation: Operation::Write,
+            schema: Schema::Natural,
+            is_disk_free: true,
+            clients,
+            servers: 8,
+            array_mb,
+        }
+    }
+
+    #[test]
+    fn the_sizes_of_the_paper_are_powers_of_two_in_each_extent() {
+        for (array_mb, shape) in [
+            (16, [128, 128, 128]),
+            (32, [128, 128, 256]),
+            (64, [128, 256, 256]),
+            (128, [256, 256, 256]),
+            (256, [256, 256, 512]),
+            (512, [256, 512, 512]),
+        ] {
+            assert_eq!(case(8, array_mb).shape(), shape, "{array_mb} MB");
+        }
+    }
+
+    #[test]
+    fn any_size_has_exactly_its_bytes_and_no_share_is_empty() {
+        for array_mb in 1..=4096 {
+            let shape = case(8, array_mb).shape();
+            let elements: u64 = shape.iter().product();
+            assert_eq!(elements * WIDTH, array_mb << 20, "{array_mb} MB: {shape:?}");
+            assert!(shape.is_sorted(), "{array_mb} MB: {shape:?}");
+            // The longest mesh of each dimension: 8 I/O nodes or 6 compute nodes; 4; 2.
+            for (extent, parts) in [(shape[0], 8), (shape[0], 6), (shape[1], 4), (shape[2], 2)] {
+                let part = extent.div_ceil(parts);
+                assert!((parts - 1) * part < extent, "{array_mb} MB: {shape:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_moved_are_the_bytes_of_the_array() -> Result<()> {
+        for (clients, array_mb) in [(8, 1), (16, 7), (24, 11), (32, 4093), (32, 4096)] {
+            for schema in [Schema::Natural, Schema::Traditional] {
+                let case = Case {
+                    schema,
+                    ..case(clients, array_mb)
+                };
+                let request = case.request()?;
+                let shares = (0..clients).map(|rank| request.memory.share(rank).elements());
+                assert_eq!(shares.sum::<u64>() * WIDTH, array_mb << 20);
+                assert_eq!(request.disk.bytes(), array_mb << 20);
+            }
+        }
+        Ok(())
+    }
 }
