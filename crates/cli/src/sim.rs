@@ -9,7 +9,7 @@ use penstock_sim::study::panda;
 use penstock_sim::study::run::Report;
 use penstock_sim::study::summary::Summary;
 use penstock_sim::study::table::Table;
-use penstock_sim::study::trace::{Chrome, Seeks, busy};
+use penstock_sim::study::trace::{Chrome, Seeks, Shares, busy};
 use penstock_sim::study::{Case, StudyError, measure, scale, summary, table};
 
 use crate::Surroundings;
@@ -114,16 +114,11 @@ fn trace(asked: &arguments::Trace, surroundings: &Surroundings) -> Result<(), Fa
         outcome.elapsed.as_seconds_f64(),
         trace.records.len()
     );
-    for busy in busy(&trace) {
-        let _ = writeln!(
-            text,
-            "{:<6}  {:>4} busy {:5.1} % of the time in the mean, {:5.1} % at most",
-            busy.part,
-            busy.count,
-            100.0 * busy.mean,
-            100.0 * busy.max
-        );
-    }
+    let shares = Shares {
+        busy: &busy(&trace, outcome.elapsed),
+        elapsed: outcome.elapsed,
+    };
+    let _ = write!(text, "\n{shares}");
     let chrome = Chrome {
         trace: &trace,
         clients: preset.nodes.clients,

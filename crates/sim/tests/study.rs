@@ -224,7 +224,39 @@ fn traced() -> Result<(), StudyError> {
             .windows(2)
             .all(|pair| pair[0].t_ms <= pair[1].t_ms)
     );
-    let disk = busy(&trace).into_iter().find(|busy| busy.part == "disk");
+    let busy = busy(&trace, outcome.elapsed);
+    let disk = busy.into_iter().find(|busy| busy.part == "disk");
     assert!(disk.is_some_and(|busy| busy.count == 2 && busy.max <= 1.0));
+    Ok(())
+}
+
+/// Also where a disk reads ahead while it takes the next command, where it writes behind, and where it is flash.
+#[test]
+fn no_part_is_busy_for_longer_than_the_run() -> Result<(), StudyError> {
+    for preset in ["tr94", "nvme-server"] {
+        for (pattern, method) in [
+            ("rb", Method::DdioSort),
+            ("rb", Method::Caching),
+            ("wb", Method::Caching),
+            ("wb", Method::DdioSort),
+        ] {
+            let case = Case {
+                preset: tiny(preset),
+                layout: Layout::Contiguous,
+                ..case(pattern, method)
+            };
+            let (outcome, trace) = case.experiment(0).run_traced()?;
+            let busy = busy(&trace, outcome.elapsed);
+            let parts = busy.iter().map(|busy| busy.part);
+            assert!(parts.eq(["CPU", "bus", "disk", "buffer"]), "{busy:?}");
+            for busy in &busy {
+                assert!(
+                    0.0 < busy.mean && busy.mean <= busy.max,
+                    "{case:?}: {busy:?}"
+                );
+                assert!(busy.max <= 1.0, "{case:?}: {busy:?}");
+            }
+        }
+    }
     Ok(())
 }

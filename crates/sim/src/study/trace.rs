@@ -1,12 +1,14 @@
 //! A trace for people to look at: as ui.perfetto.dev opens it, and as the way of a disk's arm.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
 
 use super::StudyError;
-use crate::time::{Span, Time};
+use super::text::Grid;
+use crate::time::{Interval, Span, Time};
 use crate::trace::{Part, Record, Trace};
 
 /// A trace in Chrome's JSON format, "JSON Object Format" of the Trace Event Format: a process for
@@ -214,49 +216,125 @@ impl Seeks {
     }
 }
 
-/// How long the parts of one sort were busy.
+/// For what part of a run the parts of one sort were busy.
+///
+/// A part is busy while it does at least one thing. What a disk does overlaps: it takes a command in while the
+/// media stream on for the one before, and flash works at many commands. The time that several things share
+/// counts once, so that no part is busy for longer than the run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Busy {
     /// The sort.
     pub part: &'static str,
+    /// What such a part does while it is busy.
+    pub does: &'static str,
     /// How many of them did anything.
     pub count: usize,
-    /// Their mean, as a part of the whole time.
+    /// Their mean, as a part of the run: 0 to 1.
     pub mean: f64,
     /// The greatest of them, likewise.
     pub max: f64,
 }
 
-/// How long each sort of part was busy; those that did nothing are left out.
-pub fn busy(trace: &Trace) -> Vec<Busy> {
-    let sort = |part: Part| match part {
-        Part::Cpu => "CPU",
-        Part::Bus => "bus",
-        Part::Disk(_) => "disk",
-        Part::Buffer(_) => "buffer",
-    };
-    let end = trace.records.iter().map(|record| record.interval.end).max();
-    let whole = (end.unwrap_or(Time::ZERO) - Time::ZERO).as_ps().max(1) as f64;
-    let mut busy = BTreeMap::<(usize, u64), u64>::new();
-    let mut sorts = BTreeMap::<(usize, u64), &'static str>::new();
+/// What a part of each sort does while it is busy.
+const SORTS: [(&str, &str); 4] = [
+    ("CPU", "runs software"),
+    ("bus", "carries bytes"),
+    (
+        "disk",
+        "works at a command (overhead, seek, rotation, media), not while it only reads ahead",
+    ),
+    ("buffer", "is filled or emptied, or waits for the disk"),
+];
+
+fn sort(part: Part) -> &'static str {
+    match part {
+        Part::Cpu => SORTS[0].0,
+        Part::Bus => SORTS[1].0,
+        Part::Disk(_) => SORTS[2].0,
+        Part::Buffer(_) => SORTS[3].0,
+    }
+}
+
+/// How long each sort of part was busy in a run that took `elapsed`; parts that did nothing are left out, and what
+/// a part did after the end of the run.
+pub fn busy(trace: &Trace, elapsed: Span) -> Vec<Busy> {
+    let end = Time::ZERO + elapsed;
+    let mut parts = BTreeMap::<(usize, u64), (&'static str, Vec<Interval>)>::new();
     for record in &trace.records {
         let part = (record.node, thread(record.part));
-        *busy.entry(part).or_default() += record.interval.span().as_ps();
-        sorts.insert(part, sort(record.part));
+        let (_, intervals) = parts
+            .entry(part)
+            .or_insert_with(|| (sort(record.part), Vec::new()));
+        let Interval { start, end: last } = record.interval;
+        if start < end {
+            intervals.push(Interval::new(start, last.min(end)));
+        }
     }
-    let shares = ["CPU", "bus", "disk", "buffer"]
-        .into_iter()
-        .filter_map(|name| {
-            let of_sort = busy.iter().filter(|(part, _)| sorts[*part] == name);
-            let spans: Vec<u64> = of_sort.map(|(_, span)| *span).collect();
-            Some(Busy {
-                part: name,
-                count: spans.len(),
-                mean: spans.iter().sum::<u64>() as f64 / spans.len() as f64 / whole,
-                max: *spans.iter().max()? as f64 / whole,
-            })
-        });
-    shares.collect()
+    let whole = elapsed.as_ps().max(1) as f64;
+    let shares: Vec<(&str, f64)> = parts
+        .into_values()
+        .map(|(sort, intervals)| (sort, covered(intervals).as_ps() as f64 / whole))
+        .collect();
+    let of_sort = |(part, does)| {
+        let mine = shares.iter().filter(|(sort, _)| *sort == part);
+        let mine: Vec<f64> = mine.map(|(_, share)| *share).collect();
+        Some(Busy {
+            part,
+            does,
+            count: mine.len(),
+            mean: mine.iter().sum::<f64>() / mine.len() as f64,
+            max: mine.into_iter().max_by(f64::total_cmp)?,
+        })
+    };
+    SORTS.into_iter().filter_map(of_sort).collect()
+}
+
+/// How much time lies in at least one of the intervals.
+fn covered(mut intervals: Vec<Interval>) -> Span {
+    intervals.sort_by_key(|interval| interval.start);
+    let mut all = Span::ZERO;
+    let mut until = Time::ZERO;
+    for interval in intervals {
+        let end = interval.end.max(until);
+        all = all + (end - interval.start.max(until));
+        until = end;
+    }
+    all
+}
+
+/// The report of [`busy`], as aligned text.
+pub struct Shares<'a> {
+    /// What it reports.
+    pub busy: &'a [Busy],
+    /// How long the run took.
+    pub elapsed: Span,
+}
+
+impl fmt::Display for Shares<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut grid = Grid::default();
+        let heads = ["busy", "parts", "mean", "most"];
+        grid.row(heads.map(String::from));
+        for busy in self.busy {
+            grid.row([
+                busy.part.into(),
+                busy.count.to_string(),
+                format!("{:.1} %", 100.0 * busy.mean),
+                format!("{:.1} %", 100.0 * busy.max),
+            ]);
+        }
+        writeln!(f, "{grid}")?;
+        writeln!(
+            f,
+            "Busy: the part of the run, {:.6} s, in which a part does at least one thing. Parts that do nothing \
+             are not counted.",
+            self.elapsed.as_seconds_f64()
+        )?;
+        for busy in self.busy {
+            writeln!(f, "A {} {}.", busy.part, busy.does)?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -264,7 +342,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::time::Interval;
 
     fn trace() -> Trace {
         let record = |node, part, what, from_us, to_us, cylinder| Record {
@@ -335,17 +412,60 @@ mod tests {
         Ok(())
     }
 
+    fn interval(from_us: u64, to_us: u64) -> Interval {
+        let at = |us| Time::ZERO + Span::from_us(us);
+        Interval::new(at(from_us), at(to_us))
+    }
+
     #[test]
     fn parts_are_busy_for_a_share() {
-        let busy = busy(&trace());
+        let busy = busy(&trace(), Span::from_us(9_000));
         assert_eq!(busy.len(), 3);
         let share = 8.99 / 9.0;
-        let expected = Busy {
-            part: "disk",
-            count: 1,
-            mean: share,
-            max: share,
-        };
-        assert_eq!(busy[2], expected);
+        assert_eq!((busy[2].part, busy[2].count), ("disk", 1));
+        assert_eq!((busy[2].mean, busy[2].max), (share, share));
+    }
+
+    #[test]
+    fn what_overlaps_counts_once() {
+        for (intervals, us) in [
+            (vec![], 0),
+            (vec![(0, 5)], 5),
+            (vec![(0, 5), (5, 8)], 8),
+            (vec![(4, 9), (0, 5)], 9),
+            (vec![(0, 10), (2, 3), (4, 6)], 10),
+            (vec![(0, 2), (6, 8), (1, 3), (7, 9)], 6),
+        ] {
+            let all = intervals.iter().map(|&(from, to)| interval(from, to));
+            assert_eq!(covered(all.collect()), Span::from_us(us), "{intervals:?}");
+        }
+    }
+
+    #[test]
+    fn no_part_is_busy_for_longer_than_the_run() {
+        let mut trace = trace();
+        let mut over = trace.records[3].clone();
+        // A second command's overhead while the media stream on, and media that pass after the end.
+        over.interval = interval(2_500, 4_700);
+        trace.records.push(over.clone());
+        over.interval = interval(8_000, 20_000);
+        trace.records.push(over.clone());
+        over.interval = interval(30_000, 40_000);
+        trace.records.push(over);
+        let elapsed = Span::from_us(10_000);
+        let busy = busy(&trace, elapsed);
+        assert_eq!((busy[2].mean, busy[2].max), (0.999, 0.999));
+        let text = Shares {
+            busy: &busy,
+            elapsed,
+        }
+        .to_string();
+        for expected in [
+            "disk      1  99.9 %  99.9 %",
+            "Busy: the part of the run, 0.010000 s, in which a part does at least one thing.",
+            "A disk works at a command (overhead, seek, rotation, media), not while it only reads ahead.",
+        ] {
+            assert!(text.contains(expected), "{text}");
+        }
     }
 }
