@@ -195,7 +195,7 @@ pub(crate) struct World {
     events: RefCell<BinaryHeap<Reverse<Due>>>,
     sleepers: RefCell<Slab<Sleeper>>,
     /// Those that give up their node's CPU by themselves.
-    anyway: RefCell<HashMap<u32, NodeId>>,
+    anyway: RefCell<HashMap<u32, (NodeId, &'static str)>>,
     letters: RefCell<Slab<Letter>>,
     nodes: RefCell<Vec<Node>>,
     network: RefCell<Network>,
@@ -500,7 +500,9 @@ impl World {
             if set_back == Span::ZERO {
                 break;
             }
-            self.sleep_until(self.now() + set_back).await;
+            let rest = Interval::starting(self.now(), set_back);
+            self.record(node, Part::Cpu, what, rest, None, None);
+            self.sleep_until(rest.end).await;
         }
         let cpu = &mut self.nodes.borrow_mut()[node];
         cpu.is_running = false;
@@ -521,7 +523,7 @@ impl World {
             return;
         }
         let sleeper = self.sleepers.borrow_mut().put(Sleeper::Asleep(None));
-        self.anyway.borrow_mut().insert(sleeper, node);
+        self.anyway.borrow_mut().insert(sleeper, (node, what));
         {
             let cpu = &mut self.nodes.borrow_mut()[node];
             match cpu.is_running {
@@ -537,14 +539,17 @@ impl World {
     fn goes_on(&self, sleeper: u32) -> bool {
         let anyway = self.anyway.borrow();
         // Most runs have none.
-        let Some(&node) = (!anyway.is_empty()).then(|| anyway.get(&sleeper)).flatten() else {
+        let found = (!anyway.is_empty()).then(|| anyway.get(&sleeper)).flatten();
+        let Some(&(node, what)) = found else {
             return false;
         };
         drop(anyway);
         let cpu = &mut self.nodes.borrow_mut()[node];
         let set_back = std::mem::take(&mut cpu.set_back);
         if set_back > Span::ZERO {
-            self.schedule(self.now() + set_back, Event::Wake(sleeper));
+            let rest = Interval::starting(self.now(), set_back);
+            self.record(node, Part::Cpu, what, rest, None, None);
+            self.schedule(rest.end, Event::Wake(sleeper));
             return true;
         }
         self.anyway.borrow_mut().remove(&sleeper);
