@@ -42,7 +42,6 @@ def test_runs(command: list[str]) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["sim", "run", "--preset", "tr95"],
         ["sim", "run", "--pattern", "wa"],
         ["sim", "run", "--record", "7"],
@@ -54,6 +53,15 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str]) -> None:
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("penstock: error: ")
     assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [SCRIPT, MODULE], ids=["script", "module"])
+@pytest.mark.parametrize("arguments", [[], ["sim"]])
+def test_a_command_alone_is_its_help(arguments: list[str], command: list[str]) -> None:
+    alone = penstock(*arguments, command=command)
+    assert (alone.returncode, alone.stderr) == (0, "")
+    assert alone.stdout == penstock(*arguments, "--help", command=command).stdout
+    assert f"Usage: {' '.join(['penstock', *arguments])}" in alone.stdout
 
 
 def test_plots(tmp_path: Path) -> None:

@@ -15,14 +15,14 @@ use crate::failure::Failure;
 
 /// Collective I/O for distributed arrays: the servers that own the disks direct the flow.
 #[derive(Parser)]
-#[command(name = "penstock", version, arg_required_else_help = false)]
+#[command(name = "penstock", version, arg_required_else_help = true)]
 pub(crate) struct Penstock {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
 #[derive(Subcommand)]
-#[command(arg_required_else_help = false, subcommand_required = true)]
+#[command(subcommand_required = true)]
 pub(crate) enum Command {
     /// List the arrays, timesteps and checkpoints of a store, or the stores in a directory
     Ls(Ls),
@@ -35,7 +35,7 @@ pub(crate) enum Command {
     /// Copy an array into another arrangement, out of core; go on where a killed copy has stopped
     Copy(Box<Copy>),
     /// Experiments on a simulated machine
-    #[command(subcommand, arg_required_else_help = false)]
+    #[command(subcommand, arg_required_else_help = true)]
     Sim(Box<Sim>),
     /// Papers' measurements on this machine: with the Python package
     #[command(disable_help_flag = true)]
@@ -66,6 +66,8 @@ pub(crate) enum Sim {
     /// Measure Figures 3 to 9 of Panda (SC '95) on the machine of that paper, beside what it says; each
     /// plot's name is STEM and the figure
     Panda(Panda),
+    /// Print a machine as TOML, to be changed and given as --preset FILE; without a name, list the machines
+    Preset(PresetName),
 }
 
 #[derive(Args)]
@@ -293,6 +295,12 @@ pub(crate) struct Panda {
     pub(crate) jobs: Option<usize>,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+#[derive(Args)]
+pub(crate) struct PresetName {
+    /// A machine that comes with Penstock
+    pub(crate) name: Option<String>,
 }
 
 /// The machine, and what differs from its preset.

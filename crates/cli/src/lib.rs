@@ -19,6 +19,9 @@
 //! | `summary` | Table III of the latter |
 //! | `trace` | what every part of the machine did when |
 //! | `scale` | clients and servers in numbers that no paper had |
+//! | `dickens-thakur` | Figures 2 to 7 of Dickens and Thakur |
+//! | `panda` | Figures 3 to 9 of Seamons et al., SC '95 |
+//! | `preset` | a machine as TOML, or a list of the machines |
 //!
 //! Text goes to the standard output, progress and errors to the standard error. `--json FILE` writes
 //! the same as JSON, `--json -` writes it instead of the text. `--plot STEM` draws it with matplotlib:
@@ -101,7 +104,9 @@ pub fn copy_in(session: &Session, arguments: impl IntoIterator<Item = OsString>)
 fn refused(said: clap::Error) -> Failure {
     let text = said.render().to_string();
     match said.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        | ErrorKind::DisplayVersion => {
             let mut out = std::io::stdout().lock();
             match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
                 Ok(()) => Failure::silent(0),

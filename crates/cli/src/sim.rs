@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use penstock_sim::preset::Preset;
 use penstock_sim::study::dickens_thakur::{self, Machine};
 use penstock_sim::study::figure::Plan;
 use penstock_sim::study::panda;
@@ -15,7 +16,7 @@ use penstock_sim::study::{Case, StudyError, measure, scale, summary, table};
 use crate::Surroundings;
 use crate::arguments::{self, Sim};
 use crate::failure::Failure;
-use crate::output::Plot;
+use crate::output::{self, Plot};
 use crate::progress::Bar;
 
 const REPORT: &str = "tr94";
@@ -32,6 +33,7 @@ pub(crate) fn run(sim: &Sim, surroundings: &Surroundings) -> Result<(), Failure>
         Sim::Scale(asked) => scale(asked, surroundings),
         Sim::DickensThakur(asked) => dickens_thakur(asked, surroundings),
         Sim::Panda(asked) => panda(asked, surroundings),
+        Sim::Preset(asked) => preset(asked),
     }
 }
 
@@ -210,4 +212,18 @@ fn scale(asked: &arguments::Scale, surroundings: &Surroundings) -> Result<(), Fa
     let scale = scale::Scale::new(&options, &cases, &measured)?;
     asked.output.write(&scale, &scale)?;
     asked.output.plot(Plot::Scale, &scale, surroundings)
+}
+
+/// The text of one machine, or a line for each.
+fn preset(asked: &arguments::PresetName) -> Result<(), Failure> {
+    if let Some(name) = &asked.name {
+        return output::text(Preset::text(name).map_err(Failure::input)?);
+    }
+    let names = Preset::names();
+    let width = names.iter().map(|name| name.len()).max().unwrap_or(0);
+    let mut lines = String::new();
+    for name in names {
+        let _ = writeln!(lines, "{name:width$}  {}", arguments::find(name)?.about);
+    }
+    output::text(&lines)
 }

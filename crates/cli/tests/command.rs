@@ -48,8 +48,6 @@ fn bad_input_gets_one_line_and_exit_code_2() {
     let nonsense = written("nonsense.toml", "[nodes\nclients = = 3\n\u{1b}[31m");
     let other = written("other.toml", "name = \"other\"\n");
     let table: &[(&[&str], &str)] = &[
-        (&[], "requires a subcommand"),
-        (&["sim"], "requires a subcommand"),
         (&["simulate"], "unrecognized subcommand 'simulate'"),
         (
             &["sim", "run", "--patern", "rb"],
@@ -152,6 +150,8 @@ fn bad_input_gets_one_line_and_exit_code_2() {
         (&["sim", "figure", "3"], "there is no figure 3"),
         (&["sim", "figure", "1000"], "invalid value '1000'"),
         (&["sim", "trace", "--disk", "16"], "--disk is 16"),
+        (&["sim", "preset", "tr95"], "preset tr95: there is none"),
+        (&["sim", "preset", "no.toml"], "take one of tr94, "),
         (&["sim", "scale", "--clients", "0"], "nodes.clients is 0"),
         (&["sim", "scale", "--clients", "1,x"], "invalid value 'x'"),
     ];
@@ -196,6 +196,38 @@ fn help_and_version() {
         stdout(&["--version"]),
         format!("penstock {}\n", env!("CARGO_PKG_VERSION"))
     );
+}
+
+#[test]
+fn a_command_alone_is_its_help() {
+    let help = stdout(&[]);
+    assert_eq!(help, stdout(&["--help"]));
+    assert!(help.contains("Usage: penstock") && help.contains("verify"));
+    let help = stdout(&["sim"]);
+    assert_eq!(help, stdout(&["sim", "--help"]));
+    assert!(help.contains("Usage: penstock sim") && help.contains("dickens-thakur"));
+}
+
+#[test]
+fn a_preset_is_printed_and_given_back() {
+    let list = stdout(&["sim", "preset"]);
+    assert_eq!(list.lines().count(), 10);
+    let first = list.lines().next().unwrap();
+    let expected = "tr94              The machine of Kotz's report of 1994: ";
+    assert!(first.starts_with(expected), "{first}");
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mine.toml");
+    let run = |preset: &str| {
+        let small = ["sim", "run", "--trials", "1", "--json", "-", "--preset"];
+        json(&[&small[..], &[preset]].concat())
+    };
+    for name in ["tr94", "nvme-server"] {
+        let text = stdout(&["sim", "preset", name]);
+        std::fs::write(&path, &text).unwrap();
+        let given_back = run(path.to_str().unwrap());
+        assert_eq!(given_back["trace_hash"], run(name)["trace_hash"], "{name}");
+    }
 }
 
 #[test]

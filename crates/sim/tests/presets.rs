@@ -66,6 +66,17 @@ fn all_that_come_with_penstock_can_be() {
 }
 
 #[test]
+fn the_text_of_a_preset_is_that_preset() {
+    for name in Preset::names() {
+        let text = Preset::text(name).unwrap();
+        assert_eq!(Preset::from_toml(text, "copy.toml").unwrap(), found(name));
+        assert!(text.ends_with('\n') && text.contains('#'), "{name}");
+    }
+    let line = Preset::text("tr95").unwrap_err().to_string();
+    assert_says(&line, &["preset tr95: there is none", "nvme-server"]);
+}
+
+#[test]
 fn hardware_is_that_of_the_parts() {
     let rotating = |name| match found(name).disk {
         DiskKind::Rotating(disk) => disk,

@@ -69,6 +69,19 @@ impl Preset {
         &NAMES
     }
 
+    /// The TOML of the preset of that name that comes with Penstock, comments and all.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn text(name: &str) -> Result<&'static str, PresetError> {
+        let found = BUILT_IN.iter().find(|(known, _)| *known == name);
+        let (_, text) = found.ok_or_else(|| {
+            let what = format!("there is none: take one of {}", NAMES.join(", "));
+            PresetError::new(name, what)
+        })?;
+        Ok(text)
+    }
+
     /// The preset of that name or, if there is none, the one in the file at that path.
     ///
     /// # Errors
