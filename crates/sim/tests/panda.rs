@@ -39,6 +39,28 @@ fn natural_chunking() -> Result<(), StudyError> {
 }
 
 #[test]
+fn figures_have_the_ranges_of_the_paper() -> Result<(), StudyError> {
+    let plan = Plan::new(Preset::find(PRESET)?, &[5, 7])?.with_arrays(&[16]);
+    let measured = plan.measure(&Trials::new(1))?;
+    let published = measured.figures.iter().map(|figure| {
+        let [one] = &figure.published[..] else {
+            panic!("{:?}", figure.published);
+        };
+        assert_eq!(
+            (&one.series, &one.x, one.is_relative),
+            (&None, &None, false)
+        );
+        (one.name.as_str(), one.low, one.high)
+    });
+    let expected = [
+        ("paper: near 90%", 90.0, 90.0),
+        ("paper: 68 to 95%", 68.0, 95.0),
+    ];
+    assert!(published.eq(expected));
+    Ok(())
+}
+
+#[test]
 fn natural_chunking_without_disks() -> Result<(), StudyError> {
     let measured = measured(&[5, 6])?;
     for comparison in &measured.comparisons {

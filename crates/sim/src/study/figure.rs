@@ -65,6 +65,25 @@ pub struct Line {
     pub points: Vec<Point>,
 }
 
+/// A number or a range that a paper gives, for a place of a figure or for all of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Published {
+    /// What it is, where it has no place of its own: "paper: 85 to 98%".
+    pub name: String,
+    /// The line that it belongs to; none: all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub series: Option<String>,
+    /// Where along the axis; none: everywhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub x: Option<X>,
+    /// The least, in units of the vertical axis.
+    pub low: f64,
+    /// The greatest: the same as the least, where the paper has one number.
+    pub high: f64,
+    /// Whether the paper has a percentage of another line, here applied to what is simulated of that.
+    pub is_relative: bool,
+}
+
 /// A figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
@@ -82,6 +101,8 @@ pub struct Figure {
     pub series: Vec<Line>,
     /// What the hardware could do at best.
     pub limits: Vec<Line>,
+    /// What a paper says of it in numbers.
+    pub published: Vec<Published>,
     /// The machine.
     pub preset: String,
     /// Trials of each point.
@@ -347,6 +368,7 @@ impl Plan {
             x_scale,
             series: Vec::new(),
             limits: Vec::new(),
+            published: Vec::new(),
             preset: preset.name.clone(),
             trials: 0,
         };
@@ -360,11 +382,23 @@ impl Plan {
     pub fn figure(self, measured: &[Measured]) -> Figure {
         let mut figure = self.figure;
         figure.trials = measured.first().map_or(0, |m| m.outcomes.len() as u64);
-        let points = figure.series.iter_mut().flat_map(|line| &mut line.points);
-        for ((point, case), measured) in points.zip(&self.cases).zip(measured) {
-            let rate = measured.throughput();
-            point.y = rate.mean / case.pattern.copies(case.preset.nodes.clients) as f64;
-            point.cv = Some(rate.cv);
+        let mut measured = self.cases.iter().zip(measured);
+        for line in &mut figure.series {
+            for (point, (case, measured)) in line.points.iter_mut().zip(&mut measured) {
+                let rate = measured.throughput();
+                let copies = case.pattern.copies(case.preset.nodes.clients) as f64;
+                point.y = rate.mean / copies;
+                point.cv = Some(rate.cv);
+                let cell = table::published_of(case).map(|mb_s| Published {
+                    name: "published".into(),
+                    series: Some(line.name.clone()),
+                    x: Some(point.x.clone()),
+                    low: mb_s / copies,
+                    high: mb_s / copies,
+                    is_relative: false,
+                });
+                figure.published.extend(cell);
+            }
         }
         figure
     }

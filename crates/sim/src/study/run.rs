@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::figure::{Figure, Line, Point, Scale, X};
+use super::figure::{Figure, Line, Point, Published, Scale, X};
 use super::text::{Grid, bytes, rate};
-use super::{Case, Measured, Trials, names};
+use super::{Case, Measured, Trials, names, table};
 use crate::pattern::Pattern;
 
 /// One trial.
@@ -67,6 +67,8 @@ pub struct Report {
     pub throughput_mb_s: f64,
     /// Its coefficient of variation.
     pub cv: f64,
+    /// MB/s in the report's table, where that has a cell of this.
+    pub published: Option<f64>,
     /// Virtual seconds: the mean.
     pub seconds: f64,
     /// Events of all trials.
@@ -115,6 +117,7 @@ impl Report {
             seed: trials.first,
             throughput_mb_s: rate.mean,
             cv: rate.cv,
+            published: table::published_of(case),
             seconds: measured.mean(|outcome| outcome.elapsed.as_seconds_f64()),
             events: measured.events(),
             trace_hash: hex(measured.trace_hash()),
@@ -141,9 +144,22 @@ impl Report {
                 points: self.per_trial.iter().map(point).collect(),
             }],
             limits: Vec::new(),
+            published: self.published.map(published).into_iter().collect(),
             preset: self.preset.clone(),
             trials: self.trials,
         }
+    }
+}
+
+/// A cell of the report's table, beside all trials.
+fn published(mb_s: f64) -> Published {
+    Published {
+        name: format!("published: {mb_s:.1}"),
+        series: None,
+        x: None,
+        low: mb_s,
+        high: mb_s,
+        is_relative: false,
     }
 }
 
@@ -187,8 +203,10 @@ impl fmt::Display for Report {
         writeln!(f, "{grid}")?;
         write!(
             f,
-            "{} MB/s, variation {:.3}; {:.2} million events a second",
+            "{} MB/s{}, variation {:.3}; {:.2} million events a second",
             rate(self.throughput_mb_s),
+            self.published
+                .map_or(String::new(), |mb_s| format!(" (published: {mb_s:.1})")),
             self.cv,
             self.events as f64 / self.wall_seconds / 1e6
         )

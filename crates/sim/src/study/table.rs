@@ -8,7 +8,7 @@
 //! check that the model generalises.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::Serialize;
 
@@ -143,6 +143,17 @@ pub fn published(layout: &str, pattern: &str, record: u64, method: &str) -> Opti
     found?.parse().ok()
 }
 
+/// The published throughput of `case`, MB/s, where the report has a cell for it: on the report's machine, of which
+/// nothing is changed.
+pub fn published_of(case: &Case) -> Option<f64> {
+    static REPORT: LazyLock<Option<Preset>> = LazyLock::new(|| Preset::find("tr94").ok());
+    if REPORT.as_ref() != Some(&*case.preset) {
+        return None;
+    }
+    let (layout, method) = (layout_name(case.layout), names::method(case.method));
+    published(layout, &case.pattern.to_string(), case.record_bytes, method)
+}
+
 impl Table {
     /// Table `number` of `cases`, measured.
     pub fn new(number: u8, preset: &Preset, cases: &[Case], measured: &[Measured]) -> Self {
@@ -272,6 +283,26 @@ mod tests {
         assert_eq!(published("contiguous", "wcn", 8192, "ddio"), Some(34.7));
         assert_eq!(published("random", "rbb", 8, "ddio"), None);
         assert_eq!(published("contiguous", "rb", 8, "ddio-sort"), None);
+    }
+
+    #[test]
+    fn only_the_machine_of_the_report_has_published_cells() -> Result<(), StudyError> {
+        let of = |preset: Preset| -> Result<Option<f64>, StudyError> {
+            Ok(published_of(&Case {
+                preset: Arc::new(preset),
+                pattern: "rn".parse()?,
+                record_bytes: 8192,
+                layout: Layout::RandomBlocks,
+                method: Method::Caching,
+            }))
+        };
+        let report = Preset::find("tr94")?;
+        assert_eq!(of(report.clone())?, Some(4.3));
+        assert_eq!(of(Preset::find("tocs97")?)?, None);
+        let mut changed = report;
+        changed.nodes.clients = 8;
+        assert_eq!(of(changed)?, None);
+        Ok(())
     }
 
     #[test]

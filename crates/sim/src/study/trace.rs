@@ -296,7 +296,7 @@ fn covered(mut intervals: Vec<Interval>) -> Span {
     let mut until = Time::ZERO;
     for interval in intervals {
         let end = interval.end.max(until);
-        all = all + (end - interval.start.max(until));
+        all += end - interval.start.max(until);
         until = end;
     }
     all

@@ -23,7 +23,7 @@ use std::thread;
 use penstock_engine::Error;
 use serde::Serialize;
 
-use super::figure::{Figure, Line, Point, Scale, X};
+use super::figure::{Figure, Line, Point, Published, Scale, X};
 use super::text::Grid;
 use super::{StudyError, Trials};
 use crate::preset::Preset;
@@ -315,6 +315,7 @@ impl Plan {
 
     fn figure(&self, figure: u8, seconds: impl Fn(&Case) -> f64) -> Figure {
         let is_rate = figure <= 3;
+        let published = self.published(figure, &seconds);
         let series = self.series(figure).into_iter().map(|(name, points)| {
             let point = |(x, case): (u64, Case)| Point {
                 x: X::Count(x),
@@ -349,9 +350,49 @@ impl Plan {
             x_scale: Scale::Log2,
             series: series.collect(),
             limits: Vec::new(),
+            published,
             preset: self.preset.name.clone(),
             trials: 1,
         }
+    }
+
+    /// The paper's numbers of a figure, at their places. A percentage is left out where there is a rate, too, and a
+    /// number of what the figure does not show.
+    fn published(&self, figure: u8, seconds: impl Fn(&Case) -> f64) -> Vec<Published> {
+        let series = self.series(figure);
+        let place = |case: &Case| {
+            series.iter().find_map(|(name, points)| {
+                let (x, _) = points.iter().find(|(_, other)| other == case)?;
+                Some((*name, *x))
+            })
+        };
+        let mut all: Vec<Published> = Vec::new();
+        let numbers = self.numbers().filter(|number| number.figure == figure);
+        let (rates, percentages): (Vec<_>, Vec<_>) =
+            numbers.partition(|number| matches!(number.value, Value::Rate(_)));
+        for number in rates.into_iter().chain(percentages) {
+            let (case, y) = number.value.implied(number.paper, &seconds);
+            let Some((name, x)) = place(&case) else {
+                continue;
+            };
+            let published = Published {
+                name: "the paper".into(),
+                series: Some(name.into()),
+                x: Some(X::Count(x)),
+                low: match number.aim {
+                    Aim::Below => 0.0,
+                    Aim::Near => y,
+                },
+                high: y,
+                is_relative: !matches!(number.value, Value::Rate(_)),
+            };
+            let is_there =
+                |other: &Published| (&other.series, &other.x) == (&published.series, &published.x);
+            if !all.iter().any(is_there) {
+                all.push(published);
+            }
+        }
+        all
     }
 }
 
@@ -468,5 +509,66 @@ impl fmt::Display for Shown<'_> {
             grid.row([x].into_iter().chain(cells));
         }
         write!(f, "{grid}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The places of a figure's numbers where every run takes two seconds.
+    fn published(preset: &str, figure: u8) -> Result<Vec<(String, u64, f64, bool)>, StudyError> {
+        let plan = Plan::new(Preset::find(preset)?, &[figure])?;
+        let all = plan.published(figure, |_| 2.0).into_iter();
+        Ok(all
+            .map(|one| {
+                let x = match one.x {
+                    Some(X::Count(count)) => count,
+                    _ => 0,
+                };
+                (one.series.unwrap_or_default(), x, one.high, one.is_relative)
+            })
+            .collect())
+    }
+
+    #[test]
+    fn numbers_of_the_paper_have_their_places() -> Result<(), StudyError> {
+        let at = |series: &str, x, y, is_relative| (series.to_string(), x, y, is_relative);
+        // 64 MB in two seconds are 32 MB/s, of which percentages are taken.
+        assert_eq!(
+            published("sp2-anl", 2)?,
+            [
+                at("non-collective", 64, 5.0, false),
+                at("step 5", 64, 68.0, false),
+                at("step 5", 32, 79.0, false),
+                at("step 1", 32, 32.0 * 4.1, true),
+                at("step 2", 32, 32.0 * 1.95, true),
+                at("step 1", 64, 32.0 * 8.4, true),
+                at("step 2", 64, 32.0 * 1.62, true),
+            ]
+        );
+        assert_eq!(
+            published("sp2-anl", 6)?,
+            [
+                at("disk in background", 64, 2.0 * 0.55, true),
+                at("all in background", 64, 2.0 * 0.55, true),
+            ]
+        );
+        let share = published("origin2000-anl", 3)?;
+        assert_eq!(share, [at("step 5", 1024, 512.0 * 0.65, true)]);
+        // Staggered writes are in no line of the figure.
+        assert_eq!(published("exemplar-caltech", 3)?.len(), 4);
+        Ok(())
+    }
+
+    #[test]
+    fn below_a_number_is_a_range() -> Result<(), StudyError> {
+        let plan = Plan::new(Preset::find("exemplar-caltech")?, &[2])?;
+        let all = plan.published(2, |_| 2.0);
+        let below: Vec<_> = all.iter().filter(|one| one.low < one.high).collect();
+        assert_eq!(below.len(), 1);
+        assert_eq!((below[0].low, below[0].high), (0.0, 1.0));
+        assert_eq!(below[0].x, Some(X::Count(128)));
+        Ok(())
     }
 }

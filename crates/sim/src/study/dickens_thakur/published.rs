@@ -48,6 +48,18 @@ impl Value {
         }
     }
 
+    /// Of which case a number of the paper says something, and what it then comes to in the unit of the case's
+    /// figure, from seconds: a percentage is of another case, as simulated.
+    pub fn implied(&self, paper: f64, seconds: impl Fn(&Case) -> f64) -> (Case, f64) {
+        let rate = |case: &Case| case.file_mb as f64 / seconds(case);
+        match *self {
+            Value::Rate(case) => (case, paper),
+            Value::Gain(from, to) => (to, rate(&from) * (1.0 + paper / 100.0)),
+            Value::Permutation(all, write) => (all, rate(&write) * (1.0 - paper / 100.0)),
+            Value::Saved(before, after) => (after, seconds(&before) * (1.0 - paper / 100.0)),
+        }
+    }
+
     /// What it comes to, from seconds.
     pub fn of(&self, seconds: impl Fn(&Case) -> f64) -> f64 {
         let rate = |case: &Case| case.file_mb as f64 / seconds(case);

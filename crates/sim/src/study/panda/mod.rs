@@ -294,6 +294,7 @@ impl Plan {
             x_scale: Scale::Log2,
             series: self.arrays_mb.iter().map(line).collect(),
             limits: Vec::new(),
+            published: vec![shown.says.published()],
             preset: self.preset.name.clone(),
             trials,
         }
@@ -485,10 +486,7 @@ impl fmt::Display for Measured {
         for comparison in &self.comparisons {
             grid.row([
                 format!("Figure {}: {}", comparison.figure, comparison.title),
-                match comparison.paper {
-                    Says::Range(from, to) => format!("{from} to {to}"),
-                    Says::Most(most) => format!("near {most}"),
-                },
+                comparison.paper.to_string(),
                 format!("{:.1} to {:.1}", comparison.least, comparison.most),
                 format!("{:.1}", comparison.middle),
                 format!("{} of {}", comparison.near, comparison.runs),

@@ -1,10 +1,13 @@
 //! What the paper says of its figures, and which runs each of them shows. The figures are drawings: their
 //! ranges are those that the text gives.
 
+use std::fmt;
+
 use penstock_engine::Operation;
 use serde::Serialize;
 
 use super::run::{Case, Schema};
+use crate::study::figure::Published;
 
 /// Arrays of all figures, MB.
 pub const ARRAYS_MB: [u64; 6] = [16, 32, 64, 128, 256, 512];
@@ -31,6 +34,33 @@ pub enum Says {
     Range(f64, f64),
     /// Near one number "in most cases", and declining for small arrays.
     Most(f64),
+}
+
+impl fmt::Display for Says {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Says::Range(from, to) => write!(f, "{from} to {to}"),
+            Says::Most(most) => write!(f, "near {most}"),
+        }
+    }
+}
+
+impl Says {
+    /// The same as it is drawn: a band, or a line.
+    pub fn published(self) -> Published {
+        let (low, high) = match self {
+            Says::Range(from, to) => (from, to),
+            Says::Most(most) => (most, most),
+        };
+        Published {
+            name: format!("paper: {self}%"),
+            series: None,
+            x: None,
+            low,
+            high,
+            is_relative: false,
+        }
+    }
 }
 
 /// A figure.
