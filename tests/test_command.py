@@ -72,6 +72,30 @@ def test_plots(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.png", "run.svg"]
 
 
+@pytest.mark.parametrize("name", ["run.png", "run.svg", "run.pdf"])
+def test_a_plot_of_one_file(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("matplotlib")
+    ran = penstock(*SMALL, "--clients", "4", "--no-title", "--plot", str(tmp_path / name))
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    made = ran.stdout.splitlines()[-1]
+    assert made == (
+        f"penstock {ps.__version__}; 2 trials, seed 0; preset tr94 with "
+        "file.bytes 1048576 (preset: 10485760), nodes.clients 4 (preset: 16)"
+    )
+    if name == "run.svg":
+        assert made in (tmp_path / name).read_text()
+
+
+def test_a_plot_that_cannot_be_drawn_is_refused_before_anything_is_run(tmp_path: Path) -> None:
+    result = tmp_path / "run.json"
+    plot = str(tmp_path / "run.jpg")
+    refused = penstock(*SMALL, "--json", str(result), "--plot", plot)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert ".png, .svg or .pdf" in refused.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_matplotlib(tmp_path: Path) -> None:
     """One line says so, after the results have been written."""
     (tmp_path / "matplotlib.py").write_text("raise ImportError('hidden')\n")

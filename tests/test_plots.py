@@ -27,6 +27,7 @@ sys.modules[spec.name] = plots
 spec.loader.exec_module(plots)
 
 METHODS = ("caching", "two-phase", "ddio", "ddio-sort")
+MADE = "penstock 1.2.3; 5 trials, seed 7; preset tr94 with nodes.clients 8 (preset: 16)"
 PATTERNS = ("ra", "rn", "rb", "rcb", "wn", "wb", "wcc")
 
 
@@ -43,10 +44,10 @@ def table():
                 rows.append(
                     row | {"mb_s": mb_s, "published": published, "cv": 0.02, "ratio": ratio}
                 )
-    return {"rows": rows, "preset": "tr94", "trials": 5}
+    return {"cells": rows, "preset": "tr94", "provenance": {"text": MADE}}
 
 
-def figure(scale, names, xs, limits=()):
+def figure(scale, names, xs, limits=(), published=()):
     series = [
         {"name": n, "points": [{"x": x, "y": 3.0 * i + k, "cv": 0.1} for k, x in enumerate(xs, 1)]}
         for i, n in enumerate(names)
@@ -62,9 +63,15 @@ def figure(scale, names, xs, limits=()):
             {"name": name, "points": [{"x": x, "y": y} for x, y in zip(xs, ys, strict=True)]}
             for name, ys in limits
         ],
+        "published": list(published),
         "preset": "tocs97",
         "trials": 5,
     }
+
+
+def flag(series, x, y, **more):
+    """A published number of a place."""
+    return {"name": "the paper", "series": series, "x": x, "low": y, "high": y} | more
 
 
 def summary():
@@ -108,6 +115,8 @@ def seeks():
     return {"disk": 3, "title": "The arm of one disk", "points": points}
 
 
+BAND = {"name": "paper: 2 to 4%", "low": 2.0, "high": 4.0}
+LINE = {"name": "paper: near 3%", "low": 3.0, "high": 3.0}
 MIXED = [f"{method} {pattern}" for method in METHODS for pattern in ("ra", "rn", "rb", "rc")]
 XS = (1, 2, 4, 8, 16)
 
@@ -117,8 +126,8 @@ CASES = {
         "table",
         table(),
         [
-            "Random layout",
-            "preset tr94, 5 trials",
+            "Random layout: throughput on tr94",
+            MADE,
             "8-byte records",
             "8192-byte records",
             "MB/s",
@@ -132,12 +141,12 @@ CASES = {
         ],
         6.15,
     ),
-    "table of one cell": ("table", table()["rows"][3:4], ["8-byte records", "caching"], 3.65),
+    "table of one cell": ("table", table()["cells"][3:4], ["8-byte records", "caching"], 3.65),
     "groups": (
         "figure",
         figure("category", METHODS, PATTERNS, [("disks", [20.0] * 7)]),
         [
-            "Figure 10. Throughput as something varies",
+            "Figure 10 on tocs97: Throughput as something varies",
             "preset tocs97, 5 trials",
             "things",
             "throughput (MB/s)",
@@ -159,11 +168,28 @@ CASES = {
         ["disks", "far: 9,000", "ra", "rc", *METHODS],
         4.0,
     ),
+    "groups, published": (
+        "figure",
+        figure("category", ("ddio",), "012", published=[flag("ddio", "1", 2.5), LINE]),
+        ["open: the paper", "paper: near 3%"],
+        4.0,
+    ),
+    "lines, published": (
+        "figure",
+        figure(
+            "log2",
+            ("in sequence", "all in background"),
+            XS,
+            published=[flag("in sequence", 4, 3.5, is_relative=True), BAND],
+        ),
+        ["open: the paper", "paper: 2 to 4%", "Where the paper gives a percentage"],
+        4.0,
+    ),
     "one point": ("figure", figure("log10", ("alone",), (100,)), ["alone", "100"], 4.0),
     "summary": (
         "summary",
         summary(),
-        ["preset tocs97", "ddio-sort", "two-phase", "0.44", "1.64", "18.1", "wbc"],
+        ["on tocs97", "preset tocs97", "ddio-sort", "two-phase", "0.44", "1.64", "18.1", "wbc"],
         2.56,
     ),
     "scale": (
@@ -183,7 +209,7 @@ CASES = {
     "seeks": (
         "seeks",
         seeks(),
-        ["The arm of one disk", "disk 3", "time (ms)", "cylinder", "read", "write"],
+        ["The arm of one disk: the arm of disk 3", "time (ms)", "cylinder", "read", "write"],
         4.0,
     ),
 }
@@ -228,6 +254,37 @@ def test_files_sizes_and_labels(tmp_path, name):
     assert "<dc:date>" not in drawn
 
 
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf", "PNG"])
+def test_one_file_of_the_kind_that_its_name_says(tmp_path, suffix):
+    out = tmp_path / f"one.{suffix}"
+    done = run("seeks", out, data=seeks())
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+    begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix.lower()]
+    first = out.read_bytes()
+    assert first.startswith(begins)
+    run("seeks", out, data=seeks())
+    assert out.read_bytes() == first
+
+
+def test_a_point_in_a_stem_is_no_ending(tmp_path):
+    assert run("seeks", tmp_path / "run.v2", data=seeks()).returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.v2.png", "run.v2.svg"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_titles_are_left_out(tmp_path, name):
+    kind, data, *_ = CASES[name]
+    out = tmp_path / "plot.svg"
+    drawn = []
+    for more in ([], ["--no-title"]):
+        assert run(kind, out, *more, data=data).returncode == 0
+        drawn.append(out.read_text("utf-8"))
+    assert ["font-weight: 700" in text for text in drawn] == [True, False]
+    foot = "preset tocs97" if kind in ("figure", "summary") else MADE if name == "table" else ""
+    assert all(foot in text for text in drawn)
+
+
 @pytest.mark.parametrize("name", ["table", "lines, keyed", "scale"])
 def test_same_input_same_bytes(tmp_path, name):
     first, second = tmp_path / "1", tmp_path / "2"
@@ -249,6 +306,131 @@ def test_settings_of_the_user_change_nothing(tmp_path):
     done = run("seeks", tmp_path / "other", data=seeks(), MATPLOTLIBRC=str(tmp_path))
     assert done.returncode == 0
     assert (tmp_path / "other.svg").read_bytes() == svg.read_bytes()
+
+
+# ---------------------------------------------------------------------------------------------
+# Axes and places
+# ---------------------------------------------------------------------------------------------
+
+
+def axes_of(kind, data):
+    """What is drawn, in this process."""
+    sheet = plots.KINDS[kind](data, plots.Page(True, "foot"))
+    sheet.fig.canvas.draw()
+    return sheet.fig.axes
+
+
+def labels_within(axis):
+    """The labels of an axis that can be seen."""
+    low, high = sorted(axis.get_view_interval())
+    return [
+        label.get_text()
+        for place, label in zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
+        if low <= place <= high and label.get_text()
+    ]
+
+
+def test_points_stand_at_their_places():
+    """Those of every line, however many lines there are."""
+    (ax,) = axes_of("figure", figure("log2", MIXED, XS, [("disks", [33.8] * 5)]))
+    drawn = [line for line in ax.lines if len(line.get_xdata()) == len(XS)]
+    assert len(drawn) >= len(MIXED)
+    for line in drawn:
+        assert tuple(line.get_xdata()) == XS
+        assert line.get_transform() == ax.transData
+    sizes = [line.get_markersize() for line in drawn if line.get_marker() == "o"]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == len(sizes)
+
+
+@pytest.mark.parametrize("clients", [(10, 20, 30), (7,), (10, 11, 12, 1000), (1, 10, 100_000)])
+@pytest.mark.parametrize("span", [1.0, 1.01, 1.3, 2.0, 7.0, 40.0, 1e5])
+@pytest.mark.parametrize("least", [0.03, 1.0, 96.0, 123_456.0])
+def test_every_axis_of_scale_is_labelled(clients, span, least):
+    values = [least * span ** (i / max(1, len(clients) - 1)) for i in range(len(clients))]
+    measures = ("throughput_mb_s", "messages", "planning_us", "buffer_bytes_max")
+    rows = [
+        {"method": "caching", "clients": count, "servers": 1} | dict.fromkeys(measures, value)
+        for count, value in zip(clients, values, strict=True)
+    ]
+    for ax in axes_of("scale", rows):
+        across, up = labels_within(ax.xaxis), labels_within(ax.yaxis)
+        assert len(across) >= min(3, len(clients)), across
+        assert len(up) >= 2, up
+        assert len({*across}) == len(across) and len({*up}) == len(up)
+
+
+def test_round_numbers_on_logarithmic_axes():
+    assert plots.log_ticks(0.9, 1.1e6, 10) == [10.0**power for power in range(7)]
+    assert plots.log_ticks(0.9, 1.1e6, 4) == [1, 100, 1e4, 1e6]
+    assert plots.log_ticks(8.0, 300.0, 10) == [10, 30, 100, 300]
+    assert plots.log_ticks(15.0, 110.0, 10) == [20, 50, 100]
+    assert plots.log_ticks(1000.0, 1600.0, 5) == [1000, 1200, 1400, 1600]
+    written = [plots.plain(v) for v in (0.5, 20, 12.5, 4096, 1e5, 2e6, 1_234_567)]
+    assert written == ["0.5", "20", "12.5", "4,096", "10⁵", "2·10⁶", "1,234,567"]
+
+
+def test_labels_that_find_no_room_are_left_out():
+    assert plots.own_ticks([8, 16, 32], 300) == [8, 16, 32]
+    assert plots.own_ticks([10, 11, 12, 1000], 300) == [10, 1000]
+    assert plots.own_ticks([5], 300) == [5]
+
+
+def test_trials_in_great_numbers_are_numbered_now_and_then():
+    (ax,) = axes_of("figure", figure("category", ("ddio",), [str(i) for i in range(120)]))
+    shown = labels_within(ax.xaxis)
+    assert shown[:3] == ["0", "5", "10"]
+    assert labels_within(axes_of("table", table())[1].xaxis)[1:] == list(PATTERNS[1:])
+
+
+def test_cylinders_are_whole():
+    points = [{"t_ms": i, "cylinder": 1 + i // 2, "what": "read"} for i in range(4)]
+    (ax,) = axes_of("seeks", seeks() | {"points": points})
+    assert labels_within(ax.yaxis) == ["0", "1", "2"]
+
+
+def test_lines_in_the_upper_half_get_all_of_the_height():
+    def bottom(ys, published=(), limits=()):
+        data = figure("log2", ("one",), XS, limits, published)
+        for point, y in zip(data["series"][0]["points"], ys, strict=True):
+            point |= {"y": y, "cv": 0.0}
+        (ax,) = axes_of("figure", data)
+        return ax.get_ylim()[0]
+
+    assert bottom([91, 92, 93, 95, 98]) == pytest.approx(85, abs=5)
+    assert bottom([91, 92, 93, 95, 98], [BAND]) == 0
+    assert bottom([10, 92, 93, 95, 98]) == 0
+    assert bottom([91, 92, 93, 95, 98], limits=[("disks", [100] * 5)]) == 0
+    assert bottom([50] * 5) == 0
+
+
+# ---------------------------------------------------------------------------------------------
+# Published
+# ---------------------------------------------------------------------------------------------
+
+
+def test_a_published_range_is_a_band_behind_the_lines():
+    from matplotlib.patches import Rectangle
+
+    (ax,) = axes_of("figure", figure("log2", ("one", "two"), XS, published=[BAND]))
+    (band,) = [patch for patch in ax.patches if isinstance(patch, Rectangle)]
+    assert (band.get_y(), band.get_y() + band.get_height()) == (2.0, 4.0)
+    assert band.get_zorder() < 1
+
+
+@pytest.mark.parametrize("scale", ["log2", "category"])
+def test_a_published_number_is_an_open_marker_of_its_line(scale):
+    x = 4 if scale == "log2" else "4"
+    xs = XS if scale == "log2" else [str(x) for x in XS]
+    data = figure(scale, ("ddio", "ddio-sort"), xs, published=[flag("ddio-sort", x, 6.5)])
+    (ax,) = axes_of("figure", data)
+    (marker,) = [
+        line
+        for line in ax.lines
+        if line.get_markerfacecolor() == "white" and line.get_marker() != "None"
+    ]
+    assert marker.get_marker() == plots.LOOKS["ddio-sort"].marker
+    assert list(marker.get_ydata()) == [6.5]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -325,6 +507,11 @@ REFUSED = {
     "missing key": ("seeks", without(seeks(), "title"), "'title' must be a text, found nothing"),
     "wrong type": ("summary", {"rows": 5}, "'rows' must be a list, found 5"),
     "unknown scale": ("figure", figure("log3", METHODS, XS), "'x_scale' must be"),
+    "published nowhere": (
+        "figure",
+        figure("log2", METHODS, XS, published=[{"name": "paper", "series": "ddio", "low": 1}]),
+        "'x' must be a number, found nothing",
+    ),
     "zero on a log axis": ("figure", figure("log2", METHODS, (0, 1)), "'x' must be above 0"),
     "huge": ("scale", [scale()[0] | {"messages": "many"}], "'messages' must be a number"),
     "infinite": ("summary", '{"rows": [{"method": "a", "min": 1e999}]}', "'min' must be finite"),

@@ -1,26 +1,33 @@
-"""Draws what ``penstock sim`` has measured: JSON on the standard input, a PNG and an SVG as result.
+"""Draws what ``penstock sim`` has measured: JSON on the standard input, a picture as result.
 
-Run as ``python -m penstock._plots KIND OUT_STEM``; it writes OUT_STEM.png (200 dots an inch) and
-OUT_STEM.svg (text stays text). The command line also hands this file over as
-``python -c SOURCE KIND OUT_STEM``, therefore it imports nothing of the package.
+Run as ``python -m penstock._plots KIND OUT [--no-title]``. OUT is a file that ends in .png (200
+dots an inch), .svg (text stays text) or .pdf, or else the stem of a .png and a .svg. The command
+line also hands this file over as ``python -c SOURCE KIND OUT``, therefore it imports nothing of the
+package.
 
 What each KIND takes (`...|null` may be left out):
 
-- ``table``: list of {layout, pattern, record, method, mb_s, published|null, cv|null, ratio|null}
-- ``figure``: {figure, title, x_label, y_label, x_scale: category|log2|log10, preset, trials,
-  series: [{name, points: [{x, y, cv|null}]}], limits: [{name, points: [{x, y}]}]}
-- ``summary``: {preset, rows: [{method, min, mean, max, min_pattern, max_pattern,
+- ``table``: {cells: [{layout, pattern, record, method, mb_s, published|null, cv|null, ratio|null}]}
+- ``figure``: {figure, title, x_label, y_label, x_scale: category|log2|log10,
+  series: [{name, points: [{x, y, cv|null}]}], limits: [{name, points: [{x, y}]}],
+  published: [{name, series|null, x|null, low, high, is_relative|null}]}
+- ``summary``: {rows: [{method, min, mean, max, min_pattern, max_pattern,
   published: {min, mean, max}|null}]}
-- ``scale``: list of {method, clients, servers, throughput_mb_s, messages, planning_us,
-  buffer_bytes_max}; the measures may be null
+- ``scale``: {rows: [{method, clients, servers, throughput_mb_s, messages, planning_us,
+  buffer_bytes_max}]}; the measures may be null
 - ``seeks``: {disk, title, points: [{t_ms, cylinder, what}]}
 
-The lists may also come as {rows: [...], preset, trials}: then the title names both. Only ``table``
-divides the throughput of ``ra`` by the clients, who are 16 there; all else is drawn as it is given.
+The lists of ``table`` and ``scale`` may also come bare. At the foot stands what the object says in
+{provenance: {text}}, or else its {preset, trials}. Only ``table`` divides the throughput of ``ra``
+by the clients, who are 16 there; all else is drawn as it is given.
+
+Every point of a line stands at its own place along the axis. Where lines meet, markers that are
+drawn later are smaller. A published number of a place is an open marker on a short arm to the right
+of it; a published range of a whole figure is a band, a number of it a pale line.
 
 The house style is for paper without colour: a method is known by its marker, its dashes and its
 shade together, and the one accent is a grey of its own when copied. Nothing depends on the clock
-or on the user's settings: the same input gives the same SVG to the last byte.
+or on the user's settings: the same input gives the same file to the last byte.
 
 Exit codes: 0; 1 when matplotlib is missing or a file cannot be written; 2 for bad input, with one
 line that says what is wrong.
@@ -45,6 +52,19 @@ WIDTH_INCHES = 7.0
 """A page's text width, or two columns of a journal."""
 
 PNG_DPI = 200
+
+METADATA = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": "penstock"},
+    "pdf": {"CreationDate": None, "Creator": "penstock", "Producer": None},
+}
+"""What files say of themselves: nothing that differs from day to day."""
+
+NOTE_LETTERS = 148
+"""How many letters of small print go into a line,"""
+
+NOTE_LINES_MAX = 3
+"""and how many lines there are of one note."""
 
 ALL_CLIENTS = 16
 """Clients of the published tables: each gets the whole file in ``ra``."""
@@ -112,13 +132,13 @@ def brief(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def rows_of(data: Any) -> tuple[list[Any], dict[str, Any]]:
-    """The list that came in, bare or as ``rows`` of an object, and what else the object says."""
+def rows_of(data: Any, name: str) -> list[Any]:
+    """The list that came in, bare or as `name` of an object."""
     if isinstance(data, dict):
-        return not_empty(member(data, "rows", "list"), "rows"), data
+        return not_empty(member(data, name, "list"), name)
     if not isinstance(data, list):
         raise BadInputError(f"expected a list, found {brief(data)}")
-    return not_empty(data, "the list"), {}
+    return not_empty(data, "the list")
 
 
 def not_empty(items: list[Any], name: str) -> list[Any]:
@@ -132,8 +152,12 @@ def in_order(items: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys(items))
 
 
-def how_run(record: dict[str, Any]) -> str:
-    """ "preset tr94, 5 trials", as far as it is known."""
+def how_made(record: Any) -> str:
+    """What a result was made with, as far as it is known."""
+    if not isinstance(record, dict):
+        return ""
+    if (provenance := optional(record, "provenance", "object")) is not None:
+        return member(provenance, "text", "text")
     parts = []
     if (preset := optional(record, "preset", "text")) is not None:
         parts.append(f"preset {preset}")
@@ -151,6 +175,8 @@ QUIET = "#595959"
 GRID = "#d9d9d9"
 BAND = "#f3f3f3"
 ACCENT = "#b5341c"
+PUBLISHED_BAND = "#e6e6e6"
+PUBLISHED_LINE = "#c9c9c9"
 
 STYLE = {
     "font.family": "sans-serif",
@@ -180,6 +206,7 @@ STYLE = {
     "lines.linewidth": 1.1,
     "svg.fonttype": "none",
     "svg.hashsalt": "penstock",
+    "pdf.fonttype": 42,
 }
 
 
@@ -237,35 +264,48 @@ def looks_of(methods: Sequence[str]) -> dict[str, Look]:
     return looks | {other: left[i % len(left)] for i, other in enumerate(others)}
 
 
+class Page(NamedTuple):
+    """What all kinds of plots have around them."""
+
+    has_title: bool
+    footer: str
+
+    def sheet(self, height: float) -> Sheet:
+        """A sheet of this height, or less where the title is left out."""
+        sheet = Sheet(height if self.has_title else height - 0.2, self.has_title)
+        sheet.note(self.footer)
+        return sheet
+
+
 @dataclass
 class Sheet:
     """A figure with its title, legends and notes; all measures in inches from the edges."""
 
     height: float
+    has_title: bool = True
     fig: Figure = field(init=False)
     top: float = field(init=False, default=0.09)
     bottom: float = field(init=False, default=0.06)
-    notes: list[str] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         from matplotlib.figure import Figure
 
         self.fig = Figure(figsize=(WIDTH_INCHES, self.height))
 
-    def head(self, title: str, how: str = "") -> None:
-        """The title, and under it how the runs were made."""
-        lines = textwrap.wrap(title, 95) or [""]
-        for line in lines:
+    def head(self, title: str) -> None:
+        """The title, where there is to be one."""
+        if not self.has_title:
+            return
+        for line in textwrap.wrap(title, 95) or [""]:
             self.write(0.1, self.top, line, va="top", fontsize=8.5, fontweight="bold")
             self.top += 0.165
-        if how:
-            self.write(0.1, self.top, how, va="top", fontsize=7.5, color=QUIET)
-            self.top += 0.15
         self.top += 0.05
 
     def note(self, *texts: str) -> None:
-        """Lines at the foot, in small print."""
-        lines = textwrap.wrap(" ".join(filter(None, texts)), 148)
+        """Lines at the foot, in small print, above those that are there."""
+        lines = textwrap.wrap(" ".join(filter(None, texts)), NOTE_LETTERS)
+        if len(lines) > NOTE_LINES_MAX:
+            lines = [*lines[: NOTE_LINES_MAX - 1], lines[NOTE_LINES_MAX - 1][:-4] + " ..."]
         for line in reversed(lines):
             y = self.height - self.bottom
             self.write(0.1, y, line, va="bottom", fontsize=6.5, color=QUIET)
@@ -308,9 +348,14 @@ class Sheet:
         )
         return [self.fig.add_subplot(spec[r, c]) for r in range(rows) for c in range(columns)]
 
-    def save(self, stem: str) -> None:
-        self.fig.savefig(f"{stem}.png", dpi=PNG_DPI, metadata={"Software": None})
-        self.fig.savefig(f"{stem}.svg", metadata={"Date": None, "Creator": "penstock"})
+    def save(self, out: str) -> None:
+        """To the one file that `out` is, or to the two of which it is the stem."""
+        suffix = out.rpartition(".")[2].lower()
+        if suffix in METADATA and "." in out:
+            self.fig.savefig(out, format=suffix, dpi=PNG_DPI, metadata=METADATA[suffix])
+            return
+        for suffix in ("png", "svg"):
+            self.save(f"{out}.{suffix}")
 
 
 def text_inches(text: str, points: float = 7.5) -> float:
@@ -320,8 +365,10 @@ def text_inches(text: str, points: float = 7.5) -> float:
 
 def fit_in_row(labels: Sequence[str], inches: float) -> int:
     """How many keys fit side by side."""
-    widest = max(text_inches(label) for label in labels) + 0.55
-    return max(1, min(len(labels), int(inches / widest)))
+    widths = [text_inches(label) + 0.55 for label in labels]
+    if sum(widths) <= inches:
+        return len(labels)
+    return max(1, min(len(labels), int(inches / max(widths))))
 
 
 def key(
@@ -336,12 +383,16 @@ def key(
 
 
 def plain(value: float) -> str:
-    """A number on a logarithmic axis: 0.5, 20, 4,096, 10^6 in superscript."""
-    if value >= 1e5 and math.isclose(math.log10(value) % 1, 0, abs_tol=1e-9):
-        return "10" + str(round(math.log10(value))).translate(
-            str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-        )
-    return f"{value:,.0f}" if value >= 10 else f"{value:g}"
+    """A number on a logarithmic axis: 0.5, 20, 4,096, 10⁶, 2·10⁶."""
+    if value >= 1e5:
+        power = math.floor(math.log10(value) + 1e-9)
+        digits = f"{value / 10**power:.3g}"
+        if len(digits) <= 3:
+            raised = str(power).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+            return f"10{raised}" if digits == "1" else f"{digits}·10{raised}"
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
@@ -368,6 +419,69 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
 
 
 # ---------------------------------------------------------------------------------------------
+# Ticks
+# ---------------------------------------------------------------------------------------------
+
+TICKS_MIN = 3
+"""An axis has as many labels at least, if there are as many round numbers on it."""
+
+
+def log_ticks(low: float, high: float, most: int) -> list[float]:
+    """Round numbers from `low` to `high` on a logarithmic axis, about `most` of them at most:
+    powers of ten; where these are too few 1, 2 and 5 of each; or else evenly spaced ones."""
+    from matplotlib.ticker import MaxNLocator
+
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1,), (1, 3), (1, 2, 5)):
+        ticks = [digit * 10.0**power for power in powers for digit in digits]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) >= TICKS_MIN:
+            return ticks[:: math.ceil(len(ticks) / most)]
+    evenly = MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    ticks = [float(tick) for tick in evenly if low <= tick <= high]
+    return ticks or [low]
+
+
+def own_ticks(values: Sequence[float], room_points: float) -> list[float]:
+    """Those of the ascending values whose labels find room side by side on a logarithmic axis that
+    is so long: the first, the last, and what does not come too near to those before it."""
+    span = math.log(values[-1] / values[0]) or 1.0
+    widths = [72 * text_inches(plain(value)) + 6 for value in values]
+    places = [room_points * math.log(value / values[0]) / span for value in values]
+
+    def is_apart(i: int, j: int) -> bool:
+        return places[j] - places[i] >= (widths[i] + widths[j]) / 2
+
+    kept = [0]
+    last = len(values) - 1
+    for i in range(1, last):
+        if is_apart(kept[-1], i) and is_apart(i, last):
+            kept.append(i)
+    if last and is_apart(kept[-1], last):
+        kept.append(last)
+    return [values[i] for i in kept]
+
+
+def set_log_ticks(axis: Any, low: float, high: float, own: Sequence[float] = ()) -> None:
+    """Labels a logarithmic axis from `low` to `high`: at its own values, if these are few."""
+    from matplotlib.ticker import NullLocator
+
+    is_horizontal = axis.axis_name == "x"
+    box = axis.axes.get_position()
+    points = 72 * (
+        box.width * WIDTH_INCHES if is_horizontal else box.height * axis.axes.figure.get_figheight()
+    )
+    ticks = log_ticks(low, high, int(points / (38 if is_horizontal else 20)))
+    if 0 < len(own) <= 12:
+        inside = points * math.log(own[-1] / own[0]) / math.log(high / low)
+        kept = own_ticks(own, inside)
+        if len(kept) >= min(TICKS_MIN, len(own)):
+            ticks = kept
+    axis.set_ticks(ticks, [plain(tick) for tick in ticks])
+    axis.set_minor_locator(NullLocator())
+
+
+# ---------------------------------------------------------------------------------------------
 # Groups of values over a category, as in `table` and some figures
 # ---------------------------------------------------------------------------------------------
 
@@ -379,17 +493,40 @@ class Value(NamedTuple):
 
 def group_axis(ax: Axes, categories: Sequence[str], labels: Sequence[str] | None = None) -> None:
     """One place for each category, every other one shaded; reads and writes are kept apart."""
-    for i in range(0, len(categories), 2):
-        ax.axvspan(i - 0.5, i + 0.5, color=BAND, linewidth=0, zorder=0)
+    labels = list(labels or categories)
+    if len(categories) <= CATEGORIES_SHADED:
+        for i in range(0, len(categories), 2):
+            ax.axvspan(i - 0.5, i + 0.5, color=BAND, linewidth=0, zorder=0)
     ways = [category[:1] for category in categories]
     if set(ways) == {"r", "w"} and ways == sorted(ways):
         ax.axvline(ways.index("w") - 0.5, color=QUIET, linewidth=0.6, zorder=1)
     ax.set_xlim(-0.5, len(categories) - 0.5)
-    ax.set_xticks(range(len(categories)), labels or categories)
     ax.tick_params(axis="x", length=0)
-    longest = max(len(label) for label in labels or categories)
-    if longest * len(categories) > 100:
+    shown = range(0, len(labels), label_step(ax, labels))
+    ax.set_xticks(shown, [labels[i] for i in shown])
+    if len(shown) == len(labels) and sum(map(len, labels)) > 100:
         ax.tick_params(axis="x", labelrotation=45)
+
+
+def label_step(ax: Axes, labels: Sequence[str]) -> int:
+    """All names are shown; of numbers every second, fifth, tenth and so on, if room is scarce."""
+    room = ax.get_position().width * WIDTH_INCHES / len(labels)
+
+    def fits(step: int) -> bool:
+        widths = [text_inches(label) for label in labels[::step]]
+        pairs = itertools.pairwise(widths)
+        return all((a + b) / 2 + 0.06 <= step * room for a, b in pairs)
+
+    if not all(label.isdigit() for label in labels):
+        return 1
+    return next(step for step in TENS if step >= len(labels) or fits(step))
+
+
+TENS = [digit * 10**power for power in range(19) for digit in (1, 2, 5)]
+"""1, 2, 5, 10, 20, 50 and so on."""
+
+CATEGORIES_SHADED = 60
+"""More places than these are too narrow to be told apart by their shade."""
 
 
 def offsets(count: int, width: float = 0.84) -> list[float]:
@@ -452,9 +589,8 @@ class Cell:
         )
 
 
-def draw_table(data: Any) -> Sheet:
-    rows, about = rows_of(data)
-    cells = [Cell.of(row) for row in rows]
+def draw_table(data: Any, page: Page) -> Sheet:
+    cells = [Cell.of(row) for row in rows_of(data, "cells")]
     layouts = in_order(cell.layout for cell in cells)
     panels = sorted(
         in_order((cell.layout, cell.record) for cell in cells),
@@ -465,9 +601,11 @@ def draw_table(data: Any) -> Sheet:
     methods = in_order(cell.method for cell in cells)
     looks = looks_of([m for m in LOOKS if m in methods] + [m for m in methods if m not in LOOKS])
 
-    sheet = Sheet(height=1.15 + 2.5 * len(panels))
+    sheet = page.sheet(1.15 + 2.5 * len(panels))
     where = f"{layouts[0].capitalize()} layout: " if len(layouts) == 1 else ""
-    sheet.head(f"{where}throughput, measured and published", how_run(about or rows[0]))
+    preset = optional(data, "preset", "text") if isinstance(data, dict) else None
+    on = f" on {preset}" if preset else ""
+    sheet.head(f"{where}throughput{on}, measured and published")
     shown = [key(name, look, line=False) for name, look in looks.items()]
     shown.append(key("open: published", LOOKS["caching"], line=False, open_=True))
     sheet.legend(shown)
@@ -576,6 +714,33 @@ class Series(NamedTuple):
     points: list[tuple[Any, Value]]
 
 
+class Published(NamedTuple):
+    """What a paper says of a place of a series, or without these of the whole figure."""
+
+    name: str
+    series: str | None
+    x: Any
+    low: float
+    high: float
+    is_relative: bool
+
+
+class Chart(NamedTuple):
+    """All that is drawn on one pair of axes."""
+
+    series: list[Series]
+    limits: list[Series]
+    published: list[Published]
+
+    def flags(self) -> list[Published]:
+        """What is published of places."""
+        return [one for one in self.published if one.series is not None]
+
+    def bands(self) -> list[Published]:
+        """What is published of all places."""
+        return [one for one in self.published if one.series is None]
+
+
 def series_of(record: Any, *, x_kind: str) -> Series:
     name = member(record, "name", "text")
     points = []
@@ -588,22 +753,35 @@ def series_of(record: Any, *, x_kind: str) -> Series:
     return Series(name, points)
 
 
-def draw_figure(data: Any) -> Sheet:
+def published_of(record: Any, *, x_kind: str) -> Published:
+    series = optional(record, "series", "text")
+    x = None
+    if series is not None:
+        x = positive(record, "x") if x_kind == "number" else member(record, "x", "text")
+    low, high = (member(record, end, "number") for end in ("low", "high"))
+    is_relative = bool(isinstance(record, dict) and record.get("is_relative"))
+    return Published(member(record, "name", "text"), series, x, low, high, is_relative)
+
+
+def draw_figure(data: Any, page: Page) -> Sheet:
     scale = member(data, "x_scale", "text")
     if scale not in ("category", "log2", "log10"):
         raise BadInputError(f"'x_scale' must be category, log2 or log10, found {brief(scale)}")
     x_kind = "text" if scale == "category" else "number"
-    series = [
-        series_of(s, x_kind=x_kind) for s in not_empty(member(data, "series", "list"), "series")
-    ]
-    limits = [series_of(s, x_kind=x_kind) for s in optional(data, "limits", "list", [])]
-    sheet = Sheet(height=4.0)
-    title = f"Figure {member(data, 'figure', 'text')}. {member(data, 'title', 'text')}"
-    sheet.head(title, how_run(data))
+    every = not_empty(member(data, "series", "list"), "series")
+    chart = Chart(
+        [series_of(s, x_kind=x_kind) for s in every],
+        [series_of(s, x_kind=x_kind) for s in optional(data, "limits", "list", [])],
+        [published_of(p, x_kind=x_kind) for p in optional(data, "published", "list", [])],
+    )
+    sheet = page.sheet(4.0)
+    preset = optional(data, "preset", "text")
+    on = f" on {preset}" if preset else ""
+    sheet.head(f"Figure {member(data, 'figure', 'text')}{on}: {member(data, 'title', 'text')}")
     if scale == "category":
-        ax = draw_categories(sheet, series, limits)
+        ax = draw_categories(sheet, chart)
     else:
-        ax = draw_lines(sheet, series, limits, base=int(scale[3:]))
+        ax = draw_lines(sheet, chart, base=int(scale[3:]))
     ax.set_xlabel(member(data, "x_label", "text"))
     ax.set_ylabel(member(data, "y_label", "text"))
     return sheet
@@ -614,25 +792,78 @@ def deviation_note(series: Sequence[Series]) -> str:
     return "Bars: one standard deviation over the trials." if shown else ""
 
 
-def y_top(series: Sequence[Series], limits: Sequence[Series]) -> float:
-    """Room for all series, and for limits that lie not far above them."""
-    tallest = max(value.y + value.deviation for one in series for _, value in one.points)
-    near = [value.y for one in limits for _, value in one.points if value.y <= 1.25 * tallest]
-    return 1.06 * max([tallest, *near]) or 1.0
+def relative_note(chart: Chart) -> str:
+    if not any(one.is_relative for one in chart.published):
+        return ""
+    return (
+        "Where the paper gives a percentage of another line, it is taken of that line as simulated."
+    )
 
 
-def draw_categories(sheet: Sheet, series: list[Series], limits: list[Series]) -> Axes:
+def flag_key(chart: Chart) -> list[Any]:
+    """The legend's entry for what is published of places."""
+    names = in_order(one.name for one in chart.flags())
+    return (
+        [key(f"open: {', '.join(names)}", LOOKS["caching"], line=False, open_=True)]
+        if names
+        else []
+    )
+
+
+def y_span(chart: Chart, *, from_zero: bool) -> tuple[float, float]:
+    """Room for all series, for what is published, and for limits that lie not far above them. Lines
+    that all lie in the upper half are given all of the height."""
+    ends = [
+        one.y + side * one.deviation
+        for s in chart.series
+        for _, one in s.points
+        for side in (-1, 1)
+    ]
+    ends += [end for one in chart.published for end in (one.low, one.high)]
+    tallest, least = max(ends), min(ends)
+    near = [v.y for one in chart.limits for _, v in one.points if v.y <= 1.25 * tallest]
+    top = max([tallest, *near])
+    if from_zero or chart.limits or least < 0.5 * top or least == top:
+        return min(0.0, 1.06 * least), 1.06 * top or 1.0
+    span = max(top - least, 0.1 * top)
+    step = 10.0 ** math.floor(math.log10(span))
+    step *= next(part for part in (1.0, 0.5, 0.2) if span / (part * step) >= 2)
+    return step * math.floor((least - 0.1 * span) / step), top + 0.08 * span
+
+
+def draw_bands(ax: Axes, chart: Chart) -> list[tuple[str, float, None]]:
+    """What is published of the whole figure: a band or a pale line, named at the right end."""
+    for one in chart.bands():
+        if one.low < one.high:
+            ax.axhspan(one.low, one.high, color=PUBLISHED_BAND, linewidth=0, zorder=0.6)
+        else:
+            ax.axhline(one.high, color=PUBLISHED_LINE, linewidth=2.4, zorder=0.7)
+    return [(one.name, (one.low + one.high) / 2, None) for one in chart.bands()]
+
+
+def draw_categories(sheet: Sheet, chart: Chart) -> Axes:
+    series, limits = chart.series, chart.limits
     categories = in_order(x for one in series for x, _ in one.points)
     looks = looks_of([one.name for one in series])
-    sheet.legend([key(one.name, looks[one.name], line=False) for one in series])
-    sheet.note(deviation_note(series))
-    right = 0.12 + max((text_inches(one.name) + 0.12 for one in limits), default=0.0)
+    sheet.legend(
+        [*(key(one.name, looks[one.name], line=False) for one in series), *flag_key(chart)]
+    )
+    sheet.note(deviation_note(series), relative_note(chart))
+    named = [one.name for one in [*limits, *chart.bands()]]
+    right = 0.12 + max((text_inches(name) + 0.12 for name in named), default=0.0)
     ax = sheet.grid(1, right=right)[0]
     group_axis(ax, categories)
-    ax.set_ylim(0, y_top(series, limits))
+    ax.set_ylim(*y_span(chart, from_zero=True))
+    beside = 0.21 / len(series) if chart.flags() else 0.0
     for one, offset in zip(series, offsets(len(series)), strict=True):
-        xs = [categories.index(x) + offset for x, _ in one.points]
-        draw_group(ax, xs, [value for _, value in one.points], looks[one.name])
+        look = looks[one.name]
+        xs = [categories.index(x) + offset - beside for x, _ in one.points]
+        draw_group(ax, xs, [value for _, value in one.points], look)
+        for flag in chart.flags():
+            if flag.series == one.name and flag.x in categories:
+                x = categories.index(flag.x) + offset + beside
+                ax.plot([x, x], [flag.low, flag.high], color=look.line, zorder=3.4)
+                ax.plot([x], [flag.high], linestyle="none", zorder=3.5, **look.mark(open_=True))
     for number, limit in enumerate(limits):
         dashes = LIMIT_DASHES[number % len(LIMIT_DASHES)]
         places = [(categories.index(x), v.y) for x, v in limit.points if x in categories]
@@ -645,7 +876,8 @@ def draw_categories(sheet: Sheet, series: list[Series], limits: list[Series]) ->
                 [x + 0.5 for x, _ in places],
                 **limit_line(dashes),
             )
-    label_ends(ax, [(limit.name, limit.points[-1][1].y, None) for limit in limits])
+    ends = [(limit.name, limit.points[-1][1].y, None) for limit in limits]
+    label_ends(ax, [*ends, *draw_bands(ax, chart)])
     return ax
 
 
@@ -678,36 +910,33 @@ def line_looks(series: Sequence[Series]) -> tuple[dict[str, Look], list[list[Any
     ]
 
 
-def draw_lines(sheet: Sheet, series: list[Series], limits: list[Series], base: int) -> Axes:
-    from matplotlib.transforms import ScaledTranslation
+def draw_lines(sheet: Sheet, chart: Chart, base: int) -> Axes:
+    from matplotlib.ticker import MaxNLocator
 
+    series, flags = chart.series, chart.flags()
     looks, keys = line_looks(series)
-    for row in keys:
-        sheet.legend(row)
+    for row in [*keys, flag_key(chart)]:
+        if row:
+            sheet.legend(row)
+    bottom, top = y_span(chart, from_zero=False)
     sheet.note(
         deviation_note(series),
-        "Series are set a little apart sideways, so as not to hide each other."
-        if len(series) > 1
-        else "",
+        relative_note(chart),
+        "The vertical axis does not begin at 0." if bottom > 0 else "",
     )
-    labelled = limits if keys else [*series, *limits]
+    labelled = [*chart.limits, *chart.bands()] if keys else [*series, *chart.limits, *chart.bands()]
     longest = max((text_inches(one.name) for one in labelled), default=0.0)
     ax = sheet.grid(1, right=0.2 + (longest + 0.4 if labelled else 0.0))[0]
-    xs = sorted({x for one in [*series, *limits] for x, _ in one.points})
-    step = sideways_points(ax, xs, len(series))
-    log_x_axis(ax, xs, base, margin=step * len(series) / 2 + 8)
-    top = y_top(series, limits)
-    ax.set_ylim(0, top)
-    # What coincides most are the patterns of one method: by pattern first, these stand far apart.
-    beside = sorted(series, key=lambda one: one.name.split(" ", 1)[::-1]) if keys else series
-    for one, shift in zip(beside, offsets(len(series), len(series) * step), strict=True):
+    xs = sorted({x for one in [*series, *chart.limits] for x, _ in one.points})
+    log_x_axis(ax, xs, base, margins=(10, 10 + (FLAG_POINTS if flags else 0)))
+    ax.set_ylim(bottom, top)
+    ax.yaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
+    for one, factor in zip(series, nested(len(series)), strict=True):
         look = looks[one.name]
-        moved = ax.transData + ScaledTranslation(shift / 72, 0, sheet.fig.dpi_scale_trans)
-        ys = [value.y for _, value in one.points]
         bars = [value.deviation for _, value in one.points]
         ax.errorbar(
             [x for x, _ in one.points],
-            ys,
+            [value.y for _, value in one.points],
             yerr=bars if any(bars) else None,
             color=look.line,
             linestyle=look.dashes,
@@ -715,39 +944,69 @@ def draw_lines(sheet: Sheet, series: list[Series], limits: list[Series], base: i
             elinewidth=0.6,
             capsize=1.2,
             capthick=0.5,
-            transform=moved,
             zorder=3,
-            **look.mark(),
+            clip_on=False,
+            **look.mark() | {"markersize": factor * look.size},
         )
+    for flag in flags:
+        if flag.series in looks:
+            draw_flag(ax, flag, looks[flag.series])
     ends = [] if keys else [(one.name, one.points[-1][1].y, looks[one.name]) for one in series]
-    label_ends(ax, [*ends, *draw_limits(ax, limits, top)])
+    label_ends(ax, [*ends, *draw_bands(ax, chart), *draw_limits(ax, chart.limits, top)])
     return ax
 
 
-def log_x_axis(ax: Axes, xs: Sequence[float], base: int, margin: float) -> None:
-    """A logarithmic axis over `xs`, with a margin of so many points at both ends."""
+def nested(count: int) -> list[float]:
+    """How large the markers of the series are, first to last: where lines meet, none is hidden."""
+    step = min(0.15, 0.6 / max(1, count - 1))
+    return [1 + step * ((count - 1) / 2 - i) for i in range(count)]
+
+
+FLAG_POINTS = 13
+"""How far to the right of its place an open marker stands."""
+
+
+def draw_flag(ax: Axes, flag: Published, look: Look) -> None:
+    """An open marker on an arm that begins at the place; of a range, the arm spans it."""
+    from matplotlib.transforms import ScaledTranslation
+
+    right = ScaledTranslation(FLAG_POINTS / 72, 0, ax.figure.dpi_scale_trans)
+    ax.annotate(
+        "",
+        (flag.x, flag.high),
+        xytext=(FLAG_POINTS, 0),
+        textcoords="offset points",
+        arrowprops={
+            "arrowstyle": "-",
+            "color": look.line,
+            "linewidth": 0.7,
+            "shrinkA": 0,
+            "shrinkB": 0,
+        },
+        zorder=3.4,
+    )
+    how = {
+        "color": look.line,
+        "linewidth": 0.7,
+        "transform": ax.transData + right,
+        "clip_on": False,
+    }
+    ax.plot([flag.x] * 2, [flag.low, flag.high], zorder=3.4, **how)
+    ax.plot([flag.x], [flag.high], zorder=3.5, **how | look.mark(open_=True))
+
+
+def log_x_axis(ax: Axes, xs: Sequence[float], base: int, margins: tuple[float, float]) -> None:
+    """A logarithmic axis over `xs`, with margins of so many points at the left and the right."""
     ax.set_xscale("log", base=base)
     span = math.log(xs[-1] / xs[0]) or 1.0
-    beyond = math.exp(span * margin / (width_points(ax) - 2 * margin))
-    ax.set_xlim(xs[0] / beyond, xs[-1] * beyond)
-    if len(xs) <= 12:
-        ax.set_xticks(xs)
-    ax.xaxis.set_major_formatter(lambda value, _: plain(value))
-    ax.minorticks_off()
+    left, right = (span * margin / (width_points(ax) - sum(margins)) for margin in margins)
+    low, high = xs[0] / math.exp(left), xs[-1] * math.exp(right)
+    ax.set_xlim(low, high)
+    set_log_ticks(ax.xaxis, low, high, xs)
 
 
 def width_points(ax: Axes) -> float:
     return ax.get_position().width * WIDTH_INCHES * 72
-
-
-def sideways_points(ax: Axes, xs: Sequence[float], count: int) -> float:
-    """How far apart series are set: less than a marker's width where they or their points are
-    many, so that no point comes near the next."""
-    if len(xs) < 2:
-        return 4.0
-    nearest = min(math.log(b / a) for a, b in itertools.pairwise(xs))
-    room = 0.85 * width_points(ax) * nearest / math.log(xs[-1] / xs[0])
-    return min(3.5, 34 / count, 0.5 * room / count)
 
 
 def draw_limits(ax: Axes, limits: Sequence[Series], top: float) -> list[tuple[str, float, None]]:
@@ -815,13 +1074,14 @@ def label_ends(ax: Axes, ends: Sequence[tuple[str, float, Look | None]]) -> None
 # ---------------------------------------------------------------------------------------------
 
 
-def draw_summary(data: Any) -> Sheet:
+def draw_summary(data: Any, page: Page) -> Sheet:
     rows = not_empty(member(data, "rows", "list"), "rows")
     looks = looks_of([member(row, "method", "text") for row in rows])
-    sheet = Sheet(height=1.2 + 0.68 * len(rows))
+    sheet = page.sheet(1.2 + 0.68 * len(rows))
+    preset = optional(data, "preset", "text")
+    on = f" on {preset}" if preset else ""
     sheet.head(
-        "Improvement over caching: least, geometric mean and greatest over all patterns",
-        how_run(data),
+        f"Improvement over caching{on}: least, geometric mean and greatest over all patterns"
     )
     sheet.note(
         "Filled, solid: measured, with the pattern of the least and the greatest. "
@@ -917,13 +1177,15 @@ SCALE_PANELS = (
 )
 
 
-def draw_scale(data: Any) -> Sheet:
-    rows, about = rows_of(data)
+def draw_scale(data: Any, page: Page) -> Sheet:
+    rows = rows_of(data, "rows")
     methods = in_order(member(row, "method", "text") for row in rows)
     servers = sorted({positive(row, "servers") for row in rows})
     looks = looks_of(methods)
-    sheet = Sheet(height=5.4)
-    sheet.head("Cost of more clients, for each method and number of servers", how_run(about))
+    sheet = page.sheet(5.4)
+    preset = optional(data, "preset", "text") if isinstance(data, dict) else None
+    on = f" on {preset}" if preset else ""
+    sheet.head(f"Cost of more clients{on}, for each method and number of servers")
     sheet.legend([key(name, look._replace(colour=QUIET)) for name, look in looks.items()])
     shades = [Look("", shade("grey", i, len(servers)), "solid") for i in range(len(servers))]
     sheet.legend(
@@ -933,7 +1195,8 @@ def draw_scale(data: Any) -> Sheet:
         ]
     )
     sheet.note("KB: 2¹⁰ bytes.", *absences(rows, methods))
-    axes = sheet.grid(2, 2, hspace=0.34, wspace=0.16, above=0.2, left=0.5)
+    clients = sorted({positive(row, "clients") for row in rows})
+    axes = sheet.grid(2, 2, hspace=0.34, wspace=0.19, above=0.2, left=0.55)
     for ax, (name, title, factor) in zip(axes, SCALE_PANELS, strict=True):
         for method, look in looks.items():
             for rank, count in enumerate(servers):
@@ -945,7 +1208,7 @@ def draw_scale(data: Any) -> Sheet:
                 points = [point for point in points if point[1] > 0]
                 draw_scale_line(ax, points, look, rank, len(servers))
         ax.set_title(title, loc="left", fontsize=8, pad=3)
-        decade_axes(ax)
+        log_axes(ax, clients)
     for ax in axes[2:]:
         ax.set_xlabel("clients")
     return sheet
@@ -980,15 +1243,19 @@ def shade(hue: str, rank: int, count: int) -> str:
     return "#" + "".join(f"{channel:02x}" for channel in mixed)
 
 
-def decade_axes(ax: Axes) -> None:
-    from matplotlib.ticker import LogLocator
-
+def log_axes(ax: Axes, clients: Sequence[float]) -> None:
+    """Both axes logarithmic, and labelled whatever lies between their ends."""
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ax.minorticks_off()
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(LogLocator(numticks=7))
-        axis.set_major_formatter(lambda value, _: plain(value))
+    low, high = ax.get_ylim()
+    if high < 1.5 * low:  # all but equal: evenly around the middle
+        low, high = low / 1.5, high * 1.5
+        ax.set_ylim(low, high)
+    set_log_ticks(ax.yaxis, low, high)
+    beyond = max(clients[-1] / clients[0], 2.0) ** 0.05
+    low, high = clients[0] / beyond, clients[-1] * beyond
+    ax.set_xlim(low, high)
+    set_log_ticks(ax.xaxis, low, high, clients)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -1002,7 +1269,7 @@ TRANSFERS = {
 }
 
 
-def draw_seeks(data: Any) -> Sheet:
+def draw_seeks(data: Any, page: Page) -> Sheet:
     points = [
         (
             member(point, "t_ms", "number"),
@@ -1011,10 +1278,12 @@ def draw_seeks(data: Any) -> Sheet:
         )
         for point in not_empty(member(data, "points", "list"), "points")
     ]
+    from matplotlib.ticker import MaxNLocator
+
     points.sort(key=lambda point: point[0])
-    sheet = Sheet(height=4.0)
-    how = f"disk {member(data, 'disk', 'text')}"
-    sheet.head(member(data, "title", "text"), ", ".join(filter(None, [how, how_run(data)])))
+    sheet = page.sheet(4.0)
+    disk = member(data, "disk", "text")
+    sheet.head(f"{member(data, 'title', 'text')}: the arm of disk {disk}")
     kinds = [kind for kind in in_order(what for _, _, what in points) if kind != "seek"]
     kinds.sort(key=lambda kind: [*TRANSFERS, kind].index(kind))
     left_over = (look for look in SPARE_LOOKS[4:] * len(kinds))
@@ -1034,6 +1303,7 @@ def draw_seeks(data: Any) -> Sheet:
     span = times[-1] - times[0] or 1.0
     ax.set_xlim(times[0] - 0.01 * span, times[-1] + 0.01 * span)
     ax.set_ylim(0, 1.04 * max(cylinders) or 1.0)
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:,g}")
     ax.set_xlabel("time (ms)")
@@ -1045,7 +1315,7 @@ def draw_seeks(data: Any) -> Sheet:
 # Command
 # ---------------------------------------------------------------------------------------------
 
-KINDS: dict[str, Callable[[Any], Sheet]] = {
+KINDS: dict[str, Callable[[Any, Page], Sheet]] = {
     "table": draw_table,
     "figure": draw_figure,
     "summary": draw_summary,
@@ -1054,12 +1324,16 @@ KINDS: dict[str, Callable[[Any], Sheet]] = {
 }
 
 
+NO_TITLE = "--no-title"
+"""Of the arguments, the one that leaves titles out."""
+
+
 def refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def draw(kind: str, stem: str, text: str) -> None:
-    """Draws `text`, which is JSON, into the two files.
+def draw(kind: str, out: str, text: str, *, has_title: bool = True) -> None:
+    """Draws `text`, which is JSON, into the file `out`, or into the two of which it is the stem.
 
     Raises BadInputError, ImportError without matplotlib, and OSError.
     """
@@ -1075,17 +1349,19 @@ def draw(kind: str, stem: str, text: str) -> None:
     matplotlib.use("Agg")
     matplotlib.rcdefaults()
     matplotlib.rcParams.update(STYLE)
-    KINDS[kind](data).save(stem)
+    KINDS[kind](data, Page(has_title, how_made(data))).save(out)
 
 
 def main(arguments: Sequence[str]) -> int:
-    if len(arguments) != 2:
-        print("penstock: usage: python -m penstock._plots KIND OUT_STEM", file=sys.stderr)
+    names = [argument for argument in arguments if argument != NO_TITLE]
+    if len(names) != 2:
+        print("penstock: usage: python -m penstock._plots KIND OUT [--no-title]", file=sys.stderr)
         return 2
     try:
-        draw(*arguments, sys.stdin.buffer.read().decode("utf-8", "replace"))
+        text = sys.stdin.buffer.read().decode("utf-8", "replace")
+        draw(*names, text, has_title=NO_TITLE not in arguments)
     except BadInputError as err:
-        print(f"penstock: {arguments[0]}: {err}", file=sys.stderr)
+        print(f"penstock: {names[0]}: {err}", file=sys.stderr)
         return 2
     except ImportError:
         print(

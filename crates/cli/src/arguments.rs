@@ -12,6 +12,7 @@ use penstock_sim::preset::{NetworkKind, Preset};
 use penstock_sim::study::{Case, Trials, names};
 
 use crate::failure::Failure;
+use crate::provenance::{self, Provenance};
 
 /// Collective I/O for distributed arrays: the servers that own the disks direct the flow.
 #[derive(Parser)]
@@ -61,10 +62,10 @@ pub(crate) enum Sim {
     /// Measure 10 to 100,000 clients with 1 to 1,000 servers of today
     Scale(Scale),
     /// Measure Figures 2 to 7 of Dickens and Thakur on the four machines of that paper, beside what it
-    /// says; each plot's name is STEM, the figure and the machine
+    /// says; the name of each plot gets the figure and the machine: p-2-sp2-anl.png
     DickensThakur(DickensThakur),
-    /// Measure Figures 3 to 9 of Panda (SC '95) on the machine of that paper, beside what it says; each
-    /// plot's name is STEM and the figure
+    /// Measure Figures 3 to 9 of Panda (SC '95) on the machine of that paper, beside what it says; the name
+    /// of each plot gets the figure: p-3.png
     Panda(Panda),
     /// Print a machine as TOML, to be changed and given as --preset FILE; without a name, list the machines
     Preset(PresetName),
@@ -227,13 +228,13 @@ pub(crate) struct Scale {
     #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
     pub(crate) servers: Option<Vec<usize>>,
     /// Who holds what: see `penstock sim run --help`
-    #[arg(long, default_value = "rbb")]
+    #[arg(long, default_value = Scale::PATTERN)]
     pub(crate) pattern: String,
     /// Bytes of a record [default: an eighth of a block]
     #[arg(long, value_name = "BYTES")]
     pub(crate) record: Option<u64>,
     /// Where blocks lie: contiguous, random-blocks or random-tracks
-    #[arg(long, default_value = "contiguous")]
+    #[arg(long, default_value = Scale::LAYOUT)]
     pub(crate) layout: String,
     /// The size of the file, in 2^20 bytes [default: 65536 blocks]
     #[arg(long, value_name = "N")]
@@ -249,6 +250,23 @@ pub(crate) struct Scale {
     pub(crate) jobs: Option<usize>,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+impl Scale {
+    const PATTERN: &str = "rbb";
+    const LAYOUT: &str = "contiguous";
+
+    /// What is not as it is by default, beside the preset.
+    pub(crate) fn note(&self, provenance: Provenance) -> Provenance {
+        let other = |given: &str, default: &str| (given != default).then(|| given.to_string());
+        provenance
+            .with_option("--clients", self.clients.clone())
+            .with_option("--servers", self.servers.clone())
+            .with_option("--pattern", other(&self.pattern, Self::PATTERN))
+            .with_option("--record", self.record)
+            .with_option("--layout", other(&self.layout, Self::LAYOUT))
+            .with_option("--file-mb", self.file_mb)
+    }
 }
 
 #[derive(Args)]
@@ -371,15 +389,36 @@ pub(crate) struct Output {
     /// Write JSON to a file, or with - to the standard output in place of text
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Draw STEM.png and STEM.svg, with Python and matplotlib
-    #[arg(long, value_name = "STEM")]
+    /// Draw one file, whose name ends in .png, .svg or .pdf, or else STEM.png and STEM.svg; with Python and
+    /// matplotlib
+    #[arg(long, value_name = "FILE|STEM")]
     pub(crate) plot: Option<PathBuf>,
+    /// Draw no title: a caption stands elsewhere
+    #[arg(long, requires = "plot")]
+    pub(crate) no_title: bool,
 }
 
 impl Machine {
-    /// The preset, `default` if none is named, with what differs.
-    pub(crate) fn preset(&self, default: &str) -> Result<Arc<Preset>, Failure> {
-        let mut preset = find(self.preset.as_deref().unwrap_or(default))?;
+    /// The preset, `default` if none is named, with what differs; and where it is from, run in `trials`.
+    pub(crate) fn preset(
+        &self,
+        default: &str,
+        trials: &Trials,
+    ) -> Result<(Arc<Preset>, Provenance), Failure> {
+        let given = self.preset.as_deref().unwrap_or(default);
+        let found = find(given)?;
+        let preset = self.changed(found.clone())?;
+        preset.validate().map_err(Failure::input)?;
+        let machine = provenance::Machine {
+            given,
+            found: &found,
+            simulated: &preset,
+        };
+        let provenance = Provenance::new(&machine, trials)?;
+        Ok((Arc::new(preset), provenance))
+    }
+
+    fn changed(&self, mut preset: Preset) -> Result<Preset, Failure> {
         let nodes = &mut preset.nodes;
         nodes.clients = self.clients.unwrap_or(nodes.clients);
         nodes.io_nodes = self.io_nodes.unwrap_or(nodes.io_nodes);
@@ -402,8 +441,7 @@ impl Machine {
                 )));
             }
         }
-        preset.validate().map_err(Failure::input)?;
-        Ok(Arc::new(preset))
+        Ok(preset)
     }
 }
 
@@ -446,6 +484,18 @@ pub(crate) fn trials(count: u64, first: u64, jobs: Option<usize>) -> Result<Tria
         threads,
         ..all
     })
+}
+
+/// The preset `given`, as it is, and where it is from.
+pub(crate) fn unchanged(given: &str, trials: &Trials) -> Result<(Preset, Provenance), Failure> {
+    let preset = find(given)?;
+    let machine = provenance::Machine {
+        given,
+        found: &preset,
+        simulated: &preset,
+    };
+    let provenance = Provenance::new(&machine, trials)?;
+    Ok((preset, provenance))
 }
 
 pub(crate) fn find(preset: &str) -> Result<Preset, Failure> {

@@ -45,10 +45,64 @@ pub(crate) fn counted(count: u64, one: &str) -> String {
     }
 }
 
+/// How the name of a plot ends that is one file.
+const WRITTEN: [&str; 3] = ["png", "svg", "pdf"];
+
+/// Other endings of pictures, which are not drawn: a name that ends so is a mistake, not a stem.
+const OTHERS: [&str; 17] = [
+    "jpg", "jpeg", "jpe", "gif", "tif", "tiff", "bmp", "webp", "avif", "heic", "eps", "ps", "pgf",
+    "svgz", "raw", "rgba", "emf",
+];
+
+/// The ending of a plot's name, in small letters, and what stands before it.
+fn ending(plot: &Path) -> Option<(PathBuf, &str, String)> {
+    let suffix = plot.extension()?.to_str()?;
+    Some((plot.with_extension(""), suffix, suffix.to_lowercase()))
+}
+
+/// The name of one plot of several: `name` stands before the ending.
+fn named(plot: &Path, name: &str) -> PathBuf {
+    let longer = |stem: &Path, rest: &str| {
+        let mut longer = stem.to_path_buf().into_os_string();
+        longer.push(format!("-{name}{rest}"));
+        PathBuf::from(longer)
+    };
+    match ending(plot) {
+        Some((stem, suffix, known)) if WRITTEN.contains(&known.as_str()) => {
+            longer(&stem, &format!(".{suffix}"))
+        }
+        _ => longer(plot, ""),
+    }
+}
+
+/// Whether `plot` names one file rather than a stem.
+fn is_one_file(plot: &Path) -> bool {
+    ending(plot).is_some_and(|(.., known)| WRITTEN.contains(&known.as_str()))
+}
+
+/// What is wrong with the name of a plot, if anything is.
+fn complaint(plot: &Path) -> Option<String> {
+    let shown = plot.display();
+    let text = plot.to_string_lossy();
+    if text.ends_with('/') || plot.file_name().is_none() {
+        return Some(format!("--plot {shown} names no file"));
+    }
+    let (.., known) = ending(plot)?;
+    OTHERS.contains(&known.as_str()).then(|| {
+        format!(
+            "--plot {shown}: plots are .png, .svg or .pdf; a name with none of these endings is the stem of \
+             a .png and a .svg"
+        )
+    })
+}
+
 impl Output {
     /// Whether it can be written where it is to go, as far as can be seen before.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let plot = self.plot.as_deref();
+        if let Some(complaint) = plot.and_then(complaint) {
+            return Err(Failure::input(complaint));
+        }
         for path in self.json_file().into_iter().chain(plot) {
             let directory = match path.parent() {
                 Some(parent) if parent != Path::new("") => parent,
@@ -74,31 +128,18 @@ impl Output {
         self.json.is_some() && self.json_file().is_none()
     }
 
-    /// The same, but for a longer name of the plot, if there is to be one.
-    pub(crate) fn with_stem(&self, more: &str) -> Self {
-        let longer = |stem: &PathBuf| {
-            let mut name = stem.clone().into_os_string();
-            name.push(more);
-            PathBuf::from(name)
-        };
-        Self {
-            json: self.json.clone(),
-            plot: self.plot.as_ref().map(longer),
-        }
-    }
-
-    /// Text and JSON, to where they are to go.
-    pub(crate) fn write(&self, text: &impl Display, json: &impl Serialize) -> Result<(), Failure> {
+    /// A result as text and as JSON, to where they are to go.
+    pub(crate) fn write(&self, result: &(impl Display + Serialize)) -> Result<(), Failure> {
         if let Some(path) = self.json_file() {
-            let written = File::create(path).and_then(|file| write_json(file, json));
+            let written = File::create(path).and_then(|file| write_json(file, result));
             written.map_err(|error| {
                 Failure::failed(format!("cannot write {}: {error}", path.display()))
             })?;
         }
         let out = std::io::stdout().lock();
         let written = match self.json_is_text() {
-            true => write_json(out, json),
-            false => write_text(out, text),
+            true => write_json(out, result),
+            false => write_text(out, result),
         };
         written.or_else(|error| match to_stdout(error) {
             quiet if quiet == Failure::silent(0) => Ok(()),
@@ -113,9 +154,40 @@ impl Output {
         data: &impl Serialize,
         surroundings: &Surroundings,
     ) -> Result<(), Failure> {
-        let Some(stem) = &self.plot else {
+        match &self.plot {
+            Some(target) => self.draw(plot, target, data, surroundings),
+            None => Ok(()),
+        }
+    }
+
+    /// Draws several, if that is asked for, each under its own name: only one of them that goes to one file has
+    /// exactly the name of that.
+    pub(crate) fn plots(
+        &self,
+        plot: Plot,
+        all: &[(String, impl Serialize)],
+        surroundings: &Surroundings,
+    ) -> Result<(), Failure> {
+        let Some(target) = &self.plot else {
             return Ok(());
         };
+        for (name, data) in all {
+            let target = match all.len() == 1 && is_one_file(target) {
+                true => target.clone(),
+                false => named(target, name),
+            };
+            self.draw(plot, &target, data, surroundings)?;
+        }
+        Ok(())
+    }
+
+    fn draw(
+        &self,
+        plot: Plot,
+        target: &Path,
+        data: &impl Serialize,
+        surroundings: &Surroundings,
+    ) -> Result<(), Failure> {
         let json = serde_json::to_vec(data).map_err(Failure::failed)?;
         let python = &surroundings.python;
         let no_python = |error: Error| {
@@ -126,7 +198,8 @@ impl Output {
         };
         let mut child = Command::new(python)
             .args(["-c", PLOTS, plot.kind()])
-            .arg(stem)
+            .arg(target)
+            .args(self.no_title.then_some("--no-title"))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -173,5 +246,34 @@ pub(crate) fn to_stdout(error: Error) -> Failure {
     match error.kind() {
         ErrorKind::BrokenPipe => Failure::silent(0),
         _ => Failure::failed(format!("cannot write the standard output: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_figure_stands_before_the_ending() {
+        for (plot, expected) in [
+            ("p.png", "p-3.png"),
+            ("a.b/p.SVG", "a.b/p-3.SVG"),
+            ("p.pdf", "p-3.pdf"),
+            ("p", "p-3"),
+            ("p.v2", "p.v2-3"),
+            (".png", ".png-3"),
+        ] {
+            assert_eq!(named(Path::new(plot), "3"), Path::new(expected));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_is_told_from_a_stem() {
+        for good in ["p", "p.png", "p.PDF", "a.jpg/p", "p.v2", "p.1"] {
+            assert_eq!(complaint(Path::new(good)), None, "{good}");
+        }
+        for bad in ["p.jpg", "p.JPEG", "p.tiff", "p.eps", "out/", "..", "/"] {
+            assert!(complaint(Path::new(bad)).is_some(), "{bad}");
+        }
     }
 }

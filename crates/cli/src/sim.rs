@@ -1,8 +1,9 @@
 //! `penstock sim`.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
+use penstock_sim::experiment::Outcome;
 use penstock_sim::preset::Preset;
 use penstock_sim::study::dickens_thakur::{self, Machine};
 use penstock_sim::study::figure::Plan;
@@ -12,12 +13,14 @@ use penstock_sim::study::summary::Summary;
 use penstock_sim::study::table::Table;
 use penstock_sim::study::trace::{Chrome, Seeks, Shares, busy};
 use penstock_sim::study::{Case, StudyError, measure, scale, summary, table};
+use serde::{Serialize, Serializer};
 
 use crate::Surroundings;
 use crate::arguments::{self, Sim};
 use crate::failure::Failure;
 use crate::output::{self, Plot};
 use crate::progress::Bar;
+use crate::provenance::Finding;
 
 const REPORT: &str = "tr94";
 const ARTICLE: &str = "tocs97";
@@ -40,12 +43,14 @@ pub(crate) fn run(sim: &Sim, surroundings: &Surroundings) -> Result<(), Failure>
 fn one(asked: &arguments::Run, surroundings: &Surroundings) -> Result<(), Failure> {
     asked.output.check()?;
     let trials = asked.repeat.trials()?;
-    let case = asked.transfer.case(&asked.machine.preset(REPORT)?)?;
+    let (preset, provenance) = asked.machine.preset(REPORT, &trials)?;
+    let case = asked.transfer.case(&preset)?;
     let measured = measure(std::slice::from_ref(&case), &trials, &Bar::new())?;
     for measured in &measured {
         let report = Report::new(&case, &trials, measured);
-        asked.output.write(&report, &report)?;
+        asked.output.write(&provenance.of(&report))?;
         let figure = report.figure(&case);
+        let figure = provenance.of(&figure);
         asked.output.plot(Plot::Figure, &figure, surroundings)?;
     }
     Ok(())
@@ -54,49 +59,43 @@ fn one(asked: &arguments::Run, surroundings: &Surroundings) -> Result<(), Failur
 fn table(asked: &arguments::Table, surroundings: &Surroundings) -> Result<(), Failure> {
     asked.output.check()?;
     let trials = asked.repeat.trials()?;
-    let preset = asked.machine.preset(REPORT)?;
+    let (preset, provenance) = asked.machine.preset(REPORT, &trials)?;
     let cases = table::cases(asked.number, &preset)?;
     let measured = measure(&cases, &trials, &Bar::new())?;
     let table = Table::new(asked.number, &preset, &cases, &measured);
-    asked.output.write(&table, &table.cells)?;
-    #[derive(serde::Serialize)]
-    struct Drawn<'a> {
-        rows: &'a [table::Cell],
-        preset: &'a str,
-        trials: u64,
-    }
-    let drawn = Drawn {
-        rows: &table.cells,
-        preset: &table.preset,
-        trials: table.trials,
-    };
-    asked.output.plot(Plot::Table, &drawn, surroundings)
+    let table = provenance.of(&table);
+    asked.output.write(&table)?;
+    asked.output.plot(Plot::Table, &table, surroundings)
 }
 
 fn figure(asked: &arguments::Figure, surroundings: &Surroundings) -> Result<(), Failure> {
     asked.output.check()?;
     let trials = asked.repeat.trials()?;
-    let plan = Plan::new(asked.number, &asked.machine.preset(ARTICLE)?)?;
+    let (preset, provenance) = asked.machine.preset(ARTICLE, &trials)?;
+    let plan = Plan::new(asked.number, &preset)?;
     let measured = measure(plan.cases(), &trials, &Bar::new())?;
     let figure = plan.figure(&measured);
-    asked.output.write(&figure, &figure)?;
+    let figure = provenance.of(&figure);
+    asked.output.write(&figure)?;
     asked.output.plot(Plot::Figure, &figure, surroundings)
 }
 
 fn summary(asked: &arguments::Summary, surroundings: &Surroundings) -> Result<(), Failure> {
     asked.output.check()?;
     let trials = asked.repeat.trials()?;
-    let preset = asked.machine.preset(ARTICLE)?;
+    let (preset, provenance) = asked.machine.preset(ARTICLE, &trials)?;
     let cases = summary::cases(&preset)?;
     let measured = measure(&cases, &trials, &Bar::new())?;
     let summary = Summary::new(&preset, &cases, &measured);
-    asked.output.write(&summary, &summary)?;
+    let summary = provenance.of(&summary);
+    asked.output.write(&summary)?;
     asked.output.plot(Plot::Summary, &summary, surroundings)
 }
 
 fn trace(asked: &arguments::Trace, surroundings: &Surroundings) -> Result<(), Failure> {
     asked.output.check()?;
-    let preset = asked.machine.preset(REPORT)?;
+    let trials = arguments::trials(1, asked.seed, None)?;
+    let (preset, provenance) = asked.machine.preset(REPORT, &trials)?;
     if asked.disk >= preset.nodes.disks {
         return Err(Failure::input(format!(
             "--disk is {}: the machine has {} disks, counted from 0",
@@ -108,30 +107,59 @@ fn trace(asked: &arguments::Trace, surroundings: &Surroundings) -> Result<(), Fa
         .experiment(asked.seed)
         .run_traced()
         .map_err(StudyError::from)?;
-    let mut text = format!("{} on {}\n\n", case.describe(), preset.name);
-    let _ = writeln!(
-        text,
-        "{:.2} MB/s, {:.6} s, {} records",
-        outcome.throughput_mb_s(),
-        outcome.elapsed.as_seconds_f64(),
-        trace.records.len()
-    );
-    let shares = Shares {
-        busy: &busy(&trace, outcome.elapsed),
-        elapsed: outcome.elapsed,
-    };
-    let _ = write!(text, "\n{shares}");
+    let title = format!("{} on {}", case.describe(), preset.name);
     let chrome = Chrome {
         trace: &trace,
         clients: preset.nodes.clients,
     };
-    asked.output.write(&text, &chrome)?;
+    let traced = Traced {
+        title: &title,
+        outcome: &outcome,
+        chrome: &chrome,
+    };
+    asked.output.write(&provenance.of(&traced))?;
     if asked.output.plot.is_some() {
-        let title = format!("{} on {}", case.describe(), preset.name);
         let seeks = Seeks::new(&trace, asked.disk, title)?;
+        let seeks = provenance.of(&seeks);
         asked.output.plot(Plot::Seeks, &seeks, surroundings)?;
     }
     Ok(())
+}
+
+/// A trace: in words what was run and how busy its parts were, as JSON all of it.
+struct Traced<'a> {
+    title: &'a str,
+    outcome: &'a Outcome,
+    chrome: &'a Chrome<'a>,
+}
+
+impl Serialize for Traced<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.chrome.serialize(serializer)
+    }
+}
+
+impl fmt::Display for Traced<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Traced {
+            title,
+            outcome,
+            chrome,
+        } = self;
+        let elapsed = outcome.elapsed;
+        writeln!(f, "{title}")?;
+        writeln!(f)?;
+        writeln!(
+            f,
+            "{:.2} MB/s, {:.6} s, {} records",
+            outcome.throughput_mb_s(),
+            elapsed.as_seconds_f64(),
+            chrome.trace.records.len()
+        )?;
+        writeln!(f)?;
+        let busy = &busy(chrome.trace, elapsed);
+        write!(f, "{}", Shares { busy, elapsed })
+    }
 }
 
 fn dickens_thakur(
@@ -140,41 +168,60 @@ fn dickens_thakur(
 ) -> Result<(), Failure> {
     asked.output.check()?;
     let trials = arguments::trials(1, asked.seed, asked.jobs)?;
-    let presets = match &asked.preset {
-        Some(preset) => vec![arguments::find(preset)?],
+    let presets: Vec<&str> = match &asked.preset {
+        Some(preset) => vec![preset],
         None => {
             let all = Machine::ALL.into_iter();
             let meant = all.filter(|machine| asked.figure.is_none_or(|figure| machine.has(figure)));
-            let found = meant.map(|machine| arguments::find(machine.preset()));
-            found.collect::<Result<Vec<_>, _>>()?
+            meant.map(Machine::preset).collect()
         }
     };
-    let plans = presets.into_iter().map(|preset| {
-        let figures = asked.figure.as_slice();
-        dickens_thakur::Plan::new(preset, figures)
-    });
     // What cannot be is said before anything is run.
-    let plans = plans.collect::<Result<Vec<_>, _>>()?;
+    let plans = presets.into_iter().map(|preset| {
+        let (preset, provenance) = arguments::unchanged(preset, &trials)?;
+        let plan = dickens_thakur::Plan::new(preset, asked.figure.as_slice())?;
+        Ok((plan, provenance))
+    });
+    let plans = plans.collect::<Result<Vec<_>, Failure>>()?;
     let mut machines = Vec::new();
-    for plan in &plans {
-        machines.push(plan.measure(&trials)?);
+    for (plan, provenance) in &plans {
+        machines.push((plan.measure(&trials)?, provenance));
     }
-    let text: Vec<String> = machines.iter().map(ToString::to_string).collect();
-    asked.output.write(&text.join("\n"), &machines)?;
-    for figure in machines.iter().flat_map(|machine| &machine.figures) {
-        let name = format!("-{}-{}", figure.number(), figure.preset);
-        asked
-            .output
-            .with_stem(&name)
-            .plot(Plot::Figure, figure, surroundings)?;
+    let findings = machines
+        .iter()
+        .map(|(machine, provenance)| provenance.of(machine));
+    asked.output.write(&Findings(findings.collect()))?;
+    let figures = machines.iter().flat_map(|(machine, provenance)| {
+        let figures = machine.figures.iter();
+        figures.map(|figure| {
+            let name = format!("{}-{}", figure.number(), figure.preset);
+            (name, provenance.of(figure))
+        })
+    });
+    let figures: Vec<_> = figures.collect();
+    asked.output.plots(Plot::Figure, &figures, surroundings)
+}
+
+/// Several results, one below the other.
+#[derive(Serialize)]
+struct Findings<'a, T>(Vec<Finding<'a, T>>);
+
+impl<T: fmt::Display> fmt::Display for Findings<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .iter()
+            .try_for_each(|finding| writeln!(f, "{finding}"))
     }
-    Ok(())
 }
 
 fn panda(asked: &arguments::Panda, surroundings: &Surroundings) -> Result<(), Failure> {
     asked.output.check()?;
     let trials = arguments::trials(asked.trials, asked.seed, asked.jobs)?;
-    let preset = arguments::find(asked.preset.as_deref().unwrap_or(panda::PRESET))?;
+    let given = asked.preset.as_deref().unwrap_or(panda::PRESET);
+    let (preset, provenance) = arguments::unchanged(given, &trials)?;
+    let provenance = provenance
+        .with_option("--clients", asked.clients)
+        .with_option("--array-mb", asked.array_mb);
     let mut plan = panda::Plan::new(preset, asked.figure.as_slice())?;
     if let Some(clients) = asked.clients {
         plan = plan.with_clients(clients)?;
@@ -183,21 +230,19 @@ fn panda(asked: &arguments::Panda, surroundings: &Surroundings) -> Result<(), Fa
         plan = plan.with_arrays(&[array_mb]);
     }
     let measured = plan.measure(&trials)?;
-    asked.output.write(&measured, &measured)?;
-    for figure in &measured.figures {
-        let name = format!("-{}", figure.number());
-        asked
-            .output
-            .with_stem(&name)
-            .plot(Plot::Figure, figure, surroundings)?;
-    }
-    Ok(())
+    asked.output.write(&provenance.of(&measured))?;
+    let figures = measured.figures.iter();
+    let figures = figures.map(|figure| (figure.number().into(), provenance.of(figure)));
+    let figures: Vec<_> = figures.collect();
+    asked.output.plots(Plot::Figure, &figures, surroundings)
 }
 
 fn scale(asked: &arguments::Scale, surroundings: &Surroundings) -> Result<(), Failure> {
     asked.output.check()?;
     let trials = arguments::trials(asked.trials, asked.seed, asked.jobs)?;
-    let preset = arguments::find(asked.preset.as_deref().unwrap_or(TODAY))?;
+    let given = asked.preset.as_deref().unwrap_or(TODAY);
+    let (preset, provenance) = arguments::unchanged(given, &trials)?;
+    let provenance = asked.note(provenance);
     let options = scale::Options {
         preset: Arc::new(preset),
         pattern: arguments::pattern(&asked.pattern)?,
@@ -210,7 +255,8 @@ fn scale(asked: &arguments::Scale, surroundings: &Surroundings) -> Result<(), Fa
     let cases: Vec<Case> = scale::cases(&options)?;
     let measured = measure(&cases, &trials, &Bar::new())?;
     let scale = scale::Scale::new(&options, &cases, &measured)?;
-    asked.output.write(&scale, &scale)?;
+    let scale = provenance.of(&scale);
+    asked.output.write(&scale)?;
     asked.output.plot(Plot::Scale, &scale, surroundings)
 }
 

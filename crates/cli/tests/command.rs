@@ -150,6 +150,16 @@ fn bad_input_gets_one_line_and_exit_code_2() {
         (&["sim", "figure", "3"], "there is no figure 3"),
         (&["sim", "figure", "1000"], "invalid value '1000'"),
         (&["sim", "trace", "--disk", "16"], "--disk is 16"),
+        (
+            &["sim", "run", "--plot", "plot.jpg"],
+            "plots are .png, .svg or .pdf",
+        ),
+        (
+            &["sim", "panda", "--plot", "plot.TIFF"],
+            "plot.TIFF: plots are",
+        ),
+        (&["sim", "run", "--plot", "plots/"], "names no file"),
+        (&["sim", "run", "--no-title"], "--plot"),
         (&["sim", "preset", "tr95"], "preset tr95: there is none"),
         (&["sim", "preset", "no.toml"], "take one of tr94, "),
         (&["sim", "scale", "--clients", "0"], "nodes.clients is 0"),
@@ -338,8 +348,9 @@ fn table_as_json() {
         file.to_str().unwrap(),
     ]);
     assert!(text.starts_with("Table 4"), "{text}");
-    let cells: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
-    let cells = cells.as_array().unwrap();
+    let table: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(table["number"], 4);
+    let cells = table["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 70);
     for cell in cells {
         assert_eq!(cell["layout"], "contiguous");
@@ -429,4 +440,165 @@ fn panda_is_shown_beside_what_is_simulated() {
     let series = &measured["figures"][0]["series"];
     assert_eq!(series[0]["name"], "16 MB");
     assert_eq!(series[0]["points"][2]["x"], 8);
+}
+
+/// What a result was made with: the same in the text, in the JSON, and in what plots are drawn from.
+#[test]
+fn every_result_says_what_it_was_made_with() {
+    let version = env!("CARGO_PKG_VERSION");
+    let clients = "nodes.clients 4 (preset: 16)";
+    let file = "file.bytes 1048576 (preset: 10485760)";
+    let machine = ["--file-mb", "1", "--clients", "4", "--seed", "3"];
+    let machine = |study: &[&'static str]| [study, &machine[..]].concat();
+    let table: &[(Vec<&str>, String)] = &[
+        (
+            machine(&["run", "--trials", "2"]),
+            format!("2 trials, seed 3; preset tr94 with {file}, {clients}"),
+        ),
+        (
+            machine(&["table", "4", "--trials", "1"]),
+            format!("1 trial, seed 3; preset tr94 with {file}, {clients}"),
+        ),
+        (
+            machine(&["figure", "8", "--trials", "1"]),
+            format!("1 trial, seed 3; preset tocs97 with {file}, {clients}"),
+        ),
+        (
+            machine(&["summary", "--trials", "1", "--preset", "tr94"]),
+            format!("1 trial, seed 3; preset tr94 with {file}, {clients}"),
+        ),
+        (
+            machine(&["trace", "--network", "exact"]),
+            format!(
+                "1 trial, seed 3; preset tr94 with {file}, network.contention exact (preset: stochastic), {clients}"
+            ),
+        ),
+        (
+            vec![
+                "scale",
+                "--clients",
+                "2,4",
+                "--servers",
+                "1",
+                "--file-mb",
+                "64",
+                "--pattern",
+                "rb",
+            ],
+            "1 trial, seed 0; preset nvme-server with --clients 2,4, --servers 1, --pattern rb, --file-mb 64"
+                .into(),
+        ),
+        (
+            vec![
+                "panda",
+                "--figure",
+                "7",
+                "--clients",
+                "24",
+                "--array-mb",
+                "3",
+            ],
+            "5 trials, seed 0; preset sp2-nas with --clients 24, --array-mb 3".into(),
+        ),
+    ];
+    for (arguments, expected) in table {
+        let arguments = [&["sim"], &arguments[..]].concat();
+        let expected = format!("penstock {version}; {expected}");
+        let text = stdout(&arguments);
+        assert_eq!(text.lines().last(), Some(&*expected), "{arguments:?}");
+        let json = json(&[&arguments[..], &["--json", "-"]].concat());
+        let provenance = &json["provenance"];
+        assert_eq!(provenance["text"], *expected, "{arguments:?}");
+        assert_eq!(provenance["version"], version);
+        assert!(provenance["overrides"].as_array().unwrap().len() >= 2);
+        assert!(provenance["trials"].is_u64() && provenance["seed"].is_u64());
+    }
+    let asked = ["sim", "dickens-thakur", "--figure", "4", "--preset"];
+    let asked = [&asked[..], &["sp2-anl", "--seed", "2"]].concat();
+    let expected = format!("penstock {version}; 1 trial, seed 2; preset sp2-anl");
+    assert_eq!(stdout(&asked).lines().last(), Some(&*expected));
+    let machines = json(&[&asked[..], &["--json", "-"]].concat());
+    assert_eq!(machines[0]["provenance"]["text"], *expected);
+}
+
+/// In place of Python: notes what it is asked to draw, and what from.
+fn plotted(arguments: &[&str], plot: &str) -> Vec<(String, Value)> {
+    use std::os::unix::fs::PermissionsExt;
+
+    let directory = tempfile::tempdir().unwrap();
+    let python = directory.path().join("python");
+    let script = "#!/bin/sh\nshift 2\necho \"$@\" >> \"$LOG\"\ncat >> \"$LOG\"\necho >> \"$LOG\"\n";
+    std::fs::write(&python, script).unwrap();
+    std::fs::set_permissions(&python, PermissionsExt::from_mode(0o755)).unwrap();
+    let log = directory.path().join("log");
+    let ran = Command::new(env!("CARGO_BIN_EXE_penstock"))
+        .args(arguments)
+        .args(["--plot", plot])
+        .env("PENSTOCK_PYTHON", &python)
+        .env("LOG", &log)
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{arguments:?}: {ran:?}");
+    let log = std::fs::read_to_string(&log).unwrap();
+    let lines: Vec<&str> = log.lines().collect();
+    let pairs = lines.chunks(2);
+    pairs
+        .map(|pair| (pair[0].into(), serde_json::from_str(pair[1]).unwrap()))
+        .collect()
+}
+
+#[test]
+fn plots_go_where_their_name_says() {
+    let small = ["sim", "run", "--trials", "1", "--file-mb", "1"];
+    for plot in ["one.png", "one.v2", "one.pdf"] {
+        let plots = plotted(&small, plot);
+        assert_eq!(plots.len(), 1);
+        assert_eq!(plots[0].0, format!("figure {plot}"));
+        let made = plots[0].1["provenance"]["text"].as_str().unwrap();
+        assert!(made.contains("file.bytes 1048576"), "{made}");
+    }
+    let untitled = plotted(&[&small[..], &["--no-title"]].concat(), "one");
+    assert_eq!(untitled[0].0, "figure one --no-title");
+
+    let panda = ["sim", "panda", "--array-mb", "1", "--trials", "1"];
+    let names = |arguments: &[&str], plot| -> Vec<String> {
+        let plots = plotted(arguments, plot).into_iter();
+        plots
+            .map(|(asked, _)| asked.replace("figure ", ""))
+            .collect()
+    };
+    let all = |stem: &str, ending: &str| -> Vec<String> {
+        (3..=9)
+            .map(|figure| format!("{stem}-{figure}{ending}"))
+            .collect()
+    };
+    assert_eq!(names(&panda, "p"), all("p", ""));
+    assert_eq!(names(&panda, "p.svg"), all("p", ".svg"));
+    let one = [&panda[..], &["--figure", "9"]].concat();
+    assert_eq!(names(&one, "p"), ["p-9"]);
+    assert_eq!(names(&one, "p.svg"), ["p.svg"]);
+}
+
+#[test]
+fn what_papers_say_is_drawn_too() {
+    let panda = ["sim", "panda", "--array-mb", "1", "--trials", "1"];
+    for (figure, plot) in plotted(&panda, "p") {
+        let published = plot["published"].as_array().unwrap();
+        assert_eq!(published.len(), 1, "{figure}");
+        assert!(
+            published[0]["name"]
+                .as_str()
+                .unwrap()
+                .starts_with("paper: ")
+        );
+    }
+    // A cell of the report's tables, on the report's machine as it is.
+    let run = ["sim", "run", "--pattern", "rn", "--method", "caching"];
+    let run = [&run[..], &["--trials", "1"]].concat();
+    let (_, plot) = plotted(&run, "r").remove(0);
+    assert_eq!(plot["published"][0]["name"], "published: 31.4");
+    assert!(stdout(&run).contains("(published: 31.4)"));
+    let (_, plot) = plotted(&[&run[..], &["--clients", "8"]].concat(), "r").remove(0);
+    assert_eq!(plot["published"].as_array().unwrap().len(), 0);
 }
