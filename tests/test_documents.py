@@ -133,5 +133,6 @@ def test_the_commands_of_the_simulation_run(tmp_path, command):
     done = run(*words, cwd=tmp_path)
     assert done.stdout
     if "--plot" in words:
-        drawn = list(tmp_path.glob(words[words.index("--plot") + 1] + "*.png"))
+        plot = Path(words[words.index("--plot") + 1])
+        drawn = [*tmp_path.glob(f"{plot.stem}*{plot.suffix or '.png'}")]
         assert drawn and all(plot.stat().st_size > 10_000 for plot in drawn)

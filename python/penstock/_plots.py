@@ -152,6 +152,12 @@ def in_order(items: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys(items))
 
 
+def on_preset(record: Any) -> str:
+    """ " on tr94", for a title, where the preset is known."""
+    preset = optional(record, "preset", "text") if isinstance(record, dict) else None
+    return f" on {preset}" if preset else ""
+
+
 def how_made(record: Any) -> str:
     """What a result was made with, as far as it is known."""
     if not isinstance(record, dict):
@@ -602,10 +608,11 @@ def draw_table(data: Any, page: Page) -> Sheet:
     looks = looks_of([m for m in LOOKS if m in methods] + [m for m in methods if m not in LOOKS])
 
     sheet = page.sheet(1.15 + 2.5 * len(panels))
-    where = f"{layouts[0].capitalize()} layout: " if len(layouts) == 1 else ""
-    preset = optional(data, "preset", "text") if isinstance(data, dict) else None
-    on = f" on {preset}" if preset else ""
-    sheet.head(f"{where}throughput{on}, measured and published")
+    about = data if isinstance(data, dict) else {}
+    where = f", {layouts[0]} layout" if len(layouts) == 1 else ""
+    number = optional(about, "number", "text")
+    what = f"Table {number}" if number else "Table"
+    sheet.head(f"{what}{on_preset(about)}: throughput{where}, measured and published")
     shown = [key(name, look, line=False) for name, look in looks.items()]
     shown.append(key("open: published", LOOKS["caching"], line=False, open_=True))
     sheet.legend(shown)
@@ -775,8 +782,7 @@ def draw_figure(data: Any, page: Page) -> Sheet:
         [published_of(p, x_kind=x_kind) for p in optional(data, "published", "list", [])],
     )
     sheet = page.sheet(4.0)
-    preset = optional(data, "preset", "text")
-    on = f" on {preset}" if preset else ""
+    on = on_preset(data)
     sheet.head(f"Figure {member(data, 'figure', 'text')}{on}: {member(data, 'title', 'text')}")
     if scale == "category":
         ax = draw_categories(sheet, chart)
@@ -1078,8 +1084,7 @@ def draw_summary(data: Any, page: Page) -> Sheet:
     rows = not_empty(member(data, "rows", "list"), "rows")
     looks = looks_of([member(row, "method", "text") for row in rows])
     sheet = page.sheet(1.2 + 0.68 * len(rows))
-    preset = optional(data, "preset", "text")
-    on = f" on {preset}" if preset else ""
+    on = on_preset(data)
     sheet.head(
         f"Improvement over caching{on}: least, geometric mean and greatest over all patterns"
     )
@@ -1183,8 +1188,7 @@ def draw_scale(data: Any, page: Page) -> Sheet:
     servers = sorted({positive(row, "servers") for row in rows})
     looks = looks_of(methods)
     sheet = page.sheet(5.4)
-    preset = optional(data, "preset", "text") if isinstance(data, dict) else None
-    on = f" on {preset}" if preset else ""
+    on = on_preset(data)
     sheet.head(f"Cost of more clients{on}, for each method and number of servers")
     sheet.legend([key(name, look._replace(colour=QUIET)) for name, look in looks.items()])
     shades = [Look("", shade("grey", i, len(servers)), "solid") for i in range(len(servers))]
