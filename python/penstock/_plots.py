@@ -1329,7 +1329,7 @@ KINDS: dict[str, Callable[[Any, Page], Sheet]] = {
 
 
 NO_TITLE = "--no-title"
-"""Of the arguments, the one that leaves titles out."""
+"""The argument that leaves titles out."""
 
 
 def refuse_constant(name: str) -> None:

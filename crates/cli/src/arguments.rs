@@ -256,7 +256,7 @@ impl Scale {
     const PATTERN: &str = "rbb";
     const LAYOUT: &str = "contiguous";
 
-    /// What is not as it is by default, beside the preset.
+    /// Adds the options that differ from their defaults.
     pub(crate) fn note(&self, provenance: Provenance) -> Provenance {
         let other = |given: &str, default: &str| (given != default).then(|| given.to_string());
         provenance
@@ -399,7 +399,7 @@ pub(crate) struct Output {
 }
 
 impl Machine {
-    /// The preset, `default` if none is named, with what differs; and where it is from, run in `trials`.
+    /// The preset, `default` if none is named, with the changes that the options ask for; and its provenance.
     pub(crate) fn preset(
         &self,
         default: &str,
@@ -486,7 +486,7 @@ pub(crate) fn trials(count: u64, first: u64, jobs: Option<usize>) -> Result<Tria
     })
 }
 
-/// The preset `given`, as it is, and where it is from.
+/// The preset `given`, as it is, and its provenance.
 pub(crate) fn unchanged(given: &str, trials: &Trials) -> Result<(Preset, Provenance), Failure> {
     let preset = find(given)?;
     let machine = provenance::Machine {

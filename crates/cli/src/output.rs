@@ -45,22 +45,22 @@ pub(crate) fn counted(count: u64, one: &str) -> String {
     }
 }
 
-/// How the name of a plot ends that is one file.
+/// The endings of plots that are written. A name with one of them is one file.
 const WRITTEN: [&str; 3] = ["png", "svg", "pdf"];
 
-/// Other endings of pictures, which are not drawn: a name that ends so is a mistake, not a stem.
+/// The endings of other pictures. A name with one of them is a mistake, not a stem.
 const OTHERS: [&str; 17] = [
     "jpg", "jpeg", "jpe", "gif", "tif", "tiff", "bmp", "webp", "avif", "heic", "eps", "ps", "pgf",
     "svgz", "raw", "rgba", "emf",
 ];
 
-/// The ending of a plot's name, in small letters, and what stands before it.
+/// A plot's name before its ending, the ending, and the ending in small letters.
 fn ending(plot: &Path) -> Option<(PathBuf, &str, String)> {
     let suffix = plot.extension()?.to_str()?;
     Some((plot.with_extension(""), suffix, suffix.to_lowercase()))
 }
 
-/// The name of one plot of several: `name` stands before the ending.
+/// The path of one plot of several: its `name` stands before the ending.
 fn named(plot: &Path, name: &str) -> PathBuf {
     let longer = |stem: &Path, rest: &str| {
         let mut longer = stem.to_path_buf().into_os_string();
@@ -80,7 +80,7 @@ fn is_one_file(plot: &Path) -> bool {
     ending(plot).is_some_and(|(.., known)| WRITTEN.contains(&known.as_str()))
 }
 
-/// What is wrong with the name of a plot, if anything is.
+/// Says what is wrong with the name of a plot, if anything is.
 fn complaint(plot: &Path) -> Option<String> {
     let shown = plot.display();
     let text = plot.to_string_lossy();
@@ -160,8 +160,8 @@ impl Output {
         }
     }
 
-    /// Draws several, if that is asked for, each under its own name: only one of them that goes to one file has
-    /// exactly the name of that.
+    /// Draws several plots, if that is asked for. The path of each has its name in it, unless there is only one plot
+    /// and the path is one file.
     pub(crate) fn plots(
         &self,
         plot: Plot,

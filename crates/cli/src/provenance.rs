@@ -47,7 +47,7 @@ pub(crate) struct Machine<'a> {
 }
 
 impl Provenance {
-    /// Of what is run on `machine`.
+    /// Compares `machine` with the preset of its name that comes with Penstock, or else with the file that it is from.
     pub(crate) fn new(machine: &Machine, trials: &Trials) -> Result<Self, Failure> {
         let name = &machine.simulated.name;
         let original = match Preset::names().contains(&name.as_str()) {
@@ -75,7 +75,7 @@ impl Provenance {
         })
     }
 
-    /// The same with an option that changes what is run, and has no key in a preset; none: it was not given.
+    /// Adds an option that changes what is run and has no key in a preset. An option that was not given adds nothing.
     pub(crate) fn with_option(mut self, option: &str, value: Option<impl Into<Value>>) -> Self {
         self.overrides.extend(value.map(|value| Override {
             key: option.into(),
@@ -85,7 +85,7 @@ impl Provenance {
         self
     }
 
-    /// `result` with this beside it.
+    /// Puts this beside `result`.
     pub(crate) fn of<'a, T>(&'a self, result: &'a T) -> Finding<'a, T> {
         Finding {
             result,

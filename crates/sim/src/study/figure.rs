@@ -68,19 +68,20 @@ pub struct Line {
 /// A number or a range that a paper gives, for a place of a figure or for all of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Published {
-    /// What it is, where it has no place of its own: "paper: 85 to 98%".
+    /// Its name in the plot: "the paper", "paper: 85 to 98%".
     pub name: String,
-    /// The line that it belongs to; none: all of them.
+    /// The line that it belongs to; without one it belongs to all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub series: Option<String>,
-    /// Where along the axis; none: everywhere.
+    /// Its place along the axis; without one it holds everywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub x: Option<X>,
     /// The least, in units of the vertical axis.
     pub low: f64,
     /// The greatest: the same as the least, where the paper has one number.
     pub high: f64,
-    /// Whether the paper has a percentage of another line, here applied to what is simulated of that.
+    /// Whether the paper has a percentage of another line. The number is then that percentage of the line as
+    /// simulated.
     pub is_relative: bool,
 }
 

@@ -356,8 +356,8 @@ impl Plan {
         }
     }
 
-    /// The paper's numbers of a figure, at their places. A percentage is left out where there is a rate, too, and a
-    /// number of what the figure does not show.
+    /// The paper's numbers of a figure, at their places. Two sorts are left out: percentages of places for which
+    /// the paper has a rate, too, and numbers of cases that the figure does not show.
     fn published(&self, figure: u8, seconds: impl Fn(&Case) -> f64) -> Vec<Published> {
         let series = self.series(figure);
         let place = |case: &Case| {

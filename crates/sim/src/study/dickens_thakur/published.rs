@@ -48,8 +48,8 @@ impl Value {
         }
     }
 
-    /// Of which case a number of the paper says something, and what it then comes to in the unit of the case's
-    /// figure, from seconds: a percentage is of another case, as simulated.
+    /// The case that a number of the paper is about, and what the paper says of it in the unit of its figure: a
+    /// percentage of another case is taken of that case's simulated `seconds`.
     pub fn implied(&self, paper: f64, seconds: impl Fn(&Case) -> f64) -> (Case, f64) {
         let rate = |case: &Case| case.file_mb as f64 / seconds(case);
         match *self {
