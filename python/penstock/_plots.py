@@ -816,9 +816,13 @@ def flag_key(chart: Chart) -> list[Any]:
     )
 
 
+UPPER = 0.65
+"""Below this part of the greatest value an axis that began at the least would mislead."""
+
+
 def y_span(chart: Chart, *, from_zero: bool) -> tuple[float, float]:
     """Room for all series, for what is published, and for limits that lie not far above them. Lines
-    that all lie in the upper half are given all of the height."""
+    that all lie in the upper third are given all of the height."""
     ends = [
         one.y + side * one.deviation
         for s in chart.series
@@ -829,7 +833,7 @@ def y_span(chart: Chart, *, from_zero: bool) -> tuple[float, float]:
     tallest, least = max(ends), min(ends)
     near = [v.y for one in chart.limits for _, v in one.points if v.y <= 1.25 * tallest]
     top = max([tallest, *near])
-    if from_zero or chart.limits or least < 0.5 * top or least == top:
+    if from_zero or chart.limits or least < UPPER * top or least == top:
         return min(0.0, 1.06 * least), 1.06 * top or 1.0
     span = max(top - least, 0.1 * top)
     step = 10.0 ** math.floor(math.log10(span))
