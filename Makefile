@@ -30,6 +30,7 @@ help: ## this list
 
 demo: build ## set up, then run the main job: a simulation on 8 ranks, written, restarted, checked
 	@echo "== demo: Gray-Scott on 8 ranks, restarted on 6, checked with zarr-python and xarray"
+	rm -rf out/gray_scott
 	python examples/gray_scott.py $(DEMO_ARGS)
 
 test: test-rust test-python test-mpi ## set up, then run all tests

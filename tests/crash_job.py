@@ -22,18 +22,23 @@ LIVES_MAX = 1000
 
 
 def group(store: Path, memory: ps.Distribution) -> ps.Group:
-    """One array of plain chunks, one of shards with codecs."""
+    """One array of plain chunks, one of shards with codecs, one of rows; two timesteps a chunk."""
     shards = ps.Chunks((8, 4), subchunks=(4, 4), codec="zstd:1+crc32c")
     u = ps.Array("u", SHAPES["u"], "f8", memory=memory, disk=ps.Chunks((3, 8)))
     v = ps.Array("v", SHAPES["v"], "i4", memory=memory, disk=shards)
-    return ps.Group("job", [u, v], store)
+    p = ps.Array(
+        "p", (None, 2), "i8", disk=ps.Chunks((4, 2), codec="zstd:1"), dims=("particle", "k")
+    )
+    return ps.Group("job", [u, v, p], store, coords={"x": np.arange(8.0)}, time_chunk=2)
 
 
 def values(step: int, life: int) -> dict[str, np.ndarray]:
     """The whole arrays, as they are saved. The first element of `u` is that of step and life."""
     u = np.arange(48.0).reshape(SHAPES["u"]) + 1000.0 * (step * LIVES_MAX + life)
     v = (np.arange(32) + 7919 * step + 104_729 * life).astype("i4").reshape(SHAPES["v"])
-    return {"u": u, "v": v}
+    rows = (3 * step + life) % 5
+    p = np.arange(2 * rows).reshape(rows, 2) + 1000 * step + 1_000_000 * life
+    return {"u": u, "v": v, "p": p}
 
 
 def saved_by(u: np.ndarray) -> tuple[int, int]:
@@ -55,7 +60,8 @@ def main(store: Path, log: Path, life: int, steps: int) -> None:
         job = group(store, memory)
 
         def parts(of: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-            return {a.name: of[a.name][a.local_slices(s.rank)] for a in job.arrays}
+            held = {a.name: of[a.name][a.local_slices(s.rank)] for a in job.arrays if a.name != "p"}
+            return {**held, "p": np.array_split(of["p"], s.size)[s.rank]}
 
         state = s.restart(job)
         first = 0
@@ -63,8 +69,10 @@ def main(store: Path, log: Path, life: int, steps: int) -> None:
             first = state.step + 1
             lives = MPI.COMM_WORLD.bcast(saved_by(state["u"])[1])
             expected = parts(values(state.step, lives))
-            for name, found in state.items():
-                assert np.array_equal(found, expected[name]), f"{name} is not what was saved"
+            for name in SHAPES:
+                assert np.array_equal(state[name], expected[name]), f"{name} is not what was saved"
+            rows = np.concatenate(MPI.COMM_WORLD.allgather(state["p"]))
+            assert np.array_equal(rows, values(state.step, lives)["p"]), "p is not what was saved"
         note(f"start {first}")
         for step in range(first, first + steps):
             whole = parts(values(step, life))

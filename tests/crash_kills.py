@@ -34,7 +34,7 @@ import numpy as np
 import xarray
 import zarr
 from crash_job import group, saved_by, values
-from helpers import fast_directory
+from helpers import NOTHING_TO_COMPARE, fast_directory
 
 import penstock as ps
 
@@ -55,11 +55,15 @@ AIMS = (
     "zarr.json",
     "u/zarr.json",
     "time/zarr.json",
-    ".penstock/new-group",
-    ".penstock/new-own-v",
-    ".penstock/new",
-    ".penstock/new/zarr.json",
-    ".penstock/old",
+    "v/.penstock-new-0",
+    "particle_count/c/0",
+    ".penstock/record/group.json",
+    ".penstock/record/sums/u",
+    ".penstock/record/new-group",
+    ".penstock/record/new-own-1",
+    ".penstock/record/new",
+    ".penstock/record/new/zarr.json",
+    ".penstock/record/old",
     "checkpoints",
 )
 AIM_SECONDS_MAX = 2
@@ -109,16 +113,24 @@ def look_at_last(store: Path) -> None:
     with xarray.open_zarr(store) as data:
         if data.sizes["time"]:
             last = data.isel(time=-1).load()
-            check(int(last.time), last.u.values, last.v.values)
+            rows = rows_of(data, -1)
+            check(int(last.time), last.u.values, last.v.values, rows)
 
 
-def check(step: int, u: np.ndarray, v: np.ndarray) -> int:
+def rows_of(data: xarray.Dataset, index: int) -> np.ndarray:
+    """The rows of a timestep."""
+    start, count = int(data.particle_start[index]), int(data.particle_count[index])
+    return data.p.values[start : start + count]
+
+
+def check(step: int, u: np.ndarray, v: np.ndarray, p: np.ndarray) -> int:
     """One timestep or checkpoint is whole: gives its life."""
     found, life = saved_by(u)
     expected = values(step, life)
     assert found == step, f"step {step} holds values of step {found}"
     assert np.array_equal(u, expected["u"]), f"step {step}: u is of several saves"
     assert np.array_equal(v, expected["v"]), f"step {step}: v is not what was saved with u"
+    assert np.array_equal(p, expected["p"]), f"step {step}: p is not what was saved with u"
     return life
 
 
@@ -336,7 +348,7 @@ class Campaign:
         assert data.time.values.tolist() == list(range(data.sizes["time"]))
         steps = zip(data.u.values, data.v.values, strict=True)
         self.counts["timesteps looked at"] += data.sizes["time"]
-        return [check(step, u, v) for step, (u, v) in enumerate(steps)]
+        return [check(step, u, v, rows_of(data, step)) for step, (u, v) in enumerate(steps)]
 
     def check_lives(self, lives: list[int], saved: list[tuple[str, int]]) -> None:
         known = self.known
@@ -378,14 +390,15 @@ class Campaign:
             else:
                 least = -1 if self.known.checkpoint is None else self.known.checkpoint
                 assert state.step >= least, f"checkpoint {state.step}, and {least} was complete"
-                check(state.step, state["u"], state["v"])
+                check(state.step, state["u"], state["v"], state["p"])
                 self.counts["checkpoints restored"] += 1
                 self.known.checkpoint = state.step
         if has_verify():
             done = subprocess.run(
                 ["penstock", "verify", str(self.store)], capture_output=True, text=True, check=False
             )
-            assert done.returncode == 0, f"penstock verify: {done.stdout}{done.stderr}"
+            is_well = done.returncode in (0, NOTHING_TO_COMPARE)
+            assert is_well, f"penstock verify: {done.stdout}{done.stderr}"
             self.counts["verified"] += 1
 
 

@@ -30,7 +30,7 @@ class Saved:
         arrays = []
         for number, case in enumerate(self.cases):
             held = case.target if restarted else case.source
-            arrays.append(replace(case.array(held, rank), name=f"a{number}"))
+            arrays.append(case.array(held, rank)._with(name=f"a{number}"))
         return ps.Group("saved", arrays, path, **more)
 
     def at(self, step: int) -> tuple[Case, ...]:

@@ -19,7 +19,7 @@ SPLIT = (
     *("disk-directed+none", "two-phase:3+none"),
 )
 """Strategies in split collectives, and what of them is in the background."""
-SMALL = (1, 200)
+SMALL = ps.testing.Buffers(blocks_per_client=1, staging_bytes=200)
 """One block of a cache for each client, and 200 bytes of staging buffer."""
 
 

@@ -61,13 +61,19 @@ def test_the_first_program_runs(tmp_path, ranks):
 
 def test_the_simulation(tmp_path):
     """The main job: it checks its own results with other people's software, and fails if not."""
-    run(
+    demo = [
         *(sys.executable, ROOT / "examples" / "gray_scott.py", "--out", tmp_path / "out"),
         *("--size", 24, "--steps", 12, "--every", 4, "--ranks", 4, "--restart-ranks", 3),
         *("--codec", "zstd:1"),
-        cwd=tmp_path,
-    )
+    ]
+    said = run(*demo, cwd=tmp_path).stdout
+    assert "finds the two identical" in said and "median" in said
     assert list((tmp_path / "out").glob("*.png"))
+    (tmp_path / "out" / "mine.txt").write_text("kept")
+    again = subprocess.run(list(map(str, demo)), text=True, capture_output=True, timeout=60)
+    assert again.returncode == 1 and "--overwrite" in again.stderr
+    run(*demo, "--overwrite", cwd=tmp_path)
+    assert (tmp_path / "out" / "mine.txt").read_text() == "kept"
 
 
 def test_unaligned_chunks(tmp_path):

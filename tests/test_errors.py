@@ -218,7 +218,7 @@ def test_attributes_with_npy_are_not_supported(place):
     assert not list(place.iterdir())
 
 
-@pytest.mark.parametrize("value", [object(), 1 + 2j, {1, 2}, b"bytes", float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [object(), 1 + 2j, {1, 2}, b"bytes", np.datetime64(1, "s")])
 def test_attributes_that_json_cannot_hold(place, value):
     fails(ps.SchemaError, writes(place / "g", array(), attrs={"a": value}), "rank 0")
 

@@ -1,7 +1,7 @@
 """Disks that fail at chosen points of a save: the same typed error on every rank, what was complete
 is there and correct, and the next call works.
 
-The faults are those of `penstock._session._trial`; the full disk at the end is a real one.
+The faults are those of `penstock.testing`; the full disk at the end is a real one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,18 @@ import numpy as np
 import pytest
 import xarray
 import zarr
-from helpers import assert_alike, caught, fails, leftovers, penstock, same_bits, tree, values
+from helpers import (
+    assert_alike,
+    caught,
+    fails,
+    faults,
+    leftovers,
+    opened_with,
+    penstock,
+    same_bits,
+    tree,
+    values,
+)
 
 import penstock as ps
 
@@ -72,17 +83,13 @@ def failing(monkeypatch):
     """Disks of sessions that are opened from now on fail so, or (without a word) no longer."""
 
     def so(*fault) -> None:
-        trial = None
-        if fault:
-            names = ("operation", "nth", "error")
-            trial = {"faults": [dict(zip(names, fault, strict=True))]}
-        monkeypatch.setattr("penstock._session._trial", trial)
+        opened_with(monkeypatch, faults=faults(*fault))
 
     return so
 
 
 def check_group(
-    path: Path, timesteps: list[int], saved: int | None, private=frozenset({"lock", "sums"})
+    path: Path, timesteps: list[int], saved: int | None, private=frozenset({"zarr.json", "record"})
 ) -> None:
     """The group is of these timesteps, for every sort of reader, and restores that checkpoint."""
     with xarray.open_zarr(path) as data:
@@ -160,7 +167,7 @@ def test_a_save_that_fails_on_a_disk_of_a_server(place, failing, form, save):
         else:
             saved = salt
     penstock("gather", path, place / form)
-    check_group(place / form, timesteps, saved, private={"sums"})
+    check_group(place / form, timesteps, saved)
 
 
 @pytest.mark.parametrize("form", CHUNKS)

@@ -59,9 +59,9 @@ def test_consolidated_metadata_that_would_lie_go(place):
     assert group.attrs.asdict() == {"title": "run 1"}
 
 
-@pytest.mark.parametrize("where", ["", "more", "u", "checkpoints", "checkpoints/0"])
+@pytest.mark.parametrize("where", ["u", "checkpoints", "checkpoints/0", "time"])
 def test_nothing_is_written_into_a_group_with_timesteps(place, where):
-    """Its consolidated metadata say which timesteps there are: they must not go."""
+    """Where its own arrays and checkpoints are."""
     group = ps.Group("g", [make()], place / "g")
     with ps.Session() as s:
         s.timestep(group, {"u": ramp((7, 5))})

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gc
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import caught, fails, ramp, same_bits, some_attempt, tree
+from helpers import caught, fails, faults, opened_with, ramp, same_bits, some_attempt, tree
 
 import penstock as ps
 
@@ -35,8 +34,8 @@ def slow(monkeypatch):
     """Each disk moves so many bytes a second."""
 
     def at(bytes_per_second: float) -> None:
-        trial = {"bytes_per_second": bytes_per_second}
-        monkeypatch.setattr("penstock._session._trial", trial)
+        slow_disk = ps.testing.Faults(bytes_per_second=bytes_per_second)
+        opened_with(monkeypatch, faults=slow_disk)
 
     return at
 
@@ -46,8 +45,7 @@ def failing(monkeypatch):
     """Each disk fails at a call."""
 
     def at(operation: str, nth: int = 1, error: str = "EIO") -> None:
-        fault = {"operation": operation, "nth": nth, "error": error}
-        monkeypatch.setattr("penstock._session._trial", {"faults": [fault]})
+        opened_with(monkeypatch, faults=faults(operation, nth, error))
 
     return at
 
@@ -240,7 +238,7 @@ def test_forgotten(place, slow, background, forgetful):
 @pytest.mark.parametrize("background", ["disk", "all"])
 def test_a_rank_that_leaves(place, slow, background):
     """The others are told, and do not wait; the old data stay. Each disk is still at work."""
-    u = replace(RAW, disk=ps.Distribution("BLOCK,*", (RANKS,)))
+    u = RAW.with_disk(ps.Distribution("BLOCK,*", (RANKS,)))
     run(lambda s: s.write(place / "u", u, part(u, s.rank, ramp((12, 8)))))
     before = tree(place)
     slow(500)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conformance import check_disk, random_block_bytes, random_case, read, write
-from helpers import alone, caught, fails, leftovers, ramp, same_bits, tree, values
+from helpers import alone, caught, fails, leftovers, opened_with, ramp, same_bits, tree, values
 from strategies import SMALL, STRATEGIES, may_be_refused, read_by, some_ways, write_by
 
 import penstock as ps
@@ -27,7 +27,7 @@ DISKS = {
 
 @pytest.fixture(autouse=True)
 def small_caches(monkeypatch):
-    monkeypatch.setattr("penstock._session._small", SMALL)
+    opened_with(monkeypatch, buffers=SMALL)
 
 
 def cyclic(disk) -> ps.Array:
@@ -179,7 +179,7 @@ SMALL_SHAPE, LARGE_SHAPE = (32, 64), (512, 256)  # 16 KiB and 1 MiB of float64
 @pytest.mark.parametrize("form", ["chunks", "shards", "raw", "parts"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_full_disk(tiny, monkeypatch, strategy, form):
-    monkeypatch.setattr("penstock._session._small", (1, 40_000))
+    opened_with(monkeypatch, buffers=ps.testing.Buffers(1, 40_000))
 
     def array(shape):
         rows = shape[0] // 4

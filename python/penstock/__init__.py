@@ -18,7 +18,9 @@ Every error is an `Error`, of a subclass that says what sort of thing went wrong
 all ranks of the call.
 """
 
-from penstock._core import (
+from penstock import testing
+from penstock._core import __version__
+from penstock._errors import (
     BusyError,
     DamagedError,
     Error,
@@ -26,22 +28,35 @@ from penstock._core import (
     IoError,
     MismatchError,
     MissingError,
+    OutOfBoundsError,
     OverlapError,
     PeerError,
     ReadOnlyError,
     SchemaError,
     UnsupportedError,
-    __version__,
 )
 from penstock._group import Group, State
+from penstock._options import SessionOptions
 from penstock._schema import Array, Boxes, Chunks, Distribution, RowMajor
 from penstock._session import Report, Session, Split, run
+from penstock._stores import (
+    CopyReport,
+    Node,
+    Verified,
+    copy,
+    info,
+    ls,
+    repair,
+    tree,
+    verify,
+)
 
 __all__ = [
     "Array",
     "Boxes",
     "BusyError",
     "Chunks",
+    "CopyReport",
     "DamagedError",
     "Distribution",
     "Error",
@@ -50,6 +65,8 @@ __all__ = [
     "IoError",
     "MismatchError",
     "MissingError",
+    "Node",
+    "OutOfBoundsError",
     "OverlapError",
     "PeerError",
     "ReadOnlyError",
@@ -57,9 +74,25 @@ __all__ = [
     "RowMajor",
     "SchemaError",
     "Session",
+    "SessionOptions",
     "Split",
     "State",
     "UnsupportedError",
+    "Verified",
     "__version__",
+    "copy",
+    "info",
+    "ls",
+    "repair",
     "run",
+    "testing",
+    "tree",
+    "verify",
 ]
+
+# They are known by the names that users have for them.
+for _name in __all__:
+    _public = globals()[_name]
+    if hasattr(_public, "__module__"):
+        _public.__module__ = "penstock"
+del _name, _public

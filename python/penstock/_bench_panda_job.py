@@ -40,7 +40,6 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
-from penstock import _session
 from penstock._bench_case import Case, Disk, Distribution, give_space_back, touch_free_memory
 from penstock._bench_job import main_of_job
 from penstock._bench_rivals import Penstock
@@ -178,13 +177,13 @@ class Served:
         self.array = ps.Array(
             case.name, shape=case.shape, dtype=case.dtype, memory=memory, disk=disk
         )
-        _session._trial = {"null": True} if is_null else None
-        try:
-            self.session = ps.Session(
-                comm, servers=servers, sync=not is_null, direct=direct and not is_null
-            )
-        finally:
-            _session._trial = None
+        self.session = ps.Session(
+            comm,
+            servers=servers,
+            sync=not is_null,
+            direct=direct and not is_null,
+            faults=ps.testing.Faults(null=is_null),
+        )
 
     def write(self, target: str, local: np.ndarray) -> None:
         self.session.write(target, self.array, local)

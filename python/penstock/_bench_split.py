@@ -37,7 +37,6 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
-from penstock import _session
 from penstock._bench_case import Case, Disk, Distribution, give_space_back, touch_free_memory
 from penstock._bench_job import main_of_job
 from penstock._bench_rivals import MpiIo, Penstock, best_hints
@@ -237,7 +236,7 @@ def contenders(job: Job, kind: str, case: Case, comm, world, compute) -> Iterato
 def session(job: Job, kind: str, comm, *, writers: int, **how: Any):
     """A session in which so many of the ranks write: they share what a throttled disk gives."""
     if job.throttle:
-        _session._trial = {"bytes_per_second": job.throttle / writers}
+        how["faults"] = ps.testing.Faults(bytes_per_second=job.throttle / writers)
     if kind == "direct":
         how["direct"] = True
     return ps.Session(comm, sync=job.sync, **how)

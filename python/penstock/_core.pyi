@@ -1,102 +1,59 @@
 """What the package stands on: the Rust side. Use the names of `penstock` instead."""
 
+from collections.abc import Callable
 from os import PathLike
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from penstock._schema import Array
+from penstock._errors import Error
 
 BLOCK_BYTES: int
 BACKGROUND_BYTES: int
+COPY_MEMORY_BYTES: int
 __version__: str
 
-class Error(Exception):
-    """What Penstock could not do, and why."""
-
-    kind: str
-    rank: int | None
-    server: int | None
-    doing: str
-    path: str | None
-    bytes: tuple[int, int] | None
-    cause: str
-
-class SchemaError(Error): ...
-class MismatchError(Error): ...
-class OverlapError(Error): ...
-class MissingError(Error): ...
-class DamagedError(Error): ...
-class ReadOnlyError(Error): ...
-class FullError(Error): ...
-class BusyError(Error): ...
-class PeerError(Error): ...
-class UnsupportedError(Error): ...
-class IoError(Error): ...
+_Path: TypeAlias = str | PathLike[str]
+_Locals: TypeAlias = list[np.ndarray]
+_Report: TypeAlias = tuple[int, float, int, int, int, int, int]
+_Listener: TypeAlias = Callable[[int, int], object] | None
 
 class Spec:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         name: str,
         shape: list[int],
         dtype: str,
-        memory: tuple[Any, ...],
+        memory: tuple[Any, ...] | None,
         disk: tuple[Any, ...],
         dims: list[str] | None,
         attributes: str,
-    ) -> None: ...
-    def local_shape(self, rank: int) -> list[int]: ...
-    def local_slices(self, rank: int) -> list[tuple[int, int, int] | tuple[int, int, int, int]]: ...
+        fill: bytes | None,
+    ) -> Spec: ...
+    def local_shapes(self, rank: int) -> list[list[int]]: ...
+    def local_slices(
+        self, rank: int
+    ) -> list[list[tuple[int, int, int] | tuple[int, int, int, int]]]: ...
     def check(self, clients: int) -> None: ...
 
-class PyReport:
-    """What a collective call has done."""
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the array."""
-    @property
-    def seconds(self) -> float:
-        """Wall time on this rank."""
-    @property
-    def blocks(self) -> int:
-        """Blocks moved by all servers."""
-    @property
-    def disk_bytes(self) -> int:
-        """Bytes between buffers and disks, decoded, padding included."""
-    @property
-    def transfers(self) -> int:
-        """Memgets or memputs."""
-    @property
-    def buffer_bytes(self) -> int:
-        """Bytes of staging buffers of all servers."""
-    @property
-    def servers(self) -> int:
-        """Number of servers."""
-
 class PyCheckpoint:
-    """A complete checkpoint."""
-
     @property
-    def step(self) -> int:
-        """The program's step."""
+    def step(self) -> int: ...
     @property
-    def time(self) -> float | None:
-        """The program's time."""
+    def time(self) -> float | None: ...
     @property
-    def timesteps(self) -> int:
-        """How many timesteps the group had."""
+    def timesteps(self) -> int: ...
     @property
-    def path(self) -> str:
-        """Its directory."""
+    def attributes(self) -> str: ...
+    @property
+    def shapes(self) -> list[tuple[str, list[int]]]: ...
 
 class PyGroup:
-    def __init__(
-        self, name: str, path: str | PathLike[str], arrays: list[Spec], attributes: str, keep: int
-    ) -> None: ...
+    def __new__(cls, arrays: list[Spec], described: dict[str, Any]) -> PyGroup: ...
 
 class PySeat:
     def open(self) -> PySession: ...
+    def interrupt(self) -> None: ...
 
 class PySession:
     @property
@@ -105,44 +62,35 @@ class PySession:
     def size(self) -> int: ...
     @property
     def servers(self) -> int: ...
-    def write(
-        self,
-        path: str | PathLike[str],
-        array: Array | Spec | str,
-        local: np.ndarray | str,
-        strategy: str | None,
-    ) -> PyReport: ...
-    def read(
-        self,
-        path: str | PathLike[str],
-        array: Array | Spec | str,
-        local: np.ndarray | str,
-        strategy: str | None,
-    ) -> PyReport: ...
+    def refuse(self, kind: str, doing: str, cause: str) -> Error: ...
+    def write(self, path: _Path, array: Spec, locals: _Locals, strategy: str | None) -> _Report: ...
+    def read(self, path: _Path, array: Spec, locals: _Locals, strategy: str | None) -> _Report: ...
     def begin(
         self,
-        path: str | PathLike[str],
-        array: Array | Spec | str,
-        local: np.ndarray | str,
+        path: _Path,
+        array: Spec,
+        locals: _Locals,
         is_write: bool,
         strategy: str | None,
         background: str | None,
     ) -> PyOutstanding: ...
-    def explain(
-        self, path: str | PathLike[str], array: Spec, is_write: bool, strategy: str | None
-    ) -> str: ...
-    def timestep(
-        self, group: PyGroup, locals: list[np.ndarray], time: float | None
-    ) -> PyReport: ...
+    def explain(self, path: _Path, array: Spec, is_write: bool, strategy: str | None) -> str: ...
+    def timestep(self, group: PyGroup, locals: list[_Locals], time: float | None) -> _Report: ...
     def checkpoint(
-        self, group: PyGroup, locals: list[np.ndarray], step: int | None, time: float | None
-    ) -> PyReport: ...
-    def find_checkpoint(
-        self, path: str | PathLike[str], step: int | None
-    ) -> PyCheckpoint | None: ...
+        self,
+        group: PyGroup,
+        locals: list[_Locals],
+        step: int | None,
+        time: float | None,
+        attributes: str,
+    ) -> _Report: ...
+    def find_checkpoint(self, path: _Path, step: int | None) -> PyCheckpoint | None: ...
     def restart(
-        self, checkpoint: PyCheckpoint, group: PyGroup, locals: list[np.ndarray]
-    ) -> PyReport: ...
+        self, checkpoint: PyCheckpoint, group: PyGroup, locals: list[_Locals]
+    ) -> _Report: ...
+    def copy(
+        self, source: _Path, target: _Path, argument: dict[str, Any], listener: _Listener
+    ) -> dict[str, Any]: ...
     def run_copy(self, argv: list[str]) -> int: ...
     def barrier(self) -> None: ...
     def close(self) -> None: ...
@@ -150,15 +98,26 @@ class PySession:
 
 class PyOutstanding:
     def has_ended(self, session: PySession) -> bool: ...
-    def end(self, session: PySession) -> PyReport: ...
+    def end(self, session: PySession) -> _Report: ...
+    def abandon(self, session: PySession) -> None: ...
 
-def seats(ranks: int, setup: dict[str, Any]) -> list[PySeat]: ...
+def seats(ranks: int, options: dict[str, Any]) -> list[PySeat]: ...
 def join_mpi(
     mpi: tuple[str, int, int, int, bool],
     transport: str,
-    setup: dict[str, Any],
-    wrong: str | None,
+    options: dict[str, Any] | None,
+    wrong: tuple[str, str] | None,
 ) -> PySession: ...
-def open_schema(path: str | PathLike[str], name: str | None) -> dict[str, Any]: ...
-def run_command(argv: list[str], python: str) -> int:
-    """Runs the command `penstock`; `argv[0]` is its name. The exit code."""
+def open_schema(path: _Path, name: str | None) -> dict[str, Any]: ...
+def describe(path: _Path) -> str: ...
+def verify(path: _Path, listener: _Listener) -> dict[str, Any]: ...
+def repair(path: _Path) -> list[str]: ...
+def copy(
+    source: _Path,
+    target: _Path,
+    argument: dict[str, Any],
+    ranks: int,
+    sync: bool,
+    listener: _Listener,
+) -> dict[str, Any]: ...
+def run_command(argv: list[str], python: str) -> int: ...

@@ -12,11 +12,15 @@ from typing import Any
 import numpy as np
 
 from penstock import _core
-from penstock._errors import schema_error
-from penstock._schema import Array, Memory
+from penstock._errors import schema_error, shown, type_name
+from penstock._json import attributes
+from penstock._schema import Array, Distribution, Memory
+
+Local = np.ndarray | list[np.ndarray]
+"""A rank's part of an array, or its parts where it holds several boxes."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Group:
     """Arrays that are saved together, through time: Panda's array group (Seamons et al., SC'95,
     Figure 2). `Session.timestep`, `Session.checkpoint` and `Session.restart` take it.
@@ -29,18 +33,33 @@ class Group:
         Of any shapes, types and schemas, with different names; `time` and `checkpoints` are taken.
         In the store, which is one of Zarr, `RowMajor("raw")` is one chunk, and the parts of a
         `Distribution` are chunks; `disk=None` is natural chunking, and in a store that is there
-        already its chunks.
+        already its chunks. An array that the store has not yet is added; of earlier timesteps it
+        has the fill value.
     path : path
         The store: a Zarr group, made by the first save.
     keep : int
         How many checkpoints are kept: the newest.
     attrs : mapping, optional
-        Attributes of the group, as JSON can hold them. They are stored when the group is made.
+        Attributes of the group, such as its `title`: what JSON can hold, and NumPy's scalars. A
+        save sets them; others that are there stay.
+    coords : mapping, optional
+        Static variables by name, the same on all ranks, without a dimension of time: latitudes,
+        names of stations. Each is a one-dimensional array, whose dimension has its name; or
+        `(dims, values)` or `(dims, values, attrs)`, as xarray has them; or an xarray variable.
+        Values are numbers, strings, or NumPy's moments and durations, which are stored as CF has
+        them. They are written once; a store that has others under the name is refused.
+    time_attrs : mapping, optional
+        Attributes of `time`, such as `units` and `calendar`.
+    time_chunk : int, optional
+        How many timesteps are in a chunk: more make fewer files, and a write of a chunk that is
+        compressed writes all of it again. Default: 1, or as in the store.
 
     Raises
     ------
     SchemaError
         When these are not what they should be. `RowMajor("npy")` is refused by the first save.
+
+    `group["u"]` is an array; iterating gives the names.
     """
 
     name: str
@@ -48,11 +67,15 @@ class Group:
     path: str | os.PathLike[str]
     keep: int = 2
     attrs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    coords: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    time_attrs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    time_chunk: int | None = None
 
     def __post_init__(self) -> None:
-        arrays = tuple(self.arrays)
-        if not all(isinstance(array, Array) for array in arrays):
-            raise schema_error(f"a group is of Arrays, not {self.arrays!r}")
+        arrays = tuple(self.arrays) if isinstance(self.arrays, Sequence) else (self.arrays,)
+        wrong = [array for array in arrays if not isinstance(array, Array)]
+        if wrong:
+            raise schema_error(f"a group is of Arrays, not of {type_name(wrong[0])}")
         names = [array.name for array in arrays]
         for name in names:
             if name in ("time", "checkpoints") or name.startswith(".") or names.count(name) > 1:
@@ -61,8 +84,10 @@ class Group:
                 )
         if not arrays:
             raise schema_error(f"the group {self.name!r} has no array")
-        if not isinstance(self.keep, int) or self.keep < 1:
-            raise schema_error(f"keep must be an integer of at least 1, not {self.keep!r}")
+        for what, count in [("keep", self.keep), ("time_chunk", self.time_chunk)]:
+            is_default = what == "time_chunk" and count is None
+            if not is_default and (not isinstance(count, int) or count < 1):
+                raise schema_error(f"{what} must be an integer of at least 1, not {shown(count)}")
         object.__setattr__(self, "arrays", arrays)
         self._spec  # noqa: B018 - to find what does not fit now
 
@@ -72,36 +97,146 @@ class Group:
                 return array
         raise KeyError(name)
 
+    def __iter__(self) -> Iterator[str]:
+        return (array.name for array in self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    def __contains__(self, name: object) -> bool:
+        return any(array.name == name for array in self.arrays)
+
+    def _key(self) -> tuple[Any, ...]:
+        """What makes two groups the same."""
+        described = self._described(os.fspath(self.path))
+        return (tuple(self.arrays), json.dumps(described, default=list, sort_keys=True))
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Group) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        state.pop("_spec", None)  # made again where it is needed
+        return state
+
     def with_memory(self, memory: Memory | Mapping[str, Memory]) -> Group:
-        """The same group, distributed otherwise in memory: all arrays alike, or each by name."""
-        new = memory if isinstance(memory, Mapping) else {a.name: memory for a in self.arrays}
+        """The same group, distributed otherwise in memory: all arrays alike, or each by name.
+        Arrays of rows, which have no memory schema, stay as they are."""
+        if isinstance(memory, Mapping):
+            new = memory
+        else:
+            new = {a.name: memory for a in self.arrays if not a._is_ragged}
         arrays = [a.with_memory(new[a.name]) if a.name in new else a for a in self.arrays]
         return dataclasses.replace(self, arrays=arrays)
 
     @cached_property
     def _spec(self) -> _core.PyGroup:
-        return self._spec_at(os.fspath(self.path))
+        return self._spec_at(os.fspath(self.path), self.arrays)
 
-    def _spec_at(self, path: str) -> _core.PyGroup:
-        """As a call takes it that puts the group's path below another."""
-        try:
-            attributes = json.dumps(dict(self.attrs))
-        except (TypeError, ValueError) as error:
-            raise schema_error(f"attributes must be what JSON can hold: {error}") from None
-        specs = [array._spec for array in self.arrays]
-        return _core.PyGroup(str(self.name), path, specs, attributes, self.keep)
+    def _spec_at(self, path: str | os.PathLike[str], arrays: Sequence[Array]) -> _core.PyGroup:
+        """As a call takes it that puts the group's path below another, or has other arrays."""
+        return _core.PyGroup([array._spec for array in arrays], self._described(os.fspath(path)))
 
-    def _locals(self, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """The local parts, in the order of the arrays."""
-        names = [array.name for array in self.arrays]
-        if not isinstance(values, Mapping) or set(values) != set(names):
-            given = list(values) if isinstance(values, Mapping) else values
-            raise schema_error(f"the group {self.name!r} is of {names}, and was given {given}")
+    def _described(self, path: str) -> dict[str, Any]:
+        if not isinstance(self.coords, Mapping):
+            raise schema_error(f"coords are a mapping of names, not {type_name(self.coords)}")
+        return {
+            "name": str(self.name),
+            "path": path,
+            "coordinates": [_coordinate(name, value) for name, value in self.coords.items()],
+            "attributes": attributes(self.attrs),
+            "time_attributes": attributes(self.time_attrs),
+            "time_chunk": self.time_chunk,
+            "keep": self.keep,
+        }
+
+    def _parts(self, values: Mapping[str, Any]) -> list[Any]:
+        """The parts in `values`, in the order of the arrays."""
+        names = list(self)
+        if not isinstance(values, Mapping):
+            raise schema_error(f"values are a mapping of names, not {type_name(values)}")
+        if set(values) != set(names):
+            given = ", ".join(map(shown, values)) or "nothing"
+            own = ", ".join(map(repr, names))
+            raise schema_error(f"the group {self.name!r} is of {own}, and was given {given}")
         return [values[name] for name in names]
 
+    def _restarted(self, found: _core.PyCheckpoint, size: int) -> list[Array]:
+        """The arrays as a checkpoint has them, of rows an even share for each of `size` ranks."""
+        shapes = dict(found.shapes)
 
-class State(Mapping[str, np.ndarray]):
-    """What a program restarts from: the local part of each array by its name.
+        def restarted(array: Array) -> Array:
+            if not array._is_ragged or array.name not in shapes:
+                return array
+            dists = ",".join(["BLOCK"] + ["*"] * (len(array.shape) - 1))
+            memory = Distribution(dists, (size,))
+            return array._with(shape=tuple(shapes[array.name]), memory=memory)
+
+        return [restarted(array) for array in self.arrays]
+
+
+def _coordinate(name: str, value: Any) -> dict[str, Any]:
+    """A static variable as a call takes it."""
+    attrs: Mapping[str, Any] = {}
+    dims: Any = (name,)
+    if isinstance(value, tuple) and 2 <= len(value) <= 3:
+        dims, value, *more = value
+        attrs = more[0] if more else {}
+    elif hasattr(value, "dims") and hasattr(value, "attrs"):  # xarray's
+        dims, attrs, value = value.dims, dict(value.attrs), value.values
+    dims = (dims,) if isinstance(dims, str) else tuple(map(str, dims))
+    values, more_attrs = _stored(name, np.asarray(value))
+    if values.ndim != len(dims):
+        raise schema_error(
+            f"the coordinate {name!r} has {values.ndim} dimensions, and {len(dims)} are named: "
+            "give it as (dims, values)"
+        )
+    is_text = values.dtype.kind in "UO"
+    return {
+        "name": str(name),
+        "dims": list(dims),
+        "shape": list(values.shape),
+        "dtype": "str" if is_text else values.dtype.str,
+        "bytes": b"" if is_text else values.tobytes(),
+        "strings": [str(text) for text in values.ravel()] if is_text else [],
+        "attributes": attributes({**attrs, **more_attrs}),
+    }
+
+
+_UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+
+
+def _stored(name: str, values: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+    """Values as they are stored, and the attributes by which CF tells moments and durations."""
+    if values.dtype.kind in "mM":
+        unit, count = np.datetime_data(values.dtype)
+        if unit not in _UNITS or count != 1:
+            values = values.astype(f"{values.dtype.kind}8[s]")
+            unit = "s"
+        numbers = values.astype("i8")
+        attrs: dict[str, Any] = {"units": _UNITS[unit]}
+        if values.dtype.kind == "M":
+            attrs["units"] += " since 1970-01-01 00:00:00"
+            attrs["calendar"] = "proleptic_gregorian"
+        else:
+            attrs["dtype"] = f"timedelta64[{unit}]"
+        if np.isnat(values).any():
+            attrs["_FillValue"] = int(np.iinfo("i8").min)
+        return numbers, attrs
+    if values.dtype.kind in "UO":
+        if not all(isinstance(text, str) for text in values.ravel()):
+            raise schema_error(f"the coordinate {name!r} is of objects that are no strings")
+        return values, {}
+    native = values.dtype.newbyteorder("=")
+    return np.ascontiguousarray(values, native).reshape(values.shape), {}
+
+
+class State(Mapping[str, Local]):
+    """What a program restarts from: the local part of each array by its name; a list of them where
+    the array's memory schema is a list of boxes.
 
     Attributes
     ----------
@@ -111,15 +246,18 @@ class State(Mapping[str, np.ndarray]):
         Its time.
     timesteps : int
         How many timesteps the group had.
+    attrs : dict
+        What was said about it.
     """
 
-    def __init__(self, values: dict[str, np.ndarray], found: _core.PyCheckpoint) -> None:
+    def __init__(self, values: dict[str, Any], found: _core.PyCheckpoint) -> None:
         self._values = values
         self.step: int = found.step
         self.time: float | None = found.time
         self.timesteps: int = found.timesteps
+        self.attrs: dict[str, Any] = json.loads(found.attributes)
 
-    def __getitem__(self, name: str) -> np.ndarray:
+    def __getitem__(self, name: str) -> Any:
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:

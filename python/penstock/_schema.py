@@ -7,17 +7,19 @@ import json
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock import _core
-from penstock._errors import schema_error
+from penstock._errors import OutOfBoundsError, schema_error, shown, type_name
+from penstock._json import attributes
 
 Halo = int | Sequence[int | tuple[int, int]]
 
 
-def _extents(what: str, values: int | Iterable[int]) -> tuple[int, ...]:
+def _extents(what: str, values: Any) -> tuple[int, ...]:
     """`values` as a tuple of non-negative integers; a single integer is one extent."""
     try:
         extents = (
@@ -26,7 +28,7 @@ def _extents(what: str, values: int | Iterable[int]) -> tuple[int, ...]:
             else tuple(map(operator.index, values))
         )
     except TypeError:
-        raise schema_error(f"{what} must be integers, not {values!r}") from None
+        raise schema_error(f"{what} must be integers, not {shown(values)}") from None
     if any(not 0 <= extent < 2**63 for extent in extents):
         raise schema_error(f"{what} must be from 0 to 2^63 - 1, not {extents}")
     return extents
@@ -40,7 +42,7 @@ def _halo(halo: Halo, dims: int) -> list[tuple[int, int]]:
         pairs = [(below, above) for below, above in widths]
     except (TypeError, ValueError):
         raise schema_error(
-            f"a halo is a width, or for each dimension a width or (below, above): {halo!r}"
+            f"a halo is a width, or for each dimension a width or (below, above): {shown(halo)}"
         ) from None
     if len(pairs) != dims:
         raise schema_error(f"the halo {halo!r} has {len(pairs)} widths for {dims} dimensions")
@@ -81,11 +83,12 @@ class Distribution:
 
     def __post_init__(self) -> None:
         if not isinstance(self.dists, str):
-            raise schema_error(f"distributions must be a string, not {self.dists!r}")
+            raise schema_error(f"distributions must be a string, not {type_name(self.dists)}")
         words = [word.strip() for word in self.dists.split(",")]
         distributed = sum(word != "*" for word in words) if self.dists.strip() else 0
         mesh = (1,) * distributed if self.mesh is None else _extents("a mesh's extents", self.mesh)
         object.__setattr__(self, "mesh", mesh)
+        object.__setattr__(self, "halo", _hashable(self.halo))
 
     def _memory(self, dims: int) -> tuple[Any, ...]:
         return (self.dists, list(self.mesh or ()), _halo(self.halo, dims))
@@ -104,9 +107,12 @@ class Boxes:
     ----------
     start, shape : tuple of int
         This rank's box: first index and number of indices a dimension. A rank that holds nothing
-        names a shape with a zero. What no rank holds is the fill value, 0, when written.
+        names a shape with a zero. What no rank holds is the fill value when written.
     halo : int or sequence, optional
         As of `Distribution`.
+
+    A rank that holds several boxes, as of adaptive meshes, gives a list of them as its memory
+    schema, and a list of as many local arrays; it may be empty.
     """
 
     start: tuple[int, ...]
@@ -116,45 +122,74 @@ class Boxes:
     def __post_init__(self) -> None:
         object.__setattr__(self, "start", _extents("a box's start", self.start))
         object.__setattr__(self, "shape", _extents("a box's shape", self.shape))
-
-    def _memory(self, dims: int) -> tuple[Any, ...]:
-        return (list(self.start), list(self.shape), _halo(self.halo, dims), False)
+        object.__setattr__(self, "halo", _hashable(self.halo))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Region(Boxes):
-    """A rank's box where a call is about the boxes alone."""
-
-    def _memory(self, dims: int) -> tuple[Any, ...]:
-        return (*super()._memory(dims)[:3], True)
-
-
-Region = Boxes | slice | int | tuple[slice | int, ...]
+def _hashable(halo: Halo) -> Halo:
+    """A halo whose sequences are tuples."""
+    if isinstance(halo, Sequence):
+        return tuple(tuple(w) if isinstance(w, list) else w for w in halo)
+    return halo
 
 
-def _region(region: Region, shape: tuple[int, ...]) -> _Region:
+def _boxes(boxes: Sequence[Boxes], dims: int, is_region: bool) -> tuple[Any, ...]:
+    """A rank's boxes as a call takes them."""
+    halos = {box.halo for box in boxes}
+    if len(halos) > 1:
+        raise schema_error("the boxes of a rank have one halo, and different ones were given")
+    halo = _halo(halos.pop(), dims) if halos else []
+    return ([(list(box.start), list(box.shape)) for box in boxes], halo, is_region)
+
+
+Index = slice | int | tuple[slice | int, ...]
+Region = Boxes | Index | Sequence[Boxes | Index]
+
+
+def _region(region: Boxes | Index, shape: tuple[int, ...]) -> Boxes:
     """The box that `region` says of an array of `shape`; an index is an extent of 1."""
     if isinstance(region, Boxes):
-        return _Region(region.start, region.shape, region.halo)
+        return region
     parts = region if isinstance(region, tuple) else (region,)
     if len(parts) > len(shape):
-        raise schema_error(f"the region {region!r} has {len(parts)} dimensions, not {len(shape)}")
+        raise _out_of_bounds(
+            f"too many indices for array: array is {len(shape)}-dimensional, but {len(parts)} were "
+            "indexed"
+        )
     starts, extents = [], []
-    for part, extent in zip(
-        (*parts, *[slice(None)] * (len(shape) - len(parts))), shape, strict=True
-    ):
-        try:
-            if not isinstance(part, slice):
-                index = operator.index(part)
-                part = slice(index, index + 1 or None)
-            start, stop, step = part.indices(extent)
-        except (TypeError, ValueError):
-            raise schema_error(f"a region is of slices, or Boxes: {region!r}") from None
-        if step != 1:
-            raise schema_error(f"a region's slices have no steps: {region!r}")
+    whole = [slice(None)] * (len(shape) - len(parts))
+    for axis, (part, extent) in enumerate(zip((*parts, *whole), shape, strict=True)):
+        if isinstance(part, slice):
+            try:
+                start, stop, step = part.indices(extent)
+            except (TypeError, ValueError) as error:
+                raise schema_error(f"a region's slice of dimension {axis}: {error}") from None
+            if step != 1:
+                raise schema_error(f"a region's slices have no steps, and one is of {step}")
+        else:
+            start = _index(part, axis, extent)
+            stop = start + 1
         starts.append(start)
         extents.append(max(stop - start, 0))
-    return _Region(tuple(starts), tuple(extents))
+    return Boxes(tuple(starts), tuple(extents))
+
+
+def _index(index: Any, axis: int, extent: int) -> int:
+    """An index, counted from the beginning."""
+    try:
+        number = operator.index(index)
+    except TypeError:
+        raise schema_error(
+            f"a region is of slices and integers, or Boxes, not of {type_name(index)}"
+        ) from None
+    if not -extent <= number < extent:
+        raise _out_of_bounds(f"index {number} is out of bounds for axis {axis} with size {extent}")
+    return number % extent
+
+
+def _out_of_bounds(cause: str) -> OutOfBoundsError:
+    error = OutOfBoundsError(cause)
+    error.cause = cause
+    return error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,8 +204,9 @@ class Chunks:
         Extents of the sub-chunks of a chunk, which is then a shard (Zarr's `sharding_indexed`).
         They must divide the chunk.
     codec : str
-        `none`, `zstd[:LEVEL]`, `blosc[:CNAME[:LEVEL[:SHUFFLE]]]`, each with `+crc32c` behind it if
-        wanted, or `crc32c`. Codecs run on the servers.
+        `none`, `zstd[:LEVEL]`, `gzip[:LEVEL]`, `blosc[:CNAME[:LEVEL[:SHUFFLE]]]`, each with
+        `+crc32c` behind it if wanted, or `crc32c`; or a list of codecs as Zarr's metadata have it,
+        in JSON. Codecs run on the servers.
     """
 
     shape: tuple[int, ...]
@@ -183,6 +219,8 @@ class Chunks:
             object.__setattr__(self, "subchunks", _extents("a sub-chunk's extents", self.subchunks))
         if self.codec is None:
             object.__setattr__(self, "codec", "none")
+        if not isinstance(self.codec, str):
+            raise schema_error(f"a codec is a string, not {type_name(self.codec)}")
 
     def _disk(self) -> tuple[Any, ...]:
         subchunks = None if self.subchunks is None else list(self.subchunks)
@@ -204,18 +242,17 @@ class RowMajor:
     def __post_init__(self) -> None:
         if self.format not in ("raw", "npy"):
             raise schema_error(
-                f"'{self.format}' is no format of a row-major file: use 'raw' or 'npy'"
+                f"{shown(self.format)} is no format of a row-major file: use 'raw' or 'npy'"
             )
 
     def _disk(self) -> tuple[Any, ...]:
         return (self.format,)
 
 
-Memory = Distribution | Boxes
+Memory = Distribution | Boxes | Sequence[Boxes]
 Disk = Chunks | RowMajor | Distribution
 
 
-@dataclasses.dataclass(frozen=True)
 class Array:
     """An array: what it is, how it lies in the memories of the ranks, and how on disk.
 
@@ -224,81 +261,139 @@ class Array:
     name : str
         Its name in the Zarr group; the stem of part files.
     shape : tuple of int
-        Extents of the whole array, elements.
+        Extents of the whole array, elements. For an array of a `Group` the first may be None:
+        then it has another extent at each timestep and checkpoint, the sum of the rows that the
+        ranks bring, and the local array of a rank has as many rows as it has then.
     dtype : str or numpy.dtype
         Any of bool, i1 to i8, u1 to u8, f2, f4, f8, c8, c16.
-    memory : Distribution or Boxes, optional
+    memory : Distribution, Boxes or list of Boxes, optional
         Which rank holds what. Default: rank 0 holds everything.
     disk : Chunks, RowMajor or Distribution, optional
         How it is stored. Default: natural chunking, that is as in memory, each rank's share one
         chunk of a Zarr array (Seamons et al., SC'95, section 2). Of `CYCLIC` dimensions there are
         as many chunks as if they were `BLOCK`; of boxes, chunks of the largest box's extents.
     dims : sequence of str, optional
-        Names of the dimensions.
+        Names of the dimensions. Default, in a Zarr array: made up of the array's name, for xarray
+        wants some.
     attrs : mapping, optional
-        Attributes, as JSON can hold them: what `Session.open` found. `Session.write` adds to them.
+        Attributes: what JSON can hold, and NumPy's scalars. `Session.write` adds to them.
+    fill_value : scalar, optional
+        What elements are that nobody has written. Default: zero.
 
     Raises
     ------
     SchemaError, UnsupportedError
         When the parts do not fit together. A mesh that does not fit the number of ranks, and a
         disk schema that does not fit the array, are found when the array is used.
+
+    An array does not change: `with_memory` and `with_disk` give others.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    memory: Memory | None = None
-    disk: Disk | None = None
-    dims: tuple[str, ...] | None = None
-    attrs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    memory: Memory | None
+    disk: Disk | None
+    dims: tuple[str, ...] | None
+    attrs: Mapping[str, Any]
+    fill_value: Any
 
-    def __post_init__(self) -> None:
-        set_field = object.__setattr__
-        if not isinstance(self.name, str):
-            raise schema_error(f"an array's name is a string, not {self.name!r}")
-        set_field(self, "shape", _extents("an array's shape", self.shape))
+    def __init__(
+        self,
+        name: str,
+        shape: int | Sequence[int | None],
+        dtype: npt.DTypeLike,
+        memory: Memory | None = None,
+        disk: Disk | None = None,
+        dims: Sequence[str] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        fill_value: Any = None,
+    ) -> None:
+        if not isinstance(name, str):
+            raise schema_error(f"an array's name is a string, not {type_name(name)}")
         try:
-            set_field(self, "dtype", np.dtype(self.dtype))
+            element = np.dtype(dtype)
         except TypeError as error:
-            raise schema_error(f"the dtype of '{self.name}': {error}") from None
-        if self.memory is None:
-            set_field(self, "memory", Distribution(",".join("*" * len(self.shape)), ()))
-        if not isinstance(self.memory, Memory):
-            raise schema_error(f"a memory schema is a Distribution or Boxes, not {self.memory!r}")
-        if self.disk is not None and not isinstance(self.disk, Disk):
+            raise schema_error(f"the dtype of '{name}': {error}") from None
+        extents, is_ragged = _array_shape(shape)
+        self.__dict__.update(
+            name=name,
+            # The None of an array of rows is no integer: shapes of all others are of integers.
+            shape=(None, *extents[1:]) if is_ragged else extents,
+            dtype=element,
+            memory=_memory(memory, extents, is_ragged),
+            disk=disk,
+            dims=_dims(dims),
+            attrs=dict(attrs or {}) if isinstance(attrs, Mapping | None) else attrs,
+            fill_value=_fill_value(name, element, fill_value),
+        )
+        if disk is not None and not isinstance(disk, Disk):
             raise schema_error(
-                f"a disk schema is Chunks, RowMajor or a Distribution, not {self.disk!r}"
+                f"a disk schema is Chunks, RowMajor or a Distribution, not {type_name(disk)}"
             )
-        if self.dims is not None:
-            if isinstance(self.dims, str) or not isinstance(self.dims, Iterable):
-                raise schema_error(f"dims is a sequence of names, not {self.dims!r}")
-            set_field(self, "dims", tuple(map(str, self.dims)))
         self._spec  # noqa: B018 - to find what does not fit now
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"an Array does not change: cannot set {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"an Array does not change: cannot delete {name!r}")
+
+    @property
+    def _is_ragged(self) -> bool:
+        """Whether the first extent is another at each moment."""
+        return bool(self.shape) and self.shape[0] is None
+
+    @property
+    def _has_several(self) -> bool:
+        """Whether a rank brings a list of local arrays."""
+        if isinstance(self.memory, _Regions):
+            return self.memory.is_list
+        return isinstance(self.memory, Sequence)
 
     @cached_property
     def _spec(self) -> _core.Spec:
         return self._spec_with({})
 
     def _spec_with(self, attrs: Mapping[str, Any]) -> _core.Spec:
-        assert self.memory is not None
-        try:
-            attributes = json.dumps({**self.attrs, **attrs})
-        except (TypeError, ValueError) as error:
-            raise schema_error(f"attributes must be what JSON can hold: {error}") from None
+        dims = len(self.shape)
+        memory: tuple[Any, ...] | None
+        if self._is_ragged:
+            memory = None
+        elif isinstance(self.memory, Distribution):
+            memory = self.memory._memory(dims)
+        elif isinstance(self.memory, _Regions):
+            memory = _boxes(self.memory.boxes, dims, True)
+        else:
+            boxes = [self.memory] if isinstance(self.memory, Boxes) else self.memory
+            memory = _boxes(boxes or [], dims, False)
+        fill = None if self.fill_value is None else self.fill_value.tobytes()
         return _core.Spec(
             self.name,
-            list(self.shape),
+            [extent or 0 for extent in self.shape],
             self.dtype.str,
-            self.memory._memory(len(self.shape)),
+            memory,
             ("natural",) if self.disk is None else self.disk._disk(),
             None if self.dims is None else list(self.dims),
-            attributes,
+            attributes({**self.attrs, **attrs} if attrs else self.attrs),
+            fill,
         )
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
-        """The shape of the local array of `rank`, halo included; with a 0 if it holds nothing."""
-        return tuple(self._spec.local_shape(rank))
+        """The shape of the local array of `rank`, halo included; with a 0 if it holds nothing.
+
+        Raises
+        ------
+        SchemaError
+            Where the memory schema is a list of boxes: see `local_shapes`.
+        """
+        return self._only(self.local_shapes(rank))
+
+    def local_shapes(self, rank: int) -> list[tuple[int, ...]]:
+        """The shapes of the local arrays of `rank`: one, or one for each of its boxes."""
+        if self._is_ragged:
+            raise schema_error(f"a rank holds as many rows of '{self.name}' as it brings")
+        return [tuple(shape) for shape in self._spec.local_shapes(rank)]
 
     def local_slices(self, rank: int) -> tuple[slice | np.ndarray, ...]:
         """What `rank` holds, halo apart: for each dimension a slice of the whole array, or an array
@@ -306,19 +401,63 @@ class Array:
         `numpy.arange(n)[s]` for each dimension, it is the part of the whole array that is local."""
         return tuple(
             slice(*words) if len(words) == 3 else _comb(*words)
-            for words in self._spec.local_slices(rank)
+            for words in self._only(self._spec.local_slices(rank))
         )
+
+    def _only(self, shares: Sequence[Any]) -> Any:
+        if self._has_several:
+            raise schema_error(f"the memory schema of '{self.name}' is a list of boxes")
+        return shares[0]
 
     def with_memory(self, memory: Memory) -> Array:
         """The same array on disk, distributed otherwise in memory."""
-        return dataclasses.replace(self, memory=memory)
+        return self._with(memory=memory)
 
     def with_disk(self, disk: Disk | None) -> Array:
         """The same array in memory, stored otherwise."""
-        return dataclasses.replace(self, disk=disk)
+        return self._with(disk=disk)
+
+    def _with(self, **changes: Any) -> Array:
+        return type(self)(**{**self._fields(), **changes})
+
+    def _fields(self) -> dict[str, Any]:
+        names = ("name", "shape", "dtype", "memory", "disk", "dims", "attrs", "fill_value")
+        return {name: getattr(self, name) for name in names}
+
+    def _key(self) -> tuple[Any, ...]:
+        """What makes two arrays the same."""
+        fill = None if self.fill_value is None else self.fill_value.tobytes()
+        return (
+            self.name,
+            self.shape,
+            self.dtype.str,
+            self.memory,
+            self.disk,
+            self.dims,
+            attributes(self.attrs),
+            fill,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Array) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        words = [repr(self.name), f"shape={self.shape}", f"dtype={self.dtype.name!r}"]
+        for name in ("memory", "disk", "dims", "attrs", "fill_value"):
+            value = getattr(self, name)
+            is_default = value is None or (name == "attrs" and not value)
+            if not is_default:
+                words.append(f"{name}={value!r}")
+        return f"Array({', '.join(words)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (self._fields(),)
 
     @classmethod
-    def _of_disk(cls, described: dict[str, Any]) -> Array:
+    def _of_disk(cls, described: dict[str, Any]) -> Self:
         kind, *words = described["disk"]
         disk: Disk
         if kind == "chunks":
@@ -328,13 +467,91 @@ class Array:
             disk = Distribution(words[0], tuple(words[1]))
         else:
             disk = RowMajor(kind)
-        dims = described["dims"]
+        element = np.dtype(described["dtype"])
+        fill = bytes(described["fill"])
         return cls(
             described["name"],
             tuple(described["shape"]),
-            np.dtype(described["dtype"]),
+            element,
             None,
             disk,
-            None if dims is None else tuple(dims),
+            described["dims"],
             json.loads(described["attributes"]),
+            np.frombuffer(fill, element)[0] if fill else None,
         )
+
+
+def _made(fields: dict[str, Any]) -> Array:
+    """An array of these fields: for pickle."""
+    return Array(**fields)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Regions:
+    """A rank's boxes where a call is about the boxes alone."""
+
+    boxes: tuple[Boxes, ...]
+    is_list: bool
+
+
+def _array_shape(shape: Any) -> tuple[tuple[int, ...], bool]:
+    """Extents, and whether the first is another at each moment: then it is 0."""
+    if isinstance(shape, Iterable) and not isinstance(shape, str):
+        shape = tuple(shape)
+        if shape and shape[0] is None:
+            return (0, *_extents("an array's shape", shape[1:])), True
+    return _extents("an array's shape", shape), False
+
+
+def _memory(memory: Any, shape: tuple[int, ...], is_ragged: bool) -> Any:
+    """A memory schema, the default where there is none."""
+    if is_ragged:
+        if memory is not None:
+            raise schema_error("an array of rows has no memory schema: each rank brings its rows")
+        return None
+    if memory is None:
+        return Distribution(",".join("*" * len(shape)), ())
+    if isinstance(memory, Sequence) and not isinstance(memory, str):
+        memory = tuple(memory)
+        if all(isinstance(box, Boxes) for box in memory):
+            return memory
+        raise schema_error("a memory schema that is a list is one of Boxes")
+    if not isinstance(memory, Distribution | Boxes | _Regions):
+        raise schema_error(
+            f"a memory schema is a Distribution, Boxes or a list of Boxes, not {type_name(memory)}"
+        )
+    return memory
+
+
+def _dims(dims: Any) -> tuple[str, ...] | None:
+    if dims is None:
+        return None
+    if isinstance(dims, str) or not isinstance(dims, Iterable):
+        raise schema_error(f"dims is a sequence of names, not {shown(dims)}")
+    return tuple(map(str, dims))
+
+
+def _fill_value(name: str, dtype: np.dtype[Any], value: Any) -> Any:
+    """A fill value as a scalar of the array's type."""
+    if value is None:
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            filled = np.asarray(value).astype(dtype, casting="unsafe")
+        fits = filled.shape == () and _is_same(filled[()], value)
+    except (TypeError, ValueError, OverflowError):
+        fits = False
+    if not fits:
+        raise schema_error(f"the fill value of '{name}' is no {dtype.name}: {shown(value)}")
+    return filled[()]
+
+
+def _is_same(filled: Any, value: Any) -> bool:
+    """Whether nothing is lost but digits of a number with a point."""
+    is_number = isinstance(value, int | float | np.integer | np.floating)
+    is_complex = isinstance(value, complex | np.complexfloating)
+    if filled.dtype.kind == "f":
+        return is_number
+    if filled.dtype.kind == "c":
+        return is_number or is_complex
+    return (is_number or isinstance(value, np.bool_)) and bool(filled == value)

@@ -2,44 +2,65 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import dataclasses
+import operator
 import os
 import threading
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 import numpy as np
 
 from penstock import _core
-from penstock._errors import schema_error
+from penstock._errors import Error, PeerError, schema_error, type_name
 from penstock._group import Group, State
-from penstock._schema import Array, Region, _region
+from penstock._json import attributes
+from penstock._options import Options, SessionOptions, Strategy, check_count, session_options
+from penstock._schema import Array, Region, _region, _Regions
+from penstock._stores import CopyOptions, CopyReport, copy_argument
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-Report = _core.PyReport
 Path = str | os.PathLike[str]
-Strategy = Literal[
-    "disk-directed",
-    "two-phase",
-    "two-phase:1",
-    "two-phase:2",
-    "two-phase:3",
-    "two-phase:4",
-    "two-phase:5",
-    "caching",
-    "independent",
-]
 Background = Literal["all", "disk", "none"]
 T = TypeVar("T")
 
 _seats = threading.local()
-_small: tuple[int, int] | None = None
-"""For tests: blocks of a cache for each client, and bytes of a client's staging buffer."""
-_trial: dict[str, Any] | None = None
-"""For tests and benchmarks: `bytes_per_second` of each disk, `faults`, and whether it is `null`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a collective call has done.
+
+    Attributes
+    ----------
+    bytes : int
+        Bytes of the array.
+    seconds : float
+        Wall time on this rank.
+    blocks : int
+        Blocks moved by all servers.
+    disk_bytes : int
+        Bytes between buffers and disks, decoded, padding included.
+    transfers : int
+        Memgets or memputs.
+    buffer_bytes : int
+        Bytes of staging buffers of all servers.
+    servers : int
+        Number of servers.
+    """
+
+    bytes: int
+    seconds: float
+    blocks: int
+    disk_bytes: int
+    transfers: int
+    buffer_bytes: int
+    servers: int
 
 
 class Session:
@@ -51,54 +72,23 @@ class Session:
         The ranks. Without it the session is embedded: this process is the only rank, or this thread
         one of those that `run` has started. Communication is Penstock's own: the communicator is
         duplicated.
-    servers : int, optional
-        Number of I/O servers. Default: one for each processor of a host, but not more than it has
-        ranks (embedded: at most two for a single rank).
-    dedicated : bool, optional
-        Whether servers do nothing else. By default some ranks also serve during each call; in an
-        embedded session of a single rank, threads beside it serve. Under MPI a dedicated server's
-        constructor returns only when the clients have closed the session: `is_client` is then
-        False, and there is nothing left to do for that rank.
     transport : {"shared", "messages"}
         How ranks of one host reach each other: by shared memory, or by MPI messages as ranks of
         different hosts do.
-    sync : bool
-        Whether a write returns only when the data are on stable storage.
-    block_bytes : int
-        The most bytes that a server moves at once where the store leaves it a choice. It has two
-        buffers of that size.
-    strategy : {"disk-directed", "two-phase", "caching", "independent"}
-        How calls are met; each call may name another. All store the same bytes.
-
-        - `disk-directed`: servers pull and push the pieces of one block after the other (Kotz).
-        - `two-phase`: ranks exchange elements by messages, and move large parts of the file
-          themselves (del Rosario, Bordawekar and Choudhary). A rank needs up to 16 MiB, or one
-          block, and send buffers. `two-phase:1` to `two-phase:5` are the steps of Dickens and
-          Thakur (section 3.3): 1 one message after the other, copied byte for byte; 2 the same,
-          copied fast; 3 all at once, sends first; 4 receives first; 5, the default, receives first,
-          and one send at a time.
-        - `caching`: ranks ask for one contiguous chunk after the other, servers cache: up to eight
-          blocks for each rank.
-        - `independent`: every rank moves its own contiguous runs, without servers. It cannot write
-          where several ranks hold elements of one chunk that has a codec or sub-chunks.
-
-    background_bytes : int
-        The most memory that a server, or a rank that moves blocks itself, fills while disks work in
-        the background: see `begin_write`. It is reserved until the session ends.
-    direct : bool
-        Whether the elements of flat files, and of chunks without codec, go around the page cache
-        (O_DIRECT): for large blocks on a fast disk, whose data are not soon read again, as in a
-        restart. Blocks of 512 KiB and more lie in huge pages for it. `UnsupportedError` where the
-        file system has no direct I/O.
     root : path, optional
         The directory in which relative paths are. With `{server}` in it, such as
         `/nvme{server}/out`, each server has one of its own, with the number in its place, and
         keeps the chunks or parts that it writes there; the metadata are server 0's. `read` and
         `restart` find them where they are; `penstock gather` makes one store of them. Not for
         row-major files.
+    options : SessionOptions, optional
+        How it is set up.
+    **changes
+        Fields of `SessionOptions` that differ from `options`: `servers=2, sync=False`.
 
     A session is a context manager: at the end of a `with` block it is closed; if the block ends
     with an exception, the calls of all other ranks fail with `PeerError`, instead of waiting.
+    Ctrl-C ends a call on this rank: `KeyboardInterrupt` is raised, and the session is over.
 
     Attributes
     ----------
@@ -128,38 +118,23 @@ class Session:
         self,
         comm: MPI.Comm | None = None,
         *,
-        servers: int | None = None,
-        dedicated: bool | None = None,
         transport: Literal["shared", "messages"] = "shared",
-        sync: bool = True,
-        block_bytes: int = _core.BLOCK_BYTES,
-        strategy: Strategy = "disk-directed",
-        background_bytes: int = _core.BACKGROUND_BYTES,
-        direct: bool = False,
         root: Path | None = None,
+        options: SessionOptions | None = None,
+        **changes: Unpack[Options],
     ) -> None:
         self._root = None if root is None else os.fspath(root)
-        wrong = _wrong_count(
-            servers=servers, block_bytes=block_bytes, background_bytes=background_bytes
-        )
-        if comm is None and wrong:
-            raise schema_error(f"opening a session: {wrong}")
-        if wrong:  # the other ranks must hear of it
-            servers, block_bytes = None, _core.BLOCK_BYTES
-            background_bytes = _core.BACKGROUND_BYTES
+        self._is_over = True
         seat = getattr(_seats, "seat", None)
         if comm is not None:
-            setup = _setup(
-                servers, dedicated, sync, block_bytes, background_bytes, direct, strategy
-            )
-            self._session = _core.join_mpi(_mpi(comm), str(transport), setup, wrong)
+            self._session = _join(comm, transport, options, changes)
         elif seat is not None:
             self._session = seat.open()
         else:
-            aside = True if dedicated is None else dedicated
-            setup = _setup(servers, aside, sync, block_bytes, background_bytes, direct, strategy)
-            (seat,) = _core.seats(1, setup)
+            chosen = session_options(options, changes)
+            (seat,) = _core.seats(1, chosen._argument(dedicated=True))
             self._session = seat.open()
+        self._is_over = False
         self.rank: int | None = self._session.rank
         self.size: int = self._session.size
         self.servers: int = self._session.servers
@@ -169,7 +144,7 @@ class Session:
         self,
         path: Path,
         array: Array,
-        local: np.ndarray,
+        local: Any,
         attrs: Mapping[str, Any] | None = None,
         *,
         region: Region | None = None,
@@ -187,15 +162,16 @@ class Session:
             The same on all ranks, boxes apart.
         local : numpy.ndarray
             Of shape `array.local_shape(rank)` and the array's dtype, in any order and with any
-            strides. It is read in place.
+            strides, or what `numpy.asarray` takes without a copy, an xarray.DataArray too. It is
+            read in place. A list of them where the memory schema is a list of boxes.
         attrs : mapping, optional
-            Attributes of the array, as JSON can hold them. Not for `npy`.
-        region : slice, int, tuple of these, or Boxes, optional
+            Attributes of the array: what JSON can hold, and NumPy's scalars. Not for `npy`.
+        region : slice, int, tuple of these, Boxes, or list of such, optional
             This rank's part of the array, in place of the memory schema: `local` has the region's
             shape, an index counting as one element, and what no rank's region holds stays as it is
-            stored. A rank without a part gives an empty slice. Regions that overlap are refused. If
-            the array is not there it is made, of zeros. The disk schema is that of the store.
-            Disk-directed only.
+            stored. A rank without a part gives an empty slice. Several regions are a list, as is
+            `local` then. Regions that overlap are refused. If the array is not there it is made, of
+            the fill value. The disk schema is that of the store. Disk-directed only.
         strategy : str, optional
             How: as the session's. Default: the session's. The same on all ranks.
 
@@ -208,25 +184,29 @@ class Session:
         ------
         Error
             Of the kind that fits; the same on all ranks. What stood at `path` is then as it was.
-            On success it is replaced at once: a reader never sees half of it.
+            On success it is replaced by one rename: whoever opens the array finds the old one or
+            the new, whole. A reader that opened the old one before and reads on may meet files of
+            the new: `Session.read` notices that and fails with `BusyError`, zarr-python does not.
 
         Notes
         -----
         Collective. Disk-directed (Kotz, TOCS 1997, section 3), unless another strategy is named:
         servers pull the pieces of one block after the other out of the ranks' memories.
         """
-        described = _described(array, region, attrs)
-        return self._session.write(self._path(path), described, local, strategy)
+        with self._preparing("writing an array"):
+            call = self._call(path, array, region, attrs, strategy)
+            parts = _parts(call.array, local)
+        return Report(*self._session.write(call.path, call.spec, parts, call.strategy))
 
     def read(
         self,
         path: Path,
         array: Array,
-        out: np.ndarray | None = None,
+        out: Any = None,
         *,
         region: Region | None = None,
         strategy: Strategy | None = None,
-    ) -> np.ndarray:
+    ) -> Any:
         """Read `array`, each rank the part that its memory schema gives it.
 
         Parameters
@@ -238,9 +218,9 @@ class Session:
             Name, shape, dtype and memory schema count. The disk schema is that of the store, except
             that a raw file is what `array` says.
         out : numpy.ndarray, optional
-            Where to put it, of shape `array.local_shape(rank)`; halo cells are left alone. Default:
-            a new array, with halo cells of 0.
-        region : slice, int, tuple of these, or Boxes, optional
+            Where to put it, as `local` of `write`; halo cells are left alone. Default: a new array,
+            with halo cells of 0, or a list of them.
+        region : slice, int, tuple of these, Boxes, or list of such, optional
             This rank's part of the array, in place of the memory schema, as of `write`. Regions may
             overlap.
         strategy : str, optional
@@ -260,16 +240,17 @@ class Session:
         -----
         Collective.
         """
-        described = _described(array, region)
-        local = self._local(described, out)
-        self._session.read(self._path(path), described, local, strategy)
-        return local
+        with self._preparing("reading an array"):
+            call = self._call(path, array, region, None, strategy)
+            parts, out = self._parts_to_fill(call.array, out)
+        self._session.read(call.path, call.spec, parts, call.strategy)
+        return out
 
     def begin_write(
         self,
         path: Path,
         array: Array,
-        local: np.ndarray,
+        local: Any,
         attrs: Mapping[str, Any] | None = None,
         *,
         region: Region | None = None,
@@ -314,17 +295,20 @@ class Session:
         -----
         Collective, in the same order on all ranks. Several may be under way.
         """
-        described = _described(array, region, attrs)
-        if copy:
-            local = _given(lambda: np.array(local, copy=True, subok=False))
-        begun = self._session.begin(self._path(path), described, local, True, strategy, background)
-        return Split(self, begun, None)
+        with self._preparing("writing an array"):
+            call = self._call(path, array, region, attrs, strategy)
+            parts = _parts(call.array, local)
+            if copy:
+                parts = [np.array(part, copy=True) for part in parts]
+            on = None if background is None else str(background)
+        begun = self._session.begin(call.path, call.spec, parts, True, call.strategy, on)
+        return Split(self, begun, f"a write of '{array.name}' to {call.path}", None)
 
     def begin_read(
         self,
         path: Path,
         array: Array,
-        out: np.ndarray | None = None,
+        out: Any = None,
         *,
         region: Region | None = None,
         strategy: Strategy | None = None,
@@ -340,10 +324,12 @@ class Session:
         -----
         Collective, in the same order on all ranks. Several may be under way.
         """
-        described = _described(array, region)
-        local = self._local(described, out)
-        begun = self._session.begin(self._path(path), described, local, False, strategy, background)
-        return Split(self, begun, local)
+        with self._preparing("reading an array"):
+            call = self._call(path, array, region, None, strategy)
+            parts, out = self._parts_to_fill(call.array, out)
+            on = None if background is None else str(background)
+        begun = self._session.begin(call.path, call.spec, parts, False, call.strategy, on)
+        return Split(self, begun, f"a read of '{array.name}' from {call.path}", out)
 
     def open(self, path: Path, name: str | None = None) -> Array:
         """The array at `path` as it is stored, with its attributes in `attrs`. In memory, rank 0
@@ -373,23 +359,27 @@ class Session:
         """
         if operation not in ("write", "read"):
             raise schema_error(f"'{operation}' is no operation: use 'write' or 'read'")
-        by = None if strategy is None else str(strategy)
-        return self._session.explain(self._path(path), array._spec, operation == "write", by)
+        call = self._call(path, array, None, None, strategy)
+        return self._session.explain(call.path, call.spec, operation == "write", call.strategy)
 
     def timestep(
-        self, group: Group, values: Mapping[str, np.ndarray], *, time: float | None = None
+        self, group: Group, values: Mapping[str, Any], *, time: float | None = None
     ) -> Report:
         """Append a timestep of all arrays of `group`: one collective request.
 
         In the store each array has a leading dimension `time`, and there is an array `time` of its
-        coordinates. Readers see the timestep whole or not at all, at any moment and after a crash.
+        coordinates. Arrays of rows have none: the rows of all timesteps follow each other, and for
+        their dimension, say `particle`, `particle_start` and `particle_count` tell which are of
+        which timestep (CF's contiguous ragged array). Readers see the timestep whole or not at
+        all, at any moment and after a crash.
 
         Parameters
         ----------
         group : Group
             The same on all ranks, boxes apart.
         values : mapping of str to numpy.ndarray
-            This rank's part of each array, by name: as `local` of `write`.
+            This rank's part of each array, by name: as `local` of `write`. Of an array of rows, as
+            many as it has this time: arrays with the same first dimension have as many.
         time : float, optional
             After that of the last timestep. Default: the timestep's number. The same on all ranks.
 
@@ -410,16 +400,19 @@ class Session:
         Collective; disk-directed, whatever the session's strategy. A program that neither restarts
         nor starts anew appends to what is there. See docs/reliability.md for what is promised.
         """
-        spec, locals_ = self._saved(group, values)
-        return self._session.timestep(spec, locals_, time)
+        with self._preparing("writing a timestep"):
+            spec, parts = self._saved(group, values)
+            at = None if time is None else float(time)
+        return Report(*self._session.timestep(spec, parts, at))
 
     def checkpoint(
         self,
         group: Group,
-        values: Mapping[str, np.ndarray],
+        values: Mapping[str, Any],
         *,
         step: int | None = None,
         time: float | None = None,
+        attrs: Mapping[str, Any] | None = None,
     ) -> Report:
         """Save what is needed to `restart`; of older checkpoints, `group.keep - 1` are left.
 
@@ -431,6 +424,9 @@ class Session:
         step, time : int and float, optional
             The program's step and time. Default: number and time of the last timestep (0 and None
             where there is none). The same on all ranks.
+        attrs : mapping, optional
+            What else the program wants to know when it restarts: `State.attrs`. The same on all
+            ranks.
 
         Returns
         -------
@@ -447,8 +443,12 @@ class Session:
         Collective; disk-directed. A crash at any moment leaves at least one complete checkpoint, if
         there was one.
         """
-        spec, locals_ = self._saved(group, values)
-        return self._session.checkpoint(spec, locals_, step, time)
+        with self._preparing("writing a checkpoint"):
+            spec, parts = self._saved(group, values)
+            number = None if step is None else operator.index(step)
+            at = None if time is None else float(time)
+            about = attributes(attrs or {})
+        return Report(*self._session.checkpoint(spec, parts, number, at, about))
 
     def restart(self, group: Group, *, step: int | None = None) -> State | None:
         """The newest complete checkpoint of `group`, or that of `step`; None where there is none.
@@ -467,7 +467,8 @@ class Session:
         Returns
         -------
         State or None
-            `state[name]` is this rank's part of an array; `state.step`, `state.time`.
+            `state[name]` is this rank's part of an array, of one of rows an even share of them;
+            `state.step`, `state.time`, `state.attrs`.
 
         Raises
         ------
@@ -479,12 +480,39 @@ class Session:
         -----
         Collective; disk-directed.
         """
-        found = self._session.find_checkpoint(self._path(group.path), step)
+        with self._preparing("restarting"):
+            path = self._path(_group(group).path)
+            number = None if step is None else operator.index(step)
+        found = self._session.find_checkpoint(path, number)
         if found is None:
             return None
-        values = _given(lambda: [self._local(array, None) for array in group.arrays])
-        self._session.restart(found, group._spec_at(self._path(group.path)), values)
-        return State({a.name: v for a, v in zip(group.arrays, values, strict=True)}, found)
+        with self._preparing("restarting"):
+            arrays = group._restarted(found, self.size)
+            spec = group._spec_at(path, arrays)
+            filled = [self._parts_to_fill(array, None) for array in arrays]
+        self._session.restart(found, spec, [parts for parts, _ in filled])
+        values = {a.name: out for a, (_, out) in zip(arrays, filled, strict=True)}
+        return State(values, found)
+
+    def copy(
+        self,
+        source: Path,
+        target: Path,
+        *,
+        progress: Callable[[int, int], object] | None = None,
+        **options: Unpack[CopyOptions],
+    ) -> CopyReport:
+        """Copy what is at `source` to `target`, with all ranks: as `penstock.copy`, whose options
+        these are. What `progress` raises ends the copy on this rank, and the session with it.
+
+        Notes
+        -----
+        Collective; disk-directed.
+        """
+        with self._preparing("copying"):
+            argument = copy_argument(target, options)
+            paths = (self._path(source), self._path(target))
+        return CopyReport._of(self._session.copy(*paths, argument, progress))
 
     def barrier(self) -> None:
         """Wait until all clients are here. Collective."""
@@ -492,6 +520,7 @@ class Session:
 
     def close(self) -> None:
         """End the session. Collective. Closing again does nothing."""
+        self._is_over = True
         self._session.close()
 
     def __enter__(self) -> Self:
@@ -506,32 +535,100 @@ class Session:
         if error is None:
             self.close()
         else:
+            self._is_over = True
             self._session.leave(f"its program ended with {type(error).__name__}: {error}")
 
-    def _local(self, array: Array, out: np.ndarray | None) -> Any:
+    @contextlib.contextmanager
+    def _preparing(self, doing: str) -> Iterator[None]:
+        """What this rank brings to a collective call. Where it cannot, all ranks hear why."""
+        try:
+            yield
+        except Exception as error:
+            verdict = self._refused(doing, error)
+            if verdict is error:
+                raise
+            raise verdict from error
+
+    def _refused(self, doing: str, error: Exception) -> Exception:
+        """What the call comes to on all ranks that this one has no part of: `error` itself, or that
+        of a lower rank."""
+        kind, cause = "Schema", f"{type(error).__name__}: {error}"
+        if isinstance(error, Error):
+            kind, doing, cause = error.kind, error.doing or doing, error.cause
+        verdict: Error = self._session.refuse(kind, doing, cause)
+        if not isinstance(error, Error) or (verdict.rank, verdict.cause) != (self.rank, cause):
+            return verdict
+        # It may be of a narrower class.
+        error.args, error.rank, error.doing = verdict.args, verdict.rank, verdict.doing
+        return error
+
+    def _call(
+        self,
+        path: Path,
+        array: Array,
+        region: Region | None,
+        attrs: Mapping[str, Any] | None,
+        strategy: Strategy | None,
+    ) -> _Call:
+        """What ranks agree on in a call about one array."""
+        if not isinstance(array, Array):
+            raise schema_error(f"an array is a penstock.Array, not {type_name(array)}")
+        if array._is_ragged:
+            raise schema_error(f"'{array.name}' is of rows: it is saved with a group")
+        if region is not None:
+            is_list = isinstance(region, Sequence) and not isinstance(region, tuple)
+            regions = region if is_list else [region]
+            boxes = tuple(_region(each, array.shape) for each in regions)
+            array = array._with(memory=_Regions(boxes, is_list))
+        spec = array._spec_with(attrs) if attrs else array._spec
+        return _Call(self._path(path), array, spec, None if strategy is None else str(strategy))
+
+    def _parts_to_fill(self, array: Array, out: Any) -> tuple[list[np.ndarray], Any]:
+        """Arrays to read into, and what the caller gets: `out`, or new ones."""
         if out is not None:
-            return out
-        return _given(lambda: np.zeros(array.local_shape(self._rank()), array.dtype))
-
-    def _saved(self, group: Group, values: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
-        """A group and this rank's parts as a call takes them, or the words of why it cannot."""
-        spec = _given(lambda: group._spec_at(self._path(group.path)))
-        return spec, _given(lambda: group._locals(values))
-
-    def _path(self, path: Path) -> Path:
-        return path if self._root is None else os.path.join(self._root, path)
-
-    def _rank(self) -> int:
+            return _parts(array, out, to_fill=True), out
         if self.rank is None:
             raise schema_error("this rank is a dedicated server: it makes no calls")
-        return self.rank
+        parts = [np.zeros(shape, array.dtype) for shape in array.local_shapes(self.rank)]
+        return parts, parts if array._has_several else parts[0]
+
+    def _saved(
+        self, group: Group, values: Mapping[str, Any]
+    ) -> tuple[_core.PyGroup, list[list[np.ndarray]]]:
+        """A group and this rank's parts as a call takes them."""
+        given = _group(group)._parts(values)
+        parts = [_parts(array, part) for array, part in zip(group.arrays, given, strict=True)]
+        if self._root is None:
+            return group._spec, parts
+        return group._spec_at(self._path(group.path), group.arrays), parts
+
+    def _path(self, path: Path) -> str:
+        path = os.fspath(path)
+        return path if self._root is None else os.path.join(self._root, path)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """What ranks agree on in a call about one array."""
+
+    path: str
+    array: Array
+    spec: _core.Spec
+    strategy: str | None
 
 
 class Split:
-    """A write or read that has been begun by `Session.begin_write` or `Session.begin_read`."""
+    """A write or read that has been begun by `Session.begin_write` or `Session.begin_read`.
 
-    def __init__(self, session: Session, begun: _core.PyOutstanding, local: Any) -> None:
-        self._session, self._begun, self._local = session, begun, local
+    It is to be ended. One that nobody can end any more, because it is gone, is ended by the session
+    with a `ResourceWarning`.
+    """
+
+    def __init__(
+        self, session: Session, begun: _core.PyOutstanding, about: str, local: Any
+    ) -> None:
+        self._session, self._begun, self._about, self._local = session, begun, about, local
+        self._is_over = False
 
     def test(self) -> bool:
         """Whether `end` need not wait. Does not wait itself.
@@ -541,7 +638,7 @@ class Split:
         """
         return self._begun.has_ended(self._session._session)
 
-    def end(self) -> Report | np.ndarray:
+    def end(self) -> Any:
         """Wait for the end.
 
         Returns
@@ -559,32 +656,37 @@ class Split:
         -----
         Collective, in any order.
         """
-        report = self._begun.end(self._session._session)
+        self._is_over = True
+        report = Report(*self._begun.end(self._session._session))
         return report if self._local is None else self._local
+
+    def __repr__(self) -> str:
+        return f"<Split: {self._about}>"
+
+    def __del__(self) -> None:
+        if getattr(self, "_is_over", True) or self._session._is_over:
+            return
+        about = f"{self._about} was begun and never ended"
+        warnings.warn(about, ResourceWarning, stacklevel=2, source=self)
+        with contextlib.suppress(Error):  # the session ends it when it is closed
+            self._begun.abandon(self._session._session)
 
 
 def run(
     main: Callable[[Session], T],
     ranks: int = 1,
     *,
-    servers: int | None = None,
-    dedicated: bool = False,
-    sync: bool = True,
-    block_bytes: int = _core.BLOCK_BYTES,
-    strategy: Strategy = "disk-directed",
-    background_bytes: int = _core.BACKGROUND_BYTES,
-    direct: bool = False,
+    options: SessionOptions | None = None,
+    **changes: Unpack[Options],
 ) -> list[T]:
     """Run `main(session)` on `ranks` threads, as an SPMD program: for tests and notebooks.
 
     Returns what the ranks returned, by rank. A rank's exception is raised here, after all have
-    ended: the others' calls fail with `PeerError` instead of waiting for it.
+    ended: the others' calls fail with `PeerError` instead of waiting for it. `options` and
+    `changes` are those of `Session`.
     """
-    counts = {"servers": servers, "block_bytes": block_bytes, "background_bytes": background_bytes}
-    if wrong := _wrong_count(ranks=ranks, **counts):
-        raise schema_error(f"running on threads: {wrong}")
-    setup = _setup(servers, dedicated, sync, block_bytes, background_bytes, direct, strategy)
-    seats = _core.seats(ranks, setup)
+    check_count("ranks", ranks)
+    seats = _core.seats(ranks, session_options(options, changes)._argument())
     results: list[Any] = [None] * ranks
     errors: list[BaseException | None] = [None] * ranks
 
@@ -602,70 +704,81 @@ def run(
     ]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.join()
+    except BaseException:
+        seats[0].interrupt()
+        for thread in threads:
+            thread.join()
+        raise
     # What a rank did wrong tells more than that the others lost it.
     raised = [error for error in errors if error is not None]
     for error in raised:
-        if not isinstance(error, _core.PeerError):
+        if not isinstance(error, PeerError):
             raise error
     if raised:
         raise raised[0]
     return results
 
 
-def _setup(
-    servers: int | None,
-    dedicated: bool | None,
-    sync: bool,
-    block_bytes: int,
-    background_bytes: int,
-    direct: bool,
-    strategy: str,
-) -> dict[str, Any]:
-    """How a session is set up, as the Rust side takes it."""
-    return {
-        "servers": servers,
-        "dedicated": bool(dedicated),
-        "sync": bool(sync),
-        "block_bytes": block_bytes,
-        "background_bytes": background_bytes,
-        "direct": bool(direct),
-        "strategy": str(strategy),
-        "small": _small,
-        "trial": None if _trial is None else json.dumps(_trial),
-    }
+def _group(group: Any) -> Group:
+    if not isinstance(group, Group):
+        raise schema_error(f"a group is a penstock.Group, not {type_name(group)}")
+    return group
 
 
-def _wrong_count(**counts: Any) -> str | None:
-    """What is wrong with options that must be positive integers (or servers None, its default)."""
-    for name, count in counts.items():
-        is_default = name == "servers" and count is None
-        if not is_default and not (isinstance(count, int) and 0 < count < 2**48):
-            return f"{name} must be an integer of at least 1, not {count!r}"
-    return None
+def _parts(array: Array, local: Any, *, to_fill: bool = False) -> list[np.ndarray]:
+    """A rank's local arrays, in place: one, or one for each of its boxes."""
+    if not array._has_several:
+        return [_in_place(local, to_fill)]
+    if isinstance(local, np.ndarray) or not isinstance(local, Sequence):
+        raise schema_error(
+            f"'{array.name}' is held in boxes: give a list of local arrays, not {type_name(local)}"
+        )
+    return [_in_place(part, to_fill) for part in local]
 
 
-def _described(array: Array, region: Region | None, attrs: Mapping[str, Any] | None = None) -> Any:
-    """`array` as a call takes it, or the words of why it cannot."""
-    if region is None and not attrs:
-        return array
-
-    def make() -> Any:
-        described = array
-        if region is not None:
-            described = array.with_memory(_region(region, array.shape))
-        return described._spec_with(attrs) if attrs else described
-
-    return _given(make)
-
-
-def _given(make: Callable[[], Any]) -> Any:
-    """What `make` makes, or the words of why it cannot: the call then fails on all ranks alike."""
+def _in_place(local: Any, to_fill: bool) -> np.ndarray:
+    """The memory of a local array as one of NumPy's."""
+    if isinstance(local, np.ma.MaskedArray):
+        raise schema_error("a masked array cannot be moved: give its filled() or its data")
+    if isinstance(local, np.ndarray):
+        return local
     try:
-        return make()
-    except Exception as error:  # noqa: BLE001 - becomes the call's verdict
-        return f"{type(error).__name__}: {error}"
+        array = np.asarray(local, copy=False)
+        is_own = array.size == 0 or np.shares_memory(array, np.asarray(local, copy=False))
+    except Exception:  # noqa: BLE001 - whatever a type says that has no memory to offer
+        is_own = False
+    if not is_own:
+        purpose = "read into" if to_fill else "written"
+        raise schema_error(
+            "a local array is one of NumPy's, or what numpy.asarray takes without a copy: a "
+            f"{type_name(local)} cannot be {purpose} in place"
+        )
+    return array
+
+
+def _join(
+    comm: MPI.Comm,
+    transport: str,
+    options: SessionOptions | None,
+    changes: Options,
+) -> _core.PySession:
+    """The session of this rank of an MPI job."""
+    argument, wrong = None, None
+    try:
+        argument = session_options(options, changes)._argument()
+    except Exception as error:  # noqa: BLE001 - the other ranks must hear of it
+        wrong = error
+    told = None
+    if wrong is not None:
+        kind = wrong.kind if isinstance(wrong, Error) else "Schema"
+        told = (kind, str(wrong))
+    try:
+        return _core.join_mpi(_mpi(comm), str(transport), argument, told)
+    except Error as verdict:
+        raise verdict from wrong
 
 
 def _mpi(comm: MPI.Comm) -> tuple[str, int, int, int, bool]:
@@ -673,7 +786,7 @@ def _mpi(comm: MPI.Comm) -> tuple[str, int, int, int, bool]:
     from mpi4py import MPI
 
     if not isinstance(comm, MPI.Intracomm):
-        raise schema_error(f"a session needs an MPI intracommunicator, not {comm!r}")
+        raise schema_error(f"a session needs an MPI intracommunicator, not {type_name(comm)}")
     if MPI.Query_thread() < MPI.THREAD_FUNNELED:
         raise schema_error("MPI must be initialised with MPI_THREAD_FUNNELED or more")
     byte, any_thread = MPI._handleof(MPI.BYTE), MPI.Query_thread() == MPI.THREAD_MULTIPLE

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from helpers import leftovers, same_bits, tree
+from helpers import faults, leftovers, opened_with, same_bits, tree
 from mpihelpers import TRANSPORTS, assert_fails, part, ramp_of, rows
 
 import penstock as ps
@@ -48,7 +48,7 @@ def check(mpi, session, group, signs, saved) -> None:
     for name, expected in parts(session, group, saved).items():
         assert same_bits(state[name], expected)
     session.barrier()
-    assert {entry.name for entry in (group.path / ".penstock").iterdir()} == {"lock", "sums"}
+    assert {entry.name for entry in (group.path / ".penstock").iterdir()} == {"zarr.json", "record"}
     assert not leftovers(group.path.parent)
     mpi.Barrier()
 
@@ -72,13 +72,12 @@ def test_a_save_that_fails(mpi, place, transport, monkeypatch, disk, what):
     for sign, fault in enumerate(FAULTS, 3):
         before = tree(path)
         mpi.Barrier()
-        trial = {"faults": [dict(zip(("operation", "nth", "error"), fault, strict=True))]}
-        monkeypatch.setattr("penstock._session._trial", trial)
+        opened_with(monkeypatch, faults=faults(*fault))
         with ps.Session(mpi, transport=transport, **JOB) as s:
             assert_fails(s, lambda s=s, n=sign: save(s, n), KINDS[fault[2]], str(path))
         assert tree(path) == before, f"{fault}: the group is not as it was"
         mpi.Barrier()
-        monkeypatch.setattr("penstock._session._trial", None)
+        opened_with(monkeypatch)
         with ps.Session(mpi, transport=transport, **JOB) as s:
             save(s, sign)
             if what == "timestep":
@@ -107,13 +106,12 @@ def test_a_part_of_an_array_that_fails(mpi, place, transport, monkeypatch, disk)
         mpi.Barrier()
         before = tree(place)
         mpi.Barrier()
-        trial = {"faults": [dict(zip(("operation", "nth", "error"), fault, strict=True))]}
-        monkeypatch.setattr("penstock._session._trial", trial)
+        opened_with(monkeypatch, faults=faults(*fault))
         with ps.Session(mpi, transport=transport, **job) as s:
             assert_fails(s, lambda s=s, n=sign: change(s, n), KINDS[fault[2]])
         assert tree(place) == before, f"{fault}: the array is not as it was"
         mpi.Barrier()
-        monkeypatch.setattr("penstock._session._trial", None)
+        opened_with(monkeypatch)
         with ps.Session(mpi, transport=transport, **job) as s:
             change(s, sign)
             truth[:, 1:4] = ramp_of(u, sign)[:, 1:4]

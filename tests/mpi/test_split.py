@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers import caught, ramp, same_bits, some_attempt, tree
+from helpers import caught, opened_with, ramp, same_bits, some_attempt, tree
 from mpi4py import MPI
 from mpihelpers import TRANSPORTS, assert_fails, part, ramp_of, rows
 
@@ -27,8 +27,8 @@ def slow(monkeypatch):
     """Each disk moves so many bytes a second."""
 
     def at(bytes_per_second: float) -> None:
-        trial = {"bytes_per_second": bytes_per_second}
-        monkeypatch.setattr("penstock._session._trial", trial)
+        slow_disk = ps.testing.Faults(bytes_per_second=bytes_per_second)
+        opened_with(monkeypatch, faults=slow_disk)
 
     return at
 

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 from conformance import check_disk, random_block_bytes, random_case
-from helpers import leftovers, tree
+from helpers import leftovers, opened_with, tree
 from mpi4py import MPI
 from mpihelpers import TRANSPORTS, assert_fails, rows
 from strategies import SMALL, STRATEGIES, may_be_refused, read_by, some_ways, write_by
@@ -20,7 +20,7 @@ SEEDS = 6
 
 @pytest.fixture(autouse=True)
 def small_caches(monkeypatch):
-    monkeypatch.setattr("penstock._session._small", SMALL)
+    opened_with(monkeypatch, buffers=SMALL)
 
 
 @pytest.mark.parametrize("dedicated", [False, True])
@@ -94,7 +94,7 @@ def test_errors_alike_on_all_ranks(mpi, place, transport, strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES[1:])
 def test_a_full_disk(mpi, tiny, monkeypatch, transport, strategy):
-    monkeypatch.setattr("penstock._session._small", (1, 40_000))
+    opened_with(monkeypatch, buffers=ps.testing.Buffers(1, 40_000))
     with ps.Session(mpi, transport=transport, strategy=strategy, block_bytes=16384) as s:
         shape = (1024, 256)
         memory = ps.Distribution("CYCLIC(3),*", (s.size,))

@@ -1,15 +1,17 @@
 //! Compression and checksums, as a word: `none`, `zstd:3`, `blosc:lz4:5:bitshuffle+crc32c`.
 //!
 //! ```text
-//! codec      = compressor [ "+crc32c" ] | "crc32c"
-//! compressor = "none" | "zstd" [ ":" level ]
+//! codec      = compressor [ "+crc32c" ] | "crc32c" | chain
+//! compressor = "none" | "zstd" [ ":" level ] | "gzip" [ ":" level ]
 //!            | "blosc" [ ":" cname [ ":" level [ ":" shuffle ] ] ]
 //! cname      = "blosclz" | "lz4" | "lz4hc" | "zlib" | "zstd"
 //! shuffle    = "noshuffle" | "shuffle" | "bitshuffle"
+//! chain      = the JSON of a list of codecs, as Zarr's metadata have it
 //! ```
 //!
-//! Defaults do what zarr-python's do: zstd at level 3 (which it writes as 0), blosc with zstd at level
-//! 5, bytes shuffled by the element's width (bits where that is one byte).
+//! Defaults do what zarr-python's do: zstd at level 3 (which it writes as 0), gzip at level 5, blosc with zstd at level
+//! 5, bytes shuffled by the element's width (bits where that is one byte). A chain is what others have written and no
+//! word says: an array that is copied keeps it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,12 +22,15 @@ use serde_json::{Value, json};
 use crate::dtype::{ByteOrder, ElementType};
 
 /// What a codec word may be.
-const ALLOWED: &str = "allowed are \"none\", \"zstd\", \"zstd:LEVEL\" (-131072 to 22), \"blosc\", \
+const ALLOWED: &str = "allowed are \"none\", \"zstd\", \"zstd:LEVEL\" (-131072 to 22), \"gzip\", \
+    \"gzip:LEVEL\" (0 to 9), \"blosc\", \
     \"blosc:CNAME\", \"blosc:CNAME:LEVEL\" (0 to 9) and \"blosc:CNAME:LEVEL:SHUFFLE\" with CNAME \
     blosclz, lz4, lz4hc, zlib or zstd and SHUFFLE noshuffle, shuffle or bitshuffle, each with \
-    \"+crc32c\" behind it if wanted, and \"crc32c\"";
+    \"+crc32c\" behind it if wanted, \"crc32c\", and a list of codecs as Zarr's metadata have it, in JSON";
 const ZSTD_LEVELS: std::ops::RangeInclusive<i32> = -131_072..=22;
 const ZSTD_LEVEL_DEFAULT: i32 = 3;
+const GZIP_LEVELS: std::ops::RangeInclusive<u8> = 0..=9;
+const GZIP_LEVEL_DEFAULT: u8 = 5;
 const BLOSC_LEVELS: std::ops::RangeInclusive<u8> = 0..=9;
 const BLOSC_LEVEL_DEFAULT: u8 = 5;
 const BLOSC_CNAMES: [&str; 5] = ["blosclz", "lz4", "lz4hc", "zlib", "zstd"];
@@ -36,12 +41,27 @@ const SHUFFLES: [&str; 3] = ["noshuffle", "shuffle", "bitshuffle"];
 pub const BLOSC_BYTES_MAX: u64 = i32::MAX as u64 - 32;
 
 /// What is done to a chunk's bytes on their way to the disk.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Codec {
-    /// How they are compressed.
-    pub compressor: Compressor,
-    /// Whether a CRC-32C follows them.
-    pub crc32c: bool,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Codec {
+    /// What a word says.
+    Word {
+        /// How they are compressed.
+        compressor: Compressor,
+        /// Whether a CRC-32C follows them.
+        crc32c: bool,
+    },
+    /// Zarr's codecs, in order: any others.
+    Chain(Vec<Value>),
+}
+
+impl Default for Codec {
+    /// The bytes as they are.
+    fn default() -> Self {
+        Self::Word {
+            compressor: Compressor::None,
+            crc32c: false,
+        }
+    }
 }
 
 /// How a chunk's bytes are compressed.
@@ -52,6 +72,8 @@ pub enum Compressor {
     None,
     /// With Zstandard at this level.
     Zstd(i32),
+    /// With gzip at this level.
+    Gzip(u8),
     /// With Blosc.
     Blosc {
         /// The compressor inside.
@@ -68,6 +90,14 @@ impl FromStr for Codec {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let refused = || Error::new(Kind::Schema, format!("reading the codec {text:?}"), ALLOWED);
+        if text.starts_with('[') {
+            let chain: Vec<Value> = serde_json::from_str(text).map_err(|_| refused())?;
+            let are_codecs = chain.iter().all(|codec| name_of(codec).is_some());
+            return match chain.is_empty() || !are_codecs {
+                true => Err(refused()),
+                false => Ok(Self::Chain(chain)),
+            };
+        }
         let (word, crc32c) = match text.strip_suffix("+crc32c") {
             Some(word) => (word, true),
             None if text == "crc32c" => ("none", true),
@@ -78,10 +108,12 @@ impl FromStr for Codec {
             ["none"] => Some(Compressor::None),
             ["zstd"] => Some(Compressor::Zstd(ZSTD_LEVEL_DEFAULT)),
             ["zstd", level] => within(level, &ZSTD_LEVELS).map(Compressor::Zstd),
+            ["gzip"] => Some(Compressor::Gzip(GZIP_LEVEL_DEFAULT)),
+            ["gzip", level] => within(level, &GZIP_LEVELS).map(Compressor::Gzip),
             ["blosc", rest @ ..] => blosc(rest),
             _ => None,
         };
-        Ok(Self {
+        Ok(Self::Word {
             compressor: compressor.ok_or_else(refused)?,
             crc32c,
         })
@@ -117,10 +149,15 @@ fn blosc(parts: &[&str]) -> Option<Compressor> {
 
 impl fmt::Display for Codec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.compressor {
-            Compressor::None if self.crc32c => return f.write_str("crc32c"),
+        let (compressor, crc32c) = match self {
+            Self::Word { compressor, crc32c } => (compressor, *crc32c),
+            Self::Chain(chain) => return write!(f, "{}", Value::from(chain.clone())),
+        };
+        match compressor {
+            Compressor::None if crc32c => return f.write_str("crc32c"),
             Compressor::None => f.write_str("none")?,
             Compressor::Zstd(level) => write!(f, "zstd:{level}")?,
+            Compressor::Gzip(level) => write!(f, "gzip:{level}")?,
             Compressor::Blosc {
                 cname,
                 level,
@@ -132,7 +169,7 @@ impl fmt::Display for Codec {
                 }
             }
         }
-        f.write_str(if self.crc32c { "+crc32c" } else { "" })
+        f.write_str(if crc32c { "+crc32c" } else { "" })
     }
 }
 
@@ -144,19 +181,30 @@ impl Codec {
 
     /// The most decoded bytes that it takes at once.
     pub fn bytes_max(&self) -> u64 {
-        match self.compressor {
-            Compressor::Blosc { .. } => BLOSC_BYTES_MAX,
-            _ => i64::MAX as u64,
+        let has_blosc = match self {
+            Self::Word { compressor, .. } => matches!(compressor, Compressor::Blosc { .. }),
+            Self::Chain(chain) => chain.iter().any(|codec| name_of(codec) == Some("blosc")),
+        };
+        match has_blosc {
+            true => BLOSC_BYTES_MAX,
+            false => i64::MAX as u64,
         }
     }
 
-    /// The codec chain as Zarr's metadata have it, `bytes` first.
+    /// The codec chain as Zarr's metadata have it.
     pub fn zarr(&self, element: ElementType) -> Vec<Value> {
+        let (compressor, crc32c) = match self {
+            Self::Word { compressor, crc32c } => (compressor, *crc32c),
+            Self::Chain(chain) => return chain.clone(),
+        };
         let mut chain = vec![bytes_codec(element, ByteOrder::NATIVE)];
-        match &self.compressor {
+        match compressor {
             Compressor::None => {}
             Compressor::Zstd(level) => chain.push(json!({
                 "name": "zstd", "configuration": { "level": level, "checksum": false }
+            })),
+            Compressor::Gzip(level) => chain.push(json!({
+                "name": "gzip", "configuration": { "level": level }
             })),
             Compressor::Blosc {
                 cname,
@@ -172,15 +220,27 @@ impl Codec {
                 }
             })),
         }
-        if self.crc32c {
+        if crc32c {
             chain.push(json!({ "name": "crc32c" }));
         }
         chain
     }
 
+    /// What keeps a chain of Zarr's metadata, in the machine's byte order: a word where there is one, which
+    /// [`Codec::zarr`] turns into the same chain.
+    pub fn of_zarr(chain: &[Value], element: ElementType) -> Self {
+        let mut chain = chain.to_vec();
+        for codec in &mut chain {
+            if byte_order_of(codec, element).is_some() {
+                *codec = bytes_codec(element, ByteOrder::NATIVE);
+            }
+        }
+        Self::word_of(&chain, element).unwrap_or(Self::Chain(chain))
+    }
+
     /// The word for a chain of Zarr's metadata, if there is one: exactly when [`Codec::zarr`] of it
     /// would give the same chain.
-    pub fn of_zarr(chain: &[Value], element: ElementType) -> Option<Self> {
+    fn word_of(chain: &[Value], element: ElementType) -> Option<Self> {
         let (bytes, mut rest) = chain.split_first()?;
         if byte_order_of(bytes, element) != Some(ByteOrder::NATIVE) {
             return None;
@@ -196,7 +256,7 @@ impl Codec {
             [one] => compressor_of(one, element)?,
             _ => return None,
         };
-        Some(Self { compressor, crc32c })
+        Some(Self::Word { compressor, crc32c })
     }
 }
 
@@ -215,6 +275,12 @@ fn compressor_of(codec: &Value, element: ElementType) -> Option<Compressor> {
             let plain = setting["checksum"].as_bool() != Some(true);
             let level = i32::try_from(setting["level"].as_i64()?).ok()?;
             (plain && ZSTD_LEVELS.contains(&level)).then_some(Compressor::Zstd(level))
+        }
+        "gzip" => {
+            let level = u8::try_from(setting["level"].as_u64()?).ok()?;
+            GZIP_LEVELS
+                .contains(&level)
+                .then_some(Compressor::Gzip(level))
         }
         "blosc" => {
             let level = setting["clevel"].as_u64()?.to_string();
@@ -273,6 +339,8 @@ mod tests {
             ("none+crc32c", "crc32c"),
             ("zstd", "zstd:3"),
             ("zstd:-7+crc32c", "zstd:-7+crc32c"),
+            ("gzip", "gzip:5"),
+            ("gzip:9+crc32c", "gzip:9+crc32c"),
             ("blosc", "blosc:zstd:5"),
             ("blosc:lz4", "blosc:lz4:5"),
             ("blosc:lz4hc:9", "blosc:lz4hc:9"),
@@ -286,10 +354,7 @@ mod tests {
             assert_eq!(codec.to_string(), full);
             assert_eq!(full.parse::<Codec>().unwrap(), codec);
             for element in [ElementType::F8, ElementType::C8] {
-                assert_eq!(
-                    Codec::of_zarr(&codec.zarr(element), element),
-                    Some(codec.clone())
-                );
+                assert_eq!(Codec::of_zarr(&codec.zarr(element), element), codec);
             }
         }
     }
@@ -298,7 +363,11 @@ mod tests {
     fn other_words_are_refused_with_the_list() {
         for text in [
             "",
-            "gzip",
+            "gzip:10",
+            "[]",
+            "[1]",
+            "[{\"a\":1}]",
+            "[\"bytes\"",
             "zstd:",
             "zstd:23",
             "zstd:3:4",
@@ -318,18 +387,23 @@ mod tests {
     }
 
     #[test]
-    fn foreign_chains_have_no_word() {
+    fn chains_without_a_word_are_kept() {
         let bytes = json!({ "name": "bytes", "configuration": { "endian": "little" } });
         let big = json!({ "name": "bytes", "configuration": { "endian": "big" } });
-        let gzip = json!({ "name": "gzip", "configuration": { "level": 1 } });
+        let transpose = json!({ "name": "transpose", "configuration": { "order": [1, 0] } });
+        let zstd = json!({ "name": "zstd", "configuration": { "level": 1, "checksum": true } });
         for chain in [
-            vec![],
-            vec![big],
-            vec![bytes.clone(), gzip],
-            vec![json!("crc32c")],
+            vec![transpose.clone(), bytes.clone()],
+            vec![bytes.clone(), zstd.clone()],
+            vec![bytes.clone(), zstd.clone(), json!("crc32c")],
         ] {
-            assert_eq!(Codec::of_zarr(&chain, ElementType::F8), None);
+            let codec = Codec::of_zarr(&chain, ElementType::F8);
+            assert_eq!(codec, Codec::Chain(chain.clone()));
+            assert_eq!(codec.to_string().parse::<Codec>().unwrap(), codec);
+            assert_eq!(codec.zarr(ElementType::F8), chain);
         }
-        assert!(Codec::of_zarr(&[bytes], ElementType::F8).unwrap().is_none());
+        for order in [bytes, big] {
+            assert!(Codec::of_zarr(&[order], ElementType::F8).is_none());
+        }
     }
 }

@@ -166,6 +166,14 @@ impl ElementType {
         }
     }
 
+    /// Bytes that are reversed together in what was stored in this order; 1 where nothing is to be reversed.
+    pub fn swap_width_from(self, order: ByteOrder) -> usize {
+        match order == ByteOrder::NATIVE {
+            true => 1,
+            false => self.swap_width(),
+        }
+    }
+
     /// NumPy's spelling in the machine's byte order, such as `<f8`.
     pub fn numpy(self) -> String {
         self.numpy_in(ByteOrder::NATIVE)

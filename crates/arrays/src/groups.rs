@@ -1,352 +1,526 @@
-//! Collective calls on groups: what only the rank that directs them does.
+//! Array groups on disk: timesteps and checkpoints of arrays that are written together.
 //!
-//! Panda's timestep, checkpoint and restart (Seamons et al., SC'95, section 2 and Figure 2): one request for
-//! all arrays of a group, which each server meets in one pass over its disk. What is stored, and how it
-//! becomes visible, is in [`crate::store::group`].
+//! | module | what it holds |
+//! |---|---|
+//! | [`catalog`](Catalog) | what a group holds, for those who look at it; opening arrays that may be saved |
+//! | `metadata` | the metadata of a group that is written to: of its arrays, and of all that others have added |
+//! | `timestep` | timesteps: written in place, made visible by two renames |
+//! | `checkpoint` | checkpoints: written aside, and renamed into place |
+//! | `coordinate` | static variables whose values every rank knows |
+//! | `former` | groups of the first version, and those that have lost their record |
+//! | [`verify`] | everything is read again and compared with its checksums |
+//! | [`gather`] | one store made of what each server has |
+//!
+//! ```text
+//! sim2.zarr/
+//!   zarr.json               a Zarr group with consolidated metadata
+//!   time/                   the coordinate: one float64 a timestep
+//!   temperature/            shape (timesteps, ...), chunks (time_chunk, ...)
+//!   particles/              shape (rows of all timesteps, ...)
+//!   particle_start/         the first row of each timestep
+//!   particle_count/         how many rows it has
+//!   latitude/               static: a coordinate
+//!   checkpoints/            a Zarr group
+//!     50/                   one checkpoint: a Zarr group of its own, with attributes and consolidated metadata
+//!       temperature/.sums   its checksums, beside the array's metadata
+//!   .penstock/record/       see `formats::record`
+//! ```
+//!
+//! # A timestep
+//! Its rows are written where they belong, which nobody looks at yet, and synced; so are its time, its counts of rows
+//! and its checksums. Then the record is replaced by one that counts one timestep more: that rename makes the timestep.
+//! At once the group's `zarr.json` follows, in which all arrays are longer: one rename shows the timestep to readers of
+//! consolidated metadata, for all arrays at once. Last come the arrays' own `zarr.json`, for other readers. All of these
+//! were written aside before, so that a disk that becomes full does so before the timestep is there.
+//!
+//! # A checkpoint
+//! It is written to `.penstock/record/new`, synced, and renamed into `checkpoints`. Only then old ones go.
+//!
+//! # After a crash
+//! The next save finds what is on disk beyond what the record counts, and removes it; metadata that have stayed behind
+//! are brought up to it. What other tools have added stays.
 
-use std::fmt;
+mod catalog;
+mod checkpoint;
+mod coordinate;
+mod former;
+mod gather;
+mod metadata;
+mod timestep;
+mod verify;
+
+use std::collections::BTreeSet;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use penstock_engine::{
-    Decision, Director, Done, Error, Kind, Moved, Operation, RankBoxes, Request, Result, Sum,
-};
-use penstock_layout::{DiskSchema, MemorySchema};
+use penstock_engine::{Error, Kind, Result};
 use serde_json::{Map, Value};
 
-use crate::call::ArrayCall;
-use crate::directors::{By, Setting, boxes_of};
-use crate::schema::part_extents;
-use crate::store::group::{Catalog, Declared, Group, Moment, of_timestep};
-use crate::store::sums::Sums;
-use crate::{ArraySchema, Disk, Format, Target};
+pub(crate) use catalog::checkpoint_sums;
+pub use catalog::{Catalog, Checkpoint, Contents, Entry, describe, list, open, open_schema};
+pub use checkpoint::Moment;
+pub use coordinate::{Coordinate, Values};
+pub use former::repair;
+pub use gather::gather;
+pub use verify::{Verified, verify};
 
-/// A group as the ranks of a call see it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GroupCall {
+use self::metadata::Metadata;
+use crate::formats::record::{self, CHECKPOINTS, Growth, Record, TIME, VERSION};
+use crate::formats::spread::{Spread, SpreadArray, is_template, of_server};
+use crate::formats::zarr::{self, Location};
+use crate::fs::files::{self, Lock, make_directory, remove_if_there, try_lock};
+use crate::fs::ops;
+use crate::fs::temporary::{Temporary, nonce, remove_remains_of};
+use crate::schema::ArraySchema;
+use crate::write::checks::resolve;
+
+/// What stays in the directory of a record between saves.
+const KEPT: [&str; 4] = ["zarr.json", "group.json", "lock", "sums"];
+
+/// What a group is to be, as it is declared.
+#[derive(Debug, Clone)]
+pub struct Declared {
     /// Its name.
     pub name: String,
-    /// Where it is.
-    pub path: PathBuf,
-    /// Its arrays, in the order in which ranks bring their parts.
-    pub arrays: Vec<ArrayCall>,
     /// What the user says about it.
     pub attributes: Map<String, Value>,
-    /// How many checkpoints are kept.
-    pub keep: usize,
+    /// What the user says about its times, units and calendar among it.
+    pub time_attributes: Map<String, Value>,
+    /// How many timesteps are in a chunk; `None` leaves it to a group that is there, and is one in a new one.
+    pub time_chunk: Option<u64>,
+    /// Its arrays.
+    pub arrays: Vec<DeclaredArray>,
+    /// Its static variables.
+    pub coordinates: Vec<Coordinate>,
 }
 
-impl fmt::Display for GroupCall {
-    /// Everything in which ranks must agree.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "group {:?} at {}", self.name, self.path.display())?;
-        write!(f, ", {} checkpoints kept", self.keep)?;
-        if !self.attributes.is_empty() {
-            write!(f, ", attributes {}", Value::from(self.attributes.clone()))?;
-        }
-        self.arrays
-            .iter()
-            .try_for_each(|array| write!(f, "; {array}"))
-    }
+/// An array of a group, as it is declared.
+#[derive(Debug, Clone)]
+pub struct DeclaredArray {
+    /// As it is to be stored at one moment, in chunks.
+    pub schema: ArraySchema,
+    /// Whether it leaves its chunks to a group that is there already.
+    pub is_natural: bool,
+    /// Whether its first dimension has another extent at each moment.
+    pub is_ragged: bool,
 }
 
-/// What a call on a group is for.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Save {
-    /// One more timestep, at that time; `None` is its number.
-    Timestep(Option<f64>),
-    /// A checkpoint of that step and time; what is `None` is that of the last timestep.
-    Checkpoint(Option<u64>, Option<f64>),
-}
-
-/// Where a session stands in a group.
-#[derive(Debug, Default)]
-pub struct Cursor {
-    /// How many timesteps it must have; `None` as long as nobody has looked.
-    pub timesteps: Option<u64>,
-    /// After a restart: what came after it is to be dropped.
-    pub restarted: Option<Restarted>,
-}
-
-/// Where a session has restarted: with its next save, all that came later is of a future that is no more.
-#[derive(Debug, Clone, Copy)]
-pub struct Restarted {
-    /// The checkpoint's number; `None` where there was none.
-    pub checkpoint: Option<u64>,
-}
-
-/// What a session knows of a group.
-pub type SharedCursor = Arc<Mutex<Cursor>>;
-
-/// Writes all arrays of a group.
-pub struct SaveDirector {
-    group: GroupCall,
-    save: Save,
-    setting: Setting,
-    cursor: SharedCursor,
-    open: Option<Open>,
-}
-
-/// A group that is being written to.
-struct Open {
-    group: Group,
-    moment: Moment,
-    arrays: Vec<ArraySchema>,
-    disks: Vec<DiskSchema>,
-}
-
-impl SaveDirector {
-    /// Of a save of `group`, by a session that stands at `cursor` in it.
-    pub fn new(group: GroupCall, save: Save, setting: &Setting, cursor: &SharedCursor) -> Self {
-        Self {
-            group,
-            save,
-            setting: setting.clone(),
-            cursor: cursor.clone(),
-            open: None,
+impl DeclaredArray {
+    /// How it grows with a timestep.
+    fn growth(&self) -> Growth {
+        match self.is_ragged {
+            true => Growth::Rows(self.schema.names_of_dimensions().swap_remove(0)),
+            false => Growth::Time,
         }
     }
+}
 
-    /// Brings the group to where the session stands in it.
-    fn align(&self, group: &mut Group) -> Result<()> {
-        let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
-        let there = group.timesteps();
-        let expected = cursor.timesteps.unwrap_or(there);
-        // Newer checkpoints first: one that stayed would be the newest to the next restart, and be of more
-        // timesteps than there are.
-        if let Some(number) = cursor.restarted.and_then(|restarted| restarted.checkpoint) {
-            group.drop_checkpoints(number)?;
+/// A group, opened to write to it.
+pub struct Group {
+    path: PathBuf,
+    /// The path as it was given, where that is one a server.
+    template: Option<PathBuf>,
+    record: Record,
+    metadata: Metadata,
+    /// Metadata of the arrays of the checkpoint that is being written.
+    begun: Map<String, Value>,
+    _lock: File,
+}
+
+fn checkpoints(path: &Path) -> PathBuf {
+    path.join(CHECKPOINTS)
+}
+
+impl Group {
+    /// Opens the group at `path`, or makes it there, and mends what a crash has left. Where the path is one a
+    /// server, a new group is spread over `servers`. `is_first` says that this session has not written to it yet: then
+    /// coordinates are compared with those that are there.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] when something else stands there, or a group of other arrays;
+    /// [`Kind::Busy`] when another job is writing to it.
+    pub fn open(path: &Path, declared: &Declared, servers: usize, is_first: bool) -> Result<Self> {
+        check_declared(declared)?;
+        let absolute = std::path::absolute(path);
+        let absolute = absolute.map_err(|e| Error::io(&e, "looking for", path))?;
+        let path = resolve(&of_server(&absolute, 0))?;
+        let template = is_template(&absolute).then_some(absolute);
+        let spread = template.as_deref().map(|place| Spread::new(place, servers));
+        if !path.join("zarr.json").exists() {
+            create(&path, declared, spread.as_ref())?;
         }
-        if there > expected && cursor.restarted.is_some() {
-            group.drop_timesteps(expected)?;
-        } else if there != expected {
-            let cause = format!(
-                "it has {there} timesteps, and this session left it with {expected}: another job writes to it"
-            );
-            return Err(Error::new(Kind::Busy, "writing to a group", cause).at(&self.group.path));
+        former::check_adoptable(&path, declared)?;
+        if !record::directory(&path).is_dir() {
+            files::sync_paths(&record::make_directory(&path)?)?;
         }
-        *cursor = Cursor {
-            timesteps: Some(expected),
-            restarted: None,
+        let lock = hold(&path, "writing")?;
+        let record = match former::bring_up(&path)? {
+            Some(record) => record,
+            None => adopt(&path, declared)?,
         };
+        let metadata = Metadata::read(&path, &record)?;
+        let mut group = Self {
+            metadata,
+            record,
+            path,
+            template,
+            begun: Map::new(),
+            _lock: lock,
+        };
+        group.check_arrays(declared)?;
+        group.check_length(declared)?;
+        group.mend()?;
+        group.add_arrays(declared)?;
+        group.add_coordinates(declared, is_first)?;
+        group.metadata.declare(declared);
+        Ok(group)
+    }
+
+    /// How the timesteps are spread over servers, if they are.
+    fn spread(&self) -> Result<Option<Spread>> {
+        let first = self.record.arrays.keys().next();
+        first.map_or(Ok(None), |name| self.metadata.spread(self.place(), name))
+    }
+
+    /// The path as it was given.
+    fn place(&self) -> &Path {
+        self.template.as_deref().unwrap_or(&self.path)
+    }
+
+    /// Sees that so many servers can add timesteps.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] when it is on the disks of more.
+    pub fn check_servers(&self, servers: usize) -> Result<()> {
+        self.spread()?
+            .map_or(Ok(()), |spread| spread.check_servers(servers))
+    }
+
+    /// A version of an array, to be written beside those that there are.
+    fn beside(&self, name: &str, new: Spread) -> Result<SpreadArray> {
+        let there = catalog::spreads(self.place(), &self.metadata, name)?;
+        Ok(SpreadArray {
+            keeps: there.into_iter().map(|spread| spread.version).collect(),
+            ..SpreadArray::new(name, new)
+        })
+    }
+
+    /// 16 digits that no other group has.
+    pub fn id(&self) -> &str {
+        &self.record.id
+    }
+
+    /// How many timesteps are in a chunk.
+    pub fn time_chunk(&self) -> u64 {
+        self.record.time_chunk
+    }
+
+    /// Number of timesteps.
+    pub fn timesteps(&self) -> u64 {
+        self.record.timesteps
+    }
+
+    /// How an array of the group is stored at one moment.
+    ///
+    /// # Errors
+    /// When its metadata make no sense.
+    pub fn moment(&self, name: &str) -> Result<ArraySchema> {
+        self.metadata.moment(&self.record, name)
+    }
+
+    /// Sees that the arrays that are there are those that were declared, and stored as they were.
+    fn check_arrays(&self, declared: &Declared) -> Result<()> {
+        if self.template.is_some() && self.spread()?.is_none() {
+            let cause = "the group there is all in one place: give its path without {server}";
+            return Err(self.refused(cause));
+        }
+        if let Some(asked) = declared.time_chunk
+            && asked != self.record.time_chunk
+        {
+            let there = self.record.time_chunk;
+            let cause = format!("its chunks are of {there} timesteps, and the call says {asked}");
+            return Err(self.refused(&cause));
+        }
+        for (name, growth) in &self.record.arrays {
+            let array = declared
+                .arrays
+                .iter()
+                .find(|array| array.schema.name == *name);
+            let Some(array) = array else {
+                let names: Vec<&str> = declared
+                    .arrays
+                    .iter()
+                    .map(|a| a.schema.name.as_str())
+                    .collect();
+                let cause =
+                    format!("the group there has the array {name:?}, and this one is of {names:?}");
+                return Err(self.refused(&cause));
+            };
+            self.check_array(array, growth)?;
+        }
         Ok(())
     }
 
-    /// What is saved is of this moment.
-    fn moment(&self, group: &Group) -> Result<Moment> {
-        let index = group.timesteps();
-        let last = group.last_time()?;
-        match self.save {
-            Save::Timestep(time) => {
-                let time = time.unwrap_or(index as f64);
-                if !time.is_finite() || last.is_some_and(|last| time <= last) {
-                    let cause = match last {
-                        Some(last) => format!(
-                            "the time {time} is not after {last}, that of the last timestep there: restart, \
-                             or write to another path"
-                        ),
-                        None => format!("{time} is no time"),
-                    };
-                    let error = Error::new(Kind::Schema, "writing a timestep", cause);
-                    return Err(error.at(&self.group.path));
-                }
-                Ok(Moment {
-                    step: index,
-                    time: Some(time),
-                })
-            }
-            Save::Checkpoint(step, time) => Ok(Moment {
-                step: step.unwrap_or(index.saturating_sub(1)),
-                time: time.or(last),
-            }),
+    fn check_array(&self, array: &DeclaredArray, growth: &Growth) -> Result<()> {
+        let asked = &array.schema;
+        let stored = self.metadata.moment(&self.record, &asked.name)?;
+        let own = |shape: &[u64]| shape[usize::from(array.is_ragged)..].to_vec();
+        let is_same = array.growth() == *growth
+            && own(&stored.shape) == own(&asked.shape)
+            && stored.element == asked.element
+            && (array.is_natural || self.metadata.is_stored_as(&self.record, array)?);
+        if is_same {
+            return Ok(());
         }
+        let cause = format!(
+            "{:?} there is {} of shape {:?}, stored as {}, and the call says {} of {:?}, {}",
+            asked.name,
+            stored.element,
+            stored.shape,
+            stored.disk,
+            asked.element,
+            asked.shape,
+            asked.disk
+        );
+        Err(self.refused(&cause))
     }
 
-    fn targets(&self, open: &mut Open) -> Result<Vec<Target>> {
-        match self.save {
-            Save::Timestep(_) => {
-                let names = open.arrays.iter().map(|array| &array.name);
-                names.map(|name| open.group.timestep_target(name)).collect()
-            }
-            Save::Checkpoint(..) => {
-                let servers = self.setting.servers();
-                open.group.begin_checkpoint(&open.arrays, servers)
+    /// Refuses a group to which another program has added timesteps.
+    fn check_length(&self, declared: &Declared) -> Result<()> {
+        if self.record.dropped_from.is_some() {
+            return Ok(());
+        }
+        for array in &declared.arrays {
+            let name = &array.schema.name;
+            let known = self.record.length(name).unwrap_or(0);
+            if let Some(there) = self
+                .metadata
+                .own_length(name)
+                .filter(|there| *there > known)
+            {
+                let cause = format!(
+                    "{name:?} is {there} long, and Penstock has made {known} of that: another program has added the \
+                     rest; `penstock repair` takes that in"
+                );
+                return Err(self.refused(&cause));
             }
         }
+        Ok(())
     }
 
-    /// The checksums of what was written, one an object.
-    fn sums(open: &Open, sums: &[Sum]) -> Sums {
-        let mut all = Sums::new();
-        let objects = open.disks.iter().map(DiskSchema::objects);
-        for (array, objects) in open.arrays.iter().zip(objects) {
-            all.insert(array.name.clone(), vec![None; objects as usize]);
-        }
-        for sum in sums {
-            if let Some(of_array) = all.get_mut(&open.arrays[sum.array].name) {
-                of_array[sum.object as usize] = Some(sum.crc32c);
-            }
-        }
-        all
+    fn refused(&self, cause: &str) -> Error {
+        Error::new(Kind::Schema, "writing to a group", cause).at(&self.path)
     }
-}
 
-impl Director for SaveDirector {
-    fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
-        let options = &self.setting.options;
-        let memories = self.group.arrays.iter().enumerate().map(|(number, array)| {
-            let boxes = boxes_of(&boxes, number);
-            array.memory_schema(Operation::Write, boxes, self.setting.clients)
-        });
-        let memories: Vec<MemorySchema> = memories.collect::<Result<_>>()?;
-        let arrays = self.group.arrays.iter().zip(&memories);
-        let declared = Declared {
-            name: self.group.name.clone(),
-            attributes: self.group.attributes.clone(),
-            arrays: arrays
-                .map(|(array, memory)| in_chunks(&array.stored_schema(memory)))
-                .collect::<Result<_>>()?,
-            are_natural: self
-                .group
-                .arrays
-                .iter()
-                .map(|array| array.schema.disk == Disk::Natural)
-                .collect(),
-        };
-        let mut group = Group::open(&self.group.path, &declared, self.setting.servers())?;
-        if let Save::Timestep(_) = self.save {
-            group.check_servers(self.setting.servers())?;
+    /// Brings what is on disk to what the record says.
+    fn mend(&mut self) -> Result<()> {
+        self.remove_leftovers()?;
+        if self.timesteps() == 0 {
+            // A crash between the renaming of a new group and the removal of what it was made in leaves that,
+            // and no other write ever looks there.
+            remove_remains_of(&self.path);
         }
-        self.align(&mut group)?;
-        let moment = self.moment(&group)?;
-        let stored = declared.arrays.iter().map(|declared| {
-            let there = group.array(&declared.name)?;
-            Ok(ArraySchema {
-                disk: there.disk,
-                ..declared.clone()
-            })
-        });
-        let arrays: Vec<ArraySchema> = stored.collect::<Result<_>>()?;
-        let disks = arrays
+        // Metadata that speak of rows go before those rows.
+        self.write_metadata()?;
+        self.remove_rows_beyond()
+    }
+
+    /// Removes what saves that did not come to their end have left beside the record and the chunks.
+    fn remove_leftovers(&self) -> Result<()> {
+        remove_but(&KEPT, &record::directory(&self.path))?;
+        let names = self.record.names();
+        names
             .iter()
-            .map(|array| {
-                let moment = array.disk_schema(options.block_bytes)?;
-                Ok(match self.save {
-                    Save::Timestep(_) => of_timestep(moment, group.timesteps()),
-                    Save::Checkpoint(..) => moment,
-                })
-            })
-            .collect::<Result<Vec<_>>>()?;
-        let mut open = Open {
-            group,
-            moment,
-            arrays,
-            disks,
-        };
-        let targets = self.targets(&mut open)?;
-        let parts = memories.into_iter().zip(&open.disks).zip(targets);
-        let requests = parts.map(|((memory, disk), target)| {
-            let disk = disk.clone();
-            self.setting
-                .request(Operation::Write, By::servers(), memory, disk, Some(target))
-        });
-        let requests: Vec<Request> = requests.collect::<Result<_>>()?;
-        self.open = Some(open);
-        Ok(Decision::Serve(requests))
+            .try_for_each(|name| Location::remove_aside(&self.path.join(name)))
     }
 
-    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
-        let Some(mut open) = self.open.take() else {
-            return outcome.map(|done| done.moved);
-        };
-        let saved = outcome.and_then(|done| {
-            let sums = Self::sums(&open, &done.sums);
-            let Open { group, moment, .. } = &mut open;
-            match self.save {
-                Save::Timestep(_) => {
-                    let time = moment.time.unwrap_or_default();
-                    group.commit_timestep(time, &sums)?;
-                }
-                Save::Checkpoint(..) => {
-                    group.commit_checkpoint(moment, &sums, self.group.keep)?;
-                }
-            }
-            Ok(done.moved)
-        });
-        if saved.is_err() {
-            // What this fails to remove, the next write removes.
-            let _ = match self.save {
-                Save::Timestep(_) => open.group.abandon_timestep(),
-                Save::Checkpoint(..) => open.group.abandon_checkpoint(),
-            };
+    /// Makes arrays that were declared and are not there: of the timesteps before this they have nothing.
+    fn add_arrays(&mut self, declared: &Declared) -> Result<()> {
+        let is_new = |array: &&DeclaredArray| !self.record.arrays.contains_key(&array.schema.name);
+        let new: Vec<&DeclaredArray> = declared.arrays.iter().filter(is_new).collect();
+        if new.is_empty() {
+            return Ok(());
         }
-        let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
-        cursor.timesteps = Some(open.group.timesteps());
-        saved
+        let mut next = self.record.clone();
+        let spread = match self.spread()? {
+            Some(there) => Some(Spread::new(self.place(), there.servers)),
+            None => None,
+        };
+        for array in &new {
+            next.add(array);
+        }
+        let made = self
+            .metadata
+            .add(&self.path, &next, &new, spread.as_ref())?;
+        files::sync_paths(&made)?;
+        self.publish(next, Vec::new())
+    }
+
+    /// Makes coordinates that were declared and are not there, and compares the others.
+    fn add_coordinates(&mut self, declared: &Declared, is_first: bool) -> Result<()> {
+        let mut made = Vec::new();
+        for coordinate in &declared.coordinates {
+            match self.metadata.has(&coordinate.name) {
+                false => made.extend(coordinate.write(&self.path)?),
+                true if is_first => coordinate.compare(&self.path)?,
+                true => {}
+            }
+        }
+        if made.is_empty() {
+            return Ok(());
+        }
+        made.push(self.path.clone());
+        files::sync_paths(&made)?;
+        self.write_metadata()
     }
 }
 
-/// A group is a Zarr store: other disk schemas become the chunks that they come to. One row-major file is one
-/// chunk, and the parts of a distribution are chunks of their size.
-fn in_chunks(array: &ArraySchema) -> Result<ArraySchema> {
-    let chunk = match &array.disk {
-        Disk::Natural | Disk::Chunks { .. } => return Ok(array.clone()),
-        Disk::RowMajor {
-            format: Format::Npy,
-        } => {
-            let cause =
-                "a group is a Zarr store, and has no .npy files: use Chunks or RowMajor(\"raw\")";
-            let doing = format!("laying out the array {:?}", array.name);
-            return Err(Error::new(Kind::Unsupported, doing, cause));
+impl Record {
+    /// Of a new group.
+    fn of(declared: &Declared) -> Self {
+        let mut record = Self {
+            penstock: VERSION,
+            group: declared.name.clone(),
+            id: nonce(),
+            timesteps: 0,
+            dropped_from: None,
+            time_chunk: declared.time_chunk.unwrap_or(1),
+            arrays: std::collections::BTreeMap::new(),
+            rows: std::collections::BTreeMap::new(),
+        };
+        declared.arrays.iter().for_each(|array| record.add(array));
+        record
+    }
+
+    fn add(&mut self, array: &DeclaredArray) {
+        let growth = array.growth();
+        if let Growth::Rows(dimension) = &growth {
+            self.rows.entry(dimension.clone()).or_insert(0);
         }
-        Disk::RowMajor {
-            format: Format::Raw,
-        } => array.shape.iter().map(|&n| n.max(1)).collect(),
-        Disk::Parts(dists, mesh) => {
-            array.disk_schema(1)?;
-            part_extents(&array.shape, dists, mesh)
+        self.arrays.insert(array.schema.name.clone(), growth);
+    }
+}
+
+/// Removes all that is in a directory, but for entries of these names.
+fn remove_but(kept: &[&str], directory: &Path) -> Result<()> {
+    for entry in files::entries(directory)? {
+        if !kept.iter().any(|kept| entry.file_name() == *kept) {
+            remove_if_there(&entry.path())?;
         }
-    };
-    Ok(ArraySchema {
-        disk: Disk::plain_chunks(chunk),
-        ..array.clone()
+    }
+    Ok(())
+}
+
+/// Sees that what is declared makes a group: names that differ, and none that is taken.
+fn check_declared(declared: &Declared) -> Result<()> {
+    let wrong = |cause: String| Err(Error::new(Kind::Schema, "describing a group", cause));
+    if declared.arrays.is_empty() {
+        return wrong("it has no array".to_string());
+    }
+    if declared.time_chunk == Some(0) {
+        return wrong("its chunks are of 0 timesteps".to_string());
+    }
+    let mut taken: BTreeSet<String> = [TIME, CHECKPOINTS].map(str::to_string).into();
+    for array in &declared.arrays {
+        if let Growth::Rows(dimension) = array.growth() {
+            taken.extend(record::row_arrays(&dimension));
+        }
+    }
+    let arrays = declared.arrays.iter().map(|array| &array.schema.name);
+    let coordinates = declared
+        .coordinates
+        .iter()
+        .map(|coordinate| &coordinate.name);
+    for name in arrays.chain(coordinates) {
+        if name.starts_with('.') || !taken.insert(name.clone()) {
+            return wrong(format!(
+                "nothing in a group can be named {name:?}: the name is taken, or hidden"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Locks a group, whose record has a directory, against others who write to it.
+///
+/// # Errors
+/// [`Kind::Busy`].
+fn hold(group: &Path, doing: &str) -> Result<File> {
+    hold_by(group, &record::directory(group), doing)
+}
+
+fn hold_by(group: &Path, directory: &Path, doing: &str) -> Result<File> {
+    let place = directory.join("lock");
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    let opened = ops::create(&options, &place);
+    let lock = opened.map_err(|e| Error::io(&e, "opening", &place))?;
+    if matches!(try_lock(&lock), Lock::Held) {
+        let cause = "another job is writing to the group";
+        return Err(Error::new(Kind::Busy, doing, cause).at(group));
+    }
+    Ok(lock)
+}
+
+/// Makes an empty group.
+fn create(path: &Path, declared: &Declared, spread: Option<&Spread>) -> Result<()> {
+    make_whole(path, |data| {
+        make_directory(data)?;
+        let mut json = zarr::group_json();
+        json["attributes"] = Value::Object(declared.attributes.clone());
+        files::write_json(&data.join("zarr.json"), &json)?;
+        let made = lay_out(data, declared, spread)?;
+        files::sync_paths(&made)
     })
 }
 
-/// Looks for a checkpoint, and tells all ranks of it in JSON; of none in an empty word.
-pub struct FindDirector {
-    /// The group's directory.
-    pub path: PathBuf,
-    /// Of that step, the newest; `None` of any.
-    pub step: Option<u64>,
+/// Makes a record in a Zarr group that has none: what is there stays.
+fn adopt(path: &Path, declared: &Declared) -> Result<Record> {
+    let made = lay_out(path, declared, None)?;
+    files::sync_paths(&made)?;
+    Ok(Record::of(declared))
 }
 
-impl Director for FindDirector {
-    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision> {
-        let found = match Catalog::read(&self.path) {
-            Err(error) if error.kind == Kind::Missing => None,
-            Err(error) => return Err(error),
-            Ok(catalog) => {
-                let mut of_step = catalog.checkpoints.into_iter().rev();
-                of_step.find(|checkpoint| self.step.is_none_or(|step| checkpoint.step == step))
-            }
-        };
-        if let (None, Some(step)) = (&found, self.step) {
-            let cause = format!("there is no checkpoint of step {step}");
-            return Err(Error::new(Kind::Missing, "restarting", cause).at(&self.path));
+/// Makes all of a group that is not there but its own metadata: the record is the last. Gives what is yet to be synced.
+fn lay_out(path: &Path, declared: &Declared, spread: Option<&Spread>) -> Result<Vec<PathBuf>> {
+    let record = Record::of(declared);
+    let mut made = record::make_directory(path)?;
+    let checkpoints = checkpoints(path);
+    if !checkpoints.is_dir() {
+        make_directory(&checkpoints)?;
+        files::write_json(&checkpoints.join("zarr.json"), &zarr::group_json())?;
+        made.extend([checkpoints.join("zarr.json"), checkpoints]);
+    }
+    let mut metadata = Metadata::default();
+    let arrays: Vec<&DeclaredArray> = declared.arrays.iter().collect();
+    made.extend(metadata.add(path, &record, &arrays, spread)?);
+    for coordinate in &declared.coordinates {
+        if !path.join(&coordinate.name).exists() {
+            made.extend(coordinate.write(path)?);
         }
-        let note = found.map(|checkpoint| {
-            let path = checkpoint.path.to_string_lossy().into_owned();
-            serde_json::to_string(&(path, checkpoint))
-        });
-        let note = note.transpose().map_err(|e| {
-            let error = Error::new(Kind::Io, "describing a checkpoint", e);
-            error.at(Path::new(&self.path))
-        })?;
-        Ok(Decision::Meet(note.unwrap_or_default()))
     }
+    metadata.declare(declared);
+    metadata.replace_all(path, &record)?;
+    files::sync_paths(&made)?;
+    let place = record::file(path);
+    remove_if_there(&place)?;
+    files::write_json(&place, &record.json())?;
+    made.extend([place, path.join("zarr.json"), path.to_path_buf()]);
+    Ok(made)
+}
 
-    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
-        outcome.map(|done| done.moved)
+/// Makes a group, all of it or nothing, where at most an empty directory is. `make` makes, and syncs, what is to be
+/// at `path`, elsewhere.
+fn make_whole(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    if path.is_dir() && !files::is_empty(path)? {
+        let cause = "it is a directory, but not a group";
+        return Err(Error::new(Kind::Schema, "writing", cause).at(path));
     }
+    let mut temporary = Temporary::create(path, None, path)?;
+    let data = temporary.data();
+    make(&data)?;
+    files::put_in_place(&data, path)?;
+    // The group is in its place: what stays is removed by the next write.
+    let _ = temporary.remove();
+    Ok(())
 }

@@ -1,19 +1,18 @@
 //! Arrays on ordinary file systems, in formats that everybody already reads.
 //!
+//! Arrows go downwards: no module names one above it.
+//!
 //! | module | what it holds |
 //! |---|---|
-//! | [`dtype`] | element types, as NumPy and Zarr name them |
-//! | [`session`] | collective calls on arrays: start here |
-//! | [`call`] | what one rank brings to a call |
-//! | [`groups`] | calls on arrays that are saved together: timestep, checkpoint, restart |
-//! | [`directors`] | what only the rank that directs a call does |
-//! | [`copy`] | an array into another arrangement, out of core |
-//! | [`strategy`] | the strategies by name |
-//! | [`codec`] | compression and checksums, as a word like `zstd:3+crc32c` |
-//! | [`schema`] | an array: name, shape, element type, and how it lies on disk |
-//! | [`npy`] | the header of a `.npy` file |
-//! | [`store`] | the files: written under a temporary name and renamed, opened, read |
-//! | [`trial`] | for tests and benchmarks: a disk that is slow, or fails |
+//! | [`calls`] | collective calls on arrays and groups: start with [`calls::Session`] |
+//! | [`groups`] | timesteps and checkpoints of arrays that are saved together |
+//! | [`write`] | an array comes to its place whole, or not at all |
+//! | [`read`] | what stands on disk, opened to be read |
+//! | [`formats`] | the forms in which arrays are stored, as servers see them |
+//! | [`fs`] | the file system, and a crash between any two changes to it |
+//! | [`schema`], [`dtype`], [`fill`], [`codec`] | an array: its name, shape, element type, and how it lies on disk |
+//! | [`npy`], [`json`] | the header of a `.npy` file; JSON as people's programs write it |
+//! | [`testing`] | for tests and benchmarks: a disk that is slow, or fails |
 //!
 //! A write goes through three hands. The root rank calls [`Pending::create`], which makes
 //! everything but the elements under a temporary name, and sends the [`Target`] to the servers with
@@ -22,7 +21,7 @@
 //! there. For a read the root calls [`Stored::open`], and the servers open its target.
 //!
 //! ```
-//! use penstock_arrays::{ArraySchema, Disk, ElementType, Pending, Stored};
+//! use penstock_arrays::{ArraySchema, Disk, ElementType, Keys, Pending, Stored};
 //!
 //! # fn main() -> penstock_engine::Result<()> {
 //! # let directory = tempfile::tempdir().unwrap();
@@ -30,7 +29,7 @@
 //! let disk = Disk::Chunks { chunk: vec![2, 2], subchunks: None, codec: "zstd:3".to_string() };
 //! let schema = ArraySchema::new("u", &[4, 3], ElementType::F8, disk);
 //!
-//! let pending = Pending::create(&path, &schema)?;
+//! let pending = Pending::create(&path, &schema, Keys::Nested)?;
 //! let blocks = schema.disk_schema(1 << 20)?;
 //! let medium = pending.target().open_write(&blocks)?;
 //! for block in blocks.blocks(0, 1) {
@@ -44,23 +43,25 @@
 //! # }
 //! ```
 
-pub mod call;
+pub mod calls;
 pub mod codec;
-pub mod copy;
-pub mod directors;
-mod driver;
 pub mod dtype;
+pub mod fill;
+pub mod formats;
+pub mod fs;
 pub mod groups;
+pub mod json;
 pub mod npy;
 mod progress;
+pub mod read;
 pub mod schema;
-pub mod session;
-pub mod store;
-pub mod strategy;
-pub mod trial;
+pub mod testing;
+pub mod write;
 
 pub use dtype::{ByteOrder, ElementType};
+pub use fill::Fill;
+pub use formats::Target;
 pub use progress::Progress;
+pub use read::{Stored, Witness};
 pub use schema::{ArraySchema, Disk, Format};
-pub use store::{Committed, Keys, Pending, Stored, Target};
-pub use trial::Trial;
+pub use write::{Committed, Keys, Pending};

@@ -4,6 +4,8 @@
 //! fixed for its life. How large the pieces are in which it is moved is tuning, and comes in only
 //! with [`ArraySchema::disk_schema`].
 
+use std::fmt;
+
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Order, Split};
 use serde::{Deserialize, Serialize};
@@ -11,13 +13,14 @@ use serde_json::{Map, Value};
 
 use crate::codec::Codec;
 use crate::dtype::ElementType;
+use crate::fill::Fill;
 
 /// The most part files of an array: more are a mistake, or damage.
 const PARTS_MAX: u64 = 1 << 20;
 
 /// What an array is and how it lies on disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Stored", into = "Stored")]
 pub struct ArraySchema {
     /// Its name: the array's in a Zarr group, the stem of part files.
     pub name: String,
@@ -30,8 +33,58 @@ pub struct ArraySchema {
     /// Names of the dimensions.
     pub dimension_names: Option<Vec<String>>,
     /// What the user says about it.
-    #[serde(with = "json_map")]
     pub attributes: Map<String, Value>,
+    /// What elements are that were never written.
+    pub fill: Fill,
+}
+
+/// An [`ArraySchema`] as it is stored.
+#[derive(Serialize, Deserialize)]
+#[serde(rename = "ArraySchema", deny_unknown_fields)]
+struct Stored {
+    name: String,
+    shape: Vec<u64>,
+    element: ElementType,
+    disk: Disk,
+    dimension_names: Option<Vec<String>>,
+    attributes: Map<String, Value>,
+    /// As Zarr's metadata have it; nothing for zero.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fill_value: Option<Value>,
+}
+
+impl From<ArraySchema> for Stored {
+    fn from(schema: ArraySchema) -> Self {
+        let ArraySchema { element, fill, .. } = &schema;
+        Self {
+            fill_value: (!fill.is_zero()).then(|| fill.zarr(*element)),
+            name: schema.name,
+            shape: schema.shape,
+            element: schema.element,
+            disk: schema.disk,
+            dimension_names: schema.dimension_names,
+            attributes: schema.attributes,
+        }
+    }
+}
+
+impl TryFrom<Stored> for ArraySchema {
+    type Error = Error;
+
+    fn try_from(stored: Stored) -> Result<Self> {
+        let fill = stored.fill_value.map_or(Ok(Fill::default()), |value| {
+            Fill::of_zarr(stored.element, &value)
+        })?;
+        Ok(Self {
+            name: stored.name,
+            shape: stored.shape,
+            element: stored.element,
+            disk: stored.disk,
+            dimension_names: stored.dimension_names,
+            attributes: stored.attributes,
+            fill,
+        })
+    }
 }
 
 /// How an array is stored.
@@ -70,6 +123,14 @@ impl Disk {
         }
     }
 
+    /// How many rows of the first dimension a chunk has, of what is stored in chunks.
+    pub fn chunk_rows(&self) -> Option<u64> {
+        match self {
+            Self::Chunks { chunk, .. } => chunk.first().copied(),
+            _ => None,
+        }
+    }
+
     /// Whether runs of bytes can be written by themselves, by several ranks at once: where elements
     /// lie as they are, and no index says where.
     pub fn writes_parts(&self) -> bool {
@@ -81,6 +142,31 @@ impl Disk {
                 let is_plain = codec.parse().is_ok_and(|codec: Codec| codec.is_none());
                 subchunks.is_none() && is_plain
             }
+        }
+    }
+}
+
+impl fmt::Display for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Natural => write!(f, "natural chunking"),
+            Self::Chunks {
+                chunk,
+                subchunks: None,
+                codec,
+            } => write!(f, "chunks {chunk:?}, {codec}"),
+            Self::Chunks {
+                chunk,
+                subchunks: Some(inner),
+                codec,
+            } => write!(f, "shards {chunk:?} of sub-chunks {inner:?}, {codec}"),
+            Self::RowMajor {
+                format: Format::Raw,
+            } => write!(f, "row-major, raw"),
+            Self::RowMajor {
+                format: Format::Npy,
+            } => write!(f, "row-major, npy"),
+            Self::Parts(dists, mesh) => write!(f, "parts {dists} over {mesh:?}"),
         }
     }
 }
@@ -105,6 +191,7 @@ impl ArraySchema {
             disk,
             dimension_names: None,
             attributes: Map::new(),
+            fill: Fill::default(),
         }
     }
 
@@ -112,6 +199,14 @@ impl ArraySchema {
     pub fn bytes(&self) -> u64 {
         let elements = self.shape.iter().copied().fold(1, u64::saturating_mul);
         elements.saturating_mul(self.element.width())
+    }
+
+    /// The names of its dimensions, made up where none are given: xarray wants a name for each dimension, and one name to
+    /// have one extent.
+    pub fn names_of_dimensions(&self) -> Vec<String> {
+        let own = |d| format!("{}_{d}", self.name);
+        let named = || (0..self.shape.len()).map(own).collect();
+        self.dimension_names.clone().unwrap_or_else(named)
     }
 
     /// How it is cut into objects, and those into blocks of at most `block_bytes_max` where the
@@ -248,6 +343,23 @@ pub(crate) fn part_mesh(dists: &Dists, mesh: &[u64]) -> Vec<u64> {
     dists.0.iter().map(each).collect()
 }
 
+/// The lengths of all parts, those that hold nothing among them.
+pub(crate) fn part_bytes(schema: &ArraySchema, mesh: &[u64]) -> Result<Vec<u64>> {
+    let disk = schema.disk_schema(1)?;
+    let parts: u64 = mesh.iter().product();
+    let length = |number: u64| {
+        let mut rest = number;
+        let mut bytes = schema.element.width();
+        for d in (0..mesh.len()).rev() {
+            let start = (rest % mesh[d]).saturating_mul(disk.chunk()[d]);
+            rest /= mesh[d];
+            bytes *= schema.shape[d].saturating_sub(start).min(disk.chunk()[d]);
+        }
+        bytes
+    };
+    Ok((0..parts).map(length).collect())
+}
+
 /// The extents of the largest part, at least 1: of what is CYCLIC as if it were BLOCK.
 pub(crate) fn part_extents(shape: &[u64], dists: &Dists, mesh: &[u64]) -> Vec<u64> {
     let extents = shape.iter().zip(part_mesh(dists, mesh));
@@ -265,28 +377,6 @@ mod dists_text {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Dists, D::Error> {
         String::deserialize(from)?.parse().map_err(D::Error::custom)
-    }
-}
-
-/// JSON as such in JSON; as text in binary formats, which cannot read a value of unknown type.
-mod json_map {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
-    use serde_json::{Map, Value};
-
-    pub fn serialize<S: Serializer>(map: &Map<String, Value>, to: S) -> Result<S::Ok, S::Error> {
-        if to.is_human_readable() {
-            return map.serialize(to);
-        }
-        serde_json::to_string(map)
-            .map_err(ser::Error::custom)?
-            .serialize(to)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Map<String, Value>, D::Error> {
-        if from.is_human_readable() {
-            return Map::deserialize(from);
-        }
-        serde_json::from_str(&String::deserialize(from)?).map_err(de::Error::custom)
     }
 }
 
@@ -387,6 +477,8 @@ mod tests {
                 .attributes
                 .insert("units".into(), serde_json::json!(["K", 1.5]));
             schema.dimension_names = Some(vec!["x".into(), "y".into()]);
+            schema.fill =
+                Fill::of_zarr(ElementType::C16, &serde_json::json!([0.0, "NaN"])).unwrap();
             let text = serde_json::to_string(&schema).unwrap();
             assert_eq!(
                 serde_json::from_str::<ArraySchema>(&text).unwrap(),

@@ -10,8 +10,9 @@ use std::path::Path;
 
 use cases::*;
 use penstock_arrays::ArraySchema;
-use penstock_arrays::call::{ArrayCall, Memory};
-use penstock_arrays::session::{Options, Session};
+use penstock_arrays::calls::Session;
+use penstock_arrays::calls::array::{ArrayCall, Memory};
+use penstock_arrays::calls::settings::SessionOptions;
 
 /// Writes by one schema, reads by another, on this rank of a machine of any kind.
 fn body(session: &Session, directory: &Path, seed: u64) {
@@ -22,7 +23,8 @@ fn body(session: &Session, directory: &Path, seed: u64) {
         .map(|_| chance.one_of(&[1, 2, 3, 5, 7, 11, 13, 0]))
         .collect();
     let element = chance.one_of(&ELEMENTS);
-    let schema = ArraySchema::new("u", &shape, element, disk(chance, &shape));
+    let mut schema = ArraySchema::new("u", &shape, element, disk(chance, &shape));
+    schema.fill = fill(chance, element);
     let target = directory.join(format!("target-{seed}"));
     let call = |memory: Memory| ArrayCall {
         schema: schema.clone(),
@@ -30,20 +32,17 @@ fn body(session: &Session, directory: &Path, seed: u64) {
     };
 
     let written = call(memory(chance, &shape, rank as u64, ranks));
-    let (bytes, local) = local_array(&written, rank, true);
+    let (bytes, locals) = local_arrays(&written, rank, true);
     let before = bytes.clone();
     session
-        .write(&target, Ok((written.clone(), local)), None)
+        .write(&target, written.clone(), locals, None)
         .unwrap();
     assert_eq!(bytes, before, "a write changed what it wrote");
 
     let wanted = call(memory(chance, &shape, rank as u64, ranks));
-    let (bytes, local) = local_array(&wanted, rank, false);
-    let extents = local.shape.clone();
-    session
-        .read(&target, Ok((wanted.clone(), local)), None)
-        .unwrap();
-    check_local(&wanted, rank, &bytes, &extents, &held(&written, ranks));
+    let (bytes, locals) = local_arrays(&wanted, rank, false);
+    session.read(&target, wanted.clone(), locals, None).unwrap();
+    check_locals(&wanted, rank, &bytes, &held(&written, ranks));
 }
 
 #[test]
@@ -51,12 +50,12 @@ fn threads() {
     for seed in seeds(240) {
         let chance = &mut Chance(!seed);
         let ranks = 1 + chance.below(5) as usize;
-        let options = Options {
+        let options = SessionOptions {
             servers: chance.one_of(&[None, Some(1), Some(2), Some(7)]),
             dedicated: chance.below(2) == 0,
             sync: chance.below(2) == 0,
             block_bytes: chance.one_of(&[1, 16, 100, 1 << 20]),
-            ..Options::default()
+            ..SessionOptions::default()
         };
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();

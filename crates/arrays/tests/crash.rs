@@ -18,13 +18,15 @@ use std::sync::{Mutex, PoisonError};
 
 use cases::{Chance, for_owned, on_threads};
 use common::{chunks, disk_place, flat, parts, place, read_stored};
-use penstock_arrays::call::{ArrayCall, Local, Memory};
-use penstock_arrays::groups::{GroupCall, Save};
-use penstock_arrays::session::{Options, Session};
-use penstock_arrays::store::change::{crash_after, lose_unsynced, no_crash};
-use penstock_arrays::store::group::{Catalog, Checkpoint, verify};
-use penstock_arrays::store::spread::{is_template, of_server};
-use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Pending, Stored};
+use penstock_arrays::calls::array::{ArrayCall, Local, Memory};
+use penstock_arrays::calls::copy;
+use penstock_arrays::calls::save::{GroupCall, Save};
+use penstock_arrays::calls::settings::SessionOptions;
+use penstock_arrays::calls::{FoundCheckpoint, Session};
+use penstock_arrays::formats::spread::{is_template, of_server};
+use penstock_arrays::fs::ops::{crash_after, lose_unsynced, no_crash};
+use penstock_arrays::groups::{Catalog, Checkpoint, Coordinate, Values, repair, verify};
+use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Stored};
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::Region;
 use penstock_machines::ClientMemory;
@@ -37,11 +39,11 @@ const PART: &str = "PENSTOCK_CRASH_PART";
 
 static PROCESS: Mutex<()> = Mutex::new(());
 
-fn options() -> Options {
-    Options {
+fn options() -> SessionOptions {
+    SessionOptions {
         servers: Some(2),
         block_bytes: 40,
-        ..Options::default()
+        ..SessionOptions::default()
     }
 }
 
@@ -171,14 +173,15 @@ fn whole(schema: &ArraySchema, seed: u64) -> Vec<u8> {
     each.collect()
 }
 
-/// A rank's part of it, or zeros.
-fn local(call: &ArrayCall, rank: usize, seed: Option<u64>) -> (Vec<u8>, Local) {
-    let (mut bytes, local) = cases::local_array(call, rank, false);
+/// A rank's part of it, or zeros. Where ranks bring rows, its own begin at element `first`.
+fn local(call: &ArrayCall, rank: usize, first: u64, seed: Option<u64>) -> (Vec<u8>, Local) {
+    let (mut all, mut locals) = cases::local_arrays(call, rank, false);
+    let (mut bytes, local) = (all.remove(0), locals.remove(0));
     if let Some(seed) = seed {
         let width = call.schema.element.width();
-        for_owned(call, rank, &local.shape, |at, number| {
+        for_owned(call, (rank, 0), &local.shape, |at, number| {
             let at = at * width as usize;
-            bytes[at..at + width as usize].copy_from_slice(&element(seed, number, width));
+            bytes[at..at + width as usize].copy_from_slice(&element(seed, first + number, width));
         });
     }
     let memory = ClientMemory {
@@ -348,24 +351,124 @@ impl Standing {
     }
 }
 
-fn group(store: &Path) -> GroupCall {
-    let shards = chunks(&[4, 4], Some(&[2, 4]), "zstd:1+crc32c");
-    let arrays = [
-        ArraySchema::new("u", &[4, 3], ElementType::F8, chunks(&[2, 3], None, "none")),
-        ArraySchema::new("v", &[6, 4], ElementType::I4, shards),
-    ];
-    GroupCall {
-        name: "g".to_string(),
-        path: store.to_path_buf(),
-        arrays: arrays.into_iter().map(rows).collect(),
-        attributes: serde_json::Map::new(),
-        keep: KEEP,
+/// A group's store, and how it is laid out.
+#[derive(Debug, Clone)]
+struct Store {
+    path: PathBuf,
+    time_chunk: u64,
+    /// Whether it has particles: an array of which each save brings another number of rows.
+    has_rows: bool,
+}
+
+const ROWS: &str = "particle";
+
+impl Store {
+    /// Its arrays, in the order of their names in the group.
+    fn names(&self) -> &'static [&'static str] {
+        match self.has_rows {
+            true => &["u", "v", "p"],
+            false => &["u", "v"],
+        }
+    }
+
+    /// How many timesteps are in a chunk.
+    fn chunks_of(&self, timesteps: usize) -> u64 {
+        (timesteps as u64).div_ceil(self.time_chunk)
+    }
+
+    /// The schema of an array as it is saved with a seed.
+    fn schema(&self, array: usize, seed: u64) -> ArraySchema {
+        let shards = chunks(&[4, 4], Some(&[2, 4]), "zstd:1+crc32c");
+        let mut schema = match array {
+            0 => ArraySchema::new("u", &[4, 3], ElementType::F8, chunks(&[2, 3], None, "none")),
+            1 => ArraySchema::new("v", &[6, 4], ElementType::I4, shards),
+            _ => {
+                let rows = (0..RANKS).map(|rank| row_count(seed, rank)).sum();
+                ArraySchema::new(
+                    "p",
+                    &[rows, 2],
+                    ElementType::I4,
+                    chunks(&[3, 2], None, "zstd:1"),
+                )
+            }
+        };
+        if array == 2 {
+            schema.dimension_names = Some(vec![ROWS.to_string(), "k".to_string()]);
+        }
+        schema
+    }
+
+    /// The group as a rank saves it with a seed.
+    fn group(&self, seed: u64, rank: usize) -> GroupCall {
+        let arrays = (0..self.names().len()).map(|array| {
+            let schema = self.schema(array, seed);
+            match array {
+                2 => ArrayCall {
+                    memory: Memory::Rows {
+                        count: row_count(seed, rank),
+                    },
+                    schema: ArraySchema {
+                        shape: vec![0, 2],
+                        ..schema
+                    },
+                },
+                _ => rows(schema),
+            }
+        });
+        self.of(arrays.collect())
+    }
+
+    /// The group as it is restarted from a checkpoint of other numbers of rows.
+    fn restarted(&self, found: &FoundCheckpoint) -> GroupCall {
+        let arrays = self.names().iter().enumerate().map(|(array, name)| {
+            let (_, shape) = found
+                .shapes
+                .iter()
+                .find(|(there, _)| there == name)
+                .unwrap();
+            rows(ArraySchema {
+                shape: shape.clone(),
+                ..self.schema(array, 0)
+            })
+        });
+        self.of(arrays.collect())
+    }
+
+    fn of(&self, arrays: Vec<ArrayCall>) -> GroupCall {
+        let attributes =
+            |text: &str| serde_json::Map::from_iter([("about".to_string(), text.into())]);
+        let values = (0..4).flat_map(|n| f64::from(n).to_le_bytes()).collect();
+        let coordinates = [
+            ("x", Values::Elements(ElementType::F8, values)),
+            (
+                "name",
+                Values::Strings(["a", "", "bc", "d"].map(str::to_string).into()),
+            ),
+        ];
+        GroupCall {
+            name: "g".to_string(),
+            path: self.path.clone(),
+            arrays,
+            coordinates: coordinates
+                .map(|(name, values)| Coordinate {
+                    name: name.to_string(),
+                    dimensions: vec!["x".to_string()],
+                    shape: vec![4],
+                    values,
+                    attributes: attributes(name),
+                })
+                .into(),
+            attributes: attributes("a group"),
+            time_attributes: attributes("days"),
+            time_chunk: Some(self.time_chunk),
+            keep: KEEP,
+        }
     }
 }
 
-fn schemas(store: &Path) -> Vec<ArraySchema> {
-    let arrays = group(store).arrays.into_iter();
-    arrays.map(|array| array.schema).collect()
+/// How many rows a rank brings to a save.
+fn row_count(seed: u64, rank: usize) -> u64 {
+    (seed * 5 + rank as u64 * 3) % 4
 }
 
 /// The values of one array of a save.
@@ -373,43 +476,67 @@ fn array_seed(seed: u64, array: usize) -> u64 {
     seed * 10 + array as u64
 }
 
+/// A rank's parts of the arrays of a group, and the memory that they are in.
+fn local_parts(
+    group: &GroupCall,
+    rank: usize,
+    seed: Option<u64>,
+) -> (Vec<Vec<u8>>, Vec<Vec<Local>>) {
+    let arrays = group.arrays.iter().enumerate().map(|(at, array)| {
+        let first = match array.is_ragged() {
+            true => {
+                (0..rank)
+                    .map(|rank| row_count(seed.unwrap_or(0), rank))
+                    .sum::<u64>()
+                    * 2
+            }
+            false => 0,
+        };
+        let (bytes, local) = local(array, rank, first, seed.map(|seed| array_seed(seed, at)));
+        (bytes, vec![local])
+    });
+    arrays.unzip()
+}
+
 /// One rank's part in an act.
 fn perform(
     session: &Session,
-    store: &Path,
+    store: &Store,
     act: Act,
     seed: u64,
     from: Option<Saved>,
 ) -> Result<()> {
-    let (group, rank) = (group(store), session.rank().unwrap());
-    let parts = |seed: Option<u64>| {
-        let arrays = group.arrays.iter().enumerate();
-        let part = |(at, array)| local(array, rank, seed.map(|seed| array_seed(seed, at)));
-        arrays.map(part).unzip::<_, _, Vec<_>, Vec<_>>()
-    };
+    let rank = session.rank().unwrap();
     if let Restart(step) = act {
-        let found = session.find_checkpoint(&group.path, step)?;
+        let found = session.find_checkpoint(&store.path, step)?;
         assert_eq!(found.is_some(), from.is_some(), "restarting from {step:?}");
         if let (Some(found), Some(from)) = (found, from) {
-            let (bytes, locals) = parts(None);
-            session.restart(&found, Ok((group.clone(), locals)))?;
-            let (expected, _) = parts(Some(from.seed));
+            let group = store.restarted(&found);
+            let (bytes, locals) = local_parts(&group, rank, None);
+            session.restart(&found, &group, locals)?;
+            let (expected, _) = local_parts(&group, rank, Some(from.seed));
             assert!(bytes == expected, "restarted from other values");
-            assert_eq!(found.step, from.step);
+            assert_eq!(found.checkpoint.step, from.step);
+            assert_eq!(found.attributes["seed"], from.seed);
         }
         return Ok(());
     }
-    let (_bytes, locals) = parts(Some(seed));
+    let group = store.group(seed, rank);
+    let (_bytes, locals) = local_parts(&group, rank, Some(seed));
     let save = match act {
-        Save_(step) => Save::Checkpoint(Some(step), None),
+        Save_(step) => Save::Checkpoint {
+            step: Some(step),
+            time: None,
+            attributes: serde_json::Map::from_iter([("seed".to_string(), seed.into())]),
+        },
         _ => Save::Timestep(Some(seed as f64)),
     };
-    session.save(Ok((group.clone(), locals)), save).map(drop)
+    session.save(group, locals, save).map(drop)
 }
 
 /// Runs a program until it ends or crashes; seeds begin after `seed`. Gives the states that may then be
 /// there, the last being that of a program that has ended, and whether it has.
-fn run(store: &Path, from: &State, program: &[Act], seed: u64) -> (Vec<State>, bool) {
+fn run(store: &Store, from: &State, program: &[Act], seed: u64) -> (Vec<State>, bool) {
     let mut standing = Standing {
         state: from.clone(),
         restarted: None,
@@ -464,13 +591,13 @@ fn run(store: &Path, from: &State, program: &[Act], seed: u64) -> (Vec<State>, b
 
 /// What stands on disk must be one of the states: which one. An array by itself may be of a `former` one,
 /// as long as no save has come to its end since.
-fn look(store: &Path, possible: &[State], former: &[State]) -> State {
-    if !of_server(store, 0).exists() {
+fn look(store: &Store, possible: &[State], former: &[State]) -> State {
+    if !of_server(&store.path, 0).exists() {
         let none = possible.iter().find(|state| !state.exists);
         return none.expect("the group is gone").clone();
     }
-    let catalog = Catalog::read(store).unwrap();
-    let found = verify(store, &mut |_| {}).unwrap();
+    let catalog = Catalog::read(&store.path).unwrap().unwrap();
+    let found = verify(&store.path, &mut |_| Ok(())).unwrap();
     assert!(found.damages.is_empty(), "{:?}", found.damages);
     assert_eq!(found.timesteps, catalog.timesteps);
     assert_eq!(found.checkpoints as usize, catalog.checkpoints.len());
@@ -482,8 +609,33 @@ fn look(store: &Path, possible: &[State], former: &[State]) -> State {
     fits.clone()
 }
 
-/// Whether the store, by its consolidated metadata, holds what the state says, to the byte.
-fn is_state(store: &Path, catalog: &Catalog, state: &State) -> bool {
+/// All bytes of an array of saves with these seeds.
+fn of_all(store: &Store, array: usize, seeds: &[u64]) -> Vec<u8> {
+    let all = seeds.iter().map(|&seed| {
+        let schema = store.schema(array, seed);
+        whole(&schema, array_seed(seed, array))
+    });
+    all.collect::<Vec<_>>().concat()
+}
+
+/// The counts of rows of saves with these seeds, and where they begin.
+fn rows_of(store: &Store, seeds: &[u64]) -> [Vec<u8>; 2] {
+    let counts: Vec<u64> = seeds
+        .iter()
+        .map(|&seed| store.schema(2, seed).shape[0])
+        .collect();
+    let starts = (0..counts.len()).map(|step| counts[..step].iter().sum::<u64>());
+    let bytes = |numbers: Vec<u64>| numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+    [bytes(starts.collect()), bytes(counts.clone())]
+}
+
+/// Opens and reads an array of a group, as long as the group says.
+fn read_saved(path: &Path, name: &str) -> Vec<u8> {
+    read_stored(&penstock_arrays::groups::open(path, Some(name)).unwrap()).unwrap()
+}
+
+/// Whether the store, by what counts its timesteps, holds what the state says, to the byte.
+fn is_state(store: &Store, catalog: &Catalog, state: &State) -> bool {
     let steps: Vec<(u64, u64)> = catalog
         .checkpoints
         .iter()
@@ -499,29 +651,24 @@ fn is_state(store: &Path, catalog: &Catalog, state: &State) -> bool {
     {
         return false;
     }
-    let is_whole = |found: &(ArraySchema, Vec<u8>), at: usize, seeds: &[u64]| {
-        let schema = &schemas(store)[at];
-        let all = seeds
-            .iter()
-            .map(|&seed| whole(schema, array_seed(seed, at)));
-        found.1 == all.collect::<Vec<_>>().concat()
+    let are_whole = |path: &Path, seeds: &[u64]| {
+        let mut arrays = store.names().iter().enumerate();
+        arrays.all(|(at, name)| read_saved(path, name) == of_all(store, at, seeds))
     };
-    let is_checkpoint = |there: &Checkpoint, saved: &Saved| {
-        ["u", "v"].iter().enumerate().all(|(at, name)| {
-            let found = read(&there.path, Some(name)).unwrap();
-            is_whole(&found, at, &[saved.seed])
-        })
-    };
+    let is_checkpoint = |there: &Checkpoint, saved: &Saved| are_whole(&there.path, &[saved.seed]);
     let times: Vec<u8> = state
         .timesteps
         .iter()
         .flat_map(|&seed| (seed as f64).to_le_bytes())
         .collect();
-    read(store, Some("time")).unwrap().1 == times
-        && ["u", "v"].iter().enumerate().all(|(at, name)| {
-            let found = read(store, Some(name)).unwrap();
-            is_whole(&found, at, &state.timesteps)
-        })
+    let counts = rows_of(store, &state.timesteps);
+    let are_counted = ["particle_start", "particle_count"]
+        .iter()
+        .zip(&counts)
+        .all(|(name, expected)| !store.has_rows || read_saved(&store.path, name) == *expected);
+    read_saved(&store.path, "time") == times
+        && are_counted
+        && are_whole(&store.path, &state.timesteps)
         && catalog
             .checkpoints
             .iter()
@@ -529,18 +676,37 @@ fn is_state(store: &Path, catalog: &Catalog, state: &State) -> bool {
             .all(|(there, saved)| is_checkpoint(there, saved))
 }
 
-/// Each array's own `zarr.json` speaks of whole timesteps only: those of some state, perhaps not that of
-/// the group.
-fn check_own_metadata(store: &Path, possible: &[State]) {
-    for (at, schema) in schemas(store).iter().enumerate() {
-        let (_, found) = read(&store.join(&schema.name), None).unwrap();
-        let is_some = possible.iter().any(|state| {
-            let all = state.timesteps.iter();
-            let all = all.map(|&seed| whole(schema, array_seed(seed, at)));
-            found == all.collect::<Vec<_>>().concat()
-        });
-        assert!(is_some, "{} by itself is of no state", schema.name);
+/// Each array's own `zarr.json`, and what the group's says of it, speak of whole timesteps only: those of some state,
+/// perhaps not that of the group.
+fn check_own_metadata(store: &Store, possible: &[State]) {
+    for (at, name) in store.names().iter().enumerate() {
+        let (schema, found) = read(&store.path.join(name), None).unwrap();
+        let state = possible
+            .iter()
+            .find(|state| found == of_all(store, at, &state.timesteps));
+        assert!(state.is_some(), "{name} by itself is of no state");
+        assert!(schema.dimension_names.is_some());
     }
+    let zarr = of_server(&store.path, 0).join("zarr.json");
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(zarr).unwrap()).unwrap();
+    let known = &json["consolidated_metadata"]["metadata"];
+    let is_of = |state: &State| {
+        store.names().iter().enumerate().all(|(at, name)| {
+            let rows = match at {
+                2 => state
+                    .timesteps
+                    .iter()
+                    .map(|&seed| store.schema(2, seed).shape[0])
+                    .sum(),
+                _ => state.timesteps.len() as u64,
+            };
+            known[name]["shape"][0] == rows
+        })
+    };
+    assert!(
+        possible.iter().any(is_of),
+        "the group's metadata are of no state"
+    );
 }
 
 /// The names of what a write leaves in the directory of a store that is called so.
@@ -554,69 +720,117 @@ fn names_of(name: &str) -> BTreeSet<String> {
 }
 
 /// Nothing is there but what belongs there.
-fn check_tidy(store: &Path, state: &State) {
-    let name = store.file_name().unwrap().to_string_lossy();
-    assert_eq!(names(store.parent().unwrap()), names_of(&name));
-    let (first, is_spread) = (of_server(store, 0), is_template(store));
-    let all = set(["zarr.json", "u", "v", "time", "checkpoints", ".penstock"]);
+fn check_tidy(store: &Store, state: &State) {
+    let name = store.path.file_name().unwrap().to_string_lossy();
+    assert_eq!(names(store.path.parent().unwrap()), names_of(&name));
+    let (first, is_spread) = (of_server(&store.path, 0), is_template(&store.path));
+    let mut all = set(["zarr.json", "time", "checkpoints", ".penstock", "x", "name"]);
+    all.extend(store.names().iter().map(|name| (*name).to_string()));
+    if store.has_rows {
+        all.extend(set(["particle_start", "particle_count"]));
+    }
     assert_eq!(names(&first), all);
-    assert_eq!(names(&first.join(".penstock")), set(["lock", "sums"]));
-    let timesteps: BTreeSet<String> = (0..state.timesteps.len()).map(|n| n.to_string()).collect();
-    let sums = timesteps.iter().map(|n| format!("{n}.json")).collect();
-    assert_eq!(names(&first.join(".penstock/sums")), sums);
-    for name in ["u", "v"] {
+    assert_eq!(
+        names(&first.join(".penstock")),
+        set(["zarr.json", "record"])
+    );
+    let record = first.join(".penstock/record");
+    assert_eq!(
+        names(&record),
+        set(["zarr.json", "group.json", "lock", "sums"])
+    );
+    let mut with_sums = set(store.names().iter().copied());
+    with_sums.extend(set(["time"]));
+    if store.has_rows {
+        with_sums.extend(set(["particle_start", "particle_count"]));
+    }
+    assert_eq!(names(&record.join("sums")), with_sums);
+    for (at, name) in store.names().iter().enumerate() {
         if is_spread {
             // A checkpoint that is no more leaves the disks with the next save: the last save took one from
             // the group, or two where a crash had kept one too many.
             for server in 0..RANKS {
-                let parts = PathBuf::from(format!("{}.parts", of_server(store, server).display()));
+                let parts = PathBuf::from(format!(
+                    "{}.parts",
+                    of_server(&store.path, server).display()
+                ));
                 let versions = names(&parts.join(name)).len();
                 let kept = state.checkpoints.len() + 1;
                 assert!((kept..=kept + 2).contains(&versions), "{versions} versions");
             }
             continue;
         }
-        assert_eq!(names(&first.join(name)), set(["zarr.json", "c"]));
-        assert_eq!(names(&first.join(name).join("c")), timesteps);
+        let count = match at {
+            2 => {
+                let rows = state
+                    .timesteps
+                    .iter()
+                    .map(|&seed| store.schema(2, seed).shape[0]);
+                rows.sum::<u64>().div_ceil(3)
+            }
+            _ => store.chunks_of(state.timesteps.len()),
+        };
+        let array = first.join(name);
+        match array.join("c").exists() {
+            true => assert_eq!(names(&array), set(["zarr.json", "c"])),
+            false => assert_eq!((names(&array), count), (set(["zarr.json"]), 0)),
+        }
+        let expected: BTreeSet<String> = (0..count).map(|n| n.to_string()).collect();
+        if count > 0 {
+            assert_eq!(names(&array.join("c")), expected, "{name}");
+        }
     }
     let checkpoints = names(&first.join("checkpoints"));
     assert_eq!(checkpoints.len(), state.checkpoints.len() + 1);
-    let consolidated = Catalog::read(store).unwrap().timesteps;
+    let timesteps = Catalog::read(&store.path).unwrap().unwrap().timesteps;
     for name in ["u", "v", "time"] {
         let own = Stored::open(&first.join(name), None).unwrap();
-        assert_eq!(own.schema().shape[0], consolidated, "{name} by itself");
+        assert_eq!(own.schema().shape[0], timesteps, "{name} by itself");
     }
+    check_own_metadata(store, std::slice::from_ref(state));
 }
 
-fn the_group_at_every_change(test: &'static str, name: &str, program: &[Act]) {
+fn the_group_at_every_change(test: &'static str, store: &Store, program: &[Act]) {
+    let name = &store.path;
     at_every_change(test, |way, number| {
         let directory = place();
-        let path = &directory.path().join(name);
+        let store = &Store {
+            path: directory.path().join(name),
+            ..store.clone()
+        };
         crash_after(number);
-        let (possible, has_ended) = run(path, &State::default(), program, 0);
+        let (possible, has_ended) = run(store, &State::default(), program, 0);
         way.end();
-        let state = look(path, &possible, &[]);
+        let state = look(store, &possible, &[]);
         let complete = !possible[0].checkpoints.is_empty();
         assert!(!complete || !state.checkpoints.is_empty(), "no checkpoint");
         // What follows crashes, too: at any of its changes, which are about 100.
         crash_after(Chance(number * 2 + u64::from(way == Way::Power)).below(100));
         let former = possible;
-        let (possible, _) = run(path, &state, &AFTER, 100);
+        let (possible, _) = run(store, &state, &AFTER, 100);
         way.end();
-        let state = look(path, &possible, &former);
-        let (possible, is_well) = run(path, &state, &AFTER, 200);
+        let state = look(store, &possible, &former);
+        let (possible, is_well) = run(store, &state, &AFTER, 200);
         assert!(is_well);
-        let state = look(path, &possible, &[]);
+        let state = look(store, &possible, &[]);
         assert_eq!(state, *possible.last().unwrap());
-        check_tidy(path, &state);
+        check_tidy(store, &state);
         has_ended
     });
+}
+
+fn store(name: &str, time_chunk: u64, has_rows: bool) -> Store {
+    Store {
+        path: name.into(),
+        time_chunk,
+        has_rows,
+    }
 }
 
 #[test]
 fn a_group() {
     in_all_processes("a_group", || {
-        the_group_at_every_change("a_group", "g", &PROGRAM);
+        the_group_at_every_change("a_group", &store("g", 1, false), &PROGRAM);
     });
 }
 
@@ -624,14 +838,151 @@ fn a_group() {
 fn a_group_of_which_each_server_has_a_part() {
     let test = "a_group_of_which_each_server_has_a_part";
     in_all_processes(test, || {
-        the_group_at_every_change(test, "{server}-g", &SHORT);
+        the_group_at_every_change(test, &store("{server}-g", 2, true), &SHORT);
     });
 }
 
 #[test]
 fn a_group_that_goes_back_to_an_older_checkpoint() {
     let test = "a_group_that_goes_back_to_an_older_checkpoint";
-    in_all_processes(test, || the_group_at_every_change(test, "g", &BACK));
+    let store = store("g", 1, false);
+    in_all_processes(test, || the_group_at_every_change(test, &store, &BACK));
+}
+
+#[test]
+fn a_group_of_rows_and_of_chunks_of_several_timesteps() {
+    let test = "a_group_of_rows_and_of_chunks_of_several_timesteps";
+    let store = store("g", 3, true);
+    in_all_processes(test, || the_group_at_every_change(test, &store, &BACK));
+}
+
+/// A group that a former version of Penstock has written: three timesteps, and a checkpoint after the second.
+fn former_group() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests");
+    tests.join("data/group-of-version-1.zarr")
+}
+
+/// As it is declared.
+fn of_former_group(path: &Path) -> GroupCall {
+    let v = chunks(&[4, 4], None, "zstd:1+crc32c");
+    GroupCall {
+        name: "sim".to_string(),
+        path: path.to_path_buf(),
+        arrays: vec![
+            rows(ArraySchema::new(
+                "u",
+                &[4, 3],
+                ElementType::F8,
+                chunks(&[2, 3], None, "none"),
+            )),
+            rows(ArraySchema::new("v", &[6, 4], ElementType::I4, v)),
+        ],
+        coordinates: Vec::new(),
+        attributes: serde_json::Map::new(),
+        time_attributes: serde_json::Map::new(),
+        time_chunk: None,
+        keep: KEEP,
+    }
+}
+
+/// It goes on from the checkpoint, which drops the last timestep, and saves another.
+fn save_to_former(path: &Path) -> Result<()> {
+    let failure = Mutex::new(Ok(()));
+    assert!(on_threads(RANKS, &options(), |session| {
+        let group = of_former_group(path);
+        let saved = session.find_checkpoint(path, None).and_then(|found| {
+            assert_eq!(found.unwrap().checkpoint.timesteps, 2);
+            let (_bytes, locals) = local_parts(&group, session.rank().unwrap(), Some(7));
+            session.save(group, locals, Save::Timestep(Some(9.0)))
+        });
+        *failure.lock().unwrap() = saved.map(drop);
+    }));
+    failure.into_inner().unwrap()
+}
+
+/// Two or three of the timesteps that were there, or two of them and the new one; the checkpoint.
+fn look_at_former(path: &Path, is_done: bool) {
+    let found = verify(path, &mut |_| Ok(())).unwrap();
+    assert!(found.damages.is_empty(), "{:?}", found.damages);
+    assert_eq!(found.checkpoints, 1);
+    let stored = |path: &Path, name: &str| read_saved(path, name);
+    let [old, now] =
+        [former_group(), path.to_path_buf()].map(|path| ["u", "v"].map(|name| stored(&path, name)));
+    let step = [96, 96];
+    let added = [(0, 70), (1, 71)]
+        .map(|(array, seed)| whole(&of_former_group(path).arrays[array].schema, seed));
+    let is_old = (0..2)
+        .all(|array| old[array].starts_with(&now[array]) && now[array].len() >= 2 * step[array]);
+    let is_new = (0..2).all(|array| {
+        now[array][..2 * step[array]] == old[array][..2 * step[array]]
+            && now[array][2 * step[array]..] == added[array]
+    });
+    assert!(
+        is_new || (is_old && !is_done),
+        "neither what was there nor what was saved"
+    );
+    let [old, now] = [former_group(), path.to_path_buf()].map(|path| path.join("checkpoints/1"));
+    for name in ["u", "v"] {
+        assert_eq!(
+            stored(&old, name),
+            stored(&now, name),
+            "the checkpoint's {name}"
+        );
+    }
+}
+
+#[test]
+fn a_group_of_the_first_version() {
+    let test = "a_group_of_the_first_version";
+    in_all_processes(test, || {
+        at_every_change(test, |way, number| {
+            let directory = place();
+            let path = directory.path().join("g");
+            copy_tree(&former_group(), &path);
+            crash_after(number);
+            let saved = save_to_former(&path);
+            let has_ended = way.end() <= number;
+            look_at_former(&path, saved.is_ok());
+            save_to_former(&path).unwrap();
+            look_at_former(&path, true);
+            assert_eq!(
+                names(&path.join(".penstock/record/sums")),
+                set(["u", "v", "time"])
+            );
+            has_ended
+        });
+    });
+}
+
+/// One of which another tool has rewritten the metadata.
+#[test]
+fn a_group_that_is_repaired() {
+    let test = "a_group_that_is_repaired";
+    in_all_processes(test, || {
+        at_every_change(test, |way, number| {
+            let directory = place();
+            let path = directory.path().join("g");
+            copy_tree(&former_group(), &path);
+            let zarr = path.join("zarr.json");
+            std::fs::write(
+                &zarr,
+                r#"{"zarr_format":3,"node_type":"group","attributes":{}}"#,
+            )
+            .unwrap();
+            assert_eq!(Catalog::read(&path).unwrap_err().kind, Kind::Damaged);
+            crash_after(number);
+            let repaired = repair(&path);
+            let has_ended = way.end() <= number;
+            assert!(repaired.is_ok() || !has_ended);
+            repair(&path).unwrap();
+            let catalog = Catalog::read(&path).unwrap().unwrap();
+            assert_eq!((catalog.timesteps, catalog.checkpoints.len()), (3, 1));
+            look_at_former(&path, false);
+            save_to_former(&path).unwrap();
+            look_at_former(&path, true);
+            has_ended
+        });
+    });
 }
 
 // -------------------------------------------------------------------------------------------------
@@ -652,21 +1003,21 @@ fn write_by(
     schema: &ArraySchema,
     seed: u64,
     is_region: bool,
-    options: &Options,
+    options: &SessionOptions,
 ) -> Result<()> {
     let outcome = Mutex::new(Ok(()));
     let all_well = on_threads(RANKS, options, |session| {
         let rank = session.rank().unwrap();
         let mut call = rows(schema.clone());
         if is_region {
-            call.memory = Memory::Box {
-                own: part(schema, rank),
+            call.memory = Memory::Boxes {
+                own: vec![part(schema, rank)],
                 halo: vec![(0, 0); schema.shape.len()],
                 is_region,
             };
         }
-        let (_bytes, local) = local(&call, rank, Some(seed));
-        let written = session.write(path, Ok((call, local)), None);
+        let (_bytes, local) = local(&call, rank, 0, Some(seed));
+        let written = session.write(path, call, vec![local], None);
         *outcome.lock().unwrap() = written.map(drop);
     });
     assert!(all_well);
@@ -774,7 +1125,7 @@ impl Change {
         &self,
         test: &'static str,
         place: impl Fn() -> tempfile::TempDir,
-        options: &Options,
+        options: &SessionOptions,
     ) {
         let template = place();
         self.prepare(template.path());
@@ -895,7 +1246,7 @@ fn arrays_written_directly() {
                 new: array.clone(),
                 is_region,
             };
-            let by = Options {
+            let by = SessionOptions {
                 direct: true,
                 ..options()
             };
@@ -907,26 +1258,106 @@ fn arrays_written_directly() {
     });
 }
 
-/// A write that another process can go on with is still there, and what is done of it.
+/// A copy that crashes goes on where it has stopped, and leaves nothing over.
+#[test]
+fn copies() {
+    in_all_processes("copies", || {
+        let template = place();
+        let path = template.path().join("d");
+        for (name, disk) in [
+            ("u", chunks(&[2, 3], None, "none")),
+            ("v", chunks(&[5, 4], Some(&[5, 1]), "zstd:1+crc32c")),
+        ] {
+            let schema = ArraySchema::new(name, &[5, 4], ElementType::F8, disk);
+            write(&path, &schema, 1, false).unwrap();
+        }
+        let options = copy::Options {
+            form: copy::Form::Zarr {
+                chunks: Some("4,2".parse().unwrap()),
+                subchunks: None,
+                codec: None,
+            },
+            memory_bytes: 20 << 20,
+            ..copy::Options::default()
+        };
+        at_every_change("copies", |way, number| {
+            let directory = place();
+            let target = directory.path().join("copy");
+            let copy = || {
+                let ended = Mutex::new(Ok(0));
+                assert!(on_threads(RANKS, &SessionOptions::default(), |session| {
+                    let copied = session.copy(&path, &target, &options, &mut |_| Ok(()));
+                    *ended.lock().unwrap() = copied.map(|report| report.slabs_found);
+                }));
+                ended.into_inner().unwrap()
+            };
+            crash_after(number);
+            let copied = copy();
+            let has_ended = way.end() <= number;
+            let is_there = target.exists();
+            assert!(is_there || copied.is_err());
+            if !is_there {
+                copy().unwrap();
+            }
+            for name in ["u", "v"] {
+                let (schema, found) = read(&target, Some(name)).unwrap();
+                assert!(found == whole(&schema, 1), "{name} is not what was copied");
+                assert!(schema.disk.chunk_rows() == Some(4));
+            }
+            // After the renaming a crash may leave what stood there before.
+            if !is_there {
+                assert_eq!(names(directory.path()), set(["copy"]));
+            }
+            has_ended
+        });
+    });
+}
+
+/// A slab that is done is not done again.
 #[test]
 fn what_is_to_be_resumed() {
     let _alone = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
-    for disk in [chunks(&[2, 3], None, "none"), flat(Format::Npy)] {
-        let (directory, schema) = (place(), array(&[5, 4], disk));
-        let resume = |journal| {
-            Pending::create_or_resume(&directory.path().join("x"), &schema, journal).unwrap()
+    let directory = place();
+    let path = directory.path().join("d");
+    let schema = array(&[64, 64, 512], chunks(&[64, 64, 8], None, "none"));
+    let values = common::values(&schema, 3);
+    common::write(&path, &schema, &values).unwrap();
+    let copy = |target: &Path| {
+        let options = copy::Options {
+            form: copy::Form::Zarr {
+                chunks: Some("8,64,512".parse().unwrap()),
+                subchunks: None,
+                codec: None,
+            },
+            memory_bytes: 8 << 20,
+            ..copy::Options::default()
         };
-        crash_after(u64::MAX);
-        let mut begun = resume("this one");
-        assert!(begun.done.is_empty());
-        begun.pending.note_done(0, 3).unwrap();
-        drop(begun);
-        no_crash();
-        lose_unsynced().unwrap();
-        let again = resume("this one");
-        assert_eq!(again.done, [(0, 3)]);
-        drop(again);
-        // Of another write: that is begun anew.
-        assert!(resume("another").done.is_empty());
-    }
+        let ended = Mutex::new(None);
+        assert!(on_threads(1, &SessionOptions::default(), |session| {
+            let copied = session.copy(&path, target, &options, &mut |_| Ok(()));
+            *ended.lock().unwrap() = Some(copied);
+        }));
+        ended.into_inner().unwrap().unwrap()
+    };
+    crash_after(u64::MAX);
+    let whole = copy(&directory.path().join("whole")).unwrap();
+    let changes = no_crash();
+    assert_eq!(whole.slabs_found, 0);
+    assert!(whole.slabs > 2, "{whole:?}");
+    let target = directory.path().join("copy");
+    crash_after(changes * 2 / 3);
+    copy(&target).unwrap_err();
+    no_crash();
+    lose_unsynced().unwrap();
+    let report = copy(&target).unwrap();
+    assert!((1..whole.slabs).contains(&report.slabs_found), "{report:?}");
+    assert!(read(&target, Some("u")).unwrap().1 == values);
+    // Of a source that has changed: that is begun anew.
+    let again = directory.path().join("again");
+    crash_after(changes * 2 / 3);
+    copy(&again).unwrap_err();
+    no_crash();
+    lose_unsynced().unwrap();
+    common::write(&path, &schema, &values).unwrap();
+    assert_eq!(copy(&again).unwrap().slabs_found, 0);
 }

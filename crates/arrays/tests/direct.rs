@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use common::*;
-use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Pending, Stored, Target};
+use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Keys, Pending, Stored, Target};
 use penstock_engine::{Kind, Result};
 use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
@@ -112,7 +112,7 @@ fn write_direct(
     block_bytes: u64,
     servers: usize,
 ) {
-    let pending = Pending::create(path, schema).unwrap();
+    let pending = Pending::create(path, schema, Keys::Nested).unwrap();
     let disk = schema.disk_schema(block_bytes).unwrap();
     let target = pending.target().clone().with_direct(true);
     for server in 0..servers {
@@ -222,7 +222,7 @@ fn blocks_written_twice_and_read_back() {
         let schema = schema(&[130, 131], ElementType::F8, disk);
         let (values, other) = (values(&schema, 5), values(&schema, 6));
         let path = place.path().join(at.to_string());
-        let pending = Pending::create(&path, &schema).unwrap();
+        let pending = Pending::create(&path, &schema, Keys::Nested).unwrap();
         let disk = schema.disk_schema(10_000).unwrap();
         let target = pending.target().clone().with_direct(true);
         let medium = target.open_write(&disk).unwrap();
@@ -309,7 +309,7 @@ fn media_that_write_parts_of_one_file_at_once_do_not_disturb_each_other() {
         let blocks = schema.disk_schema(300_000).unwrap();
         let path = place.path().join(at.to_string());
         for round in 1..9_u64 {
-            let pending = Pending::create(&path, &schema).unwrap();
+            let pending = Pending::create(&path, &schema, Keys::Nested).unwrap();
             let target = pending.target().clone().with_direct(true);
             let mut state = 0x9e37 * (round + 8 * at as u64) + 1;
             let mut shares: Vec<Vec<(Block, u64, u64)>> = vec![Vec::new(); 4];
@@ -511,7 +511,7 @@ fn a_full_disk_is_full() {
     ] {
         let schema = schema(&[1024, 1024], ElementType::F8, disk);
         let values = values(&schema, 1);
-        let pending = Pending::create(&mount.path().join("u"), &schema).unwrap();
+        let pending = Pending::create(&mount.path().join("u"), &schema, Keys::Nested).unwrap();
         let blocks = schema.disk_schema(1 << 20).unwrap();
         let target = pending.target().clone().with_direct(true);
         let medium = target.open_write(&blocks).unwrap();
@@ -530,7 +530,7 @@ fn the_flag_travels() {
     let place = place();
     for disk in forms() {
         let schema = schema(&[3, 4], ElementType::I4, disk);
-        let pending = Pending::create(&place.path().join("u"), &schema).unwrap();
+        let pending = Pending::create(&place.path().join("u"), &schema, Keys::Nested).unwrap();
         let target = pending.target().clone().with_direct(true);
         let text = serde_json::to_string(&target).unwrap();
         assert_eq!(serde_json::from_str::<Target>(&text).unwrap(), target);
@@ -602,7 +602,7 @@ fn direct_against_buffered() {
 
 /// Writes an array with one medium and reads it from the disk; says what each took.
 fn measure(path: &Path, schema: &ArraySchema, block_bytes: u64, direct: bool) -> (String, String) {
-    let pending = Pending::create(path, schema).unwrap();
+    let pending = Pending::create(path, schema, Keys::Nested).unwrap();
     let disk = schema.disk_schema(block_bytes).unwrap();
     let mut data = Shifted::of(&vec![7; disk.block_bytes_max() as usize], 0);
     let target = pending.target().clone().with_direct(direct);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Pending, Stored, npy};
+use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Keys, Pending, Stored, npy};
 use penstock_engine::Kind;
 use serde_json::json;
 
@@ -61,8 +61,11 @@ fn every_type_through_every_store() {
     }
 }
 
-/// The schema as it comes back: with the codec's defaults written out.
+/// The schema as it comes back: with the codec's defaults written out, and names of dimensions.
 fn normalised(mut schema: ArraySchema) -> ArraySchema {
+    if let Disk::Chunks { .. } = schema.disk {
+        schema.dimension_names = Some(schema.names_of_dimensions());
+    }
     if let Disk::Chunks { codec, .. } = &mut schema.disk {
         *codec = codec
             .parse::<penstock_arrays::codec::Codec>()
@@ -175,7 +178,7 @@ fn what_is_not_written_is_zero() {
         for (at, disk) in disks().into_iter().enumerate() {
             let schema = schema(&[9, 7], ElementType::F8, disk);
             let path = directory.path().join(at.to_string());
-            let pending = penstock_arrays::Pending::create(&path, &schema).unwrap();
+            let pending = Pending::create(&path, &schema, Keys::Nested).unwrap();
             let disk = schema.disk_schema(40).unwrap();
             let medium = pending.target().open_write(&disk).unwrap();
             let mut expected = values(&schema, 1);
@@ -215,7 +218,7 @@ fn more_objects_at_once_than_files_kept_open() {
         let schema = schema(&[160], ElementType::I4, disk);
         let path = directory.path().join(at.to_string());
         let values = values(&schema, 5);
-        let pending = penstock_arrays::Pending::create(&path, &schema).unwrap();
+        let pending = Pending::create(&path, &schema, Keys::Nested).unwrap();
         let disk = schema.disk_schema(4).unwrap();
         let medium = pending.target().open_write(&disk).unwrap();
         // All first blocks, then all second ones: every file is given up and taken up again.
@@ -247,7 +250,7 @@ fn threads_write_different_objects_at_once() {
     {
         let schema = schema(&[61, 59], ElementType::F8, disk);
         let (path, values) = (directory.path().join(at.to_string()), values(&schema, 9));
-        let pending = penstock_arrays::Pending::create(&path, &schema).unwrap();
+        let pending = Pending::create(&path, &schema, Keys::Nested).unwrap();
         let disk = schema.disk_schema(64).unwrap();
         let medium = pending.target().open_write(&disk).unwrap();
         std::thread::scope(|scope| {
@@ -367,7 +370,7 @@ fn blocks_may_come_in_any_order_and_twice() {
         }
         write(&expected.join("u"), &schema, &values).unwrap();
 
-        let pending = Pending::create(&path.join("u"), &schema).unwrap();
+        let pending = Pending::create(&path.join("u"), &schema, Keys::Nested).unwrap();
         let blocks = schema.disk_schema(16).unwrap();
         let medium = pending.target().open_write(&blocks).unwrap();
         let mut order: Vec<_> = blocks.blocks(0, 1).collect();

@@ -35,7 +35,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 fn kind_of(path: &Path, schema: &ArraySchema) -> Kind {
-    Pending::create(path, schema)
+    Pending::create(path, schema, Keys::Nested)
         .err()
         .expect("must be refused")
         .kind
@@ -99,26 +99,6 @@ fn an_array_of_another_shape_leaves_no_old_chunk() {
 }
 
 #[test]
-fn what_could_not_be_settled_is_not_committed_later() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("run.zarr");
-    let (schema, _) = of(chunks(&[2, 2], None, "none"));
-    let mut pending = Pending::begin(&path, &schema, Keys::Nested).unwrap();
-    // Something that should not be there, and later is not.
-    let [temporary] = &names(directory.path())[..] else {
-        panic!("not one temporary");
-    };
-    let in_the_way = directory.path().join(temporary).join("data/u/zarr.json");
-    std::fs::write(&in_the_way, "").unwrap();
-    let error = pending.settle().unwrap_err();
-    assert_eq!(error.path.as_deref(), in_the_way.to_str());
-    std::fs::remove_file(&in_the_way).unwrap();
-    assert_eq!(pending.settle().unwrap_err(), error);
-    assert_eq!(pending.commit().err().unwrap(), error);
-    assert!(names(directory.path()).is_empty());
-}
-
-#[test]
 fn other_arrays_and_the_group_stay_as_they_are() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run.zarr");
@@ -141,7 +121,11 @@ fn other_arrays_and_the_group_stay_as_they_are() {
     let group: Value =
         serde_json::from_slice(&std::fs::read(path.join("zarr.json")).unwrap()).unwrap();
     assert_eq!(group["attributes"]["title"], "x");
-    assert!(group.get("consolidated_metadata").is_none());
+    let nodes = group["consolidated_metadata"]["metadata"]
+        .as_object()
+        .unwrap();
+    assert_eq!(nodes.len(), 2);
+    assert!(nodes.contains_key("u") && nodes.contains_key("v"));
     // Which of the two must now be said.
     let error = Stored::open(&path, None).err().unwrap();
     assert!(
@@ -184,7 +168,7 @@ fn two_jobs_that_write_the_same_are_told() {
         let path = directory.path().join("run");
         let (schema, values) = of(disk);
         let first = write_pending(&path, &schema, &values, 1).unwrap();
-        let error = Pending::create(&path, &schema).err().unwrap();
+        let error = Pending::create(&path, &schema, Keys::Nested).err().unwrap();
         assert_eq!(error.kind, Kind::Busy);
         assert!(
             error.cause.contains(&std::process::id().to_string()),
@@ -205,7 +189,7 @@ fn of_many_at_once_one_writes_and_the_others_are_busy() {
     let made: Vec<_> = std::thread::scope(|scope| {
         let make = || {
             ready.wait();
-            Pending::create(&path, &schema)
+            Pending::create(&path, &schema, Keys::Nested)
         };
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
         threads
@@ -304,7 +288,9 @@ fn what_stands_in_the_way_is_not_touched() {
         assert_eq!(kind_of(&at(path), schema), kind, "{path} {:?}", schema.disk);
     }
     assert!(snapshot(directory.path()) == before);
-    let error = Pending::create(&at("nowhere/run"), &zarr).err().unwrap();
+    let error = Pending::create(&at("nowhere/run"), &zarr, Keys::Nested)
+        .err()
+        .unwrap();
     assert!(error.path.unwrap().ends_with("nowhere"));
     std::fs::write(at("p/notes"), "text").unwrap();
     assert_eq!(kind_of(&at("p"), &split), Kind::Schema);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use penstock_arrays::calls::copy::Extents;
 use penstock_sim::experiment::{Layout, Method};
 use penstock_sim::network::Contention;
 use penstock_sim::pattern::Pattern;
@@ -29,11 +30,14 @@ pub(crate) enum Command {
     Ls(Ls),
     /// Say what a store holds: shapes, types, how it lies on disk
     Info(Info),
-    /// Read all of a store and compare it with its checksums; exit code 1 if it is damaged
+    /// Read all of a store and compare it with its checksums; exit code 1 if something is damaged, 3 if nothing has a
+    /// checksum
     Verify(Verify),
+    /// Find out from what is on disk what a group holds whose metadata another tool has rewritten
+    Repair(Repair),
     /// Make one store of what each server has written to a disk of its own
     Gather(Gather),
-    /// Copy an array into another arrangement, out of core; go on where a killed copy has stopped
+    /// Copy an array or a whole data set into another arrangement, out of core; go on where a killed copy has stopped
     Copy(Box<Copy>),
     /// Experiments on a simulated machine
     #[command(subcommand, arg_required_else_help = true)]
@@ -94,6 +98,12 @@ pub(crate) struct Verify {
 }
 
 #[derive(Args)]
+pub(crate) struct Repair {
+    /// A group that Penstock has saved timesteps or checkpoints to
+    pub(crate) path: PathBuf,
+}
+
+#[derive(Args)]
 pub(crate) struct Gather {
     /// The store's directories, one a server in their order, or one path with {server} in it; then what is
     /// made of them
@@ -103,31 +113,33 @@ pub(crate) struct Gather {
 
 #[derive(Args)]
 pub(crate) struct Copy {
-    /// A Zarr array or group (format 2 or 3), a .npy file, a raw file, or a directory of parts
+    /// A Zarr array or group (format 2 or 3) with all that is in it, a .npy file, a raw file, or a directory of parts
     pub(crate) source: PathBuf,
-    /// What is made of it, or replaced: a Zarr group (format 3), or a file
+    /// What is made of it: of the same kind in Zarr's format 3, an array of a Zarr group that is there, or a file
     pub(crate) target: PathBuf,
-    /// Which array, where the source is a group of several
+    /// Only this array of the source, by its path in it; several times for several
+    #[arg(long = "array", value_name = "PATH")]
+    pub(crate) arrays: Vec<String>,
+    /// What the array is called in the target, where only one is copied
     #[arg(long, value_name = "NAME")]
-    pub(crate) array: Option<String>,
-    /// Chunks of a Zarr array [default: those of the source]
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
-    pub(crate) chunks: Option<Vec<u64>>,
-    /// Sub-chunks of the chunks, which are then shards
-    #[arg(
-        long,
-        value_name = "N,N,...",
-        value_delimiter = ',',
-        requires = "chunks"
-    )]
-    pub(crate) subchunks: Option<Vec<u64>>,
-    /// none, zstd[:LEVEL], blosc[:CNAME[:LEVEL[:SHUFFLE]]], each with +crc32c if wanted [default: that of the
-    /// source, if it is one of these]
+    pub(crate) name: Option<String>,
+    /// Chunks, of arrays that have as many dimensions or dimensions so called: 64,64,-1 or time=1,lat=512, where -1 is
+    /// the whole dimension [default: those of the source]
+    #[arg(long, value_name = "EXTENTS", allow_hyphen_values = true)]
+    pub(crate) chunks: Option<Extents>,
+    /// Sub-chunks of the chunks, which are then shards [default: those of the source, where they divide the chunks]
+    #[arg(long, value_name = "EXTENTS", allow_hyphen_values = true)]
+    pub(crate) subchunks: Option<Extents>,
+    /// none, zstd[:LEVEL], gzip[:LEVEL], blosc[:CNAME[:LEVEL[:SHUFFLE]]], each with +crc32c if wanted, or a list of codecs
+    /// in JSON as Zarr's metadata have it [default: that of the source]
     #[arg(long, value_name = "CODEC", conflicts_with = "row_major")]
     pub(crate) codec: Option<String>,
     /// One row-major file: .npy if its name ends so, otherwise raw with a JSON file beside it
     #[arg(long, conflicts_with_all = ["chunks", "subchunks"])]
     pub(crate) row_major: bool,
+    /// Replace what is at the target
+    #[arg(long)]
+    pub(crate) overwrite: bool,
     /// Shape of a raw source that has no JSON file beside it
     #[arg(
         long,

@@ -1,9 +1,8 @@
-//! `penstock copy`: an array into another arrangement.
+//! `penstock copy`: an array or a data set into another arrangement.
 
-use penstock_arrays::copy::{Options, Report};
-use penstock_arrays::session::{self, Seat, Session};
-use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Stored};
-use penstock_engine::{Error, Kind};
+use penstock_arrays::calls::Session;
+use penstock_arrays::calls::copy::{self, Form, Options, Report};
+use penstock_arrays::{ElementType, Format};
 
 use crate::arguments::Copy;
 use crate::failure::Failure;
@@ -12,28 +11,20 @@ use crate::progress::Bar;
 
 /// Copies on threads of this process.
 pub(crate) fn run(copy: &Copy) -> Result<(), Failure> {
-    let ranks = copy.ranks.unwrap_or(1);
-    let setup = session::Options {
-        sync: !copy.no_sync,
-        // A single rank has its servers beside it.
-        dedicated: ranks == 1,
-        ..session::Options::default()
-    };
     let options = options(copy)?;
-    let seats = Seat::all(ranks, &setup)?;
-    let reports: Vec<Result<Report, Error>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = seats
-            .into_iter()
-            .map(|seat| scope.spawn(|| copy_with(&seat.open(), copy, &options)))
-            .collect();
-        let crashed = || Error::new(Kind::Peer, "copying", "a thread has panicked");
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|_| Err(crashed()))
-        };
-        threads.into_iter().map(join).collect()
-    });
-    let report = reports.into_iter().next();
-    let report = report.ok_or_else(|| Failure::input("--ranks is 0: take at least 1"))??;
+    let bar = Bar::new();
+    let report = copy::on_threads(
+        (&copy.source, &copy.target),
+        &options,
+        copy.ranks.unwrap_or(1),
+        !copy.no_sync,
+        &|| false,
+        &|progress| {
+            bar.tell(progress);
+            Ok(())
+        },
+    )?;
+    drop(bar);
     output::text(&said(&report))
 }
 
@@ -43,42 +34,44 @@ pub(crate) fn run_in(session: &Session, copy: &Copy) -> Result<(), Failure> {
         let cause = "--ranks is of no use under mpiexec, where the processes are the ranks";
         return Err(Failure::input(cause));
     }
-    let report = copy_with(session, copy, &options(copy)?)?;
+    let options = options(copy)?;
+    let bar = (session.rank() == Some(0)).then(Bar::new);
+    let mut tell = |progress| {
+        if let Some(bar) = &bar {
+            bar.tell(progress);
+        }
+        Ok(())
+    };
+    let report = session.copy(&copy.source, &copy.target, &options, &mut tell)?;
+    drop(bar);
     match session.rank() {
         Some(0) => output::text(&said(&report)),
         _ => Ok(()),
     }
 }
 
-/// This rank's part of a copy, in a session of any machine.
-///
-/// # Errors
-/// As [`Session::copy`].
-fn copy_with(session: &Session, copy: &Copy, options: &Options) -> Result<Report, Error> {
-    let bar = (session.rank() == Some(0)).then(Bar::new);
-    let mut tell = |progress| {
-        if let Some(bar) = &bar {
-            bar.tell(progress);
-        }
-    };
-    session.copy(&copy.source, &copy.target, options, &mut tell)
-}
-
 /// What was done, in a line.
 fn said(report: &Report) -> String {
     let rate = report.bytes as f64 / 1e6 / report.seconds.max(1e-9);
     let mut text = format!(
-        "copied {} bytes in {:.2} s, {rate:.0} MB/s, {}, the source read {:.2} times",
+        "copied {}, {} bytes in {:.2} s, {rate:.0} MB/s, {}, the source read {:.2} times",
+        counted(report.plans.len() as u64, "array"),
         report.bytes,
         report.seconds,
         counted(report.slabs, "slab"),
         report.read_bytes as f64 / report.bytes.max(1) as f64
     );
-    if report.plan.between.is_some() {
+    if report.plans.iter().any(|(_, plan)| plan.between.is_some()) {
         text.push_str(", through a store in between");
     }
     if report.slabs_found > 0 {
         text += &format!(", of which {} had been done before", report.slabs_found);
+    }
+    if !report.as_they_are.is_empty() {
+        text += &format!(
+            "; kept the chunks of {} as they are, which Penstock does not understand",
+            report.as_they_are.join(", ")
+        );
     }
     text + "\n"
 }
@@ -90,61 +83,33 @@ fn options(copy: &Copy) -> Result<Options, Failure> {
         _ => None,
     };
     Ok(Options {
-        array: copy.array.clone(),
-        disk: disk(copy)?,
+        arrays: copy.arrays.clone(),
+        name: copy.name.clone(),
+        form: form(copy)?,
         raw,
         memory_bytes: bytes(&copy.memory)?,
         drops_attributes: copy.drop_attributes,
+        overwrites: copy.overwrite,
     })
 }
 
-fn disk(copy: &Copy) -> Result<Option<Disk>, Failure> {
+fn form(copy: &Copy) -> Result<Form, Failure> {
     let is_npy = copy.target.extension().is_some_and(|end| end == "npy");
-    if copy.row_major || (is_npy && copy.chunks.is_none()) {
-        if let Some(codec) = &copy.codec {
-            return Err(Failure::input(format!(
-                "a .npy file has no codec: leave --codec {codec} out, or give a target without .npy"
-            )));
-        }
-        let format = match is_npy {
-            true => Format::Npy,
-            false => Format::Raw,
-        };
-        return Ok(Some(Disk::RowMajor { format }));
+    if !copy.row_major && (!is_npy || copy.chunks.is_some()) {
+        return Ok(Form::Zarr {
+            chunks: copy.chunks.clone(),
+            subchunks: copy.subchunks.clone(),
+            codec: copy.codec.clone(),
+        });
     }
-    // What is not said is as in the source, where that can be written.
-    let source = match copy.shape {
-        Some(_) => None,
-        None => Some(Stored::open(&copy.source, copy.array.as_deref())?),
-    };
-    let source = source.as_ref().map(Stored::schema);
-    let source_codec = match source.map(|schema| &schema.disk) {
-        Some(Disk::Chunks { codec, .. }) if !codec.starts_with(['[', '{']) => codec.clone(),
-        _ => "none".to_string(),
-    };
-    let (chunk, subchunks) = match (&copy.chunks, source) {
-        (Some(chunk), _) => (chunk.clone(), copy.subchunks.clone()),
-        (
-            None,
-            Some(ArraySchema {
-                disk: Disk::Chunks {
-                    chunk, subchunks, ..
-                },
-                ..
-            }),
-        ) => (chunk.clone(), subchunks.clone()),
-        // Without dimensions there is one chunk, which has no extents to say.
-        (None, Some(schema)) if schema.shape.is_empty() => (Vec::new(), None),
-        (None, _) => {
-            return Err(Failure::input(
-                "the source has no chunks: say --chunks N,N,... or --row-major",
-            ));
-        }
-    };
-    Ok(Some(Disk::Chunks {
-        chunk,
-        subchunks,
-        codec: copy.codec.clone().unwrap_or(source_codec),
+    if let Some(codec) = &copy.codec {
+        return Err(Failure::input(format!(
+            "a .npy file has no codec: leave --codec {codec} out, or give a target without .npy"
+        )));
+    }
+    Ok(Form::RowMajor(match is_npy {
+        true => Format::Npy,
+        false => Format::Raw,
     }))
 }
 

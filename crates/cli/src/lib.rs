@@ -4,8 +4,9 @@
 //! |---|---|
 //! | `ls`, `info` | what a store holds |
 //! | `verify` | reads all of it, and compares it with its checksums |
+//! | `repair` | finds out what a group holds whose metadata were rewritten |
 //! | `gather` | one store, made of what each server has |
-//! | `copy` | an array into another arrangement |
+//! | `copy` | an array or a data set into another arrangement |
 //! | `sim` | the papers' experiments on the simulated machine |
 //! | `bench` | the papers' measurements on this one, with the Python package |
 //!
@@ -28,7 +29,8 @@
 //! the command hands the JSON to a Python interpreter, that of the package if it was started by it,
 //! else `$PENSTOCK_PYTHON` or `python3`. Text, JSON and plots say what they were made with.
 //!
-//! Exit codes: 0; 1 when something failed; 2 for bad input. Either way one line says what is wrong.
+//! Exit codes: 0; 1 when something failed; 2 for bad input; 3 when `verify` found nothing to compare with. Either way one
+//! line says what is wrong.
 
 mod arguments;
 mod copy;
@@ -48,7 +50,7 @@ use clap::error::ErrorKind;
 
 use arguments::{Command, Penstock};
 use failure::Failure;
-use penstock_arrays::session::Session;
+use penstock_arrays::calls::Session;
 
 /// What a command needs of its surroundings.
 struct Surroundings {
@@ -69,6 +71,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
             Command::Ls(ls) => store::ls(&ls),
             Command::Info(info) => store::info(&info),
             Command::Verify(verify) => store::verify(&verify),
+            Command::Repair(repair) => store::repair(&repair),
             Command::Gather(gather) => store::gather(&gather),
             Command::Copy(copy) => copy::run(&copy),
             Command::Sim(sim) => sim::run(&sim, &Surroundings { python }),

@@ -1,22 +1,26 @@
-//! `penstock ls`, `info` and `verify`: stores looked at from the shell.
+//! `penstock ls`, `info`, `verify`, `repair` and `gather`: stores looked at from the shell.
 
 use std::fmt::Write;
 use std::path::Path;
 
-use penstock_arrays::store::group::{self, Catalog, Seen};
-use penstock_arrays::{ArraySchema, Disk, Format};
-use serde_json::{Map, Value, json};
+use penstock_arrays::ArraySchema;
+use penstock_arrays::groups::{self, Catalog, Contents, Entry};
+use penstock_engine::Kind;
+use serde_json::{Map, Value};
 
-use crate::arguments::{Gather, Info, Ls, Verify};
+use crate::arguments::{Gather, Info, Ls, Repair, Verify};
 use crate::failure::Failure;
 use crate::output::{self, counted};
 use crate::progress::Bar;
 
+/// The exit code of a verification that had nothing to compare with.
+const UNFOUNDED: u8 = 3;
+
 /// Prints one line a thing.
 pub(crate) fn ls(ls: &Ls) -> Result<(), Failure> {
     let mut text = String::new();
-    match group::look(&ls.path) {
-        Ok(seen) => list(&mut text, "", &seen),
+    match groups::list(&ls.path) {
+        Ok(entries) => list(&mut text, "", &ls.path, &entries),
         // A directory that is no store may hold some.
         Err(error) if ls.path.is_dir() => {
             let entries = std::fs::read_dir(&ls.path).map_err(Failure::failed)?;
@@ -27,8 +31,8 @@ pub(crate) fn ls(ls: &Ls) -> Result<(), Failure> {
                 if name.starts_with('.') {
                     continue;
                 }
-                if let Ok(seen) = group::look(&path) {
-                    list(&mut text, &format!("{name}/"), &seen);
+                if let Ok(entries) = groups::list(&path) {
+                    list(&mut text, &format!("{name}/"), &path, &entries);
                 }
             }
             if text.is_empty() {
@@ -40,102 +44,124 @@ pub(crate) fn ls(ls: &Ls) -> Result<(), Failure> {
     output::text(&text)
 }
 
-fn list(text: &mut String, prefix: &str, seen: &Seen) {
-    // Writing into a String cannot fail.
-    match seen {
-        Seen::Arrays(arrays) if arrays.is_empty() => {
-            let _ = writeln!(text, "{prefix}  a group without arrays");
-        }
-        Seen::Arrays(arrays) => {
-            for array in arrays {
-                let _ = writeln!(text, "{}", line(prefix, array, None));
-            }
-        }
-        Seen::Group(catalog) => {
-            for array in &catalog.arrays {
-                let _ = writeln!(text, "{}", line(prefix, array, Some(catalog.timesteps)));
-            }
-            for checkpoint in &catalog.checkpoints {
-                let name = checkpoint.path.file_name().unwrap_or_default();
-                let _ = write!(
-                    text,
-                    "{prefix}checkpoints/{}  step {}",
-                    name.to_string_lossy(),
-                    checkpoint.step
-                );
-                if let Some(time) = checkpoint.time {
-                    let _ = write!(text, ", time {time}");
+/// What stands at a path, a line each.
+fn list(text: &mut String, prefix: &str, path: &Path, entries: &[Entry]) {
+    // Why it cannot be read is in the list.
+    let catalog = Catalog::read(path).unwrap_or(None);
+    let checkpoints = catalog
+        .as_ref()
+        .map_or(&[][..], |catalog| &catalog.checkpoints);
+    for Entry { path, contents } in entries {
+        let saved = catalog.as_ref().and_then(|catalog| {
+            let array = catalog.arrays.iter().find(|array| array.name == *path);
+            array.map(|array| (array, catalog.timesteps))
+        });
+        let is_saved = !checkpoints.is_empty() && path.starts_with("checkpoints/");
+        // Writing into a String cannot fail.
+        let _ = match contents {
+            // They are of the arrays of the group.
+            _ if is_saved => Ok(()),
+            Contents::Array(schema) => match saved {
+                Some((array, timesteps)) => {
+                    writeln!(text, "{}", line(prefix, path, array, Some(timesteps)))
                 }
-                text.push('\n');
+                None => writeln!(text, "{}", line(prefix, path, schema, None)),
+            },
+            Contents::Group(_) if path.is_empty() && entries.len() > 1 => Ok(()),
+            Contents::Group(_) if path == "checkpoints" && catalog.is_some() => Ok(()),
+            Contents::Group(_) if path.is_empty() => {
+                writeln!(text, "{prefix}  a group without arrays")
             }
+            Contents::Group(_) => writeln!(text, "{prefix}{path}/"),
+            Contents::Unreadable(error) => {
+                writeln!(text, "{prefix}{path}  {}", why_unreadable(error))
+            }
+        };
+    }
+    for checkpoint in checkpoints {
+        let name = checkpoint
+            .path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy();
+        let _ = write!(text, "{prefix}checkpoints/{name}  step {}", checkpoint.step);
+        if let Some(time) = checkpoint.time {
+            let _ = write!(text, ", time {time}");
         }
+        text.push('\n');
+    }
+}
+
+fn why_unreadable(error: &penstock_engine::Error) -> String {
+    match error.kind {
+        Kind::Unsupported => format!("not supported: {}", error.cause),
+        _ => format!("cannot be read: {}", error.cause),
     }
 }
 
 /// An array in a line.
-fn line(prefix: &str, array: &ArraySchema, timesteps: Option<u64>) -> String {
-    let mut line = format!(
-        "{prefix}{}  {}  {:?}",
-        array.name, array.element, array.shape
-    );
+fn line(prefix: &str, path: &str, array: &ArraySchema, timesteps: Option<u64>) -> String {
+    let name = match path.is_empty() {
+        true => &array.name,
+        false => path,
+    };
+    let mut line = format!("{prefix}{name}  {}  {:?}", array.element, array.shape);
     if let Some(timesteps) = timesteps {
         let _ = write!(line, "  {}", counted(timesteps, "timestep"));
     }
-    line + "  " + &form(&array.disk)
-}
-
-/// How an array lies on disk, in words.
-fn form(disk: &Disk) -> String {
-    match disk {
-        Disk::Natural => "natural chunking".to_string(),
-        Disk::Chunks {
-            chunk,
-            subchunks,
-            codec,
-        } => match subchunks {
-            None => format!("chunks {chunk:?}, {codec}"),
-            Some(inner) => format!("shards {chunk:?} of sub-chunks {inner:?}, {codec}"),
-        },
-        Disk::RowMajor {
-            format: Format::Raw,
-        } => "row-major, raw".to_string(),
-        Disk::RowMajor {
-            format: Format::Npy,
-        } => "row-major, npy".to_string(),
-        Disk::Parts(dists, mesh) => format!("parts {dists} over {mesh:?}"),
-    }
+    format!("{line}  {}", array.disk)
 }
 
 /// Prints all that is known of a store.
 pub(crate) fn info(info: &Info) -> Result<(), Failure> {
-    let seen = group::look(&info.path)?;
     if info.json {
-        let text = serde_json::to_string_pretty(&described(&seen)).map_err(Failure::failed)?;
+        let described = groups::describe(&info.path)?;
+        let text = serde_json::to_string_pretty(&described).map_err(Failure::failed)?;
         return output::text(&(text + "\n"));
     }
     let mut text = String::new();
-    let arrays = match &seen {
-        Seen::Arrays(arrays) => arrays,
-        Seen::Group(catalog) => {
-            let _ = writeln!(text, "group      {}", catalog.name);
-            let _ = writeln!(text, "timesteps  {}", catalog.timesteps);
-            list_attributes(&mut text, &catalog.attributes);
-            list_checkpoints(&mut text, catalog);
-            &catalog.arrays
+    if let Some(catalog) = Catalog::read(&info.path).unwrap_or(None) {
+        let _ = writeln!(text, "group      {}", catalog.name);
+        let _ = writeln!(text, "timesteps  {}", catalog.timesteps);
+        list_checkpoints(&mut text, &catalog);
+    }
+    for Entry { path, contents } in groups::list(&info.path)? {
+        match contents {
+            Contents::Array(schema) => {
+                let name = match path.is_empty() {
+                    true => schema.name.clone(),
+                    false => path,
+                };
+                describe(&mut text, &name, &schema);
+            }
+            Contents::Group(attributes) => {
+                if !path.is_empty() {
+                    let _ = writeln!(text, "in         {path}/");
+                }
+                list_attributes(&mut text, &attributes);
+            }
+            Contents::Unreadable(error) => {
+                let _ = writeln!(text, "array      {path}");
+                let _ = writeln!(text, "  {}", why_unreadable(&error));
+            }
         }
-    };
-    for array in arrays {
-        let _ = writeln!(text, "array      {}", array.name);
-        let _ = writeln!(text, "  type     {}", array.element);
-        let _ = writeln!(text, "  shape    {:?}", array.shape);
-        if let Some(names) = &array.dimension_names {
-            let _ = writeln!(text, "  dims     {}", names.join(", "));
-        }
-        let _ = writeln!(text, "  on disk  {}", form(&array.disk));
-        let _ = writeln!(text, "  bytes    {}", array.bytes());
-        list_attributes(&mut text, &array.attributes);
     }
     output::text(&text)
+}
+
+fn describe(text: &mut String, name: &str, array: &ArraySchema) {
+    let _ = writeln!(text, "array      {name}");
+    let _ = writeln!(text, "  type     {}", array.element);
+    let _ = writeln!(text, "  shape    {:?}", array.shape);
+    if let Some(names) = &array.dimension_names {
+        let _ = writeln!(text, "  dims     {}", names.join(", "));
+    }
+    let _ = writeln!(text, "  on disk  {}", array.disk);
+    let _ = writeln!(text, "  bytes    {}", array.bytes());
+    if !array.fill.is_zero() {
+        let _ = writeln!(text, "  fill     {}", array.fill.zarr(array.element));
+    }
+    list_attributes(text, &array.attributes);
 }
 
 fn list_attributes(text: &mut String, attributes: &Map<String, Value>) {
@@ -160,25 +186,12 @@ fn list_checkpoints(text: &mut String, catalog: &Catalog) {
     }
 }
 
-fn described(seen: &Seen) -> Value {
-    match seen {
-        Seen::Arrays(arrays) => json!({ "arrays": arrays }),
-        Seen::Group(catalog) => json!({
-            "group": catalog.name,
-            "attributes": catalog.attributes,
-            "timesteps": catalog.timesteps,
-            "arrays": catalog.arrays,
-            "checkpoints": catalog.checkpoints,
-        }),
-    }
-}
-
 /// Makes one store of several directories.
 pub(crate) fn gather(gather: &Gather) -> Result<(), Failure> {
     let Some((target, sources)) = gather.paths.split_last() else {
         return Err(Failure::input("say from where, and to where"));
     };
-    let arrays = penstock_arrays::store::gather(sources, target)?;
+    let arrays = groups::gather(sources, target)?;
     output::text(&format!(
         "gathered {} into {}\n",
         counted(arrays as u64, "array"),
@@ -186,14 +199,33 @@ pub(crate) fn gather(gather: &Gather) -> Result<(), Failure> {
     ))
 }
 
+/// Mends the metadata of a group.
+pub(crate) fn repair(repair: &Repair) -> Result<(), Failure> {
+    let said = groups::repair(&repair.path)?;
+    let mut text = String::new();
+    for line in &said {
+        let _ = writeln!(text, "mended: {line}");
+    }
+    if said.is_empty() {
+        text.push_str("nothing was to be mended\n");
+    }
+    output::text(&text)
+}
+
 /// Reads everything. What is damaged goes to the standard output, one line each.
 pub(crate) fn verify(verify: &Verify) -> Result<(), Failure> {
     let bar = Bar::new();
-    let found = group::verify(Path::new(&verify.path), &mut |progress| bar.tell(progress))?;
+    let found = groups::verify(&verify.path, &mut |progress| {
+        bar.tell(progress);
+        Ok(())
+    })?;
     drop(bar);
     let mut text = String::new();
     for damage in &found.damages {
         let _ = writeln!(text, "damaged: {damage}");
+    }
+    for (path, error) in &found.unread {
+        let _ = writeln!(text, "not looked at: {path}: {}", error.cause);
     }
     if found.timesteps + found.checkpoints > 0 {
         let _ = write!(
@@ -205,22 +237,15 @@ pub(crate) fn verify(verify: &Verify) -> Result<(), Failure> {
     }
     let _ = writeln!(
         text,
-        "{}, {} bytes in all{}: {}",
+        "{}, {} bytes in all: {}",
         counted(found.chunks, "chunk"),
         found.bytes,
-        match found.compared {
-            0 => ", which were only read: no checksums are stored for them, unless by their codec",
-            _ => "",
-        },
-        match found.damages.len() {
-            0 => "all is well".to_string(),
-            1 => "1 is damaged".to_string(),
-            count => format!("{count} are damaged"),
-        }
+        found.verdict()
     );
     output::text(&text)?;
-    match found.damages.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::silent(1)),
+    match (found.damages.is_empty(), found.is_unfounded()) {
+        (false, _) => Err(Failure::silent(1)),
+        (true, true) => Err(Failure::silent(UNFOUNDED)),
+        (true, false) => Ok(()),
     }
 }

@@ -20,27 +20,87 @@
 //! multicast, Figure 2(c). The tree is both.)
 
 use std::cell::Cell;
+use std::fmt;
 use std::pin::pin;
 
 use futures::future::{Either, join, join_all, select};
 use penstock_layout::Region;
 use serde::{Deserialize, Serialize};
 
-use crate::changes::give_way;
 use crate::error::{Error, Kind, Result, Who};
 use crate::machine::{Machine, Step};
-use crate::request::{Done, Moved, Operation, Request, Roles, Strategy, Sum};
-use crate::split::{Gate, Meeting};
+use crate::request::{Done, Moved, Operation, Request, Rest, Roles, Strategy, Sum};
+use crate::split::Gate;
 use crate::tree::{Members, Tree};
 use crate::{caching, disk_directed, independent, two_phase};
+
+/// A request in terms that people understand. Ranks that ask for the same give the same; where they do not, an error says
+/// in what they differ.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Ask {
+    /// What it is, such as "a write".
+    what: String,
+    /// Names and values of its terms.
+    terms: Vec<(String, String)>,
+}
+
+impl Ask {
+    /// A request without terms.
+    pub fn new(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            terms: Vec::new(),
+        }
+    }
+
+    /// The same with one term more.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, value: impl fmt::Display) -> Self {
+        self.terms.push((name.into(), value.to_string()));
+        self
+    }
+
+    /// The same with all terms of another.
+    #[must_use]
+    pub fn with_all(mut self, other: Self) -> Self {
+        self.terms.extend(other.terms);
+        self
+    }
+
+    /// What two ranks that differ ask for.
+    fn differs_from(&self, rank: usize, other: &Self, other_rank: usize) -> String {
+        if self.what != other.what {
+            let (what, other) = (&self.what, &other.what);
+            return format!("rank {rank} asks for {what}, rank {other_rank} for {other}");
+        }
+        let both = self.terms.iter().zip(&other.terms);
+        let differing = both
+            .filter(|(one, other)| one != other)
+            .map(|(one, other)| match one.0 == other.0 {
+                true => format!(
+                    "the {}: {} on rank {rank}, {} on rank {other_rank}",
+                    one.0, one.1, other.1
+                ),
+                false => format!("{} on rank {rank}, {} on rank {other_rank}", one.0, other.0),
+            });
+        let mut in_what: Vec<String> = differing.take(TERMS_SHOWN).collect();
+        if self.terms.len() != other.terms.len() {
+            in_what.push("the number of terms".to_string());
+        }
+        format!("ranks differ, for {}, in {}", self.what, in_what.join("; "))
+    }
+}
+
+/// How many terms an error shows in which ranks differ.
+const TERMS_SHOWN: usize = 3;
 
 /// What one rank asks for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Proposal {
-    /// The whole request in words, box aside: ranks that ask for the same use the same words.
-    pub words: String,
-    /// The box that this rank holds of each array, where each names its own.
-    pub own_boxes: Vec<Option<Region>>,
+    /// The whole request, boxes aside.
+    pub ask: Ask,
+    /// The boxes that this rank holds of each array, where each names its own.
+    pub own_boxes: Vec<Option<Vec<Region>>>,
     /// What all ranks are to hear of, though it does not keep the session from being closed.
     pub complaint: Option<Error>,
 }
@@ -92,7 +152,7 @@ impl Verdict {
 }
 
 /// Boxes of ranks, one an array, by rank: of those ranks that name any.
-pub type RankBoxes = Vec<(usize, Vec<Option<Region>>)>;
+pub type RankBoxes = Vec<(usize, Vec<Option<Vec<Region>>>)>;
 
 /// The part of a call that only the root does: what makes a target and shows it to the world.
 pub trait Director {
@@ -102,13 +162,6 @@ pub trait Director {
     /// # Errors
     /// Whatever is wrong with it: the call then ends with that on every rank.
     fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision>;
-
-    /// All servers have made their files: makes what else there has to be. What goes wrong is for
-    /// [`Director::conclude`] to say, which does all of this where servers do not sync together.
-    fn furnish(&mut self) {}
-
-    /// The servers of this node have written, and begin to sync: syncs what has been made besides.
-    fn settle(&mut self) {}
 
     /// All servers have ended: makes the target visible, or removes what there is of it.
     ///
@@ -120,8 +173,8 @@ pub trait Director {
 /// Proposals of several ranks, merged on their way up.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Proposals {
-    first: Option<(usize, String)>,
-    other: Option<(usize, String)>,
+    first: Option<(usize, Ask)>,
+    other: Option<(usize, Ask)>,
     boxes: RankBoxes,
     complaint: Option<Error>,
     error: Option<Error>,
@@ -131,7 +184,7 @@ impl Proposals {
     fn of_rank(rank: usize, proposal: Result<Proposal>) -> Self {
         match proposal {
             Ok(proposal) => Self {
-                first: Some((rank, proposal.words)),
+                first: Some((rank, proposal.ask)),
                 boxes: match proposal.own_boxes.iter().any(Option::is_some) {
                     true => vec![(rank, proposal.own_boxes)],
                     false => Vec::new(),
@@ -149,7 +202,7 @@ impl Proposals {
     fn merge(mut self, other: Self) -> Self {
         self.error = lowest(self.error, other.error);
         self.complaint = lowest(self.complaint, other.complaint);
-        let mut voices: Vec<(usize, String)> = Vec::new();
+        let mut voices: Vec<(usize, Ask)> = Vec::new();
         voices.extend(
             [self.first, self.other, other.first, other.other]
                 .into_iter()
@@ -158,7 +211,7 @@ impl Proposals {
         voices.sort();
         self.first = voices.first().cloned();
         self.other = match &self.first {
-            Some((_, words)) => voices.iter().find(|(_, other)| other != words).cloned(),
+            Some((_, ask)) => voices.iter().find(|(_, other)| other != ask).cloned(),
             None => None,
         };
         self.boxes.extend(other.boxes);
@@ -170,8 +223,8 @@ impl Proposals {
         if let Some(error) = self.error {
             return Err(error);
         }
-        if let (Some((rank, words)), Some((other, other_words))) = (&self.first, &self.other) {
-            let cause = format!("rank {rank} asks for {words}, rank {other} for {other_words}");
+        if let (Some((rank, ask)), Some((other_rank, other))) = (&self.first, &self.other) {
+            let cause = ask.differs_from(*rank, other, *other_rank);
             return Err(Error::new(
                 Kind::Mismatch,
                 "agreeing on a collective call",
@@ -236,12 +289,11 @@ pub struct Call<'a, M: Machine> {
 
 /// The barrier at which all nodes have handed over their parts of a split write.
 const HANDED_OVER: u32 = u32::MAX - 1;
-/// The barrier at which all servers have made their files.
-const MADE: u32 = u32::MAX - 2;
-
-/// A call about several arrays has a number for each, so that messages and memories of one are not taken
-/// for another's.
+/// A call about several arrays has a number for each, and one for each share that a client has of it, so that messages and
+/// memories of one are not taken for another's.
 const ARRAYS_MAX: u64 = 1 << 16;
+/// The most shares of one array that a client may have.
+pub const PARTS_MAX: u64 = 1 << 16;
 
 /// Who has a part in moving what is asked for, other than to let servers get and put.
 fn taking_part(requests: &[Request]) -> Members {
@@ -254,21 +306,19 @@ fn taking_part(requests: &[Request]) -> Members {
     }
 }
 
-/// Whether servers sync what they write, and clients wait for that.
-fn is_synced_together(requests: &[Request]) -> bool {
-    let is_so = |request: &Request| {
-        request.operation == Operation::Write && request.sync && request.split.is_none()
-    };
-    requests.iter().all(is_so)
-}
-
-/// The number under which a rank exposes its memory of array so many of call `id`, the first being 0.
+/// The number under which a client exposes its first share of array so many of call `id`, the first being 0. Its other
+/// shares have the numbers that follow.
 ///
 /// # Panics
 /// For more arrays than a call may have.
 pub fn number(id: u64, array: usize) -> u64 {
+    memory_of(id * ARRAYS_MAX * PARTS_MAX, array)
+}
+
+/// The same of a call whose first array has this number.
+pub(crate) fn memory_of(first: u64, array: usize) -> u64 {
     assert!((array as u64) < ARRAYS_MAX, "a call about {array} arrays");
-    id * ARRAYS_MAX + array as u64
+    first + array as u64 * PARTS_MAX
 }
 
 impl<'a, M: Machine> Call<'a, M> {
@@ -301,7 +351,7 @@ impl<'a, M: Machine> Call<'a, M> {
         let met = Verdict::of(Moved::default());
         match self.agree(proposal, director).await? {
             Heard::Decision(Decision::Serve(requests)) => {
-                let outcome = self.transfer(&requests, director).await;
+                let outcome = self.transfer(&requests).await;
                 self.conclude(&requests, outcome, director).await
             }
             Heard::Decision(Decision::Meet(note)) => Ok(Verdict { note, ..met }),
@@ -366,21 +416,15 @@ impl<'a, M: Machine> Call<'a, M> {
     ///
     /// # Collective
     /// Every node must call it.
-    pub async fn transfer(
-        &self,
-        requests: &[Request],
-        director: &mut Option<&mut dyn Director>,
-    ) -> Outcome {
+    pub async fn transfer(&self, requests: &[Request]) -> Outcome {
         let (tree, gate) = (&self.tree, Gate::default());
         let [request, others @ ..] = requests else {
             return Outcome::default();
         };
         let moving = async {
             match &request.strategy {
-                Strategy::DiskDirected(options) => {
-                    self.serve(requests, options, &gate, director).await
-                }
-                _ if !others.is_empty() || request.keeps_rest => {
+                Strategy::DiskDirected(options) => self.serve(requests, options, &gate).await,
+                _ if !others.is_empty() || request.rest == Rest::Keep => {
                     let _all = gate.part();
                     let cause = format!("a call by {}", request.strategy.name());
                     let doing = "moving several arrays, or a part of one";
@@ -459,41 +503,18 @@ impl<'a, M: Machine> Call<'a, M> {
     }
 
     /// Disk-directed: the part of every server on this node, side by side. Clients only let them.
-    ///
-    /// Servers sync when all have made their files, as all have that have given their blocks to their disks. A
-    /// directory that is being synced is locked until that has come to the disk, behind all that was written
-    /// before; a server that still has a file to make in it would wait for as long.
     async fn serve(
         &self,
         requests: &[Request],
         options: &disk_directed::Options,
         gate: &Gate,
-        director: &mut Option<&mut dyn Director>,
     ) -> Outcome {
         let tree = &self.tree;
-        let meeting = is_synced_together(requests).then(Meeting::default);
         let servers = tree.roles.servers_on(tree.machine.me());
         let parts: Vec<_> = servers
-            .map(|server| {
-                let (part, meeting) = (gate.part(), meeting.as_ref());
-                disk_directed::serve(tree, requests, options, server, part, meeting)
-            })
+            .map(|server| disk_directed::serve(tree, requests, options, server, gate.part()))
             .collect();
-        let meet = async {
-            let Some(meeting) = &meeting else { return };
-            gate.all_handed_over().await;
-            meeting.end(tree.barrier(Members::Servers, MADE).await);
-            let Some(director) = director else { return };
-            // What a disk of this node can begin, it begins first.
-            give_way().await;
-            director.furnish();
-            meeting.all_written().await;
-            give_way().await;
-            director.settle();
-        };
-        let (outcomes, ()) = join(join_all(parts), meet).await;
-        outcomes
-            .into_iter()
-            .fold(Outcome::default(), Outcome::merge)
+        let outcomes = join_all(parts).await.into_iter();
+        outcomes.fold(Outcome::default(), Outcome::merge)
     }
 }

@@ -26,23 +26,19 @@
 //! Memory: two buffers of one block, or what a split collective may take. Time to plan: in proportion
 //! to this server's blocks and to the clients that touch them.
 
-use futures::future::join_all;
-use penstock_layout::{Block, Piece};
+use penstock_layout::Block;
 use serde::{Deserialize, Serialize};
 
-use crate::collective::Outcome;
+use crate::collective::{Outcome, memory_of};
 use crate::error::{Result, Who};
-use crate::machine::{Disk, Machine, NodeId, Work};
-use crate::relay::{Blocks, Flow, Relay, move_pieces};
-use crate::request::{Moved, Operation, Request, Sum};
-use crate::split::{Meeting, Part};
+use crate::machine::{Disk, Machine, Work};
+use crate::relay::{Blocks, Flow, Relay, move_portions};
+use crate::request::{Moved, Operation, Portion, Request, Rest, Sum};
+use crate::split::Part;
 use crate::tree::Tree;
 
 /// Buffers a disk: one to fill while the other is drained (Kotz, Table I).
 pub const BUFFERS_PER_DISK: u64 = 2;
-
-/// Files of one array that a server makes before it writes the first: more would delay that.
-const MADE_MAX: usize = 16;
 
 /// The tuning of disk-directed I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,15 +56,13 @@ impl Default for Options {
 }
 
 /// Runs `server`'s part of `requests`, one an array, to the end or to the first error, which is by the name
-/// of this server. `part` is given up when all that is left to do is the disk's; a write that is synced waits for
-/// the `meeting` of all servers before that.
+/// of this server. In a split collective `part` is given up when all that is left to do is the disk's.
 pub(crate) async fn serve<M: Machine>(
     tree: &Tree<'_, M>,
     requests: &[Request],
     options: &Options,
     server: usize,
     part: Part<'_>,
-    meeting: Option<&Meeting>,
 ) -> Outcome {
     let mut job = Job {
         server,
@@ -78,7 +72,7 @@ pub(crate) async fn serve<M: Machine>(
         for (array, request) in requests.iter().enumerate() {
             if server < request.servers {
                 let tree = Tree {
-                    call: tree.call + array as u64,
+                    call: memory_of(tree.call, array),
                     ..*tree
                 };
                 let disk = tree.machine.open(request, server).await?;
@@ -90,7 +84,7 @@ pub(crate) async fn serve<M: Machine>(
                 });
             }
         }
-        serve_files(&job, tree.machine, requests, options, server, part, meeting).await
+        serve_files(&job, tree.machine, requests, options, part).await
     };
     let mut outcome = Outcome::of(served.await.map_err(|error| error.by(Who::Server(server))));
     outcome.sums = job.sums();
@@ -102,16 +96,14 @@ async fn serve_files<M: Machine>(
     machine: &M,
     requests: &[Request],
     options: &Options,
-    server: usize,
     part: Part<'_>,
-    meeting: Option<&Meeting>,
 ) -> Result<Moved> {
     if job.files.is_empty() {
         return Ok(Moved::default());
     }
     machine.work(Work::Thread).await;
     let all = job.files.iter().enumerate().flat_map(|(file, opened)| {
-        let blocks = opened.request.blocks(server);
+        let blocks = opened.request.blocks(job.server);
         blocks.map(move |block| (file, block))
     });
     let mut blocks: Blocks<'_, (usize, Block)> = Box::new(all);
@@ -123,7 +115,7 @@ async fn serve_files<M: Machine>(
         blocks = Box::new(sorted.into_iter());
     }
     let relay = Relay::new(machine, requests, blocks, BUFFERS_PER_DISK);
-    relay.run(job, part, meeting).await
+    relay.run(job, part).await
 }
 
 /// One array of a call, on the disk of one server.
@@ -135,37 +127,17 @@ struct File<'a, M: Machine> {
 }
 
 impl<M: Machine> File<'_, M> {
-    /// The objects of which `server` writes anything, if they are a few.
-    fn objects(&self, server: usize) -> Option<Vec<u64>> {
+    /// Gets what clients have of a block, and puts them on top of what they are to be put on.
+    async fn gather(&self, block: &Block, portions: &[Portion], buffer: &M::Buffer) -> Result<()> {
         let Self { tree, request, .. } = self;
-        let mut objects = Vec::new();
-        for block in request.blocks(server) {
-            if objects.contains(&block.object) || request.pieces(tree.roles, &block).is_empty() {
-                continue;
-            }
-            if objects.len() == MADE_MAX {
-                return None;
-            }
-            objects.push(block.object);
-        }
-        Some(objects)
-    }
-
-    /// Gets the pieces of a block, and puts them on top of what they are to be put on.
-    async fn gather(
-        &self,
-        block: &Block,
-        pieces: &[(NodeId, Piece)],
-        buffer: &M::Buffer,
-    ) -> Result<()> {
-        let Self { tree, request, .. } = self;
-        let held: u64 = pieces.iter().map(|(_, piece)| piece.elements()).sum();
-        if request.keeps_rest && held < block.region.elements() {
+        let held: u64 = portions.iter().map(|held| held.piece.elements()).sum();
+        if request.rest == Rest::Keep && held < block.region.elements() {
             self.disk.read(block, buffer, 0).await?;
         } else if held * request.disk.width() < block.bytes {
-            tree.machine.clear(buffer, block.bytes);
+            let element = request.rest.element();
+            tree.machine.clear(buffer, block.bytes, element);
         }
-        move_pieces(tree, request, pieces, (block, 0), buffer).await
+        move_portions(tree, request, portions, (block, 0), buffer).await
     }
 }
 
@@ -196,7 +168,7 @@ impl<M: Machine> Flow<M> for Job<'_, M> {
     /// Of which of the files, and what of it.
     type Block = (usize, Block);
     /// Who holds what of the block.
-    type Load = Vec<(NodeId, Piece)>;
+    type Load = Vec<Portion>;
 
     /// A write gets the pieces from the clients, a read the block from the disk.
     async fn fill(
@@ -205,15 +177,15 @@ impl<M: Machine> Flow<M> for Job<'_, M> {
         buffer: &M::Buffer,
     ) -> Result<Option<Self::Load>> {
         let file = &self.files[*file];
-        let pieces = file.request.pieces(file.tree.roles, block);
-        if pieces.is_empty() {
+        let portions = file.request.portions(file.tree.roles, block);
+        if portions.is_empty() && !file.request.writes_all() {
             return Ok(None); // nobody's elements: what is stored stays, or the store's fill value
         }
         match file.request.operation {
-            Operation::Write => file.gather(block, &pieces, buffer).await?,
+            Operation::Write => file.gather(block, &portions, buffer).await?,
             Operation::Read => file.disk.read(block, buffer, 0).await?,
         }
-        Ok(Some(pieces))
+        Ok(Some(portions))
     }
 
     /// A write gives the block to the disk, a read puts the pieces into the clients' memories.
@@ -221,32 +193,21 @@ impl<M: Machine> Flow<M> for Job<'_, M> {
         &self,
         (file, block): &Self::Block,
         buffer: &M::Buffer,
-        pieces: Self::Load,
+        portions: Self::Load,
     ) -> Result<Moved> {
         let file = &self.files[*file];
         match file.request.operation {
             Operation::Write => file.disk.write(block, buffer, 0).await?,
             Operation::Read => {
-                move_pieces(&file.tree, file.request, &pieces, (block, 0), buffer).await?;
+                move_portions(&file.tree, file.request, &portions, (block, 0), buffer).await?;
             }
         }
         Ok(Moved {
             blocks: 1,
             disk_bytes: block.bytes,
-            transfers: pieces.len() as u64,
+            transfers: portions.len() as u64,
             buffer_bytes: 0,
         })
-    }
-
-    /// Where its disks want that, and the files are a few.
-    async fn make(&self) -> Result<bool> {
-        let objects = self.files.iter().map(|file| file.objects(self.server));
-        let Some(objects) = objects.collect::<Option<Vec<_>>>() else {
-            return Ok(false);
-        };
-        let files = self.files.iter().zip(&objects);
-        let made = join_all(files.map(|(file, objects)| file.disk.make(objects))).await;
-        made.into_iter().try_fold(true, |all, made| Ok(all & made?))
     }
 
     async fn finish(&self) -> Result<()> {

@@ -21,7 +21,7 @@
 use std::ops::Range;
 use std::slice;
 
-use penstock_layout::{Block, DiskSchema, MemorySchema, Share};
+use penstock_layout::{Block, DiskSchema, MemorySchema, Piece, Region, Share};
 
 use crate::caching::client::bounds;
 use crate::collective::Outcome;
@@ -47,7 +47,13 @@ pub fn check(memory: &MemorySchema, disk: &DiskSchema) -> Result<()> {
 
 fn check_object(memory: &MemorySchema, disk: &DiskSchema, object: u64) -> Result<()> {
     let place = disk.grid_index(object);
-    let [first, second, ..] = memory.touching(&disk.object_region(object))[..] else {
+    let touching = memory.touching(&disk.object_region(object));
+    let mut ranks: Vec<usize> = touching
+        .iter()
+        .map(|&share| memory.holder(share).rank)
+        .collect();
+    ranks.dedup();
+    let [first, second, ..] = ranks[..] else {
         return Ok(());
     };
     let cause = format!(
@@ -76,49 +82,66 @@ async fn move_share<M: Machine>(
     rank: usize,
     part: Part<'_>,
 ) -> Result<Moved> {
-    let share = request.memory.share(rank);
-    if share.elements() == 0 {
+    let shares = (tree.call..).zip(request.memory.shares_of(rank));
+    let shares = shares.map(|(memory, number)| (memory, request.memory.share(number)));
+    let shares: Vec<(u64, Share)> = shares.filter(|(_, share)| share.elements() > 0).collect();
+    let Some(bounds) = shares.iter().map(|(_, share)| bounds(share)).reduce(around) else {
         return Ok(Moved::default());
-    }
+    };
     let client = Client {
         machine: tree.machine,
-        call: tree.call,
         request,
         disks: Reached::open(tree.machine, request).await?,
-        share,
+        shares,
     };
-    let blocks = request.disk.blocks_in(&bounds(&client.share));
-    let blocks = blocks.filter(|block| client.share.intersect(&block.region).is_some());
+    let blocks = request.disk.blocks_in(&bounds);
+    let blocks = blocks.filter(|block| client.pieces(block).next().is_some());
     let relay = Relay::new(tree.machine, slice::from_ref(request), Box::new(blocks), 1);
-    relay.run(&client, part, None).await
+    relay.run(&client, part).await
 }
 
 /// The client of one node.
 struct Client<'a, M: Machine> {
     machine: &'a M,
-    call: u64,
     request: &'a Request,
-    share: Share,
+    /// What this rank holds, each with the number of its memory.
+    shares: Vec<(u64, Share)>,
     disks: Reached<'a, M>,
 }
 
+/// The smallest box around two.
+fn around(one: Region, other: Region) -> Region {
+    let mut both = one.clone();
+    for d in 0..one.dims() {
+        both.start[d] = one.start[d].min(other.start[d]);
+        both.shape[d] = one.end(d).max(other.end(d)) - both.start[d];
+    }
+    both
+}
+
 impl<M: Machine> Client<'_, M> {
+    /// What each share has of a block, with the number of its memory.
+    fn pieces<'b>(&'b self, block: &'b Block) -> impl Iterator<Item = (u64, Piece)> + use<'b, M> {
+        let shares = self.shares.iter();
+        shares.filter_map(|(memory, share)| Some((*memory, share.intersect(&block.region)?)))
+    }
+
     fn held_bytes(&self, block: &Block) -> u64 {
-        let piece = self.share.intersect(&block.region);
-        piece.map_or(0, |piece| piece.elements()) * self.request.disk.width()
+        let held: u64 = self.pieces(block).map(|(_, piece)| piece.elements()).sum();
+        held * self.request.disk.width()
     }
 
     /// Between this rank's memory and the buffer, where the block begins at its first byte.
     async fn copy(&self, block: &Block, buffer: &M::Buffer) -> Result<()> {
-        let Some(piece) = self.share.intersect(&block.region) else {
-            return Ok(());
-        };
         let (machine, me) = (self.machine, self.machine.me());
         let window = Window::of_block(block, self.request.disk.width());
-        match self.request.operation {
-            Operation::Write => machine.memget(self.call, me, &piece, &window, buffer).await,
-            Operation::Read => machine.memput(self.call, me, &piece, &window, buffer).await,
+        for (memory, piece) in self.pieces(block) {
+            match self.request.operation {
+                Operation::Write => machine.memget(memory, me, &piece, &window, buffer).await?,
+                Operation::Read => machine.memput(memory, me, &piece, &window, buffer).await?,
+            }
         }
+        Ok(())
     }
 
     async fn write(&self, block: &Block, buffer: &M::Buffer, bytes: u64) -> Result<()> {
@@ -144,9 +167,12 @@ impl<M: Machine> Client<'_, M> {
     }
 
     /// The contiguous runs of a block that this rank holds, in bytes of the block: a few lists.
-    fn runs(&self, block: &Block) -> impl Iterator<Item = Vec<Range<u64>>> + use<M> {
+    fn runs<'b>(&'b self, block: &'b Block) -> impl Iterator<Item = Vec<Range<u64>>> + use<'b, M> {
         let width = self.request.disk.width();
-        let mut stretches = self.share.stretches(block).peekable();
+        let shares = self.shares.iter();
+        let mut stretches = shares
+            .flat_map(|(_, share)| share.stretches(block))
+            .peekable();
         std::iter::from_fn(move || {
             stretches.peek()?;
             let mut runs: Vec<Range<u64>> = Vec::new();
@@ -182,7 +208,8 @@ impl<M: Machine> Flow<M> for Client<'_, M> {
         if !moves_parts {
             check_object(&self.request.memory, &self.request.disk, block.object)?;
             if held < block.bytes {
-                self.machine.clear(buffer, block.bytes);
+                let element = self.request.rest.element();
+                self.machine.clear(buffer, block.bytes, element);
             }
         }
         self.copy(block, buffer).await?;

@@ -38,9 +38,9 @@ pub mod split;
 pub mod tree;
 pub mod two_phase;
 
-pub use collective::{Call, Decision, Director, Heard, Outcome, Proposal, RankBoxes, Verdict};
+pub use collective::{Ask, Call, Decision, Director, Heard, Outcome, Proposal, RankBoxes, Verdict};
 pub use error::{Error, Kind, Result, Who};
 pub use machine::{CopyBy, Disk, Machine, Message, NodeId, Place, Step, Tag, Window, Work};
 pub use plan::Plan;
-pub use request::{Done, Moved, Operation, Request, Roles, Strategy, Sum};
+pub use request::{Done, Moved, Operation, Portion, Request, Rest, Roles, Strategy, Sum};
 pub use split::Split;

@@ -19,7 +19,7 @@ use std::time::Duration;
 use penstock_layout::{Block, Piece, Region, Share};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::request::Request;
 
 /// A node of the machine, counted from zero. A node may be client, server or both.
@@ -147,7 +147,8 @@ pub enum Place<'a, M: Machine + ?Sized> {
     Came(&'a M::Parcel),
 }
 
-/// One disk of a server, opened for one call.
+/// One disk of a server, opened for one call. There are no default methods: a disk around another one that forgot to
+/// pass one on would lose data in silence.
 pub trait Disk {
     /// The staging buffer that it drains and fills.
     type Buffer;
@@ -161,13 +162,6 @@ pub trait Disk {
 
     /// How many reads and writes it works at together; who has more lets them wait.
     fn queue_depth(&self) -> u32;
-
-    /// Makes the files of these objects, of which there are a few, if they should be there before the first is
-    /// written. False where writing makes them.
-    fn make(&self, objects: &[u64]) -> impl Future<Output = Result<bool>> {
-        let _ = objects;
-        std::future::ready(Ok(false))
-    }
 
     /// Writes `block.bytes` bytes of `buffer`, from byte `at` on. A block may be written again: what
     /// was written last is what stays.
@@ -189,9 +183,7 @@ pub trait Disk {
 
     /// Whether parts of blocks can be moved by themselves, whatever others do to the rest of the block
     /// meanwhile.
-    fn moves_parts(&self) -> impl Future<Output = Result<bool>> {
-        std::future::ready(Ok(false))
-    }
+    fn moves_parts(&self) -> impl Future<Output = Result<bool>>;
 
     /// Writes these parts of a block, bytes counted in it, from where they lie in `buffer`.
     ///
@@ -202,10 +194,7 @@ pub trait Disk {
         block: &Block,
         parts: &[Range<u64>],
         buffer: &Self::Buffer,
-    ) -> impl Future<Output = Result<()>> {
-        let _ = (block, parts, buffer);
-        std::future::ready(Err(no_parts("writing")))
-    }
+    ) -> impl Future<Output = Result<()>>;
 
     /// The reverse of [`Disk::write_parts`]: what lies between the parts is left alone.
     ///
@@ -216,10 +205,7 @@ pub trait Disk {
         block: &Block,
         parts: &[Range<u64>],
         buffer: &Self::Buffer,
-    ) -> impl Future<Output = Result<()>> {
-        let _ = (block, parts, buffer);
-        std::future::ready(Err(no_parts("reading")))
-    }
+    ) -> impl Future<Output = Result<()>>;
 
     /// Ends the writes of this call, also those that are still under way; what was written is then on
     /// stable storage if the request asks for that.
@@ -227,18 +213,7 @@ pub trait Disk {
 
     /// The checksum of each object that was written, by its number, where the target asks for them. After
     /// [`Disk::finish`].
-    fn sums(&self) -> Vec<(u64, u32)> {
-        Vec::new()
-    }
-}
-
-/// What a disk says that moves blocks whole.
-fn no_parts(doing: &str) -> Error {
-    Error::new(
-        Kind::Unsupported,
-        doing,
-        "a part of a block cannot be moved by itself",
-    )
+    fn sums(&self) -> Vec<(u64, u32)>;
 }
 
 /// One node's view of the machine that it is part of.
@@ -338,9 +313,9 @@ pub trait Machine {
     /// When there is no memory for it.
     fn buffer(&self, bytes: u64) -> Result<Self::Buffer>;
 
-    /// Zeroes the first `bytes` bytes of a buffer: what no client fills must not be left over
-    /// from another block.
-    fn clear(&self, buffer: &Self::Buffer, bytes: u64);
+    /// Fills the first `bytes` bytes of a buffer with an element, its bytes over and over; without any, with zeros. What no
+    /// client fills must not be left over from another block.
+    fn clear(&self, buffer: &Self::Buffer, bytes: u64, element: &[u8]);
 
     /// Copies pieces, all of elements of `width` bytes, from one place of this node to another.
     ///

@@ -380,14 +380,14 @@ fn exchanged(request: &Request, clients: usize) -> u64 {
         for block in request.disk.conforming(owner, clients) {
             let (_, place) = request.disk.conforming_place(&block, clients);
             let round = place / options.blocks_staged(request);
-            for holder in request.memory.touching(&block.region) {
-                pairs.insert((round, owner, holder));
+            for share in request.memory.touching(&block.region) {
+                pairs.insert((round, owner, share));
             }
         }
     }
     pairs
         .iter()
-        .filter(|(_, owner, holder)| owner != holder)
+        .filter(|(_, owner, share)| *owner != request.memory.holder(*share).rank)
         .count() as u64
 }
 

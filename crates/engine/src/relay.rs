@@ -17,35 +17,36 @@ use std::cell::{Cell, RefCell};
 use std::iter::Peekable;
 
 use futures::future::{join, join_all};
-use penstock_layout::{Block, Piece};
+use penstock_layout::Block;
 
 use crate::changes::Changes;
 use crate::error::{Error, Result};
-use crate::machine::{Machine, NodeId, Window, Work};
-use crate::request::{Moved, Operation, Request};
-use crate::split::{Meeting, Part, started};
+use crate::machine::{Machine, Window, Work};
+use crate::request::{Moved, Operation, Portion, Request};
+use crate::split::{Part, started};
 use crate::tree::Tree;
 
-/// Moves the pieces of a block between their clients' memories and a buffer, in which the block begins
+/// Moves what shares have of a block between their clients' memories and a buffer, in which the block begins
 /// at a byte: a write gets them (memget), a read puts them (memput), all at once.
 ///
 /// # Errors
 /// The first that a client met; all have ended then.
-pub(crate) async fn move_pieces<M: Machine>(
+pub(crate) async fn move_portions<M: Machine>(
     tree: &Tree<'_, M>,
     request: &Request,
-    pieces: &[(NodeId, Piece)],
+    portions: &[Portion],
     (block, at): (&Block, u64),
     buffer: &M::Buffer,
 ) -> Result<()> {
     let Tree { machine, call, .. } = *tree;
     let window = Window::at(block, request.disk.width(), at);
-    let moves = pieces.iter().map(|(client, piece)| {
+    let moves = portions.iter().map(|portion| {
         let window = &window;
+        let (memory, client, piece) = (call + portion.part, portion.client, &portion.piece);
         async move {
             match request.operation {
-                Operation::Write => machine.memget(call, *client, piece, window, buffer).await,
-                Operation::Read => machine.memput(call, *client, piece, window, buffer).await,
+                Operation::Write => machine.memget(memory, client, piece, window, buffer).await,
+                Operation::Read => machine.memput(memory, client, piece, window, buffer).await,
             }
         }
     });
@@ -69,11 +70,6 @@ pub(crate) trait Flow<M: Machine> {
         buffer: &M::Buffer,
         load: Self::Load,
     ) -> Result<Moved>;
-
-    /// Makes the files of all blocks that are to be written. False where draining them does that.
-    async fn make(&self) -> Result<bool> {
-        Ok(false)
-    }
 
     /// Ends a write on the disk.
     async fn finish(&self) -> Result<()>;
@@ -123,8 +119,8 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
         }
     }
 
-    /// Moves all blocks. `part` is given up when only the disk is left to work. What was written is finished
-    /// when the `meeting`, if there is one, has ended: of all who make files, when they have made them.
+    /// Moves all blocks, and finishes what was written. In a split collective `part` is given up when only the disk is
+    /// left to work.
     ///
     /// # Errors
     /// The first that filling, draining or finishing met.
@@ -132,69 +128,40 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
         &self,
         flow: &impl Flow<M, Block = B>,
         part: Part<'_>,
-        meeting: Option<&Meeting>,
     ) -> Result<Moved> {
-        let moving = async {
-            join_all((0..self.buffers).map(|_| self.run_buffer(flow))).await;
-            self.ended.borrow().clone()
-        };
         match (self.operation, self.is_split) {
-            (Operation::Read, false) => moving.await,
-            (Operation::Write, false) => {
-                let Some(meeting) = meeting else {
-                    let moved = moving.await?;
-                    drop(part);
-                    flow.finish().await?;
-                    return Ok(moved);
-                };
-                let writer = meeting.writer();
-                let writing = async {
-                    let (made, moved) = join(self.made(flow, part), moving).await;
-                    drop((made?, writer));
-                    moved
-                };
-                // Asked for before the last block is on the disk, so that it begins as soon as that is.
-                let finishing = async {
-                    self.all_filled().await;
-                    meeting.ended().await?;
-                    match self.has_failed() {
-                        true => Ok(()),
-                        false => flow.finish().await,
-                    }
-                };
-                let (moved, finished) = join(writing, finishing).await;
-                moved.and_then(|moved| finished.map(|()| moved))
-            }
+            (Operation::Read, false) => self.all(flow).await,
             (Operation::Read, true) => {
-                let moving = started(moving).await;
+                let moving = started(self.all(flow)).await;
                 drop(part);
                 moving.ended().await
             }
-            (Operation::Write, true) => {
-                let finishing = async {
-                    self.all_filled().await;
-                    let finishing = started(flow.finish()).await;
-                    drop(part);
-                    finishing.ended().await
-                };
-                let (moved, finished) = join(moving, finishing).await;
-                moved.and_then(|moved| finished.map(|()| moved))
+            (Operation::Write, false) => {
+                let moved = self.all(flow).await?;
+                flow.finish().await?;
+                Ok(moved)
             }
+            (Operation::Write, true) => self.write_split(flow, part).await,
         }
     }
 
-    /// Makes the files, if they are to be there first, and gives up `part` when nothing more will be filled; else gives
-    /// it back: it is for when all is drained.
-    async fn made<'b>(
-        &self,
-        flow: &impl Flow<M, Block = B>,
-        part: Part<'b>,
-    ) -> Result<Option<Part<'b>>> {
-        if !flow.make().await? {
-            return Ok(Some(part));
-        }
-        self.all_filled().await;
-        Ok(None)
+    /// All blocks, through all buffers.
+    async fn all(&self, flow: &impl Flow<M, Block = B>) -> Result<Moved> {
+        join_all((0..self.buffers).map(|_| self.run_buffer(flow))).await;
+        self.ended.borrow().clone()
+    }
+
+    /// The disk is told of the end as soon as it has been told of the last block, so that nothing need be done when it
+    /// has come to that.
+    async fn write_split(&self, flow: &impl Flow<M, Block = B>, part: Part<'_>) -> Result<Moved> {
+        let finishing = async {
+            self.all_filled().await;
+            let finishing = started(flow.finish()).await;
+            drop(part);
+            finishing.ended().await
+        };
+        let (moved, finished) = join(self.all(flow), finishing).await;
+        moved.and_then(|moved| finished.map(|()| moved))
     }
 
     /// Waits until nothing more will be filled. Draining may go on, but has begun.

@@ -5,7 +5,7 @@
 //! disks have been told what to do with them; a read when the disks have been told what to fetch.
 //! From then until its end nobody's processor need do anything for the call.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::pin::Pin;
 use std::task::Poll;
 
@@ -13,7 +13,6 @@ use futures::poll;
 use serde::{Deserialize, Serialize};
 
 use crate::changes::Changes;
-use crate::error::Result;
 
 /// How a call is split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,37 +60,6 @@ impl Drop for Part<'_> {
     fn drop(&mut self) {
         self.0.parts.set(self.0.parts.get() - 1);
         self.0.changes.tell();
-    }
-}
-
-/// Where the parts of this node wait for those of others.
-#[derive(Debug, Default)]
-pub(crate) struct Meeting {
-    writing: Gate,
-    met: RefCell<Option<Result<()>>>,
-    changes: Changes,
-}
-
-impl Meeting {
-    /// A part of this node that is to write. It is given up when it has.
-    pub(crate) fn writer(&self) -> Part<'_> {
-        self.writing.part()
-    }
-
-    /// Waits until all parts of this node have written.
-    pub(crate) async fn all_written(&self) {
-        self.writing.all_handed_over().await;
-    }
-
-    /// All have come, or cannot.
-    pub(crate) fn end(&self, met: Result<()>) {
-        *self.met.borrow_mut() = Some(met);
-        self.changes.tell();
-    }
-
-    /// Waits until it has ended.
-    pub(crate) async fn ended(&self) -> Result<()> {
-        self.changes.until(|| self.met.borrow().clone()).await
     }
 }
 

@@ -1,8 +1,16 @@
-//! Irregular shares: one box a rank, as adaptive meshes and users of ADIOS and HDF5 have them.
+//! Irregular shares: boxes of ranks, as adaptive meshes and users of ADIOS and HDF5 have them.
 //!
-//! A rank holds the indices `{ i | start <= i < start + shape }` of its box. Boxes are disjoint and
-//! lie inside the array; they need not cover it, and any of them may be empty. Boxes that are only read
-//! into may overlap.
+//! A box holds the indices `{ i | start <= i < start + shape }`. A rank has one box, or a list of them. Boxes are
+//! disjoint and lie inside the array; they need not cover it, and any of them may be empty. Boxes that are only
+//! read into may overlap.
+//!
+//! Each box is a *share*, and shares are numbered through all ranks:
+//!
+//! ```text
+//! rank       0        1     2                 3
+//! boxes      a b c    d     (none)            e
+//! share      0 1 2    3                       4      holder of share 2: rank 0, part 2
+//! ```
 //!
 //! To find the boxes that touch a region without looking at the others, the boxes are sorted once
 //! into a tree of bounding boxes. A node halves its boxes at the median of the dimension in which
@@ -30,14 +38,25 @@ use crate::share::Share;
 /// Boxes in a leaf of the tree: few enough to look at each, enough to keep the tree small.
 const LEAF: usize = 8;
 
-/// One box a rank.
+/// Boxes of ranks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Boxes {
     shape: Vec<u64>,
     boxes: Vec<Region>,
+    /// The number of each rank's first share; empty where each rank has one.
+    firsts: Vec<usize>,
     may_overlap: bool,
     tree: Tree,
+}
+
+/// Who holds a share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder {
+    /// The rank.
+    pub rank: usize,
+    /// Which of the rank's shares it is, from 0.
+    pub part: usize,
 }
 
 /// What of [`Boxes`] is serialised.
@@ -46,6 +65,7 @@ pub struct Boxes {
 struct Stored {
     shape: Vec<u64>,
     boxes: Vec<Region>,
+    firsts: Vec<usize>,
     may_overlap: bool,
 }
 
@@ -56,23 +76,51 @@ impl Boxes {
     /// When a box has another number of dimensions than the array, reaches out of it, or shares
     /// elements with another.
     pub fn new(shape: &[u64], boxes: Vec<Region>) -> Result<Self, LayoutError> {
-        let mut all = Self::overlapping(shape, boxes)?;
-        all.may_overlap = false;
-        let boxes = &all.boxes;
-        for (first, region) in boxes.iter().enumerate() {
-            // Ranks below have been compared with all others, so another is always higher.
-            let other = all
-                .tree
-                .touching(boxes, region)
-                .into_iter()
-                .find(|&rank| rank != first);
-            if let Some(second) = other {
-                let both = region.intersect(&boxes[second]);
-                let at = both.map(|both| both.start).unwrap_or_default();
-                return Err(LayoutError::Overlap { first, second, at });
+        Self::overlapping(shape, boxes)?.disjoint()
+    }
+
+    /// List `rank` of `lists` has the boxes of that rank.
+    ///
+    /// # Errors
+    /// As [`Boxes::new`]; boxes of one rank must be disjoint, too, unless boxes may overlap.
+    pub fn of_lists(
+        shape: &[u64],
+        lists: Vec<Vec<Region>>,
+        may_overlap: bool,
+    ) -> Result<Self, LayoutError> {
+        let firsts = lists.iter().scan(0, |next, list| {
+            let first = *next;
+            *next += list.len();
+            Some(first)
+        });
+        let stored = Stored {
+            shape: shape.to_vec(),
+            firsts: match lists.iter().all(|list| list.len() == 1) {
+                true => Vec::new(),
+                false => firsts.collect(),
+            },
+            boxes: lists.into_iter().flatten().collect(),
+            may_overlap,
+        };
+        stored.try_into()
+    }
+
+    /// The same, if no two share elements.
+    fn disjoint(mut self) -> Result<Self, LayoutError> {
+        self.may_overlap = false;
+        for (first, region) in self.boxes.iter().enumerate() {
+            // Shares below have been compared with all others, so another is always higher.
+            let mut touching = self.touching(region).into_iter();
+            if let Some(second) = touching.find(|&share| share != first) {
+                let both = region.intersect(&self.boxes[second]);
+                return Err(LayoutError::Overlap {
+                    first: self.holder(first).rank,
+                    second: self.holder(second).rank,
+                    at: both.map(|both| both.start).unwrap_or_default(),
+                });
             }
         }
-        Ok(all)
+        Ok(self)
     }
 
     /// The same where boxes may share elements: to be read into, not written from.
@@ -87,6 +135,7 @@ impl Boxes {
         Ok(Self {
             shape: shape.to_vec(),
             boxes,
+            firsts: Vec::new(),
             may_overlap: true,
             tree,
         })
@@ -102,12 +151,15 @@ impl Boxes {
         &self.shape
     }
 
-    /// Number of boxes.
+    /// Number of ranks.
     pub fn ranks(&self) -> usize {
-        self.boxes.len()
+        match self.firsts.len() {
+            0 => self.boxes.len(),
+            ranks => ranks,
+        }
     }
 
-    /// The boxes, one a rank.
+    /// The boxes of all ranks, by share.
     pub fn boxes(&self) -> &[Region] {
         &self.boxes
     }
@@ -117,14 +169,40 @@ impl Boxes {
         self.tree.nodes.first().map(|root| &root.bounds)
     }
 
-    /// What `rank` holds: nothing where it lies beyond the list.
-    pub fn share(&self, rank: usize) -> Share {
+    /// The shares of `rank`: none where it lies beyond the list.
+    pub fn shares_of(&self, rank: usize) -> Range<usize> {
+        let all = self.boxes.len();
+        let first = |rank: usize| match self.firsts.is_empty() {
+            true => rank.min(all),
+            false => self.firsts.get(rank).copied().unwrap_or(all),
+        };
+        first(rank)..first(rank + 1)
+    }
+
+    /// Who holds a share.
+    pub fn holder(&self, share: usize) -> Holder {
+        if self.firsts.is_empty() {
+            return Holder {
+                rank: share,
+                part: 0,
+            };
+        }
+        // Ranks without a share have the same first as the next rank that has one.
+        let rank = self.firsts.partition_point(|&first| first <= share) - 1;
+        Holder {
+            rank,
+            part: share - self.firsts[rank],
+        }
+    }
+
+    /// The elements of a share: none where it lies beyond the list.
+    pub fn share(&self, share: usize) -> Share {
         self.boxes
-            .get(rank)
+            .get(share)
             .map_or_else(|| Share::empty(self.shape.len()), Share::of_box)
     }
 
-    /// The ranks that hold an element of `region`, ascending.
+    /// The shares that hold an element of `region`, ascending.
     pub fn touching(&self, region: &Region) -> Vec<usize> {
         self.tree.touching(&self.boxes, region)
     }
@@ -133,8 +211,8 @@ impl Boxes {
 /// The tree follows from the boxes.
 impl PartialEq for Boxes {
     fn eq(&self, other: &Self) -> bool {
-        let kind = (&self.shape, self.may_overlap);
-        kind == (&other.shape, other.may_overlap) && self.boxes == other.boxes
+        let kind = (&self.shape, &self.firsts, self.may_overlap);
+        kind == (&other.shape, &other.firsts, other.may_overlap) && self.boxes == other.boxes
     }
 }
 
@@ -145,6 +223,7 @@ impl From<Boxes> for Stored {
         Self {
             shape: boxes.shape,
             boxes: boxes.boxes,
+            firsts: boxes.firsts,
             may_overlap: boxes.may_overlap,
         }
     }
@@ -154,11 +233,35 @@ impl TryFrom<Stored> for Boxes {
     type Error = LayoutError;
 
     fn try_from(stored: Stored) -> Result<Self, LayoutError> {
-        match stored.may_overlap {
-            true => Self::overlapping(&stored.shape, stored.boxes),
-            false => Self::new(&stored.shape, stored.boxes),
+        let Stored {
+            shape,
+            boxes,
+            firsts,
+            may_overlap,
+        } = stored;
+        let is_list = firsts.first().is_none_or(|&first| first == 0)
+            && firsts.is_sorted()
+            && firsts.last().is_none_or(|&last| last <= boxes.len());
+        if !is_list {
+            return Err(LayoutError::ShareNumbers { firsts });
+        }
+        let all = Self::overlapping(&shape, boxes).map_err(|error| of_rank(error, &firsts))?;
+        let all = Self { firsts, ..all };
+        match may_overlap {
+            true => Ok(all),
+            false => all.disjoint(),
         }
     }
+}
+
+/// The same error with the rank in the place of the share.
+fn of_rank(mut error: LayoutError, firsts: &[usize]) -> LayoutError {
+    if let LayoutError::OutOfBounds { rank, .. } = &mut error
+        && !firsts.is_empty()
+    {
+        *rank = firsts.partition_point(|&first| first <= *rank) - 1;
+    }
+    error
 }
 
 fn check_inside(array: &[u64], rank: usize, region: &Region) -> Result<(), LayoutError> {

@@ -19,6 +19,14 @@
 //!                                                  4 | 5     0..2 x 4..6 and strides 4, 1
 //! ```
 //!
+//! Of an array that grows along its first dimension a [`DiskSchema::window`] is what one step adds: rows that
+//! may begin and end within a chunk. What a window has of a chunk is contiguous there:
+//!
+//! ```text
+//! chunks of 4 rows    0 0 0 0 | 1 1 1 1 | 2 2 2 2
+//! window 3..6               a | b b                 a begins at row 3 of its chunk, b at row 0
+//! ```
+//!
 //! Chunks are assigned to servers in turn (Panda, section 2: "implicitly assigned in a round-robin
 //! fashion"); the blocks of a single flat file are dealt out in turn instead. A server enumerates
 //! its own blocks only.
@@ -72,6 +80,8 @@ pub struct DiskSchema {
     split: Split,
     assignment: Assignment,
     dealt_before: u64,
+    /// Of a window: the rows of its first chunk that are before it. In the first dimension nothing is padded then.
+    window: Option<u64>,
 }
 
 /// A [`DiskSchema`] from outside, not yet checked.
@@ -87,6 +97,8 @@ struct Stored {
     assignment: Assignment,
     #[serde(default)]
     dealt_before: u64,
+    #[serde(default)]
+    window: Option<u64>,
 }
 
 impl TryFrom<Stored> for DiskSchema {
@@ -102,13 +114,20 @@ impl TryFrom<Stored> for DiskSchema {
             split,
             assignment,
             dealt_before,
+            window,
         } = stored;
         let checked = Self::chunked(&shape, width, &chunk)?.split(split)?;
+        if let Some(before) = window
+            && checked.chunk.first().is_none_or(|&rows| before >= rows)
+        {
+            return Err(LayoutError::Window { before, chunk });
+        }
         Ok(Self {
             padded,
             order,
             assignment,
             dealt_before,
+            window,
             ..checked
         })
     }
@@ -212,6 +231,7 @@ impl DiskSchema {
             split: Split::Whole,
             assignment: Assignment::Objects,
             dealt_before: 0,
+            window: None,
         })
     }
 
@@ -242,11 +262,65 @@ impl DiskSchema {
     }
 
     /// The same, as what follows so many objects that were dealt out to the servers before: the first object
-    /// goes to the server whose turn it is then. A timestep follows those before it. Without effect where blocks
-    /// are dealt out.
+    /// goes to the server whose turn it is then.
     pub fn dealt_after(mut self, objects: u64) -> Self {
         self.dealt_before = objects;
         self
+    }
+
+    /// What rows of the first dimension this schema's array has: an array of these rows, in the same chunks.
+    /// Objects are numbered from the first chunk that it touches, which is
+    /// [`row / chunk`](DiskSchema::chunk) of the array; they are dealt out to the servers as those of the whole
+    /// array are. Sub-chunks are given up where they hold several rows: a chunk is then moved whole.
+    ///
+    /// # Panics
+    /// If the array has no dimensions, is a window itself, or is not dealt out in row-major objects.
+    pub fn window(&self, rows: Range<u64>) -> Self {
+        let is_dealt = (self.order, self.assignment) == (Order::RowMajor, Assignment::Objects);
+        assert!(
+            self.window.is_none() && is_dealt,
+            "there is no window of {self:?}"
+        );
+        let (first, before) = (rows.start / self.chunk[0], rows.start % self.chunk[0]);
+        let others = self.grid().iter().skip(1).product::<u64>();
+        let mut shape = self.shape.clone();
+        shape[0] = rows.end.saturating_sub(rows.start);
+        let split = match &self.split {
+            Split::Inner(_) if self.chunk[0] > 1 => Split::Whole,
+            split => split.clone(),
+        };
+        Self {
+            shape,
+            split,
+            window: Some(before),
+            dealt_before: first.saturating_mul(others),
+            ..self.clone()
+        }
+    }
+
+    /// Of a window: how many rows of its first chunk are before it.
+    pub fn rows_before(&self) -> u64 {
+        self.before(0)
+    }
+
+    /// Where in its chunk begins what this schema has of an object, bytes decoded: 0, but in the first row of chunks
+    /// of a window.
+    pub fn offset_in_chunk(&self, object: u64) -> u64 {
+        let before = match self.grid_index(object).first() {
+            Some(0) => self.window.unwrap_or(0),
+            _ => 0,
+        };
+        let rows = self.object_extents(object);
+        before * rows.iter().skip(1).product::<u64>() * self.width
+    }
+
+    /// The bytes of the chunk in which an object is, decoded: those of the object, but for a window's.
+    pub fn chunk_bytes(&self, object: u64) -> u64 {
+        let mut extents = self.object_extents(object);
+        if self.window.is_some() {
+            extents[0] = self.chunk[0];
+        }
+        extents.iter().product::<u64>() * self.width
     }
 
     /// The same, with objects cut into blocks as `split` says.
@@ -312,11 +386,20 @@ impl DiskSchema {
 
     /// Extents of the grid of objects.
     pub fn grid(&self) -> Vec<u64> {
-        self.shape
-            .iter()
-            .zip(&self.chunk)
-            .map(|(n, c)| n.div_ceil(*c))
-            .collect()
+        let dims = self.shape.iter().zip(&self.chunk).enumerate();
+        dims.map(|(d, (n, c))| match n {
+            0 => 0,
+            n => (n + self.before(d)).div_ceil(*c),
+        })
+        .collect()
+    }
+
+    /// The indices of the first chunk in a dimension that are before the array.
+    pub(crate) fn before(&self, d: usize) -> u64 {
+        match d {
+            0 => self.window.unwrap_or(0),
+            _ => 0,
+        }
     }
 
     /// Number of objects.
@@ -358,7 +441,11 @@ impl DiskSchema {
 
     /// The most bytes a block can have: the size of a staging buffer.
     pub fn block_bytes_max(&self) -> u64 {
-        let chunk_bytes = self.chunk.iter().product::<u64>() * self.width;
+        let mut extents = self.chunk.clone();
+        if self.window.is_some() {
+            extents[0] = extents[0].min(self.shape[0].max(1));
+        }
+        let chunk_bytes = extents.iter().product::<u64>() * self.width;
         match &self.split {
             Split::Whole => chunk_bytes,
             Split::Contiguous(bytes_max) => chunk_bytes.min((*bytes_max).max(self.width)),
@@ -524,11 +611,28 @@ impl DiskSchema {
         before
     }
 
-    /// The box of an object, reaching beyond the array at the edges.
+    /// The box of an object, reaching beyond the array at the edges: not at those of a window.
     fn object_box(&self, object: u64) -> Region {
         let index = self.grid_index(object);
         let start: Vec<u64> = index.iter().zip(&self.chunk).map(|(i, c)| i * c).collect();
-        Region::new(&start, &self.chunk)
+        let mut whole = Region::new(&start, &self.chunk);
+        if let Some(before) = self.window {
+            let end = (whole.end(0) - before).min(self.shape[0]);
+            whole.start[0] = whole.start[0].saturating_sub(before);
+            whole.shape[0] = end.saturating_sub(whole.start[0]);
+        }
+        whole
+    }
+
+    /// No object has more blocks.
+    pub(crate) fn object_blocks_max(&self) -> u64 {
+        // Those at the far edges are no larger; of a window the first may be cut, and the second not.
+        let second = self.grid().iter().skip(1).product::<u64>();
+        let others = (self.window.is_some() && second < self.objects()).then_some(second);
+        let all = std::iter::once(0).chain(others);
+        all.map(|object| self.cut(object).blocks())
+            .max()
+            .unwrap_or(0)
     }
 
     pub(crate) fn clip(&self, region: &Region) -> Region {

@@ -58,14 +58,20 @@ pub enum LayoutError {
         array: Vec<u64>,
     },
     /// Two boxes share elements.
-    #[error("the boxes of ranks {first} and {second} overlap at {at:?}")]
+    #[error("{} overlap at {at:?}", owners(*first, *second))]
     Overlap {
         /// The lower rank.
         first: usize,
-        /// The higher rank.
+        /// The higher rank, or the same.
         second: usize,
         /// The first element that both hold.
         at: Vec<u64>,
+    },
+    /// Shares that are not numbered through all ranks.
+    #[error("the first shares {firsts:?} of ranks do not ascend from 0 to the number of boxes")]
+    ShareNumbers {
+        /// The number of each rank's first share.
+        firsts: Vec<usize>,
     },
     /// The inner chunks do not divide the chunk.
     #[error("sub-chunks {inner:?} do not divide the chunk {chunk:?} evenly")]
@@ -74,6 +80,14 @@ pub enum LayoutError {
         chunk: Vec<u64>,
         /// The sub-chunk.
         inner: Vec<u64>,
+    },
+    /// A window that does not begin in its first chunk.
+    #[error("a window begins {before} rows into chunks {chunk:?}")]
+    Window {
+        /// Rows of the first chunk that are before it.
+        before: u64,
+        /// The chunk.
+        chunk: Vec<u64>,
     },
     /// The array has more than 2^63 - 1 bytes.
     #[error(
@@ -85,4 +99,11 @@ pub enum LayoutError {
         /// Bytes an element.
         width: u64,
     },
+}
+
+fn owners(first: usize, second: usize) -> String {
+    match first == second {
+        true => format!("two boxes of rank {first}"),
+        false => format!("the boxes of ranks {first} and {second}"),
+    }
 }

@@ -84,7 +84,7 @@ impl DiskSchema {
     pub fn slot(&self, block: &Block, servers: usize) -> u64 {
         let server = self.server_of(block, servers) as u64;
         let servers = servers as u64;
-        let room = self.cut(0).blocks();
+        let room = self.object_blocks_max();
         match self.assignment() {
             Assignment::Objects => {
                 let turn = self.turn(servers);
@@ -107,9 +107,12 @@ impl DiskSchema {
         let dims = self.shape().len();
         assert_eq!(region.dims(), dims, "region and array differ in dimensions");
         let region = self.clip(region);
-        let origin = vec![0; dims];
+        let mut in_chunks = region.clone();
+        for d in 0..dims {
+            in_chunks.start[d] += self.before(d);
+        }
         let objects = Tiles {
-            touched: touched(&region, &origin, self.chunk()),
+            touched: touched(&in_chunks, &vec![0; dims], self.chunk()),
             counts: self.grid(),
             inner_to_outer: (0..dims).rev().collect(),
         };
@@ -149,7 +152,7 @@ impl DiskSchema {
     /// # Panics
     /// If there is no rank.
     pub fn conforming_place(&self, block: &Block, ranks: usize) -> (usize, u64) {
-        let room = self.cut(0).blocks();
+        let room = self.object_blocks_max();
         match self.assignment() {
             Assignment::Objects => {
                 let (rank, nth) = part_of(self.objects(), block.object, ranks);
@@ -168,7 +171,7 @@ impl DiskSchema {
     /// # Panics
     /// If there is no rank.
     pub fn conforming_blocks_max(&self, ranks: usize) -> u64 {
-        let blocks = self.cut(0).blocks();
+        let blocks = self.object_blocks_max();
         match self.assignment() {
             Assignment::Objects => self.objects().div_ceil(ranks as u64) * blocks,
             Assignment::Blocks => self.objects() * blocks.div_ceil(ranks as u64),

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`region`] | a box of array indices |
 //! | [`distribution`] | High-Performance Fortran distributions over a mesh, in the terms of Panda and Kotz |
-//! | [`boxes`] | irregular shares: one box a rank |
+//! | [`boxes`] | irregular shares: boxes of ranks |
 //! | [`memory`] | either of the two, or a copy on every rank, as the memory schema of an array |
 //! | [`share`] | what one rank holds, and what of it lies in a region: runs, pieces |
 //! | [`copy`] | nested strided copies: the kernels that gather and scatter a piece |
@@ -42,7 +42,7 @@ pub mod region;
 pub mod share;
 pub mod stretch;
 
-pub use boxes::Boxes;
+pub use boxes::{Boxes, Holder};
 pub use copy::{Axis, StridedCopy};
 pub use disk::{Assignment, Block, DiskSchema, Order, Split};
 pub use distribution::{Dist, Distribution, Dists};

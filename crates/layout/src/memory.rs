@@ -4,9 +4,11 @@
 //! [`Replicated`] array has as many holders as there are ranks, and boxes may be allowed to overlap: these
 //! can be read only, and [`MemorySchema::is_shared`] says so.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
-use crate::boxes::Boxes;
+use crate::boxes::{Boxes, Holder};
 use crate::distribution::Distribution;
 use crate::region::Region;
 use crate::share::Share;
@@ -16,7 +18,7 @@ use crate::share::Share;
 pub enum MemorySchema {
     /// Dealt out over a process mesh.
     Distribution(Distribution),
-    /// One box a rank.
+    /// Boxes of ranks.
     Boxes(Boxes),
     /// All of it on every rank.
     Replicated(Replicated),
@@ -97,16 +99,35 @@ impl MemorySchema {
         }
     }
 
-    /// What `rank` holds.
-    pub fn share(&self, rank: usize) -> Share {
+    /// The numbers of the shares that `rank` holds: one, but for lists of boxes, and that of the rank.
+    pub fn shares_of(&self, rank: usize) -> Range<usize> {
         match self {
-            Self::Distribution(distribution) => distribution.share(rank),
-            Self::Boxes(boxes) => boxes.share(rank),
-            Self::Replicated(replicated) => replicated.share(rank),
+            Self::Boxes(boxes) => boxes.shares_of(rank),
+            Self::Distribution(_) | Self::Replicated(_) => rank..rank + 1,
         }
     }
 
-    /// The ranks that hold an element of `region`, ascending.
+    /// Who holds a share.
+    pub fn holder(&self, share: usize) -> Holder {
+        match self {
+            Self::Boxes(boxes) => boxes.holder(share),
+            Self::Distribution(_) | Self::Replicated(_) => Holder {
+                rank: share,
+                part: 0,
+            },
+        }
+    }
+
+    /// The elements of a share: none where there is no share of that number.
+    pub fn share(&self, share: usize) -> Share {
+        match self {
+            Self::Distribution(distribution) => distribution.share(share),
+            Self::Boxes(boxes) => boxes.share(share),
+            Self::Replicated(replicated) => replicated.share(share),
+        }
+    }
+
+    /// The shares that hold an element of `region`, ascending.
     pub fn touching(&self, region: &Region) -> Vec<usize> {
         match self {
             Self::Distribution(distribution) => distribution.touching(region),

@@ -80,20 +80,48 @@ fn check_servers(schema: &DiskSchema, blocks: &[Block], servers: usize) {
     }
 }
 
-/// What follows others goes on with the server whose turn it is.
-fn check_turn(schema: &DiskSchema, blocks: &[Block], servers: usize, before: u64) {
-    let follows = schema.clone().dealt_after(before);
-    check_servers(&follows, blocks, servers);
-    let expected = |block: &Block| match schema.assignment() {
-        Assignment::Objects => (before as u128 + block.object as u128) % servers as u128,
-        Assignment::Blocks => block.index as u128 % servers as u128,
-    };
-    for block in blocks {
-        let server = follows.server_of(block, servers);
-        assert_eq!(server as u128, expected(block), "{schema:?} {servers}");
-        let mut own = follows.objects_of(server, servers);
-        assert!(own.any(|object| object == block.object));
+/// What a window has lies where the whole array has it, on the same server.
+fn check_window(schema: &DiskSchema, rows: std::ops::Range<u64>, servers: usize) {
+    let window = schema.window(rows.clone());
+    let blocks = all_blocks(&window);
+    check_numbers(&window, &blocks);
+    check_servers(&window, &blocks, servers);
+    check_conforming(&window, &blocks, servers);
+    check_region(&window, &blocks, &Region::whole(window.shape()));
+    let others: u64 = schema.grid().iter().skip(1).product();
+    let first = rows.start / schema.chunk()[0] * others;
+    let mut held = 0;
+    for block in &blocks {
+        let what = || format!("{schema:?} {rows:?}: {block:?}");
+        let object = first + block.object;
+        assert!(object < schema.objects(), "{}", what());
+        assert!(block.bytes <= window.block_bytes_max(), "{}", what());
+        let server = schema.server_of_object(object, servers);
+        assert_eq!(window.server_of(block, servers), server, "{}", what());
+        let mut extents = schema.object_extents(object);
+        extents[0] = schema.chunk()[0];
+        let bytes = extents.iter().product::<u64>() * schema.width();
+        assert_eq!(window.chunk_bytes(block.object), bytes, "{}", what());
+        let corner = schema.object_region(object).start;
+        // Sub-chunks lie one behind the other, each by itself.
+        let is_linear = !matches!(window.split_of(), Split::Inner(_));
+        for index in indices(&block.region).into_iter().filter(|_| is_linear) {
+            let steps = index.iter().zip(&block.region.start).zip(&block.strides);
+            let inside: u64 = steps.map(|((i, start), stride)| (i - start) * stride).sum();
+            let offset = window.offset_in_chunk(block.object) + block.offset;
+            let mut place = index.clone();
+            place[0] += rows.start;
+            place.iter_mut().zip(&corner).for_each(|(i, c)| *i -= c);
+            let expected = linear(&extents, &place) * schema.width();
+            assert_eq!(offset + inside * schema.width(), expected, "{}", what());
+        }
+        held += block.region.elements();
     }
+    assert_eq!(
+        held,
+        window.shape().iter().product::<u64>(),
+        "{schema:?} {rows:?}"
+    );
 }
 
 /// The parts of the conforming distribution are nearly equal and together the file, in order.
@@ -355,7 +383,6 @@ proptest! {
             (disks(shape), region)
         }),
         count in 1usize..9,
-        before in prop_oneof![0u64..20, any::<u64>()],
     ) {
         let schema = parts.schema();
         let blocks = all_blocks(&schema);
@@ -363,7 +390,19 @@ proptest! {
         check_servers(&schema, &blocks, count);
         check_conforming(&schema, &blocks, count);
         check_region(&schema, &blocks, &region);
-        check_turn(&schema, &blocks, count, before);
+    }
+
+    #[test]
+    fn windows_lie_where_the_whole_lies(
+        mut parts in shapes().prop_flat_map(disks),
+        (start, end) in (any::<prop::sample::Index>(), any::<prop::sample::Index>()),
+        count in 1usize..9,
+    ) {
+        prop_assume!(!parts.shape.is_empty());
+        (parts.order, parts.assignment) = (Order::RowMajor, Assignment::Objects);
+        let rows = parts.shape[0] as usize + 1;
+        let (start, end) = (start.index(rows) as u64, end.index(rows) as u64);
+        check_window(&parts.schema(), start.min(end)..start.max(end), count);
     }
 
     #[test]

@@ -186,14 +186,26 @@ impl Buffer {
         };
     }
 
-    /// Zeroes the first `bytes`.
-    pub fn clear(&self, bytes: usize) {
+    /// Fills the first `bytes` with an element, its bytes over and over; without any, with zeros.
+    pub fn clear(&self, bytes: usize, element: &[u8]) {
         assert!(
             bytes <= self.staging.bytes,
             "clearing beyond a staging buffer"
         );
         // SAFETY: in bounds, as just checked; nobody else uses the buffer before it is filled.
-        unsafe { self.base().write_bytes(0, bytes) };
+        let data = unsafe { std::slice::from_raw_parts_mut(self.base(), bytes) };
+        fill(data, element);
+    }
+}
+
+/// Fills `data` with an element, its bytes over and over; without any, with zeros.
+pub fn fill(data: &mut [u8], element: &[u8]) {
+    match element {
+        [] => data.fill(0),
+        [first, rest @ ..] if rest.iter().all(|byte| byte == first) => data.fill(*first),
+        _ => data
+            .chunks_exact_mut(element.len())
+            .for_each(|one| one.copy_from_slice(element)),
     }
 }
 

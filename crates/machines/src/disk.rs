@@ -178,11 +178,6 @@ impl Disk for RealDisk {
         1 // its thread makes one call at a time
     }
 
-    async fn make(&self, objects: &[u64]) -> Result<bool> {
-        let objects = objects.to_vec();
-        self.with_medium(move |medium| medium.make(&objects)).await
-    }
-
     async fn write(&self, block: &Block, buffer: &Buffer, at: u64) -> Result<()> {
         self.with_data(block, buffer, at, |medium, block, data| {
             medium.write(block, data)
@@ -268,7 +263,6 @@ mod tests {
         let answer = error.clone();
         let disk = RealDisk::open(thread.clone(), true, || Err(answer)).unwrap();
         for _ in 0..2 {
-            assert_eq!(end(disk.make(&[0])), Err(error.clone()));
             assert_eq!(end(disk.moves_parts()), Err(error.clone()));
             assert_eq!(end(disk.finish()), Err(error.clone()));
         }

@@ -3,8 +3,8 @@
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::Block;
 
-/// What a medium says that moves blocks whole.
-fn no_parts(doing: &str) -> Error {
+/// What a medium says that moves blocks whole, of a part.
+pub fn no_parts(doing: &str) -> Error {
     let cause = "a part of a block cannot be moved by itself";
     Error::new(Kind::Unsupported, doing, cause)
 }
@@ -14,18 +14,10 @@ fn no_parts(doing: &str) -> Error {
 /// All calls block; the machine makes them on a disk's own thread. Several threads may call at
 /// once, for different blocks: of one object where the schema deals out blocks, otherwise of
 /// different objects. `data` is the block decoded: `block.bytes` bytes, row-major over
-/// `block.extents`, in the machine's byte order. Padding has been zeroed by the caller.
+/// `block.extents`, in the machine's byte order. The caller has filled padding and what nobody holds.
+///
+/// There are no default methods: a medium around another one that forgot to pass one on would lose data in silence.
 pub trait Medium: Send + Sync {
-    /// Makes the files of these objects, of which there are a few, if they should be there before the first is
-    /// written. False where writing makes them.
-    ///
-    /// # Errors
-    /// As [`Medium::write`].
-    fn make(&self, objects: &[u64]) -> Result<bool> {
-        let _ = objects;
-        Ok(false)
-    }
-
     /// Takes `data` into the store. A block may be written again: the last time counts.
     ///
     /// # Errors
@@ -41,27 +33,19 @@ pub trait Medium: Send + Sync {
 
     /// Whether parts of blocks can be moved by themselves, also by several media of one store at
     /// once: then parts that do not overlap do not disturb each other.
-    fn moves_parts(&self) -> bool {
-        false
-    }
+    fn moves_parts(&self) -> bool;
 
     /// Takes `data` as the bytes of `block` from `offset` on, and leaves its others as they are.
     ///
     /// # Errors
     /// As [`Medium::write`]; also where [`Medium::moves_parts`] says that it cannot.
-    fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()> {
-        let _ = (block, offset, data);
-        Err(no_parts("writing"))
-    }
+    fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()>;
 
     /// Fills `data` with the bytes of `block` from `offset` on. Both are multiples of an element.
     ///
     /// # Errors
     /// As [`Medium::read`]; also where [`Medium::moves_parts`] says that it cannot.
-    fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()> {
-        let _ = (block, offset, data);
-        Err(no_parts("reading"))
-    }
+    fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()>;
 
     /// Called once by each server after its last write. Writes whatever ends an object (a shard's
     /// index) and, if `sync`, returns only when all that this medium took is on stable storage.
@@ -72,7 +56,5 @@ pub trait Medium: Send + Sync {
 
     /// The checksum (CRC-32C) of each object that was written, by its number, where the target asks for
     /// them. After [`Medium::finish`].
-    fn sums(&self) -> Vec<(u64, u32)> {
-        Vec::new()
-    }
+    fn sums(&self) -> Vec<(u64, u32)>;
 }

@@ -206,7 +206,7 @@ impl Node {
                     self.post_all_kept();
                     return output;
                 }
-                Poll::Pending => rest.sleep(),
+                Poll::Pending => rest.sleep(None),
             }
         }
     }
@@ -658,9 +658,13 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// Sleeps until the node is wanted, or has to look.
-    pub fn sleep(&self) {
-        match (&self.bell, self.at_most) {
+    /// Sleeps until the node is wanted, or has to look, but not longer than that.
+    pub fn sleep(&self, at_most: Option<Duration>) {
+        let shorter = match (self.at_most, at_most) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        match (&self.bell, shorter) {
             (_, Some(Duration::ZERO)) => std::thread::yield_now(),
             (Some(bell), at_most) => bell.bell().sleep(self.seen, at_most),
             (None, _) => {}

@@ -2,32 +2,48 @@
 //!
 //! The names that users see are in `python/penstock/`; this module, `penstock._core`, is what they
 //! stand on. Everything that does not depend on Python lives in the crates below.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `session` | sessions and their calls |
+//! | `spec` | an array as Python describes it |
+//! | `group` | a group as Python describes it, and checkpoints |
+//! | `local` | the memory of a NumPy array |
+//! | `stores` | stores looked at and copied without a session |
+//! | `interrupt` | Ctrl-C while a call waits |
+//! | `errors` | errors as exceptions |
+//! | `cli` | the command `penstock` |
 
 mod cli;
 mod errors;
+mod group;
+mod interrupt;
+mod local;
 mod session;
 mod spec;
+mod stores;
 
+use penstock_arrays::calls::{copy, settings};
 use pyo3::prelude::*;
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    errors::register(module)?;
     module.add_class::<session::PySession>()?;
     module.add_class::<session::PySeat>()?;
-    module.add_class::<session::PyReport>()?;
     module.add_class::<session::PyOutstanding>()?;
-    module.add_class::<session::PyGroup>()?;
-    module.add_class::<session::PyCheckpoint>()?;
+    module.add_class::<group::PyGroup>()?;
+    module.add_class::<group::PyCheckpoint>()?;
     module.add_class::<spec::Spec>()?;
     module.add_function(wrap_pyfunction!(session::seats, module)?)?;
     module.add_function(wrap_pyfunction!(session::join_mpi, module)?)?;
-    module.add_function(wrap_pyfunction!(session::open_schema, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::open_schema, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::describe, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::verify, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::repair, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::copy, module)?)?;
     module.add_function(wrap_pyfunction!(cli::run_command, module)?)?;
-    module.add("BLOCK_BYTES", penstock_arrays::session::BLOCK_BYTES)?;
-    module.add(
-        "BACKGROUND_BYTES",
-        penstock_arrays::session::BACKGROUND_BYTES,
-    )?;
+    module.add("BLOCK_BYTES", settings::BLOCK_BYTES)?;
+    module.add("BACKGROUND_BYTES", settings::BACKGROUND_BYTES)?;
+    module.add("COPY_MEMORY_BYTES", copy::MEMORY_BYTES)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

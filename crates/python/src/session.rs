@@ -3,26 +3,28 @@
 use std::any::Any;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use numpy::npyffi::NPY_ARRAY_WRITEABLE;
-use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
-use penstock_arrays::call::{ArrayCall, Local};
-use penstock_arrays::groups::{GroupCall, Save};
-use penstock_arrays::session::{Background, How, Options, Outstanding, Report, Seat, Session};
-use penstock_arrays::store::group::Checkpoint;
-use penstock_arrays::strategy::{self, Tuning};
-use penstock_arrays::{ByteOrder, ElementType};
+use numpy::PyUntypedArray;
+use penstock_arrays::calls::save::Save;
+use penstock_arrays::calls::settings::{
+    Background, Outstanding, Report, SessionOptions, SplitOptions,
+};
+use penstock_arrays::calls::strategy::{self, Tuning};
+use penstock_arrays::calls::{Seat, Session};
 use penstock_engine::{Error, Kind, Operation, Result, Strategy};
-use penstock_machines::ClientMemory;
 use penstock_machines::mpi::Transport;
 use penstock_machines::mpi::api::{Api, Constants};
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyAny, PyDict, PyList, PyString};
+use pyo3::types::{PyAny, PyDict};
 
-use crate::errors::raise;
-use crate::spec::{Spec, attributes_of, describe};
+use crate::errors::{exception, kind_of, raise};
+use crate::group::{Locals, PyCheckpoint, PyGroup};
+use crate::interrupt::Raised;
+use crate::local::locals_of;
+use crate::spec::{Spec, attributes_of};
+use crate::stores::{CopyArgument, Listener, copied};
 
 /// A session that one thread at a time may use.
 struct Owned(Session);
@@ -34,29 +36,39 @@ unsafe impl Send for Owned {}
 
 /// A place in a machine of threads, to be opened in the thread that will use it.
 #[pyclass(frozen, module = "penstock._core")]
-pub struct PySeat(Mutex<Option<Seat>>, Tuning);
+pub struct PySeat {
+    seat: Mutex<Option<Seat>>,
+    tuning: Tuning,
+    /// Whether somebody wants all ranks of the machine to stop.
+    stops: Arc<AtomicBool>,
+}
 
 #[pymethods]
 impl PySeat {
     fn open(&self, py: Python<'_>) -> PyResult<PySession> {
-        let seat = self.0.lock().map_or(None, |mut seat| seat.take());
-        match seat {
-            Some(seat) => Ok(PySession(Mutex::new(Owned(seat.open())), self.1)),
-            None => {
-                let cause = "this rank has opened its session already";
-                Err(raise(
-                    py,
-                    &Error::new(Kind::Schema, "opening a session", cause),
-                ))
-            }
-        }
+        let seat = self.seat.lock().map_or(None, |mut seat| seat.take());
+        let Some(seat) = seat else {
+            let cause = "this rank has opened its session already";
+            let error = Error::new(Kind::Schema, "opening a session", cause);
+            return Err(raise(py, &error));
+        };
+        let raised = Raised::default();
+        let stops = self.stops.clone();
+        let interrupt = raised.interrupt(move || stops.load(Ordering::Relaxed));
+        let session = seat.open(Some(interrupt));
+        Ok(PySession::new(session, self.tuning, raised))
+    }
+
+    /// Lets all ranks of the machine stop: their calls fail.
+    fn interrupt(&self) {
+        self.stops.store(true, Ordering::Relaxed);
     }
 }
 
 /// How a session is set up, as the face has it.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub struct Setup {
+pub struct OptionsArgument {
     servers: Option<usize>,
     dedicated: bool,
     sync: bool,
@@ -65,14 +77,14 @@ pub struct Setup {
     direct: bool,
     strategy: String,
     /// For tests: blocks of a cache for each client, and bytes of a client's staging buffer.
-    small: Option<(u32, u64)>,
+    buffers: Option<(u32, u64)>,
     /// For tests and benchmarks: what is wrong with the disks, as JSON.
-    trial: Option<String>,
+    faults: Option<String>,
 }
 
-impl Setup {
+impl OptionsArgument {
     fn tuning(&self) -> Tuning {
-        match self.small {
+        match self.buffers {
             None => Tuning::default(),
             Some((buffers_per_client, staging_bytes)) => Tuning {
                 buffers_per_client,
@@ -81,14 +93,14 @@ impl Setup {
         }
     }
 
-    fn options(&self) -> Result<Options> {
+    fn options(&self) -> Result<SessionOptions> {
         let opening = |error| Error {
             doing: "opening a session".to_string(),
             ..error
         };
-        let trial = self.trial.as_deref().map(serde_json::from_str);
+        let faults = self.faults.as_deref().map(serde_json::from_str);
         let wrong = |e| Error::new(Kind::Schema, "opening a session", e);
-        Ok(Options {
+        Ok(SessionOptions {
             servers: self.servers,
             dedicated: self.dedicated,
             sync: self.sync,
@@ -96,23 +108,26 @@ impl Setup {
             strategy: strategy::named(&self.strategy, &self.tuning()).map_err(opening)?,
             background_bytes: self.background_bytes,
             direct: self.direct,
-            trial: trial.transpose().map_err(wrong)?,
+            faults: faults.transpose().map_err(wrong)?,
         })
     }
 }
 
 /// The seats of `ranks` threads.
 #[pyfunction]
-pub fn seats(py: Python<'_>, ranks: usize, setup: Setup) -> PyResult<Vec<PySeat>> {
-    let tuning = setup.tuning();
-    let seats = setup
+pub fn seats(py: Python<'_>, ranks: usize, options: OptionsArgument) -> PyResult<Vec<PySeat>> {
+    let tuning = options.tuning();
+    let seats = options
         .options()
         .and_then(|options| Seat::all(ranks, &options));
     let seats = seats.map_err(|e| raise(py, &e))?;
-    Ok(seats
-        .into_iter()
-        .map(|seat| PySeat(Mutex::new(Some(seat)), tuning))
-        .collect())
+    let stops = Arc::new(AtomicBool::new(false));
+    let seats = seats.into_iter().map(|seat| PySeat {
+        seat: Mutex::new(Some(seat)),
+        tuning,
+        stops: stops.clone(),
+    });
+    Ok(seats.collect())
 }
 
 /// How the MPI library is reached: `(shared object, communicator, MPI_BYTE, MPI_ANY_SOURCE)`, and whether
@@ -120,217 +135,147 @@ pub fn seats(py: Python<'_>, ranks: usize, setup: Setup) -> PyResult<Vec<PySeat>
 type Mpi = (PathBuf, usize, usize, i32, bool);
 
 /// The session of this rank of an MPI job. Collective, so that what is wrong with this rank's
-/// options, which Python found, comes as `wrong`.
+/// options, which Python found, comes as `wrong`: its kind and cause.
 #[pyfunction]
 pub fn join_mpi(
     py: Python<'_>,
     mpi: Mpi,
     transport: &str,
-    setup: Setup,
-    wrong: Option<&str>,
+    options: Option<OptionsArgument>,
+    wrong: Option<(String, String)>,
 ) -> PyResult<PySession> {
     let (library, comm, byte, any_source, may_use_threads) = mpi;
-    let does_not_fit = |cause: &str| Error::new(Kind::Schema, "opening a session", cause);
-    let transport = match (wrong, transport) {
-        (Some(wrong), _) => Err(does_not_fit(wrong)),
-        (None, "shared") => Ok(Transport::Shared),
-        (None, "messages") => Ok(Transport::Messages),
-        (None, other) => {
+    let opening = "opening a session";
+    let does_not_fit = |cause: &str| Error::new(Kind::Schema, opening, cause);
+    let transport = match transport {
+        "shared" => Ok(Transport::Shared),
+        "messages" => Ok(Transport::Messages),
+        other => {
             let cause = format!("'{other}' is no transport: use \"shared\" or \"messages\"");
             Err(does_not_fit(&cause))
         }
     };
-    let tuning = setup.tuning();
-    let given = transport.and_then(|transport| Ok((transport, setup.options()?)));
+    let tuning = options
+        .as_ref()
+        .map_or_else(Tuning::default, OptionsArgument::tuning);
+    let given = match (wrong, options) {
+        (Some((kind, cause)), _) => Err(Error::new(kind_of(&kind), opening, cause)),
+        (None, None) => Err(does_not_fit("there are no options")),
+        (None, Some(options)) => {
+            transport.and_then(|transport| Ok((transport, options.options()?)))
+        }
+    };
+    let raised = Raised::default();
+    let interrupt = raised.interrupt(|| false);
     let joined = py.detach(|| {
         let api = Api::load(&library, Constants { byte, any_source })?;
-        Session::mpi(api, comm, may_use_threads, given).map(Owned)
+        Session::mpi(api, comm, may_use_threads, given, Some(interrupt)).map(Owned)
     });
+    if let Some(error) = raised.take() {
+        return Err(error);
+    }
     let joined = joined.map_err(|e| raise(py, &e))?;
-    Ok(PySession(Mutex::new(joined), tuning))
+    Ok(PySession::new(joined.0, tuning, raised))
 }
 
-/// The schema of an array on disk, as keyword arguments.
-#[pyfunction]
-pub fn open_schema<'py>(
-    py: Python<'py>,
-    path: PathBuf,
-    name: Option<&str>,
-) -> PyResult<Bound<'py, PyDict>> {
-    let schema = py.detach(|| Session::open_schema(&path, name));
-    describe(py, &schema.map_err(|e| raise(py, &e))?)
-}
+/// What a call has done: bytes, seconds, blocks, disk_bytes, transfers, buffer_bytes, servers.
+type ReportFields = (u64, f64, u64, u64, u64, u64, usize);
 
-/// What a call has done.
-#[pyclass(frozen, get_all, module = "penstock._core")]
-pub struct PyReport {
-    /// Bytes of the array.
-    bytes: u64,
-    /// Wall time on this rank.
-    seconds: f64,
-    /// Blocks moved by all servers.
-    blocks: u64,
-    /// Bytes between buffers and disks, decoded.
-    disk_bytes: u64,
-    /// Memgets or memputs.
-    transfers: u64,
-    /// Bytes of staging buffers of all servers.
-    buffer_bytes: u64,
-    /// Number of servers.
-    servers: usize,
-}
-
-impl From<Report> for PyReport {
-    fn from(report: Report) -> Self {
-        let Report {
-            bytes,
-            seconds,
-            moved,
-            servers,
-        } = report;
-        Self {
-            bytes,
-            seconds,
-            blocks: moved.blocks,
-            disk_bytes: moved.disk_bytes,
-            transfers: moved.transfers,
-            buffer_bytes: moved.buffer_bytes,
-            servers,
-        }
-    }
-}
-
-#[pymethods]
-impl PyReport {
-    fn __repr__(&self) -> String {
-        format!(
-            "Report(bytes={}, seconds={:.6}, blocks={}, disk_bytes={}, transfers={}, \
-             buffer_bytes={}, servers={})",
-            self.bytes,
-            self.seconds,
-            self.blocks,
-            self.disk_bytes,
-            self.transfers,
-            self.buffer_bytes,
-            self.servers
-        )
-    }
+fn fields_of(report: Report) -> ReportFields {
+    let moved = report.moved;
+    (
+        report.bytes,
+        report.seconds,
+        moved.blocks,
+        moved.disk_bytes,
+        moved.transfers,
+        moved.buffer_bytes,
+        report.servers,
+    )
 }
 
 /// A session in use by this rank.
 #[pyclass(frozen, module = "penstock._core")]
-pub struct PySession(Mutex<Owned>, Tuning);
+pub struct PySession {
+    session: Mutex<Owned>,
+    tuning: Tuning,
+    raised: Raised,
+}
 
-/// What is handed over with the GIL released: a NumPy array's memory, kept alive by the caller.
-struct Given(Result<(ArrayCall, Local)>, Option<Strategy>);
-
-/// A call that has been begun.
+/// A call that has been begun; nothing once it was given up.
 #[pyclass(frozen, module = "penstock._core")]
-pub struct PyOutstanding(Outstanding);
+pub struct PyOutstanding(Mutex<Option<Outstanding>>);
+
+impl PyOutstanding {
+    fn with<T>(&self, body: impl FnOnce(&Outstanding) -> Result<T>) -> Result<T> {
+        let call = self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let given_up = || {
+            let cause = "the call was given up";
+            Error::new(Kind::Schema, "ending a call", cause)
+        };
+        body(call.as_ref().ok_or_else(given_up)?)
+    }
+}
 
 #[pymethods]
 impl PyOutstanding {
     /// Whether the call has ended. Never waits.
     fn has_ended(&self, py: Python<'_>, session: &PySession) -> PyResult<bool> {
-        session.released(py, |session| Ok(session.has_ended(&self.0)))
+        session.released(py, |session| self.with(|call| Ok(session.has_ended(call))))
     }
 
     /// Waits for the end of the call.
-    fn end(&self, py: Python<'_>, session: &PySession) -> PyResult<PyReport> {
+    fn end(&self, py: Python<'_>, session: &PySession) -> PyResult<ReportFields> {
         session
-            .released(py, |session| session.end(&self.0))
-            .map(PyReport::from)
-    }
-}
-
-/// A complete checkpoint.
-#[pyclass(frozen, module = "penstock._core")]
-pub struct PyCheckpoint(Checkpoint);
-
-#[pymethods]
-impl PyCheckpoint {
-    /// The program's step.
-    #[getter]
-    fn step(&self) -> u64 {
-        self.0.step
+            .released(py, |session| self.with(|call| session.end(call)))
+            .map(fields_of)
     }
 
-    /// The program's time.
-    #[getter]
-    fn time(&self) -> Option<f64> {
-        self.0.time
+    /// Gives the call up: nobody will end it.
+    fn abandon(&self, py: Python<'_>, session: &PySession) -> PyResult<()> {
+        let call = self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take();
+        session.released(py, |session| {
+            if let Some(call) = call {
+                session.abandon(call);
+            }
+            Ok(())
+        })
     }
-
-    /// How many timesteps the group had.
-    #[getter]
-    fn timesteps(&self) -> u64 {
-        self.0.timesteps
-    }
-
-    /// Its directory.
-    #[getter]
-    fn path(&self) -> PathBuf {
-        self.0.path.clone()
-    }
-}
-
-/// A group as Python describes it.
-#[pyclass(frozen, module = "penstock._core")]
-pub struct PyGroup(GroupCall);
-
-#[pymethods]
-impl PyGroup {
-    #[new]
-    fn new(
-        py: Python<'_>,
-        name: String,
-        path: PathBuf,
-        arrays: Vec<Bound<'_, Spec>>,
-        attributes: &str,
-        keep: usize,
-    ) -> PyResult<Self> {
-        let attributes = attributes_of(attributes).map_err(|e| raise(py, &e))?;
-        let arrays = arrays.iter().map(|spec| spec.get().call.clone()).collect();
-        Ok(Self(GroupCall {
-            name,
-            path,
-            arrays,
-            attributes,
-            keep,
-        }))
-    }
-}
-
-/// The face hands over the words of an error where it could make no group, or found no local array.
-fn group_given(
-    group: &Bound<'_, PyAny>,
-    locals: &Bound<'_, PyAny>,
-) -> Result<(GroupCall, Vec<Local>)> {
-    let wrong = |cause: String| Error::new(Kind::Schema, "describing a group", cause);
-    let group = group
-        .cast::<PyGroup>()
-        .map_err(|_| wrong(group.to_string()))?;
-    let all = locals
-        .cast::<PyList>()
-        .map_err(|_| wrong(locals.to_string()))?;
-    let locals = all.iter().map(|local| local_of(&local));
-    Ok((group.get().0.clone(), locals.collect::<Result<_>>()?))
 }
 
 impl PySession {
+    fn new(session: Session, tuning: Tuning, raised: Raised) -> Self {
+        Self {
+            session: Mutex::new(Owned(session)),
+            tuning,
+            raised,
+        }
+    }
+
     fn save(
         &self,
         py: Python<'_>,
-        (group, locals): (&Bound<'_, PyAny>, &Bound<'_, PyAny>),
+        group: &Bound<'_, PyGroup>,
+        locals: &Locals<'_>,
         save: Save,
-    ) -> PyResult<PyReport> {
-        let given = group_given(group, locals);
-        let call = move |session: &mut Session| session.save(given, save);
-        self.released(py, call).map(PyReport::from)
+    ) -> PyResult<ReportFields> {
+        let given = group.get().with_locals(locals);
+        let call = move |session: &mut Session| match given {
+            Ok((group, locals)) => session.save(group, locals, save),
+            Err(error) => Err(session.refuse(error)),
+        };
+        self.released(py, call).map(fields_of)
     }
 
     fn session(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Owned>> {
-        match self.0.try_lock() {
+        match self.session.try_lock() {
             Ok(owned) => Ok(owned),
             Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => {
@@ -343,7 +288,7 @@ impl PySession {
         }
     }
 
-    /// Runs `call` on the session with the GIL released.
+    /// Runs `call` on the session with the GIL released. What a handler of a signal raised meanwhile comes first.
     fn released<T: Send>(
         &self,
         py: Python<'_>,
@@ -351,29 +296,18 @@ impl PySession {
     ) -> PyResult<T> {
         let mut owned = self.session(py)?;
         let session = &mut *owned;
-        py.detach(move || call(&mut session.0))
-            .map_err(|e| raise(py, &e))
+        let done = py.detach(move || call(&mut session.0));
+        match (done, self.raised.take()) {
+            (_, Some(error)) => Err(error),
+            (Ok(done), None) => Ok(done),
+            (Err(error), None) => Err(raise(py, &error)),
+        }
     }
 
     /// The strategy of that name; none if there is no name.
     fn named(&self, strategy: Option<&str>) -> Result<Option<Strategy>> {
-        let named = strategy.map(|word| strategy::named(word, &self.1));
+        let named = strategy.map(|word| strategy::named(word, &self.tuning));
         named.transpose()
-    }
-
-    fn given(
-        &self,
-        array: &Bound<'_, PyAny>,
-        local: &Bound<'_, PyAny>,
-        strategy: &Bound<'_, PyAny>,
-    ) -> Given {
-        let strategy = match self.named(word(strategy).as_deref()) {
-            Ok(strategy) => strategy,
-            Err(error) => return Given(Err(error), None),
-        };
-        let given = spec_of(array)
-            .and_then(|spec| local_of(local).map(|local| (spec.get().call.clone(), local)));
-        Given(given, strategy)
     }
 }
 
@@ -397,66 +331,83 @@ impl PySession {
         Ok(self.session(py)?.0.servers())
     }
 
+    /// Takes part in the call that the other ranks make, with the word that this one cannot. Gives the exception
+    /// that it comes to on all ranks.
+    fn refuse<'py>(
+        &self,
+        py: Python<'py>,
+        kind: &str,
+        doing: &str,
+        cause: String,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let error = Error::new(kind_of(kind), doing, cause);
+        let verdict = self.released(py, move |session| Ok(session.refuse(error)))?;
+        exception(py, &verdict)
+    }
+
     fn write(
         &self,
         py: Python<'_>,
         path: PathBuf,
-        array: &Bound<'_, PyAny>,
-        local: &Bound<'_, PyAny>,
-        strategy: &Bound<'_, PyAny>,
-    ) -> PyResult<PyReport> {
-        let given = self.given(array, local, strategy);
-        let write = move |session: &mut Session| {
-            let Given(given, strategy) = given;
-            session.write(&path, given, strategy)
+        array: &Bound<'_, Spec>,
+        locals: Vec<Bound<'_, PyUntypedArray>>,
+        strategy: Option<&str>,
+    ) -> PyResult<ReportFields> {
+        let array = array.get().call.clone();
+        let given = locals_of(&locals).and_then(|locals| Ok((locals, self.named(strategy)?)));
+        let write = move |session: &mut Session| match given {
+            Ok((locals, strategy)) => session.write(&path, array, locals, strategy),
+            Err(error) => Err(session.refuse(error)),
         };
-        self.released(py, write).map(PyReport::from)
+        self.released(py, write).map(fields_of)
     }
 
     fn read(
         &self,
         py: Python<'_>,
         path: PathBuf,
-        array: &Bound<'_, PyAny>,
-        local: &Bound<'_, PyAny>,
-        strategy: &Bound<'_, PyAny>,
-    ) -> PyResult<PyReport> {
-        let given = self.given(array, local, strategy);
-        let read = move |session: &mut Session| {
-            let Given(given, strategy) = given;
-            session.read(&path, given, strategy)
+        array: &Bound<'_, Spec>,
+        locals: Vec<Bound<'_, PyUntypedArray>>,
+        strategy: Option<&str>,
+    ) -> PyResult<ReportFields> {
+        let array = array.get().call.clone();
+        let given = locals_of(&locals).and_then(|locals| Ok((locals, self.named(strategy)?)));
+        let read = move |session: &mut Session| match given {
+            Ok((locals, strategy)) => session.read(&path, array, locals, strategy),
+            Err(error) => Err(session.refuse(error)),
         };
-        self.released(py, read).map(PyReport::from)
+        self.released(py, read).map(fields_of)
     }
 
-    /// Begins a write or a read; keeps `local` until it has ended.
+    /// Begins a write or a read; keeps `locals` until it has ended.
     #[expect(clippy::too_many_arguments, reason = "they are Python's")]
     fn begin(
         &self,
         py: Python<'_>,
         path: PathBuf,
-        array: &Bound<'_, PyAny>,
-        local: &Bound<'_, PyAny>,
+        array: &Bound<'_, Spec>,
+        locals: Vec<Bound<'_, PyUntypedArray>>,
         is_write: bool,
-        strategy: &Bound<'_, PyAny>,
-        background: &Bound<'_, PyAny>,
+        strategy: Option<&str>,
+        background: Option<&str>,
     ) -> PyResult<PyOutstanding> {
-        let given = self.given(array, local, strategy);
-        let background = word(background);
-        let keeps: Box<dyn Any + Send> = Box::new(local.clone().unbind());
-        let begin = move |session: &mut Session| {
-            let Given(given, strategy) = given;
-            let background = background.map(|word| Background::named(&word)).transpose();
-            let how = background.map(|background| How {
-                strategy,
-                background,
-            });
-            match is_write {
-                true => session.begin_write(&path, given, how, keeps),
-                false => session.begin_read(&path, given, how, keeps),
-            }
+        let array = array.get().call.clone();
+        let split = || {
+            Ok(SplitOptions {
+                strategy: self.named(strategy)?,
+                background: background.map(Background::named).transpose()?,
+            })
         };
-        self.released(py, begin).map(PyOutstanding)
+        let given = locals_of(&locals).and_then(|locals| Ok((locals, split()?)));
+        let kept: Vec<Py<PyUntypedArray>> = locals.into_iter().map(Bound::unbind).collect();
+        let keeps: Box<dyn Any + Send> = Box::new(kept);
+        let begin = move |session: &mut Session| match (given, is_write) {
+            (Ok((locals, split)), true) => session.begin_write(&path, array, locals, split, keeps),
+            (Ok((locals, split)), false) => session.begin_read(&path, array, locals, split, keeps),
+            (Err(error), _) => Err(session.refuse(error)),
+        };
+        let begun = self.released(py, begin)?;
+        Ok(PyOutstanding(Mutex::new(Some(begun))))
     }
 
     fn explain(
@@ -483,23 +434,30 @@ impl PySession {
     fn timestep(
         &self,
         py: Python<'_>,
-        group: &Bound<'_, PyAny>,
-        locals: &Bound<'_, PyAny>,
+        group: &Bound<'_, PyGroup>,
+        locals: Locals<'_>,
         time: Option<f64>,
-    ) -> PyResult<PyReport> {
-        self.save(py, (group, locals), Save::Timestep(time))
+    ) -> PyResult<ReportFields> {
+        self.save(py, group, &locals, Save::Timestep(time))
     }
 
     /// Saves a checkpoint of a group.
     fn checkpoint(
         &self,
         py: Python<'_>,
-        group: &Bound<'_, PyAny>,
-        locals: &Bound<'_, PyAny>,
+        group: &Bound<'_, PyGroup>,
+        locals: Locals<'_>,
         step: Option<u64>,
         time: Option<f64>,
-    ) -> PyResult<PyReport> {
-        self.save(py, (group, locals), Save::Checkpoint(step, time))
+        attributes: &str,
+    ) -> PyResult<ReportFields> {
+        let attributes = attributes_of(attributes).map_err(|e| raise(py, &e))?;
+        let save = Save::Checkpoint {
+            step,
+            time,
+            attributes,
+        };
+        self.save(py, group, &locals, save)
     }
 
     /// The newest checkpoint of a group, or that of a step.
@@ -518,13 +476,45 @@ impl PySession {
         &self,
         py: Python<'_>,
         checkpoint: &PyCheckpoint,
-        group: &Bound<'_, PyAny>,
-        locals: &Bound<'_, PyAny>,
-    ) -> PyResult<PyReport> {
-        let given = group_given(group, locals);
+        group: &Bound<'_, PyGroup>,
+        locals: Locals<'_>,
+    ) -> PyResult<ReportFields> {
+        let given = group.get().with_locals(&locals);
         let checkpoint = &checkpoint.0;
-        let restart = move |session: &mut Session| session.restart(checkpoint, given);
-        self.released(py, restart).map(PyReport::from)
+        let restart = move |session: &mut Session| match given {
+            Ok((group, locals)) => session.restart(checkpoint, &group, locals),
+            Err(error) => Err(session.refuse(error)),
+        };
+        self.released(py, restart).map(fields_of)
+    }
+
+    /// Copies what is at a path to another: what was done, as keyword arguments.
+    fn copy<'py>(
+        &self,
+        py: Python<'py>,
+        source: PathBuf,
+        target: PathBuf,
+        argument: CopyArgument,
+        listener: Option<Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let mut listener = Listener::new(listener, self.raised.clone());
+        let copy = move |session: &mut Session| {
+            let options = match argument.options() {
+                Ok(options) => options,
+                Err(error) => return Err(session.refuse(error)),
+            };
+            let mut has_raised = false;
+            let copied = session.copy(&source, &target, &options, &mut |progress| {
+                let told = listener.tell(progress);
+                has_raised |= told.is_err();
+                told
+            });
+            if has_raised {
+                session.leave("who was told of its copy raised an exception");
+            }
+            copied
+        };
+        copied(py, &self.released(py, copy)?)
     }
 
     /// Runs `penstock copy` as one of the session's ranks; the exit code.
@@ -546,62 +536,4 @@ impl PySession {
             Ok(())
         })
     }
-}
-
-/// A word, if there is one. What is no word is none of those that mean something.
-fn word(given: &Bound<'_, PyAny>) -> Option<String> {
-    (!given.is_none()).then(|| given.to_string())
-}
-
-/// An array, as it is or as described. The face hands over the words of an error where it could describe none.
-fn spec_of<'py>(array: &Bound<'py, PyAny>) -> Result<Bound<'py, Spec>> {
-    let wrong = |cause: String| Error::new(Kind::Schema, "describing an array", cause);
-    if let Ok(spec) = array.cast::<Spec>() {
-        return Ok(spec.clone());
-    }
-    if array.is_instance_of::<PyString>() {
-        return Err(wrong(array.to_string()));
-    }
-    let spec = array.getattr(intern!(array.py(), "_spec"));
-    let spec = spec.map_err(|e| wrong(e.to_string()))?;
-    spec.cast_into().map_err(|e| wrong(e.to_string()))
-}
-
-/// The memory of a NumPy array, used in place.
-fn local_of(local: &Bound<'_, PyAny>) -> Result<Local> {
-    let wrong = |cause: String| Error::new(Kind::Schema, "bringing a local array", cause);
-    let array = local
-        .cast::<PyUntypedArray>()
-        .map_err(|_| wrong(local.to_string()))?;
-    let dtype = array.dtype();
-    let (sign, letter) = (dtype.byteorder() as char, dtype.kind() as char);
-    let element = ElementType::parse(&format!("{sign}{letter}{}", dtype.itemsize()));
-    let (element, order) = element.map_err(|e| Error {
-        doing: format!("reading the dtype {dtype}"),
-        ..e
-    })?;
-    if order != ByteOrder::NATIVE && element.width() > 1 {
-        let cause = format!(
-            "its elements are {}: give them in the machine's byte order",
-            dtype
-        );
-        return Err(wrong(cause));
-    }
-    // SAFETY: the array object is alive, and so is the struct that the pointer leads to.
-    let fields = unsafe { &(*array.as_array_ptr()).fields };
-    let (base, is_writable) = (
-        fields.data.cast::<u8>(),
-        fields.flags & NPY_ARRAY_WRITEABLE != 0,
-    );
-    let shape = array.shape().iter().map(|&extent| extent as u64).collect();
-    let memory = ClientMemory {
-        base,
-        strides: array.strides().to_vec(),
-    };
-    Ok(Local {
-        memory,
-        shape,
-        element,
-        is_writable,
-    })
 }

@@ -1,7 +1,8 @@
 //! An array as Python describes it.
 
-use penstock_arrays::call::{ArrayCall, Memory, of_layout};
-use penstock_arrays::{ArraySchema, Disk, ElementType, Format};
+use penstock_arrays::calls::array::{ArrayCall, Memory, of_layout};
+use penstock_arrays::calls::settings::BLOCK_BYTES;
+use penstock_arrays::{ArraySchema, Disk, ElementType, Fill, Format, json};
 use penstock_engine::{Error, Kind, Operation, Result};
 use penstock_layout::{Dists, Region};
 use pyo3::prelude::*;
@@ -11,14 +12,18 @@ use crate::errors::raise;
 
 /// A half-width of a halo below and above, a dimension.
 type Halo = Vec<(u64, u64)>;
+/// Where a box begins, and its extents.
+type StartAndShape = (Vec<u64>, Vec<u64>);
 
 /// How memory is described from Python.
 #[derive(FromPyObject)]
 enum MemoryArgument {
+    /// Distributions, mesh, halo.
     #[pyo3(transparent)]
     Distribution((String, Vec<u64>, Halo)),
+    /// Starts and shapes of boxes, halo, whether a call is about them alone.
     #[pyo3(transparent)]
-    Box((Vec<u64>, Vec<u64>, Halo, bool)),
+    Boxes((Vec<StartAndShape>, Halo, bool)),
 }
 
 /// An array as a rank sees it: `penstock.Array` in Rust.
@@ -27,19 +32,24 @@ pub struct Spec {
     pub call: ArrayCall,
 }
 
-fn memory_of(argument: MemoryArgument) -> Result<Memory> {
+/// Where nothing is said, rows of each rank's own: how many, a call says.
+fn memory_of(argument: Option<MemoryArgument>) -> Result<Memory> {
     match argument {
-        MemoryArgument::Distribution((dists, mesh, halo)) => {
+        None => Ok(Memory::Rows { count: 0 }),
+        Some(MemoryArgument::Distribution((dists, mesh, halo))) => {
             let dists: Dists = dists.parse().map_err(of_layout)?;
             Ok(Memory::Distribution { dists, mesh, halo })
         }
-        MemoryArgument::Box((start, shape, halo, is_region)) => {
-            if start.len() != shape.len() {
-                let cause = format!("start {start:?} and shape {shape:?} differ in length");
-                return Err(Error::new(Kind::Schema, "describing a box", cause));
-            }
-            Ok(Memory::Box {
-                own: Region { start, shape },
+        Some(MemoryArgument::Boxes((boxes, halo, is_region))) => {
+            let own = boxes.into_iter().map(|(start, shape)| {
+                if start.len() != shape.len() {
+                    let cause = format!("start {start:?} and shape {shape:?} differ in length");
+                    return Err(Error::new(Kind::Schema, "describing a box", cause));
+                }
+                Ok(Region { start, shape })
+            });
+            Ok(Memory::Boxes {
+                own: own.collect::<Result<_>>()?,
                 halo,
                 is_region,
             })
@@ -74,24 +84,29 @@ fn disk_of(words: &Bound<'_, PyAny>) -> PyResult<Disk> {
 }
 
 /// Attributes from JSON text.
-pub(crate) fn attributes_of(json: &str) -> Result<serde_json::Map<String, serde_json::Value>> {
-    serde_json::from_str(json).map_err(|e| Error::new(Kind::Schema, "reading attributes", e))
+pub(crate) fn attributes_of(text: &str) -> Result<serde_json::Map<String, serde_json::Value>> {
+    let wrong = |cause: String| Error::new(Kind::Schema, "reading attributes", cause);
+    match json::parse(text.as_bytes()).map_err(|e| wrong(e.to_string()))? {
+        serde_json::Value::Object(attributes) => Ok(attributes),
+        other => Err(wrong(format!("{other} is no object"))),
+    }
 }
 
 #[pymethods]
 impl Spec {
     #[new]
-    #[pyo3(signature = (name, shape, dtype, memory, disk, dims, attributes))]
+    #[pyo3(signature = (name, shape, dtype, memory, disk, dims, attributes, fill))]
     #[expect(clippy::too_many_arguments, reason = "called from one place, by Array")]
     fn new(
         py: Python<'_>,
         name: String,
         shape: Vec<u64>,
         dtype: &str,
-        memory: MemoryArgument,
+        memory: Option<MemoryArgument>,
         disk: &Bound<'_, PyAny>,
         dims: Option<Vec<String>>,
         attributes: &str,
+        fill: Option<Vec<u8>>,
     ) -> PyResult<Self> {
         let disk = disk_of(disk)?;
         let make = || {
@@ -99,6 +114,9 @@ impl Spec {
             let mut schema = ArraySchema::new(&name, &shape, element, disk);
             schema.dimension_names = dims;
             schema.attributes = attributes_of(attributes)?;
+            if let Some(bytes) = fill {
+                schema.fill = Fill::new(element, &bytes)?;
+            }
             Ok(Self {
                 call: ArrayCall {
                     schema,
@@ -109,21 +127,28 @@ impl Spec {
         make().map_err(|e| raise(py, &e))
     }
 
-    /// The shape of the local array of `rank`, halo included.
-    fn local_shape(&self, py: Python<'_>, rank: usize) -> PyResult<Vec<u64>> {
-        self.call.local_shape(rank).map_err(|e| raise(py, &e))
+    /// The shapes of the local arrays of `rank`, halo included.
+    fn local_shapes(&self, py: Python<'_>, rank: usize) -> PyResult<Vec<Vec<u64>>> {
+        self.call.local_shapes(rank).map_err(|e| raise(py, &e))
     }
 
-    /// What `rank` holds, a dimension: a slice's `(start, stop, step)`, or a comb's
+    /// What `rank` holds in each of its shares, a dimension: a slice's `(start, stop, step)`, or a comb's
     /// `(first, block, stride, extent)`.
-    fn local_slices<'py>(&self, py: Python<'py>, rank: usize) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let share = self.call.share(rank).map_err(|e| raise(py, &e))?;
-        let dims = share.dims().iter().take(self.call.schema.shape.len());
-        dims.map(|dim| match dim.slice() {
-            Some(slice) => Ok(slice.into_pyobject(py)?.into_any()),
-            None => Ok(dim.comb().into_pyobject(py)?.into_any()),
-        })
-        .collect()
+    fn local_slices<'py>(
+        &self,
+        py: Python<'py>,
+        rank: usize,
+    ) -> PyResult<Vec<Vec<Bound<'py, PyAny>>>> {
+        let shares = self.call.shares(rank).map_err(|e| raise(py, &e))?;
+        let of_share = |share: &penstock_layout::Share| {
+            let dims = share.dims().iter().take(self.call.schema.shape.len());
+            let slices = dims.map(|dim| match dim.slice() {
+                Some(slice) => Ok(slice.into_pyobject(py)?.into_any()),
+                None => Ok(dim.comb().into_pyobject(py)?.into_any()),
+            });
+            slices.collect()
+        };
+        shares.iter().map(of_share).collect()
     }
 
     /// Checks the disk schema, and the memory schema against `clients` ranks.
@@ -133,7 +158,7 @@ impl Spec {
                 .call
                 .memory_schema(Operation::Write, Vec::new(), clients)?;
             let stored = self.call.stored_schema(&memory);
-            stored.disk_schema(penstock_arrays::session::BLOCK_BYTES)?;
+            stored.disk_schema(BLOCK_BYTES)?;
             Ok(())
         };
         check().map_err(|e| raise(py, &e))
@@ -147,8 +172,8 @@ pub fn describe<'py>(py: Python<'py>, schema: &ArraySchema) -> PyResult<Bound<'p
     described.set_item("shape", &schema.shape)?;
     described.set_item("dtype", schema.element.numpy())?;
     described.set_item("dims", &schema.dimension_names)?;
-    let attributes = serde_json::Value::from(schema.attributes.clone()).to_string();
-    described.set_item("attributes", attributes)?;
+    described.set_item("fill", schema.fill.bytes())?;
+    described.set_item("attributes", json::line(&schema.attributes.clone().into()))?;
     match &schema.disk {
         Disk::Natural => described.set_item("disk", ("natural",))?,
         Disk::Chunks {

@@ -7,8 +7,8 @@ use std::slice;
 use penstock_engine::collective::number;
 use penstock_engine::two_phase::{Exchange, Io};
 use penstock_engine::{
-    Call, Decision, Director, Done, Error, Heard, Kind, Machine, Moved, Proposal, RankBoxes,
-    Request, Roles, Strategy, disk_directed, two_phase,
+    Ask, Call, Decision, Director, Done, Error, Heard, Kind, Machine, Moved, Proposal, RankBoxes,
+    Request, Rest, Roles, Strategy, disk_directed, two_phase,
 };
 use serde::Serialize;
 
@@ -149,7 +149,7 @@ impl Experiment<'_> {
             servers: nodes.disks,
             sync: waits_for_media,
             split: None,
-            keeps_rest: false,
+            rest: Rest::Fill(Vec::new()),
         })
     }
 
@@ -227,7 +227,7 @@ pub(crate) async fn call_once(
     if is_collective {
         let proposal = rank.map(|_| {
             Ok(Proposal {
-                words: String::new(),
+                ask: Ask::new("a trial"),
                 own_boxes: Vec::new(),
                 complaint: None,
             })
@@ -237,7 +237,7 @@ pub(crate) async fn call_once(
         }
     }
     let requests = slice::from_ref(request);
-    let outcome = call.transfer(requests, &mut director).await;
+    let outcome = call.transfer(requests).await;
     let concluded = call.conclude(requests, outcome, &mut director);
     concluded.await.map(|_| ())
 }

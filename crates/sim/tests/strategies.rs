@@ -10,8 +10,8 @@ use penstock_engine::collective::number;
 use penstock_engine::queue::Order as QueueOrder;
 use penstock_engine::two_phase::{Exchange, Io};
 use penstock_engine::{
-    Call, Decision, Director, Done, Error, Machine, Moved, Operation, RankBoxes, Request, Strategy,
-    disk_directed, two_phase,
+    Call, Decision, Director, Done, Error, Machine, Moved, Operation, RankBoxes, Request, Rest,
+    Strategy, disk_directed, two_phase,
 };
 use penstock_layout::{
     DiskSchema, Dist, Distribution, Dists, MemorySchema, Order, Region, Replicated, Split,
@@ -145,7 +145,7 @@ impl Case {
             servers: self.servers,
             sync: true,
             split,
-            keeps_rest: false,
+            rest: Rest::Fill(Vec::new()),
         });
         let moved = Rc::new(RefCell::new(Moved::default()));
         let roles = simulation.roles().clone();
@@ -162,7 +162,7 @@ impl Case {
                 let requests = slice::from_ref(&*request);
                 let mut leader = Leader;
                 let mut director = (node.me() == 0).then_some(&mut leader as &mut dyn Director);
-                let outcome = call.transfer(requests, &mut director).await;
+                let outcome = call.transfer(requests).await;
                 assert_eq!(handed_over.get(), request.split.is_some());
                 let verdict = call
                     .conclude(requests, outcome, &mut director)

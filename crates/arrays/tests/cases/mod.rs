@@ -1,9 +1,10 @@
 //! Random cases: arrays, how they are held and how stored, and local arrays that show what went wrong.
 #![allow(dead_code, missing_docs)]
 
-use penstock_arrays::call::{ArrayCall, Local, Memory};
-use penstock_arrays::session::{Options, Seat, Session};
-use penstock_arrays::{Disk, ElementType, Format};
+use penstock_arrays::calls::array::{ArrayCall, Local, Memory};
+use penstock_arrays::calls::settings::SessionOptions;
+use penstock_arrays::calls::{Seat, Session};
+use penstock_arrays::{Disk, ElementType, Fill, Format};
 use penstock_layout::{Dist, Dists, Region};
 use penstock_machines::ClientMemory;
 
@@ -63,14 +64,33 @@ pub fn slab(shape: &[u64], rank: u64, ranks: u64) -> Region {
     own
 }
 
+/// The boxes of a rank: pieces of its slab along the last dimension, every second of them left out. Some have none.
+pub fn boxes(shape: &[u64], rank: u64, ranks: u64) -> Vec<Region> {
+    let slab = slab(shape, rank, ranks);
+    let last = shape.len() - 1;
+    let count = [1, 3, 0, 2][(rank % 4) as usize];
+    let piece = |number: u64| {
+        let mut own = slab.clone();
+        let step = slab.shape[last].div_ceil(2 * count).max(1);
+        let start = (2 * number * step).min(slab.shape[last]);
+        own.start[last] += start;
+        own.shape[last] = step.min(slab.shape[last] - start);
+        own
+    };
+    match count {
+        1 => vec![slab],
+        _ => (0..count).map(piece).collect(),
+    }
+}
+
 pub fn memory(chance: &mut Chance, shape: &[u64], rank: u64, ranks: u64) -> Memory {
     let halo: Vec<(u64, u64)> = shape
         .iter()
         .map(|_| (chance.below(3), chance.below(2)))
         .collect();
     if !shape.is_empty() && chance.below(4) == 0 {
-        return Memory::Box {
-            own: slab(shape, rank, ranks),
+        return Memory::Boxes {
+            own: boxes(shape, rank, ranks),
             halo,
             is_region: false,
         };
@@ -125,18 +145,41 @@ pub fn expected(element: u64, byte: u64, of: ElementType) -> u8 {
     (element.wrapping_mul(31) + byte * 7 + 1) as u8
 }
 
-/// A rank's local array, filled in as expected, with `0xEE` in its halo; or all `0xEE`.
-pub fn local_array(call: &ArrayCall, rank: usize, is_filled: bool) -> (Vec<u8>, Local) {
+/// A fill value for elements of this type, or zero.
+pub fn fill(chance: &mut Chance, element: ElementType) -> Fill {
+    let byte = match element {
+        ElementType::Bool => 1,
+        _ => chance.below(256) as u8,
+    };
+    let bytes = vec![byte; element.width() as usize];
+    match chance.below(2) {
+        0 => Fill::default(),
+        _ => Fill::new(element, &bytes).unwrap(),
+    }
+}
+
+/// A rank's local arrays, filled in as expected, with `0xEE` in their halos; or all `0xEE`.
+pub fn local_arrays(call: &ArrayCall, rank: usize, is_filled: bool) -> (Vec<Vec<u8>>, Vec<Local>) {
+    let shapes = call.local_shapes(rank).unwrap().into_iter().enumerate();
+    let locals = shapes.map(|(part, shape)| local_array(call, (rank, part), shape, is_filled));
+    locals.unzip()
+}
+
+fn local_array(
+    call: &ArrayCall,
+    (rank, part): (usize, usize),
+    shape: Vec<u64>,
+    is_filled: bool,
+) -> (Vec<u8>, Local) {
     let element = call.schema.element;
     let width = element.width();
-    let shape = call.local_shape(rank).unwrap();
     let mut strides = vec![width as isize; shape.len()];
     for d in (1..shape.len()).rev() {
         strides[d - 1] = strides[d] * shape[d] as isize;
     }
     let mut bytes = vec![0xEE; (shape.iter().product::<u64>() * width) as usize];
     if is_filled {
-        for_owned(call, rank, &shape, |at, number| {
+        for_owned(call, (rank, part), &shape, |at, number| {
             for byte in 0..width {
                 bytes[at * width as usize + byte as usize] = expected(number, byte, element);
             }
@@ -146,22 +189,26 @@ pub fn local_array(call: &ArrayCall, rank: usize, is_filled: bool) -> (Vec<u8>, 
         base: bytes.as_mut_ptr(),
         strides,
     };
-    (
-        bytes,
-        Local {
-            memory,
-            shape,
-            element,
-            is_writable: true,
-        },
-    )
+    let local = Local {
+        memory,
+        shape,
+        element,
+        is_writable: true,
+    };
+    (bytes, local)
 }
 
-/// Calls `visit(place in the local array, row-major number in the whole)` for all that `rank` owns.
-pub fn for_owned(call: &ArrayCall, rank: usize, local: &[u64], mut visit: impl FnMut(usize, u64)) {
-    let share = call.share(rank).unwrap();
+/// Calls `visit(place in the local array, row-major number in the whole)` for all that `rank` owns in one of its parts.
+pub fn for_owned(
+    call: &ArrayCall,
+    (rank, part): (usize, usize),
+    local: &[u64],
+    mut visit: impl FnMut(usize, u64),
+) {
+    let share = call.shares(rank).unwrap().remove(part);
     let halo = match &call.memory {
-        Memory::Distribution { halo, .. } | Memory::Box { halo, .. } => halo.clone(),
+        Memory::Distribution { halo, .. } | Memory::Boxes { halo, .. } => halo.clone(),
+        Memory::Rows { .. } => vec![(0, 0); local.len()],
     };
     let extents = share.extents();
     for number in 0..share.elements() {
@@ -186,9 +233,9 @@ pub fn seeds(count: u64) -> std::ops::Range<u64> {
 }
 
 /// Runs `body` on every rank of a machine of threads; true if none panicked.
-pub fn on_threads(ranks: usize, options: &Options, body: impl Fn(&Session) + Sync) -> bool {
+pub fn on_threads(ranks: usize, options: &SessionOptions, body: impl Fn(&Session) + Sync) -> bool {
     let run = |seat: Seat| {
-        let mut session = seat.open();
+        let mut session = seat.open(None);
         body(&session);
         session.close().unwrap();
     };
@@ -212,43 +259,58 @@ pub fn owners(written: &ArrayCall, ranks: u64) -> Vec<Option<u64>> {
     let shape = &written.schema.shape;
     let mut owners = vec![None; shape.iter().product::<u64>() as usize];
     for rank in 0..ranks {
+        let halo = vec![(0, 0); shape.len()];
         let memory = match &written.memory {
-            Memory::Box { .. } => Memory::Box {
-                own: slab(shape, rank, ranks),
-                halo: vec![(0, 0); shape.len()],
-                is_region: false,
-            },
             Memory::Distribution { dists, mesh, .. } => Memory::Distribution {
                 dists: dists.clone(),
                 mesh: mesh.clone(),
-                halo: vec![(0, 0); shape.len()],
+                halo,
+            },
+            _ => Memory::Boxes {
+                own: boxes(shape, rank, ranks),
+                halo,
+                is_region: false,
             },
         };
         let call = ArrayCall {
             schema: written.schema.clone(),
             memory,
         };
-        let local = call.local_shape(rank as usize).unwrap();
-        for_owned(&call, rank as usize, &local, |_, number| {
-            owners[number as usize] = Some(rank);
-        });
+        let locals = call.local_shapes(rank as usize).unwrap();
+        for (part, local) in locals.iter().enumerate() {
+            for_owned(&call, (rank as usize, part), local, |_, number| {
+                owners[number as usize] = Some(rank);
+            });
+        }
     }
     owners
 }
 
-/// Checks that a local array holds what belongs into it, and its halo what it held before.
-pub fn check_local(call: &ArrayCall, rank: usize, bytes: &[u8], local: &[u64], held: &[bool]) {
+/// Checks that local arrays hold what belongs into them, and their halos what they held before.
+pub fn check_locals(call: &ArrayCall, rank: usize, bytes: &[Vec<u8>], held: &[bool]) {
+    let shapes = call.local_shapes(rank).unwrap();
+    for (part, (bytes, shape)) in bytes.iter().zip(&shapes).enumerate() {
+        check_local(call, (rank, part), bytes, shape, held);
+    }
+}
+
+fn check_local(
+    call: &ArrayCall,
+    place: (usize, usize),
+    bytes: &[u8],
+    local: &[u64],
+    held: &[bool],
+) {
     let element = call.schema.element;
+    let fill = call.schema.fill.element(element);
     let width = element.width() as usize;
     let mut is_halo = vec![true; bytes.len() / width];
-    for_owned(call, rank, local, |at, number| {
+    for_owned(call, place, local, |at, number| {
         is_halo[at] = false;
         for byte in 0..width {
-            let there = held[number as usize];
-            let right = if there {
-                expected(number, byte as u64, element)
-            } else {
-                0 // what nobody held
+            let right = match held[number as usize] {
+                true => expected(number, byte as u64, element),
+                false => fill[byte],
             };
             assert_eq!(
                 bytes[at * width + byte],

@@ -6,7 +6,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Pending, Stored};
+use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Keys, Pending, Stored};
 use penstock_engine::Result;
 use penstock_layout::Block;
 
@@ -80,7 +80,7 @@ pub fn write_pending(
     values: &[u8],
     servers: usize,
 ) -> Result<Pending> {
-    let pending = Pending::create(path, schema)?;
+    let pending = Pending::create(path, schema, Keys::Nested)?;
     let disk = schema.disk_schema(40)?;
     for server in 0..servers {
         let medium = pending.target().open_write(&disk)?;

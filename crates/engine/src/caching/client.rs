@@ -22,12 +22,16 @@ pub(super) async fn transfer_share<M: Machine>(
     options: &Options,
     rank: usize,
 ) -> Result<()> {
-    let share = request.memory.share(rank);
-    let mut client = Client::new(tree, request, options, Local::Memory(&share));
-    let asked = client.ask_for_share(&share).await;
-    // Answers to what is still under way are waited for, so that none comes to a later call.
-    let ended = client.end_call().await;
-    asked.and(ended)
+    for (memory, number) in (tree.call..).zip(request.memory.shares_of(rank)) {
+        let share = request.memory.share(number);
+        let local = Local::Memory(&share, memory);
+        let mut client = Client::new(tree, request, options, local);
+        let asked = client.ask_for_share(&share).await;
+        // Answers to what is still under way are waited for, so that none comes to a later call.
+        let ended = client.end_call().await;
+        asked.and(ended)?;
+    }
+    Ok(())
 }
 
 /// The smallest box that holds a share which is not empty.
@@ -62,8 +66,8 @@ impl File {
 
 /// Where a client's elements are.
 pub(crate) enum Local<'a, M: Machine> {
-    /// In the memory that it exposes for the call: its share.
-    Memory(&'a Share),
+    /// In the memory that it exposes under this number: a share.
+    Memory(&'a Share, u64),
     /// In a staging buffer, where the next block to be asked for begins at a byte.
     Staging(&'a M::Buffer, u64),
 }
@@ -159,7 +163,7 @@ impl<'a, M: Machine> Client<'a, M> {
     pub(crate) async fn ask(&mut self, block: &Rc<Block>, stretch: Stretch) -> Result<()> {
         let server = self.request.disk.server_of(block, self.request.servers);
         let staged = match self.local {
-            Local::Memory(_) => 0,
+            Local::Memory(..) => 0,
             Local::Staging(_, base) => base + stretch.offset * self.request.disk.width(),
         };
         let part = Part {
@@ -202,8 +206,8 @@ impl<'a, M: Machine> Client<'a, M> {
         let window = self.window(&block);
         let parcel = match (self.request.operation, &self.local) {
             (Operation::Read, _) => None,
-            (_, Local::Memory(share)) => {
-                Some(machine.pack(self.tree.call, share, &stretch.region, &window)?)
+            (_, Local::Memory(share, memory)) => {
+                Some(machine.pack(*memory, share, &stretch.region, &window)?)
             }
             (_, Local::Staging(buffer, _)) => Some(machine.cut(buffer, staged..staged + bytes)),
         };
@@ -270,9 +274,8 @@ impl<'a, M: Machine> Client<'a, M> {
             (Some(error), ..) => Err(error),
             (None, Operation::Write, _) => Ok(()),
             (None, Operation::Read, Some(parcel)) => match self.local {
-                Local::Memory(share) => {
-                    let call = self.tree.call;
-                    machine.unpack(call, &parcel, share, &wanted.elements, &wanted.window)
+                Local::Memory(share, memory) => {
+                    machine.unpack(memory, &parcel, share, &wanted.elements, &wanted.window)
                 }
                 Local::Staging(buffer, _) => {
                     machine.paste(&parcel, buffer, wanted.staged);

@@ -353,7 +353,8 @@ impl<'a, M: Machine> Opened<'a, M> {
                     continue;
                 }
             };
-            self.machine.clear(&buffer, block.bytes);
+            let element = self.request.rest.element();
+            self.machine.clear(&buffer, block.bytes, element);
             // Looked at only now: others may have put bytes in, and they been spilled, meanwhile.
             let load =
                 self.request.operation == Operation::Read || self.spilled.borrow().contains(&name);

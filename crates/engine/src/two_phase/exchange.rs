@@ -1,8 +1,8 @@
 //! The exchange of two-phase I/O by messages, built in the five ways of Dickens and Thakur (section
 //! 3.3): how what is copied, and when what is sent and waited for.
 //!
-//! Between any two clients there is one message a round at most: all elements that one of them holds and
-//! that belong to blocks of the other. It is packed into a send buffer, and unpacked into its place.
+//! Between any two clients there is one message a round at most (one for each share, should a client have several): all
+//! elements that one of them holds and that belong to blocks of the other. It is packed into a send buffer, and unpacked into its place.
 //!
 //! | step | copies | sends | receives | send buffers |
 //! |---|---|---|---|---|
@@ -20,13 +20,13 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use futures::future::{join, join_all, join3};
-use penstock_layout::{Block, Piece, Share};
+use penstock_layout::{Block, Holder, Piece, Share};
 
 use super::{Exchange, Options};
 use crate::caching::client::bounds;
 use crate::changes::{Changes, give_way};
 use crate::error::{Error, Kind, Result, Who};
-use crate::machine::{Machine, Place, Step, Window, Work};
+use crate::machine::{Machine, Place, Step, Tag, Window, Work};
 use crate::request::{Operation, Request};
 use crate::tree::{Tree, decode, encode};
 
@@ -35,14 +35,16 @@ use crate::tree::{Tree, decode, encode};
 struct Bundle {
     /// The rank of the other.
     with: usize,
+    /// The number of the share's memory, whoever of the two holds it.
+    memory: u64,
     pieces: Vec<Piece>,
     /// Where the pieces are in this client's staging buffer, if they are in its blocks.
     windows: Vec<Window>,
     stretches: u64,
 }
 
-/// The bundles of one round, by rank.
-type Bundles = BTreeMap<usize, Bundle>;
+/// The bundles of one round, by the rank of the other and by the holder's share, which each of its messages is about one of.
+type Bundles = BTreeMap<(usize, usize), Bundle>;
 
 /// The number of a block: its object, and its place there.
 type Number = (u64, u64);
@@ -54,9 +56,9 @@ pub(super) struct Messages<'a, M: Machine> {
     exchange: Exchange,
     clients: usize,
     me: usize,
-    share: Share,
-    /// By round and by the rank whose conforming part it is in: the blocks that this rank holds some of.
-    held: BTreeMap<u64, BTreeMap<usize, Vec<Number>>>,
+    shares: Vec<Share>,
+    /// By round, by the rank whose conforming part it is in, and by this rank's share: the blocks that that has some of.
+    held: BTreeMap<u64, BTreeMap<(usize, usize), Vec<Number>>>,
 }
 
 impl<'a, M: Machine> Messages<'a, M> {
@@ -71,16 +73,20 @@ impl<'a, M: Machine> Messages<'a, M> {
             return None;
         }
         let clients = tree.roles.clients.len();
-        let share = request.memory.share(me);
-        let mut held: BTreeMap<u64, BTreeMap<usize, Vec<Number>>> = BTreeMap::new();
-        if share.elements() > 0 {
-            let blocks = request.disk.blocks_in(&bounds(&share));
+        let shares = request.memory.shares_of(me);
+        let shares: Vec<Share> = shares.map(|share| request.memory.share(share)).collect();
+        let mut held: BTreeMap<u64, BTreeMap<(usize, usize), Vec<Number>>> = BTreeMap::new();
+        for (part, share) in shares.iter().enumerate() {
+            if share.elements() == 0 {
+                continue;
+            }
+            let blocks = request.disk.blocks_in(&bounds(share));
             for block in blocks.filter(|block| share.intersect(&block.region).is_some()) {
                 let (owner, place) = request.disk.conforming_place(&block, clients);
                 let round = held
                     .entry(place / options.blocks_staged(request))
                     .or_default();
-                let of_owner = round.entry(owner).or_default();
+                let of_owner = round.entry((owner, part)).or_default();
                 of_owner.push((block.object, block.index));
             }
         }
@@ -90,7 +96,7 @@ impl<'a, M: Machine> Messages<'a, M> {
             exchange: options.exchange,
             clients,
             me,
-            share,
+            shares,
             held,
         })
     }
@@ -109,8 +115,9 @@ impl<'a, M: Machine> Messages<'a, M> {
     ) -> Result<u64> {
         let mut of_blocks = self.of_blocks(staged);
         let mut of_share = self.of_share(round);
-        let own = of_blocks.remove(&self.me);
-        of_share.remove(&self.me);
+        let own = of_blocks.extract_if((self.me, 0)..(self.me + 1, 0), |_, _| true);
+        let own = own.map(|(_, bundle)| bundle).collect();
+        of_share.retain(|(with, _), _| *with != self.me);
         let (out, into) = match self.request.operation {
             Operation::Write => (of_share, of_blocks),
             Operation::Read => (of_blocks, of_share),
@@ -135,11 +142,12 @@ impl<'a, M: Machine> Messages<'a, M> {
         let mut bundles = Bundles::new();
         for (block, base) in staged {
             let window = Window::at(block, self.request.disk.width(), *base);
-            for rank in self.request.memory.touching(&block.region) {
-                let share = self.request.memory.share(rank);
-                if let Some(piece) = share.intersect(&block.region) {
-                    let bundle = bundles.entry(rank).or_default();
-                    bundle.add(block, piece, rank);
+            let memory = &self.request.memory;
+            for share in memory.touching(&block.region) {
+                let Holder { rank, part } = memory.holder(share);
+                if let Some(piece) = memory.share(share).intersect(&block.region) {
+                    let bundle = bundles.entry((rank, part)).or_default();
+                    bundle.add(block, piece, (rank, self.tree.call + part as u64));
                     bundle.windows.push(window.clone());
                 }
             }
@@ -150,13 +158,13 @@ impl<'a, M: Machine> Messages<'a, M> {
     /// What this client holds of others' blocks in a round, by rank.
     fn of_share(&self, round: u64) -> Bundles {
         let mut bundles = Bundles::new();
-        for (&owner, numbers) in self.held.get(&round).into_iter().flatten() {
-            let bundle = bundles.entry(owner).or_default();
+        for (&(owner, part), numbers) in self.held.get(&round).into_iter().flatten() {
+            let bundle = bundles.entry((owner, part)).or_default();
             for &(object, index) in numbers {
                 if let Some(block) = self.request.disk.block_at(object, index)
-                    && let Some(piece) = self.share.intersect(&block.region)
+                    && let Some(piece) = self.shares[part].intersect(&block.region)
                 {
-                    bundle.add(&block, piece, owner);
+                    bundle.add(&block, piece, (owner, self.tree.call + part as u64));
                 }
             }
         }
@@ -165,10 +173,18 @@ impl<'a, M: Machine> Messages<'a, M> {
 }
 
 impl Bundle {
-    fn add(&mut self, block: &Block, piece: Piece, with: usize) {
-        self.with = with;
+    fn add(&mut self, block: &Block, piece: Piece, (with, memory): (usize, u64)) {
+        (self.with, self.memory) = (with, memory);
         self.stretches += piece.stretches(&block.extents);
         self.pieces.push(piece);
+    }
+
+    /// Addresses the message that the client of a rank sends of it.
+    fn tag(&self, from: usize) -> Tag {
+        Tag {
+            call: self.memory,
+            step: Step::Exchange(from as u32),
+        }
     }
 
     fn elements(&self) -> u64 {
@@ -181,7 +197,7 @@ struct Round<'a, M: Machine> {
     messages: &'a Messages<'a, M>,
     staging: std::result::Result<&'a M::Buffer, &'a Error>,
     /// What this client has for itself.
-    own: Option<Bundle>,
+    own: Vec<Bundle>,
 }
 
 impl<M: Machine> Round<'_, M> {
@@ -194,10 +210,10 @@ impl<M: Machine> Round<'_, M> {
                 (me + distance) % clients,
                 (me + clients - distance) % clients,
             );
-            if let Some(bundle) = out.remove(&to) {
+            for (_, bundle) in out.extract_if((to, 0)..(to + 1, 0), |_, _| true) {
                 done = done.and(self.send(bundle).await);
             }
-            if let Some(bundle) = into.remove(&from) {
+            for (_, bundle) in into.extract_if((from, 0)..(from + 1, 0), |_, _| true) {
                 done = done.and(self.receive(bundle).await);
             }
         }
@@ -254,7 +270,7 @@ impl<M: Machine> Round<'_, M> {
 
     /// Beginning with the next rank, so that not all begin with the same.
     fn in_order(&self, mut bundles: Bundles) -> impl Iterator<Item = Bundle> {
-        let after = bundles.split_off(&self.messages.me);
+        let after = bundles.split_off(&(self.messages.me, 0));
         after.into_values().chain(bundles.into_values())
     }
 
@@ -267,10 +283,7 @@ impl<M: Machine> Round<'_, M> {
     async fn transmit(&self, bundle: &Bundle, packed: Result<M::Buffer>) -> Result<()> {
         let Tree { machine, roles, .. } = *self.messages.tree;
         let to = roles.clients[bundle.with];
-        let tag = self
-            .messages
-            .tree
-            .tag(Step::Exchange(self.messages.me as u32));
+        let tag = bundle.tag(self.messages.me);
         match packed {
             Ok(buffer) => {
                 let bytes = self.bytes(bundle);
@@ -286,7 +299,7 @@ impl<M: Machine> Round<'_, M> {
 
     async fn receive(&self, bundle: Bundle) -> Result<()> {
         let tree = self.messages.tree;
-        let tag = tree.tag(Step::Exchange(bundle.with as u32));
+        let tag = bundle.tag(bundle.with);
         let message = tree.machine.receive(tag).await?;
         if !message.body.is_empty() {
             return Err(decode::<Error>(&message.body)?);
@@ -322,14 +335,17 @@ impl<M: Machine> Round<'_, M> {
     }
 
     async fn copy_own(&self) -> Result<()> {
-        let (Some(own), Ok(staging)) = (&self.own, self.staging) else {
+        let Ok(staging) = self.staging else {
             return Ok(());
         };
-        let staged = Place::Staged(&own.windows, staging);
-        match self.messages.request.operation {
-            Operation::Write => self.copy(own, Place::Exposed, staged).await,
-            Operation::Read => self.copy(own, staged, Place::Exposed).await,
+        for own in &self.own {
+            let staged = Place::Staged(&own.windows, staging);
+            match self.messages.request.operation {
+                Operation::Write => self.copy(own, Place::Exposed, staged).await?,
+                Operation::Read => self.copy(own, staged, Place::Exposed).await?,
+            }
         }
+        Ok(())
     }
 
     async fn copy(&self, bundle: &Bundle, from: Place<'_, M>, to: Place<'_, M>) -> Result<()> {
@@ -343,7 +359,7 @@ impl<M: Machine> Round<'_, M> {
         tree.machine.work(pack).await;
         let width = request.disk.width() as usize;
         tree.machine
-            .copy(tree.call, width, &bundle.pieces, from, to, by)
+            .copy(bundle.memory, width, &bundle.pieces, from, to, by)
     }
 
     fn bytes(&self, bundle: &Bundle) -> u64 {

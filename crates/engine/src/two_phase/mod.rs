@@ -38,7 +38,7 @@ use crate::collective::Outcome;
 use crate::error::{Error, Result, Who};
 use crate::machine::{CopyBy, Disk, Machine};
 use crate::reached::Reached;
-use crate::relay::move_pieces;
+use crate::relay::move_portions;
 use crate::request::{Moved, Operation, Request};
 use crate::split::{Gate, Part, started};
 use crate::tree::{Members, Tree};
@@ -282,7 +282,8 @@ impl<'a, M: Machine> Conforming<'a, M> {
             && self.has_gaps(blocks)
         {
             let bytes = blocks.len() as u64 * self.request.disk.block_bytes_max();
-            self.tree.machine.clear(staging, bytes);
+            let element = self.request.rest.element();
+            self.tree.machine.clear(staging, bytes, element);
         }
         let staged: Vec<_> = self.staged(blocks).collect();
         let transfers = match (messages, staging) {
@@ -300,9 +301,9 @@ impl<'a, M: Machine> Conforming<'a, M> {
     async fn permute(&self, staged: &[(Rc<Block>, u64)], staging: &M::Buffer) -> Result<u64> {
         let mut transfers = 0;
         for (block, base) in staged {
-            let pieces = self.request.pieces(self.tree.roles, block);
-            move_pieces(self.tree, self.request, &pieces, (block, *base), staging).await?;
-            transfers += pieces.len() as u64;
+            let portions = self.request.portions(self.tree.roles, block);
+            move_portions(self.tree, self.request, &portions, (block, *base), staging).await?;
+            transfers += portions.len() as u64;
         }
         Ok(transfers)
     }
@@ -319,10 +320,12 @@ impl<'a, M: Machine> Conforming<'a, M> {
         let Ok(stage) = stage else {
             return Ok(Moved::default());
         };
-        // Of a block that nobody holds there is nothing to move.
-        let staged = self.staged(blocks);
-        let held =
-            staged.filter(|(block, _)| !self.request.memory.touching(&block.region).is_empty());
+        // Of a block that nobody holds there is mostly nothing to move.
+        let request = self.request;
+        let is_moved = |block: &Block| {
+            request.writes_all() || !request.memory.touching(&block.region).is_empty()
+        };
+        let held = self.staged(blocks).filter(|(block, _)| is_moved(block));
         let held: Vec<_> = held.collect();
         match (&self.options.io, &stage.disks) {
             (Io::Servers(options), _) => {
@@ -398,8 +401,8 @@ impl<'a, M: Machine> Conforming<'a, M> {
     fn has_gaps(&self, blocks: &[Rc<Block>]) -> bool {
         let has_gap = |block: &Rc<Block>| match self.request.memory {
             MemorySchema::Boxes(_) => {
-                let pieces = self.request.pieces(self.tree.roles, block);
-                let held: u64 = pieces.iter().map(|(_, piece)| piece.elements()).sum();
+                let portions = self.request.portions(self.tree.roles, block);
+                let held: u64 = portions.iter().map(|held| held.piece.elements()).sum();
                 held * self.request.disk.width() < block.bytes
             }
             // All elements are somebody's.

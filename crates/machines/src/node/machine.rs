@@ -176,8 +176,8 @@ impl Machine for Node {
         self.buffers.take(bytes as usize)
     }
 
-    fn clear(&self, buffer: &Buffer, bytes: u64) {
-        buffer.clear(bytes as usize);
+    fn clear(&self, buffer: &Buffer, bytes: u64, element: &[u8]) {
+        buffer.clear(bytes as usize, element);
     }
 
     fn copy(

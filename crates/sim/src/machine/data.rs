@@ -88,10 +88,16 @@ impl Buffer {
         }
     }
 
-    /// Zeroes a part.
-    pub(crate) fn clear(&self, part: Range<u64>) {
+    /// Fills a part with an element, its bytes over and over; without any, with zeros.
+    pub(crate) fn clear(&self, part: Range<u64>, element: &[u8]) {
         if let Some(data) = &self.data {
-            data.borrow_mut()[part.start as usize..part.end as usize].fill(0);
+            let data = &mut data.borrow_mut()[part.start as usize..part.end as usize];
+            match element.len() {
+                0 => data.fill(0),
+                width => data
+                    .chunks_exact_mut(width)
+                    .for_each(|one| one.copy_from_slice(element)),
+            }
         }
     }
 

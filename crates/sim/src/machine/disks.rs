@@ -253,7 +253,7 @@ impl Disk for SimDisk {
         self.record_buffer("emptied to clients", buffer, block);
         self.read_bytes(block, 0..block.bytes).await;
         self.record_buffer("from disk", buffer, block);
-        buffer.clear(at..at + block.bytes); // what was never written is zero
+        buffer.clear(at..at + block.bytes, &[]); // what was never written is zero
         if let Some(stored) = self.station.stored.borrow().get(&self.slot(block)) {
             buffer.fill(at, stored);
         }
@@ -280,6 +280,11 @@ impl Disk for SimDisk {
             }
         }
         Ok(())
+    }
+
+    /// Nobody asks a simulated disk for checksums.
+    fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
     }
 
     async fn read_parts(&self, block: &Block, parts: &[Range<u64>], buffer: &Buffer) -> Result<()> {

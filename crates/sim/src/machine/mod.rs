@@ -546,8 +546,8 @@ impl Machine for SimNode {
         Ok(Buffer::new(bytes, is_real, space, now))
     }
 
-    fn clear(&self, buffer: &Buffer, bytes: u64) {
-        buffer.clear(0..bytes);
+    fn clear(&self, buffer: &Buffer, bytes: u64, element: &[u8]) {
+        buffer.clear(0..bytes, element);
     }
 
     fn copy(

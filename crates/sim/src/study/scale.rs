@@ -181,7 +181,7 @@ fn plan_once(request: &Request, roles: &Roles, io_nodes: usize) -> Planned {
     for disk in (0..disks).step_by(io_nodes) {
         for block in request.disk.blocks(disk, disks) {
             blocks += 1;
-            pieces += std::hint::black_box(request.pieces(roles, &block)).len() as u64;
+            pieces += std::hint::black_box(request.portions(roles, &block)).len() as u64;
         }
     }
     Planned {

@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use futures::future::join;
 use penstock_engine::two_phase::{self, Exchange, Io};
-use penstock_engine::{Error, Kind, Machine, Operation, Request, Roles, Strategy};
+use penstock_engine::{Error, Kind, Machine, Operation, Request, Rest, Roles, Strategy};
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Order};
 use serde::Serialize;
 
@@ -127,7 +127,7 @@ impl Case {
             servers: preset.nodes.disks,
             sync: preset.caching.waits_for_media,
             split: None,
-            keeps_rest: false,
+            rest: Rest::Fill(Vec::new()),
         })
     }
 

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use penstock_engine::{Disk, Error, Kind, Machine, Operation, Request, Roles, Step, Strategy, Tag};
-use penstock_engine::{Result, disk_directed};
+use penstock_engine::{Rest, Result, disk_directed};
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Split};
 use serde::Serialize;
 
@@ -117,7 +117,7 @@ impl Case {
             servers: self.servers,
             sync: true,
             split: None,
-            keeps_rest: false,
+            rest: Rest::Fill(Vec::new()),
         }
     }
 
@@ -187,7 +187,7 @@ pub fn peak_mb_s(preset: &Preset, operation: Operation, file_mb: u64, trial: u64
         servers: 1,
         sync: true,
         split: None,
-        keeps_rest: false,
+        rest: Rest::Fill(Vec::new()),
     };
     let simulation = simulation(&request, preset, (1, false), trial)?;
     let request = Rc::new(request);

@@ -1,0 +1,479 @@
+//! What one rank brings to a collective call: the array, how it lies in memory, and this rank's part.
+
+use std::path::Path;
+
+use penstock_engine::collective::PARTS_MAX;
+use penstock_engine::{Ask, Error, Kind, Operation, Result};
+use penstock_layout::{Boxes, Dist, Distribution, Dists, LayoutError, MemorySchema, Region, Share};
+use penstock_machines::ClientMemory;
+
+use crate::schema::part_extents;
+use crate::{ArraySchema, Disk, ElementType, Format, Stored, groups, json};
+
+/// Bytes of a chunk of an array of rows, at least, where natural chunking leaves that open: ranks may bring few at a time.
+const ROWS_BYTES: u64 = 1 << 20;
+
+/// How an array lies in the memories of the ranks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Memory {
+    /// Dealt out over a mesh.
+    Distribution {
+        /// One distribution a dimension.
+        dists: Dists,
+        /// One extent a distributed dimension.
+        mesh: Vec<u64>,
+        /// Ghost cells below and above the share, a dimension.
+        halo: Vec<(u64, u64)>,
+    },
+    /// Each rank names its own boxes.
+    Boxes {
+        /// This rank's.
+        own: Vec<Region>,
+        /// Ghost cells below and above each box, a dimension.
+        halo: Vec<(u64, u64)>,
+        /// Whether the call is about the boxes alone: a write leaves what lies outside of them as it is
+        /// stored, and in a read they may overlap.
+        is_region: bool,
+    },
+    /// Each rank brings as many rows of the first dimension as it has, which follow those of the rank before: the array is
+    /// as long as they are together.
+    Rows {
+        /// This rank's number of them.
+        count: u64,
+    },
+}
+
+/// The boxes of ranks, each with its number.
+pub type RankRegions = Vec<(usize, Vec<Region>)>;
+
+/// An array as the ranks of a call see it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArrayCall {
+    /// Name, shape, element type, disk schema.
+    pub schema: ArraySchema,
+    /// Memory schema.
+    pub memory: Memory,
+}
+
+impl ArrayCall {
+    /// Everything in which ranks must agree: not a rank's own boxes and rows.
+    pub fn ask(&self) -> Ask {
+        let ArraySchema {
+            name,
+            shape,
+            element,
+            disk,
+            dimension_names,
+            attributes,
+            fill,
+        } = &self.schema;
+        let of = |term: &str| format!("{term} of {name:?}");
+        let memory = match &self.memory {
+            Memory::Distribution { dists, mesh, .. } => format!("{dists} over mesh {mesh:?}"),
+            Memory::Boxes {
+                is_region: false, ..
+            } => "boxes".to_string(),
+            Memory::Boxes {
+                is_region: true, ..
+            } => "regions".to_string(),
+            Memory::Rows { .. } => "rows of each rank's own".to_string(),
+        };
+        let names = dimension_names.as_ref().map(|names| names.join(", "));
+        Ask::new("")
+            .with("array", name)
+            .with(of("shape"), format!("{shape:?}"))
+            .with(of("dtype"), element)
+            .with(of("memory schema"), memory)
+            .with(of("disk schema"), disk)
+            .with(of("dims"), names.unwrap_or_else(|| "none".to_string()))
+            .with(of("attributes"), json::line(&attributes.clone().into()))
+            .with(of("fill value"), fill.zarr(*element))
+    }
+
+    /// Bytes of the whole array.
+    pub fn bytes(&self) -> u64 {
+        self.schema.bytes()
+    }
+
+    /// The schema as it is to be stored: natural chunking becomes the chunks that it comes to.
+    pub fn stored_schema(&self, memory: &MemorySchema) -> ArraySchema {
+        let mut schema = self.schema.clone();
+        let is_ragged = self.is_ragged();
+        if is_ragged {
+            schema.shape = memory.shape().to_vec();
+        }
+        if schema.disk == Disk::Natural {
+            let mut chunk = natural_chunk(memory);
+            if is_ragged {
+                let row: u64 = chunk.iter().skip(1).product::<u64>() * schema.element.width();
+                chunk[0] = chunk[0].max(ROWS_BYTES / row.max(1)).max(1);
+            }
+            schema.disk = Disk::plain_chunks(chunk);
+        }
+        schema
+    }
+
+    /// Whether the extent of the first dimension is what ranks bring.
+    pub fn is_ragged(&self) -> bool {
+        matches!(self.memory, Memory::Rows { .. })
+    }
+
+    /// This rank's boxes, where each names its own. Rows are a box that begins at 0, whichever rows they become.
+    pub fn own_boxes(&self) -> Option<Vec<Region>> {
+        match &self.memory {
+            Memory::Distribution { .. } => None,
+            Memory::Boxes { own, .. } => Some(own.clone()),
+            Memory::Rows { count } => Some(vec![self.rows(*count)]),
+        }
+    }
+
+    fn rows(&self, count: u64) -> Region {
+        let mut rows = Region::whole(&self.schema.shape);
+        if let Some(extent) = rows.shape.first_mut() {
+            *extent = count;
+        }
+        rows
+    }
+
+    /// The array of one moment with a dimension of one timestep before its own, as a group stores it.
+    pub fn in_time(&self) -> Self {
+        let mut array = self.clone();
+        if array.is_ragged() {
+            return array;
+        }
+        array.schema.shape.insert(0, 1);
+        let before = |halo: &mut Vec<(u64, u64)>| {
+            if !halo.is_empty() {
+                halo.insert(0, (0, 0));
+            }
+        };
+        match &mut array.memory {
+            Memory::Distribution { dists, halo, .. } => {
+                dists.0.insert(0, Dist::Whole);
+                before(halo);
+            }
+            Memory::Boxes { own, halo, .. } => {
+                for region in own {
+                    region.start.insert(0, 0);
+                    region.shape.insert(0, 1);
+                }
+                before(halo);
+            }
+            Memory::Rows { .. } => {}
+        }
+        array
+    }
+
+    /// Bytes that the call is about on this rank: where it is about regions, this rank's; otherwise those of
+    /// the whole array.
+    pub fn asked_bytes(&self) -> u64 {
+        match &self.memory {
+            Memory::Boxes {
+                own,
+                is_region: true,
+                ..
+            } => {
+                let elements = own.iter().map(Region::elements);
+                let all = elements.fold(0, u64::saturating_add);
+                all.saturating_mul(self.schema.element.width())
+            }
+            _ => self.bytes(),
+        }
+    }
+
+    /// Whether only a part of the array is written or read.
+    pub fn is_region(&self) -> bool {
+        matches!(
+            self.memory,
+            Memory::Boxes {
+                is_region: true,
+                ..
+            }
+        )
+    }
+
+    /// Which rank holds what, for `clients` ranks; `boxes` are theirs, where each names its own.
+    ///
+    /// # Errors
+    /// When the mesh does not fit the array or has more places than there are ranks, or when boxes
+    /// overlap that may not, or reach out of the array.
+    pub fn memory_schema(
+        &self,
+        operation: Operation,
+        boxes: RankRegions,
+        clients: usize,
+    ) -> Result<MemorySchema> {
+        let (dists, mesh) = match &self.memory {
+            Memory::Distribution { dists, mesh, .. } => (dists, mesh),
+            Memory::Boxes { .. } => {
+                let may_overlap = self.is_region() && operation == Operation::Read;
+                return all_boxes(&self.schema.shape, boxes, clients, may_overlap);
+            }
+            Memory::Rows { .. } => {
+                let (shape, boxes) = one_after_the_other(&self.schema.shape, boxes)?;
+                return all_boxes(&shape, boxes, clients, false);
+            }
+        };
+        let distribution = Distribution::new(&self.schema.shape, dists, mesh).map_err(of_layout)?;
+        if distribution.ranks() > clients {
+            let cause = format!(
+                "the mesh {mesh:?} has {} places, and the session {clients} ranks",
+                distribution.ranks()
+            );
+            return Err(Error::new(Kind::Schema, "distributing an array", cause));
+        }
+        Ok(MemorySchema::Distribution(distribution))
+    }
+
+    /// What `rank` holds: one share, or one for each of its boxes.
+    ///
+    /// # Errors
+    /// When the schema does not fit the array.
+    pub fn shares(&self, rank: usize) -> Result<Vec<Share>> {
+        match &self.memory {
+            Memory::Distribution { dists, mesh, .. } => {
+                let distribution = Distribution::new(&self.schema.shape, dists, mesh);
+                Ok(vec![distribution.map_err(of_layout)?.share(rank)])
+            }
+            Memory::Boxes { own, .. } => own.iter().map(|own| self.share_of_box(own)).collect(),
+            Memory::Rows { count } => Ok(vec![Share::of_box(&self.rows(*count))]),
+        }
+    }
+
+    fn share_of_box(&self, own: &Region) -> Result<Share> {
+        let dims = self.schema.shape.len();
+        match own.dims() == dims {
+            true => Ok(Share::of_box(own)),
+            false => Err(of_layout(LayoutError::DimCount {
+                what: "the box",
+                given: own.shape.clone(),
+                dims,
+            })),
+        }
+    }
+
+    fn halo(&self) -> &[(u64, u64)] {
+        match &self.memory {
+            Memory::Distribution { halo, .. } | Memory::Boxes { halo, .. } => halo,
+            Memory::Rows { .. } => &[],
+        }
+    }
+
+    /// The shapes of the local arrays of `rank`: each of its shares and the halo around it. An empty share
+    /// has no halo.
+    ///
+    /// # Errors
+    /// As [`ArrayCall::shares`].
+    pub fn local_shapes(&self, rank: usize) -> Result<Vec<Vec<u64>>> {
+        let shares = self.shares(rank)?;
+        shares.iter().map(|share| self.with_halo(share)).collect()
+    }
+
+    fn with_halo(&self, share: &Share) -> Result<Vec<u64>> {
+        let mut shape = share.extents();
+        if share.elements() == 0 {
+            shape.truncate(self.schema.shape.len());
+            return Ok(shape);
+        }
+        let halo = self.halo();
+        if !halo.is_empty() && halo.len() != shape.len() {
+            let cause = format!("{} widths for {} dimensions", halo.len(), shape.len());
+            return Err(Error::new(Kind::Schema, "adding a halo", cause));
+        }
+        for (extent, (below, above)) in shape.iter_mut().zip(halo) {
+            *extent += below + above;
+        }
+        Ok(shape)
+    }
+
+    /// The array on disk that this call is to read, checked against what the call says of it.
+    ///
+    /// # Errors
+    /// When it is not there, damaged, or of another shape or element type.
+    pub fn open_stored(&self, path: &Path) -> Result<Stored> {
+        let ArraySchema {
+            name,
+            shape,
+            element,
+            disk,
+            ..
+        } = &self.schema;
+        let may_be_raw = matches!(
+            disk,
+            Disk::Natural
+                | Disk::RowMajor {
+                    format: Format::Raw
+                }
+        );
+        if may_be_raw && !Stored::says_what_it_is(path) {
+            return Stored::open_raw(path, shape, *element);
+        }
+        let stored = groups::open(path, Some(name))?;
+        let there = stored.schema();
+        if there.shape != *shape || there.element != *element {
+            let cause = format!(
+                "the array there has shape {:?} and type {}, the call says {shape:?} and {}",
+                there.shape,
+                there.element.zarr(),
+                element.zarr()
+            );
+            return Err(Error::new(Kind::Schema, format!("reading '{name}'"), cause).at(path));
+        }
+        Ok(stored)
+    }
+}
+
+/// This rank's part of an array, halo included, as the user gave it.
+#[derive(Debug, Clone)]
+pub struct Local {
+    /// Where its first element is, and its strides.
+    pub memory: ClientMemory,
+    /// Its shape.
+    pub shape: Vec<u64>,
+    /// Its element type.
+    pub element: ElementType,
+    /// Whether it may be written to.
+    pub is_writable: bool,
+}
+
+impl Local {
+    /// The same of an array with a dimension of one timestep before its own.
+    #[must_use]
+    pub fn in_time(mut self) -> Self {
+        self.memory.strides.insert(0, 0);
+        self
+    }
+
+    /// Checks that these are what `rank` must bring, and moves each memory's base past the halo.
+    ///
+    /// # Errors
+    /// When there are too few or too many, when one has another shape or type, or is to be read into and may not
+    /// be written to.
+    pub fn check_all(
+        locals: &mut [Self],
+        operation: Operation,
+        array: &ArrayCall,
+        (rank, clients): (usize, usize),
+    ) -> Result<()> {
+        if let Memory::Distribution { .. } = array.memory {
+            array.memory_schema(operation, Vec::new(), clients)?;
+        }
+        let expected = array.local_shapes(rank)?;
+        let (given, held) = (locals.len(), expected.len());
+        if held as u64 > PARTS_MAX {
+            let cause = format!("this rank names {held} boxes, and may have {PARTS_MAX}");
+            return Err(Error::new(Kind::Schema, "describing boxes", cause));
+        }
+        if given != held {
+            let doing = format!("bringing the local parts of '{}'", array.schema.name);
+            let cause = format!("there are {given}, and this rank names {held} boxes");
+            return Err(Error::new(Kind::Schema, doing, cause));
+        }
+        let mut pairs = locals.iter_mut().zip(expected);
+        pairs.try_for_each(|(local, expected)| local.check_for(operation, array, &expected))
+    }
+
+    fn check_for(
+        &mut self,
+        operation: Operation,
+        array: &ArrayCall,
+        expected: &[u64],
+    ) -> Result<()> {
+        let doing = || format!("bringing the local part of '{}'", array.schema.name);
+        let wrong = |cause: String| Error::new(Kind::Schema, doing(), cause);
+        if self.shape != expected {
+            return Err(wrong(format!(
+                "its shape is {:?}, and this rank holds {expected:?}{}",
+                self.shape,
+                if array.halo().is_empty() {
+                    ""
+                } else {
+                    " with its halo"
+                }
+            )));
+        }
+        if self.element != array.schema.element {
+            return Err(wrong(format!(
+                "its type is {}, and the array's {}",
+                self.element.zarr(),
+                array.schema.element.zarr()
+            )));
+        }
+        if operation == Operation::Read && !self.is_writable {
+            return Err(wrong("it is read-only".to_string()));
+        }
+        if !self.shape.contains(&0) {
+            let steps = array.halo().iter().zip(&self.memory.strides);
+            let past: isize = steps
+                .map(|((below, _), stride)| *below as isize * stride)
+                .sum();
+            // Inside the array: the halo is part of the shape that was just checked.
+            self.memory.base = self.memory.base.wrapping_offset(past);
+        }
+        Ok(())
+    }
+}
+
+/// Each rank's rows as a box that follows that of the rank before, and the shape of all together.
+fn one_after_the_other(shape: &[u64], mut boxes: RankRegions) -> Result<(Vec<u64>, RankRegions)> {
+    boxes.sort_by_key(|(rank, _)| *rank);
+    let mut length: u64 = 0;
+    for region in boxes.iter_mut().flat_map(|(_, own)| own) {
+        let too_many = || {
+            let cause = "the rows of all ranks are more than can be counted";
+            Error::new(Kind::Schema, "laying out an array", cause)
+        };
+        let (Some(start), Some(&rows)) = (region.start.first_mut(), region.shape.first()) else {
+            let cause = "an array of rows has at least one dimension";
+            return Err(Error::new(Kind::Schema, "laying out an array", cause));
+        };
+        *start = length;
+        length = length.checked_add(rows).ok_or_else(too_many)?;
+    }
+    let mut shape = shape.to_vec();
+    shape[0] = length;
+    Ok((shape, boxes))
+}
+
+/// The extents of a chunk such that the disk schema is the memory schema (Panda, section 2): the largest
+/// share's. What is CYCLIC has as many chunks as if it were BLOCK.
+fn natural_chunk(memory: &MemorySchema) -> Vec<u64> {
+    let shape = memory.shape();
+    match memory {
+        MemorySchema::Distribution(distribution) => {
+            part_extents(shape, distribution.dists(), distribution.mesh())
+        }
+        MemorySchema::Boxes(boxes) => {
+            let held = boxes.boxes().iter().filter(|own| !own.is_empty());
+            held.fold(vec![1; shape.len()], |largest, own| {
+                let both = largest.iter().zip(&own.shape);
+                both.map(|(one, other)| *one.max(other)).collect()
+            })
+        }
+        MemorySchema::Replicated(_) => shape.iter().map(|&n| n.max(1)).collect(),
+    }
+}
+
+/// A schema's mistake as an error.
+pub fn of_layout(error: LayoutError) -> Error {
+    let kind = match error {
+        LayoutError::Overlap { .. } => Kind::Overlap,
+        _ => Kind::Schema,
+    };
+    Error::new(kind, "laying out an array", error)
+}
+
+/// The boxes of all ranks.
+fn all_boxes(
+    shape: &[u64],
+    boxes: RankRegions,
+    clients: usize,
+    may_overlap: bool,
+) -> Result<MemorySchema> {
+    let mut all = vec![Vec::new(); clients];
+    for (rank, own) in boxes {
+        all[rank] = own;
+    }
+    let boxes = Boxes::of_lists(shape, all, may_overlap);
+    boxes.map(MemorySchema::Boxes).map_err(of_layout)
+}

@@ -1,0 +1,450 @@
+//! How to copy an array from one disk schema to another in bounded memory. Pure: touches no file.
+//!
+//! The array is cut into *slabs*, boxes of equal extents, which are copied one after the other: a slab is read
+//! into memory, whatever source blocks hold elements of it, and written. In one dimension of extent n,
+//!
+//! ```text
+//! slabs    |         |         |         |      n / e of them
+//! blocks   |     |     |     |     |     |      a block is read once for each slab that it touches:
+//! read       1     2     2     1 ...            blocks + slab boundaries inside of blocks
+//! ```
+//!
+//! so the bytes read are those of the array times the product over all dimensions of that ratio, and a target
+//! block that a boundary cuts is read and written again. Blocks of elements as they are can be made small; a
+//! chunk that is encoded is one block. A plan is the best of some thousand choices of slab and block extents.
+//! Where even that reads the source more than twice, the copy goes through a store in between, of chunks
+//! without codec: from the source in slabs that suit it, then to the target in slabs that suit that (as
+//! rechunker does). Time: in proportion to the choices. Memory: none to speak of.
+
+use penstock_engine::{Error, Kind, Result};
+use penstock_layout::{DiskSchema, Split};
+use serde::{Deserialize, Serialize};
+
+/// What a copy may read of the source, as a multiple of it.
+pub const READS_MAX: f64 = 2.0;
+/// Blocks where the store leaves a choice. A disk access costs as much as so many more bytes.
+const BLOCK_BYTES: [u64; 9] = [
+    1 << 20,
+    1 << 19,
+    1 << 18,
+    1 << 17,
+    1 << 16,
+    1 << 15,
+    1 << 14,
+    1 << 13,
+    1 << 12,
+];
+const ACCESS_BYTES: f64 = 16384.0;
+/// Where the search for a memory that would do begins, and how far it goes, an eighth more at a time.
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
+const MORE_MAX: usize = 160;
+/// What a slab costs beside its bytes.
+const SLAB_BYTES: f64 = (1 << 20) as f64;
+/// Choices of slabs that are compared.
+const CHOICES_MAX: usize = 1 << 15;
+/// Boundaries that are counted; of more, the first stand for all.
+const BOUNDARIES_MAX: u64 = 1 << 10;
+
+/// One way through the array.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pass {
+    /// Extents of a slab.
+    pub slab: Vec<u64>,
+    /// The most bytes of a source block, where the store leaves a choice.
+    pub source_block_bytes: u64,
+    /// The same of a target block.
+    pub target_block_bytes: u64,
+    /// Source bytes that are read, as a multiple of the array's.
+    pub reads: f64,
+    /// Whether a target block may be cut by a slab's boundary.
+    pub cuts_blocks: bool,
+}
+
+/// How an array is copied.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The extents of the chunks of the store in between, if there is one.
+    pub between: Option<Vec<u64>>,
+    /// One pass, or two.
+    pub passes: Vec<Pass>,
+}
+
+/// What a copy has for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Means {
+    /// Memory of all ranks together, bytes.
+    pub memory_bytes: u64,
+    /// Servers, each with two buffers.
+    pub servers: usize,
+}
+
+/// Finds the cheapest plan for copying from `source` to `target`, which are of the same shape and width.
+///
+/// # Errors
+/// [`Kind::Schema`] when that cannot be done in so little memory, with how much would do.
+pub fn plan(source: &DiskSchema, target: &DiskSchema, means: Means) -> Result<Plan> {
+    find(source, target, means).ok_or_else(|| {
+        let given = means.memory_bytes;
+        let more =
+            std::iter::successors(Some(given.max(MEMORY_BYTES_MIN)), |&m| m.checked_add(m / 8));
+        let would_do = more.take(MORE_MAX).find(|&memory_bytes| {
+            let means = Means {
+                memory_bytes,
+                ..means
+            };
+            find(source, target, means).is_some()
+        });
+        let advice = match would_do {
+            Some(bytes) => format!("{} MiB would do", bytes.div_ceil(1 << 20)),
+            None => "much more is needed".to_string(),
+        };
+        let cause = format!("{given} bytes of memory are too little for its chunks: {advice}");
+        Error::new(Kind::Schema, "planning a copy", cause)
+    })
+}
+
+fn find(source: &DiskSchema, target: &DiskSchema, means: Means) -> Option<Plan> {
+    if let Some(pass) = best_pass(source, target, means)
+        && pass.reads <= READS_MAX
+    {
+        return Some(Plan {
+            between: None,
+            passes: vec![pass],
+        });
+    }
+    for chunk in between(source, target, means) {
+        let Ok(middle) = plain(source.shape(), source.width(), &chunk) else {
+            continue;
+        };
+        let first = best_pass(source, &middle, means);
+        let second = best_pass(&middle, target, means);
+        if let (Some(first), Some(second)) = (first, second)
+            && first.reads <= READS_MAX
+            && second.reads <= READS_MAX
+        {
+            return Some(Plan {
+                between: Some(chunk),
+                passes: vec![first, second],
+            });
+        }
+    }
+    None
+}
+
+/// Chunks without codec.
+///
+/// # Errors
+/// When they do not fit the array.
+pub fn plain(shape: &[u64], width: u64, chunk: &[u64]) -> Result<DiskSchema> {
+    DiskSchema::chunked(shape, width, chunk)
+        .and_then(|chunked| chunked.split(Split::Contiguous(BLOCK_BYTES[0])))
+        .map_err(crate::calls::array::of_layout)
+}
+
+/// Whether its blocks may be of any size.
+fn is_divisible(schema: &DiskSchema) -> bool {
+    matches!(schema.split_of(), Split::Contiguous(_))
+}
+
+/// Bytes of a block that must be moved whole.
+fn whole_block(schema: &DiskSchema) -> u64 {
+    match is_divisible(schema) {
+        true => 0,
+        false => schema.block_bytes_max(),
+    }
+}
+
+/// The same schema with blocks of at most so many bytes, where it leaves that open.
+pub fn with_block_bytes(schema: &DiskSchema, bytes: u64) -> DiskSchema {
+    match is_divisible(schema) {
+        // What fits together with one size does with another.
+        true => schema
+            .clone()
+            .split(Split::Contiguous(bytes))
+            .unwrap_or_else(|_| schema.clone()),
+        false => schema.clone(),
+    }
+}
+
+/// The extents in multiples of which slabs must come: those of a target object that is encoded whole.
+fn unit(target: &DiskSchema) -> Vec<u64> {
+    match is_divisible(target) {
+        true => vec![1; target.shape().len()],
+        false => target.chunk().to_vec(),
+    }
+}
+
+/// Of one block size: how often blocks are moved, in the mean, when slabs of these extents are.
+fn repeats(schema: &DiskSchema, block: &[u64], slab: &[u64]) -> f64 {
+    let dims = 0..slab.len();
+    dims.map(|d| repeats_in(schema.shape()[d], schema.chunk()[d], block[d], slab[d]))
+        .product()
+}
+
+fn repeats_in(extent: u64, chunk: u64, block: u64, slab: u64) -> f64 {
+    let (block, slab) = (block.max(1), slab.max(1));
+    let boundaries = extent.div_ceil(slab).saturating_sub(1);
+    if boundaries == 0 {
+        return 1.0;
+    }
+    let counted = boundaries.min(BOUNDARIES_MAX);
+    let cutting = (1..=counted).filter(|k| !(k * slab % chunk).is_multiple_of(block));
+    let cuts = cutting.count() as f64 * boundaries as f64 / counted as f64;
+    let blocks = (extent / chunk * chunk.div_ceil(block) + (extent % chunk).div_ceil(block)).max(1);
+    1.0 + cuts / blocks as f64
+}
+
+/// The block bytes with which a schema is moved most cheaply in slabs of these extents: what is moved of it,
+/// as a multiple, what that costs, and the most bytes of a block.
+fn moved(schema: &DiskSchema, slab: &[u64], is_target: bool) -> (f64, f64, u64) {
+    let sizes: &[u64] = match is_divisible(schema) {
+        true => &BLOCK_BYTES,
+        false => &BLOCK_BYTES[..1],
+    };
+    let of_size = |&bytes: &u64| {
+        let cut = with_block_bytes(schema, bytes);
+        let block = cut.block_at(0, 0)?;
+        let repeats = repeats(&cut, &block.extents, slab);
+        // A target block that is cut is read before it is written again.
+        let again = if is_target {
+            2.0 * (repeats - 1.0)
+        } else {
+            0.0
+        };
+        let accesses = 1.0 + ACCESS_BYTES / block.bytes.max(1) as f64;
+        Some((repeats, (repeats + again) * accesses, bytes))
+    };
+    let choices = sizes.iter().filter_map(of_size);
+    choices
+        .min_by(|one, other| one.1.total_cmp(&other.1))
+        .unwrap_or((1.0, 1.0, BLOCK_BYTES[0]))
+}
+
+/// The cheapest pass, if any fits into memory.
+fn best_pass(source: &DiskSchema, target: &DiskSchema, means: Means) -> Option<Pass> {
+    // Two buffers a server, and what encoding and decoding take beside them.
+    let encoded = 2 * whole_block(source).max(whole_block(target));
+    let buffers = (2 * BLOCK_BYTES[0].max(encoded) + encoded) * means.servers as u64;
+    let budget = means.memory_bytes.checked_sub(buffers)?;
+    let shape = source.shape();
+    let candidates: Vec<Vec<u64>> = (0..shape.len())
+        .map(|d| candidates(shape[d], source.chunk()[d], target, d))
+        .collect();
+    let bytes: u64 = source.bytes();
+    let mut best: Option<(f64, Pass)> = None;
+    for slab in choices(&candidates) {
+        let elements = slab
+            .iter()
+            .try_fold(source.width(), |n, &e| n.checked_mul(e));
+        if elements.is_none_or(|slab_bytes| slab_bytes > budget) {
+            continue;
+        }
+        let (reads, read_cost, source_block_bytes) = moved(source, &slab, false);
+        let (writes, write_cost, target_block_bytes) = moved(target, &slab, true);
+        let slabs: f64 = (0..shape.len())
+            .map(|d| shape[d].div_ceil(slab[d]) as f64)
+            .product();
+        let mut cost = (read_cost + write_cost) * bytes as f64 + slabs * SLAB_BYTES;
+        if reads > READS_MAX {
+            cost *= 1e6; // only to say how bad it is
+        }
+        if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+            let pass = Pass {
+                slab,
+                source_block_bytes,
+                target_block_bytes,
+                reads,
+                cuts_blocks: writes > 1.0,
+            };
+            best = Some((cost, pass));
+        }
+    }
+    best.map(|(_, pass)| pass)
+}
+
+/// Extents of a slab in one dimension that are worth a look, ascending.
+fn candidates(extent: u64, source_chunk: u64, target: &DiskSchema, d: usize) -> Vec<u64> {
+    let unit = unit(target)[d];
+    let extent = extent.max(1);
+    let mut all = Vec::new();
+    for base in [unit, target.chunk()[d], source_chunk] {
+        let base = base.next_multiple_of(unit);
+        let mut times = 1;
+        while base * times < extent {
+            all.extend([base * times, base * (times + times.div_ceil(2))]);
+            times *= 2;
+        }
+    }
+    all.push(extent.next_multiple_of(unit));
+    all.retain(|&e| e % unit == 0 && e <= extent.next_multiple_of(unit));
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// All combinations, thinned out where there are too many.
+fn choices(candidates: &[Vec<u64>]) -> Vec<Vec<u64>> {
+    let mut candidates = candidates.to_vec();
+    while candidates.iter().map(Vec::len).product::<usize>() > CHOICES_MAX {
+        let Some(longest) = candidates.iter_mut().max_by_key(|each| each.len()) else {
+            break;
+        };
+        let last = longest.len() - 1;
+        let mut place = 0;
+        longest.retain(|_| {
+            place += 1;
+            (place - 1_usize).is_multiple_of(2) || place - 1 == last
+        });
+    }
+    let mut all = vec![Vec::new()];
+    for each in &candidates {
+        let longer = all.iter().flat_map(|slab: &Vec<u64>| {
+            each.iter()
+                .map(|&extent| [slab.as_slice(), &[extent]].concat())
+        });
+        all = longer.collect();
+    }
+    all
+}
+
+/// Chunks for a store in between: the smaller of what suits the source and what suits the target.
+fn between(source: &DiskSchema, target: &DiskSchema, means: Means) -> Vec<Vec<u64>> {
+    let budget = means.memory_bytes / 2;
+    let grown = |schema: &DiskSchema, inner_first: bool| {
+        let shape = schema.shape();
+        let mut extents: Vec<u64> = schema.chunk().to_vec();
+        let dims: Vec<usize> = match inner_first {
+            true => (0..shape.len()).rev().collect(),
+            false => (0..shape.len()).collect(),
+        };
+        for d in dims {
+            let others: u64 = schema.width()
+                * (0..extents.len())
+                    .filter(|&o| o != d)
+                    .map(|o| extents[o])
+                    .product::<u64>();
+            let fit = budget / others.max(1) / extents[d].max(1) * extents[d];
+            extents[d] = fit.clamp(extents[d], shape[d].max(extents[d]));
+        }
+        extents
+    };
+    let mut all = Vec::new();
+    for (of_source, of_target) in [(true, true), (false, false), (true, false), (false, true)] {
+        let (one, other) = (grown(source, of_source), grown(target, of_target));
+        let extents = one.iter().zip(&other).zip(source.shape());
+        let chunk: Vec<u64> = extents
+            .map(|((one, other), extent)| one.min(other).min(extent).max(&1))
+            .copied()
+            .collect();
+        if !all.contains(&chunk) {
+            all.push(chunk);
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn means(memory_bytes: u64) -> Means {
+        Means {
+            memory_bytes,
+            servers: 2,
+        }
+    }
+
+    fn encoded(shape: &[u64], chunk: &[u64]) -> DiskSchema {
+        DiskSchema::chunked(shape, 8, chunk).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_encoded_is_read_once() {
+        let shape = [512, 512, 512];
+        let source = plain(&shape, 8, &[512, 512, 1]).unwrap();
+        let target = plain(&shape, 8, &[1, 512, 512]).unwrap();
+        for memory in [32, 64, 256, 1024] {
+            let plan = plan(&source, &target, means(memory * MIB)).unwrap();
+            assert_eq!(plan.between, None);
+            assert!(plan.passes[0].reads < 1.01, "{plan:?}");
+            let slab: u64 = plan.passes[0].slab.iter().product();
+            assert!(slab * 8 <= memory * MIB);
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_goes_through_a_store_in_between() {
+        let shape = [512, 512, 512];
+        let source = encoded(&shape, &[512, 512, 1]);
+        let target = encoded(&shape, &[1, 512, 512]);
+        let plan = plan(&source, &target, means(128 * MIB)).unwrap();
+        assert_eq!(plan.passes.len(), 2, "{plan:?}");
+        assert!(plan.passes.iter().all(|pass| pass.reads <= READS_MAX));
+        // With memory for half of it, it is read twice instead.
+        let plan = super::plan(&source, &target, means(800 * MIB)).unwrap();
+        assert_eq!(plan.passes.len(), 1, "{plan:?}");
+    }
+
+    #[test]
+    fn too_little_memory_is_refused() {
+        let source = encoded(&[1024, 1024], &[1024, 1024]);
+        let target = plain(&[1024, 1024], 8, &[64, 64]).unwrap();
+        for (source, target, memory) in [
+            (&source, &target, 4 * MIB),
+            (&target, &source, 4 * MIB),
+            (&target, &target, 1),
+            (
+                &encoded(&[73, 211, 97], &[10, 64, 97]),
+                &plain(&[73, 211, 97], 8, &[73, 211, 97]).unwrap(),
+                4 * MIB,
+            ),
+        ] {
+            let error = plan(source, target, means(memory)).unwrap_err();
+            let words: Vec<&str> = error.cause.split(' ').collect();
+            let at = words.iter().position(|&word| word == "MiB").unwrap();
+            let would_do = words[at - 1].parse::<u64>().unwrap() * MIB;
+            assert!(would_do > memory, "{error}");
+            assert!(plan(source, target, means(would_do)).is_ok(), "{error}");
+        }
+    }
+
+    #[test]
+    fn any_shape_has_a_plan() {
+        for shape in [
+            vec![],
+            vec![0],
+            vec![1],
+            vec![7, 0, 3],
+            vec![1000, 3, 2, 2, 5, 7],
+        ] {
+            let chunk: Vec<u64> = shape.iter().map(|n| n / 2 + 1).collect();
+            let source = encoded(&shape, &chunk);
+            let target = plain(&shape, 8, &vec![1; shape.len()]).unwrap();
+            let plan = plan(&source, &target, means(64 * MIB)).unwrap();
+            assert!(plan.passes.iter().all(|pass| pass.reads <= READS_MAX));
+        }
+    }
+
+    #[test]
+    fn repeats_are_those_of_counting() {
+        for (extent, chunk, block, slab) in
+            [(20, 7, 3, 4), (20, 20, 5, 8), (9, 3, 3, 3), (50, 10, 4, 7)]
+        {
+            let mut pairs = 0;
+            let mut blocks = 0;
+            for start in (0..extent).step_by(chunk) {
+                let end = (start + chunk).min(extent);
+                for begin in (start..end).step_by(block) {
+                    let last = (begin + block).min(end) - 1;
+                    blocks += 1;
+                    pairs += last / slab - begin / slab + 1;
+                }
+            }
+            let counted = pairs as f64 / blocks as f64;
+            let found = repeats_in(extent as u64, chunk as u64, block as u64, slab as u64);
+            assert!((counted - found).abs() < 1e-9, "{counted} {found}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! One rank's way through the slabs of a copy.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::path::Path;
+
+use penstock_engine::{Ask, Error, Kind, Operation, Result};
+use penstock_layout::{Dists, Region, row_major_strides};
+use penstock_machines::ClientMemory;
+
+use super::plan::Pass;
+use super::{Job, Order, Shared, SlabDirector};
+use crate::calls::array::{ArrayCall, Local, Memory};
+use crate::calls::read::{ReadDirector, Source};
+use crate::calls::session::{Asked, Session};
+use crate::calls::settings::Method;
+use crate::write::Slab;
+use crate::{ArraySchema, Disk};
+
+/// How many slabs there are in each dimension.
+fn counts(shape: &[u64], slab: &[u64]) -> Vec<u64> {
+    let extents = shape.iter().zip(slab);
+    extents.map(|(n, e)| n.div_ceil(*e)).collect()
+}
+
+/// The slabs of an array, in order; those at the far edges are cut.
+pub(super) fn slabs_of(shape: &[u64], slab: &[u64]) -> impl Iterator<Item = Region> {
+    let counts = counts(shape, slab);
+    let (shape, slab) = (shape.to_vec(), slab.to_vec());
+    let places = row_major_strides(&counts);
+    (0..counts.iter().product()).map(move |index: u64| {
+        let start: Vec<u64> = (0..slab.len())
+            .map(|d| index / places[d] % counts[d] * slab[d])
+            .collect();
+        let extents: Vec<u64> = (0..slab.len())
+            .map(|d| slab[d].min(shape[d] - start[d]))
+            .collect();
+        Region::new(&start, &extents)
+    })
+}
+
+/// One rank's way through the slabs.
+pub(super) struct Walk<'a> {
+    session: &'a Session,
+    order: &'a Order,
+    work: &'a Shared,
+    memory: SlabMemory,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(session: &'a Session, order: &'a Order, work: &'a Shared) -> Self {
+        Self {
+            session,
+            order,
+            work,
+            memory: SlabMemory::default(),
+        }
+    }
+
+    /// Reads a slab and writes it. Gives the bytes that were read.
+    pub(super) fn copy_slab(&mut self, slab: Slab, region: &Region) -> Result<u64> {
+        let (number, pass, index) = slab;
+        let job = &self.order.jobs[number];
+        let way = &job.plan.passes[pass];
+        let own = self.own_part(region);
+        let (call, local) = self.given(job, pass, &own)?;
+        let path = &job.path;
+        let what = format!("slab {index} of pass {pass} of a copy of '{path}'");
+        let reading = self.session.transfer(
+            Operation::Read,
+            Asked {
+                ask: Ask::new(format!("{what}, to memory")),
+                bytes: 0,
+                given: vec![(call.clone(), vec![local.clone()])],
+                in_time: false,
+                director: Box::new(self.reader(job, pass, way, call.clone())),
+            },
+        )?;
+        let slabs: u64 = counts(&job.schema.shape, &way.slab).iter().product();
+        let director = SlabDirector {
+            slab,
+            is_last: pass + 1 == job.plan.passes.len() && index + 1 == slabs,
+            way: way.clone(),
+            array: call.clone(),
+            settings: self.session.settings().clone(),
+            work: self.work.clone(),
+        };
+        self.session.transfer(
+            Operation::Write,
+            Asked {
+                ask: Ask::new(format!("{what}, to disk")),
+                bytes: 0,
+                given: vec![(call, vec![local])],
+                in_time: false,
+                director: Box::new(director),
+            },
+        )?;
+        Ok(reading.moved.disk_bytes)
+    }
+
+    fn reader(&self, job: &Job, pass: usize, way: &Pass, mut array: ArrayCall) -> ReadDirector {
+        let (path, name, _) = &job.sources[pass];
+        array.schema.name = name.clone();
+        let source = Source {
+            path: Path::to_path_buf(path),
+            array,
+            is_checkpoint: false,
+        };
+        let mut settings = self.session.settings().clone();
+        settings.options.block_bytes = way.source_block_bytes;
+        ReadDirector::new(vec![source], &settings, Method::disk_directed())
+    }
+
+    /// This rank's part of a slab: an even share of the dimension in which it has most to share out.
+    fn own_part(&self, slab: &Region) -> Region {
+        let mut own = slab.clone();
+        let ranks = self.session.clients() as u64;
+        let Some(d) = (0..slab.dims()).max_by_key(|&d| (slab.shape[d], d)) else {
+            return own;
+        };
+        let rank = self.session.rank().unwrap_or(0) as u64;
+        let bound = |rank: u64| slab.shape[d] * rank / ranks;
+        own.start[d] += bound(rank);
+        own.shape[d] = bound(rank + 1) - bound(rank);
+        own
+    }
+
+    fn given(&mut self, job: &Job, pass: usize, own: &Region) -> Result<(ArrayCall, Local)> {
+        let schema = &job.schema;
+        let call = ArrayCall {
+            schema: ArraySchema {
+                disk: Disk::Natural,
+                dimension_names: None,
+                attributes: serde_json::Map::new(),
+                ..schema.clone()
+            },
+            memory: match own.dims() {
+                // One element has no parts: the first rank has it.
+                0 => Memory::Distribution {
+                    dists: Dists(Vec::new()),
+                    mesh: Vec::new(),
+                    halo: Vec::new(),
+                },
+                _ => Memory::Boxes {
+                    own: vec![own.clone()],
+                    halo: Vec::new(),
+                    is_region: true,
+                },
+            },
+        };
+        let width = schema.element.width();
+        let base = self.memory.of_at_least(own.elements() * width)?;
+        let (.., block) = &job.sources[pass];
+        let local = Local {
+            memory: ClientMemory {
+                base,
+                strides: strides(own, block, width),
+            },
+            shape: own.shape.clone(),
+            element: schema.element,
+            is_writable: true,
+        };
+        Ok((call, local))
+    }
+}
+
+/// Strides such that what a block of these extents holds is a long run: dimensions in which it is thin come
+/// first.
+fn strides(own: &Region, block: &[u64], width: u64) -> Vec<isize> {
+    let (thin, full): (Vec<usize>, Vec<usize>) =
+        (0..own.dims()).partition(|&d| block[d] < own.shape[d]);
+    let mut strides = vec![0; own.dims()];
+    let mut stride = width as isize;
+    for d in thin.into_iter().chain(full).rev() {
+        strides[d] = stride;
+        stride *= own.shape[d].max(1) as isize;
+    }
+    strides
+}
+
+/// A rank's part of a slab. It is of huge pages where the system has them: transposing goes from page to page.
+#[derive(Default)]
+struct SlabMemory {
+    memory: Option<(*mut u8, Layout)>,
+}
+
+const HUGE_PAGE: usize = 2 << 20;
+
+impl SlabMemory {
+    fn of_at_least(&mut self, bytes: u64) -> Result<*mut u8> {
+        let missing = || {
+            let cause = format!("there is no memory for {bytes} bytes");
+            Error::new(Kind::Io, "copying", cause)
+        };
+        let bytes = usize::try_from(bytes.max(1)).map_err(|_| missing())?;
+        if let Some((base, layout)) = self.memory
+            && layout.size() >= bytes
+        {
+            return Ok(base);
+        }
+        *self = Self::default();
+        let layout = Layout::from_size_align(bytes, HUGE_PAGE).map_err(|_| missing())?;
+        // SAFETY: the layout is not of zero bytes.
+        let base = unsafe { alloc_zeroed(layout) };
+        if base.is_null() {
+            return Err(missing());
+        }
+        // SAFETY: all of the range is of the allocation. Without huge pages it is only slower.
+        let _ = unsafe {
+            let advice = rustix::mm::Advice::LinuxHugepage;
+            rustix::mm::madvise(base.cast(), bytes, advice)
+        };
+        self.memory = Some((base, layout));
+        Ok(base)
+    }
+}
+
+impl Drop for SlabMemory {
+    fn drop(&mut self) {
+        if let Some((base, layout)) = self.memory.take() {
+            // SAFETY: it was allocated with this layout, and no call that uses it is under way.
+            unsafe { dealloc(base, layout) };
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! The calls of one rank that are under way, and who sees to it that they go on.
+//!
+//! A call is a future on the rank's node. Whenever the rank waits for one of its calls, all of them go
+//! on: servers among the ranks serve one while their client waits for another, so that ranks may end
+//! calls in different orders. While the rank computes, a call goes on if it was begun *in the
+//! background*: then a thread waits in the rank's place. Only one of the two uses the node at a time.
+//!
+//! ```text
+//! rank's thread      begin  compute compute compute  end (waits)
+//! background thread     look  sleep  look  sleep  look   ends with the last call that needs it
+//! ```
+
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::Poll;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use penstock_engine::collective::number;
+use penstock_engine::{Call, Director, Error, Kind, Machine, Proposal, Result, Roles, Verdict};
+use penstock_machines::node::Rest;
+use penstock_machines::{ClientMemory, Node};
+
+/// What a rank brings to a call.
+pub struct Start {
+    /// What it asks for, or why it cannot.
+    pub proposal: Result<Proposal>,
+    /// Its memory, of each array and each of its shares of that.
+    pub memories: Vec<Vec<ClientMemory>>,
+    /// Directs the call, on the rank that does.
+    pub director: Option<Box<dyn Director>>,
+    /// Goes on while the rank computes.
+    pub in_background: bool,
+    /// Is kept until the call has ended: what owns the memory.
+    pub keeps: Option<Box<dyn Any + Send>>,
+}
+
+/// A call under way, or one whose end has not been asked for.
+struct UnderWay {
+    future: Option<Pin<Box<dyn Future<Output = Result<Verdict>>>>>,
+    handed_over: Rc<Cell<bool>>,
+    verdict: Option<Result<Verdict>>,
+    in_background: bool,
+    _keeps: Option<Box<dyn Any + Send>>,
+}
+
+impl UnderWay {
+    fn poll(&mut self, context: &mut std::task::Context<'_>) {
+        if let Some(future) = &mut self.future
+            && let Poll::Ready(verdict) = future.as_mut().poll(context)
+        {
+            self.future = None; // takes the memory back
+            self.verdict = Some(verdict);
+        }
+    }
+}
+
+/// The node, and all that refers to it.
+struct Calls {
+    node: Rc<Node>,
+    begun: u64,
+    under_way: BTreeMap<u64, UnderWay>,
+    /// Whether the background thread is there to look.
+    is_looked_after: bool,
+}
+
+// SAFETY: the node and all that refers to it (futures, buffers, reference counts) are reached through
+// this value alone, which a mutex guards: one thread at a time uses them.
+unsafe impl Send for Calls {}
+
+impl Calls {
+    /// Lets all calls go on, as far as they can.
+    fn look(&mut self, rest: &mut Rest) {
+        let Self {
+            node, under_way, ..
+        } = self;
+        node.look(rest, |context| {
+            under_way.values_mut().for_each(|call| call.poll(context));
+        });
+    }
+
+    fn any_in_background(&self) -> bool {
+        let mut calls = self.under_way.values();
+        calls.any(|call| call.in_background && call.verdict.is_none())
+    }
+}
+
+struct Shared {
+    calls: Mutex<Calls>,
+    /// The background thread has looked, or has left.
+    looked: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Calls> {
+        // A panic of a call is met again by whoever polls it next.
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether somebody wants this rank to stop: asked now and then by one that waits.
+pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// How long a rank that waits goes without asking whether it is to stop.
+pub(super) const UNASKED_MAX: Duration = Duration::from_millis(100);
+
+/// The calls of one rank.
+pub struct Driver {
+    shared: Arc<Shared>,
+    thread: Cell<Option<JoinHandle<()>>>,
+    interrupt: Option<Interrupt>,
+    has_left: Cell<bool>,
+}
+
+impl Driver {
+    /// Of a node without calls.
+    pub fn new(node: Node, interrupt: Option<Interrupt>) -> Self {
+        let calls = Calls {
+            node: Rc::new(node),
+            begun: 0,
+            under_way: BTreeMap::new(),
+            is_looked_after: false,
+        };
+        Self {
+            shared: Arc::new(Shared {
+                calls: Mutex::new(calls),
+                looked: Condvar::new(),
+            }),
+            thread: Cell::new(None),
+            interrupt,
+            has_left: Cell::new(false),
+        }
+    }
+
+    /// Begins the next call of `roles`, and gives its number. Where there can be no thread for the
+    /// background, that is what its proposal comes to.
+    ///
+    /// # Collective
+    /// Every rank must call it, in the same order.
+    pub fn begin(&self, roles: &Arc<Roles>, start: Start) -> u64 {
+        let Start {
+            mut proposal,
+            memories,
+            mut director,
+            in_background,
+            keeps,
+        } = start;
+        let mut calls = self.shared.lock();
+        if in_background && let Err(error) = self.look_after(&mut calls) {
+            proposal = Err(error);
+        }
+        let id = calls.begun;
+        calls.begun += 1;
+        let (node, roles) = (calls.node.clone(), roles.clone());
+        let handed_over = Rc::new(Cell::new(false));
+        let tell = handed_over.clone();
+        let future = async move {
+            let exposed = memories
+                .into_iter()
+                .enumerate()
+                .flat_map(|(array, shares)| {
+                    let shares = (number(id, array)..).zip(shares);
+                    shares
+                        .map(|(number, memory)| node.expose(number, memory))
+                        .collect::<Vec<_>>()
+                });
+            let exposed: Vec<_> = exposed.collect();
+            let director = director
+                .as_mut()
+                .map(|director| &mut **director as &mut dyn Director);
+            let verdict = Call::new(&*node, &roles, id, &tell)
+                .run(Some(proposal), director)
+                .await;
+            drop(exposed);
+            verdict
+        };
+        let call = UnderWay {
+            future: Some(Box::pin(future)),
+            handed_over,
+            verdict: None,
+            in_background,
+            _keeps: keeps,
+        };
+        calls.under_way.insert(id, call);
+        calls.node.wake();
+        id
+    }
+
+    /// Waits until a call has been handed over. False if it has ended without.
+    pub fn is_handed_over(&self, id: u64) -> bool {
+        let waited = self.wait(id, |call| call.handed_over.get() || call.verdict.is_some());
+        waited.is_ok() && self.ask(id, |call| call.handed_over.get())
+    }
+
+    /// Waits for the end of a call. False if that was an error, which is kept.
+    pub fn is_well(&self, id: u64) -> bool {
+        let waited = self.wait(id, |call| call.verdict.is_some());
+        waited.is_ok() && self.ask(id, |call| matches!(call.verdict, Some(Ok(_))))
+    }
+
+    /// Waits for the end of a call.
+    ///
+    /// # Errors
+    /// The verdict; [`Kind::Peer`] when this rank was interrupted while it waited. Then it has left.
+    pub fn end(&self, id: u64) -> Result<Verdict> {
+        self.wait(id, |call| call.verdict.is_some())?;
+        let ended = self.shared.lock().under_way.remove(&id);
+        let unknown = || Error::new(Kind::Schema, "ending a call", "it has been ended already");
+        ended.and_then(|call| call.verdict).ok_or_else(unknown)?
+    }
+
+    fn ask(&self, id: u64, question: impl FnOnce(&UnderWay) -> bool) -> bool {
+        self.shared.lock().under_way.get(&id).is_some_and(question)
+    }
+
+    /// Whether a call has ended; lets it go on if nobody else does. Never waits.
+    pub fn has_ended(&self, id: u64) -> bool {
+        let mut calls = match self.shared.calls.try_lock() {
+            Ok(calls) => calls,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        if !calls.is_looked_after {
+            calls.look(&mut Rest::default());
+        }
+        let call = calls.under_way.get(&id);
+        call.is_none_or(|call| call.verdict.is_some())
+    }
+
+    /// Time since some moment before the first call.
+    pub fn now(&self) -> Duration {
+        self.shared.lock().node.now()
+    }
+
+    /// Whether this rank was interrupted while it waited.
+    pub fn has_left(&self) -> bool {
+        self.has_left.get()
+    }
+
+    /// Why no call that has yet to begin can succeed, if so.
+    pub fn broken(&self) -> Option<Error> {
+        self.shared.lock().node.broken()
+    }
+
+    /// Gives up all calls that have not ended, and tells all nodes why.
+    pub fn leave(&self, error: &Error) {
+        let mut calls = self.shared.lock();
+        let open = calls.under_way.iter();
+        let open = open.filter(|(_, call)| call.verdict.is_none());
+        let mut given_up: Vec<_> = open
+            .map(|(&id, _)| number(id, 0)..number(id + 1, 0))
+            .collect();
+        given_up.push(number(calls.begun, 0)..u64::MAX);
+        calls.node.leave(error, &given_up);
+        let given_up = std::mem::take(&mut calls.under_way);
+        drop(given_up);
+        calls.node.wake();
+    }
+
+    /// Lets all calls go on until one has come far enough, or is unknown.
+    ///
+    /// # Errors
+    /// When this rank is interrupted. It has left then.
+    fn wait(&self, id: u64, has_come: impl Fn(&UnderWay) -> bool) -> Result<()> {
+        let is_enough = |calls: &Calls| calls.under_way.get(&id).is_none_or(&has_come);
+        let mut rest = Rest::default();
+        let mut asked = Instant::now();
+        let mut calls = self.shared.lock();
+        loop {
+            if is_enough(&calls) {
+                calls.node.post_all_kept();
+                return Ok(());
+            }
+            if calls.is_looked_after {
+                let woken = self.shared.looked.wait_timeout(calls, UNASKED_MAX);
+                calls = woken.unwrap_or_else(PoisonError::into_inner).0;
+            } else {
+                calls.look(&mut rest);
+                if !is_enough(&calls) {
+                    drop(calls);
+                    rest.sleep(Some(UNASKED_MAX));
+                    calls = self.shared.lock();
+                }
+            }
+            if asked.elapsed() >= UNASKED_MAX {
+                drop(calls);
+                self.heed_interrupt()?;
+                asked = Instant::now();
+                calls = self.shared.lock();
+            }
+        }
+    }
+
+    /// Leaves if somebody wants this rank to stop.
+    fn heed_interrupt(&self) -> Result<()> {
+        if !self.interrupt.as_ref().is_some_and(|interrupt| interrupt()) {
+            return Ok(());
+        }
+        let error = Error::new(Kind::Peer, "waiting for a call", "it was interrupted");
+        self.leave(&error);
+        self.has_left.set(true);
+        Err(error)
+    }
+
+    /// Starts the background thread if it is not there. It looks when the lock is given back.
+    fn look_after(&self, calls: &mut Calls) -> Result<()> {
+        if calls.is_looked_after {
+            return Ok(());
+        }
+        let shared = self.shared.clone();
+        let started = std::thread::Builder::new()
+            .name("penstock-calls".to_string())
+            .spawn(move || look_until_none(&shared));
+        let thread = started.map_err(|e| Error::new(Kind::Io, "starting a thread", e))?;
+        calls.is_looked_after = true;
+        if let Some(earlier) = self.thread.replace(Some(thread)) {
+            let _ = earlier.join(); // it has said that it leaves, and does nothing after that
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Driver {
+    /// The node is to go with the rank's own thread: MPI may allow no other.
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // Its panic, if any, was that of a call, which nobody asks for any more.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The background thread.
+fn look_until_none(shared: &Shared) {
+    /// When a call panics here, whoever waits looks for itself.
+    struct Panicking<'a>(&'a Shared);
+    impl Drop for Panicking<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                self.0.lock().is_looked_after = false;
+                self.0.looked.notify_all();
+            }
+        }
+    }
+    let _panicking = Panicking(shared);
+    let mut rest = Rest::default();
+    loop {
+        let mut calls = shared.lock();
+        calls.look(&mut rest);
+        // Whoever begins a call must find this thread there, or not: the same lock decides.
+        let stays = calls.any_in_background();
+        if !stays {
+            calls.node.post_all_kept();
+            calls.is_looked_after = false;
+        }
+        drop(calls);
+        shared.looked.notify_all();
+        if !stays {
+            return;
+        }
+        rest.sleep(None);
+    }
+}

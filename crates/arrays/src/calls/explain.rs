@@ -1,0 +1,57 @@
+//! What a call would do, before it does.
+
+use std::path::Path;
+
+use penstock_engine::{Operation, Plan, Result, Strategy};
+
+use super::array::{ArrayCall, Memory};
+use super::session::Session;
+use super::settings::Method;
+use super::write::check_write;
+
+impl Session {
+    /// What a write or read of `array` by that strategy would do, in words and numbers. Where each rank names its
+    /// own boxes, the others' are not known here and are left out.
+    ///
+    /// # Errors
+    /// When the schema does not fit, when the strategy cannot do it, or (for a read) when the store is
+    /// not there.
+    pub fn explain(
+        &self,
+        path: &Path,
+        array: &ArrayCall,
+        operation: Operation,
+        strategy: Option<Strategy>,
+    ) -> Result<String> {
+        let method = Method::by(strategy.unwrap_or(self.settings().options.strategy));
+        let rank = self.my_rank()?;
+        let boxes = array.own_boxes().map(|own| (rank, own));
+        let boxes = boxes.into_iter().collect();
+        let memory = array.memory_schema(operation, boxes, self.clients())?;
+        let block_bytes = self.settings().options.block_bytes;
+        let (disk, target) = match operation {
+            Operation::Write => {
+                let stored = array.stored_schema(&memory);
+                (stored.disk_schema(block_bytes)?, None)
+            }
+            Operation::Read => {
+                let stored = array.open_stored(path)?;
+                let target = stored.target().clone();
+                (stored.disk_schema(block_bytes)?, Some(target))
+            }
+        };
+        if operation == Operation::Write {
+            check_write(&method.strategy, array, &memory, &disk)?;
+        }
+        let request = self
+            .settings()
+            .request(operation, method, memory, disk, target)?;
+        let mut text = Plan::new(&request, self.roles()).explain(self.roles().nodes);
+        if !matches!(array.memory, Memory::Distribution { .. }) && self.clients() > 1 {
+            text.push_str(
+                "  (of irregular boxes: this rank's only, the others' are not known here)\n",
+            );
+        }
+        Ok(text)
+    }
+}

@@ -1,0 +1,327 @@
+//! How a session comes to be: on threads, or over MPI. Which ranks serve.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, ScopedJoinHandle};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::{Either, select};
+use futures::stream::FuturesUnordered;
+use penstock_engine::{
+    Call, Decision, Error, Heard, Kind, Machine, Operation, Request, Result, Roles, Who,
+};
+use penstock_machines::mpi::api::{Api, Handle};
+use penstock_machines::mpi::{self, Transport};
+use penstock_machines::node::Rest;
+use penstock_machines::{Medium, Node, Opener, Threads};
+
+use super::driver::{Driver, Interrupt, UNASKED_MAX};
+use super::session::Session;
+use super::settings::{SessionOptions, Settings};
+use crate::Target;
+use crate::testing::Faults;
+
+/// Opens stores on servers.
+struct StoreOpener {
+    faults: Option<Faults>,
+}
+
+impl StoreOpener {
+    fn new(options: &SessionOptions) -> Arc<Self> {
+        let faults = options.faults.clone();
+        Arc::new(Self { faults })
+    }
+}
+
+impl Opener for StoreOpener {
+    fn open(&self, request: &Request, server: usize) -> Result<Arc<dyn Medium>> {
+        let target: Target = serde_json::from_slice(&request.target)
+            .map_err(|e| Error::new(Kind::Io, "decoding a request's target", e))?;
+        let target = target.for_server(server, request.servers);
+        let medium = match request.operation {
+            Operation::Write => target.open_write(&request.disk),
+            Operation::Read => target.open_read(&request.disk),
+        }?;
+        match &self.faults {
+            Some(faults) => faults.around(medium, &target, &request.disk),
+            None => Ok(medium),
+        }
+    }
+}
+
+/// A place in a machine of threads, to be opened by the thread that will use it.
+pub struct Seat {
+    threads: Threads,
+    roles: Arc<Roles>,
+    rank: usize,
+    options: SessionOptions,
+    dedicated: Vec<JoinHandle<()>>,
+}
+
+impl Seat {
+    /// Makes a machine of `ranks` threads and starts its dedicated servers.
+    ///
+    /// # Errors
+    /// When `ranks` or the number of servers is zero, or no thread can be started.
+    pub fn all(ranks: usize, options: &SessionOptions) -> Result<Vec<Seat>> {
+        let servers = options.servers.unwrap_or_else(|| default_servers(ranks));
+        check_count("ranks", ranks)?;
+        check_count("servers", servers)?;
+        check_count("block_bytes", options.block_bytes as usize)?;
+        let nodes = if options.dedicated {
+            ranks + servers
+        } else {
+            ranks
+        };
+        let on = |server| {
+            if options.dedicated {
+                ranks + server
+            } else {
+                server % ranks
+            }
+        };
+        let of_servers = (0..servers).map(on).collect();
+        let roles = Arc::new(Roles::new(nodes, (0..ranks).collect(), of_servers));
+        let threads = Threads::new(nodes);
+        let mut dedicated = Vec::new();
+        for node in ranks..nodes {
+            let (threads, roles) = (threads.clone(), roles.clone());
+            let opener = StoreOpener::new(options);
+            let serve = move || serve(&threads.node(node, opener), &roles, None);
+            let thread = std::thread::Builder::new()
+                .name(format!("server-{node}"))
+                .spawn(serve);
+            dedicated
+                .push(thread.map_err(|e| Error::new(Kind::Io, "starting a server's thread", e))?);
+        }
+        let mut seats: Vec<Seat> = (0..ranks)
+            .map(|rank| Seat {
+                threads: threads.clone(),
+                roles: roles.clone(),
+                rank,
+                options: options.clone(),
+                dedicated: Vec::new(),
+            })
+            .collect();
+        seats[0].dedicated = dedicated;
+        Ok(seats)
+    }
+
+    /// Opens the session of this seat's rank. Whenever it waits long, it asks whether it is to stop.
+    pub fn open(self, interrupt: Option<Interrupt>) -> Session {
+        let opener = StoreOpener::new(&self.options);
+        let node = self.threads.node(self.rank, opener);
+        let settings = Settings::new(&self.roles, 1, self.options, true);
+        let driver = Driver::new(node, interrupt);
+        Session::new(
+            driver,
+            self.roles,
+            Some(self.rank),
+            settings,
+            self.dedicated,
+        )
+    }
+}
+
+/// How long a caller that waits for its ranks goes without asking whether they are to stop.
+const JOIN_WAIT: Duration = Duration::from_millis(20);
+
+/// Runs `body` as each rank of a session of threads of this process, to its end. Gives what it gave on each. The calling
+/// thread waits, and asks now and then whether all are to stop.
+///
+/// # Errors
+/// As [`Seat::all`].
+pub fn on_threads<T: Send>(
+    ranks: usize,
+    options: &SessionOptions,
+    interrupt: &dyn Fn() -> bool,
+    body: impl Fn(&Session) -> Result<T> + Sync,
+) -> Result<Vec<Result<T>>> {
+    let stops = Arc::new(AtomicBool::new(false));
+    let run = |seat: Seat| {
+        let stops = stops.clone();
+        let mut session = seat.open(Some(Arc::new(move || stops.load(Ordering::Relaxed))));
+        let done = body(&session)?;
+        session.close()?;
+        Ok(done)
+    };
+    let seats = Seat::all(ranks, options)?;
+    Ok(std::thread::scope(|scope| {
+        let threads: Vec<_> = seats
+            .into_iter()
+            .map(|seat| scope.spawn(|| run(seat)))
+            .collect();
+        while !threads.iter().all(ScopedJoinHandle::is_finished) {
+            std::thread::sleep(JOIN_WAIT);
+            if interrupt() {
+                stops.store(true, Ordering::Relaxed);
+            }
+        }
+        let crashed = || Error::new(Kind::Peer, "running a session", "a thread has panicked");
+        let join =
+            |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|_| Err(crashed()));
+        threads.into_iter().map(join).collect()
+    }))
+}
+
+/// Servers where the user names no number: one a processor, but not more than ranks.
+fn default_servers(ranks: usize) -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    processors.min(ranks.max(2)).max(1)
+}
+
+fn check_count(what: &str, count: usize) -> Result<()> {
+    if count == 0 {
+        let cause = format!("{what} must be at least 1");
+        return Err(Error::new(Kind::Schema, "opening a session", cause));
+    }
+    Ok(())
+}
+
+/// Serves on a node that is no client until the session is closed, broken, or interrupted. Listens for the next
+/// call while it serves others: a rank may begin several before it ends one.
+fn serve(node: &Node, roles: &Roles, interrupt: Option<Interrupt>) {
+    let handed_over = Cell::new(false); // nobody looks: a server has nothing else to do
+    let serving = async {
+        let mut served = FuturesUnordered::new();
+        for id in 0.. {
+            let call = Call::new(node, roles, id, &handed_over);
+            let agreed = {
+                let agree = pin!(async { call.agree(None, &mut None).await });
+                let others = async {
+                    while served.next().await.is_some() {}
+                    std::future::pending::<()>().await
+                };
+                match select(agree, pin!(others)).await {
+                    Either::Left((agreed, _)) => agreed,
+                    Either::Right(((), _)) => unreachable!("that never ends"),
+                }
+            };
+            match agreed {
+                Ok(Heard::Decision(Decision::Serve(requests))) => served.push(async move {
+                    let outcome = call.transfer(&requests).await;
+                    call.conclude(&requests, outcome, &mut None).await
+                }),
+                Ok(Heard::Decision(Decision::Close(_))) => break,
+                _ if node.broken().is_some() => break,
+                Ok(_) | Err(_) => {}
+            }
+        }
+        while served.next().await.is_some() {}
+    };
+    let mut serving = pin!(serving);
+    let mut rest = Rest::default();
+    loop {
+        let served = node.look(&mut rest, |context| serving.as_mut().poll(context));
+        if served.is_ready() {
+            return node.post_all_kept();
+        }
+        rest.sleep(Some(UNASKED_MAX));
+        if interrupt.as_ref().is_some_and(|interrupt| interrupt()) {
+            let error = Error::new(Kind::Peer, "serving", "it was interrupted");
+            let all = 0..u64::MAX;
+            return node.leave(&error, &[all]);
+        }
+    }
+}
+
+impl Session {
+    /// A session of the ranks of `comm`; `may_use_threads` where MPI may be called from any thread at any
+    /// time (`MPI_THREAD_MULTIPLE`). On a dedicated server it returns when the clients have
+    /// closed the session.
+    ///
+    /// # Errors
+    /// When the options do not fit the job or differ between ranks (a rank that has none gives its
+    /// error instead), or when ranks of one host cannot share memory. On all ranks.
+    ///
+    /// # Collective
+    /// Over `comm`.
+    pub fn mpi(
+        api: Api,
+        comm: Handle,
+        may_use_threads: bool,
+        given: Result<(Transport, SessionOptions)>,
+        interrupt: Option<Interrupt>,
+    ) -> Result<Session> {
+        let opening = "opening a session";
+        let mut hasher = DefaultHasher::new();
+        if let Ok((transport, options)) = &given {
+            // As words: not all of the tuning can be hashed.
+            (format!("{options:?}"), *transport == Transport::Shared).hash(&mut hasher);
+        }
+        let all = api.allgather(comm, [u64::from(given.is_ok()), hasher.finish()])?;
+        let (transport, options) = given?;
+        if let Some(rank) = all.iter().position(|[is_ok, _]| *is_ok == 0) {
+            let error = Error::new(Kind::Schema, opening, "its options do not fit");
+            return Err(error.by(Who::Rank(rank)));
+        }
+        if let Some(other) = all.iter().position(|digest| *digest != all[0]) {
+            let cause = format!("ranks 0 and {other} give different options");
+            return Err(Error::new(Kind::Mismatch, opening, cause));
+        }
+        let job = mpi::join(api, comm, transport, StoreOpener::new(&options))?;
+        let roles = mpi_roles(&job.hosts, &options)?;
+        let rank = roles.rank(job.node.me());
+        let hosts = job.hosts.iter().collect::<HashSet<_>>().len();
+        let has_threads = may_use_threads || !job.node.needs_mpi();
+        let settings = Settings::new(&roles, hosts, options, has_threads);
+        if rank.is_none() {
+            serve(&job.node, &roles, interrupt.clone());
+        }
+        let driver = Driver::new(job.node, interrupt);
+        Ok(Session::new(
+            driver,
+            Arc::new(roles),
+            rank,
+            settings,
+            Vec::new(),
+        ))
+    }
+}
+
+/// Which ranks of an MPI job are clients and which are servers.
+fn mpi_roles(hosts: &[usize], options: &SessionOptions) -> Result<Roles> {
+    let size = hosts.len();
+    let mut by_host: Vec<Vec<usize>> = vec![Vec::new(); size];
+    for (rank, &host) in hosts.iter().enumerate() {
+        by_host[host].push(rank);
+    }
+    by_host.retain(|ranks| !ranks.is_empty());
+    let chosen: usize = by_host
+        .iter()
+        .map(|ranks| default_servers(ranks.len()).min(ranks.len()))
+        .sum();
+    let servers = match options.servers {
+        None if options.dedicated => by_host.len().min(size.saturating_sub(1)),
+        None => chosen,
+        Some(servers) => servers,
+    };
+    check_count("servers", servers)?;
+    check_count("block_bytes", options.block_bytes as usize)?;
+    if options.dedicated && servers >= size {
+        let cause = format!("{servers} dedicated servers leave no client among {size} ranks");
+        return Err(Error::new(Kind::Schema, "opening a session", cause));
+    }
+    // Servers are dealt out over the hosts; dedicated ones take the last ranks of each.
+    let mut of_servers: Vec<usize> = Vec::with_capacity(servers);
+    let turns = (0..).flat_map(|turn| (0..by_host.len()).map(move |host| (turn, host)));
+    for (turn, host) in turns {
+        if of_servers.len() == servers {
+            break;
+        }
+        let ranks = &by_host[host];
+        if !options.dedicated {
+            of_servers.push(ranks[turn % ranks.len()]);
+        } else if let Some(place) = ranks.len().checked_sub(turn + 1) {
+            of_servers.push(ranks[place]);
+        }
+    }
+    let is_client = |rank: &usize| !options.dedicated || !of_servers.contains(rank);
+    let clients = (0..size).filter(is_client).collect();
+    Ok(Roles::new(size, clients, of_servers))
+}

@@ -1,0 +1,168 @@
+//! Reading an array: what every rank does, and what the rank that directs does besides.
+
+use std::any::Any;
+use std::path::{Path, PathBuf};
+
+use penstock_engine::{
+    Ask, Decision, Director, Done, Moved, Operation, RankBoxes, Request, Result, Strategy,
+};
+
+use super::array::{ArrayCall, Local, RankRegions};
+use super::session::{Asked, Session};
+use super::settings::{Method, Outstanding, Report, Settings, SplitOptions};
+use super::strategy;
+use super::write::boxes_of;
+use crate::ArraySchema;
+use crate::formats::spread::of_server;
+use crate::groups::{self, checkpoint_sums};
+use crate::read::Witness;
+
+impl Session {
+    /// Reads `array` from `path`, each rank its part into `locals`, by the session's strategy if none
+    /// is given.
+    ///
+    /// # Errors
+    /// As [`Session::write`]; `locals` may then hold anything.
+    ///
+    /// # Collective
+    /// Over all clients.
+    pub fn read(
+        &self,
+        path: &Path,
+        array: ArrayCall,
+        locals: Vec<Local>,
+        strategy: Option<Strategy>,
+    ) -> Result<Report> {
+        let strategy = strategy.unwrap_or(self.settings().options.strategy);
+        match self.asked_to_read(path, array, locals, Method::by(strategy)) {
+            Ok(asked) => self.transfer(Operation::Read, asked),
+            Err(error) => Err(self.refuse(error)),
+        }
+    }
+
+    fn asked_to_read(
+        &self,
+        path: &Path,
+        array: ArrayCall,
+        locals: Vec<Local>,
+        method: Method,
+    ) -> Result<Asked> {
+        self.check_outstanding(Operation::Read, path, &array)?;
+        let source = Source {
+            path: path.to_path_buf(),
+            array: array.clone(),
+            is_checkpoint: false,
+        };
+        Ok(Asked {
+            ask: Ask::new(format!("a read from {}", path.display()))
+                .with("strategy", strategy::in_words(&method.strategy))
+                .with_all(array.ask()),
+            bytes: array.asked_bytes(),
+            director: Box::new(ReadDirector::new(vec![source], self.settings(), method)),
+            given: vec![(array, locals)],
+            in_time: false,
+        })
+    }
+
+    /// Begins a read, as [`Session::read`] does it: see [`Session::begin_write`]. Until it has ended
+    /// nobody may use `locals`.
+    ///
+    /// # Errors
+    /// As [`Session::begin_write`].
+    ///
+    /// # Collective
+    /// Over all clients, in the same order.
+    pub fn begin_read(
+        &self,
+        path: &Path,
+        array: ArrayCall,
+        locals: Vec<Local>,
+        options: SplitOptions,
+        keeps: Box<dyn Any + Send>,
+    ) -> Result<Outstanding> {
+        let name = array.schema.name.clone();
+        let split = self.check_split(options).and_then(|(method, background)| {
+            let asked = self.asked_to_read(path, array, locals, method)?;
+            Ok((asked, background))
+        });
+        self.begin_split((Operation::Read, path, name), split, keeps)
+    }
+
+    /// The schema of an array on disk. Each rank may call it for itself.
+    ///
+    /// # Errors
+    /// When it is not there or damaged, or when there are several and none was named.
+    pub fn open_schema(path: &Path, name: Option<&str>) -> Result<ArraySchema> {
+        groups::open_schema(path, name)
+    }
+}
+
+/// An array to be read.
+pub(super) struct Source {
+    /// The array itself, its group, or its file.
+    pub(super) path: PathBuf,
+    /// As the ranks see it.
+    pub(super) array: ArrayCall,
+    /// Whether the group is a checkpoint, with whose checksums what is read is compared.
+    pub(super) is_checkpoint: bool,
+}
+
+/// Opens what servers read.
+pub(super) struct ReadDirector {
+    sources: Vec<Source>,
+    settings: Settings,
+    method: Method,
+    witnesses: Vec<Witness>,
+}
+
+impl ReadDirector {
+    /// Of a read of all sources.
+    pub(super) fn new(sources: Vec<Source>, settings: &Settings, method: Method) -> Self {
+        Self {
+            sources,
+            settings: settings.clone(),
+            method,
+            witnesses: Vec::new(),
+        }
+    }
+
+    fn request(&self, source: &Source, boxes: RankRegions, witness: &Witness) -> Result<Request> {
+        let Settings {
+            options, clients, ..
+        } = &self.settings;
+        let Source {
+            path,
+            array,
+            is_checkpoint,
+        } = source;
+        let memory = array.memory_schema(Operation::Read, boxes, *clients)?;
+        let stored = array.open_stored(path);
+        let stored = stored.or_else(|error| witness.check().and(Err(error)))?;
+        let disk = stored.disk_schema(options.block_bytes)?;
+        let mut target = stored.target().clone();
+        if *is_checkpoint {
+            let known = checkpoint_sums(path, &array.schema.name, disk.objects())?;
+            target = target.checked_by(known);
+        }
+        self.settings
+            .request(Operation::Read, self.method, memory, disk, Some(target))
+    }
+}
+
+impl Director for ReadDirector {
+    fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
+        let mut requests = Vec::with_capacity(self.sources.len());
+        for (number, source) in self.sources.iter().enumerate() {
+            let path = of_server(&source.path, 0);
+            let witness = Witness::of(&path, &source.array.schema.name);
+            requests.push(self.request(source, boxes_of(&boxes, number), &witness)?);
+            self.witnesses.push(witness);
+        }
+        Ok(Decision::Serve(requests))
+    }
+
+    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
+        self.witnesses.iter().try_for_each(Witness::check)?;
+        outcome.map(|done| done.moved)
+    }
+}

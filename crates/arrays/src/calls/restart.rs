@@ -1,0 +1,135 @@
+//! Restarting from a checkpoint: found by the rank that directs, read by all.
+
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+
+use penstock_engine::{Ask, Error, Kind, Operation, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::array::Local;
+use super::read::{ReadDirector, Source};
+use super::save::{Cursor, GroupCall, Restarted};
+use super::session::{Asked, Session};
+use super::settings::{Method, Report};
+use crate::groups::{self, Catalog, Checkpoint, Contents};
+
+/// A checkpoint, as all ranks hear of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FoundCheckpoint {
+    /// What it is.
+    pub checkpoint: Checkpoint,
+    /// Its directory.
+    pub path: PathBuf,
+    /// What the user said about it.
+    pub attributes: Map<String, Value>,
+    /// The shapes of its arrays.
+    pub shapes: Vec<(String, Vec<u64>)>,
+}
+
+impl Session {
+    /// The newest checkpoint of the group at `path`, or the newest of a step; `None` where there is none. The
+    /// session goes on from there: its next save drops the timesteps and checkpoints that came after it.
+    ///
+    /// # Errors
+    /// The same on all ranks: [`Kind::Schema`] when something else stands there, [`Kind::Missing`] when there
+    /// is no checkpoint of that step.
+    ///
+    /// # Collective
+    /// Over all clients.
+    pub fn find_checkpoint(
+        &self,
+        path: &Path,
+        step: Option<u64>,
+    ) -> Result<Option<FoundCheckpoint>> {
+        let ask = Ask::new(format!("a restart from {}", path.display())).with(
+            "step",
+            step.map_or("any".to_string(), |step| step.to_string()),
+        );
+        let place = path.to_path_buf();
+        let found: Option<FoundCheckpoint> = self.decide(ask, move || find(&place, step))?;
+        let cursor = self.cursor(path);
+        let restarted = Restarted {
+            checkpoint: found.as_ref().map(|found| found.checkpoint.number),
+            timesteps: found.as_ref().map_or(0, |found| found.checkpoint.timesteps),
+        };
+        *cursor.lock().unwrap_or_else(PoisonError::into_inner) = Cursor {
+            seen: None,
+            restarted: Some(restarted),
+        };
+        Ok(found)
+    }
+
+    /// Reads all arrays of a checkpoint of a group, each rank its parts, and compares them with their
+    /// checksums.
+    ///
+    /// # Errors
+    /// As [`Session::read`]; [`Kind::Damaged`] when it is not what was written.
+    ///
+    /// # Collective
+    /// Over all clients.
+    pub fn restart(
+        &self,
+        found: &FoundCheckpoint,
+        group: &GroupCall,
+        locals: Vec<Vec<Local>>,
+    ) -> Result<Report> {
+        let asked = group.pairs(locals).map(|given| {
+            let sources = group.arrays.iter().map(|array| Source {
+                path: found.path.clone(),
+                array: array.clone(),
+                is_checkpoint: true,
+            });
+            let sources = sources.collect();
+            let method = Method::disk_directed();
+            Asked {
+                ask: Ask::new(format!("checkpoint {}", found.checkpoint.number))
+                    .with_all(group.ask()),
+                bytes: group.bytes(),
+                given,
+                in_time: false,
+                director: Box::new(ReadDirector::new(sources, self.settings(), method)),
+            }
+        });
+        match asked {
+            Ok(asked) => self.transfer(Operation::Read, asked),
+            Err(error) => Err(self.refuse(error)),
+        }
+    }
+}
+
+/// Looks for a checkpoint.
+fn find(path: &Path, step: Option<u64>) -> Result<Option<FoundCheckpoint>> {
+    let catalog = match Catalog::read(path) {
+        Err(error) if error.kind == Kind::Missing => None,
+        Err(error) => return Err(error),
+        Ok(Some(catalog)) => Some(catalog),
+        Ok(None) => {
+            let cause = "it has no timesteps of Penstock's: give another path";
+            return Err(Error::new(Kind::Schema, "restarting", cause).at(path));
+        }
+    };
+    let all = catalog.map_or(Vec::new(), |catalog| catalog.checkpoints);
+    let mut of_step = all.into_iter().rev();
+    let found = of_step.find(|checkpoint| step.is_none_or(|step| checkpoint.step == step));
+    let Some(mut checkpoint) = found else {
+        return match step {
+            None => Ok(None),
+            Some(step) => {
+                let cause = format!("there is no checkpoint of step {step}");
+                Err(Error::new(Kind::Missing, "restarting", cause).at(path))
+            }
+        };
+    };
+    let arrays = groups::list(&checkpoint.path)?.into_iter();
+    let shapes = arrays.filter_map(|entry| match entry.contents {
+        Contents::Array(schema) => Some((entry.path, schema.shape)),
+        _ => None,
+    });
+    Ok(Some(FoundCheckpoint {
+        shapes: shapes.collect(),
+        attributes: std::mem::take(&mut checkpoint.attributes),
+        path: std::mem::take(&mut checkpoint.path),
+        checkpoint,
+    }))
+}

@@ -1,0 +1,529 @@
+//! Saving a group: what every rank does, and what the rank that directs does besides.
+//!
+//! Panda's timestep and checkpoint (Seamons et al., SC'95, section 2 and Figure 2): one request for
+//! all arrays of a group, which each server meets in one pass over its disk. What is stored, and how it
+//! becomes visible, is in [`crate::groups`].
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use penstock_engine::{
+    Ask, Decision, Director, Done, Error, Kind, Moved, Operation, RankBoxes, Request, Rest, Result,
+    Sum,
+};
+use penstock_layout::{DiskSchema, MemorySchema};
+use serde_json::{Map, Value};
+
+use super::array::{ArrayCall, Local};
+use super::session::{Asked, Session};
+use super::settings::{Method, Report, Settings};
+use super::write::boxes_of;
+use crate::formats::sums::Sums;
+use crate::groups::{Coordinate, Declared, DeclaredArray, Group, Moment};
+use crate::schema::part_extents;
+use crate::{ArraySchema, Disk, Format, Target, json};
+
+/// A group as the ranks of a call see it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupCall {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its arrays, in the order in which ranks bring their parts.
+    pub arrays: Vec<ArrayCall>,
+    /// Its static variables.
+    pub coordinates: Vec<Coordinate>,
+    /// What the user says about it.
+    pub attributes: Map<String, Value>,
+    /// What the user says about its times.
+    pub time_attributes: Map<String, Value>,
+    /// How many timesteps are in a chunk; `None` leaves it to a group that is there.
+    pub time_chunk: Option<u64>,
+    /// How many checkpoints are kept.
+    pub keep: usize,
+}
+
+impl GroupCall {
+    /// Everything in which ranks must agree. Coordinates are those of the rank that directs.
+    pub(super) fn ask(&self) -> Ask {
+        let attributes = |map: &Map<String, Value>| json::line(&map.clone().into());
+        let coordinates = self
+            .coordinates
+            .iter()
+            .map(|coordinate| coordinate.name.as_str());
+        let coordinates: Vec<&str> = coordinates.collect();
+        let ask = Ask::new("")
+            .with("group", &self.name)
+            .with("path", self.path.display())
+            .with("checkpoints kept", self.keep)
+            .with(
+                "timesteps a chunk",
+                self.time_chunk.map_or("any".to_string(), |n| n.to_string()),
+            )
+            .with("coordinates", coordinates.join(", "))
+            .with("attributes", attributes(&self.attributes))
+            .with("attributes of time", attributes(&self.time_attributes));
+        self.arrays
+            .iter()
+            .fold(ask, |ask, array| ask.with_all(array.ask()))
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        let bytes = self.arrays.iter().map(ArrayCall::bytes);
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// Each array with this rank's parts.
+    pub(super) fn pairs(&self, locals: Vec<Vec<Local>>) -> Result<Vec<(ArrayCall, Vec<Local>)>> {
+        if self.arrays.len() != locals.len() {
+            let cause = format!(
+                "{} parts for the {} arrays of group {:?}",
+                locals.len(),
+                self.arrays.len(),
+                self.name
+            );
+            return Err(Error::new(Kind::Schema, "bringing local parts", cause));
+        }
+        Ok(self.arrays.iter().cloned().zip(locals).collect())
+    }
+}
+
+/// What a call on a group is for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Save {
+    /// One more timestep, at that time; `None` is its number.
+    Timestep(Option<f64>),
+    /// A checkpoint.
+    Checkpoint {
+        /// The program's step; `None` is the number of the last timestep.
+        step: Option<u64>,
+        /// The program's time; `None` is that of the last timestep.
+        time: Option<f64>,
+        /// What the user says about it.
+        attributes: Map<String, Value>,
+    },
+}
+
+impl Save {
+    fn ask(&self) -> Ask {
+        let number = |number: Option<f64>| number.map_or("none".to_string(), |n| n.to_string());
+        match self {
+            Self::Timestep(time) => Ask::new("a timestep").with("time", number(*time)),
+            Self::Checkpoint {
+                step,
+                time,
+                attributes,
+            } => Ask::new("a checkpoint")
+                .with(
+                    "step",
+                    step.map_or("none".to_string(), |step| step.to_string()),
+                )
+                .with("time", number(*time))
+                .with(
+                    "attributes of the checkpoint",
+                    json::line(&attributes.clone().into()),
+                ),
+        }
+    }
+}
+
+/// Where a session stands in a group.
+#[derive(Debug, Default)]
+pub(super) struct Cursor {
+    /// The group's own digits, and how many timesteps it must have; `None` as long as nobody has looked.
+    pub(super) seen: Option<(String, u64)>,
+    /// After a restart: what came after it is to be dropped.
+    pub(super) restarted: Option<Restarted>,
+}
+
+/// Where a session has restarted: with its next save, all that came later is of a future that is no more.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Restarted {
+    /// The checkpoint's number; `None` where there was none.
+    pub(super) checkpoint: Option<u64>,
+    /// How many timesteps there were.
+    pub(super) timesteps: u64,
+}
+
+/// What a session knows of a group.
+pub(super) type SharedCursor = Arc<Mutex<Cursor>>;
+
+impl Session {
+    /// Saves all arrays of a group as one timestep or checkpoint, each rank its parts, in the order of the
+    /// group's arrays. Disk-directed, whatever the session's strategy.
+    ///
+    /// # Errors
+    /// The same on all ranks: as [`Session::write`]; [`Kind::Schema`] when the group there is of other arrays,
+    /// or when the time is not after the last; [`Kind::Busy`] when another job writes to it. The group is
+    /// then as it was.
+    ///
+    /// # Collective
+    /// Over all clients.
+    pub fn save(&self, group: GroupCall, locals: Vec<Vec<Local>>, save: Save) -> Result<Report> {
+        match self.asked_to_save(group, locals, save) {
+            Ok(asked) => self.transfer(Operation::Write, asked),
+            Err(error) => Err(self.refuse(error)),
+        }
+    }
+
+    fn asked_to_save(
+        &self,
+        group: GroupCall,
+        locals: Vec<Vec<Local>>,
+        save: Save,
+    ) -> Result<Asked> {
+        for array in &group.arrays {
+            self.check_outstanding(Operation::Write, &group.path, array)?;
+        }
+        for coordinate in &group.coordinates {
+            coordinate.check()?;
+        }
+        let given = group.pairs(locals)?;
+        let rows = given.iter().filter(|(array, _)| array.is_ragged());
+        check_rows(rows.map(|(array, _)| array))?;
+        let cursor = self.cursor(&group.path);
+        Ok(Asked {
+            ask: save.ask().with_all(group.ask()),
+            bytes: group.bytes(),
+            in_time: matches!(save, Save::Timestep(_)),
+            director: Box::new(SaveDirector {
+                group,
+                save,
+                settings: self.settings().clone(),
+                cursor,
+                open: None,
+            }),
+            given,
+        })
+    }
+}
+
+/// Sees that a rank brings as many rows of each array that has the same first dimension.
+fn check_rows<'a>(arrays: impl Iterator<Item = &'a ArrayCall>) -> Result<()> {
+    let mut counts: BTreeMap<String, (u64, String)> = BTreeMap::new();
+    for array in arrays {
+        let name = &array.schema.name;
+        let dimension = array.schema.names_of_dimensions().first().cloned();
+        let count = array
+            .own_boxes()
+            .and_then(|own| own.first()?.shape.first().copied());
+        let (Some(dimension), Some(count)) = (dimension, count) else {
+            continue;
+        };
+        let (known, first) = counts
+            .entry(dimension.clone())
+            .or_insert((count, name.clone()));
+        if *known != count {
+            let cause = format!(
+                "{known} of {first:?} and {count} of {name:?}, which both have {dimension:?}"
+            );
+            return Err(Error::new(Kind::Schema, "bringing rows of a group", cause));
+        }
+    }
+    Ok(())
+}
+
+/// Writes all arrays of a group.
+struct SaveDirector {
+    group: GroupCall,
+    save: Save,
+    settings: Settings,
+    cursor: SharedCursor,
+    open: Option<Opened>,
+}
+
+/// A group that is being written to.
+struct Opened {
+    group: Group,
+    moment: Moment,
+    /// What of each array is written.
+    parts: Vec<Part>,
+}
+
+/// What of an array is written.
+struct Part {
+    name: String,
+    /// Rows of its first dimension, of a timestep.
+    rows: u64,
+    memory: MemorySchema,
+    disk: DiskSchema,
+    target: Target,
+    rest: Rest,
+}
+
+impl SaveDirector {
+    fn declared(&self, memories: &[MemorySchema]) -> Result<Declared> {
+        let arrays = self
+            .group
+            .arrays
+            .iter()
+            .zip(memories)
+            .map(|(array, memory)| {
+                Ok(DeclaredArray {
+                    schema: in_chunks(&array.stored_schema(memory))?,
+                    is_natural: array.schema.disk == Disk::Natural,
+                    is_ragged: array.is_ragged(),
+                })
+            });
+        Ok(Declared {
+            name: self.group.name.clone(),
+            attributes: self.group.attributes.clone(),
+            time_attributes: self.group.time_attributes.clone(),
+            time_chunk: self.group.time_chunk,
+            arrays: arrays.collect::<Result<_>>()?,
+            coordinates: self.group.coordinates.clone(),
+        })
+    }
+
+    /// Brings the group to where the session stands in it.
+    fn align(&self, group: &mut Group) -> Result<()> {
+        let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = group.timesteps();
+        // A group that has taken the place of the one that was here is new to this session.
+        let seen = cursor.seen.take().filter(|(id, _)| id == group.id());
+        let restarted = cursor.restarted.take();
+        let expected = match (&restarted, &seen) {
+            (Some(restarted), _) => restarted.timesteps,
+            (None, Some((_, timesteps))) => *timesteps,
+            (None, None) => there,
+        };
+        // Newer checkpoints first: one that stayed would be the newest to the next restart, and be of more
+        // timesteps than there are.
+        if let Some(number) = restarted.and_then(|restarted| restarted.checkpoint) {
+            group.drop_checkpoints(number)?;
+        }
+        if there > expected && restarted.is_some() {
+            group.drop_timesteps(expected)?;
+        } else if there != expected {
+            let cause = format!(
+                "it has {there} timesteps, and this session left it with {expected}: another job writes to it"
+            );
+            cursor.seen = seen;
+            return Err(Error::new(Kind::Busy, "writing to a group", cause).at(&self.group.path));
+        }
+        cursor.seen = Some((group.id().to_string(), expected));
+        Ok(())
+    }
+
+    /// What is saved is of this moment.
+    fn moment(&self, group: &Group) -> Result<Moment> {
+        let index = group.timesteps();
+        let last = group.last_time()?;
+        match &self.save {
+            Save::Timestep(time) => {
+                let time = time.unwrap_or(index as f64);
+                if !time.is_finite() || last.is_some_and(|last| time <= last) {
+                    let cause = match last {
+                        Some(last) => format!(
+                            "the time {time} is not after {last}, that of the last timestep there: restart, \
+                             or write to another path"
+                        ),
+                        None => format!("{time} is no time"),
+                    };
+                    let error = Error::new(Kind::Schema, "writing a timestep", cause);
+                    return Err(error.at(&self.group.path));
+                }
+                Ok(Moment {
+                    step: index,
+                    time: Some(time),
+                    attributes: Map::new(),
+                })
+            }
+            Save::Checkpoint {
+                step,
+                time,
+                attributes,
+            } => Ok(Moment {
+                step: step.unwrap_or(index.saturating_sub(1)),
+                time: time.or(last),
+                attributes: attributes.clone(),
+            }),
+        }
+    }
+
+    /// What is written of a timestep: rows of each array, which follow those that there are.
+    fn timestep_parts(&self, group: &Group, boxes: &RankBoxes) -> Result<Vec<Part>> {
+        let block_bytes = self.settings.options.block_bytes;
+        let parts = self.group.arrays.iter().enumerate().map(|(number, array)| {
+            let array = array.in_time();
+            let boxes = boxes_of(boxes, number).into_iter().map(|(rank, mut own)| {
+                if !array.is_ragged() {
+                    for region in &mut own {
+                        region.start.insert(0, 0);
+                        region.shape.insert(0, 1);
+                    }
+                }
+                (rank, own)
+            });
+            let clients = self.settings.clients;
+            let memory = array.memory_schema(Operation::Write, boxes.collect(), clients)?;
+            let name = array.schema.name.clone();
+            let rows = memory.shape()[0];
+            let (disk, target) = group.timestep_target(&name, rows, block_bytes)?;
+            let element = array.schema.fill.bytes().to_vec();
+            Ok(Part {
+                name,
+                rows,
+                memory,
+                disk,
+                target,
+                // In a chunk that others share nothing may be left of a timestep that came to nothing.
+                rest: match group.time_chunk() {
+                    1 => Rest::Fill(element),
+                    _ => Rest::FillAll(element),
+                },
+            })
+        });
+        parts.collect()
+    }
+
+    /// What is written of a checkpoint: whole arrays, stored as the group stores them.
+    fn checkpoint_parts(
+        &self,
+        group: &mut Group,
+        declared: Declared,
+        memories: Vec<MemorySchema>,
+    ) -> Result<Vec<Part>> {
+        let arrays = declared.arrays.into_iter().map(|array| {
+            Ok(ArraySchema {
+                disk: group.moment(&array.schema.name)?.disk,
+                ..array.schema
+            })
+        });
+        let arrays: Vec<ArraySchema> = arrays.collect::<Result<_>>()?;
+        let targets = group.begin_checkpoint(&arrays, self.settings.servers())?;
+        let parts = arrays.into_iter().zip(memories).zip(targets);
+        let parts = parts.map(|((array, memory), target)| {
+            Ok(Part {
+                rows: memory.shape().first().copied().unwrap_or(1),
+                memory,
+                disk: array.disk_schema(self.settings.options.block_bytes)?,
+                target,
+                rest: Rest::Fill(array.fill.bytes().to_vec()),
+                name: array.name,
+            })
+        });
+        parts.collect()
+    }
+
+    /// The checksums of what was written, one an object, by array.
+    fn sums(parts: &[Part], sums: &[Sum]) -> Vec<Sums> {
+        let objects = parts.iter().map(|part| part.disk.objects());
+        let mut all: Vec<Sums> = objects
+            .map(|objects| vec![None; objects as usize])
+            .collect();
+        for sum in sums {
+            all[sum.array][sum.object as usize] = Some(sum.crc32c);
+        }
+        all
+    }
+}
+
+impl Director for SaveDirector {
+    fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
+        let memories = self.group.arrays.iter().enumerate().map(|(number, array)| {
+            let boxes = boxes_of(&boxes, number);
+            array.memory_schema(Operation::Write, boxes, self.settings.clients)
+        });
+        let memories: Vec<MemorySchema> = memories.collect::<Result<_>>()?;
+        let declared = self.declared(&memories)?;
+        let is_first = {
+            let cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
+            cursor.seen.is_none()
+        };
+        let servers = self.settings.servers();
+        let mut group = Group::open(&self.group.path, &declared, servers, is_first)?;
+        if let Save::Timestep(_) = self.save {
+            group.check_servers(servers)?;
+        }
+        self.align(&mut group)?;
+        let moment = self.moment(&group)?;
+        let parts = match self.save {
+            Save::Timestep(_) => self.timestep_parts(&group, &boxes)?,
+            Save::Checkpoint { .. } => self.checkpoint_parts(&mut group, declared, memories)?,
+        };
+        let requests = parts.iter().map(|part| {
+            let (memory, disk) = (part.memory.clone(), part.disk.clone());
+            let target = Some(part.target.clone());
+            let method = Method::disk_directed();
+            let request = self
+                .settings
+                .request(Operation::Write, method, memory, disk, target)?;
+            Ok(Request {
+                rest: part.rest.clone(),
+                ..request
+            })
+        });
+        let requests = requests.collect::<Result<_>>()?;
+        self.open = Some(Opened {
+            group,
+            moment,
+            parts,
+        });
+        Ok(Decision::Serve(requests))
+    }
+
+    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
+        let Some(mut open) = self.open.take() else {
+            return outcome.map(|done| done.moved);
+        };
+        let saved = outcome.and_then(|done| {
+            let sums = Self::sums(&open.parts, &done.sums);
+            let parts = open.parts.iter().zip(sums);
+            match self.save {
+                Save::Timestep(_) => {
+                    let time = open.moment.time.unwrap_or_default();
+                    let parts = parts.map(|(part, sums)| (part.name.clone(), part.rows, sums));
+                    let parts: Vec<_> = parts.collect();
+                    open.group.commit_timestep(time, &parts)?;
+                }
+                Save::Checkpoint { .. } => {
+                    let parts = parts.map(|(part, sums)| (part.name.clone(), sums));
+                    let parts: Vec<_> = parts.collect();
+                    open.group
+                        .commit_checkpoint(&open.moment, &parts, self.group.keep)?;
+                }
+            }
+            Ok(done.moved)
+        });
+        if saved.is_err() {
+            // What this fails to remove, the next write removes.
+            let _ = match self.save {
+                Save::Timestep(_) => open.group.abandon_timestep(),
+                Save::Checkpoint { .. } => open.group.abandon_checkpoint(),
+            };
+        }
+        let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
+        cursor.seen = Some((open.group.id().to_string(), open.group.timesteps()));
+        saved
+    }
+}
+
+/// A group is a Zarr store: other disk schemas become the chunks that they come to. One row-major file is one
+/// chunk, and the parts of a distribution are chunks of their size.
+fn in_chunks(array: &ArraySchema) -> Result<ArraySchema> {
+    let chunk = match &array.disk {
+        Disk::Natural | Disk::Chunks { .. } => return Ok(array.clone()),
+        Disk::RowMajor {
+            format: Format::Npy,
+        } => {
+            let cause =
+                "a group is a Zarr store, and has no .npy files: use Chunks or RowMajor(\"raw\")";
+            let doing = format!("laying out the array {:?}", array.name);
+            return Err(Error::new(Kind::Unsupported, doing, cause));
+        }
+        Disk::RowMajor {
+            format: Format::Raw,
+        } => array.shape.iter().map(|&n| n.max(1)).collect(),
+        Disk::Parts(dists, mesh) => {
+            array.disk_schema(1)?;
+            part_extents(&array.shape, dists, mesh)
+        }
+    };
+    Ok(ArraySchema {
+        disk: Disk::plain_chunks(chunk),
+        ..array.clone()
+    })
+}

@@ -1,0 +1,456 @@
+//! A session: the ranks of a program, and the servers among or beside them, ready for collective
+//! calls on arrays.
+//!
+//! Here is the frame of all calls. A call checks what this rank was given, exposes its memory, and
+//! hands the engine a proposal; the rank that directs it turns the agreed proposal into a request
+//! on a store. A rank that has no proper arguments [refuses](Session::refuse), so that all ranks end alike.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use penstock_engine::{
+    Ask, Decision, Director, Done, Error, Kind, Moved, Operation, Proposal, RankBoxes, Result,
+    Roles, Verdict, Who,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::array::{ArrayCall, Local};
+use super::driver::{Driver, Start};
+use super::save::SharedCursor;
+use super::settings::{Outstanding, Report, Settings, Subject};
+use crate::Disk;
+
+/// As much of a leaving rank's reason as the others are told.
+const LEAVING_CAUSE_CHARS: usize = 2000;
+
+/// One rank's end of a session.
+pub struct Session {
+    driver: Driver,
+    roles: Arc<Roles>,
+    rank: Option<usize>,
+    settings: Settings,
+    /// Split collectives that have not been ended: their numbers, and what they are about.
+    outstanding: RefCell<BTreeMap<u64, Subject>>,
+    /// Split collectives that nobody will end any more.
+    abandoned: RefCell<Vec<Outstanding>>,
+    /// Where the session stands in each group, on the rank that directs.
+    cursors: RefCell<HashMap<PathBuf, SharedCursor>>,
+    is_closed: Cell<bool>,
+    dedicated: Vec<JoinHandle<()>>,
+}
+
+impl Session {
+    pub(super) fn new(
+        driver: Driver,
+        roles: Arc<Roles>,
+        rank: Option<usize>,
+        settings: Settings,
+        dedicated: Vec<JoinHandle<()>>,
+    ) -> Self {
+        Self {
+            driver,
+            roles,
+            rank,
+            settings,
+            outstanding: RefCell::default(),
+            abandoned: RefCell::default(),
+            cursors: RefCell::default(),
+            is_closed: Cell::new(rank.is_none()),
+            dedicated,
+        }
+    }
+
+    /// This rank among the clients; `None` on a dedicated server.
+    pub fn rank(&self) -> Option<usize> {
+        self.rank
+    }
+
+    /// Number of clients.
+    pub fn clients(&self) -> usize {
+        self.roles.clients.len()
+    }
+
+    /// Number of servers.
+    pub fn servers(&self) -> usize {
+        self.roles.servers.len()
+    }
+
+    /// Takes part in the call that the other ranks make, with the word that this one cannot: it has no proper arguments.
+    /// Gives what the call came to: this error, or that of a lower rank, on all ranks the same.
+    ///
+    /// # Collective
+    /// Over all clients.
+    pub fn refuse(&self, error: Error) -> Error {
+        let refused = self.start(Start {
+            proposal: Err(error.clone()),
+            memories: Vec::new(),
+            director: Some(Box::new(Decide::new(|| Ok(())))),
+            in_background: false,
+            keeps: None,
+        });
+        match refused.and_then(|id| self.finish(id)) {
+            Err(verdict) => verdict,
+            Ok(_) => error, // not where a rank has refused
+        }
+    }
+
+    /// Whether a call has ended, so that [`Session::end`] need not wait. Lets it go on a little; it may
+    /// need that on all ranks. Never waits.
+    pub fn has_ended(&self, call: &Outstanding) -> bool {
+        self.driver.has_ended(call.id)
+    }
+
+    /// Waits for the end of a call. Its time counts from its beginning.
+    ///
+    /// # Errors
+    /// As [`Session::write`] and [`Session::read`]; [`Kind::Schema`] when it has been ended already, here
+    /// alone.
+    ///
+    /// # Collective
+    /// Over all clients, in any order.
+    pub fn end(&self, call: &Outstanding) -> Result<Report> {
+        self.outstanding.borrow_mut().remove(&call.id);
+        let verdict = self.finish(call.id)?;
+        Ok(Report {
+            bytes: call.bytes,
+            seconds: (self.driver.now() - call.begun).as_secs_f64(),
+            moved: verdict.moved,
+            servers: self.servers(),
+        })
+    }
+
+    /// Gives up a call that was begun: nobody will end it. It goes on, and is ended with the session at the latest.
+    pub fn abandon(&self, call: Outstanding) {
+        if self.outstanding.borrow_mut().remove(&call.id).is_some() {
+            self.abandoned.borrow_mut().push(call);
+        }
+    }
+
+    /// Waits until all clients are here.
+    ///
+    /// # Errors
+    /// When a rank has left, or calls something else.
+    ///
+    /// # Collective
+    /// Over all clients.
+    pub fn barrier(&self) -> Result<()> {
+        self.decide(Ask::new("a barrier"), || Ok(()))
+    }
+
+    /// Ends the session; dedicated servers end too. Closing again does nothing. What has been begun is
+    /// brought to its end first.
+    ///
+    /// # Errors
+    /// As [`Session::barrier`]; on all ranks when one has begun a call and not ended it. The session is
+    /// closed all the same, and the call has done what it was to do, unless it failed.
+    ///
+    /// # Collective
+    /// Over all clients.
+    pub fn close(&mut self) -> Result<()> {
+        if self.is_closed.get() {
+            return Ok(());
+        }
+        for call in self.abandoned.take() {
+            let _ = self.finish(call.id); // whoever was to hear of it has gone
+        }
+        let complaint = self.end_forgotten();
+        let director = Box::new(CloseDirector);
+        let closed = self
+            .call(Ask::new("the end of the session"), complaint, director)
+            .and_then(|verdict| verdict.complaint.map_or(Ok(()), Err));
+        self.is_closed.set(true);
+        for server in self.dedicated.drain(..) {
+            // A server's panic has already failed a call.
+            let _ = server.join();
+        }
+        closed
+    }
+
+    /// Ends what nobody has ended, and says what that was.
+    fn end_forgotten(&self) -> Option<Error> {
+        let mut forgotten = None;
+        for (id, subject) in self.outstanding.take() {
+            let cause = match self.finish(id) {
+                Ok(_) => format!("{subject} was begun and never ended; it has ended well"),
+                Err(error) => format!("{subject} was begun and never ended; it failed: {error}"),
+            };
+            forgotten.get_or_insert(Error::new(Kind::Schema, "closing a session", cause));
+        }
+        forgotten
+    }
+
+    /// Leaves without closing: the calls of all other ranks fail and name `cause`, instead of
+    /// waiting for this one.
+    pub fn leave(&mut self, cause: &str) {
+        if self.is_closed.replace(true) {
+            return;
+        }
+        // A rank that leaves because another has left passes that one's reason on.
+        let error = self.driver.broken().unwrap_or_else(|| {
+            let cause: String = cause.chars().take(LEAVING_CAUSE_CHARS).collect();
+            let error = Error::new(Kind::Peer, "leaving the session", cause);
+            match self.rank {
+                Some(rank) => error.by(Who::Rank(rank)),
+                None => error,
+            }
+        });
+        self.driver.leave(&error);
+        for server in self.dedicated.drain(..) {
+            let _ = server.join();
+        }
+    }
+
+    /// How the session was set up, and what follows from it.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Which node plays which part.
+    pub(super) fn roles(&self) -> &Roles {
+        &self.roles
+    }
+
+    /// What makes calls go on.
+    pub(super) fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// Time since some moment before the first call.
+    pub(crate) fn now(&self) -> Duration {
+        self.driver.now()
+    }
+
+    /// Where the session stands in a group.
+    pub(super) fn cursor(&self, path: &Path) -> SharedCursor {
+        let mut cursors = self.cursors.borrow_mut();
+        cursors.entry(path.to_path_buf()).or_default().clone()
+    }
+
+    pub(super) fn my_rank(&self) -> Result<usize> {
+        let on_server = || {
+            let cause = "this rank is a dedicated server";
+            Error::new(Kind::Schema, "a collective call", cause)
+        };
+        self.rank.ok_or_else(on_server)
+    }
+
+    /// Begins what a rank asks for. What is wrong with its parts becomes its proposal.
+    pub(super) fn begin(
+        &self,
+        operation: Operation,
+        mut asked: Asked,
+        in_background: bool,
+        keeps: Option<Box<dyn Any + Send>>,
+    ) -> Result<Outstanding> {
+        self.sweep();
+        let (begun, bytes) = (self.driver.now(), asked.bytes);
+        let ranks = (self.my_rank()?, self.clients());
+        let mut given = asked.given.iter_mut();
+        let checked =
+            given.try_for_each(|(array, locals)| Local::check_all(locals, operation, array, ranks));
+        let boxes = asked.given.iter().map(|(array, _)| array.own_boxes());
+        let own_boxes = boxes.collect();
+        let (proposal, memories) = match checked {
+            Ok(()) => {
+                let proposal = Proposal {
+                    ask: asked.ask,
+                    own_boxes,
+                    complaint: None,
+                };
+                let memories = asked.given.into_iter().map(|(array, locals)| {
+                    // Rows follow those of former timesteps, in the dimension that they have.
+                    let in_time = asked.in_time && !array.is_ragged();
+                    let locals = locals.into_iter().map(|local| match in_time {
+                        true => local.in_time(),
+                        false => local,
+                    });
+                    locals.map(|local| local.memory).collect()
+                });
+                (Ok(proposal), memories.collect())
+            }
+            Err(error) => (Err(error), Vec::new()),
+        };
+        let id = self.start(Start {
+            proposal,
+            memories,
+            director: Some(asked.director),
+            in_background,
+            keeps,
+        })?;
+        Ok(Outstanding { id, bytes, begun })
+    }
+
+    /// A call that moves arrays, from its beginning to its end.
+    pub(super) fn transfer(&self, operation: Operation, asked: Asked) -> Result<Report> {
+        let call = self.begin(operation, asked, false, None)?;
+        self.end(&call)
+    }
+
+    /// Remembers a split collective, until it is ended.
+    pub(super) fn remember(&self, call: &Outstanding, subject: Subject) {
+        self.outstanding.borrow_mut().insert(call.id, subject);
+    }
+
+    /// Ends abandoned calls that need not be waited for.
+    fn sweep(&self) {
+        let mut abandoned = self.abandoned.borrow_mut();
+        let ended: Vec<u64> = abandoned
+            .extract_if(.., |call| self.driver.has_ended(call.id))
+            .map(|call| call.id)
+            .collect();
+        drop(abandoned);
+        for id in ended {
+            let _ = self.finish(id); // whoever was to hear of it has gone
+        }
+    }
+
+    /// Refuses what would interfere with a call that is under way.
+    pub(super) fn check_outstanding(
+        &self,
+        operation: Operation,
+        path: &Path,
+        array: &ArrayCall,
+    ) -> Result<()> {
+        let outstanding = self.outstanding.borrow();
+        let interferes = |subject: &&Subject| {
+            let both_read = (operation, subject.operation) == (Operation::Read, Operation::Read);
+            // Two arrays of one group have different names; otherwise the path is the array.
+            let is_in_group = matches!(array.schema.disk, Disk::Natural | Disk::Chunks { .. });
+            let is_other = is_in_group && subject.name != array.schema.name;
+            subject.path == path && !is_other && !both_read
+        };
+        match outstanding.values().find(interferes) {
+            None => Ok(()),
+            Some(subject) => {
+                let cause = format!("{subject} is under way: end it first");
+                Err(Error::new(Kind::Busy, "beginning a call", cause).at(path))
+            }
+        }
+    }
+
+    /// A call in which nothing is moved: the rank that directs decides something, and all ranks hear of it.
+    ///
+    /// # Errors
+    /// The same on all ranks: what `decide` says, or that of a rank.
+    pub(crate) fn decide<T: Serialize + DeserializeOwned>(
+        &self,
+        ask: Ask,
+        decide: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let decided = move || {
+            let decided = decide()?;
+            serde_json::to_string(&decided)
+                .map_err(|e| Error::new(Kind::Io, "telling all ranks", e))
+        };
+        let verdict = self.call(ask, None, Box::new(Decide(Some(Box::new(decided)))))?;
+        serde_json::from_str(&verdict.note)
+            .map_err(|e| Error::new(Kind::Io, "hearing of a decision", e))
+    }
+
+    fn call(
+        &self,
+        ask: Ask,
+        complaint: Option<Error>,
+        director: Box<dyn Director>,
+    ) -> Result<Verdict> {
+        let proposal = Proposal {
+            ask,
+            own_boxes: Vec::new(),
+            complaint,
+        };
+        let id = self.start(Start {
+            proposal: Ok(proposal),
+            memories: Vec::new(),
+            director: Some(director),
+            in_background: false,
+            keeps: None,
+        })?;
+        self.finish(id)
+    }
+
+    /// Waits for the verdict on a call. A rank that is interrupted meanwhile has left the session.
+    pub(super) fn finish(&self, id: u64) -> Result<Verdict> {
+        let verdict = self.driver.end(id);
+        if self.driver.has_left() {
+            self.is_closed.set(true);
+        }
+        verdict
+    }
+
+    /// Begins a call. A director is kept by the rank that directs alone.
+    fn start(&self, mut start: Start) -> Result<u64> {
+        if self.is_closed.get() {
+            let cause = "the session is closed";
+            return Err(Error::new(Kind::Schema, "a collective call", cause));
+        }
+        self.my_rank()?;
+        start.director = start.director.filter(|_| self.rank == Some(0));
+        Ok(self.driver.begin(&self.roles, start))
+    }
+}
+
+/// What a rank asks for in a call that moves arrays.
+pub(super) struct Asked {
+    pub(super) ask: Ask,
+    /// Bytes of the arrays.
+    pub(super) bytes: u64,
+    /// This rank's parts of each.
+    pub(super) given: Vec<(ArrayCall, Vec<Local>)>,
+    /// Whether servers see the arrays with a dimension of one timestep before their own.
+    pub(super) in_time: bool,
+    /// Of the rank that directs.
+    pub(super) director: Box<dyn Director>,
+}
+
+/// What the rank that directs does to decide something, in words that all ranks understand.
+type Deciding = Box<dyn FnOnce() -> Result<String> + Send>;
+
+/// Decides, and ends the call with that.
+struct Decide(Option<Deciding>);
+
+impl Decide {
+    fn new(decide: impl FnOnce() -> Result<()> + Send + 'static) -> Self {
+        Self(Some(Box::new(move || {
+            decide().map(|()| "null".to_string())
+        })))
+    }
+}
+
+impl Director for Decide {
+    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision> {
+        let decided = self
+            .0
+            .take()
+            .map_or(Ok("null".to_string()), |decide| decide())?;
+        Ok(Decision::Meet(decided))
+    }
+
+    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
+        outcome.map(|done| done.moved)
+    }
+}
+
+/// Ends the session.
+struct CloseDirector;
+
+impl Director for CloseDirector {
+    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision> {
+        Ok(Decision::Close(None))
+    }
+
+    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
+        outcome.map(|done| done.moved)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.leave("it dropped its session without closing it");
+    }
+}

@@ -1,0 +1,311 @@
+//! Writing an array: what every rank does, and what the rank that directs does besides.
+
+use std::any::Any;
+use std::path::{Path, PathBuf};
+
+use penstock_engine::{
+    Ask, Decision, Director, Done, Error, Kind, Moved, Operation, RankBoxes, Request, Rest, Result,
+    Strategy, independent,
+};
+use penstock_layout::{DiskSchema, MemorySchema};
+
+use super::array::{ArrayCall, Local, RankRegions};
+use super::session::{Asked, Session};
+use super::settings::{Background, Method, Outstanding, Report, Settings, SplitOptions, Subject};
+use super::strategy;
+use crate::formats::spread::is_template;
+use crate::{Committed, Disk, Keys, Pending, Stored, json};
+
+impl Session {
+    /// Writes `array` to `path`, each rank its `locals`, by the session's strategy if none is
+    /// given.
+    ///
+    /// # Errors
+    /// The same on all ranks: what is wrong with any rank's arguments, or what a server met. The old data set at
+    /// `path`, if any, is then as it was.
+    ///
+    /// # Collective
+    /// Over all clients.
+    pub fn write(
+        &self,
+        path: &Path,
+        array: ArrayCall,
+        locals: Vec<Local>,
+        strategy: Option<Strategy>,
+    ) -> Result<Report> {
+        let strategy = strategy.unwrap_or(self.settings().options.strategy);
+        let method = Method::by(strategy);
+        let asked = self.asked_to_write(path, array, locals, method);
+        match asked {
+            Ok(asked) => self.transfer(Operation::Write, asked),
+            Err(error) => Err(self.refuse(error)),
+        }
+    }
+
+    fn asked_to_write(
+        &self,
+        path: &Path,
+        array: ArrayCall,
+        locals: Vec<Local>,
+        method: Method,
+    ) -> Result<Asked> {
+        self.check_outstanding(Operation::Write, path, &array)?;
+        Ok(Asked {
+            ask: Ask::new(format!("a write to {}", path.display()))
+                .with("strategy", strategy::in_words(&method.strategy))
+                .with_all(array.ask()),
+            bytes: array.asked_bytes(),
+            director: Box::new(WriteDirector::new(path, &array, self.settings(), method)),
+            given: vec![(array, locals)],
+            in_time: false,
+        })
+    }
+
+    /// Begins a write, as [`Session::write`] does it; [`Session::end`] ends it. Until then nobody may
+    /// change `locals`, and `keeps`, what owns it, is kept. Several calls may be under way, on different
+    /// arrays.
+    ///
+    /// What is in the background, where `options` do not say: with dedicated servers, and with caching,
+    /// which cannot be split, all; otherwise the disks' work.
+    ///
+    /// # Errors
+    /// The same on all ranks: what is wrong with any rank's arguments. With all in the background it is
+    /// [`Session::end`] that says so.
+    ///
+    /// # Collective
+    /// Over all clients, in the same order.
+    pub fn begin_write(
+        &self,
+        path: &Path,
+        array: ArrayCall,
+        locals: Vec<Local>,
+        options: SplitOptions,
+        keeps: Box<dyn Any + Send>,
+    ) -> Result<Outstanding> {
+        let name = array.schema.name.clone();
+        let split = self.check_split(options).and_then(|(method, background)| {
+            let asked = self.asked_to_write(path, array, locals, method)?;
+            Ok((asked, background))
+        });
+        self.begin_split((Operation::Write, path, name), split, keeps)
+    }
+
+    /// Begins a split collective on an array, or refuses.
+    pub(super) fn begin_split(
+        &self,
+        (operation, path, name): (Operation, &Path, String),
+        split: Result<(Asked, Background)>,
+        keeps: Box<dyn Any + Send>,
+    ) -> Result<Outstanding> {
+        let (mut asked, background) = match split {
+            Ok(split) => split,
+            Err(error) => return Err(self.refuse(error)),
+        };
+        asked.ask = asked.ask.with("background", background.word());
+        let in_background = background == Background::All;
+        let call = self.begin(operation, asked, in_background, Some(keeps))?;
+        let has_failed = match background {
+            Background::All => false,
+            Background::Disk => !self.driver().is_handed_over(call.id), // the ranks did not agree
+            Background::None => !self.driver().is_well(call.id),
+        };
+        if has_failed {
+            self.finish(call.id)?;
+        }
+        let path = path.to_path_buf();
+        self.remember(
+            &call,
+            Subject {
+                operation,
+                path,
+                name,
+            },
+        );
+        Ok(call)
+    }
+
+    /// How a split collective is met, and what is in the background.
+    pub(super) fn check_split(&self, split: SplitOptions) -> Result<(Method, Background)> {
+        let options = &self.settings().options;
+        let strategy = split.strategy.unwrap_or(options.strategy);
+        let is_caching = matches!(strategy, Strategy::Caching(_));
+        let usual = match options.dedicated || is_caching {
+            true => Background::All,
+            false => Background::Disk,
+        };
+        let background = split.background.unwrap_or(usual);
+        let cannot = |cause: &str| Error::new(Kind::Unsupported, "splitting a collective", cause);
+        if background == Background::Disk && is_caching {
+            return Err(cannot(
+                "with caching, ranks ask for blocks to the end: use background=\"all\" or \"none\"",
+            ));
+        }
+        if background == Background::All && !self.settings().has_threads {
+            return Err(cannot(
+                "ranks exchange MPI messages, and MPI allows them to one thread only: initialise it with \
+                 MPI_THREAD_MULTIPLE, or use background=\"disk\"",
+            ));
+        }
+        let is_split = background == Background::Disk;
+        Ok((Method { strategy, is_split }, background))
+    }
+}
+
+/// Refuses what the strategy cannot do to the array.
+///
+/// # Errors
+/// [`Kind::Schema`] when ranks would each write for themselves what can only be written whole;
+/// [`Kind::Unsupported`] for a part of an array by another strategy than disk-directed, and for elements of nobody that
+/// such a strategy would not write.
+pub(super) fn check_write(
+    strategy: &Strategy,
+    array: &ArrayCall,
+    memory: &MemorySchema,
+    disk: &DiskSchema,
+) -> Result<()> {
+    let is_disk_directed = matches!(strategy, Strategy::DiskDirected(_));
+    let refused = |doing: &str| {
+        let cause = format!("by {}: use strategy=\"disk-directed\"", strategy.name());
+        Err(Error::new(Kind::Unsupported, doing, cause))
+    };
+    if array.is_region() && !is_disk_directed {
+        return refused("writing a part of an array");
+    }
+    let writes_all = is_disk_directed || matches!(strategy, Strategy::TwoPhase(_));
+    if !array.schema.fill.is_zero() && !keeps_fill(&array.schema.disk) && !writes_all {
+        return refused("filling a file that cannot say what was never written");
+    }
+    if *strategy == Strategy::Independent && !array.schema.disk.writes_parts() {
+        return independent::check(memory, disk);
+    }
+    Ok(())
+}
+
+/// Whether a store says by itself what elements are that were never written.
+fn keeps_fill(disk: &Disk) -> bool {
+    matches!(disk, Disk::Natural | Disk::Chunks { .. })
+}
+
+/// The boxes that ranks name of one array of a call.
+pub(super) fn boxes_of(boxes: &RankBoxes, array: usize) -> RankRegions {
+    let named = boxes.iter().filter_map(|(rank, own)| {
+        let own = own.get(array)?.clone()?;
+        Some((*rank, own))
+    });
+    named.collect()
+}
+
+/// Makes a target before servers write it, and puts it in its place when they have.
+struct WriteDirector {
+    path: PathBuf,
+    array: ArrayCall,
+    settings: Settings,
+    method: Method,
+    pending: Option<Pending>,
+    /// Is let go when all ranks have heard the verdict.
+    committed: Option<Committed>,
+}
+
+impl WriteDirector {
+    /// Of a write of `array` to `path`.
+    fn new(path: &Path, array: &ArrayCall, settings: &Settings, method: Method) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            array: array.clone(),
+            settings: settings.clone(),
+            method,
+            pending: None,
+            committed: None,
+        }
+    }
+
+    /// What is to be changed, if it is there already.
+    fn stored(&self) -> Result<Option<Stored>> {
+        if !self.array.is_region() {
+            return Ok(None);
+        }
+        let stored = match self.array.open_stored(&self.path) {
+            Ok(stored) => stored,
+            Err(error) if error.kind == Kind::Missing => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let given = &self.array.schema.attributes;
+        if !given.is_empty() && *given != stored.schema().attributes {
+            let cause = format!(
+                "a write of a part cannot change the array's attributes, which are {}",
+                json::line(&stored.schema().attributes.clone().into())
+            );
+            let doing = format!("writing a part of '{}'", self.array.schema.name);
+            return Err(Error::new(Kind::Schema, doing, cause).at(&self.path));
+        }
+        Ok(Some(stored))
+    }
+
+    /// A new array.
+    fn create(&self, memory: &MemorySchema) -> Result<Pending> {
+        let schema = self.array.stored_schema(memory);
+        if is_template(&self.path) {
+            if !matches!(self.method.strategy, Strategy::DiskDirected(_)) {
+                let cause = "what is spread over servers is disk-directed";
+                let error = Error::new(Kind::Unsupported, "writing", cause);
+                return Err(error.at(&self.path));
+            }
+            return Pending::create_spread(&self.path, &schema, self.settings.servers());
+        }
+        let keys = match self.array.schema.disk {
+            Disk::Natural => Keys::Flat,
+            _ => Keys::Nested,
+        };
+        Pending::create(&self.path, &schema, keys)
+    }
+
+    /// What becomes of elements that no rank holds.
+    fn rest(&self, stored: Option<&Stored>) -> Rest {
+        let schema = &self.array.schema;
+        let element = schema.fill.bytes().to_vec();
+        match stored {
+            Some(_) => Rest::Keep,
+            None if keeps_fill(&schema.disk) || schema.fill.is_zero() => Rest::Fill(element),
+            None => Rest::FillAll(element),
+        }
+    }
+}
+
+impl Director for WriteDirector {
+    fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
+        let Settings {
+            options, clients, ..
+        } = &self.settings;
+        let boxes = boxes_of(&boxes, 0);
+        let memory = self
+            .array
+            .memory_schema(Operation::Write, boxes, *clients)?;
+        let stored = self.stored()?;
+        let disk = match &stored {
+            Some(stored) => stored.disk_schema(options.block_bytes)?,
+            None => {
+                let schema = self.array.stored_schema(&memory);
+                schema.disk_schema(options.block_bytes)?
+            }
+        };
+        check_write(&self.method.strategy, &self.array, &memory, &disk)?;
+        let pending = match &stored {
+            Some(stored) => Pending::change(&self.path, stored)?,
+            None => self.create(&memory)?,
+        };
+        let target = Some(pending.target().clone());
+        self.pending = Some(pending);
+        let rest = self.rest(stored.as_ref());
+        let request = self
+            .settings
+            .request(Operation::Write, self.method, memory, disk, target)?;
+        Ok(Decision::Serve(vec![Request { rest, ..request }]))
+    }
+
+    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
+        let pending = self.pending.take(); // dropped, it removes what was written
+        let moved = outcome?.moved;
+        self.committed = pending.map(Pending::commit).transpose()?;
+        Ok(moved)
+    }
+}

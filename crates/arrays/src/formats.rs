@@ -1,0 +1,29 @@
+//! Forms in which arrays are stored, as servers see them: where the files of an array are, and how blocks are read from
+//! them and written to them.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`target`](Target) | what a server must know to open an array, and the one dispatch over forms |
+//! | [`zarr`] | Zarr: nodes and metadata; chunks, encoded chunks and shards as media |
+//! | `flat` | one row-major file as a medium |
+//! | `parts` | one file for each part of a distribution as a medium |
+//! | `record` | what Penstock keeps in a group that it saves to |
+//! | `sidecar` | the JSON file that says what a raw file or a directory of parts holds |
+//! | [`spread`] | an array of which each server has a part |
+//! | [`sums`] | checksums of whole objects |
+//! | `sparse` | blocks of the fill value stay missing |
+//!
+//! Each form describes where its files are in a `Location`, and makes a [`Medium`](penstock_machines::Medium) of it.
+
+pub(crate) mod flat;
+pub(crate) mod parts;
+pub(crate) mod record;
+pub(crate) mod sidecar;
+mod sparse;
+pub mod spread;
+pub mod sums;
+mod target;
+pub mod zarr;
+
+pub(crate) use target::Form;
+pub use target::Target;

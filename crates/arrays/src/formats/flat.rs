@@ -1,0 +1,105 @@
+//! One row-major file as a medium, with or without a header.
+//!
+//! A block is a run of the file's bytes, so it costs one `pread` or `pwrite`, straight from or
+//! into the staging buffer. Bytes are swapped after reading where the file's order is not the
+//! machine's; what is written is always in the machine's order. Parts of blocks are runs of bytes too,
+//! and ranks may write theirs side by side. Moved directly, the whole pages of a run go around the page
+//! cache.
+
+use std::fs::{File, OpenOptions};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use penstock_engine::{Error, Result};
+use penstock_layout::Block;
+use penstock_machines::Medium;
+use serde::{Deserialize, Serialize};
+
+use crate::dtype::{self, ByteOrder, ElementType};
+use crate::fs::direct::{DataFile, Way};
+use crate::fs::ops;
+
+/// Where a row-major file is, and what it holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Location {
+    pub(crate) file: PathBuf,
+    /// Bytes before the first element.
+    pub(crate) header_bytes: u64,
+    pub(crate) element: ElementType,
+    pub(crate) order: ByteOrder,
+}
+
+impl Location {
+    pub(crate) fn open_write(&self, way: Way) -> Result<Arc<dyn Medium>> {
+        let path = &self.file;
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        let file = file.map_err(|e| Error::io(&e, "opening for writing", path))?;
+        Ok(Arc::new(FlatFile {
+            file: DataFile::new(file, way, path)?,
+            path: path.clone(),
+            header_bytes: self.header_bytes,
+            swap_width: 1,
+        }))
+    }
+
+    pub(crate) fn open_read(&self, way: Way) -> Result<Arc<dyn Medium>> {
+        let path = &self.file;
+        let file = File::open(path).map_err(|e| Error::io(&e, "opening", path))?;
+        Ok(Arc::new(FlatFile {
+            file: DataFile::new(file, way, path)?,
+            path: path.clone(),
+            header_bytes: self.header_bytes,
+            swap_width: self.element.swap_width_from(self.order),
+        }))
+    }
+
+    /// The file of a block, and where the block lies in it.
+    pub(crate) fn place_of(&self, block: &Block) -> (PathBuf, Option<u64>) {
+        (self.file.clone(), Some(self.header_bytes + block.offset))
+    }
+}
+
+/// One file that holds the whole array.
+struct FlatFile {
+    file: DataFile,
+    path: PathBuf,
+    header_bytes: u64,
+    swap_width: usize,
+}
+
+impl Medium for FlatFile {
+    fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
+        self.write_part(block, 0, data)
+    }
+
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        self.read_part(block, 0, data)
+    }
+
+    fn moves_parts(&self) -> bool {
+        true
+    }
+
+    fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()> {
+        let offset = self.header_bytes + block.offset + offset;
+        self.file.write_at(data, offset, &self.path)
+    }
+
+    fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()> {
+        let offset = self.header_bytes + block.offset + offset;
+        self.file.read_at(data, offset, &self.path)?;
+        dtype::swap(data, self.swap_width);
+        Ok(())
+    }
+
+    fn finish(&self, sync: bool) -> Result<()> {
+        if !sync {
+            return Ok(());
+        }
+        ops::sync(self.file.file(), &self.path).map_err(|e| Error::io(&e, "syncing", &self.path))
+    }
+
+    fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+}

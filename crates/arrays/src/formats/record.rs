@@ -1,0 +1,290 @@
+//! What Penstock keeps in a group that it saves timesteps and checkpoints to: its record.
+//!
+//! Standard tools rewrite a group's `zarr.json`: `zarr.consolidate_metadata` the metadata of its nodes, xarray its
+//! attributes. So what says which timesteps there are stands where they do not look: in the directory of a Zarr array,
+//! to which nothing but that array's chunks belongs, in a hidden group.
+//!
+//! ```text
+//! sim2.zarr/
+//!   .penstock/
+//!     zarr.json             a group, so that nobody wonders what this directory is
+//!     record/
+//!       zarr.json           an array of one element; the rest of its directory is Penstock's
+//!       group.json          the record
+//!       lock                held (flock) by the process that saves
+//!       sums/u              checksums of the timesteps of the array u
+//!       new, old            a checkpoint that is being written, or removed
+//!       new-*               files that are about to take their places
+//! ```
+//!
+//! The record is the truth: a timestep is there if the record counts it. Metadata follow it, and are brought up to it by
+//! the next save where a crash has left them behind.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use penstock_engine::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::zarr::consolidated;
+use crate::fs::files::{self, damaged, read_json};
+
+/// The version of what is stored.
+pub(crate) const VERSION: u64 = 2;
+/// The name of the hidden group.
+const HIDDEN: &str = ".penstock";
+/// The attribute of a group of the first version, and of a checkpoint.
+pub(crate) const ATTRIBUTE: &str = "penstock";
+
+/// The coordinate of a group's timesteps.
+pub(crate) const TIME: &str = "time";
+/// The group of its checkpoints.
+pub(crate) const CHECKPOINTS: &str = "checkpoints";
+
+/// What is known of a group with timesteps and checkpoints.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Record {
+    /// The version of what is stored.
+    pub(crate) penstock: u64,
+    /// The group's name.
+    pub(crate) group: String,
+    /// 16 digits that no other group has: who knows them knows whether it is the same group still.
+    #[serde(default)]
+    pub(crate) id: String,
+    /// How many timesteps there are.
+    pub(crate) timesteps: u64,
+    /// While timesteps are dropped: how many there were. What is on disk beyond is nobody's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) dropped_from: Option<u64>,
+    /// How many timesteps are in a chunk.
+    pub(crate) time_chunk: u64,
+    /// The arrays that are saved with each timestep, by name.
+    pub(crate) arrays: BTreeMap<String, Growth>,
+    /// How many rows the dimensions have that grow by a number of their own in each timestep.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) rows: BTreeMap<String, u64>,
+}
+
+/// How an array grows with a timestep.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Growth {
+    /// By one row, the timestep: its first dimension is time.
+    Time,
+    /// By as many rows as ranks bring: its first dimension is this one.
+    Rows(String),
+}
+
+/// What is saved together at a path, so that nothing may be written into it by itself.
+pub(crate) enum Saved {
+    /// Nothing.
+    Nothing,
+    /// Arrays of these names.
+    Arrays(Vec<String>),
+    /// All: it is a checkpoint.
+    Checkpoint,
+}
+
+/// The directory of the record of a group.
+pub(crate) fn directory(group: &Path) -> PathBuf {
+    group.join(HIDDEN).join("record")
+}
+
+/// The directory in which a group of the first version keeps what is its own.
+pub(crate) fn former_directory(group: &Path) -> PathBuf {
+    group.join(HIDDEN)
+}
+
+/// The record's own file.
+pub(crate) fn file(group: &Path) -> PathBuf {
+    directory(group).join("group.json")
+}
+
+/// Where the checksums of an array's timesteps stand.
+pub(crate) fn sums_file(group: &Path, array: &str) -> PathBuf {
+    directory(group).join("sums").join(array)
+}
+
+/// The arrays in which a dimension's rows of each timestep are counted: where they begin, and how many there are.
+pub(crate) fn row_arrays(dimension: &str) -> [String; 2] {
+    [format!("{dimension}_start"), format!("{dimension}_count")]
+}
+
+impl Record {
+    /// The record of the group at `path`; `None` where that is no group of Penstock's.
+    ///
+    /// # Errors
+    /// [`Kind::Damaged`] when it is one and its record cannot be understood, [`Kind::Unsupported`] when a later version
+    /// has written it.
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>> {
+        let place = file(path);
+        let Some(json) = read_json(&place)? else {
+            return Self::former(path);
+        };
+        if json["penstock"] != VERSION {
+            let cause = format!(
+                "version {} of a group, and this reads 1 and {VERSION}",
+                json["penstock"]
+            );
+            return Err(Error::new(Kind::Unsupported, "opening a group", cause).at(&place));
+        }
+        let record: Self = serde_json::from_value(json)
+            .map_err(|e| damaged(&place, format!("it is no record of a group: {e}")))?;
+        let are_known = record.arrays.values().all(|growth| match growth {
+            Growth::Time => true,
+            Growth::Rows(dimension) => record.rows.contains_key(dimension),
+        });
+        match are_known && record.time_chunk > 0 {
+            true => Ok(Some(record)),
+            false => Err(damaged(&place, "it does not fit together")),
+        }
+    }
+
+    /// That of a group of the first version, which stands in its attributes and consolidated metadata.
+    fn former(path: &Path) -> Result<Option<Self>> {
+        /// The attribute.
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Mark {
+            version: u64,
+            group: String,
+        }
+        let place = path.join("zarr.json");
+        let Some(json) = read_json(&place)? else {
+            return Ok(None);
+        };
+        let mark = serde_json::from_value::<Mark>(json["attributes"][ATTRIBUTE].clone()).ok();
+        if let Some(mark) = &mark
+            && mark.version != 1
+        {
+            let cause = format!(
+                "version {} of a group, and this reads 1 and {VERSION}",
+                mark.version
+            );
+            return Err(Error::new(Kind::Unsupported, "opening a group", cause).at(&place));
+        }
+        let known = consolidated::of(&json)
+            .and_then(|all| all.get(TIME)?["shape"][0].as_u64().zip(Some(all)));
+        match (mark, known) {
+            (Some(mark), Some((timesteps, all)))
+                if all.iter().all(|(_, json)| json["shape"][0] == timesteps) =>
+            {
+                let names = all.keys().filter(|name| *name != TIME);
+                Ok(Some(Self {
+                    penstock: 1,
+                    group: mark.group,
+                    id: String::new(),
+                    timesteps,
+                    dropped_from: None,
+                    time_chunk: 1,
+                    arrays: names.map(|name| (name.clone(), Growth::Time)).collect(),
+                    rows: BTreeMap::new(),
+                }))
+            }
+            // Another tool has rewritten what said which timesteps there are.
+            (mark, _) if mark.is_some() || former_directory(path).join("sums").is_dir() => {
+                let cause = "another tool has rewritten its metadata, which told in this version of Penstock's groups \
+                             what they hold: `penstock repair` finds that out from what is on disk";
+                Err(damaged(&place, cause))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The record as it stands in its file.
+    pub(crate) fn json(&self) -> Value {
+        json!(self)
+    }
+
+    /// How long an array is in its first dimension; `None` for one that does not grow with timesteps.
+    pub(crate) fn length(&self, name: &str) -> Option<u64> {
+        if name == TIME {
+            return Some(self.timesteps);
+        }
+        match self.arrays.get(name) {
+            Some(Growth::Time) => Some(self.timesteps),
+            Some(Growth::Rows(dimension)) => self.rows.get(dimension).copied(),
+            None => {
+                let mut counted = self.rows.keys().flat_map(|dimension| row_arrays(dimension));
+                counted.any(|array| array == name).then_some(self.timesteps)
+            }
+        }
+    }
+
+    /// The names of all arrays that a timestep writes.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let counted = self.rows.keys().flat_map(|dimension| row_arrays(dimension));
+        let names = self.arrays.keys().cloned().chain(counted);
+        names.chain([TIME.to_string()]).collect()
+    }
+}
+
+/// The length of an array in the group at `path`, where that is one of those that grow with its timesteps.
+///
+/// # Errors
+/// As [`Record::read`].
+pub(crate) fn length_in(path: &Path, name: &str) -> Result<Option<u64>> {
+    Ok(Record::read(path)?.and_then(|record| record.length(name)))
+}
+
+/// What is saved together at `path`.
+///
+/// # Errors
+/// As [`Record::read`].
+pub(crate) fn saved_in(path: &Path) -> Result<Saved> {
+    if let Some(record) = Record::read(path)? {
+        let mut names = record.names();
+        names.push(CHECKPOINTS.to_string());
+        return Ok(Saved::Arrays(names));
+    }
+    let json = read_json(&path.join("zarr.json"))?.unwrap_or_default();
+    match json["attributes"][ATTRIBUTE].is_object() {
+        true => Ok(Saved::Checkpoint),
+        false => Ok(Saved::Nothing),
+    }
+}
+
+/// Makes the directory of a record, so that standard tools know what it is. Gives what is yet to be synced. What is there
+/// already stays.
+///
+/// # Errors
+/// What the operating system says.
+pub(crate) fn make_directory(group: &Path) -> Result<Vec<PathBuf>> {
+    let array = json!({
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [],
+        "data_type": "uint8",
+        "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": [] } },
+        "chunk_key_encoding": { "name": "default", "configuration": { "separator": "/" } },
+        "fill_value": 0,
+        "codecs": [{ "name": "bytes" }],
+        "attributes": {
+            "about": "Beside this array stands what Penstock knows of the group. Leave it alone."
+        },
+        "dimension_names": [],
+    });
+    let record = directory(group);
+    let mut made = vec![group.to_path_buf()];
+    for (directory, json) in [
+        (group.join(HIDDEN), super::zarr::group_json()),
+        (record.clone(), array),
+    ] {
+        if !directory.is_dir() {
+            files::make_directory(&directory)?;
+        }
+        let file = directory.join("zarr.json");
+        if !file.exists() {
+            files::write_json(&file, &json)?;
+        }
+        made.extend([file, directory]);
+    }
+    let sums = record.join("sums");
+    if !sums.is_dir() {
+        files::make_directory(&sums)?;
+        made.push(sums);
+    }
+    Ok(made)
+}

@@ -1,0 +1,312 @@
+//! Checksums of whole objects, made as they are written and compared as they are read.
+//!
+//! The sum of an object is the CRC-32C (Castagnoli) of its elements decoded, in the machine's byte order,
+//! padding included as the fill value: it depends neither on the codec nor on the blocks in which it was moved. A
+//! server makes it of the blocks that it has in its buffers anyway:
+//!
+//! ```text
+//! object   | block 0 | block 1 | padding that nobody writes | block 3 |
+//! sum      combine(crc 0, crc 1, crc of fill values, crc 3)
+//! ```
+//!
+//! An object of which a read moves only some blocks is not compared. Memory: three numbers a block of the
+//! objects under way, two an object that is done.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use crc32c::{crc32c, crc32c_combine};
+use penstock_engine::{Error, Kind, Result};
+use penstock_layout::{Block, DiskSchema};
+use penstock_machines::Medium;
+
+use crate::fs::files::{damaged, lock, read_if_there};
+
+/// The sums of an array, one an object; `None` where it was never written.
+pub type Sums = Vec<Option<u32>>;
+
+/// Bytes of a sum in a file.
+pub(crate) const SUM_BYTES: u64 = 8;
+/// What is added to a sum that is there.
+const IS_THERE: u64 = 1 << 32;
+/// What stands for an object that was not written. Of one of which nothing is known, 0 does.
+const IS_ABSENT: u64 = 2 << 32;
+
+/// Sums as they stand in a file: 8 bytes each, little-endian, and 2^32 added to those that are there.
+pub(crate) fn encode(sums: &[Option<u32>]) -> Vec<u8> {
+    let number = |sum: &Option<u32>| sum.map_or(IS_ABSENT, |sum| IS_THERE + u64::from(sum));
+    sums.iter()
+        .flat_map(|sum| number(sum).to_le_bytes())
+        .collect()
+}
+
+/// The sums that stand in these bytes of the file at `path`.
+///
+/// # Errors
+/// [`Kind::Damaged`] when they are none.
+pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Sums> {
+    let (numbers, rest) = bytes.as_chunks::<8>();
+    let sum = |number: &[u8; 8]| match u64::from_le_bytes(*number) {
+        0 | IS_ABSENT => Ok(None),
+        number if number >> 32 == 1 => Ok(Some(number as u32)),
+        _ => Err(damaged(path, "these are no checksums")),
+    };
+    match rest {
+        [] => numbers.iter().map(sum).collect(),
+        _ => Err(damaged(path, "a checksum is cut short")),
+    }
+}
+
+/// The sums of an array of so many objects that stand in a file.
+///
+/// # Errors
+/// [`Kind::Damaged`] when they are not there.
+pub(crate) fn read(path: &Path, objects: u64) -> Result<Sums> {
+    let bytes = read_if_there(path)?.ok_or_else(|| damaged(path, "the checksums are missing"))?;
+    let known = decode(&bytes, path)?;
+    if known.len() as u64 == objects {
+        return Ok(known);
+    }
+    let cause = format!("{} checksums for {objects} chunks", known.len());
+    Err(damaged(path, cause))
+}
+
+/// Blocks of an object, and what is known of their sums.
+#[derive(Default)]
+pub(crate) struct Parts {
+    /// Bytes and sum, by offset.
+    blocks: BTreeMap<u64, (u64, u32)>,
+    elements: u64,
+}
+
+impl Parts {
+    /// Takes in bytes of the object that begin at an offset, and in which so many elements are.
+    pub(crate) fn add(&mut self, offset: u64, data: &[u8], elements: u64) {
+        let sum = (data.len() as u64, crc32c(data));
+        if self.blocks.insert(offset, sum).is_none() {
+            self.elements += elements;
+        }
+    }
+
+    /// The sum of an object of so many bytes, this element over and over where no block was.
+    pub(crate) fn sum(&self, object_bytes: u64, element: &[u8]) -> u32 {
+        let (mut sum, mut end) = (0, 0);
+        let gap = |sum, from: u64, to: u64| {
+            crc32c_combine(sum, repeated(element, to - from), (to - from) as usize)
+        };
+        for (&offset, &(bytes, crc)) in &self.blocks {
+            sum = crc32c_combine(gap(sum, end, offset), crc, bytes as usize);
+            end = offset + bytes;
+        }
+        gap(sum, end, object_bytes)
+    }
+}
+
+/// The sum of so many bytes that are an element over and over (zeros where it has no bytes), in time in proportion to the
+/// number's digits.
+fn repeated(element: &[u8], bytes: u64) -> u32 {
+    let element = if element.is_empty() { &[0] } else { element };
+    let (mut sum, mut power, mut length) = (0, crc32c(element), element.len());
+    let mut left = bytes / element.len() as u64;
+    while left > 0 {
+        if left % 2 == 1 {
+            sum = crc32c_combine(sum, power, length);
+        }
+        power = crc32c_combine(power, power, length);
+        left /= 2;
+        length = length.wrapping_mul(2);
+    }
+    sum
+}
+
+/// Makes the sums of what is written.
+pub(crate) struct Summing {
+    medium: Arc<dyn Medium>,
+    schema: DiskSchema,
+    /// What an object holds where nothing is written.
+    element: Vec<u8>,
+    objects: Mutex<BTreeMap<u64, Parts>>,
+}
+
+impl Summing {
+    pub(crate) fn new(medium: Arc<dyn Medium>, schema: &DiskSchema, element: Vec<u8>) -> Self {
+        Self {
+            medium,
+            schema: schema.clone(),
+            element,
+            objects: Mutex::default(),
+        }
+    }
+}
+
+impl Medium for Summing {
+    fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
+        self.medium.write(block, data)?;
+        let mut objects = lock(&self.objects);
+        let parts = objects.entry(block.object).or_default();
+        parts.add(block.offset, data, block.region.elements());
+        Ok(())
+    }
+
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        self.medium.read(block, data)
+    }
+
+    /// Of a part that is written by itself no sum could be made.
+    fn moves_parts(&self) -> bool {
+        false
+    }
+
+    fn write_part(&self, _: &Block, _: u64, _: &[u8]) -> Result<()> {
+        Err(whole_only("writing"))
+    }
+
+    fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()> {
+        self.medium.read_part(block, offset, data)
+    }
+
+    fn finish(&self, sync: bool) -> Result<()> {
+        self.medium.finish(sync)
+    }
+
+    fn sums(&self) -> Vec<(u64, u32)> {
+        let objects = lock(&self.objects);
+        let sums = objects.iter().map(|(&object, parts)| {
+            let bytes = self.schema.object_bytes(object);
+            (object, parts.sum(bytes, &self.element))
+        });
+        sums.collect()
+    }
+}
+
+/// What a medium says that sees blocks whole.
+fn whole_only(doing: &str) -> Error {
+    let cause = "blocks with checksums are moved whole";
+    Error::new(Kind::Unsupported, doing, cause)
+}
+
+/// Where a block lies, to be named in an error.
+type Place = Box<dyn Fn(&Block) -> Option<PathBuf> + Send + Sync>;
+
+/// Compares what is read with the sums that are known of it.
+pub(crate) struct Comparing {
+    medium: Arc<dyn Medium>,
+    schema: DiskSchema,
+    known: Sums,
+    place: Place,
+    /// What has been read of the objects that are not yet complete.
+    objects: Mutex<BTreeMap<u64, Parts>>,
+}
+
+impl Comparing {
+    /// `known` are the sums of all objects of `schema`.
+    pub(crate) fn new(
+        medium: Arc<dyn Medium>,
+        schema: &DiskSchema,
+        known: Sums,
+        place: Place,
+    ) -> Self {
+        Self {
+            medium,
+            schema: schema.clone(),
+            known,
+            place,
+            objects: Mutex::default(),
+        }
+    }
+
+    /// Takes a block into account; of a complete object, whether it is what it was.
+    fn check(&self, block: &Block, data: &[u8]) -> Result<()> {
+        let Some(known) = self.known.get(block.object as usize).copied().flatten() else {
+            return Ok(());
+        };
+        let mut objects = lock(&self.objects);
+        let parts = objects.entry(block.object).or_default();
+        parts.add(block.offset, data, block.region.elements());
+        if parts.elements < self.schema.object_region(block.object).elements() {
+            return Ok(());
+        }
+        let sum = parts.sum(self.schema.object_bytes(block.object), &[]);
+        objects.remove(&block.object);
+        if sum == known {
+            return Ok(());
+        }
+        let cause = format!("its checksum is {sum:08x}, and {known:08x} when it was written");
+        let error = Error::new(Kind::Damaged, "reading", cause);
+        Err(match (self.place)(block) {
+            Some(path) => error.at(&path),
+            None => error,
+        })
+    }
+}
+
+impl Medium for Comparing {
+    fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
+        self.medium.write(block, data)
+    }
+
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        self.medium.read(block, data)?;
+        self.check(block, data)
+    }
+
+    /// A part that is read by itself could not be compared.
+    fn moves_parts(&self) -> bool {
+        false
+    }
+
+    fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()> {
+        self.medium.write_part(block, offset, data)
+    }
+
+    fn read_part(&self, _: &Block, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(whole_only("reading"))
+    }
+
+    fn finish(&self, sync: bool) -> Result<()> {
+        self.medium.finish(sync)
+    }
+
+    fn sums(&self) -> Vec<(u64, u32)> {
+        self.medium.sums()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_have_the_sum_of_what_fills_them() {
+        let schema = DiskSchema::chunked(&[9], 2, &[9]).unwrap();
+        let schema = schema.split(penstock_layout::Split::Contiguous(6)).unwrap();
+        let blocks: Vec<Block> = schema.object_blocks(0).collect();
+        for element in [&[][..], &[0, 0], &[7, 9]] {
+            for written in 0..8 {
+                let mut all: Vec<u8> = Vec::new();
+                let mut parts = Parts::default();
+                for (nth, block) in blocks.iter().enumerate() {
+                    let mut data = vec![nth as u8 + 1; block.bytes as usize];
+                    match written >> nth & 1 {
+                        1 => parts.add(block.offset, &data, 0),
+                        _ => penstock_machines::buffer::fill(&mut data, element),
+                    }
+                    all.extend(data);
+                }
+                assert_eq!(parts.sum(18, element), crc32c(&all));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded_and_nothing_else() {
+        let sums = vec![Some(0), None, Some(u32::MAX), Some(7)];
+        let path = Path::new("sums");
+        assert_eq!(decode(&encode(&sums), path).unwrap(), sums);
+        assert_eq!(decode(&[0; 8], path).unwrap(), [None]);
+        for bytes in [&[1; 8][..], &[0; 9], &[1, 0, 0, 0, 2, 0, 0, 0]] {
+            assert_eq!(decode(bytes, path).unwrap_err().kind, Kind::Damaged);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What a server must know to open an array.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use penstock_engine::{Error, Result};
+use penstock_layout::{Block, DiskSchema};
+use penstock_machines::Medium;
+use serde::{Deserialize, Serialize};
+
+use super::sparse::Sparse;
+use super::spread::{self, SpreadArray};
+use super::sums::{Comparing, Summing};
+use super::{flat, parts, zarr};
+use crate::fs::direct::Way;
+
+/// Where the data of one array are, and in which form: all that a server must know to open them.
+///
+/// It travels from the root to every server in the collective request, so its paths are absolute
+/// and it holds what the root has read, that the servers need not read it again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    form: Form,
+    way: Way,
+    checksums: Checksums,
+    /// Of what is written without blocks of the fill value: its bytes.
+    leaves_out: Option<Vec<u8>>,
+    /// Which of how many servers opens it.
+    server: (usize, usize),
+}
+
+/// What is to be done about checksums.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+enum Checksums {
+    /// Nothing.
+    #[default]
+    None,
+    /// To make them of what is written.
+    Make,
+    /// To compare what is read with these, one an object.
+    Compare(Vec<Option<u32>>),
+}
+
+/// The form of an array, and where its files are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Form {
+    /// A Zarr array, or rows of one.
+    Zarr(zarr::Location),
+    /// One row-major file.
+    Flat(flat::Location),
+    /// One file a part.
+    Parts(parts::Location),
+}
+
+impl Target {
+    pub(crate) fn new(form: Form) -> Self {
+        Self {
+            form,
+            way: Way::default(),
+            checksums: Checksums::None,
+            leaves_out: None,
+            server: (0, 1),
+        }
+    }
+
+    pub(crate) fn form(&self) -> &Form {
+        &self.form
+    }
+
+    /// The same, as one of so many servers opens it.
+    #[must_use]
+    pub fn for_server(self, server: usize, servers: usize) -> Self {
+        Self {
+            server: (server, servers),
+            ..self
+        }
+    }
+
+    /// The same, checksums made as it is written: [`Medium::sums`] gives them.
+    #[must_use]
+    pub fn with_sums(self) -> Self {
+        let checksums = Checksums::Make;
+        Self { checksums, ..self }
+    }
+
+    /// The same, to be compared as it is read with these checksums, one an object.
+    #[must_use]
+    pub fn checked_by(self, known: Vec<Option<u32>>) -> Self {
+        let checksums = Checksums::Compare(known);
+        Self { checksums, ..self }
+    }
+
+    /// The same, blocks that hold nothing but this element left out as it is written: the fill value of the array, each
+    /// of whose elements is written once.
+    #[must_use]
+    pub(crate) fn leaving_out(self, fill: Vec<u8>) -> Self {
+        let leaves_out = Some(fill);
+        Self { leaves_out, ..self }
+    }
+
+    /// The same, to be moved around the page cache (`O_DIRECT`) or not, as every server opens it.
+    /// Opening it, or the first access to a chunk or part, is then [`penstock_engine::Kind::Unsupported`]
+    /// where the file system has no direct I/O; nothing is moved in the ordinary way instead.
+    ///
+    /// This applies to the elements of flat files, of part files and of Zarr chunks without codec. The whole pages of a
+    /// block, or part of one, go around the page cache, at one device access a call; its edges, headers and metadata go
+    /// through it, and so does everything that is encoded, shards included.
+    #[must_use]
+    pub fn with_direct(self, direct: bool) -> Self {
+        let way = Way { direct, ..self.way };
+        Self { way, ..self }
+    }
+
+    /// The same, to be synced when it has been written, or not: if it is, it begins to be written back at once.
+    #[must_use]
+    pub fn with_sync(self, sync: bool) -> Self {
+        let way = Way { sync, ..self.way };
+        Self { way, ..self }
+    }
+
+    /// Opens the (temporary) data for writing, in the blocks of `schema`, which must be that of
+    /// the array schema with which the target was made.
+    ///
+    /// # Errors
+    /// When the files are not there, may not be written, or cannot be moved as asked.
+    pub fn open_write(&self, schema: &DiskSchema) -> Result<Arc<dyn Medium>> {
+        let medium = match &self.form {
+            Form::Zarr(location) => location.open_write(self.server.0, schema, self.way)?,
+            Form::Flat(location) => location.open_write(self.way)?,
+            Form::Parts(location) => location.open_write(self.server.0, schema, self.way)?,
+        };
+        let medium = match &self.leaves_out {
+            Some(fill) => Arc::new(Sparse::new(medium, fill.clone())),
+            None => medium,
+        };
+        Ok(match self.checksums {
+            Checksums::Make => Arc::new(Summing::new(medium, schema, self.fill())),
+            Checksums::None | Checksums::Compare(_) => medium,
+        })
+    }
+
+    /// Opens the data for reading, in the blocks of `schema`: that of [`crate::Stored::disk_schema`].
+    ///
+    /// # Errors
+    /// When the files are not there, may not be read, are not what they should be, or cannot be
+    /// moved as asked.
+    pub fn open_read(&self, schema: &DiskSchema) -> Result<Arc<dyn Medium>> {
+        let medium = match &self.form {
+            Form::Zarr(location) => location.open_read(self.server, schema, self.way)?,
+            Form::Flat(location) => location.open_read(self.way)?,
+            Form::Parts(location) => location.open_read(self.server, schema, self.way)?,
+        };
+        let Checksums::Compare(known) = &self.checksums else {
+            return Ok(medium);
+        };
+        let (target, blocks) = (self.clone(), schema.clone());
+        let place = move |block: &Block| target.place_of(&blocks, block).ok().map(|(path, _)| path);
+        let known = known.clone();
+        Ok(Arc::new(Comparing::new(
+            medium,
+            schema,
+            known,
+            Box::new(place),
+        )))
+    }
+
+    /// What an object holds where nothing is written, the bytes of one element; none for zeros.
+    fn fill(&self) -> Vec<u8> {
+        match &self.form {
+            Form::Zarr(location) => location.form.fill(),
+            Form::Flat(_) | Form::Parts(_) => Vec::new(),
+        }
+    }
+
+    /// The file or directory that holds all of it.
+    pub(crate) fn path(&self) -> &Path {
+        match &self.form {
+            Form::Zarr(location) => &location.directory,
+            Form::Flat(location) => &location.file,
+            Form::Parts(location) => location.directory(),
+        }
+    }
+
+    /// The file of a block, and at which byte of it the block lies, where it lies there as it is.
+    pub(crate) fn place_of(
+        &self,
+        schema: &DiskSchema,
+        block: &Block,
+    ) -> Result<(PathBuf, Option<u64>)> {
+        match &self.form {
+            Form::Zarr(location) => location.place_of(schema, block),
+            Form::Flat(location) => Ok(location.place_of(block)),
+            Form::Parts(location) => Ok(location.place_of(schema, block)),
+        }
+    }
+
+    /// A word that changes when the array is replaced, or its metadata are: when its first file was written,
+    /// and how long it is.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn stamp(&self) -> Result<String> {
+        let path = match &self.form {
+            Form::Zarr(location) => location.metadata_file(),
+            Form::Flat(location) => location.file.clone(),
+            Form::Parts(location) => location.schema_file(),
+        };
+        let meta = std::fs::metadata(&path).map_err(|e| Error::io(&e, "looking at", &path))?;
+        let written = meta.modified().ok();
+        Ok(format!("{} {written:?} {}", path.display(), meta.len()))
+    }
+
+    /// How the array is spread over servers, if it is.
+    pub(crate) fn spread(&self) -> Option<&SpreadArray> {
+        match &self.form {
+            Form::Zarr(location) => location.spread.as_ref(),
+            Form::Parts(location) => location.spread.as_ref(),
+            Form::Flat(_) => None,
+        }
+    }
+
+    fn spread_mut(&mut self) -> Option<&mut SpreadArray> {
+        match &mut self.form {
+            Form::Zarr(location) => location.spread.as_mut(),
+            Form::Parts(location) => location.spread.as_mut(),
+            Form::Flat(_) => None,
+        }
+    }
+
+    /// Says that the array, which was found at `path`, one a server, has its chunks there too.
+    pub(crate) fn move_to(&mut self, path: &Path) {
+        let is_itself = self.path() == spread::of_server(path, 0);
+        let store = match &self.form {
+            Form::Zarr(_) if is_itself => path.parent().unwrap_or(path),
+            _ => path,
+        };
+        if let Some(of) = self.spread_mut() {
+            of.spread.move_to(store);
+        }
+    }
+
+    /// How many servers have a part of it by themselves; `None` where all reach all of it.
+    pub fn spread_over(&self) -> Option<usize> {
+        self.spread().map(|of| of.spread.servers)
+    }
+
+    /// Sees that so many servers can write to it.
+    ///
+    /// # Errors
+    /// [`penstock_engine::Kind::Schema`] when it is on the disks of more.
+    pub fn check_servers(&self, servers: usize) -> Result<()> {
+        self.spread()
+            .map_or(Ok(()), |of| of.spread.check_servers(servers))
+    }
+}

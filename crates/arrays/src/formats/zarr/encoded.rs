@@ -1,0 +1,183 @@
+//! Chunks through a codec chain: one chunk, one file, one piece of work.
+//!
+//! Of an array that grows a block is some rows of a chunk. What else the chunk holds is decoded, and all of it encoded
+//! again, aside: readers see the old chunk until the new one takes its place.
+
+use std::path::Path;
+
+use penstock_engine::{Error, Result};
+use penstock_layout::Block;
+use penstock_machines::Medium;
+use penstock_machines::buffer::fill;
+use penstock_machines::medium::no_parts;
+
+use super::chunks::Chunks;
+use super::coder::Coder;
+use super::plain::read_only;
+use super::written::Written;
+use crate::fs::{files, ops};
+
+/// Encodes and writes chunks.
+pub(super) struct Writer {
+    chunks: Chunks,
+    coder: Coder,
+    written: Written,
+}
+
+impl Writer {
+    pub(super) fn new(chunks: Chunks, coder: Coder) -> Self {
+        Self {
+            chunks,
+            coder,
+            written: Written::default(),
+        }
+    }
+
+    fn write_whole(&self, object: u64, data: &[u8], path: &Path) -> Result<()> {
+        let encoded = self.coder.encode(data).map_err(|e| e.at(path))?;
+        let file = self.written.create(&self.chunks, object)?;
+        files::write_at(&file, &encoded, 0, path)?;
+        // Written before, it may have been longer.
+        if files::length(&file, path)? > encoded.len() as u64 {
+            ops::set_len(&file, encoded.len() as u64, path)
+                .map_err(|e| Error::io(&e, "setting the length of", path))?;
+        }
+        self.written.closed(object, path, file)
+    }
+
+    /// Writes rows of a chunk, whose others stay.
+    fn write_rows(&self, block: &Block, data: &[u8], path: &Path) -> Result<()> {
+        let mut whole = vec![0; self.chunks.bytes(block.object) as usize];
+        self.read_chunk(block.object, &mut whole)?;
+        let start = self.chunks.offset(block) as usize;
+        whole[start..start + data.len()].copy_from_slice(data);
+        let encoded = self.coder.encode(&whole).map_err(|e| e.at(path))?;
+        self.written
+            .write_aside(&self.chunks, block.object, &encoded)
+    }
+
+    /// All of a chunk, as this has written it last.
+    fn read_chunk(&self, object: u64, data: &mut [u8]) -> Result<()> {
+        match self.written.is_aside(object) {
+            true => decode(&self.coder, &self.chunks.path_aside(object), data).map(drop),
+            false => read_chunk(&self.chunks, &self.coder, object, data),
+        }
+    }
+}
+
+impl Medium for Writer {
+    fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
+        let path = self.chunks.path(block.object);
+        match data.len() as u64 == self.chunks.bytes(block.object) {
+            true => self.write_whole(block.object, data, &path),
+            false => self.write_rows(block, data, &path),
+        }
+    }
+
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        let read = |data: &mut [u8]| self.read_chunk(block.object, data);
+        read_rows(&self.chunks, block, data, read)
+    }
+
+    fn moves_parts(&self) -> bool {
+        false
+    }
+
+    fn write_part(&self, _: &Block, _: u64, _: &[u8]) -> Result<()> {
+        Err(no_parts("writing"))
+    }
+
+    fn read_part(&self, _: &Block, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(no_parts("reading"))
+    }
+
+    fn finish(&self, sync: bool) -> Result<()> {
+        self.written.finish(&self.chunks, sync)
+    }
+
+    fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+}
+
+/// Reads and decodes chunks.
+pub(super) struct Reader {
+    chunks: Chunks,
+    coder: Coder,
+}
+
+impl Reader {
+    pub(super) fn new(chunks: Chunks, coder: Coder) -> Self {
+        Self { chunks, coder }
+    }
+}
+
+impl Medium for Reader {
+    fn write(&self, block: &Block, _: &[u8]) -> Result<()> {
+        Err(read_only(&self.chunks.path(block.object)))
+    }
+
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        let read = |data: &mut [u8]| read_chunk(&self.chunks, &self.coder, block.object, data);
+        read_rows(&self.chunks, block, data, read)
+    }
+
+    fn moves_parts(&self) -> bool {
+        false
+    }
+
+    fn write_part(&self, block: &Block, _: u64, _: &[u8]) -> Result<()> {
+        Err(read_only(&self.chunks.path(block.object)))
+    }
+
+    fn read_part(&self, _: &Block, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(no_parts("reading"))
+    }
+
+    fn finish(&self, _sync: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+}
+
+/// Reads a block, which is all of a chunk or rows of it, by reading all of the chunk.
+fn read_rows(
+    chunks: &Chunks,
+    block: &Block,
+    data: &mut [u8],
+    read: impl FnOnce(&mut [u8]) -> Result<()>,
+) -> Result<()> {
+    let bytes = chunks.bytes(block.object);
+    if data.len() as u64 == bytes {
+        return read(data);
+    }
+    let mut whole = vec![0; bytes as usize];
+    read(&mut whole)?;
+    let start = chunks.offset(block) as usize;
+    data.copy_from_slice(&whole[start..start + data.len()]);
+    Ok(())
+}
+
+/// Reads all of a chunk, of the array or of the one that is to be changed.
+fn read_chunk(chunks: &Chunks, coder: &Coder, object: u64, data: &mut [u8]) -> Result<()> {
+    let base = chunks.base_path(object);
+    for path in [Some(chunks.path(object)), base].iter().flatten() {
+        if decode(coder, path, data)? {
+            return Ok(());
+        }
+    }
+    fill(data, coder.fill_value.as_ne_bytes());
+    Ok(())
+}
+
+/// Decodes a file. False where none is.
+fn decode(coder: &Coder, path: &Path, data: &mut [u8]) -> Result<bool> {
+    let Some(encoded) = files::read_if_there(path)? else {
+        return Ok(false);
+    };
+    coder.decode(&encoded, data).map_err(|e| e.at(path))?;
+    Ok(true)
+}

@@ -1,0 +1,479 @@
+//! Zarr's metadata: what we write, and what we understand of what others write.
+
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::sync::Arc;
+
+use penstock_engine::{Error, Kind, Result};
+use penstock_layout::{DiskSchema, Split};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use zarrs::array::codec::{ShardingCodecConfiguration, ShardingCodecConfigurationV1};
+use zarrs::array::{
+    Array, ArrayCreateError, ArrayMetadata, ChunkKeyEncoding, CodecChain, FillValue, data_type,
+};
+use zarrs::metadata::v3::MetadataV3;
+use zarrs::plugin::PluginCreateError;
+
+use super::coder::{self, Coder};
+use super::second;
+use super::shards::Form;
+use crate::codec::{Codec, byte_order_of, bytes_codec, name_of};
+use crate::dtype::{ByteOrder, ElementType};
+use crate::fill::Fill;
+use crate::fs::files::damaged;
+use crate::schema::{ArraySchema, Disk};
+
+/// The `zarr.json` of an empty group.
+pub(crate) fn group_json() -> Value {
+    json!({ "zarr_format": 3, "node_type": "group", "attributes": {} })
+}
+
+/// The `zarr.json` of an array of this schema.
+///
+/// # Errors
+/// When the codec is none.
+///
+/// # Panics
+/// If the array is not stored in chunks.
+pub(crate) fn array_json(schema: &ArraySchema) -> Result<Value> {
+    let Disk::Chunks {
+        chunk,
+        subchunks,
+        codec,
+    } = &schema.disk
+    else {
+        panic!("Zarr's metadata for an array that is not stored in chunks");
+    };
+    let element = schema.element;
+    let inner = codec.parse::<Codec>()?.zarr(element);
+    let codecs = match subchunks {
+        None => inner,
+        Some(subchunks) => vec![json!({
+            "name": "sharding_indexed",
+            "configuration": {
+                "chunk_shape": subchunks,
+                "codecs": inner,
+                "index_codecs": [
+                    bytes_codec(ElementType::U8, ByteOrder::Little), { "name": "crc32c" }
+                ],
+                "index_location": "end",
+            }
+        })],
+    };
+    Ok(json!({
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": schema.shape,
+        "data_type": element.zarr(),
+        "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": chunk } },
+        "chunk_key_encoding": { "name": "default", "configuration": { "separator": "/" } },
+        "fill_value": schema.fill.zarr(element),
+        "codecs": codecs,
+        "attributes": schema.attributes,
+        // Without names xarray cannot open it.
+        "dimension_names": schema.names_of_dimensions(),
+    }))
+}
+
+/// Elements that lie in the chunks as they are, but perhaps in the other byte order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Plain {
+    pub(super) swap_width: usize,
+    pub(super) fill: Vec<u8>,
+}
+
+/// How the elements lie in the chunks.
+pub(super) enum Layout {
+    /// As they are.
+    Plain(Plain),
+    /// Through a codec chain.
+    Encoded(Coder),
+    /// In sub-chunks, each through a codec chain.
+    Shards(Form),
+}
+
+/// What the root tells servers of an array's metadata. Plain chunks, which cost a server little else, need
+/// not have all of them parsed by each.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ChunkForm {
+    /// And how chunks are named, in Zarr's words.
+    Plain(Plain, Value),
+    /// All of the metadata but attributes.
+    Encoded(String),
+}
+
+impl ChunkForm {
+    /// Of an array that is made with these metadata, to be written to `path`.
+    ///
+    /// # Errors
+    /// As [`Metadata::parse`].
+    pub(crate) fn of_new(schema: &ArraySchema, json: &Value, path: &Path) -> Result<Self> {
+        if schema.disk.writes_parts() {
+            let plain = Plain {
+                swap_width: 1,
+                fill: schema.fill.element(schema.element),
+            };
+            return Ok(Self::Plain(plain, json["chunk_key_encoding"].clone()));
+        }
+        Ok(Metadata::parse(json.clone(), path)?.chunk_form())
+    }
+
+    /// What a chunk holds where no block of it was written, the bytes of one element; none for zeros.
+    pub(crate) fn fill(&self) -> Vec<u8> {
+        match self {
+            Self::Plain(plain, _) if plain.fill.iter().any(|&byte| byte != 0) => plain.fill.clone(),
+            // What is encoded is written whole.
+            Self::Plain(..) | Self::Encoded(_) => Vec::new(),
+        }
+    }
+
+    /// How the elements of the array in `directory` lie in the chunks, and how those are named. `is_whole` says that
+    /// shards are moved whole.
+    ///
+    /// # Errors
+    /// As [`Metadata::parse`].
+    pub(super) fn open(
+        &self,
+        directory: &Path,
+        is_whole: bool,
+    ) -> Result<(Layout, ChunkKeyEncoding)> {
+        match self {
+            Self::Plain(plain, keys) => {
+                let unknown = |e: String| damaged(directory, format!("names of chunks: {e}"));
+                let keys = serde_json::from_value(keys.clone());
+                let keys = keys.map_err(|e| unknown(e.to_string()))?;
+                let keys = ChunkKeyEncoding::from_metadata(&keys);
+                let keys = keys.map_err(|e| unknown(e.to_string()))?;
+                Ok((Layout::Plain(plain.clone()), keys))
+            }
+            Self::Encoded(text) => {
+                let raw = serde_json::from_str(text).map_err(|e| {
+                    damaged(
+                        directory,
+                        format!("it is not the metadata of an array: {e}"),
+                    )
+                })?;
+                let metadata = Metadata::parse(raw, directory)?;
+                let keys = metadata.array.chunk_key_encoding().clone();
+                Ok((metadata.layout(is_whole)?, keys))
+            }
+        }
+    }
+}
+
+/// An array's `zarr.json` or `.zarray`, understood.
+#[derive(Debug)]
+pub(crate) struct Metadata {
+    raw: Value,
+    array: Array<()>,
+    element: ElementType,
+    chunk: Vec<NonZeroU64>,
+}
+
+impl Metadata {
+    /// Understands metadata that came from `path`.
+    ///
+    /// # Errors
+    /// [`Kind::Damaged`] when it is not Zarr's metadata of an array; [`Kind::Unsupported`] for
+    /// element types, codecs, grids and extensions that Penstock does not read.
+    pub(crate) fn parse(raw: Value, path: &Path) -> Result<Self> {
+        let unsupported = |what: String| {
+            Error::new(
+                Kind::Unsupported,
+                "reading",
+                format!("{what} is not supported"),
+            )
+            .at(path)
+        };
+        let not_zarr = |e| damaged(path, format!("it is not the metadata of an array: {e}"));
+        let is_second = raw["zarr_format"] == 2;
+        let metadata = if is_second {
+            let known = second::with_fill_value(&raw);
+            ArrayMetadata::V2(serde_json::from_value(known).map_err(not_zarr)?)
+        } else {
+            ArrayMetadata::V3(serde_json::from_value(raw.clone()).map_err(not_zarr)?)
+        };
+        let dtype = if is_second {
+            &raw["dtype"]
+        } else {
+            &raw["data_type"]
+        };
+        let element = dtype
+            .as_str()
+            .and_then(|name| ElementType::parse(name).ok());
+        let element = element
+            .ok_or_else(|| unsupported(format!("the element type {dtype}")))?
+            .0;
+        let grid = &raw["chunk_grid"];
+        if !is_second && grid["name"] != "regular" {
+            return Err(unsupported(format!("the chunk grid {grid}")));
+        }
+        let transformers = raw["storage_transformers"].as_array();
+        if transformers.is_some_and(|list| !list.is_empty()) {
+            return Err(unsupported("a storage transformer".to_string()));
+        }
+        // Whatever zarrs makes global it makes now.
+        coder::options();
+        let array = Array::new_with_metadata(Arc::new(()), "/", metadata).map_err(|e| {
+            let foreign = matches!(
+                &e,
+                ArrayCreateError::CodecsCreateError(PluginCreateError::Unsupported(_))
+                    | ArrayCreateError::DataTypeCreateError(PluginCreateError::Unsupported(_))
+                    | ArrayCreateError::ChunkKeyEncodingCreateError(
+                        PluginCreateError::Unsupported(_)
+                    )
+                    | ArrayCreateError::UnsupportedZarrV2Array(_)
+            );
+            if foreign {
+                let said = e.to_string();
+                unsupported(said.trim_end_matches(" is not supported").to_string())
+            } else {
+                damaged(path, e)
+            }
+        })?;
+        let chunk = if is_second {
+            &raw["chunks"]
+        } else {
+            &grid["configuration"]["chunk_shape"]
+        };
+        let chunk = serde_json::from_value(chunk.clone()).map_err(not_zarr)?;
+        Ok(Self {
+            raw,
+            array,
+            element,
+            chunk,
+        })
+    }
+
+    /// What a server must know of them.
+    pub(crate) fn chunk_form(&self) -> ChunkForm {
+        if let Some(plain) = self.plain() {
+            let keys = json!(self.array.chunk_key_encoding().metadata());
+            return ChunkForm::Plain(plain, keys);
+        }
+        let mut raw = self.raw.clone();
+        if let Some(raw) = raw.as_object_mut() {
+            raw.remove("attributes");
+            raw.remove("consolidated_metadata");
+        }
+        ChunkForm::Encoded(raw.to_string())
+    }
+
+    /// The array's schema under the given name. `attributes` are those of the second format,
+    /// which stand in a file of their own.
+    pub(crate) fn schema(&self, name: &str, attributes: Map<String, Value>) -> ArraySchema {
+        let shape = self.array.shape().to_vec();
+        let (names, attributes) = match self.is_second() {
+            true => {
+                let missing = (!self.raw["fill_value"].is_null())
+                    .then(|| second::missing_value(self.element, &self.fill()));
+                second::names_and_attributes(attributes, missing)
+            }
+            false => self.of_third(),
+        };
+        let names = names.filter(|names: &Vec<String>| names.len() == shape.len());
+        let (subchunks, codec) = match self.sharding() {
+            Some(sharding) => {
+                let codecs = &self.raw["codecs"][0]["configuration"]["codecs"];
+                (
+                    Some(extents(&sharding.chunk_shape)),
+                    self.codec_word(codecs),
+                )
+            }
+            None => (None, self.codec_word(&self.raw["codecs"])),
+        };
+        let disk = Disk::Chunks {
+            chunk: extents(&self.chunk),
+            subchunks,
+            codec,
+        };
+        let element = self.element;
+        ArraySchema {
+            name: name.to_string(),
+            shape,
+            element,
+            disk,
+            dimension_names: names,
+            attributes,
+            // They are the bytes of one element.
+            fill: Fill::new(element, &self.fill()).unwrap_or_default(),
+        }
+    }
+
+    /// Dimension names and attributes. A name that is null becomes an empty one: Zarr takes both for "none".
+    fn of_third(&self) -> (Option<Vec<String>>, Map<String, Value>) {
+        let names = self.array.dimension_names().as_ref();
+        let name = |name: &Option<String>| name.clone().unwrap_or_default();
+        let names = names.map(|names| names.iter().map(name).collect());
+        (names, self.array.attributes().clone())
+    }
+
+    /// The codec as a word of ours, or as Zarr's own JSON where there is none.
+    fn codec_word(&self, codecs: &Value) -> String {
+        if self.is_second() {
+            let raw = &self.raw;
+            let parts = json!({
+                "dtype": raw["dtype"],
+                "compressor": raw["compressor"],
+                "filters": raw["filters"],
+                "order": raw["order"],
+            });
+            return match second::codecs(raw) {
+                Some(chain) => Codec::of_zarr(&chain, self.element).to_string(),
+                None => parts.to_string(),
+            };
+        }
+        let chain = codecs.as_array().map(Vec::as_slice).unwrap_or_default();
+        Codec::of_zarr(chain, self.element).to_string()
+    }
+
+    /// How the array is cut into what can be moved at once.
+    pub(crate) fn disk_schema(&self, block_bytes_max: u64) -> Result<DiskSchema> {
+        let chunk = extents(&self.chunk);
+        let split = match self.sharding() {
+            Some(sharding) => Split::Inner(extents(&sharding.chunk_shape)),
+            None if self.plain_order().is_some() => Split::Contiguous(block_bytes_max),
+            None => Split::Whole,
+        };
+        let countable = chunk
+            .iter()
+            .try_fold(self.element.width(), |n, &c| n.checked_mul(c));
+        if countable.is_none_or(|bytes| bytes > i64::MAX as u64) {
+            let cause = format!("a chunk of {chunk:?} has more than 2^63 - 1 bytes");
+            return Err(Error::new(Kind::Damaged, "reading", cause));
+        }
+        DiskSchema::chunked(self.array.shape(), self.element.width(), &chunk)
+            .and_then(|chunked| chunked.split(split))
+            .map_err(|e| Error::new(Kind::Damaged, "reading", e))
+    }
+
+    /// Whether a medium can be made of it.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.layout(false).map(drop)
+    }
+
+    /// The bytes of the fill value.
+    fn fill(&self) -> Vec<u8> {
+        self.array.fill_value().as_ne_bytes().to_vec()
+    }
+
+    /// How elements lie in chunks that hold nothing else.
+    fn plain(&self) -> Option<Plain> {
+        let order = self.plain_order()?;
+        Some(Plain {
+            swap_width: self.element.swap_width_from(order),
+            fill: self.fill(),
+        })
+    }
+
+    /// How elements lie in the chunks.
+    fn layout(&self, is_whole: bool) -> Result<Layout> {
+        if let Some(plain) = self.plain() {
+            return Ok(Layout::Plain(plain));
+        }
+        let coder = |chain: Arc<CodecChain>, shape: &[NonZeroU64]| Coder {
+            chain,
+            data_type: self.array.data_type().clone(),
+            fill_value: self.array.fill_value().clone(),
+            shape: shape.to_vec(),
+        };
+        let Some(sharding) = self.sharding().filter(|_| !is_whole) else {
+            return Ok(Layout::Encoded(coder(self.array.codecs(), &self.chunk)));
+        };
+        let chain = |codecs: &[MetadataV3]| {
+            let chain = CodecChain::from_metadata(codecs);
+            chain
+                .map(Arc::new)
+                .map_err(|e| Error::new(Kind::Unsupported, "reading the codecs", e))
+        };
+        let counts = self.chunk.iter().zip(&sharding.chunk_shape);
+        let counts = counts.filter_map(|(c, i)| NonZeroU64::new(c.get() / i.get()));
+        let codecs = &self.raw["codecs"][0]["configuration"]["codecs"];
+        let index = Coder {
+            chain: chain(&sharding.index_codecs)?,
+            data_type: data_type::uint64(),
+            fill_value: FillValue::from(u64::MAX),
+            shape: counts.chain(NonZeroU64::new(2)).collect(),
+        };
+        let plain = self.plain_order_of(codecs);
+        let swap_width = plain.map(|order| self.element.swap_width_from(order));
+        let inner = coder(chain(&sharding.codecs)?, &sharding.chunk_shape);
+        Ok(Layout::Shards(Form::new(
+            inner,
+            swap_width,
+            index,
+            sharding.index_location,
+            self.fill(),
+        )?))
+    }
+
+    fn is_second(&self) -> bool {
+        self.raw["zarr_format"] == 2
+    }
+
+    /// The sharding codec's configuration, if it is the only codec.
+    fn sharding(&self) -> Option<ShardingCodecConfigurationV1> {
+        let codecs = self.raw["codecs"].as_array()?;
+        let [only] = codecs.as_slice() else {
+            return None;
+        };
+        if name_of(only)? != "sharding_indexed" {
+            return None;
+        }
+        match serde_json::from_value(only["configuration"].clone()).ok()? {
+            ShardingCodecConfiguration::V1(configuration) => Some(configuration),
+            _ => None,
+        }
+    }
+
+    /// The byte order of chunks that hold the elements in row-major order and nothing else.
+    fn plain_order(&self) -> Option<ByteOrder> {
+        if !self.is_second() {
+            return self.plain_order_of(&self.raw["codecs"]);
+        }
+        let raw = &self.raw;
+        let filtered = raw["filters"]
+            .as_array()
+            .is_some_and(|filters| !filters.is_empty());
+        let plain = raw["compressor"].is_null() && !filtered && raw["order"] == "C";
+        let order = raw["dtype"]
+            .as_str()
+            .and_then(|text| ElementType::parse(text).ok());
+        order.filter(|_| plain).map(|(_, order)| order)
+    }
+
+    fn plain_order_of(&self, codecs: &Value) -> Option<ByteOrder> {
+        match codecs.as_array()?.as_slice() {
+            [only] => byte_order_of(only, self.element),
+            _ => None,
+        }
+    }
+}
+
+fn extents(shape: &[NonZeroU64]) -> Vec<u64> {
+    shape.iter().map(|n| n.get()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_servers_are_told_of_a_new_array_is_what_its_metadata_say() {
+        for element in ElementType::all() {
+            for codec in ["none", "crc32c", "zstd:3"] {
+                let disk = Disk::Chunks {
+                    chunk: vec![2, 3],
+                    subchunks: None,
+                    codec: codec.to_string(),
+                };
+                let schema = ArraySchema::new("u", &[5, 7], element, disk);
+                let json = array_json(&schema).unwrap();
+                let path = Path::new("zarr.json");
+                let parsed = Metadata::parse(json.clone(), path).unwrap().chunk_form();
+                assert_eq!(ChunkForm::of_new(&schema, &json, path).unwrap(), parsed);
+            }
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! Shards: sub-chunks encoded each by itself in one file, with an index of where each lies.
+//!
+//! ```text
+//! +-------------+-------------+-----+--------------------------------------+
+//! | sub-chunk 0 | sub-chunk 1 | ... | offset 0, bytes 0, offset 1, ... crc |
+//! +-------------+-------------+-----+--------------------------------------+
+//!    in order                           u64, row-major; 2^64 - 1: missing
+//! ```
+//!
+//! A shard is written by one server, sub-chunk by sub-chunk, so memory holds one sub-chunk and the
+//! index. The index is written when the shard is given up: when enough other shards have been
+//! begun, or at the end. Should a sub-chunk come after that, the index is taken up again.
+//!
+//! The same elements give the same file, whoever writes in which order: a sub-chunk that comes a
+//! little too early is kept until those before it have come, and a shard in which some came too late,
+//! or twice, is copied into order when it is given up.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use penstock_engine::{Error, Kind, Result};
+use penstock_layout::Block;
+use penstock_machines::Medium;
+use penstock_machines::buffer::fill;
+use penstock_machines::medium::no_parts;
+use zarrs::array::codec::ShardingIndexLocation;
+
+use super::chunks::Chunks;
+use super::coder::Coder;
+use super::plain::read_only;
+use super::written::Written;
+use crate::dtype;
+use crate::fs::files::{self, GivenUp, Open, damaged, lock};
+use crate::fs::ops;
+
+/// Shards kept open: each disk thread is at one.
+const OPEN_MAX: usize = 16;
+/// Sub-chunks of a shard that are kept until those before them have come, at most.
+const EARLY_MAX: usize = 4;
+/// Offset and length of a sub-chunk that is not there.
+const MISSING: u64 = u64::MAX;
+
+/// What every shard of an array has in common.
+pub(super) struct Form {
+    inner: Coder,
+    /// Where the sub-chunks are the elements as they are: what must be reversed after reading.
+    swap_width: Option<usize>,
+    index: Coder,
+    index_bytes: u64,
+    index_location: ShardingIndexLocation,
+    fill: Vec<u8>,
+}
+
+impl Form {
+    /// # Errors
+    /// When the index is of no fixed length.
+    pub(super) fn new(
+        inner: Coder,
+        swap_width: Option<usize>,
+        index: Coder,
+        index_location: ShardingIndexLocation,
+        fill: Vec<u8>,
+    ) -> Result<Self> {
+        let numbers = index
+            .shape
+            .iter()
+            .try_fold(8_u64, |n, extent| n.checked_mul(extent.get()));
+        if numbers.is_none_or(|bytes| bytes > i64::MAX as u64 / 2) {
+            let cause = "a shard has more sub-chunks than can be counted";
+            return Err(Error::new(Kind::Damaged, "reading", cause));
+        }
+        let index_bytes = index.encoded_bytes().ok_or_else(|| {
+            Error::new(
+                Kind::Unsupported,
+                "reading",
+                "a shard index of no fixed length",
+            )
+        })?;
+        Ok(Self {
+            inner,
+            swap_width,
+            index,
+            index_bytes,
+            index_location,
+            fill,
+        })
+    }
+
+    /// Whether the index is where this writes it.
+    pub(super) fn ends_with_index(&self) -> bool {
+        self.index_location == ShardingIndexLocation::End
+    }
+
+    /// Numbers in an index: two for each sub-chunk.
+    fn index_numbers(&self) -> usize {
+        self.index.shape.iter().map(|n| n.get() as usize).product()
+    }
+
+    /// Reads the index of a shard.
+    fn read_index(&self, file: &File, path: &Path) -> Result<Vec<u64>> {
+        let length = files::length(file, path)?;
+        let Some(end) = length.checked_sub(self.index_bytes) else {
+            let cause = format!(
+                "{length} bytes do not hold a shard's index of {}",
+                self.index_bytes
+            );
+            return Err(damaged(path, cause));
+        };
+        let start = if self.index_location == ShardingIndexLocation::Start {
+            0
+        } else {
+            end
+        };
+        let mut encoded = vec![0; self.index_bytes as usize];
+        files::read_at(file, &mut encoded, start, path)?;
+        let mut decoded = vec![0; self.index_numbers() * 8];
+        self.index.decode(&encoded, &mut decoded).map_err(|e| {
+            let e = e.at(path).in_bytes(start..start + self.index_bytes);
+            Error {
+                doing: "decoding the shard's index".to_string(),
+                ..e
+            }
+        })?;
+        Ok(decoded
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|number| u64::from_ne_bytes(*number))
+            .collect())
+    }
+
+    /// Reads a sub-chunk of which the index says offset and bytes, in a shard of so many bytes.
+    fn read_sub_chunk(
+        &self,
+        file: &File,
+        ((offset, bytes), shard_bytes): ((u64, u64), u64),
+        block: &Block,
+        data: &mut [u8],
+        path: &Path,
+    ) -> Result<()> {
+        if (offset, bytes) == (MISSING, MISSING) {
+            fill(data, &self.fill);
+            return Ok(());
+        }
+        if offset
+            .checked_add(bytes)
+            .is_none_or(|end| end > shard_bytes)
+        {
+            let cause = format!(
+                "sub-chunk {} is said to be {bytes} bytes at {offset}, beyond the shard's {shard_bytes}",
+                block.index
+            );
+            return Err(damaged(path, cause));
+        }
+        if let Some(swap_width) = self.swap_width {
+            if bytes != data.len() as u64 {
+                let cause = format!(
+                    "sub-chunk {} has {bytes} bytes, not {}",
+                    block.index,
+                    data.len()
+                );
+                return Err(damaged(path, cause).in_bytes(offset..offset + bytes));
+            }
+            files::read_at(file, data, offset, path)?;
+            dtype::swap(data, swap_width);
+            return Ok(());
+        }
+        let mut encoded = vec![0; bytes as usize];
+        files::read_at(file, &mut encoded, offset, path)?;
+        let decoded = self.inner.decode(&encoded, data);
+        decoded.map_err(|e| e.at(path).in_bytes(offset..offset + bytes))
+    }
+
+    fn encode_index(&self, numbers: &[u64]) -> Result<Vec<u8>> {
+        let bytes: Vec<u8> = numbers
+            .iter()
+            .flat_map(|number| number.to_ne_bytes())
+            .collect();
+        self.index.encode(&bytes).map(std::borrow::Cow::into_owned)
+    }
+}
+
+/// Appends sub-chunks to shards.
+pub(super) struct Writer {
+    chunks: Chunks,
+    form: Form,
+    open: Open<Mutex<Shard>>,
+    written: Written,
+}
+
+/// A shard being written.
+struct Shard {
+    file: File,
+    path: PathBuf,
+    index: Vec<u64>,
+    /// Where the next sub-chunk goes.
+    end: u64,
+    /// The number of the sub-chunk that is to follow; `None` after the last.
+    next: Option<u64>,
+    /// Encoded sub-chunks whose turn has not come.
+    early: BTreeMap<u64, Vec<u8>>,
+    /// Whether all lie in order, one behind the other.
+    is_tidy: bool,
+}
+
+impl Shard {
+    /// Where a sub-chunk lies, offset and bytes.
+    fn entry(&self, number: u64) -> (u64, u64) {
+        let at = 2 * number as usize;
+        (self.index[at], self.index[at + 1])
+    }
+
+    fn has(&self, number: u64) -> bool {
+        self.entry(number) != (MISSING, MISSING)
+    }
+
+    fn append(&mut self, number: u64, encoded: &[u8]) -> Result<()> {
+        files::write_at(&self.file, encoded, self.end, &self.path)?;
+        let at = 2 * number as usize;
+        self.index[at] = self.end;
+        self.index[at + 1] = encoded.len() as u64;
+        self.end += encoded.len() as u64;
+        Ok(())
+    }
+
+    /// Copies the sub-chunks in order into a new file, which takes the place of this one.
+    fn tidy(&mut self) -> Result<()> {
+        let failed = |e: std::io::Error, path: &Path| Error::io(&e, "putting in order", path);
+        let mut name = self.path.clone().into_os_string();
+        name.push(".tidy");
+        let path = PathBuf::from(name);
+        let file = ops::create_new(&path).map_err(|e| failed(e, &path))?;
+        let old = std::mem::replace(&mut self.file, file);
+        self.end = 0;
+        for number in 0..self.index.len() as u64 / 2 {
+            if self.has(number) {
+                let (offset, bytes) = self.entry(number);
+                let mut encoded = vec![0; bytes as usize];
+                files::read_at(&old, &mut encoded, offset, &self.path)?;
+                self.append(number, &encoded)?;
+            }
+        }
+        ops::rename(&path, &self.path).map_err(|e| failed(e, &self.path))?;
+        self.is_tidy = true;
+        Ok(())
+    }
+}
+
+impl Writer {
+    pub(super) fn new(chunks: Chunks, form: Form) -> Self {
+        Self {
+            chunks,
+            form,
+            open: Open::new(OPEN_MAX),
+            written: Written::default(),
+        }
+    }
+
+    fn begin(&self, object: u64) -> Result<Mutex<Shard>> {
+        let path = self.chunks.path(object);
+        let file = self.written.create(&self.chunks, object)?;
+        if files::length(&file, &path)? == 0
+            && let Some((base, _)) = self.chunks.open_base(object)?
+        {
+            ops::copy(&base, &file, &path).map_err(|e| Error::io(&e, "copying to", &path))?;
+        }
+        let length = files::length(&file, &path)?;
+        let (index, end) = if length == 0 {
+            (vec![MISSING; self.form.index_numbers()], 0)
+        } else {
+            let index = self.form.read_index(&file, &path)?;
+            let end = length - self.form.index_bytes;
+            ops::set_len(&file, end, &path).map_err(|e| Error::io(&e, "taking up again", &path))?;
+            (index, end)
+        };
+        let mut shard = Shard {
+            file,
+            path,
+            index,
+            end,
+            next: Some(0),
+            early: BTreeMap::new(),
+            is_tidy: true,
+        };
+        let numbers = 0..shard.index.len() as u64 / 2;
+        if let Some(last) = numbers.rev().find(|&number| shard.has(number)) {
+            shard.next = self.after(object, last);
+        }
+        Ok(Mutex::new(shard))
+    }
+
+    /// The sub-chunk that follows in the same shard: there may be none of padding alone.
+    fn after(&self, object: u64, number: u64) -> Option<u64> {
+        let schema = &self.chunks.schema;
+        let next = schema.successor(&schema.block_at(object, number)?, 1)?;
+        (next.object == object).then_some(next.index)
+    }
+
+    /// Puts an encoded sub-chunk into its place, if that has come.
+    fn take(&self, shard: &mut Shard, object: u64, number: u64, encoded: &[u8]) -> Result<()> {
+        let is_early = shard.next.is_some_and(|next| number > next);
+        if is_early && !shard.has(number) {
+            shard.early.insert(number, encoded.to_vec());
+            if shard.early.len() > EARLY_MAX
+                && let Some((first, encoded)) = shard.early.pop_first()
+            {
+                self.append_with_followers(shard, object, first, &encoded)?;
+            }
+            return Ok(());
+        }
+        if shard.next == Some(number) {
+            return self.append_with_followers(shard, object, number, encoded);
+        }
+        shard.is_tidy = false;
+        shard.append(number, encoded)
+    }
+
+    /// Appends a sub-chunk, and those kept that follow it.
+    fn append_with_followers(
+        &self,
+        shard: &mut Shard,
+        object: u64,
+        number: u64,
+        encoded: &[u8],
+    ) -> Result<()> {
+        shard.append(number, encoded)?;
+        shard.next = self.after(object, number);
+        while let Some(next) = shard.next
+            && let Some(encoded) = shard.early.remove(&next)
+        {
+            shard.append(next, &encoded)?;
+            shard.next = self.after(object, next);
+        }
+        Ok(())
+    }
+
+    fn end(&self, shards: GivenUp<Mutex<Shard>>) -> Result<()> {
+        for (object, shard) in shards {
+            // Nobody else has it: what is in use is not given up.
+            let Some(shard) = Arc::into_inner(shard) else {
+                continue;
+            };
+            let mut shard = shard
+                .into_inner()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            for (number, encoded) in std::mem::take(&mut shard.early) {
+                shard.append(number, &encoded)?;
+            }
+            if !shard.is_tidy {
+                shard.tidy()?;
+            }
+            let index = self
+                .form
+                .encode_index(&shard.index)
+                .map_err(|e| e.at(&shard.path))?;
+            files::write_at(&shard.file, &index, shard.end, &shard.path)?;
+            self.written.closed(object, &shard.path, shard.file)?;
+        }
+        Ok(())
+    }
+}
+
+impl Medium for Writer {
+    fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
+        let (shard, given_up) = self.open.get(block.object, || self.begin(block.object))?;
+        {
+            let mut shard = lock(&shard);
+            let encoded = self
+                .form
+                .inner
+                .encode(data)
+                .map_err(|e| e.at(&shard.path))?;
+            self.take(&mut shard, block.object, block.index, &encoded)?;
+        }
+        self.end(given_up)
+    }
+
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        let is_there = self.open.peek(block.object).is_some()
+            || files::open_if_there(&self.chunks.path(block.object))?.is_some()
+            || self.chunks.open_base(block.object)?.is_some();
+        if !is_there {
+            fill(data, &self.form.fill);
+            return Ok(());
+        }
+        let (shard, given_up) = self.open.get(block.object, || self.begin(block.object))?;
+        {
+            let shard = lock(&shard);
+            match shard.early.get(&block.index) {
+                Some(encoded) => self.form.inner.decode(encoded, data)?,
+                None => {
+                    let part = (shard.entry(block.index), shard.end);
+                    self.form
+                        .read_sub_chunk(&shard.file, part, block, data, &shard.path)?;
+                }
+            }
+        }
+        self.end(given_up)
+    }
+
+    fn moves_parts(&self) -> bool {
+        false
+    }
+
+    fn write_part(&self, _: &Block, _: u64, _: &[u8]) -> Result<()> {
+        Err(no_parts("writing"))
+    }
+
+    fn read_part(&self, _: &Block, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(no_parts("reading"))
+    }
+
+    fn finish(&self, sync: bool) -> Result<()> {
+        self.end(self.open.drain())?;
+        self.written.finish(&self.chunks, sync)
+    }
+
+    fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+}
+
+/// Reads single sub-chunks.
+pub(super) struct Reader {
+    chunks: Chunks,
+    form: Form,
+    /// `None`: there is no such file.
+    open: Open<Option<Found>>,
+}
+
+/// A shard that is there.
+struct Found {
+    file: File,
+    bytes: u64,
+    index: Vec<u64>,
+}
+
+impl Reader {
+    pub(super) fn new(chunks: Chunks, form: Form) -> Self {
+        Self {
+            chunks,
+            form,
+            open: Open::new(OPEN_MAX),
+        }
+    }
+}
+
+impl Medium for Reader {
+    fn write(&self, block: &Block, _: &[u8]) -> Result<()> {
+        Err(read_only(&self.chunks.path(block.object)))
+    }
+
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        let path = self.chunks.path(block.object);
+        let (shard, _) = self.open.get(block.object, || {
+            let Some(file) = files::open_if_there(&path)? else {
+                return Ok(None);
+            };
+            let index = self.form.read_index(&file, &path)?;
+            Ok(Some(Found {
+                bytes: files::length(&file, &path)?,
+                file,
+                index,
+            }))
+        })?;
+        match shard.as_ref() {
+            None => fill(data, &self.form.fill),
+            Some(shard) => {
+                let at = 2 * block.index as usize;
+                let entry = (shard.index[at], shard.index[at + 1]);
+                self.form
+                    .read_sub_chunk(&shard.file, (entry, shard.bytes), block, data, &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn moves_parts(&self) -> bool {
+        false
+    }
+
+    fn write_part(&self, block: &Block, _: u64, _: &[u8]) -> Result<()> {
+        Err(read_only(&self.chunks.path(block.object)))
+    }
+
+    fn read_part(&self, _: &Block, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(no_parts("reading"))
+    }
+
+    fn finish(&self, _sync: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,149 @@
+//! Chunk files that are written and closed but perhaps not yet on stable storage.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use penstock_engine::{Error, Kind, Result};
+
+use super::chunks::Chunks;
+use crate::fs::files::{self, lock};
+use crate::fs::ops;
+
+/// The chunks that one server has written. Syncing each as it is closed would wait for the disk
+/// each time; instead each begins to be written back, and all are waited for at the end. That
+/// takes 8 bytes a file.
+#[derive(Default)]
+pub(super) struct Written {
+    closed: Mutex<Vec<u64>>,
+    /// Those that are written aside.
+    aside: Mutex<BTreeSet<u64>>,
+    /// Directories in which others were made.
+    grown: Mutex<BTreeSet<PathBuf>>,
+}
+
+impl Written {
+    /// Opens a chunk's file for writing, creating it and the directories above it.
+    pub(super) fn create(&self, chunks: &Chunks, object: u64) -> Result<File> {
+        let path = &chunks.path(object);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true);
+        let file = match (ops::create(&options, path), path.parent()) {
+            (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
+                self.make_directory(chunks, object, parent)?;
+                ops::create(&options, path)
+            }
+            (answer, _) => answer,
+        };
+        file.map_err(|e| Error::io(&e, "creating", path))
+    }
+
+    /// Writes a chunk aside, to take the place of what is there at the end.
+    pub(super) fn write_aside(&self, chunks: &Chunks, object: u64, bytes: &[u8]) -> Result<()> {
+        let path = &chunks.path_aside(object);
+        if let Some(parent) = path.parent() {
+            ops::create_dir_all(parent)
+                .map_err(|e| Error::io(&e, "creating the directory", parent))?;
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        let file = ops::create(&options, path).map_err(|e| Error::io(&e, "creating", path))?;
+        files::write_at(&file, bytes, 0, path)?;
+        files::start_writeback(&file, 0, 0, path)?;
+        lock(&self.aside).insert(object);
+        Ok(())
+    }
+
+    /// Whether a chunk has been written aside.
+    pub(super) fn is_aside(&self, object: u64) -> bool {
+        lock(&self.aside).contains(&object)
+    }
+
+    /// Makes the directory of a chunk, and those above it up to that of all chunks, which must be there: it goes when the
+    /// write is given up.
+    fn make_directory(&self, chunks: &Chunks, object: u64, directory: &Path) -> Result<()> {
+        let home = chunks.home(object);
+        if !home.is_dir() {
+            let cause = "the array's directory is gone";
+            return Err(Error::new(Kind::Missing, "creating a chunk in", cause).at(&home));
+        }
+        let made = ops::create_dir_all(directory)
+            .map_err(|e| Error::io(&e, "creating the directory", directory))?;
+        let grown = made.iter().filter_map(|made| made.parent());
+        lock(&self.grown).extend(grown.map(Path::to_path_buf));
+        Ok(())
+    }
+
+    /// Takes a file that is complete.
+    pub(super) fn closed(&self, object: u64, path: &Path, file: File) -> Result<()> {
+        files::start_writeback(&file, 0, 0, path)?;
+        lock(&self.closed).push(object);
+        Ok(())
+    }
+
+    /// Brings to its end what the server has of the array; with `sync`, all files taken, and the directories
+    /// they are in, are then on stable storage.
+    pub(super) fn finish(&self, chunks: &Chunks, sync: bool) -> Result<()> {
+        self.put_in_place(chunks, sync)?;
+        if sync {
+            self.sync(chunks)?;
+        }
+        match &chunks.location.spread {
+            None => Ok(()),
+            Some(of) => of.link_rest(chunks.server),
+        }
+    }
+
+    fn sync(&self, chunks: &Chunks) -> Result<()> {
+        let mut closed = std::mem::take(&mut *lock(&self.closed));
+        // Those that were written again are there several times.
+        closed.sort_unstable();
+        closed.dedup();
+        // Whoever makes something in a directory syncs that; what others may have left there is synced, too.
+        let mut directories: BTreeSet<PathBuf> = std::mem::take(&mut *lock(&self.grown));
+        let mut paths = Vec::with_capacity(closed.len());
+        for object in closed {
+            let (path, home) = (chunks.path(object), chunks.home(object));
+            let above = path.ancestors().skip(1);
+            for directory in above.take_while(|directory| directory.starts_with(&home)) {
+                if !directories.insert(directory.to_path_buf()) {
+                    break;
+                }
+            }
+            paths.push(path);
+        }
+        paths.extend(directories);
+        files::sync_paths(&paths)
+    }
+
+    /// Puts chunks that were written aside into their places. Until then readers see the old ones; a chunk is one or the
+    /// other at any moment, also after a crash.
+    fn put_in_place(&self, chunks: &Chunks, sync: bool) -> Result<()> {
+        let aside = std::mem::take(&mut *lock(&self.aside));
+        if sync {
+            let new = aside.iter().map(|&object| chunks.path_aside(object));
+            files::sync_paths(&new.collect::<Vec<_>>())?;
+        }
+        for &object in &aside {
+            let (from, path) = (chunks.path_aside(object), chunks.path(object));
+            if let Some(parent) = path.parent() {
+                self.make_directory(chunks, object, parent)?;
+            }
+            files::rename(&from, &path)?;
+        }
+        let mut emptied: BTreeSet<PathBuf> = BTreeSet::new();
+        emptied.extend(
+            aside
+                .iter()
+                .filter_map(|&o| Some(chunks.path_aside(o).parent()?.to_path_buf())),
+        );
+        for directory in emptied {
+            ops::remove_dir(&directory)
+                .map_err(|e| Error::io(&e, "removing the directory", &directory))?;
+        }
+        lock(&self.closed).extend(aside);
+        Ok(())
+    }
+}

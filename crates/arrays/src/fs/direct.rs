@@ -1,0 +1,372 @@
+//! Data files that are read and written around the page cache, where that is asked for and can be.
+//!
+//! ```text
+//!  pages      |         |         |         |         |
+//!  a piece       [------|=========|=========|-----]
+//!                 edge    the whole pages    edge
+//! ```
+//!
+//! The whole pages of a piece go by a second descriptor, opened with `O_DIRECT`; its edges, less
+//! than a page each, go through the page cache as ever. Memory that is not aligned as the device
+//! wants it (the elements of a `.npy` file, which lie behind a header of 128 bytes) is copied through
+//! [`BOUNCE_BYTES`] of each thread: that costs less than what the page cache does beside its copy. They are a huge
+//! page, as staging buffers are: a device takes it in one piece, where small pages are hundreds.
+//!
+//! # Why both ways agree
+//! A page here is the largest of a page of memory, a block of the file system and what direct I/O
+//! wants, so no cached page reaches over its ends. Pieces that are moved at the same time do not
+//! overlap. So a page that one writes directly is touched by no other, and a page at an edge is only
+//! ever written through the cache. What is moved one after the other the kernel keeps in order: before
+//! direct I/O it writes back and forgets the pages concerned. It must not read ahead either, lest the
+//! pages beside an edge come into the cache while they are written: the file is declared as one of
+//! random access.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use penstock_engine::{Error, Kind, Result};
+use penstock_machines::segment::{HUGE_PAGE_BYTES, Mapping};
+use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags};
+use serde::{Deserialize, Serialize};
+
+use super::files;
+
+/// Memory of a thread through which it copies what is not aligned.
+const BOUNCE_BYTES: usize = HUGE_PAGE_BYTES;
+/// Less is not written back at once: the next piece may be of the same pages.
+const WRITEBACK_BYTES_MIN: usize = 256 << 10;
+/// As much as is moved by one call: Linux moves less than 2 GiB by one.
+const CALL_BYTES_MAX: usize = 1 << 30;
+/// The largest file system block that can be one of the page cache. Network file systems give
+/// the length of their messages here, which is no matter of pages.
+const FILE_BLOCK_BYTES_MAX: u64 = 64 << 10;
+/// The alignment of memory where the kernel (before 6.1) or the file system does not say.
+const MEMORY_ALIGNMENT: usize = 4096;
+
+thread_local! {
+    static BOUNCE: RefCell<Option<Mapping>> = const { RefCell::new(None) };
+}
+
+/// How elements come to a file and from it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Way {
+    /// Around the page cache.
+    pub(crate) direct: bool,
+    /// It will be synced: what goes through the page cache begins to be written back at once, so that the
+    /// disk works while the next block comes.
+    pub(crate) sync: bool,
+}
+
+/// An open file of elements.
+pub(crate) struct DataFile {
+    file: File,
+    direct: Option<Direct>,
+    is_synced: bool,
+    /// Whether the page cache is on the way to a disk: asked at the first large write.
+    is_on_disk: OnceLock<bool>,
+}
+
+/// The same file around the page cache.
+struct Direct {
+    file: File,
+    /// Offsets in the file and lengths are multiples of it.
+    page_bytes: u64,
+    /// Addresses are multiples of it.
+    memory_alignment: usize,
+}
+
+impl DataFile {
+    /// An open file, which is opened once more if it is to be moved directly.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] where the file system has no direct I/O.
+    pub(crate) fn new(file: File, way: Way, path: &Path) -> Result<Self> {
+        let direct = way.direct.then(|| Direct::open(&file, path)).transpose()?;
+        Ok(Self {
+            file,
+            direct,
+            is_synced: way.sync,
+            is_on_disk: OnceLock::new(),
+        })
+    }
+
+    /// The file as it was given.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The same, by itself.
+    pub(crate) fn into_file(self) -> File {
+        self.file
+    }
+
+    /// Writes all of `data` at `offset`.
+    pub(crate) fn write_at(&self, data: &[u8], offset: u64, path: &Path) -> Result<()> {
+        let Some(direct) = &self.direct else {
+            let is_large = data.len() >= WRITEBACK_BYTES_MIN;
+            if !(self.is_synced && is_large && self.is_on_disk()) {
+                return files::write_at(&self.file, data, offset, path);
+            }
+            files::take_space(&self.file, offset, data.len(), path)?;
+            files::write_at(&self.file, data, offset, path)?;
+            return files::start_writeback(&self.file, offset, data.len(), path);
+        };
+        let middle = whole_pages(offset, data.len(), direct.page_bytes);
+        let (head, rest) = data.split_at(middle.start);
+        let (pages, tail) = rest.split_at(middle.len());
+        files::write_at(&self.file, head, offset, path)?;
+        self.write_pages(direct, pages, offset + middle.start as u64, path)?;
+        files::write_at(&self.file, tail, offset + middle.end as u64, path)
+    }
+
+    /// Fills all of `data` from `offset`. A file that ends before is damaged.
+    pub(crate) fn read_at(&self, data: &mut [u8], offset: u64, path: &Path) -> Result<()> {
+        let Some(direct) = &self.direct else {
+            return files::read_at(&self.file, data, offset, path);
+        };
+        let middle = whole_pages(offset, data.len(), direct.page_bytes);
+        let (head, rest) = data.split_at_mut(middle.start);
+        let (pages, tail) = rest.split_at_mut(middle.len());
+        files::read_at(&self.file, head, offset, path)?;
+        self.read_pages(direct, pages, offset + middle.start as u64, path)?;
+        files::read_at(&self.file, tail, offset + middle.end as u64, path)
+    }
+
+    fn is_on_disk(&self) -> bool {
+        let ask = || !is_in_memory(&self.file).unwrap_or(false);
+        *self.is_on_disk.get_or_init(ask)
+    }
+
+    fn write_pages(&self, direct: &Direct, pages: &[u8], offset: u64, path: &Path) -> Result<()> {
+        let straight = direct.takes(pages);
+        let pieces = pages.chunks(if straight {
+            CALL_BYTES_MAX
+        } else {
+            BOUNCE_BYTES
+        });
+        let mut offset = offset;
+        for piece in pieces {
+            let write = |aligned: &[u8]| direct.file.write_at(aligned, offset);
+            let written = if straight {
+                moved(|| write(piece))
+            } else {
+                with_bounce(|bounce| {
+                    let bounce = &mut bounce[..piece.len()];
+                    bounce.copy_from_slice(piece);
+                    moved(|| write(bounce))
+                })
+            };
+            let end = offset + piece.len() as u64;
+            let written =
+                written.map_err(|e| refused(&e, "writing", path).in_bytes(offset..end))?;
+            // Cut short, as on a full disk: the ordinary way says why, or succeeds.
+            files::write_at(&self.file, &piece[written..], offset + written as u64, path)?;
+            offset = end;
+        }
+        Ok(())
+    }
+
+    fn read_pages(
+        &self,
+        direct: &Direct,
+        pages: &mut [u8],
+        offset: u64,
+        path: &Path,
+    ) -> Result<()> {
+        let straight = direct.takes(pages);
+        let pieces = pages.chunks_mut(if straight {
+            CALL_BYTES_MAX
+        } else {
+            BOUNCE_BYTES
+        });
+        let mut offset = offset;
+        for piece in pieces {
+            let read = if straight {
+                moved(|| direct.file.read_at(piece, offset))
+            } else {
+                with_bounce(|bounce| {
+                    let bounce = &mut bounce[..piece.len()];
+                    let read = moved(|| direct.file.read_at(bounce, offset))?;
+                    piece[..read].copy_from_slice(&bounce[..read]);
+                    Ok(read)
+                })
+            };
+            let end = offset + piece.len() as u64;
+            let read = read.map_err(|e| refused(&e, "reading", path).in_bytes(offset..end))?;
+            // Cut short, as at the end of the file: the ordinary way says where that is.
+            files::read_at(&self.file, &mut piece[read..], offset + read as u64, path)?;
+            offset = end;
+        }
+        Ok(())
+    }
+}
+
+impl Direct {
+    fn open(file: &File, path: &Path) -> Result<Self> {
+        let failed =
+            |e: rustix::io::Errno| refused(&e.into(), "opening around the page cache", path);
+        if is_in_memory(file).map_err(failed)? {
+            return Err(unsupported(path, "the file is in memory"));
+        }
+        let empty = AtFlags::EMPTY_PATH;
+        let stat = rustix::fs::statx(
+            file,
+            "",
+            empty,
+            StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN,
+        );
+        let stat = stat.map_err(failed)?;
+        let says = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+        if says && stat.stx_dio_offset_align == 0 {
+            return Err(unsupported(
+                path,
+                "the file system has no direct I/O for it",
+            ));
+        }
+        // By its descriptor: at the path there may be another file by now.
+        let same = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let access = rustix::fs::fcntl_getfl(file).map_err(failed)? & OFlags::ACCMODE;
+        let flags = access | OFlags::DIRECT | OFlags::CLOEXEC;
+        let direct = rustix::fs::open(same, flags, Mode::empty()).map_err(failed)?;
+        rustix::fs::fadvise(file, 0, None, Advice::Random).map_err(failed)?;
+        let block = u64::from(stat.stx_blksize);
+        let asked = [block, u64::from(stat.stx_dio_offset_align)];
+        let asked = asked
+            .into_iter()
+            .filter(|n| n.is_power_of_two() && *n <= FILE_BLOCK_BYTES_MAX);
+        let page_bytes = asked.fold(memory_page_bytes(), u64::max);
+        let memory_alignment = match stat.stx_dio_mem_align as usize {
+            bytes if says && bytes.is_power_of_two() => bytes,
+            _ => MEMORY_ALIGNMENT,
+        };
+        Ok(Self {
+            file: direct.into(),
+            page_bytes,
+            memory_alignment,
+        })
+    }
+
+    /// Whether memory is aligned as the device wants it.
+    fn takes(&self, data: &[u8]) -> bool {
+        data.as_ptr().addr().is_multiple_of(self.memory_alignment)
+    }
+}
+
+fn memory_page_bytes() -> u64 {
+    // SAFETY: it takes no memory and has no preconditions.
+    let answer = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(answer).unwrap_or(FILE_BLOCK_BYTES_MAX)
+}
+
+/// Which of `bytes` bytes at `offset` are whole pages: of none, the range is empty and at the start.
+fn whole_pages(offset: u64, bytes: usize, page_bytes: u64) -> Range<usize> {
+    let end = offset + bytes as u64;
+    let first = offset.next_multiple_of(page_bytes);
+    let last = end - end % page_bytes;
+    if first < last {
+        (first - offset) as usize..(last - offset) as usize
+    } else {
+        0..0
+    }
+}
+
+/// The bytes that a call has moved, made again when a signal came between.
+fn moved(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            answer => return answer,
+        }
+    }
+}
+
+/// Gives `act` this thread's aligned memory.
+fn with_bounce<T>(act: impl FnOnce(&mut [u8]) -> io::Result<T>) -> io::Result<T> {
+    BOUNCE.with_borrow_mut(|memory| {
+        let memory = match memory {
+            Some(memory) => memory,
+            none => none.insert(Mapping::private(BOUNCE_BYTES).map_err(io::Error::other)?),
+        };
+        // SAFETY: it has so many bytes, is this thread's alone, and borrowed for as long as `act` has it.
+        act(unsafe { std::slice::from_raw_parts_mut(memory.base(), BOUNCE_BYTES) })
+    })
+}
+
+/// Whether the file is in the page cache and nowhere else. Newer kernels open such a file directly
+/// and go through the cache all the same.
+fn is_in_memory(file: impl AsFd) -> rustix::io::Result<bool> {
+    Ok(rustix::fs::fstatfs(file)?.f_type == libc::TMPFS_MAGIC)
+}
+
+/// What the operating system answered to direct I/O.
+fn refused(error: &io::Error, doing: &str, path: &Path) -> Error {
+    match error.raw_os_error() {
+        Some(libc::EINVAL | libc::EOPNOTSUPP) => Error {
+            doing: doing.to_string(),
+            ..unsupported(path, error)
+        },
+        _ => Error::io(error, doing, path),
+    }
+}
+
+fn unsupported(path: &Path, cause: impl std::fmt::Display) -> Error {
+    let doing = "opening around the page cache";
+    let cause = format!("{cause}: leave `direct` away for this file system");
+    Error::new(Kind::Unsupported, doing, cause).at(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_pages_of_a_piece() {
+        for (offset, bytes, pages) in [
+            (0, 0, 0..0),
+            (0, 4095, 0..0),
+            (0, 4096, 0..4096),
+            (0, 4097, 0..4096),
+            (1, 4096, 0..0),
+            (1, 8190, 0..0),
+            (1, 8191, 4095..8191),
+            (128, 1 << 20, 3968..(1 << 20) - 128),
+            (8192, 8192, 0..8192),
+            ((1 << 40) - 1, 4098, 1..4097),
+        ] {
+            assert_eq!(whole_pages(offset, bytes, 4096), pages, "{offset} {bytes}");
+        }
+    }
+
+    #[test]
+    fn whole_pages_are_those_of_which_every_byte_is_in_the_piece() {
+        for (offset, bytes) in (0..12).flat_map(|o| (0..20).map(move |b| (o, b))) {
+            let end = offset + bytes;
+            let naive: Vec<u64> = (0..32)
+                .filter(|byte| offset <= byte / 4 * 4 && byte / 4 * 4 + 4 <= end)
+                .collect();
+            let found = whole_pages(offset, bytes as usize, 4);
+            let found: Vec<u64> = found.map(|at| offset + at as u64).collect();
+            assert_eq!(found, naive, "{offset} {bytes}");
+        }
+    }
+
+    #[test]
+    fn the_bounce_memory_is_aligned() {
+        for byte in [1, 2] {
+            with_bounce(|memory| {
+                assert!(memory.as_ptr().addr().is_multiple_of(BOUNCE_BYTES));
+                assert_eq!(memory.len(), BOUNCE_BYTES);
+                assert_eq!(memory[BOUNCE_BYTES - 1], byte - 1);
+                memory.fill(byte);
+                Ok(())
+            })
+            .unwrap();
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! Files and directories as stores use them: what the operating system says about them becomes an error with a path.
+
+use std::fs::{DirEntry, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+
+use penstock_engine::{Error, Kind, Result};
+use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::io::Errno;
+
+use serde_json::Value;
+
+use super::ops;
+use crate::json;
+
+/// How many syncs of a thread are under way at once.
+const SYNCS_MAX: usize = 4;
+
+/// Locks, whoever may have panicked while holding it: what is guarded here is valid at any time.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes all of `data` at `offset`.
+pub(crate) fn write_at(file: &File, data: &[u8], offset: u64, path: &Path) -> Result<()> {
+    ops::write_all_at(file, data, offset, path)
+        .map_err(|e| Error::io(&e, "writing", path).in_bytes(offset..offset + data.len() as u64))
+}
+
+/// Fills all of `data` from `offset`. A file that ends before is damaged.
+pub(crate) fn read_at(file: &File, data: &mut [u8], offset: u64, path: &Path) -> Result<()> {
+    file.read_exact_at(data, offset).map_err(|e| {
+        let error = Error::io(&e, "reading", path).in_bytes(offset..offset + data.len() as u64);
+        match e.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                let bytes = file.metadata().map(|meta| meta.len()).unwrap_or(0);
+                let cause = format!("the file is cut short: it has {bytes} bytes");
+                Error { cause, ..error }
+            }
+            _ => error,
+        }
+    })
+}
+
+/// Opens for reading, or `None` where nothing is.
+pub(crate) fn open_if_there(path: &Path) -> Result<Option<File>> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(Error::io(&error, "opening", path)),
+    }
+}
+
+/// Reads all of a file, or `None` where nothing is.
+pub(crate) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(Error::io(&error, "reading", path)),
+    }
+}
+
+/// The names in a directory.
+pub(crate) fn entries(directory: &Path) -> Result<Vec<DirEntry>> {
+    let looking = |e: io::Error| Error::io(&e, "looking into", directory);
+    let entries = std::fs::read_dir(directory).map_err(looking)?;
+    entries.collect::<io::Result<_>>().map_err(looking)
+}
+
+/// Whether a directory has nothing in it.
+pub(crate) fn is_empty(directory: &Path) -> Result<bool> {
+    entries(directory).map(|entries| entries.is_empty())
+}
+
+/// A JSON file, or `None` where nothing is.
+///
+/// # Errors
+/// [`Kind::Damaged`] when it is not a JSON object.
+pub(crate) fn read_json(path: &Path) -> Result<Option<Value>> {
+    let Some(bytes) = read_if_there(path)? else {
+        return Ok(None);
+    };
+    let json = json::parse(&bytes).map_err(|e| damaged(path, format!("it is not JSON: {e}")))?;
+    match json.is_object() {
+        true => Ok(Some(json)),
+        false => Err(damaged(path, "it is not a JSON object")),
+    }
+}
+
+/// Whether the error says that there is no such file, nor could be.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+/// Length of an open file.
+pub(crate) fn length(file: &File, path: &Path) -> Result<u64> {
+    Ok(file
+        .metadata()
+        .map_err(|e| Error::io(&e, "looking at", path))?
+        .len())
+}
+
+/// Writes a small file, which begins to be written back. It is there for good when it has been synced, with
+/// others, by [`sync_paths`].
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let write = || {
+        let file = ops::create_new(path)?;
+        ops::write_all_at(&file, bytes, 0, path)?;
+        Ok(file)
+    };
+    let file = write().map_err(|e| Error::io(&e, "writing", path))?;
+    start_writeback(&file, 0, 0, path)
+}
+
+/// Writes a JSON file, which is yet to be synced.
+pub(crate) fn write_json(path: &Path, json: &Value) -> Result<()> {
+    write(path, &json::text(json))
+}
+
+/// Makes a directory, which is yet to be synced.
+pub(crate) fn make_directory(path: &Path) -> Result<()> {
+    ops::create_dir(path).map_err(|e| Error::io(&e, "making the directory", path))
+}
+
+/// Makes a file of `bytes` bytes, the first of them `header` and the others a hole. It is yet to be synced.
+pub(crate) fn make_file(path: &Path, header: &[u8], bytes: u64) -> Result<()> {
+    let make = || {
+        let file = ops::create_new(path)?;
+        ops::set_len(&file, bytes, path)?;
+        ops::write_all_at(&file, header, 0, path)
+    };
+    make().map_err(|e| Error::io(&e, "making", path))
+}
+
+/// Makes those of the files, of these lengths and all zeros, that are not there. Gives the ones made, which are yet to be
+/// synced.
+pub(crate) fn make_missing(
+    files: impl IntoIterator<Item = (PathBuf, u64)>,
+) -> Result<Vec<PathBuf>> {
+    let mut made = Vec::new();
+    for (path, bytes) in files.into_iter().filter(|(path, _)| !path.exists()) {
+        make_file(&path, &[], bytes)?;
+        made.push(path);
+    }
+    Ok(made)
+}
+
+/// Renames a file or directory to its place. The directory above is yet to be synced.
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
+    ops::rename(from, to).map_err(|e| Error::io(&e, "renaming into place", to))
+}
+
+/// Renames a file or directory to its place, for good.
+pub(crate) fn put_in_place(from: &Path, to: &Path) -> Result<()> {
+    rename(from, to)?;
+    sync_parent(to)
+}
+
+/// Removes a file, or a directory with all that is in it.
+pub(crate) fn remove_if_there(path: &Path) -> Result<()> {
+    let removed = match std::fs::symlink_metadata(path) {
+        Err(_) => return Ok(()),
+        Ok(found) if found.is_dir() => ops::remove_dir_all(path),
+        Ok(_) => ops::remove_file(path),
+    };
+    removed.map_err(|e| Error::io(&e, "removing", path))
+}
+
+/// Gives the directory `to` all files of `from` that it lacks, as hard links where the file system has them, and syncs the
+/// directories.
+pub(crate) fn link_tree(from: &Path, to: &Path) -> Result<()> {
+    for entry in entries(from)? {
+        let (old, new) = (entry.path(), to.join(entry.file_name()));
+        let is_there = new.exists();
+        if entry.file_type().is_ok_and(|found| found.is_dir()) {
+            if !is_there {
+                make_directory(&new)?;
+            }
+            link_tree(&old, &new)?;
+        } else if !is_there && ops::hard_link(&old, &new).is_err() {
+            clone(&old, &new)?;
+            sync_path(&new)?;
+        }
+    }
+    sync_path(to)
+}
+
+/// What an attempt to lock says.
+pub(crate) enum Lock {
+    /// The lock is this process's.
+    Taken,
+    /// Another has it.
+    Held,
+    /// The file system has no locks.
+    Unsupported,
+}
+
+/// Tries to lock a file against other processes, for as long as it is open.
+pub(crate) fn try_lock(file: &File) -> Lock {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Lock::Taken,
+        Err(Errno::WOULDBLOCK) => Lock::Held,
+        Err(_) => Lock::Unsupported,
+    }
+}
+
+/// Writes a small file and syncs it.
+pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
+    write(path, bytes)?;
+    sync_path(path)
+}
+
+/// Copies a file, to where none is. Blocks are shared where the file system can do that.
+pub(crate) fn clone(from: &Path, to: &Path) -> Result<()> {
+    let source = File::open(from).map_err(|e| Error::io(&e, "opening", from))?;
+    let clone = || {
+        let target = ops::create_new(to)?;
+        target.set_permissions(source.metadata()?.permissions())?;
+        ops::copy(&source, &target, to)
+    };
+    clone().map_err(|e| Error::io(&e, "copying to", to))
+}
+
+/// Syncs a file or directory by its name.
+pub(crate) fn sync_path(path: &Path) -> Result<()> {
+    let sync = || ops::sync(&File::open(path)?, path);
+    sync().map_err(|e| Error::io(&e, "syncing", path))
+}
+
+/// Syncs the directory in which something is.
+pub(crate) fn sync_parent(path: &Path) -> Result<()> {
+    path.parent().map_or(Ok(()), sync_path)
+}
+
+/// Syncs files and directories by their names, several at a time: a journal takes up in one commit what waits for
+/// it, so that many syncs cost little more than one. Each is waited for, the threads are not: on busy processors one
+/// may come when nothing is left to do.
+pub(crate) fn sync_paths(paths: &[PathBuf]) -> Result<()> {
+    if let [path] = paths {
+        return sync_path(path);
+    }
+    let (answer, answers) = mpsc::channel();
+    let todo = Arc::new((paths.to_vec(), AtomicUsize::new(0)));
+    let sync_some = move || {
+        let (paths, next) = &*todo;
+        while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let _ = answer.send(sync_path(path)); // whoever asked waits for it, or has panicked
+        }
+    };
+    for _ in 1..paths.len().min(SYNCS_MAX) {
+        // A thread that cannot be started is not needed: those that there are do its part.
+        let _ = std::thread::Builder::new().spawn(sync_some.clone());
+    }
+    sync_some();
+    drop(sync_some); // and with it its end of the channel
+    let died = |_| Error::new(Kind::Io, "syncing", "a thread ended before it had synced");
+    let waited = paths.iter().map(|_| answers.recv().map_err(died)?);
+    waited.fold(Ok(()), Result::and)
+}
+
+/// Takes space on the disk for so many bytes that are about to be written. Once for all is cheaper than page by page,
+/// as the page cache takes it, and a full disk says so before anything is written.
+pub(crate) fn take_space(file: &File, offset: u64, bytes: usize, path: &Path) -> Result<()> {
+    let flags = FallocateFlags::KEEP_SIZE;
+    match rustix::fs::fallocate(file, flags, offset, bytes as u64) {
+        // The file system has no such thing: it takes space as it writes. Or a signal came between.
+        Ok(())
+        | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::PERM | Errno::INTR) => Ok(()),
+        Err(error) => Err(Error::io(&error.into(), "taking space for", path)
+            .in_bytes(offset..offset + bytes as u64)),
+    }
+}
+
+/// Asks the kernel to begin writing so many bytes of the file back, 0 for all from `offset` on, without
+/// waiting: what is synced later is then mostly on its way.
+pub(crate) fn start_writeback(file: &File, offset: u64, bytes: usize, path: &Path) -> Result<()> {
+    let (offset, bytes) = (offset as i64, bytes as i64);
+    // SAFETY: the descriptor is open for the length of the call, which takes no memory.
+    let answer = unsafe {
+        libc::sync_file_range(file.as_raw_fd(), offset, bytes, libc::SYNC_FILE_RANGE_WRITE)
+    };
+    if answer == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        // The kernel or the file system has no such thing: fsync will do all of it.
+        Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE | libc::EOPNOTSUPP | libc::EPERM) => Ok(()),
+        _ => Err(Error::io(&error, "writing back", path)),
+    }
+}
+
+/// An error for something that should not be in a file.
+pub(crate) fn damaged(path: &Path, cause: impl std::fmt::Display) -> Error {
+    Error::new(Kind::Damaged, "reading", cause).at(path)
+}
+
+/// Objects that are kept open no longer, with their numbers.
+pub(crate) type GivenUp<T> = Vec<(u64, Arc<T>)>;
+
+/// A few objects kept open, the least recently used given up first. One in use is never given up.
+pub(crate) struct Open<T> {
+    /// Most recently used last.
+    entries: Mutex<Vec<(u64, Arc<T>)>>,
+    capacity: usize,
+}
+
+impl<T> Open<T> {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self {
+            entries: Mutex::new(Vec::new()),
+            capacity,
+        }
+    }
+
+    /// What is open for `object`, opened now if need be, and what was given up for it. No two
+    /// threads ask for one object at the same time, so it is not opened twice.
+    pub(crate) fn get(
+        &self,
+        object: u64,
+        open: impl FnOnce() -> Result<T>,
+    ) -> Result<(Arc<T>, GivenUp<T>)> {
+        {
+            let mut entries = lock(&self.entries);
+            if let Some(at) = entries.iter().rposition(|entry| entry.0 == object) {
+                let entry = entries.remove(at);
+                let found = Arc::clone(&entry.1);
+                entries.push(entry);
+                return Ok((found, Vec::new()));
+            }
+        }
+        let opened = Arc::new(open()?);
+        let mut entries = lock(&self.entries);
+        entries.push((object, Arc::clone(&opened)));
+        let mut given_up = Vec::new();
+        while entries.len() > self.capacity {
+            let idle = entries
+                .iter()
+                .position(|entry| Arc::strong_count(&entry.1) == 1);
+            match idle {
+                Some(at) => given_up.push(entries.remove(at)),
+                None => break,
+            }
+        }
+        Ok((opened, given_up))
+    }
+
+    /// What is open for `object`, if anything is.
+    pub(crate) fn peek(&self, object: u64) -> Option<Arc<T>> {
+        let entries = lock(&self.entries);
+        let found = entries.iter().find(|entry| entry.0 == object);
+        found.map(|entry| Arc::clone(&entry.1))
+    }
+
+    /// Gives up one that nobody has in use.
+    pub(crate) fn take(&self, object: u64) -> Option<T> {
+        let mut entries = lock(&self.entries);
+        let at = entries.iter().position(|entry| entry.0 == object)?;
+        Arc::into_inner(entries.remove(at).1)
+    }
+
+    /// Gives up everything.
+    pub(crate) fn drain(&self) -> GivenUp<T> {
+        std::mem::take(&mut *lock(&self.entries))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_recent_is_given_up_unless_in_use() {
+        let open = Open::new(2);
+        let (first, gone) = open.get(1, || Ok(10)).unwrap();
+        assert!(gone.is_empty());
+        open.get(2, || Ok(20)).unwrap();
+        // 1 is the older but in use: 2 goes.
+        let (_, gone) = open.get(3, || Ok(30)).unwrap();
+        assert_eq!(gone.iter().map(|entry| entry.0).collect::<Vec<_>>(), [2]);
+        drop(first);
+        open.get(1, || unreachable!()).unwrap();
+        let (_, gone) = open.get(4, || Ok(40)).unwrap();
+        assert_eq!(gone.iter().map(|entry| entry.0).collect::<Vec<_>>(), [3]);
+        assert_eq!(open.drain().len(), 2);
+    }
+
+    #[test]
+    fn of_many_syncs_one_that_fails_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |n: usize| directory.path().join(n.to_string());
+        for count in [0, 1, SYNCS_MAX, 3 * SYNCS_MAX] {
+            let paths: Vec<_> = (0..count).map(path).collect();
+            for path in &paths {
+                std::fs::write(path, "synced").unwrap();
+            }
+            sync_paths(&paths).unwrap();
+            for missing in &paths {
+                std::fs::remove_file(missing).unwrap();
+                let error = sync_paths(&paths).unwrap_err();
+                let missing_path = missing.display().to_string();
+                assert_eq!(
+                    (error.kind, error.path),
+                    (Kind::Missing, Some(missing_path))
+                );
+                std::fs::write(missing, "again").unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn space_that_is_taken_is_not_yet_content() {
+        use std::os::unix::fs::MetadataExt;
+
+        const BYTES: usize = 1 << 20;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        let file = ops::create_new(&path).unwrap();
+        take_space(&file, 4096, BYTES, &path).unwrap();
+        let metadata = file.metadata().unwrap();
+        assert_eq!(metadata.len(), 0);
+        if metadata.blocks() == 0 {
+            eprintln!("the file system takes space as it writes: not tested");
+        } else {
+            assert!(metadata.blocks() * 512 >= BYTES as u64);
+        }
+        let too_much = take_space(&file, 0, 1 << 60, &path);
+        assert!(too_much.is_err() || file.metadata().unwrap().blocks() == 0);
+    }
+
+    #[test]
+    fn bytes_that_are_not_there_are_damaged() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        write_synced(&path, b"abc").unwrap();
+        let error = read_at(&File::open(&path).unwrap(), &mut [0; 4], 1, &path).unwrap_err();
+        assert_eq!((error.kind, error.bytes), (Kind::Damaged, Some(1..5)));
+        assert!(error.cause.contains("3 bytes"));
+        assert!(open_if_there(&path.join("below")).unwrap().is_none());
+    }
+}

@@ -1,0 +1,513 @@
+//! The temporary beside a target: everything a write makes, until it is renamed into place.
+//!
+//! ```text
+//! parent/
+//!   run.zarr                          the target, untouched until the end
+//!   .run.zarr~u.penstock/
+//!     lock                            held (flock) by the root for as long as it lives
+//!     data                            what will take the target's place: a file or a directory
+//!     old                             the target's old content, while it is being replaced
+//! ```
+//!
+//! Its name follows from the target's, so that whoever writes the same meets it, however many other files there
+//! are. The lock tells a write in progress from the remains of a killed one: the kernel gives it up with
+//! the process. Makers of temporaries keep out of each other's way by a lock on the parent
+//! directory, for as long as it takes to make one. Where it cannot be told whether the maker of one lives, it
+//! stays, and the next has a name that nobody else draws.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use penstock_engine::{Error, Kind, Result};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::files::{self, Lock, sync_parent, try_lock};
+use super::ops;
+
+const SUFFIX: &str = ".penstock";
+/// The lock file in a temporary.
+const LOCK: &str = "lock";
+/// The old content in a temporary.
+const OLD: &str = "old";
+/// How long to wait for others who make a temporary in the same directory.
+const PARENT_LOCK_TRIES: u32 = 250;
+/// Between two tries: at first, and at most. It is mostly held for a tenth of a millisecond.
+const PARENT_LOCK_PAUSES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(20)];
+
+/// A directory with a lock in it, removed with all it holds when dropped.
+pub(crate) struct Temporary {
+    path: PathBuf,
+    /// Whether nothing is removed when it is dropped: another process will go on with it, or it has been removed, and what
+    /// has its name is another's.
+    stays: bool,
+    /// `None` where the file system has no locks.
+    _lock: Option<File>,
+}
+
+/// What stands in a lock file: for those who find it.
+#[derive(Serialize, Deserialize)]
+struct Owner {
+    /// What `data` will replace.
+    target: PathBuf,
+    process: u32,
+    host: String,
+}
+
+impl Temporary {
+    /// Makes the temporary for what is to replace `target`: of the name of `path`, beside it, and
+    /// for an array of a group with the array's name. The remains of a killed write to the same target
+    /// are removed first.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when another process has such a temporary and lives; else what the operating
+    /// system says.
+    pub(crate) fn create(path: &Path, array: Option<&str>, target: &Path) -> Result<Self> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Error::new(Kind::Schema, "writing", "the path names no file").at(path));
+        };
+        let mut stem = stem(name, array);
+        let failed = |e: std::io::Error| {
+            let error = Error::io(&e, "making a temporary in", parent);
+            let cause = format!("{e} (it is needed to write {})", path.display());
+            Error { cause, ..error }
+        };
+        let _parent_lock = lock_parent(parent)?;
+        let mut own = named(parent, &stem);
+        match ops::create_dir(&own) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                // Before the group was there, the target of the same write was the group.
+                if !remove_remains(&own, &[target, path])? {
+                    stem.push(format!("~{}", nonce()));
+                    own = named(parent, &stem);
+                }
+                ops::create_dir(&own).map_err(failed)?;
+            }
+            made => made.map_err(failed)?,
+        }
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        let owner = Owner {
+            target: target.to_path_buf(),
+            process: std::process::id(),
+            host,
+        };
+        let text = serde_json::to_vec(&owner).unwrap_or_default();
+        let lock_path = own.join(LOCK);
+        // It is not brought to stable storage, nor does that begin: it mostly goes first. After a power failure it
+        // may be empty, or gone; the temporary is then taken for that of a dead writer of the target.
+        let write = || {
+            let lock = ops::create_new(&lock_path)?;
+            ops::write_all_at(&lock, &text, 0, &lock_path)?;
+            Ok(lock)
+        };
+        let lock = write().map_err(|e| {
+            let _ = remove_under_lock(&own); // what stays is removed by the next write
+            Error::io(&e, "writing", &lock_path)
+        })?;
+        Ok(Self {
+            path: own,
+            stays: false,
+            _lock: matches!(try_lock(&lock), Lock::Taken).then_some(lock),
+        })
+    }
+
+    /// Takes over a temporary of `path` that a dead process has left, or for the array of a group there, if
+    /// it is the right one.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn adopt(path: &Path, is_right: &dyn Fn(&Path) -> bool) -> Result<Option<Self>> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Ok(None);
+        };
+        let start = stem(name, None);
+        let _parent_lock = lock_parent(parent)?;
+        for entry in files::entries(parent)? {
+            let (path, name) = (entry.path(), entry.file_name());
+            let is_like_it = name.as_bytes().starts_with(start.as_bytes())
+                && name.as_bytes().ends_with(SUFFIX.as_bytes());
+            if !is_like_it || !is_right(&path) {
+                continue;
+            }
+            if let Ok(lock) = open_lock(&path.join(LOCK))
+                && matches!(try_lock(&lock), Lock::Taken)
+            {
+                return Ok(Some(Self {
+                    path,
+                    stays: true,
+                    _lock: Some(lock),
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// From now on it stays when dropped, for another process to go on with.
+    pub(crate) fn keep(&mut self) {
+        self.stays = true;
+    }
+
+    /// Sees that a power failure leaves it there, and what is in it if that has been synced.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn sync(&self) -> Result<()> {
+        files::sync_path(&self.path)?;
+        sync_parent(&self.path)
+    }
+
+    /// What will take the target's place.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.path.join("data")
+    }
+
+    /// Another file in it.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Puts the directory `source` of this temporary in the place of `target`, which may exist.
+    /// What it held goes when the temporary goes.
+    pub(crate) fn install(&self, source: &Path, target: &Path) -> Result<()> {
+        let failed = |e: std::io::Error| Error::io(&e, "renaming into place", target);
+        if std::fs::symlink_metadata(target).is_err() {
+            return files::rename(source, target);
+        }
+        match ops::exchange(source, target).map_err(|e| (Errno::from_io_error(&e), e)) {
+            Ok(()) => return Ok(()),
+            Err((Some(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP), _)) => {}
+            Err((_, error)) => return Err(failed(error)),
+        }
+        self.install_in_two_steps(source, target)
+    }
+
+    /// For file systems that cannot exchange. A process killed between the two renames leaves the
+    /// old content in `old`, from where the next write puts it back.
+    fn install_in_two_steps(&self, source: &Path, target: &Path) -> Result<()> {
+        let failed = |e: std::io::Error| Error::io(&e, "renaming into place", target);
+        let old = self.path.join(OLD);
+        ops::rename(target, &old).map_err(failed)?;
+        ops::rename(source, target).map_err(|e| {
+            // Should this fail too, the next write to the target tries again.
+            let _ = ops::rename(&old, target);
+            failed(e)
+        })
+    }
+
+    /// Removes it. What cannot be removed is left to the next write.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn remove(&mut self) -> Result<()> {
+        self.stays = true;
+        remove(&self.path).map_err(|e| Error::io(&e, "removing", &self.path))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if self.stays {
+            return;
+        }
+        // Nobody is left to hear of a failure; what stays is removed by the next write.
+        let _ = remove(&self.path);
+    }
+}
+
+/// 16 hexadecimal digits that nobody else draws.
+pub(crate) fn nonce() -> String {
+    format!("{:016x}", RandomState::new().build_hasher().finish())
+}
+
+/// Removes a temporary, the lock last: as long as anything is there, so is the lock. Then whoever waits to take its name
+/// waits until the name is free.
+fn remove(path: &Path) -> std::io::Result<()> {
+    empty(path)?;
+    // Without the lock it may be that another takes the name in between, and meets an error.
+    let _parent_lock = path.parent().and_then(|parent| lock_parent(parent).ok());
+    remove_emptied(path)
+}
+
+/// The same, where the parent is locked.
+fn remove_under_lock(path: &Path) -> std::io::Result<()> {
+    empty(path)?;
+    remove_emptied(path)
+}
+
+/// Removes what is in a temporary, but for the lock.
+fn empty(path: &Path) -> std::io::Result<()> {
+    let entries = match std::fs::read_dir(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name() == LOCK {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            ops::remove_dir_all(&entry.path())?;
+        } else {
+            ops::remove_file(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the lock and the directory, if they are there.
+fn remove_emptied(path: &Path) -> std::io::Result<()> {
+    let unless_absent = |removed: std::io::Result<()>| match removed {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    };
+    unless_absent(ops::remove_file(&path.join(LOCK)))?;
+    unless_absent(ops::remove_dir(path))
+}
+
+/// Removes the remains of a killed write to `target`, as far as that can be done.
+pub(crate) fn remove_remains_of(target: &Path) {
+    let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
+        return;
+    };
+    if let Ok(_parent_lock) = lock_parent(parent) {
+        let _ = remove_remains(&named(parent, &stem(name, None)), &[target]);
+    }
+}
+
+/// Removes a temporary of one of the targets, of which the first is meant, if its maker is dead, and refuses when
+/// that lives. False where that cannot be told. The parent is locked.
+fn remove_remains(path: &Path, targets: &[&Path]) -> Result<bool> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),
+        Ok(found) if found.is_dir() => {}
+        _ => return Ok(false),
+    }
+    let lock_path = path.join(LOCK);
+    let lock = match open_lock(&lock_path) {
+        Ok(lock) => Some(lock),
+        // Its maker was killed before it had a lock, or after it gave it up, or a power failure has taken it.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(_) => return Ok(false),
+    };
+    let owner = std::fs::read(&lock_path).ok();
+    let owner: Option<Owner> = owner.and_then(|text| serde_json::from_slice(&text).ok());
+    let said = owner.as_ref().map(|owner| &*owner.target);
+    let target = said.filter(|target| targets.contains(target));
+    let target = target.unwrap_or(targets[0]); // the directory may have been moved since
+    match lock.as_ref().map_or(Lock::Taken, try_lock) {
+        Lock::Unsupported => Ok(false),
+        Lock::Held => {
+            let who = owner
+                .as_ref()
+                .map(|o| format!(" (process {} on {})", o.process, o.host));
+            let cause = format!(
+                "another job is writing it{}; its temporary is {}",
+                who.unwrap_or_default(),
+                path.display()
+            );
+            Err(Error::new(Kind::Busy, "writing", cause).at(target))
+        }
+        Lock::Taken => {
+            let old = path.join(OLD);
+            if old.exists() && std::fs::symlink_metadata(target).is_err() {
+                ops::rename(&old, target).map_err(|e| Error::io(&e, "putting back", target))?;
+            }
+            remove_under_lock(path).map_err(|e| Error::io(&e, "removing the remains", path))?;
+            Ok(true)
+        }
+    }
+}
+
+/// The name of a temporary of a file, or of an array of a group, but for its end.
+fn stem(name: &OsStr, array: Option<&str>) -> OsString {
+    let mut stem = OsString::from(".");
+    stem.push(plain(name));
+    stem.push("~");
+    stem.push(plain(OsStr::new(array.unwrap_or_default())));
+    stem
+}
+
+/// A name as a part of another, which ends at the first `~`.
+fn plain(name: &OsStr) -> OsString {
+    let byte = |byte: &u8| match byte {
+        b'%' => b"%25".to_vec(),
+        b'~' => b"%7E".to_vec(),
+        other => vec![*other],
+    };
+    OsString::from_vec(name.as_bytes().iter().flat_map(byte).collect())
+}
+
+/// The temporary of that name, to which the end of all such names is added.
+fn named(parent: &Path, stem: &OsStr) -> PathBuf {
+    let mut name = stem.to_os_string();
+    name.push(SUFFIX);
+    parent.join(name)
+}
+
+/// Some file systems lock only what is open for writing.
+fn open_lock(path: &Path) -> std::io::Result<File> {
+    File::options().read(true).write(true).open(path)
+}
+
+/// Keeps others from making one in the directory at the same time. Without it (no locks on
+/// directories, or somebody keeps it for himself) two that begin at the same instant may both go on.
+fn lock_parent(parent: &Path) -> Result<File> {
+    let directory = File::open(parent).map_err(|e| Error::io(&e, "opening", parent))?;
+    let [mut pause, pause_max] = PARENT_LOCK_PAUSES;
+    for _ in 0..PARENT_LOCK_TRIES {
+        match try_lock(&directory) {
+            Lock::Held => std::thread::sleep(pause),
+            Lock::Taken | Lock::Unsupported => break,
+        }
+        pause = pause_max.min(2 * pause);
+    }
+    Ok(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_target_has_a_temporary_of_its_own() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |path: &str, array: Option<&str>| {
+            let path = place.path().join(path);
+            Temporary::create(&path, array, &path)
+        };
+        let writes = [
+            ("a", None),
+            ("a", Some("b")),
+            ("a~b", None),
+            ("a~", Some("b")),
+            ("a", Some("~b")),
+            ("a%7E", Some("b")),
+            ("a", Some("b~c")),
+            ("a~b", Some("c")),
+        ];
+        let made: Vec<_> = writes
+            .iter()
+            .map(|(path, array)| at(path, *array).unwrap())
+            .collect();
+        for (path, array) in writes {
+            assert_eq!(at(path, array).err().unwrap().kind, Kind::Busy);
+        }
+        drop(made);
+        assert!(std::fs::read_dir(place.path()).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn of_many_that_make_and_remove_one_all_succeed_or_are_busy() {
+        let place = tempfile::tempdir().unwrap();
+        let target = place.path().join("t");
+        let make_often = || {
+            let made = || Temporary::create(&target, None, &target).map(drop);
+            (0..200).map(|_| made()).collect::<Vec<_>>()
+        };
+        let made: Vec<_> = std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(make_often));
+            let joined = threads.map(|thread| thread.join().unwrap());
+            joined.into_iter().flatten().collect()
+        });
+        assert!(made.iter().any(Result::is_ok));
+        let errors = made.iter().flat_map(|made| made.as_ref().err());
+        assert!(
+            errors.clone().all(|error| error.kind == Kind::Busy),
+            "{:?}",
+            errors.last()
+        );
+        assert!(std::fs::read_dir(place.path()).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn what_has_been_removed_is_not_removed_again() {
+        let place = tempfile::tempdir().unwrap();
+        let target = place.path().join("t");
+        let mut first = Temporary::create(&target, None, &target).unwrap();
+        first.remove().unwrap();
+        let second = Temporary::create(&target, None, &target).unwrap();
+        assert_eq!(first.path, second.path);
+        std::fs::write(second.data(), "of the second").unwrap();
+        drop(first);
+        assert!(second.data().exists());
+    }
+
+    #[test]
+    fn one_whose_lock_cannot_be_made_waits_for_nobody() {
+        const PATH_BYTES_MAX: usize = 4095;
+        let place = tempfile::tempdir().unwrap();
+        let mut parent = place.path().to_path_buf();
+        // The temporary's path is as long as one may be, so that its lock's is too long.
+        let longest = PATH_BYTES_MAX - "/.t~.penstock".len();
+        while parent.as_os_str().len() < longest {
+            let left = longest - parent.as_os_str().len() - 1;
+            let bytes = if left > 200 { 100 } else { left };
+            parent.push("d".repeat(bytes));
+        }
+        std::fs::create_dir_all(&parent).unwrap();
+        let (target, begun) = (parent.join("t"), std::time::Instant::now());
+        let made = Temporary::create(&target, None, &target);
+        assert!(made.is_err());
+        let [_, pause_max] = PARENT_LOCK_PAUSES;
+        assert!(begun.elapsed() < PARENT_LOCK_TRIES / 2 * pause_max);
+    }
+
+    #[test]
+    fn what_is_no_temporary_is_left_and_another_name_taken() {
+        let place = tempfile::tempdir().unwrap();
+        let (target, own) = (place.path().join("t"), place.path().join(".t~.penstock"));
+        let elsewhere = place.path().join("elsewhere");
+        std::fs::create_dir(&elsewhere).unwrap();
+        std::fs::write(elsewhere.join("kept"), "").unwrap();
+        let make_file = || std::fs::write(&own, "kept");
+        let make_link = || std::os::unix::fs::symlink(&elsewhere, &own);
+        for make in [&make_file as &dyn Fn() -> std::io::Result<()>, &make_link] {
+            make().unwrap();
+            let temporary = Temporary::create(&target, None, &target).unwrap();
+            assert_ne!(temporary.path, own);
+            drop(temporary);
+            std::fs::remove_file(&own).unwrap();
+        }
+        assert!(elsewhere.join("kept").exists());
+    }
+
+    #[test]
+    fn replacing_in_two_steps_keeps_the_old_until_the_end() {
+        let place = tempfile::tempdir().unwrap();
+        let target = place.path().join("t");
+        std::fs::create_dir(&target).unwrap();
+        std::fs::write(target.join("old"), "").unwrap();
+        let temporary = Temporary::create(&target, None, &target).unwrap();
+        std::fs::create_dir(temporary.data()).unwrap();
+        temporary
+            .install_in_two_steps(&temporary.data(), &target)
+            .unwrap();
+        assert!(std::fs::read_dir(&target).unwrap().next().is_none());
+        // Nothing to put in its place: the old comes back.
+        std::fs::write(target.join("newer"), "").unwrap();
+        let again = Temporary::create(&target, None, &target);
+        assert_eq!(again.err().unwrap().kind, Kind::Busy);
+        drop(temporary);
+        let again = Temporary::create(&target, None, &target).unwrap();
+        again
+            .install_in_two_steps(&again.data(), &target)
+            .unwrap_err();
+        assert!(target.join("newer").exists());
+        // Killed between the two renames.
+        std::fs::rename(&target, again.beside("old")).unwrap();
+        std::mem::forget(again._lock.as_ref().unwrap().try_clone().unwrap());
+        let lock = again._lock.as_ref().unwrap();
+        rustix::fs::flock(lock, rustix::fs::FlockOperation::Unlock).unwrap();
+        let next = Temporary::create(&target, None, &target).unwrap();
+        assert!(target.join("newer").exists());
+        drop((again, next));
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
+    }
+}

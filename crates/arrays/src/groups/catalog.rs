@@ -1,0 +1,335 @@
+//! What stands at a path, for those who look at it: a group with timesteps and checkpoints, any other Zarr hierarchy, or
+//! an array of any form.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use penstock_engine::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::checkpoints;
+use super::metadata::Metadata;
+use crate::formats::record::{self, ATTRIBUTE, CHECKPOINTS, Growth, Record};
+use crate::formats::spread::{Spread, of_server};
+use crate::formats::sums::{self, Sums};
+use crate::formats::zarr::{self, Node};
+use crate::fs::files::{self, damaged, read_json};
+use crate::read::Stored;
+use crate::schema::ArraySchema;
+
+/// Opens an array, as [`Stored::open`] does it; of one that is saved with a group it knows how many timesteps there are,
+/// also where a crash has left the array's own metadata behind.
+///
+/// # Errors
+/// As [`Stored::open`].
+pub fn open(path: &Path, name: Option<&str>) -> Result<Stored> {
+    Stored::open_with(path, name, &record::length_in)
+}
+
+/// The schema of an array on disk.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_schema(path: &Path, name: Option<&str>) -> Result<ArraySchema> {
+    Ok(open(path, name)?.schema().clone())
+}
+
+/// A checkpoint that is complete.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    /// The version of what is stored.
+    pub version: u64,
+    /// The group's name.
+    pub group: String,
+    /// The checkpoints of a group are numbered from 1 on: the newest has the highest number.
+    pub number: u64,
+    /// The program's step.
+    pub step: u64,
+    /// The program's time.
+    pub time: Option<f64>,
+    /// How many timesteps the group had: those after them are of a future that is no more, should the
+    /// program go on from here.
+    pub timesteps: u64,
+    /// What the user says about it.
+    #[serde(skip)]
+    pub attributes: Map<String, Value>,
+    /// Its directory; of a group that is spread over servers, with `{server}` in it.
+    #[serde(skip)]
+    pub path: PathBuf,
+}
+
+/// What a group with timesteps and checkpoints holds.
+#[derive(Debug, Clone)]
+pub struct Catalog {
+    /// Its name.
+    pub name: String,
+    /// What the user says about it.
+    pub attributes: Map<String, Value>,
+    /// Number of timesteps.
+    pub timesteps: u64,
+    /// How many timesteps are in a chunk.
+    pub time_chunk: u64,
+    /// Its arrays, each at one moment; those that grow by rows of their own with all of these.
+    pub arrays: Vec<ArraySchema>,
+    /// How many rows of their own dimensions have, of all timesteps together.
+    pub rows: Vec<(String, u64)>,
+    /// Its checkpoints, the newest last.
+    pub checkpoints: Vec<Checkpoint>,
+}
+
+impl Catalog {
+    /// What the group at `path` holds; `None` where that is no group with timesteps.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`] when nothing is there, [`Kind::Damaged`] when it cannot be understood.
+    pub fn read(path: &Path) -> Result<Option<Self>> {
+        let path = std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path))?;
+        let first = of_server(&path, 0);
+        if !first.exists() {
+            let cause = "nothing is there";
+            return Err(Error::new(Kind::Missing, "opening a group", cause).at(&first));
+        }
+        let Some(record) = Record::read(&first)? else {
+            return Ok(None);
+        };
+        let metadata = Metadata::read(&first, &record)?;
+        let node = Node::read(&first)?;
+        let mut attributes = node.map_or(Ok(Map::new()), |node| node.attributes())?;
+        attributes.remove(ATTRIBUTE);
+        let arrays = record.arrays.keys().map(|name| {
+            let mut schema = metadata.moment(&record, name)?;
+            if let Some(Growth::Rows(_)) = record.arrays.get(name) {
+                schema.shape[0] = record.length(name).unwrap_or(0);
+            }
+            Ok(schema)
+        });
+        Ok(Some(Self {
+            attributes,
+            timesteps: record.timesteps,
+            time_chunk: record.time_chunk,
+            arrays: arrays.collect::<Result<_>>()?,
+            rows: record.rows.clone().into_iter().collect(),
+            checkpoints: all_checkpoints(&path)?,
+            name: record.group,
+        }))
+    }
+}
+
+/// What is found at a path.
+#[derive(Debug)]
+pub struct Entry {
+    /// Where it is, from the path that was looked at; empty for what stands there itself.
+    pub path: String,
+    /// What it is.
+    pub contents: Contents,
+}
+
+/// What a node is.
+#[derive(Debug)]
+pub enum Contents {
+    /// An array.
+    Array(Box<ArraySchema>),
+    /// A group, and its attributes.
+    Group(Map<String, Value>),
+    /// Something that cannot be read, and why.
+    Unreadable(Error),
+}
+
+/// All that stands at `path`: an array of any form, or a Zarr node with all that is in it. What Penstock keeps for itself
+/// is left out.
+///
+/// # Errors
+/// [`Kind::Missing`] when nothing is there; what the operating system says. What cannot be read is in the list.
+pub fn list(path: &Path) -> Result<Vec<Entry>> {
+    let path = std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path))?;
+    let first = of_server(&path, 0);
+    let node = match Node::read(&first) {
+        Ok(node) => node,
+        Err(error) => {
+            return Ok(vec![Entry {
+                path: String::new(),
+                contents: Contents::Unreadable(error),
+            }]);
+        }
+    };
+    let mut entries = Vec::new();
+    match node {
+        Some(node) if node.kind() == zarr::Kind::Group => {
+            list_group(&path, &node, String::new(), &mut entries)?;
+        }
+        Some(_) => entries.push(array_entry(String::new(), open_schema(&path, None))),
+        None => entries.push(array_entry(String::new(), Ok(open_schema(&path, None)?))),
+    }
+    Ok(entries)
+}
+
+/// All that is known of what stands at `path`, for programs: arrays, groups and what cannot be read, by their paths; of a
+/// group that Penstock saves to, its timesteps and checkpoints.
+///
+/// ```text
+/// {"arrays": [{"path": "u", "name": "u", "shape": [3, 4], "element": "f8", "disk": {...}, ...}],
+///  "groups": [{"path": "", "attributes": {...}}],
+///  "unreadable": [{"path": "s", "kind": "Unsupported", "cause": "..."}],
+///  "group": {"name": "sim", "timesteps": 3, "time_chunk": 1, "arrays": ["u"], "rows": {}, "checkpoints": [...]}}
+/// ```
+///
+/// # Errors
+/// As [`list`].
+pub fn describe(path: &Path) -> Result<Value> {
+    let (mut arrays, mut groups, mut unreadable) = (Vec::new(), Vec::new(), Vec::new());
+    for Entry { path, contents } in list(path)? {
+        match contents {
+            Contents::Array(schema) => {
+                let mut about = json!(schema);
+                about["path"] = path.into();
+                about["bytes"] = schema.bytes().into();
+                arrays.push(about);
+            }
+            Contents::Group(attributes) => {
+                groups.push(json!({ "path": path, "attributes": attributes }));
+            }
+            Contents::Unreadable(error) => unreadable.push(json!({
+                "path": path,
+                "kind": format!("{:?}", error.kind),
+                "cause": error.cause,
+            })),
+        }
+    }
+    // Why it cannot be read is in the list.
+    let catalog = Catalog::read(path).unwrap_or(None);
+    let group = catalog.map(|catalog| {
+        let arrays = catalog.arrays.iter().map(|array| array.name.as_str());
+        let checkpoints = catalog.checkpoints.iter().map(|checkpoint| {
+            let mut about = json!(checkpoint);
+            let name = checkpoint.path.file_name().unwrap_or_default();
+            about["name"] = name.to_string_lossy().into();
+            about["attributes"] = checkpoint.attributes.clone().into();
+            about
+        });
+        json!({
+            "name": catalog.name,
+            "timesteps": catalog.timesteps,
+            "time_chunk": catalog.time_chunk,
+            "arrays": arrays.collect::<Vec<_>>(),
+            "rows": catalog.rows.iter().cloned().collect::<BTreeMap<_, _>>(),
+            "checkpoints": checkpoints.collect::<Vec<_>>(),
+        })
+    });
+    Ok(json!({ "arrays": arrays, "groups": groups, "unreadable": unreadable, "group": group }))
+}
+
+fn array_entry(path: String, schema: Result<ArraySchema>) -> Entry {
+    let contents = match schema {
+        Ok(schema) => Contents::Array(Box::new(schema)),
+        Err(error) => Contents::Unreadable(error),
+    };
+    Entry { path, contents }
+}
+
+fn list_group(place: &Path, group: &Node, path: String, entries: &mut Vec<Entry>) -> Result<()> {
+    let mut attributes = group.attributes()?;
+    attributes.remove(ATTRIBUTE);
+    let prefix = match path.as_str() {
+        "" => String::new(),
+        path => format!("{path}/"),
+    };
+    entries.push(Entry {
+        path,
+        contents: Contents::Group(attributes),
+    });
+    for (name, node) in group.children()? {
+        let path = format!("{prefix}{name}");
+        match node {
+            Err(error) => entries.push(Entry {
+                path,
+                contents: Contents::Unreadable(error),
+            }),
+            Ok(node) if node.kind() == zarr::Kind::Group => {
+                list_group(&place.join(&name), &node, path, entries)?;
+            }
+            Ok(_) => entries.push(array_entry(path, open_schema(place, Some(&name)))),
+        }
+    }
+    Ok(())
+}
+
+/// All checkpoints of the group at `path`, which may be one a server, the newest last.
+pub(super) fn all_checkpoints(path: &Path) -> Result<Vec<Checkpoint>> {
+    let directory = checkpoints(&of_server(path, 0));
+    let mut all = Vec::new();
+    for entry in files::entries(&directory)? {
+        let name = entry.file_name();
+        // It may be removed while it is looked at.
+        let Some(mut json) = read_json(&entry.path().join("zarr.json"))? else {
+            continue;
+        };
+        let about = json["attributes"][ATTRIBUTE].take();
+        let Ok(checkpoint) = serde_json::from_value::<Checkpoint>(about) else {
+            continue; // what others have put there
+        };
+        let mut attributes = json["attributes"].as_object().cloned().unwrap_or_default();
+        attributes.remove(ATTRIBUTE);
+        all.push(Checkpoint {
+            path: checkpoints(path).join(name),
+            attributes,
+            ..checkpoint
+        });
+    }
+    all.sort_by_key(|checkpoint| checkpoint.number);
+    Ok(all)
+}
+
+/// How the timesteps of an array are spread, and each checkpoint of it; nothing where all is in one place.
+pub(super) fn spreads(place: &Path, metadata: &Metadata, name: &str) -> Result<Vec<Spread>> {
+    let mut all: Vec<Spread> = metadata.spread(place, name)?.into_iter().collect();
+    for checkpoint in all_checkpoints(place)? {
+        let stored = Stored::open(&checkpoint.path, Some(name))?;
+        all.extend(stored.target().spread().map(|of| of.spread.clone()));
+    }
+    Ok(all)
+}
+
+/// The checksums of an array of a checkpoint of so many objects.
+///
+/// # Errors
+/// [`Kind::Damaged`] when they are not there.
+pub(crate) fn checkpoint_sums(checkpoint: &Path, name: &str, objects: u64) -> Result<Sums> {
+    let checkpoint = of_server(checkpoint, 0);
+    let former = checkpoint.join(".penstock").join("sums.json");
+    if !former.exists() {
+        return sums::read(&checkpoint_sums_file(&checkpoint, name), objects);
+    }
+    former_sums(&former, name, objects)
+}
+
+/// Where the checksums of an array of a checkpoint stand.
+pub(super) fn checkpoint_sums_file(checkpoint: &Path, name: &str) -> PathBuf {
+    checkpoint.join(name).join(".sums")
+}
+
+/// The checksums of an array in a file of the first version, which has those of all arrays of a moment.
+pub(super) fn former_sums(file: &Path, name: &str, objects: u64) -> Result<Sums> {
+    let text = files::read_if_there(file)?;
+    let text = text.ok_or_else(|| damaged(file, "the checksums are missing"))?;
+    let mut all =
+        crate::json::parse(&text).map_err(|e| damaged(file, format!("no checksums: {e}")))?;
+    let known: Sums = serde_json::from_value(all[name].take())
+        .map_err(|e| damaged(file, format!("no checksums: {e}")))?;
+    if known.len() as u64 == objects {
+        return Ok(known);
+    }
+    let cause = format!(
+        "{} checksums for the {objects} chunks of {name:?}",
+        known.len()
+    );
+    Err(damaged(file, cause))
+}
+
+/// The names that a group's own nodes have.
+pub(super) fn own_names(record: &Record) -> Vec<String> {
+    let mut names = record.names();
+    names.push(CHECKPOINTS.to_string());
+    names
+}

@@ -1,0 +1,175 @@
+//! Static variables of a group: small arrays whose values every rank knows, such as latitudes and names of stations.
+//!
+//! A coordinate is a Zarr array of one chunk with a checksum, written by the rank that directs. Numbers are as any other
+//! array's; strings are of Zarr's type `string`, through the codec `vlen-utf8`.
+
+use std::path::{Path, PathBuf};
+
+use crc32c::crc32c;
+use penstock_engine::{Error, Kind, Result};
+use serde_json::{Map, Value, json};
+
+use crate::dtype::ElementType;
+use crate::formats::zarr::{self, Node};
+use crate::fs::files::{self, make_directory};
+use crate::schema::{ArraySchema, Disk};
+
+/// A static variable.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Coordinate {
+    /// Its name.
+    pub name: String,
+    /// The names of its dimensions.
+    pub dimensions: Vec<String>,
+    /// Its extents.
+    pub shape: Vec<u64>,
+    /// Its values, row-major.
+    pub values: Values,
+    /// What the user says about it.
+    pub attributes: Map<String, Value>,
+}
+
+/// The values of a coordinate.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Values {
+    /// Elements, in the machine's byte order.
+    Elements(ElementType, Vec<u8>),
+    /// Strings.
+    Strings(Vec<String>),
+}
+
+impl Coordinate {
+    /// Sees that the values fill the shape, and that dimensions have names.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`].
+    pub fn check(&self) -> Result<()> {
+        let wrong = |cause: String| {
+            let doing = format!("describing the coordinate {:?}", self.name);
+            Err(Error::new(Kind::Schema, doing, cause))
+        };
+        if self.dimensions.len() != self.shape.len() {
+            let (names, dims) = (self.dimensions.len(), self.shape.len());
+            return wrong(format!("{names} dimension names for {dims} dimensions"));
+        }
+        let elements = self
+            .shape
+            .iter()
+            .try_fold(1u64, |all, &n| all.checked_mul(n));
+        let given = match &self.values {
+            Values::Elements(element, bytes) => bytes.len() as u64 / element.width(),
+            Values::Strings(strings) => strings.len() as u64,
+        };
+        match elements == Some(given) {
+            true => Ok(()),
+            false => wrong(format!("{given} values for the shape {:?}", self.shape)),
+        }
+    }
+
+    fn json(&self) -> Result<Value> {
+        // Of an empty array the chunk is of one element, and is not written.
+        let chunk: Vec<u64> = self.shape.iter().map(|&n| n.max(1)).collect();
+        let element = match &self.values {
+            Values::Elements(element, _) => *element,
+            Values::Strings(_) => ElementType::U1,
+        };
+        let disk = Disk::Chunks {
+            chunk,
+            subchunks: None,
+            codec: "crc32c".to_string(),
+        };
+        let schema = ArraySchema {
+            dimension_names: Some(self.dimensions.clone()),
+            attributes: self.attributes.clone(),
+            ..ArraySchema::new(&self.name, &self.shape, element, disk)
+        };
+        schema.disk_schema(1)?;
+        let mut json = zarr::array_json(&schema)?;
+        if let Values::Strings(_) = &self.values {
+            json["data_type"] = "string".into();
+            json["fill_value"] = "".into();
+            json["codecs"] =
+                json!([{ "name": "vlen-utf8", "configuration": {} }, { "name": "crc32c" }]);
+        }
+        Ok(json)
+    }
+
+    /// The bytes of the chunk.
+    fn chunk(&self) -> Vec<u8> {
+        let mut bytes = match &self.values {
+            Values::Elements(_, bytes) => bytes.clone(),
+            Values::Strings(strings) => {
+                let mut bytes = (strings.len() as u32).to_le_bytes().to_vec();
+                for string in strings {
+                    bytes.extend((string.len() as u32).to_le_bytes());
+                    bytes.extend(string.as_bytes());
+                }
+                bytes
+            }
+        };
+        bytes.extend(crc32c(&bytes).to_le_bytes());
+        bytes
+    }
+
+    /// The chunk's file, from the array's directory on.
+    fn key(&self) -> PathBuf {
+        let zeros = self.shape.iter().map(|_| "0");
+        std::iter::once("c").chain(zeros).collect()
+    }
+
+    /// Makes it in a group. Gives what is yet to be synced.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(super) fn write(&self, group: &Path) -> Result<Vec<PathBuf>> {
+        let directory = group.join(&self.name);
+        make_directory(&directory)?;
+        let mut made = vec![directory.clone()];
+        if !self.shape.contains(&0) {
+            let chunk = directory.join(self.key());
+            let above: Vec<&Path> = chunk.ancestors().skip(1).collect();
+            for above in above.into_iter().rev().filter(|above| !above.exists()) {
+                make_directory(above)?;
+                made.push(above.to_path_buf());
+            }
+            files::write(&chunk, &self.chunk())?;
+            made.push(chunk);
+        }
+        // Last: an array without metadata is none.
+        let place = directory.join("zarr.json");
+        files::write_json(&place, &self.json()?)?;
+        made.push(place);
+        Ok(made)
+    }
+
+    /// Compares it with what is there.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] when that is something else.
+    pub(super) fn compare(&self, group: &Path) -> Result<()> {
+        let directory = group.join(&self.name);
+        let differs = |what: &str| {
+            let cause = format!("the {what} there are not those of the call");
+            let doing = format!("declaring the coordinate {:?}", self.name);
+            Err(Error::new(Kind::Schema, doing, cause).at(&directory))
+        };
+        let own = self.json()?;
+        let there = Node::read(&directory)?.map(|node| node.json().clone());
+        let there = there.unwrap_or_default();
+        if there["shape"] != own["shape"] || there["data_type"] != own["data_type"] {
+            return differs("shape and type");
+        }
+        // Another tool may have written it in another way: then it is not looked into.
+        let is_plain = ["codecs", "chunk_grid", "chunk_key_encoding"]
+            .iter()
+            .all(|key| there[key] == own[key]);
+        if !is_plain {
+            return Ok(());
+        }
+        let chunk = files::read_if_there(&directory.join(self.key()))?;
+        match chunk.is_none_or(|chunk| chunk == self.chunk()) {
+            true => Ok(()),
+            false => differs("values"),
+        }
+    }
+}

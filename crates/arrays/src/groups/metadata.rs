@@ -1,0 +1,385 @@
+//! The metadata of a group that is written to: of the arrays that are saved, and of all that others have added.
+//!
+//! Each array's own `zarr.json` says how it is stored; the record says how long it is. What the group's `zarr.json` holds
+//! of them, its consolidated metadata, follows from these two.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use penstock_engine::Result;
+use serde_json::{Map, Value, json};
+
+use super::{Declared, DeclaredArray};
+use crate::dtype::ElementType;
+use crate::formats::record::{self, ATTRIBUTE, CHECKPOINTS, Growth, Record, TIME};
+use crate::formats::spread::{SPREAD, Spread, is_template};
+use crate::formats::zarr::{self, Node, consolidated};
+use crate::fs::files::{self, damaged, make_directory};
+use crate::schema::{ArraySchema, Disk};
+
+/// Timesteps whose times, or counts of rows, stand in one chunk: 8 KiB.
+pub(super) const TIMES: u64 = 1024;
+
+/// The metadata of a group.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Metadata {
+    /// The group's own.
+    root: Value,
+    /// Those of the arrays that are saved, the times and counts of rows among them.
+    arrays: BTreeMap<String, Value>,
+    /// Those of all other nodes, by path.
+    others: Map<String, Value>,
+}
+
+impl Metadata {
+    /// Those of the group at `path`.
+    ///
+    /// # Errors
+    /// When they are not there, or cannot be understood.
+    pub(super) fn read(path: &Path, record: &Record) -> Result<Self> {
+        let Some(node) = Node::read(path)? else {
+            return Err(damaged(&path.join("zarr.json"), "it is gone"));
+        };
+        let mut arrays = BTreeMap::new();
+        for name in record.names() {
+            let Some(array) = Node::read(&path.join(&name))? else {
+                return Err(damaged(&path.join(name), "this array of the group is gone"));
+            };
+            arrays.insert(name, array.json().clone());
+        }
+        let mut root = consolidated::without(node.json().clone());
+        if let Some(attributes) = root["attributes"].as_object_mut() {
+            attributes.remove(ATTRIBUTE); // of the first version
+        }
+        Ok(Self {
+            root,
+            others: others(&node, &arrays)?,
+            arrays,
+        })
+    }
+
+    /// Whether there is a node of that name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.arrays.contains_key(name) || self.others.contains_key(name)
+    }
+
+    /// How long an array's own metadata say that it is.
+    pub(super) fn own_length(&self, name: &str) -> Option<u64> {
+        self.arrays.get(name)?["shape"][0].as_u64()
+    }
+
+    /// An array as it is stored.
+    ///
+    /// # Errors
+    /// When its metadata make no sense.
+    pub(super) fn schema(&self, name: &str) -> Result<ArraySchema> {
+        let json = self.arrays.get(name).cloned().unwrap_or_default();
+        let place = Path::new(name).join("zarr.json");
+        let mut schema = zarr::Metadata::parse(json, &place)?.schema(name, Map::new());
+        schema.attributes.remove(SPREAD);
+        Ok(schema)
+    }
+
+    /// What servers must know of an array.
+    ///
+    /// # Errors
+    /// When its metadata make no sense.
+    pub(super) fn chunk_form(&self, name: &str) -> Result<zarr::ChunkForm> {
+        let json = self.arrays.get(name).cloned().unwrap_or_default();
+        Ok(zarr::Metadata::parse(json, Path::new(name))?.chunk_form())
+    }
+
+    /// An array at one moment: one that grows with time without that dimension.
+    ///
+    /// # Errors
+    /// When its chunks are not those of the group's timesteps.
+    pub(super) fn moment(&self, record: &Record, name: &str) -> Result<ArraySchema> {
+        let mut schema = self.schema(name)?;
+        if matches!(record.arrays.get(name), Some(Growth::Rows(_))) {
+            return Ok(schema);
+        }
+        let wrong = || damaged(Path::new(name), "its chunks are not of timesteps");
+        let Disk::Chunks {
+            chunk, subchunks, ..
+        } = &mut schema.disk
+        else {
+            return Err(wrong());
+        };
+        if chunk.first() != Some(&record.time_chunk) {
+            return Err(wrong());
+        }
+        for extents in [Some(&mut schema.shape), Some(chunk), subchunks.as_mut()] {
+            extents.into_iter().for_each(|extents| {
+                extents.remove(0);
+            });
+        }
+        if let Some(names) = &mut schema.dimension_names {
+            names.remove(0);
+        }
+        Ok(schema)
+    }
+
+    /// Whether an array of that name has these chunks and codecs.
+    pub(super) fn is_stored_as(&self, record: &Record, array: &DeclaredArray) -> Result<bool> {
+        let asked = zarr::array_json(&grown(array, record.time_chunk))?;
+        let there = &self.arrays[&array.schema.name];
+        let word = |json: &Value| {
+            let codecs = json["codecs"]
+                .as_array()
+                .map(Vec::as_slice)
+                .unwrap_or_default();
+            crate::codec::Codec::of_zarr(codecs, array.schema.element)
+        };
+        Ok(there["chunk_grid"] == asked["chunk_grid"] && word(there) == word(&asked))
+    }
+
+    /// How an array of the group, which was found at `place`, is spread over servers, if it is.
+    pub(super) fn spread(&self, place: &Path, name: &str) -> Result<Option<Spread>> {
+        let mark = self
+            .arrays
+            .get(name)
+            .and_then(|json| json["attributes"].get(SPREAD));
+        let mut spread = Spread::of_mark(mark.cloned(), Path::new(name))?;
+        if let Some(spread) = spread.as_mut().filter(|_| is_template(place)) {
+            spread.move_to(place);
+        }
+        Ok(spread)
+    }
+
+    /// Makes the directories of arrays in the group at `path`, with metadata of no row yet, and those of its times and
+    /// counts of rows where they are not there. Gives what is yet to be synced.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(super) fn add(
+        &mut self,
+        path: &Path,
+        record: &Record,
+        arrays: &[&DeclaredArray],
+        spread: Option<&Spread>,
+    ) -> Result<Vec<PathBuf>> {
+        let mut made = vec![path.to_path_buf()];
+        let mut new = Vec::new();
+        for array in arrays {
+            let mut json = zarr::array_json(&grown(array, record.time_chunk))?;
+            if let Some(spread) = spread {
+                spread.mark(&mut json)?;
+            }
+            new.push((array.schema.name.clone(), json));
+        }
+        new.push((
+            TIME.to_string(),
+            zarr::array_json(&of_time(TIME, ElementType::F8))?,
+        ));
+        for dimension in record.rows.keys() {
+            for (name, about) in record::row_arrays(dimension).into_iter().zip([
+                json!({ "long_name": format!("first index of {dimension} of the timestep") }),
+                json!({
+                    "long_name": format!("number of {dimension} of the timestep"),
+                    "sample_dimension": dimension,
+                }),
+            ]) {
+                let mut json = zarr::array_json(&of_time(&name, ElementType::I8))?;
+                json["attributes"] = about;
+                new.push((name, json));
+            }
+        }
+        for (name, mut json) in new {
+            if self.arrays.contains_key(&name) {
+                continue;
+            }
+            json["shape"][0] = record.length(&name).unwrap_or(0).into();
+            let directory = path.join(&name);
+            // A save that came to nothing may have made it.
+            files::remove_if_there(&directory)?;
+            make_directory(&directory)?;
+            files::write_json(&directory.join("zarr.json"), &json)?;
+            made.extend([directory.join("zarr.json"), directory]);
+            self.arrays.insert(name, json);
+        }
+        Ok(made)
+    }
+
+    /// Takes in the attributes that are declared. Others that are there stay.
+    pub(super) fn declare(&mut self, declared: &Declared) {
+        merge(&mut self.root["attributes"], &declared.attributes);
+        for array in &declared.arrays {
+            if let Some(json) = self.arrays.get_mut(&array.schema.name) {
+                merge(&mut json["attributes"], &array.schema.attributes);
+            }
+        }
+        if let Some(json) = self.arrays.get_mut(TIME) {
+            merge(&mut json["attributes"], &declared.time_attributes);
+        }
+    }
+
+    /// The metadata of a saved array, as long as the record says.
+    fn own(&self, record: &Record, name: &str) -> Value {
+        let mut json = self.arrays.get(name).cloned().unwrap_or_default();
+        json["shape"][0] = record.length(name).unwrap_or(0).into();
+        json
+    }
+
+    /// The metadata of the group, consolidated.
+    pub(super) fn whole(&self, record: &Record) -> Value {
+        let mut all = self.others.clone();
+        for name in self.arrays.keys() {
+            all.insert(name.clone(), self.own(record, name));
+        }
+        consolidated::with(self.root.clone(), all)
+    }
+
+    /// The files of metadata as they are to be: those of the saved arrays that are not so yet.
+    pub(super) fn own_files(&self, path: &Path, record: &Record) -> Result<Vec<(PathBuf, Value)>> {
+        let mut files = Vec::new();
+        for name in self.arrays.keys() {
+            let (place, json) = (path.join(name).join("zarr.json"), self.own(record, name));
+            if files::read_json(&place)?.is_none_or(|there| there != json) {
+                files.push((place, json));
+            }
+        }
+        Ok(files)
+    }
+
+    /// Looks again for what is in the group besides: others may have changed it. `added` and `gone` are checkpoints that
+    /// will have come and gone.
+    ///
+    /// # Errors
+    /// When a node cannot be understood.
+    pub(super) fn look_again(
+        &mut self,
+        path: &Path,
+        added: &[(String, Value)],
+        gone: &[String],
+    ) -> Result<()> {
+        let Some(node) = Node::read(path)? else {
+            return Err(damaged(&path.join("zarr.json"), "it is gone"));
+        };
+        let mut root = consolidated::without(node.json().clone());
+        if let (Some(new), Some(own)) = (
+            root["attributes"].as_object_mut(),
+            self.root["attributes"].as_object(),
+        ) {
+            new.remove(ATTRIBUTE);
+            new.extend(
+                own.iter()
+                    .map(|(name, value)| (name.clone(), value.clone())),
+            );
+        }
+        self.root = root;
+        self.others = others(&node, &self.arrays)?;
+        for name in gone {
+            let own = format!("{CHECKPOINTS}/{name}");
+            let below = format!("{own}/");
+            self.others
+                .retain(|path, _| *path != own && !path.starts_with(&below));
+        }
+        for (path, json) in added {
+            self.others.insert(path.clone(), json.clone());
+        }
+        Ok(())
+    }
+
+    /// Writes the group's own metadata where they stand: to a group that nobody sees yet, or that has none of these.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(super) fn replace_all(&mut self, path: &Path, record: &Record) -> Result<()> {
+        self.look_again(path, &[], &[])?;
+        let place = path.join("zarr.json");
+        let new = record::directory(path).join("new-zarr.json");
+        files::remove_if_there(&new)?;
+        files::write_json(&new, &self.whole(record))?;
+        files::sync_path(&new)?;
+        files::rename(&new, &place)?;
+        for (place, json) in self.own_files(path, record)? {
+            files::remove_if_there(&place)?;
+            files::write_json(&place, &json)?;
+            files::sync_path(&place)?;
+        }
+        Ok(())
+    }
+}
+
+fn merge(attributes: &mut Value, given: &Map<String, Value>) {
+    if !attributes.is_object() {
+        *attributes = json!({});
+    }
+    for (name, value) in given {
+        attributes[name] = value.clone();
+    }
+}
+
+/// The metadata of what is in a group besides the arrays that are saved, by path. What the group's consolidated metadata
+/// say of groups in it is taken from there, as far as those are there: there may be many.
+fn others(group: &Node, saved: &BTreeMap<String, Value>) -> Result<Map<String, Value>> {
+    let nothing = Map::new();
+    let known = consolidated::of(group.json()).unwrap_or(&nothing);
+    let mut all = Map::new();
+    for (name, node) in group.children()? {
+        if saved.contains_key(&name) {
+            continue;
+        }
+        let node = node?;
+        if node.is_second() {
+            continue;
+        }
+        all.insert(name.clone(), consolidated::entry(node.json()));
+        if node.kind() == zarr::Kind::Group {
+            let below = format!("{name}/");
+            let is_known = |path: &str| known.contains_key(path);
+            all.extend(still_there(group.directory(), &below, known));
+            consolidated::scan(node.directory(), &below, &is_known, &mut all)?;
+        }
+    }
+    Ok(all)
+}
+
+/// Of what is known below a group in a group, what is there still.
+fn still_there(group: &Path, below: &str, known: &Map<String, Value>) -> Map<String, Value> {
+    let mut is_there: BTreeMap<&str, bool> = BTreeMap::new();
+    let nodes = known.iter().filter(|(path, _)| path.starts_with(below));
+    let nodes = nodes.filter(|(path, _)| {
+        // Nodes come and go with the directory that is directly in the group.
+        let rest = &path[below.len()..];
+        let top = &path[..below.len() + rest.find('/').unwrap_or(rest.len())];
+        *is_there
+            .entry(top)
+            .or_insert_with(|| group.join(top).exists())
+    });
+    nodes
+        .map(|(path, json)| (path.clone(), json.clone()))
+        .collect()
+}
+
+/// A coordinate, or a count, of one number a timestep.
+fn of_time(name: &str, element: ElementType) -> ArraySchema {
+    ArraySchema {
+        dimension_names: Some(vec![TIME.to_string()]),
+        ..ArraySchema::new(name, &[0], element, Disk::plain_chunks(vec![TIMES]))
+    }
+}
+
+/// An array as it is stored through time, without a row yet.
+fn grown(array: &DeclaredArray, time_chunk: u64) -> ArraySchema {
+    let mut schema = array.schema.clone();
+    schema.dimension_names = Some(schema.names_of_dimensions());
+    if array.is_ragged {
+        schema.shape[0] = 0;
+        return schema;
+    }
+    schema.shape.insert(0, 0);
+    if let Disk::Chunks {
+        chunk, subchunks, ..
+    } = &mut schema.disk
+    {
+        chunk.insert(0, time_chunk);
+        if let Some(subchunks) = subchunks {
+            subchunks.insert(0, 1);
+        }
+    }
+    if let Some(names) = &mut schema.dimension_names {
+        names.insert(0, TIME.to_string());
+    }
+    schema
+}

@@ -1,0 +1,370 @@
+//! Timesteps: written in place, and made visible by renaming.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crc32c::crc32c;
+use penstock_engine::{Error, Result};
+use penstock_layout::DiskSchema;
+
+use super::Group;
+use super::metadata::{Metadata, TIMES};
+use crate::formats::record::{self, Growth, Record, TIME};
+use crate::formats::spread::{SpreadArray, of_server};
+use crate::formats::sums::{self, SUM_BYTES, Sums};
+use crate::formats::zarr::{Location, remove_chunks_from};
+use crate::formats::{Form, Target};
+use crate::fs::files::{self, damaged, open_if_there, remove_if_there};
+use crate::fs::ops;
+use crate::write::lock_group;
+
+/// The rows that a timestep has, or is to have, of an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rows {
+    pub(super) timestep: u64,
+    pub(super) start: u64,
+    pub(super) count: u64,
+}
+
+impl Group {
+    /// How the rows of the next timestep of an array are cut, of which there are so many, and where they go.
+    ///
+    /// # Errors
+    /// When the array's metadata make no sense.
+    pub fn timestep_target(
+        &self,
+        name: &str,
+        rows: u64,
+        block_bytes: u64,
+    ) -> Result<(DiskSchema, Target)> {
+        let rows = self.next_rows(name, rows);
+        let (disk, mut location) = rows_of(self.place(), &self.metadata, name, rows, block_bytes)?;
+        location.grows = true;
+        if let Some(of) = &mut location.spread {
+            *of = self.beside(name, of.spread.clone())?;
+        }
+        Ok((disk, Target::new(Form::Zarr(location)).with_sums()))
+    }
+
+    fn next_rows(&self, name: &str, count: u64) -> Rows {
+        Rows {
+            timestep: self.record.timesteps,
+            start: self.record.length(name).unwrap_or(0),
+            count,
+        }
+    }
+
+    /// The time of the last timestep.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn last_time(&self) -> Result<Option<f64>> {
+        match self.timesteps().checked_sub(1) {
+            None => Ok(None),
+            Some(last) => time_of(&self.path, last).map(Some),
+        }
+    }
+
+    /// Takes a timestep, which servers have written and synced, into the group: of each array its name, how many rows
+    /// it has of it, and their checksums.
+    ///
+    /// # Errors
+    /// What the operating system says. The group is then as it was, or, when the very last steps
+    /// fail, a timestep longer.
+    pub fn commit_timestep(&mut self, time: f64, arrays: &[(String, u64, Sums)]) -> Result<()> {
+        let index = self.timesteps();
+        let mut next = self.record.clone();
+        next.timesteps += 1;
+        let mut made = self.write_number(TIME, index, time.to_ne_bytes())?;
+        for (name, count, sums) in arrays {
+            let rows = self.next_rows(name, *count);
+            made.push(self.write_sums(name, rows, sums)?);
+            if let Some(Growth::Rows(dimension)) = self.record.arrays.get(name)
+                && let Some(length) = next.rows.get_mut(dimension)
+                && *length == rows.start
+            {
+                *length += count;
+                let [start_array, count_array] = record::row_arrays(dimension);
+                made.extend(self.write_number(&start_array, index, rows.start.to_ne_bytes())?);
+                made.extend(self.write_number(&count_array, index, count.to_ne_bytes())?);
+            }
+        }
+        self.publish(next, made)
+    }
+
+    /// Removes what has been written of a timestep that will not be; if it is in the group already, because
+    /// only what comes after that has failed, it stays.
+    ///
+    /// # Errors
+    /// What the operating system says. The next write tries again.
+    pub fn abandon_timestep(&mut self) -> Result<()> {
+        if let Some(record) = Record::read(&self.path)? {
+            self.record = record;
+        }
+        self.remove_leftovers()?;
+        self.remove_rows_beyond()
+    }
+
+    /// Takes all timesteps from `first` on out of the group.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn drop_timesteps(&mut self, first: u64) -> Result<()> {
+        let there = self.timesteps();
+        if first >= there {
+            return Ok(());
+        }
+        let mut next = self.record.clone();
+        for (dimension, rows) in &mut next.rows {
+            let [start_array, _] = record::row_arrays(dimension);
+            *rows = u64::from_ne_bytes(number_of(&self.path, &start_array, first)?);
+        }
+        next.timesteps = first;
+        next.dropped_from = Some(there);
+        self.publish(next, Vec::new())?;
+        self.remove_rows_beyond()
+    }
+
+    /// Shows another record to the world, after what is to be in its place before has been synced. Everything that
+    /// takes space is written first: on a full disk this fails with nothing shown.
+    pub(super) fn publish(&mut self, next: Record, before: Vec<PathBuf>) -> Result<()> {
+        let _lock = lock_group(&self.path)?;
+        self.metadata.look_again(&self.path, &[], &[])?;
+        let record = [self.stage("record", record::file(&self.path), &next.json())?];
+        let whole = self.metadata.whole(&next);
+        let group = [self.stage("group", self.path.join("zarr.json"), &whole)?];
+        let own = self.stage_own(&next)?;
+        sync(record.iter().chain(&group).chain(&own), before)?;
+        install(&record)?;
+        install(&group)?;
+        files::sync_paths(&[record::directory(&self.path), self.path.clone()])?;
+        self.record = next;
+        install(&own)
+    }
+
+    /// Brings the metadata of the group, and of each array, to the record, where they are not there yet.
+    pub(super) fn write_metadata(&mut self) -> Result<()> {
+        let _lock = lock_group(&self.path)?;
+        self.metadata.look_again(&self.path, &[], &[])?;
+        let place = self.path.join("zarr.json");
+        let whole = self.metadata.whole(&self.record);
+        let mut staged = Vec::new();
+        if files::read_json(&place)?.is_none_or(|there| there != whole) {
+            staged.push(self.stage("group", place, &whole)?);
+        }
+        staged.extend(self.stage_own(&self.record)?);
+        if staged.is_empty() {
+            return Ok(());
+        }
+        sync(&staged, Vec::new())?;
+        install(&staged)?;
+        files::sync_path(&self.path)
+    }
+
+    /// Writes what is to take the place of a file, aside. It is yet to be synced.
+    pub(super) fn stage(
+        &self,
+        name: &str,
+        place: PathBuf,
+        json: &serde_json::Value,
+    ) -> Result<Staged> {
+        let from = record::directory(&self.path).join(format!("new-{name}"));
+        remove_if_there(&from)?;
+        files::write_json(&from, json)?;
+        Ok(Staged { from, place })
+    }
+
+    /// Writes the metadata of each array that has others than it should, aside.
+    fn stage_own(&self, record: &Record) -> Result<Vec<Staged>> {
+        let own = self.metadata.own_files(&self.path, record)?;
+        let staged = own.into_iter().enumerate();
+        staged
+            .map(|(number, (place, json))| self.stage(&format!("own-{number}"), place, &json))
+            .collect()
+    }
+
+    /// Removes chunks of rows that there are not. Where a timestep came to nothing they follow on those that there are.
+    pub(super) fn remove_rows_beyond(&self) -> Result<()> {
+        for name in self.record.names() {
+            let schema = self.metadata.schema(&name)?;
+            let Some(rows_a_chunk) = schema.disk.chunk_rows() else {
+                continue;
+            };
+            let first = self
+                .record
+                .length(&name)
+                .unwrap_or(0)
+                .div_ceil(rows_a_chunk);
+            let directory = self.path.join(&name);
+            let next = directory.join("c").join(first.to_string());
+            if self.record.dropped_from.is_none() && !next.exists() {
+                continue;
+            }
+            // The array's own metadata no longer speak of them; after a power failure neither.
+            files::sync_path(&directory)?;
+            remove_chunks_from(first, &directory)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the number of a timestep, and its checksum, into an array of one number a timestep. Gives what is yet to
+    /// be synced.
+    fn write_number(&self, array: &str, index: u64, number: [u8; 8]) -> Result<Vec<PathBuf>> {
+        let path = number_path(&self.path, array, index);
+        if let Some(parent) = path.parent()
+            && !parent.exists()
+        {
+            files::make_directory(parent)?;
+            files::sync_path(&self.path.join(array))?;
+        }
+        let file = open_to_write(&path, TIMES * 8)?;
+        files::write_at(&file, &number, index % TIMES * 8, &path)?;
+        let rows = Rows {
+            timestep: index,
+            start: index,
+            count: 1,
+        };
+        let sums = self.write_sums(array, rows, &vec![Some(crc32c(&number))])?;
+        Ok(vec![path, sums])
+    }
+
+    /// Writes the checksums of a timestep of an array. Gives what is yet to be synced.
+    fn write_sums(&self, name: &str, rows: Rows, sums: &Sums) -> Result<PathBuf> {
+        let path = record::sums_file(&self.path, name);
+        let offset = sums_offset(&self.metadata, &self.record, name, rows)?;
+        let file = open_to_write(&path, 0)?;
+        files::write_at(&file, &sums::encode(sums), offset, &path)?;
+        Ok(path)
+    }
+}
+
+/// Opens a file that may have to be made, then with so many zeros. The directory is synced then.
+fn open_to_write(path: &Path, bytes: u64) -> Result<std::fs::File> {
+    let is_new = !path.exists();
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).write(true).create(true);
+    let file = ops::create(&options, path).map_err(|e| Error::io(&e, "opening", path))?;
+    if files::length(&file, path)? < bytes {
+        ops::set_len(&file, bytes, path)
+            .map_err(|e| Error::io(&e, "setting the length of", path))?;
+    }
+    if is_new {
+        files::sync_parent(path)?;
+    }
+    Ok(file)
+}
+
+/// A file that is to be renamed.
+pub(super) struct Staged {
+    from: PathBuf,
+    place: PathBuf,
+}
+
+pub(super) fn sync<'a>(
+    staged: impl IntoIterator<Item = &'a Staged>,
+    mut others: Vec<PathBuf>,
+) -> Result<()> {
+    others.extend(staged.into_iter().map(|staged| staged.from.clone()));
+    others.sort();
+    others.dedup();
+    files::sync_paths(&others)
+}
+
+/// Each is the old or the new one at any moment, also after a crash.
+pub(super) fn install(staged: &[Staged]) -> Result<()> {
+    staged
+        .iter()
+        .try_for_each(|Staged { from, place }| files::rename(from, place))
+}
+
+/// How rows of an array of the group at `path`, which may be one a server, are cut, and where they are.
+pub(super) fn rows_of(
+    path: &Path,
+    metadata: &Metadata,
+    name: &str,
+    rows: Rows,
+    block_bytes: u64,
+) -> Result<(DiskSchema, Location)> {
+    let mut schema = metadata.schema(name)?;
+    let end = rows.start + rows.count;
+    schema.shape[0] = end;
+    let disk = schema.disk_schema(block_bytes)?;
+    let rows_a_chunk = disk.chunk()[0];
+    let spread = metadata.spread(path, name)?;
+    let form = metadata.chunk_form(name)?;
+    let location = Location {
+        first_chunk: rows.start / rows_a_chunk,
+        spread: spread.map(|spread| SpreadArray::new(name, spread)),
+        ..Location::new(of_server(path, 0).join(name), form)
+    };
+    Ok((disk.window(rows.start..end), location))
+}
+
+/// Where the checksums of a timestep of an array begin in their file. There is one for each chunk, or part of one, that
+/// the timestep has.
+///
+/// ```text
+/// timestep        0       1       2        a chunk that two timesteps share has a checksum in each, so that the parts
+/// chunks          0 1     1 2     3        of timestep t begin at place (first chunk + t)
+/// place           0 1     2 3     5
+/// ```
+pub(super) fn sums_offset(
+    metadata: &Metadata,
+    record: &Record,
+    name: &str,
+    rows: Rows,
+) -> Result<u64> {
+    let schema = metadata.schema(name)?;
+    let disk = schema.disk_schema(1)?;
+    let others: u64 = disk.grid().iter().skip(1).product();
+    let place = match record.arrays.get(name) {
+        Some(Growth::Rows(_)) => rows.start / disk.chunk()[0] + rows.timestep,
+        _ => rows.timestep,
+    };
+    Ok(place * others * SUM_BYTES)
+}
+
+/// The rows that a timestep has of an array.
+///
+/// # Errors
+/// When they are not known.
+pub(super) fn rows_at(path: &Path, record: &Record, name: &str, index: u64) -> Result<Rows> {
+    let (start, count) = match record.arrays.get(name) {
+        Some(Growth::Rows(dimension)) => {
+            let [start_array, count_array] = record::row_arrays(dimension);
+            let start = u64::from_ne_bytes(number_of(path, &start_array, index)?);
+            (
+                start,
+                u64::from_ne_bytes(number_of(path, &count_array, index)?),
+            )
+        }
+        _ => (index, 1),
+    };
+    Ok(Rows {
+        timestep: index,
+        start,
+        count,
+    })
+}
+
+fn number_path(group: &Path, array: &str, index: u64) -> PathBuf {
+    let chunk = (index / TIMES).to_string();
+    group.join(array).join("c").join(chunk)
+}
+
+/// The number of a timestep, in an array of one number a timestep.
+fn number_of(group: &Path, array: &str, index: u64) -> Result<[u8; 8]> {
+    let path = number_path(group, array, index);
+    let mut bytes = [0; 8];
+    let missing = || damaged(&path, format!("what {array} says of a timestep is missing"));
+    let opened = open_if_there(&path)?.ok_or_else(missing)?;
+    opened
+        .read_exact_at(&mut bytes, index % TIMES * 8)
+        .map_err(|e| damaged(&path, e))?;
+    Ok(bytes)
+}
+
+/// The time of a timestep.
+pub(super) fn time_of(group: &Path, index: u64) -> Result<f64> {
+    number_of(group, TIME, index).map(f64::from_ne_bytes)
+}

@@ -1,0 +1,463 @@
+//! Reads everything again and compares it with its checksums: those of a group, and what the codec keeps of
+//! any other array.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use penstock_engine::{Error, Kind, Result};
+use penstock_layout::{Block, DiskSchema, Split};
+use penstock_machines::Medium;
+
+use super::catalog::{Catalog, Contents, checkpoint_sums, list, open};
+use super::former;
+use super::metadata::Metadata;
+use super::timestep::{Rows, rows_at, rows_of, sums_offset, time_of};
+use crate::Progress;
+use crate::codec::Codec;
+use crate::formats::record::{self, CHECKPOINTS, Growth, Record, VERSION};
+use crate::formats::spread::of_server;
+use crate::formats::sums::{self, Parts, SUM_BYTES, Sums};
+use crate::formats::{Form, Target};
+use crate::fs::files::{damaged, open_if_there};
+use crate::schema::Disk;
+
+/// The most bytes of a block that is read at once, where the store leaves a choice.
+const BLOCK_BYTES: u64 = 1 << 20;
+
+/// What a verification found.
+#[derive(Debug, Default)]
+pub struct Verified {
+    /// Timesteps that were looked at.
+    pub timesteps: u64,
+    /// Checkpoints that were looked at.
+    pub checkpoints: u64,
+    /// Arrays that were read, those of timesteps and checkpoints apart.
+    pub arrays: u64,
+    /// Chunks that were read, of timesteps those of each.
+    pub chunks: u64,
+    /// Chunks among them that have a checksum, of Penstock's or of their codec.
+    pub compared: u64,
+    /// Chunks among the others that are not there, and read as the fill value. Nothing says whether they should be.
+    pub absent: u64,
+    /// Their bytes, decoded.
+    pub bytes: u64,
+    /// Nodes that Penstock cannot read, and why.
+    pub unread: Vec<(String, Error)>,
+    /// What is wrong.
+    pub damages: Vec<Error>,
+}
+
+impl Verified {
+    /// Whether nothing was there with which what was read could be compared.
+    pub fn is_unfounded(&self) -> bool {
+        self.compared == 0 && self.damages.is_empty()
+    }
+
+    /// What was found, in words: what is damaged, and what could not be looked at.
+    pub fn verdict(&self) -> String {
+        let count = |count: u64, one: &str, many: &str| match count {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            count => Some(format!("{count} {many}")),
+        };
+        let unsummed = self.chunks.saturating_sub(self.compared + self.absent);
+        let left = [
+            count(
+                unsummed,
+                "chunk without a checksum",
+                "chunks without a checksum",
+            ),
+            count(
+                self.absent,
+                "chunk that is not there",
+                "chunks that are not there",
+            ),
+            count(
+                self.unread.len() as u64,
+                "array that is not supported",
+                "arrays that are not supported",
+            ),
+        ];
+        let left: Vec<String> = left.into_iter().flatten().collect();
+        let verdict = match self.damages.len() {
+            0 if self.is_unfounded() => "there was nothing to compare with".to_string(),
+            0 if left.is_empty() => "all is well".to_string(),
+            0 => "what was compared is well".to_string(),
+            1 => "1 is damaged".to_string(),
+            count => format!("{count} are damaged"),
+        };
+        match left.is_empty() {
+            true => verdict,
+            false => format!("{verdict}; not compared: {}", left.join(", ")),
+        }
+    }
+}
+
+/// Reads every chunk of what is at `path`: a group with timesteps and checkpoints, any other Zarr hierarchy with all that
+/// is in it, or an array of any other form. What has checksums is compared with them. `tell` hears of the bytes that are
+/// read (decoded), and first of how many there are; it may end the verification by an error of
+/// [`Kind::Peer`].
+///
+/// # Errors
+/// When nothing is there. What is wrong with the contents is in what was found.
+pub fn verify(path: &Path, tell: &mut dyn FnMut(Progress) -> Result<()>) -> Result<Verified> {
+    let path = std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path))?;
+    let mut verified = Verified::default();
+    let saved = match Record::read(&of_server(&path, 0)) {
+        Ok(record) => record,
+        Err(error) => {
+            verified.damages.push(error);
+            None
+        }
+    };
+    let entries = list(&path)?;
+    let all = entries.iter().map(|entry| match &entry.contents {
+        Contents::Array(schema) => schema.bytes(),
+        _ => 0,
+    });
+    tell(Progress::All(all.sum()))?;
+    if let Some(record) = &saved {
+        verified.check_saved(&path, record, tell)?;
+    }
+    let is_saved = |entry: &str| {
+        saved.as_ref().is_some_and(|record| {
+            let is_own = match record.penstock {
+                VERSION => record.length(entry).is_some(),
+                _ => record.arrays.contains_key(entry),
+            };
+            is_own
+                || entry
+                    .strip_prefix(CHECKPOINTS)
+                    .is_some_and(|rest| rest.starts_with('/'))
+        })
+    };
+    for entry in entries {
+        match entry.contents {
+            Contents::Group(_) => {}
+            _ if is_saved(&entry.path) => {}
+            Contents::Array(schema) => {
+                verified.arrays += 1;
+                let (place, name) = place_of(&path, &entry.path);
+                let checked = verified.check_by_codec(&place, name.as_deref(), &schema.disk, tell);
+                verified.note(checked)?;
+            }
+            Contents::Unreadable(error) if error.kind == Kind::Unsupported => {
+                verified.unread.push((entry.path, error));
+            }
+            Contents::Unreadable(error) => verified.damages.push(error),
+        }
+    }
+    Ok(verified)
+}
+
+/// The path of the group in which a node is, and its name there; of the path that was looked at itself no name.
+fn place_of(path: &Path, entry: &str) -> (PathBuf, Option<String>) {
+    match entry.rsplit_once('/') {
+        None if entry.is_empty() => (path.to_path_buf(), None),
+        None => (path.to_path_buf(), Some(entry.to_string())),
+        Some((above, name)) => (path.join(above), Some(name.to_string())),
+    }
+}
+
+/// Whether decoding compares a chunk with a checksum.
+fn codec_has_checksum(disk: &Disk) -> bool {
+    let Disk::Chunks { codec, .. } = disk else {
+        return false;
+    };
+    match codec.parse() {
+        Ok(Codec::Word { crc32c, .. }) => crc32c,
+        Ok(Codec::Chain(chain)) => chain.iter().any(|codec| {
+            let name = codec.as_str().or_else(|| codec["name"].as_str());
+            matches!(name, Some("crc32c" | "adler32" | "fletcher32" | "gzip"))
+                || codec["configuration"]["checksum"] == true
+        }),
+        Err(_) => false,
+    }
+}
+
+/// What is read of an array at once: rows of it, whose chunks are compared one by one.
+struct Part<'a> {
+    target: &'a Target,
+    disk: &'a DiskSchema,
+}
+
+impl Verified {
+    /// Takes in what is wrong. Gives it back where it is not the store that is wrong: who listens wants to stop.
+    fn note(&mut self, checked: Result<()>) -> Result<()> {
+        match checked {
+            Err(error) if error.kind == Kind::Peer => return Err(error),
+            Err(error) => self.damages.push(error),
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+
+    /// Compares all timesteps and checkpoints of a group.
+    fn check_saved(
+        &mut self,
+        path: &Path,
+        record: &Record,
+        tell: &mut dyn FnMut(Progress) -> Result<()>,
+    ) -> Result<()> {
+        let first = of_server(path, 0);
+        let metadata = match Metadata::read(&first, record) {
+            Ok(metadata) => metadata,
+            Err(error) => {
+                self.damages.push(error);
+                return Ok(());
+            }
+        };
+        for index in 0..record.timesteps {
+            self.note(time_of(&first, index).map(drop))?;
+        }
+        self.timesteps = record.timesteps;
+        let names = match record.penstock {
+            VERSION => record.names(),
+            _ => record.arrays.keys().cloned().collect(),
+        };
+        for name in &names {
+            let checked = self.check_timesteps(path, &metadata, record, name, tell);
+            self.note(checked)?;
+        }
+        let catalog = Catalog::read(path);
+        let checkpoints = match catalog {
+            Ok(catalog) => catalog.map_or(Vec::new(), |catalog| catalog.checkpoints),
+            Err(error) => {
+                self.damages.push(error);
+                Vec::new()
+            }
+        };
+        for checkpoint in checkpoints {
+            self.checkpoints += 1;
+            for name in record.arrays.keys() {
+                let checked = self.check_checkpoint(&checkpoint.path, name, tell);
+                self.note(checked)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_checkpoint(
+        &mut self,
+        checkpoint: &Path,
+        name: &str,
+        tell: &mut dyn FnMut(Progress) -> Result<()>,
+    ) -> Result<()> {
+        let stored = match open(checkpoint, Some(name)) {
+            // The array was added to the group later.
+            Err(error) if error.kind == Kind::Missing => return Ok(()),
+            opened => opened?,
+        };
+        let disk = stored.disk_schema(BLOCK_BYTES)?;
+        let known = checkpoint_sums(checkpoint, name, disk.objects())?;
+        let part = Part {
+            target: stored.target(),
+            disk: &disk,
+        };
+        let row_bytes = u64::MAX;
+        self.check_part(&part, &[(row_bytes, Some(&known))], tell)
+    }
+
+    /// Compares all timesteps of an array. Where chunks hold several and are encoded whole, those of a chunk are read
+    /// together.
+    fn check_timesteps(
+        &mut self,
+        path: &Path,
+        metadata: &Metadata,
+        record: &Record,
+        name: &str,
+        tell: &mut dyn FnMut(Progress) -> Result<()>,
+    ) -> Result<()> {
+        let first = of_server(path, 0);
+        let mut index = 0;
+        while index < record.timesteps {
+            let rows = rows_at(&first, record, name, index)?;
+            let (disk, _) = rows_of(path, metadata, name, rows, BLOCK_BYTES)?;
+            let is_ragged = matches!(record.arrays.get(name), Some(Growth::Rows(_)));
+            let is_one_by_one = is_ragged || *disk.split_of() != Split::Whole;
+            let together = match is_one_by_one {
+                true => 1,
+                false => {
+                    (disk.chunk()[0] - rows.start % disk.chunk()[0]).min(record.timesteps - index)
+                }
+            };
+            let all = Rows {
+                count: rows.count * together,
+                ..rows
+            };
+            let (disk, location) = rows_of(path, metadata, name, all, BLOCK_BYTES)?;
+            let mut known = Vec::new();
+            for step in index..index + together {
+                let rows = Rows {
+                    timestep: step,
+                    start: rows.start + step - index,
+                    count: rows.count,
+                };
+                known.push(timestep_sums(&first, metadata, record, name, rows, &disk)?);
+            }
+            let row_bytes = match together {
+                1 => u64::MAX,
+                _ => disk.chunk().iter().skip(1).product::<u64>() * disk.width(),
+            };
+            let steps: Vec<_> = known
+                .iter()
+                .map(|sums| (row_bytes, sums.as_ref()))
+                .collect();
+            let target = Target::new(Form::Zarr(location));
+            let part = Part {
+                target: &target,
+                disk: &disk,
+            };
+            self.check_part(&part, &steps, tell)?;
+            index += together;
+        }
+        Ok(())
+    }
+
+    /// Reads the chunks of a part. Each is of as many timesteps as there are checksums, of so many bytes each.
+    fn check_part(
+        &mut self,
+        part: &Part<'_>,
+        steps: &[(u64, Option<&Sums>)],
+        tell: &mut dyn FnMut(Progress) -> Result<()>,
+    ) -> Result<()> {
+        let medium = part.target.open_read(part.disk)?;
+        for object in 0..part.disk.objects() {
+            let place = part.disk.object_blocks(object).next();
+            let place = place.and_then(|block| part.target.place_of(part.disk, &block).ok());
+            let path = place.map(|(path, _)| path);
+            let is_there = path.as_ref().is_none_or(|path| path.exists());
+            let found = of_object(&*medium, part.disk, object, steps);
+            tell(Progress::More(
+                part.disk.object_region(object).elements() * part.disk.width(),
+            ))?;
+            self.bytes += part.disk.object_region(object).elements() * part.disk.width();
+            self.chunks += steps.len() as u64;
+            let found = match found {
+                Ok(found) => found,
+                Err(error) => {
+                    self.damages.push(error);
+                    continue;
+                }
+            };
+            for (sum, (_, known)) in found.into_iter().zip(steps) {
+                let Some(known) = known else {
+                    self.absent += u64::from(!is_there);
+                    continue;
+                };
+                self.compared += 1;
+                let cause = match known.get(object as usize).copied().flatten() {
+                    Some(_) if !is_there => "the chunk is missing".to_string(),
+                    Some(expected) if sum == expected => continue,
+                    Some(expected) => {
+                        format!("its checksum is {sum:08x}, and {expected:08x} when it was written")
+                    }
+                    None if !is_there => continue,
+                    // Another timestep of the chunk may have been written.
+                    None if steps.len() > 1 || part.disk.rows_before() > 0 => continue,
+                    None => "it has no checksum".to_string(),
+                };
+                let error = Error::new(Kind::Damaged, "verifying", cause);
+                self.damages.push(match &path {
+                    Some(path) => error.at(path),
+                    None => error,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads all chunks of an array of which Penstock has no checksums.
+    fn check_by_codec(
+        &mut self,
+        place: &Path,
+        name: Option<&str>,
+        disk: &Disk,
+        tell: &mut dyn FnMut(Progress) -> Result<()>,
+    ) -> Result<()> {
+        let stored = open(place, name)?;
+        let schema = stored.disk_schema(BLOCK_BYTES)?;
+        let part = Part {
+            target: stored.target(),
+            disk: &schema,
+        };
+        let (chunks, absent) = (self.chunks, self.absent);
+        self.check_part(&part, &[(u64::MAX, None)], tell)?;
+        if codec_has_checksum(disk) {
+            self.compared += (self.chunks - chunks) - (self.absent - absent);
+        }
+        Ok(())
+    }
+}
+
+/// The checksums of a timestep of an array; `None` where it has none: another program has added it.
+fn timestep_sums(
+    group: &Path,
+    metadata: &Metadata,
+    record: &Record,
+    name: &str,
+    rows: Rows,
+    disk: &DiskSchema,
+) -> Result<Option<Sums>> {
+    let path = record::sums_file(group, name);
+    let count = match disk.grid().split_first() {
+        Some((chunks, others)) if rows.count > 1 => chunks * others.iter().product::<u64>(),
+        Some((_, others)) => others.iter().product(),
+        None => 1,
+    };
+    let count = if rows.count == 0 { 0 } else { count };
+    if record.penstock != VERSION {
+        return former::timestep_sums(group, name, rows.timestep, count).map(Some);
+    }
+    let mut bytes = vec![0; (count * SUM_BYTES) as usize];
+    let offset = sums_offset(metadata, record, name, rows)?;
+    let Some(file) = open_if_there(&path)? else {
+        return Ok(None);
+    };
+    let length = file.metadata().map_or(0, |meta| meta.len());
+    if offset >= length && count > 0 {
+        return Ok(None);
+    }
+    file.read_exact_at(&mut bytes, offset)
+        .map_err(|e| damaged(&path, format!("checksums are missing: {e}")))?;
+    let known = sums::decode(&bytes, &path)?;
+    let is_known = bytes.is_empty() || bytes.iter().any(|&byte| byte != 0);
+    Ok(is_known.then_some(known))
+}
+
+/// The checksums of the timesteps that an object holds, each of so many bytes, read block by block.
+fn of_object(
+    medium: &dyn Medium,
+    schema: &DiskSchema,
+    object: u64,
+    steps: &[(u64, Option<&Sums>)],
+) -> Result<Vec<u32>> {
+    let mut parts: Vec<Parts> = steps.iter().map(|_| Parts::default()).collect();
+    let mut buffer = Vec::new();
+    for block in schema.object_blocks(object) {
+        buffer.resize(block.bytes as usize, 0);
+        medium.read(&block, &mut buffer)?;
+        add(&mut parts, &block, &buffer, steps);
+    }
+    let bytes = schema.object_bytes(object);
+    let sums = parts.iter().zip(steps);
+    Ok(sums
+        .map(|(parts, (step_bytes, _))| parts.sum(bytes.min(*step_bytes), &[]))
+        .collect())
+}
+
+/// Deals the bytes of a block out to the timesteps that they are of.
+fn add(parts: &mut [Parts], block: &Block, data: &[u8], steps: &[(u64, Option<&Sums>)]) {
+    if let [parts] = parts {
+        return parts.add(block.offset, data, block.region.elements());
+    }
+    let step_bytes = steps.first().map_or(u64::MAX, |(bytes, _)| *bytes);
+    let (mut at, end) = (block.offset, block.offset + data.len() as u64);
+    while at < end {
+        let step = (at / step_bytes) as usize;
+        let until = end.min((step as u64 + 1) * step_bytes);
+        let data = &data[(at - block.offset) as usize..(until - block.offset) as usize];
+        parts[step].add(at % step_bytes, data, 0);
+        at = until;
+    }
+}

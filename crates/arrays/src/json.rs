@@ -1,0 +1,182 @@
+//! JSON as people's programs write it: with `NaN`, `Infinity` and `-Infinity` among the numbers.
+//!
+//! Python's `json` writes them, and so do zarr-python and xarray in attributes; the standard has none of them. A
+//! [`Value`] cannot hold such a number. Here it holds a string in its place, which begins with a mark: a character
+//! that Unicode leaves to private use. A string that begins with that character itself gets one more.
+//!
+//! ```text
+//! text      {"missing": NaN, "name": "NaN"}
+//! value     {"missing": "\u{e000}NaN", "name": "NaN"}
+//! ```
+//!
+//! [`parse`] and [`text`] undo each other. All JSON that others may have written, or will read, goes through them.
+
+use serde_json::Value;
+
+/// What stands before the words of a number that JSON does not have.
+const MARK: char = '\u{e000}';
+/// The numbers, as Python writes them.
+const NUMBERS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
+
+/// Reads JSON, numbers that are none in the standard included.
+///
+/// # Errors
+/// When it is not JSON.
+pub fn parse(text: &[u8]) -> serde_json::Result<Value> {
+    let has_any = |bytes: &[u8]| {
+        NUMBERS
+            .iter()
+            .any(|number| contains(bytes, number.as_bytes()))
+    };
+    // Most texts have neither such a number nor such a string, and are read as they are.
+    if !has_any(text) && !contains(text, mark().as_bytes()) && !contains_escape(text) {
+        return serde_json::from_slice(text);
+    }
+    serde_json::from_slice(&marked(text))
+}
+
+/// Writes JSON on lines, with one at the end.
+pub fn text(value: &Value) -> Vec<u8> {
+    // A value has string keys, and writing to memory does not fail.
+    let mut text = unmarked(serde_json::to_vec_pretty(value).unwrap_or_default());
+    text.push(b'\n');
+    text
+}
+
+/// Writes JSON on one line.
+pub fn line(value: &Value) -> String {
+    let text = unmarked(serde_json::to_vec(value).unwrap_or_default());
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn mark() -> String {
+    MARK.to_string()
+}
+
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len()).any(|window| window == word)
+}
+
+/// Whether the mark is there as an escape, as programs write it that keep to ASCII.
+fn contains_escape(text: &[u8]) -> bool {
+    text.windows(6).any(is_escape)
+}
+
+fn is_escape(window: &[u8]) -> bool {
+    window.eq_ignore_ascii_case(b"\\ue000")
+}
+
+/// The same text with marked strings in the place of numbers that are none, and strings that begin with the mark
+/// marked.
+fn marked(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + 64);
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        if byte == b'"' {
+            let (string, after) = rest.split_at(string_bytes(rest));
+            out.push(b'"');
+            let inside = &string[1..];
+            if inside.starts_with(mark().as_bytes()) || inside.get(..6).is_some_and(is_escape) {
+                out.extend_from_slice(mark().as_bytes());
+            }
+            out.extend_from_slice(inside);
+            rest = after;
+        } else if let Some(number) = NUMBERS
+            .iter()
+            .find(|number| rest.starts_with(number.as_bytes()))
+        {
+            out.extend_from_slice(format!("\"{MARK}{number}\"").as_bytes());
+            rest = &rest[number.len()..];
+        } else {
+            out.push(byte);
+            rest = after;
+        }
+    }
+    out
+}
+
+/// The reverse, of what `serde_json` has written: it writes the mark as it is.
+fn unmarked(text: Vec<u8>) -> Vec<u8> {
+    let marked = format!("\"{MARK}");
+    if !contains(&text, marked.as_bytes()) {
+        return text;
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_slice();
+    while let Some((&byte, after)) = rest.split_first() {
+        if byte != b'"' {
+            out.push(byte);
+            rest = after;
+            continue;
+        }
+        let (string, after) = rest.split_at(string_bytes(rest));
+        rest = after;
+        match string.strip_prefix(marked.as_bytes()) {
+            None => out.extend_from_slice(string),
+            Some(inside) => {
+                let word = inside.strip_suffix(b"\"").unwrap_or(inside);
+                match NUMBERS.iter().any(|number| number.as_bytes() == word) {
+                    true => out.extend_from_slice(word),
+                    false => {
+                        out.push(b'"');
+                        out.extend_from_slice(inside);
+                    }
+                }
+            }
+        }
+    }
+    out
+}
+
+/// The bytes of the string with which a text begins, both quotation marks included; all of the text where it does not
+/// end.
+fn string_bytes(text: &[u8]) -> usize {
+    let mut at = 1;
+    while let Some(&byte) = text.get(at) {
+        match byte {
+            b'\\' => at += 2,
+            b'"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_what_was_read() {
+        for (given, kept) in [
+            (r#"{"a":NaN,"b":[Infinity,-Infinity,-1.5]}"#, true),
+            (r#"{"a":"NaN","b":"-Infinity"}"#, true),
+            ("{\"a\":\"\u{e000}NaN\",\"\u{e000}b\":1,\"c\":NaN}", true),
+            (r#"{"a":"\ue000NaN","c":NaN}"#, false),
+            (r#"{"a":"say \"NaN\"","b\\":NaN}"#, true),
+            (r#""plain""#, true),
+        ] {
+            let value = parse(given.as_bytes()).unwrap();
+            let written = line(&value);
+            assert_eq!(parse(written.as_bytes()).unwrap(), value, "{given}");
+            assert_eq!(written == given, kept, "{given} {written}");
+            assert_eq!(parse(&text(&value)).unwrap(), value, "{given}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_json_is_refused() {
+        for text in [
+            "",
+            "{",
+            "NaN1",
+            "\"NaN",
+            "nan",
+            "-NaN",
+            "\"\\",
+            "\"\u{e000}",
+        ] {
+            assert!(parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! What stands on disk, opened to be read.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`stored`](Stored) | an array: recognised, described, and ready to be read |
+//! | [`witness`](Witness) | notices that what is read was replaced meanwhile |
+
+mod stored;
+mod witness;
+
+pub use stored::Stored;
+pub use witness::Witness;

@@ -1,0 +1,336 @@
+//! For tests and benchmarks: a medium that is slow, fails, or keeps nothing, around one that does none of it.
+//!
+//! # Slow
+//! A medium is given `bytes_per_second`. A write or read, of a block or a part of one, reserves its
+//! time on the medium's schedule and returns when that is over, whatever the medium below takes of
+//! it: so calls made one after the other, or several at once, take together what their bytes take at
+//! that rate. Nobody works while the time passes. An idle medium saves no time up for later. Each
+//! medium has a schedule of its own, as each server has a disk.
+//!
+//! # Failing
+//! A [`Fault`] names one operation and which call of it, counted from 1 by each medium for itself: a
+//! server opens a medium for each collective call, so a fault meets every server, in every call, that
+//! gets so far. The call fails with the error that a device's failure would come to, path and bytes
+//! included; those before and after it do what they should. What a call that fails should have
+//! written is not written, but for [`Failure::Short`].
+//!
+//! # Null
+//! A medium that is `null` is an infinitely fast disk, as Panda's authors simulated one (Seamons et al.,
+//! SC'95, section 3, "by commenting out the actual file system open/close/write/read commands"): what is
+//! left of a collective call is its messages. Writes are taken and dropped, reads leave in the buffer what
+//! is there, and finishing does nothing. What is written around the medium, metadata and empty files, is
+//! written still; the elements of such an array mean nothing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use penstock_engine::{Error, Kind, Result};
+use penstock_layout::{Block, DiskSchema};
+use penstock_machines::Medium;
+use serde::{Deserialize, Serialize};
+
+use crate::Target;
+
+/// The widest element: what is cut into parts is cut at multiples of it.
+const ELEMENT_BYTES_MAX: usize = 16;
+
+/// What is to be wrong with a medium. By default nothing is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Faults {
+    /// The most that goes through it; `None` is as much as there is.
+    pub bytes_per_second: Option<f64>,
+    /// The calls that fail.
+    pub faults: Vec<Fault>,
+    /// Whether nothing reaches the medium, and nothing comes from it.
+    pub null: bool,
+}
+
+/// One call that fails.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// Of what.
+    pub operation: Step,
+    /// The how manyth call of it, from 1 on.
+    pub nth: u64,
+    /// How.
+    pub error: Failure,
+}
+
+/// What is done with a medium.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Step {
+    /// It is opened, once.
+    Open,
+    /// A block, or a part of one, is written.
+    Write,
+    /// A block, or a part of one, is read.
+    Read,
+    /// It is finished, once.
+    Finish,
+}
+
+/// How a call fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Failure {
+    /// No space left on the device.
+    #[serde(rename = "ENOSPC")]
+    Full,
+    /// The device says that it failed.
+    #[serde(rename = "EIO")]
+    Io,
+    /// The first half of the data are moved, and then the device is full, or the file at its end.
+    /// Where parts cannot be moved by themselves, nothing is. Only of writes and reads.
+    #[serde(rename = "short")]
+    Short,
+}
+
+impl Faults {
+    /// The same medium, but slow and failing; `target` and `schema` are those it was opened with.
+    ///
+    /// # Errors
+    /// The fault of [`Step::Open`], if there is one; [`Kind::Schema`] for faults that mean nothing.
+    pub fn around(
+        &self,
+        medium: Arc<dyn Medium>,
+        target: &Target,
+        schema: &DiskSchema,
+    ) -> Result<Arc<dyn Medium>> {
+        self.check()?;
+        let tried = FaultyMedium {
+            medium,
+            faults: self.faults.clone(),
+            calls: Default::default(),
+            bytes_per_second: self.bytes_per_second,
+            is_null: self.null,
+            schedule: Mutex::default(),
+            target: target.clone(),
+            schema: schema.clone(),
+        };
+        match tried.fault(Step::Open) {
+            Some(failure) => Err(failure.of_whole("opening", target)),
+            None => Ok(Arc::new(tried)),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        let wrong = |cause: String| Err(Error::new(Kind::Schema, "setting up faults", cause));
+        if let Some(rate) = self.bytes_per_second
+            && !(rate.is_finite() && rate > 0.0)
+        {
+            return wrong(format!("{rate} bytes per second"));
+        }
+        for fault in &self.faults {
+            let is_moving = matches!(fault.operation, Step::Write | Step::Read);
+            if fault.nth == 0 || (fault.error == Failure::Short && !is_moving) {
+                return wrong(format!("no call fails as {fault:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Failure {
+    /// As the operating system says it.
+    fn answer(self) -> std::io::Error {
+        std::io::Error::from_raw_os_error(match self {
+            Self::Full | Self::Short => libc::ENOSPC,
+            Self::Io => libc::EIO,
+        })
+    }
+
+    fn of_whole(self, doing: &str, target: &Target) -> Error {
+        Error::io(&self.answer(), doing, target.path())
+    }
+}
+
+/// The time that is taken.
+#[derive(Default)]
+struct Schedule {
+    /// When all that is reserved is over.
+    next_free: Option<Instant>,
+    /// By how much the last call returned too late, as sleepers do: the next begins that much
+    /// earlier, so that many small calls keep the rate.
+    overslept: Duration,
+}
+
+impl Schedule {
+    fn reserve(&mut self, time: Duration) -> Instant {
+        let now = Instant::now();
+        let asked = now.checked_sub(std::mem::take(&mut self.overslept));
+        let start = asked.unwrap_or(now).max(self.next_free.unwrap_or(now));
+        let end = start + time;
+        self.next_free = Some(end);
+        end
+    }
+}
+
+/// A medium that is slow, fails, or keeps nothing.
+struct FaultyMedium {
+    medium: Arc<dyn Medium>,
+    faults: Vec<Fault>,
+    /// Calls so far, by [`Step`].
+    calls: [AtomicU64; 4],
+    bytes_per_second: Option<f64>,
+    is_null: bool,
+    schedule: Mutex<Schedule>,
+    target: Target,
+    schema: DiskSchema,
+}
+
+impl FaultyMedium {
+    /// Counts a call, and says how it is to fail.
+    fn fault(&self, step: Step) -> Option<Failure> {
+        let call = self.calls[step as usize].fetch_add(1, Ordering::Relaxed) + 1;
+        let mut faults = self.faults.iter();
+        let fault = faults.find(|fault| fault.operation == step && fault.nth == call);
+        fault.map(|fault| fault.error)
+    }
+
+    /// Makes a call take its time.
+    fn slowly(&self, bytes: usize, call: impl FnOnce() -> Result<()>) -> Result<()> {
+        let Some(rate) = self.bytes_per_second else {
+            return call();
+        };
+        let schedule = || self.schedule.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = schedule().reserve(Duration::from_secs_f64(bytes as f64 / rate));
+        let answer = call();
+        let left = end.saturating_duration_since(Instant::now());
+        if !left.is_zero() {
+            std::thread::sleep(left);
+            schedule().overslept = end.elapsed();
+        }
+        answer
+    }
+
+    /// What a failed call is told: as the media of the store say it.
+    fn error(&self, failure: Failure, doing: &str, (block, part): (&Block, Part)) -> Error {
+        let (path, place) = match self.target.place_of(&self.schema, block) {
+            Ok(found) => found,
+            Err(error) => return error,
+        };
+        let error = match (failure, doing) {
+            (Failure::Short, "reading") => {
+                let bytes = std::fs::metadata(&path).map_or(0, |meta| meta.len());
+                let cause = format!("the file is cut short: it has {bytes} bytes");
+                Error::new(Kind::Damaged, doing, cause).at(&path)
+            }
+            _ => Error::io(&failure.answer(), doing, &path),
+        };
+        match place {
+            Some(place) => {
+                let start = place + part.offset;
+                error.in_bytes(start..start + part.bytes as u64)
+            }
+            None => error,
+        }
+    }
+}
+
+/// Some bytes of a block.
+#[derive(Clone, Copy)]
+struct Part {
+    offset: u64,
+    bytes: usize,
+}
+
+impl Part {
+    fn new(offset: u64, data: &[u8]) -> Self {
+        let bytes = data.len();
+        Self { offset, bytes }
+    }
+
+    /// Half of it, at a multiple of any element.
+    fn half(self) -> usize {
+        let half = self.bytes / 2;
+        half - half % ELEMENT_BYTES_MAX
+    }
+}
+
+impl FaultyMedium {
+    fn write_tried(
+        &self,
+        (block, part): (&Block, Part),
+        data: &[u8],
+        write: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let failure = self.fault(Step::Write);
+        self.slowly(data.len(), || {
+            let Some(failure) = failure else {
+                return if self.is_null { Ok(()) } else { write() };
+            };
+            if failure == Failure::Short && !self.is_null && self.medium.moves_parts() {
+                self.medium
+                    .write_part(block, part.offset, &data[..part.half()])?;
+            }
+            Err(self.error(failure, "writing", (block, part)))
+        })
+    }
+
+    fn read_tried(
+        &self,
+        (block, part): (&Block, Part),
+        data: &mut [u8],
+        read: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let failure = self.fault(Step::Read);
+        self.slowly(data.len(), || {
+            let Some(failure) = failure else {
+                return if self.is_null { Ok(()) } else { read(data) };
+            };
+            if failure == Failure::Short && !self.is_null && self.medium.moves_parts() {
+                self.medium
+                    .read_part(block, part.offset, &mut data[..part.half()])?;
+            }
+            Err(self.error(failure, "reading", (block, part)))
+        })
+    }
+}
+
+impl Medium for FaultyMedium {
+    fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
+        let part = Part::new(0, data);
+        self.write_tried((block, part), data, || self.medium.write(block, data))
+    }
+
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        let part = Part::new(0, data);
+        self.read_tried((block, part), data, |data| self.medium.read(block, data))
+    }
+
+    fn moves_parts(&self) -> bool {
+        self.medium.moves_parts()
+    }
+
+    fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()> {
+        let part = Part::new(offset, data);
+        let write = || self.medium.write_part(block, offset, data);
+        self.write_tried((block, part), data, write)
+    }
+
+    fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()> {
+        let part = Part::new(offset, data);
+        let read = |data: &mut [u8]| self.medium.read_part(block, offset, data);
+        self.read_tried((block, part), data, read)
+    }
+
+    /// Also returns only when the schedule is over.
+    fn finish(&self, sync: bool) -> Result<()> {
+        let failure = self.fault(Step::Finish);
+        self.slowly(0, || match failure {
+            Some(failure) => Err(failure.of_whole("syncing", &self.target)),
+            None if self.is_null => Ok(()),
+            None => self.medium.finish(sync),
+        })
+    }
+
+    fn sums(&self) -> Vec<(u64, u32)> {
+        match self.is_null {
+            true => Vec::new(),
+            false => self.medium.sums(),
+        }
+    }
+}

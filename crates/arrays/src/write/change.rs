@@ -1,0 +1,139 @@
+//! A part of an array being changed: beside the array a new one is made, of which only what is touched is
+//! written, and in the end it takes the array's place in one step. So a reader sees all of the change or
+//! nothing, and so does whoever comes after a crash.
+//!
+//! | stored as | what a change costs beside what is written |
+//! |---|---|
+//! | chunks | a copy of each chunk that is changed in part; a hard link for each other chunk |
+//! | row-major | a copy of the file |
+//! | parts | a copy of each part that is changed; a hard link for each other part |
+//!
+//! Where chunks or parts are spread over servers, each server does that for its own, and only the metadata take
+//! the place of the old ones.
+//!
+//! Copies are made by the file system, which shares blocks where it can (`FICLONE`).
+
+use std::path::Path;
+
+use penstock_engine::{Error, Kind, Result};
+
+use super::checks::{check_not_saved, is_in_group, resolve, same_file_system};
+use super::pending::Pending;
+use super::place::Place;
+use crate::ArraySchema;
+use crate::dtype::ByteOrder;
+use crate::formats::sidecar::Sidecar;
+use crate::formats::spread::{SpreadArray, of_server};
+use crate::formats::{Form, Target, flat, parts, zarr};
+use crate::fs::files::{self, make_directory};
+use crate::fs::temporary::Temporary;
+use crate::read::Stored;
+
+impl Pending {
+    /// Makes what is needed to change a part of `stored`, which was opened at `path`. Servers find in
+    /// [`Pending::target`] what is stored until they have written it. Only the root calls this.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] for forms of other makers that are read, but not written; as
+    /// [`Pending::create`] otherwise. Nothing is touched then.
+    pub fn change(path: &Path, stored: &Stored) -> Result<Self> {
+        match stored.target().form() {
+            Form::Zarr(location) => change_chunks(location),
+            Form::Flat(location) => change_file(path, location),
+            Form::Parts(location) => change_parts(&of_server(path, 0), stored.schema(), location),
+        }
+    }
+}
+
+fn change_file(path: &Path, location: &flat::Location) -> Result<Pending> {
+    check_order(location.order, location.element.width(), &location.file)?;
+    let place = Place::ChangedFile {
+        path: resolve(path)?,
+    };
+    let temporary = place.temporary()?;
+    let changed = temporary.data();
+    files::clone(&place.target(), &changed)?;
+    let location = flat::Location {
+        file: changed,
+        ..location.clone()
+    };
+    Ok(Pending::new(
+        temporary,
+        Target::new(Form::Flat(location)),
+        place,
+    ))
+}
+
+fn change_parts(path: &Path, schema: &ArraySchema, location: &parts::Location) -> Result<Pending> {
+    check_order(location.order, location.element.width(), &location.stem)?;
+    let path = resolve(path)?;
+    let temporary = Temporary::create(&path, None, &path)?;
+    let directory = temporary.data();
+    make_directory(&directory)?;
+    let spread = location.spread.as_ref().map(SpreadArray::changed);
+    if spread.is_some() {
+        let sidecar = Sidecar::new(schema).spread_as(spread.as_ref());
+        files::write(&directory.join("schema.json"), &sidecar.text()?)?;
+    }
+    let location = parts::Location {
+        stem: directory.join(location.stem.file_name().unwrap_or_default()),
+        base: spread.is_none().then(|| location.stem.clone()),
+        spread,
+        ..location.clone()
+    };
+    let target = Target::new(Form::Parts(location));
+    let base = Some(path.clone());
+    Ok(Pending::new(
+        temporary,
+        target,
+        Place::Directory { path, base },
+    ))
+}
+
+fn change_chunks(location: &zarr::Location) -> Result<Pending> {
+    let path = resolve(&location.directory)?;
+    let node = zarr::Node::read(&path)?.filter(|node| !node.is_second());
+    let Some(mut metadata) = node.map(|node| node.json().clone()) else {
+        let cause =
+            "it is of Zarr format 2, to which Penstock does not write: copy the array first";
+        return Err(Error::new(Kind::Unsupported, "writing", cause).at(&path));
+    };
+    // What a server could not write is found now.
+    location.check_writable()?;
+    // Beside the group, as for a new array in it, or beside an array that stands alone.
+    let temporary = match is_in_group(&path)? {
+        Some((group, name)) => {
+            check_not_saved(&group, &name)?;
+            same_file_system(&group)?;
+            Temporary::create(&group, Some(&name), &path)?
+        }
+        None => Temporary::create(&path, None, &path)?,
+    };
+    let directory = temporary.data();
+    make_directory(&directory)?;
+    let spread = location.spread.as_ref().map(SpreadArray::changed);
+    if let Some(of) = &spread {
+        of.spread.mark(&mut metadata)?;
+        files::write_json(&directory.join("zarr.json"), &metadata)?;
+    }
+    let location = zarr::Location {
+        base: spread.is_none().then(|| path.clone()),
+        spread,
+        ..zarr::Location::new(directory, location.form.clone())
+    };
+    let target = Target::new(Form::Zarr(location));
+    let base = Some(path.clone());
+    Ok(Pending::new(
+        temporary,
+        target,
+        Place::Directory { path, base },
+    ))
+}
+
+fn check_order(order: ByteOrder, width: u64, path: &Path) -> Result<()> {
+    if order == ByteOrder::NATIVE || width == 1 {
+        return Ok(());
+    }
+    let cause = "its elements are in the other byte order: copy the array first";
+    Err(Error::new(Kind::Unsupported, "writing", cause).at(path))
+}

@@ -1,0 +1,304 @@
+//! An array being written: what the root does before the servers write and after they have.
+//!
+//! | stored as | the temporary's `data` is | it replaces |
+//! |---|---|---|
+//! | chunks | the array | `path/name`, or `path` for an array that is in no group |
+//! | row-major | the file | `path` |
+//! | parts | the directory of parts | `path` |
+//!
+//! A part of an array is changed in a way of its own: see `change`.
+
+use std::path::{Path, PathBuf};
+
+use penstock_engine::{Error, Kind, Result};
+
+use super::checks::{check_file, check_group, check_parts, resolve};
+use super::place::Place;
+use crate::dtype::ByteOrder;
+use crate::formats::parts::part_path;
+use crate::formats::sidecar::Sidecar;
+use crate::formats::spread::{Spread, SpreadArray, of_server};
+use crate::formats::zarr::{self, ChunkForm};
+use crate::formats::{Form, Target, flat, parts};
+use crate::fs::files::{self, make_directory, make_file};
+use crate::fs::temporary::Temporary;
+use crate::npy::Header;
+use crate::read::Stored;
+use crate::schema::{ArraySchema, Disk, Format, part_bytes, part_mesh};
+
+/// The sidecar of a raw file, in the temporary.
+pub(super) const SIDECAR: &str = "sidecar";
+
+/// How the chunks of a new array are named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    /// `c/0/1`: a directory for each index but the last.
+    Nested,
+    /// `c.0.1`: all in one directory, where there are few. To bring them to stable storage is then to sync
+    /// that one, and to make them is to make no other.
+    Flat,
+}
+
+/// A write in progress. Dropped without [`Pending::commit`], it leaves nothing behind.
+pub struct Pending {
+    pub(super) temporary: Temporary,
+    target: Target,
+    place: Place,
+}
+
+/// What is left of a write whose array is in its place: the lock of its temporary, which has gone. The file
+/// system takes a while to let go of it, for which nobody need wait.
+pub struct Committed {
+    _temporary: Temporary,
+}
+
+impl Pending {
+    pub(super) fn new(temporary: Temporary, target: Target, place: Place) -> Self {
+        Self {
+            temporary,
+            target,
+            place,
+        }
+    }
+
+    /// Makes everything but the elements of an array of `schema` at `path`, under a temporary name
+    /// on the same file system. Only the root calls this; the servers get [`Pending::target`].
+    ///
+    /// For chunks, `path` is a Zarr group, made if it is not there, and the array is in it by its
+    /// name; for row-major order it is the file, for parts the directory.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] for a schema that does not fit together, or when something else stands at
+    /// `path`; [`Kind::Missing`] without parent directory; [`Kind::ReadOnly`] and [`Kind::Full`];
+    /// [`Kind::Busy`] when another job is writing the same. Nothing is touched then.
+    pub fn create(path: &Path, schema: &ArraySchema, keys: Keys) -> Result<Self> {
+        schema.disk_schema(1)?;
+        let path = resolve(path)?;
+        let place = match &schema.disk {
+            Disk::Natural | Disk::Chunks { .. } => in_group(path, &schema.name)?,
+            Disk::RowMajor { format } => file_at(path, *format)?,
+            Disk::Parts(dists, mesh) => parts_at(path, schema, &part_mesh(dists, mesh), true)?,
+        };
+        Self::begin(place, schema, keys, None)
+    }
+
+    /// As [`Pending::create`], where `template` says one path a server: the metadata are server 0's, the
+    /// chunks are dealt out to `servers` of them.
+    ///
+    /// # Errors
+    /// As [`Pending::create`]; [`Kind::Unsupported`] for what is one file.
+    pub fn create_spread(template: &Path, schema: &ArraySchema, servers: usize) -> Result<Self> {
+        let template =
+            std::path::absolute(template).map_err(|e| Error::io(&e, "looking for", template))?;
+        let first = of_server(&template, 0);
+        schema.disk_schema(1)?;
+        if matches!(schema.disk, Disk::RowMajor { .. }) {
+            let cause = "one file cannot be spread over servers: use Chunks, a Distribution, or natural chunking";
+            return Err(Error::new(Kind::Unsupported, "writing", cause).at(&template));
+        }
+        let former = Stored::open(&first, Some(&schema.name)).ok();
+        let former =
+            former.and_then(|stored| Some(stored.target().spread()?.spread.version.clone()));
+        let array = SpreadArray {
+            keeps: former.into_iter().collect(),
+            ..SpreadArray::new(&schema.name, Spread::new(&template, servers))
+        };
+        let path = resolve(&first)?;
+        let place = match &schema.disk {
+            Disk::Parts(dists, mesh) => parts_at(path, schema, &part_mesh(dists, mesh), false)?,
+            _ => in_group(path, &schema.name)?,
+        };
+        Self::begin(place, schema, Keys::Nested, Some(array))
+    }
+
+    fn begin(
+        place: Place,
+        schema: &ArraySchema,
+        keys: Keys,
+        spread: Option<SpreadArray>,
+    ) -> Result<Self> {
+        let temporary = place.temporary()?;
+        let form = lay_out(&temporary, schema, keys, spread, false)?;
+        Ok(Self::new(temporary, Target::new(form), place))
+    }
+
+    /// What the servers write to.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Puts the array in its place, after every server has synced. When this returns, it is there
+    /// for good; when it fails before the last rename, what was there before is.
+    ///
+    /// # Errors
+    /// What the operating system says, or when something else has come to stand at the path.
+    pub fn commit(mut self) -> Result<Committed> {
+        let mut made = self.place.make_rest(&self.temporary)?;
+        made.extend(self.laid_out());
+        files::sync_paths(&made)?;
+        self.place.install(&self.temporary)?;
+        // The array is in its place: that old data could not be removed is no failure of the write.
+        let _ = self.temporary.remove();
+        Ok(Committed {
+            _temporary: self.temporary,
+        })
+    }
+
+    /// Removes everything that was written.
+    ///
+    /// # Errors
+    /// What the operating system says. The next write to the same target tries again.
+    pub fn abort(mut self) -> Result<()> {
+        self.temporary.remove()
+    }
+
+    /// What the root has laid out for the servers, and is yet to be synced.
+    pub(super) fn laid_out(&self) -> Vec<PathBuf> {
+        let data = self.temporary.data();
+        let metadata = [
+            data.join("zarr.json"),
+            data.join("schema.json"),
+            self.temporary.beside(SIDECAR),
+        ];
+        let there = metadata.into_iter().filter(|path| path.exists());
+        std::iter::once(data.clone()).chain(there).collect()
+    }
+}
+
+/// The place of an array `name` of the group at `path`.
+pub(super) fn in_group(group: PathBuf, name: &str) -> Result<Place> {
+    check_group(&group, name)?;
+    let name = name.to_string();
+    Ok(Place::InGroup { group, name })
+}
+
+/// The place of a row-major file.
+pub(super) fn file_at(path: PathBuf, format: Format) -> Result<Place> {
+    let is_raw = format == Format::Raw;
+    check_file(&path, is_raw)?;
+    Ok(Place::File { path, is_raw })
+}
+
+/// The place of parts. All of them are there at the end, or only those that servers have of them.
+pub(super) fn parts_at(
+    path: PathBuf,
+    schema: &ArraySchema,
+    mesh: &[u64],
+    all: bool,
+) -> Result<Place> {
+    check_parts(&path, &schema.name)?;
+    let bytes = match all {
+        true => part_bytes(schema, mesh)?,
+        false => Vec::new(), // each server makes its own
+    };
+    let name = |number| part_path(Path::new(&schema.name), number, mesh);
+    let files = (0..)
+        .zip(bytes)
+        .map(|(number, bytes)| (name(number), bytes));
+    Ok(Place::Parts {
+        path,
+        name: schema.name.clone(),
+        files: files.collect(),
+    })
+}
+
+/// Makes everything of an array but its elements in a temporary, unless it is there already, and says where servers find
+/// it.
+pub(super) fn lay_out(
+    temporary: &Temporary,
+    schema: &ArraySchema,
+    keys: Keys,
+    spread: Option<SpreadArray>,
+    is_there: bool,
+) -> Result<Form> {
+    let data = temporary.data();
+    match &schema.disk {
+        Disk::Natural | Disk::Chunks { .. } => {
+            let metadata = chunks_json(schema, keys, spread.as_ref())?;
+            if !is_there {
+                make_directory(&data)?;
+                files::write_json(&data.join("zarr.json"), &metadata)?;
+            }
+            chunks_in(data, schema, &metadata, spread)
+        }
+        Disk::RowMajor { format } => {
+            let header = header_of(schema, *format);
+            let header_bytes = header.len() as u64;
+            if !is_there {
+                make_file(
+                    &data,
+                    &header,
+                    header_bytes + schema.disk_schema(1)?.bytes(),
+                )?;
+            }
+            if !is_there && *format == Format::Raw {
+                let text = Sidecar::new(schema).text()?;
+                files::write(&temporary.beside(SIDECAR), &text)?;
+            }
+            Ok(Form::Flat(flat::Location {
+                file: data,
+                header_bytes,
+                element: schema.element,
+                order: ByteOrder::NATIVE,
+            }))
+        }
+        Disk::Parts(dists, mesh) => {
+            if !is_there {
+                make_directory(&data)?;
+                let sidecar = Sidecar::new(schema).spread_as(spread.as_ref());
+                files::write(&data.join("schema.json"), &sidecar.text()?)?;
+            }
+            Ok(Form::Parts(parts::Location {
+                stem: data.join(&schema.name),
+                mesh: part_mesh(dists, mesh),
+                element: schema.element,
+                order: ByteOrder::NATIVE,
+                base: None,
+                spread,
+            }))
+        }
+    }
+}
+
+/// The metadata of an array in chunks.
+fn chunks_json(
+    schema: &ArraySchema,
+    keys: Keys,
+    spread: Option<&SpreadArray>,
+) -> Result<serde_json::Value> {
+    let mut metadata = zarr::array_json(schema)?;
+    if keys == Keys::Flat {
+        metadata["chunk_key_encoding"]["configuration"]["separator"] = ".".into();
+    }
+    if let Some(of) = spread {
+        of.spread.mark(&mut metadata)?;
+    }
+    Ok(metadata)
+}
+
+/// Where servers find the chunks of an array with these metadata in its directory.
+pub(super) fn chunks_in(
+    directory: PathBuf,
+    schema: &ArraySchema,
+    metadata: &serde_json::Value,
+    spread: Option<SpreadArray>,
+) -> Result<Form> {
+    let form = ChunkForm::of_new(schema, metadata, &directory.join("zarr.json"))?;
+    Ok(Form::Zarr(zarr::Location {
+        spread,
+        ..zarr::Location::new(directory, form)
+    }))
+}
+
+fn header_of(schema: &ArraySchema, format: Format) -> Vec<u8> {
+    match format {
+        Format::Raw => Vec::new(),
+        Format::Npy => Header {
+            shape: schema.shape.clone(),
+            element: schema.element,
+            order: ByteOrder::NATIVE,
+            fortran: false,
+        }
+        .encode(),
+    }
+}

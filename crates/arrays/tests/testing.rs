@@ -1,0 +1,406 @@
+//! A faulty medium is as slow as it was told to be, and fails where it was told to, with the errors
+//! of a device that does.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::*;
+use penstock_arrays::testing::Faults;
+use penstock_arrays::{Disk, ElementType, Format, Keys, Pending, Stored};
+use penstock_engine::{Error, Kind, Result};
+use penstock_layout::{Block, DiskSchema};
+use penstock_machines::Medium;
+use serde_json::{Value, json};
+
+fn faults(json: Value) -> Faults {
+    serde_json::from_value(json).unwrap()
+}
+
+/// An array of 8 blocks of 10,000 bytes being written, and a medium of it that is faulty.
+struct Case {
+    place: tempfile::TempDir,
+    pending: Pending,
+    disk: DiskSchema,
+    blocks: Vec<Block>,
+}
+
+impl Case {
+    fn new(disk: Disk) -> Self {
+        let place = place();
+        let schema = schema(&[80, 125], ElementType::F8, disk);
+        let pending = Pending::create(&place.path().join("u"), &schema, Keys::Nested).unwrap();
+        let disk = schema.disk_schema(10_000).unwrap();
+        let blocks: Vec<Block> = disk.blocks(0, 1).collect();
+        assert_eq!(blocks.len(), 8);
+        Self {
+            place,
+            pending,
+            disk,
+            blocks,
+        }
+    }
+
+    fn medium(&self, json: Value) -> Result<Arc<dyn Medium>> {
+        let target = self.pending.target();
+        let medium = target.open_write(&self.disk).unwrap();
+        faults(json).around(medium, target, &self.disk)
+    }
+}
+
+fn forms() -> Vec<Disk> {
+    vec![
+        flat(Format::Raw),
+        flat(Format::Npy),
+        parts("BLOCK,*", &[8]),
+        chunks(&[10, 125], None, "none"),
+        chunks(&[10, 125], None, "zstd:1"),
+        chunks(&[20, 125], Some(&[10, 125]), "none"),
+    ]
+}
+
+/// Seconds that `act` takes.
+fn seconds(act: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    act();
+    start.elapsed().as_secs_f64()
+}
+
+/// How often the machine may be late, being busy with others, before it is the medium that is slow.
+const ATTEMPTS: usize = 8;
+
+/// Never takes less than expected and, in one of several attempts, a quarter more at most.
+fn takes_about(expected: f64, mut attempt: impl FnMut() -> f64) {
+    let mut all = Vec::new();
+    while all.iter().all(|passed| *passed > expected * 1.25) {
+        assert!(all.len() < ATTEMPTS, "{all:?} s instead of {expected}");
+        let passed = attempt();
+        assert!(
+            passed > expected * 0.999,
+            "{passed} s instead of {expected}"
+        );
+        all.push(passed);
+    }
+}
+
+/// Seconds that a processor has worked for what the clock is of.
+fn cpu_seconds(clock: libc::clockid_t) -> f64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: it fills the time given, which is there for the length of the call.
+    assert_eq!(unsafe { libc::clock_gettime(clock, &mut time) }, 0);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+#[test]
+fn the_rate_is_kept_by_calls_of_any_size() {
+    let case = Case::new(flat(Format::Raw));
+    let mut data = vec![1; 10_000];
+    takes_about(1.0, || {
+        let medium = case.medium(json!({"bytes_per_second": 320_000.0})).unwrap();
+        let cpu = cpu_seconds(libc::CLOCK_THREAD_CPUTIME_ID);
+        // 160 kB in blocks and 160 kB in parts of 100 bytes, each of which sleeps too long.
+        let passed = seconds(|| {
+            for block in &case.blocks {
+                medium.write(block, &data).unwrap();
+                medium.read(block, &mut data).unwrap();
+            }
+            for block in &case.blocks {
+                for part in 0..100 {
+                    let part = part as usize * 100..(part as usize + 1) * 100;
+                    medium
+                        .write_part(block, part.start as u64, &data[part.clone()])
+                        .unwrap();
+                    medium
+                        .read_part(block, part.start as u64, &mut data[part])
+                        .unwrap();
+                }
+            }
+            medium.finish(true).unwrap();
+        });
+        assert!(cpu_seconds(libc::CLOCK_THREAD_CPUTIME_ID) - cpu < 0.2);
+        passed
+    });
+}
+
+#[test]
+fn two_threads_share_a_medium_and_two_media_do_not() {
+    for (media, expected) in [(1, 1.0), (2, 0.5)] {
+        takes_about(expected, || {
+            let case = Case::new(flat(Format::Raw));
+            let rate = json!({"bytes_per_second": 160_000.0});
+            let first = case.medium(rate.clone()).unwrap();
+            let second = match media {
+                1 => first.clone(),
+                _ => case.medium(rate).unwrap(),
+            };
+            seconds(|| {
+                std::thread::scope(|scope| {
+                    for medium in [&first, &second] {
+                        let blocks = &case.blocks;
+                        scope.spawn(move || {
+                            for block in blocks {
+                                medium.write(block, &vec![1; 10_000]).unwrap();
+                            }
+                        });
+                    }
+                });
+            })
+        });
+    }
+}
+
+#[test]
+fn idle_time_is_not_saved_and_finish_waits() {
+    let case = Case::new(flat(Format::Raw));
+    let block = &case.blocks[0];
+    let rate = json!({"bytes_per_second": 50_000});
+    takes_about(0.2, || {
+        let medium = case.medium(rate.clone()).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        seconds(|| medium.write(block, &[1; 10_000]).unwrap())
+    });
+    // Another thread's write is under way: finishing waits for it.
+    takes_about(0.2, || {
+        let medium = case.medium(rate.clone()).unwrap();
+        seconds(|| {
+            std::thread::scope(|scope| {
+                scope.spawn(|| medium.write(block, &[1; 10_000]).unwrap());
+                std::thread::sleep(Duration::from_millis(50));
+                medium.finish(true).unwrap();
+            });
+        })
+    });
+}
+
+/// Writes and reads all blocks and finishes; what each call answered.
+fn answers(case: &Case, medium: &dyn Medium) -> Vec<Result<()>> {
+    let data = vec![1; 10_000];
+    let mut back = vec![0; 10_000];
+    let mut answers = Vec::new();
+    answers.extend(case.blocks.iter().map(|block| medium.write(block, &data)));
+    answers.extend(
+        case.blocks
+            .iter()
+            .map(|block| medium.read(block, &mut back)),
+    );
+    answers.push(medium.finish(true));
+    answers
+}
+
+/// The only error, and the call it was of, counted from 1: 8 writes, 8 reads, finish.
+fn only_error(answers: Vec<Result<()>>) -> (usize, Error) {
+    let numbered = answers.into_iter().enumerate();
+    let mut errors: Vec<_> = numbered
+        .filter_map(|(at, answer)| Some((at + 1, answer.err()?)))
+        .collect();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    errors.remove(0)
+}
+
+#[test]
+fn a_fault_meets_the_call_it_names_and_no_other() {
+    for disk in forms() {
+        for (operation, nth, error, call, kind) in [
+            ("write", 1, "EIO", 1, Kind::Io),
+            ("write", 3, "ENOSPC", 3, Kind::Full),
+            ("write", 8, "short", 8, Kind::Full),
+            ("read", 1, "EIO", 9, Kind::Io),
+            ("read", 8, "short", 16, Kind::Damaged),
+            ("finish", 1, "EIO", 17, Kind::Io),
+            ("finish", 1, "ENOSPC", 17, Kind::Full),
+        ] {
+            let case = Case::new(disk.clone());
+            let faults = json!({"faults": [{"operation": operation, "nth": nth, "error": error}]});
+            let medium = case.medium(faults).unwrap();
+            let (at, error) = only_error(answers(&case, &*medium));
+            assert_eq!((at, error.kind), (call, kind), "{disk:?}: {error}");
+            let path = error.path.as_ref().unwrap();
+            assert!(std::path::Path::new(path).exists() || at < 9, "{error}");
+            let as_it_is = !matches!(&disk, Disk::Chunks { subchunks, codec, .. }
+                if subchunks.is_some() || codec != "none");
+            assert_eq!(error.bytes.is_some(), as_it_is && call < 17, "{error}");
+        }
+    }
+}
+
+/// The path and bytes are those that the medium itself would name.
+#[test]
+fn the_error_is_that_of_the_medium_below() {
+    for disk in forms().into_iter().take(4) {
+        let case = Case::new(disk.clone());
+        let faults = json!({"faults": [{"operation": "read", "nth": 6, "error": "short"}]});
+        let medium = case.medium(faults).unwrap();
+        let data = vec![1; 10_000];
+        case.blocks
+            .iter()
+            .for_each(|block| medium.write(block, &data).unwrap());
+        let mut back = vec![0; 10_000];
+        let mut reads = case
+            .blocks
+            .iter()
+            .map(|block| medium.read(block, &mut back));
+        let error = reads.find_map(Result::err).unwrap();
+        drop(reads);
+        let path = error.path.clone().unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let bytes = file.metadata().unwrap().len();
+        file.set_len(error.bytes.clone().unwrap().start + 1)
+            .unwrap();
+        let real = medium.read(&case.blocks[5], &mut back).unwrap_err();
+        let cause = format!("the file is cut short: it has {bytes} bytes");
+        assert_eq!(error, Error { cause, ..real }, "{disk:?}");
+    }
+}
+
+#[test]
+fn parts_count_as_calls_and_name_their_bytes() {
+    let case = Case::new(flat(Format::Npy));
+    let faults = json!({"faults": [
+        {"operation": "write", "nth": 2, "error": "ENOSPC"},
+        {"operation": "read", "nth": 2, "error": "EIO"},
+    ]});
+    let medium = case.medium(faults).unwrap();
+    let (block, mut data) = (&case.blocks[1], vec![1; 80]);
+    medium.write_part(block, 0, &data).unwrap();
+    let full = medium.write_part(block, 160, &data).unwrap_err();
+    medium.write_part(block, 160, &data).unwrap();
+    medium.read(&case.blocks[0], &mut vec![0; 10_000]).unwrap();
+    let io = medium.read_part(block, 160, &mut data).unwrap_err();
+    let bytes = 128 + 10_000 + 160;
+    assert_eq!(
+        (full.kind, full.bytes),
+        (Kind::Full, Some(bytes..bytes + 80))
+    );
+    assert_eq!((io.kind, io.bytes), (Kind::Io, Some(bytes..bytes + 80)));
+    let real = std::io::Error::from_raw_os_error(libc::ENOSPC);
+    assert_eq!(full.cause, real.to_string());
+    assert_eq!(full.doing, "writing");
+}
+
+#[test]
+fn of_a_short_write_half_arrives() {
+    for disk in forms() {
+        let case = Case::new(disk);
+        let faults = json!({"faults": [{"operation": "write", "nth": 1, "error": "short"}]});
+        let medium = case.medium(faults).unwrap();
+        let block = &case.blocks[0];
+        medium.write(block, &[1; 10_000]).unwrap_err();
+        let mut back = vec![9; 10_000];
+        medium.read(block, &mut back).unwrap();
+        let arrived = if medium.moves_parts() { 4992 } else { 0 };
+        assert!(back[..arrived].iter().all(|byte| *byte == 1));
+        assert!(back[arrived..].iter().all(|byte| *byte == 0));
+        // Of a full or broken device nothing has arrived, and later calls are unharmed.
+        medium.write(block, &[2; 10_000]).unwrap();
+        medium.read(block, &mut back).unwrap();
+        assert!(back.iter().all(|byte| *byte == 2));
+    }
+}
+
+#[test]
+fn opening_fails_too() {
+    let case = Case::new(flat(Format::Raw));
+    let faults = json!({"faults": [{"operation": "open", "nth": 1, "error": "EIO"}]});
+    let error = case.medium(faults).err().unwrap();
+    assert_eq!((error.kind, error.doing.as_str()), (Kind::Io, "opening"));
+    assert!(error.path.is_some());
+}
+
+#[test]
+fn no_fault_changes_nothing() {
+    for disk in forms() {
+        let place = place();
+        let schema = schema(&[80, 125], ElementType::F8, disk);
+        let values = values(&schema, 1);
+        let (path, plain) = (place.path().join("u"), place.path().join("plain"));
+        let pending = Pending::create(&path, &schema, Keys::Nested).unwrap();
+        let blocks = schema.disk_schema(10_000).unwrap();
+        let below = pending.target().open_write(&blocks).unwrap();
+        let medium = faults(json!({}))
+            .around(below.clone(), pending.target(), &blocks)
+            .unwrap();
+        assert_eq!(medium.moves_parts(), below.moves_parts());
+        for block in blocks.blocks(0, 1) {
+            let data = gather(&block, &values, &schema.shape, 8);
+            medium.write(&block, &data).unwrap();
+        }
+        medium.finish(true).unwrap();
+        pending.commit().unwrap();
+        write(&plain, &schema, &values).unwrap();
+        assert_eq!(read(&path).unwrap(), values);
+        assert!(Stored::open(&plain, None).is_ok());
+    }
+}
+
+#[test]
+fn a_null_medium_keeps_nothing() {
+    for form in forms() {
+        let case = Case::new(form.clone());
+        let medium = case.medium(json!({"null": true})).unwrap();
+        for block in &case.blocks {
+            medium.write(block, &vec![7; block.bytes as usize]).unwrap();
+            let mut read = vec![5; block.bytes as usize];
+            medium.read(block, &mut read).unwrap();
+            assert!(read.iter().all(|&byte| byte == 5), "{form:?}");
+            if medium.moves_parts() {
+                medium.write_part(block, 16, &[7; 32]).unwrap();
+                let mut part = [5; 32];
+                medium.read_part(block, 16, &mut part).unwrap();
+                assert_eq!(part, [5; 32], "{form:?}");
+            }
+        }
+        medium.finish(true).unwrap();
+        let path = case.place.path().join("u");
+        case.pending.commit().unwrap();
+        // The array is there, of zeros: nothing has come to its files.
+        let values = read(&path).unwrap();
+        assert!(values.iter().all(|&byte| byte == 0), "{form:?}");
+    }
+}
+
+/// It is as slow as it was told to be, and fails where it was told to.
+#[test]
+fn a_null_medium_fails_all_the_same() {
+    let case = Case::new(flat(Format::Raw));
+    let slow = case.medium(json!({"null": true, "bytes_per_second": 400_000}));
+    let slow = slow.unwrap();
+    let data = vec![1; 10_000];
+    let took = seconds(|| {
+        for block in &case.blocks {
+            slow.write(block, &data).unwrap();
+        }
+    });
+    assert!(took >= 0.2 * 0.999, "{took} s");
+    let fault = json!({"operation": "write", "nth": 2, "error": "ENOSPC"});
+    let failing = case
+        .medium(json!({"null": true, "faults": [fault]}))
+        .unwrap();
+    failing.write(&case.blocks[0], &data).unwrap();
+    let error = failing.write(&case.blocks[1], &data).unwrap_err();
+    assert_eq!(error.kind, Kind::Full);
+    failing.write(&case.blocks[2], &data).unwrap();
+}
+
+#[test]
+fn what_means_nothing_is_refused() {
+    for json in [
+        json!({"bytes_per_second": 0}),
+        json!({"bytes_per_second": -1.0}),
+        json!({"faults": [{"operation": "write", "nth": 0, "error": "EIO"}]}),
+        json!({"faults": [{"operation": "finish", "nth": 1, "error": "short"}]}),
+    ] {
+        let error = Case::new(flat(Format::Raw)).medium(json).err().unwrap();
+        assert_eq!(error.kind, Kind::Schema);
+    }
+    for json in [
+        json!({"bytes_a_second": 1}),
+        json!({"faults": [{"operation": "write", "nth": 1, "error": "EPERM"}]}),
+        json!({"faults": [{"operation": "write", "error": "EIO"}]}),
+    ] {
+        assert!(serde_json::from_value::<Faults>(json).is_err());
+    }
+}

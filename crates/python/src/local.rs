@@ -1,0 +1,45 @@
+//! The memory of a NumPy array, used in place.
+
+use numpy::npyffi::NPY_ARRAY_WRITEABLE;
+use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use penstock_arrays::calls::array::Local;
+use penstock_arrays::{ByteOrder, ElementType};
+use penstock_engine::{Error, Kind, Result};
+use penstock_machines::ClientMemory;
+use pyo3::prelude::*;
+
+/// This rank's parts of an array.
+pub fn locals_of(locals: &[Bound<'_, PyUntypedArray>]) -> Result<Vec<Local>> {
+    locals.iter().map(local_of).collect()
+}
+
+fn local_of(array: &Bound<'_, PyUntypedArray>) -> Result<Local> {
+    let dtype = array.dtype();
+    let (sign, letter) = (dtype.byteorder() as char, dtype.kind() as char);
+    let element = ElementType::parse(&format!("{sign}{letter}{}", dtype.itemsize()));
+    let (element, order) = element.map_err(|e| Error {
+        doing: format!("reading the dtype {dtype}"),
+        ..e
+    })?;
+    if order != ByteOrder::NATIVE && element.width() > 1 {
+        let cause = format!("its elements are {dtype}: give them in the machine's byte order");
+        return Err(Error::new(Kind::Schema, "bringing a local array", cause));
+    }
+    // SAFETY: the array object is alive, and so is the struct that the pointer leads to.
+    let fields = unsafe { &(*array.as_array_ptr()).fields };
+    let (base, is_writable) = (
+        fields.data.cast::<u8>(),
+        fields.flags & NPY_ARRAY_WRITEABLE != 0,
+    );
+    let shape = array.shape().iter().map(|&extent| extent as u64).collect();
+    let memory = ClientMemory {
+        base,
+        strides: array.strides().to_vec(),
+    };
+    Ok(Local {
+        memory,
+        shape,
+        element,
+        is_writable,
+    })
+}

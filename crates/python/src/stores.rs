@@ -1,0 +1,202 @@
+//! Stores looked at, mended and copied without a session.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+
+use penstock_arrays::calls::Session;
+use penstock_arrays::calls::copy::{Extents, Form, Options, Report, on_threads};
+use penstock_arrays::{ElementType, Format, Progress, groups, json};
+use penstock_engine::Result;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors::{exception, raise};
+use crate::interrupt::Raised;
+use crate::spec;
+
+/// The schema of an array on disk, as keyword arguments.
+#[pyfunction]
+pub fn open_schema<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    name: Option<&str>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let schema = py.detach(|| Session::open_schema(&path, name));
+    spec::describe(py, &schema.map_err(|e| raise(py, &e))?)
+}
+
+/// All that is known of what stands at a path, as JSON.
+#[pyfunction]
+pub fn describe(py: Python<'_>, path: PathBuf) -> PyResult<String> {
+    let described = py.detach(|| groups::describe(&path));
+    let described = described.map_err(|e| raise(py, &e))?;
+    Ok(json::line(&described))
+}
+
+/// Somebody in Python who is told of bytes that are done, and of how many there are.
+pub struct Listener {
+    listener: Option<Py<PyAny>>,
+    raised: Raised,
+    done: u64,
+    all: u64,
+}
+
+impl Listener {
+    pub fn new(listener: Option<Py<PyAny>>, raised: Raised) -> Self {
+        Self {
+            listener,
+            raised,
+            done: 0,
+            all: 0,
+        }
+    }
+
+    /// Tells of it, and lets handlers of signals run. An error where one of them has raised something.
+    pub fn tell(&mut self, progress: Progress) -> Result<()> {
+        match progress {
+            Progress::All(bytes) => self.all = bytes,
+            Progress::More(bytes) => self.done += bytes,
+        }
+        let is_well = Python::attach(|py| {
+            let told = match &self.listener {
+                Some(listener) => listener.call1(py, (self.done, self.all)).map(drop),
+                None => Ok(()),
+            };
+            if let Err(error) = told {
+                self.raised.put(error);
+                return false;
+            }
+            !self.raised.check(py)
+        });
+        match is_well {
+            true => Ok(()),
+            false => Err(Raised::error("telling of what is done")),
+        }
+    }
+}
+
+/// Reads everything again: what was found, as keyword arguments.
+#[pyfunction]
+pub fn verify<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    listener: Option<Py<PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let raised = Raised::default();
+    let mut listener = Listener::new(listener, raised.clone());
+    let found = py.detach(|| groups::verify(&path, &mut |progress| listener.tell(progress)));
+    if let Some(error) = raised.take() {
+        return Err(error);
+    }
+    let found = found.map_err(|e| raise(py, &e))?;
+    let described = PyDict::new(py);
+    described.set_item("timesteps", found.timesteps)?;
+    described.set_item("checkpoints", found.checkpoints)?;
+    described.set_item("arrays", found.arrays)?;
+    described.set_item("chunks", found.chunks)?;
+    described.set_item("compared", found.compared)?;
+    described.set_item("absent", found.absent)?;
+    described.set_item("bytes", found.bytes)?;
+    let unread = found.unread.iter();
+    let unread = unread.map(|(path, error)| Ok((path.clone(), exception(py, error)?)));
+    described.set_item("unread", unread.collect::<PyResult<Vec<_>>>()?)?;
+    let damages = found.damages.iter().map(|error| exception(py, error));
+    described.set_item("damages", damages.collect::<PyResult<Vec<_>>>()?)?;
+    described.set_item("verdict", found.verdict())?;
+    Ok(described)
+}
+
+/// Mends the metadata of a group: what was mended, a line each.
+#[pyfunction]
+pub fn repair(py: Python<'_>, path: PathBuf) -> PyResult<Vec<String>> {
+    let said = py.detach(|| groups::repair(&path));
+    said.map_err(|e| raise(py, &e))
+}
+
+/// How a copy is made, as Python has it.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct CopyArgument {
+    arrays: Vec<String>,
+    name: Option<String>,
+    raw: Option<(Vec<u64>, String)>,
+    /// "raw", "npy" or none.
+    row_major: Option<String>,
+    chunks: Option<String>,
+    subchunks: Option<String>,
+    codec: Option<String>,
+    memory_bytes: u64,
+    drop_attributes: bool,
+    overwrite: bool,
+}
+
+impl CopyArgument {
+    pub fn options(self) -> Result<Options> {
+        let raw = self.raw.map(|(shape, dtype)| {
+            let (element, _) = ElementType::parse(&dtype)?;
+            Ok((shape, element))
+        });
+        let extents = |text: Option<String>| text.as_deref().map(Extents::from_str).transpose();
+        Ok(Options {
+            arrays: self.arrays,
+            name: self.name,
+            raw: raw.transpose()?,
+            form: match self.row_major.as_deref() {
+                Some("npy") => Form::RowMajor(Format::Npy),
+                Some(_) => Form::RowMajor(Format::Raw),
+                None => Form::Zarr {
+                    chunks: extents(self.chunks)?,
+                    subchunks: extents(self.subchunks)?,
+                    codec: self.codec,
+                },
+            },
+            memory_bytes: self.memory_bytes,
+            drops_attributes: self.drop_attributes,
+            overwrites: self.overwrite,
+        })
+    }
+}
+
+/// What a copy has done, as keyword arguments.
+pub fn copied<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
+    let described = PyDict::new(py);
+    described.set_item("bytes", report.bytes)?;
+    described.set_item("seconds", report.seconds)?;
+    described.set_item("read_bytes", report.read_bytes)?;
+    described.set_item("slabs", report.slabs)?;
+    described.set_item("slabs_found", report.slabs_found)?;
+    let arrays = report.plans.iter().map(|(path, _)| path.as_str());
+    described.set_item("arrays", arrays.collect::<Vec<_>>())?;
+    described.set_item("as_they_are", report.as_they_are.as_slice())?;
+    Ok(described)
+}
+
+/// Copies on threads of this process: what was done, as keyword arguments.
+#[pyfunction]
+pub fn copy<'py>(
+    py: Python<'py>,
+    source: PathBuf,
+    target: PathBuf,
+    argument: CopyArgument,
+    ranks: usize,
+    sync: bool,
+    listener: Option<Py<PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let raised = Raised::default();
+    let listener = Mutex::new(Listener::new(listener, raised.clone()));
+    let report = py.detach(|| {
+        let options = argument.options()?;
+        // Signals are the calling thread's.
+        let interrupt = || Python::attach(|py| raised.check(py));
+        let tell = |progress| {
+            let mut listener = listener.lock().unwrap_or_else(PoisonError::into_inner);
+            listener.tell(progress)
+        };
+        on_threads((&source, &target), &options, ranks, sync, &interrupt, &tell)
+    });
+    if let Some(error) = raised.take() {
+        return Err(error);
+    }
+    copied(py, &report.map_err(|e| raise(py, &e))?)
+}

@@ -1,0 +1,150 @@
+"""How a session is set up."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, TypedDict
+
+from penstock import _core
+from penstock._errors import schema_error, shown, type_name
+from penstock.testing import Buffers, Faults
+
+Strategy = Literal[
+    "disk-directed",
+    "two-phase",
+    "two-phase:1",
+    "two-phase:2",
+    "two-phase:3",
+    "two-phase:4",
+    "two-phase:5",
+    "caching",
+    "independent",
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SessionOptions:
+    """How a session is set up. The same on all ranks.
+
+    Parameters
+    ----------
+    servers : int, optional
+        Number of I/O servers. Default: one for each processor of a host, but not more than it has
+        ranks (embedded: at most two for a single rank).
+    dedicated : bool, optional
+        Whether servers do nothing else. By default some ranks also serve during each call; in an
+        embedded session of a single rank, threads beside it serve. Under MPI a dedicated server's
+        constructor returns only when the clients have closed the session: `is_client` is then
+        False, and there is nothing left to do for that rank.
+    sync : bool
+        Whether a write returns only when the data are on stable storage.
+    block_bytes : int
+        The most bytes that a server moves at once where the store leaves it a choice. It has two
+        buffers of that size.
+    strategy : {"disk-directed", "two-phase", "caching", "independent"}
+        How calls are met; each call may name another. All store the same bytes.
+
+        - `disk-directed`: servers pull and push the pieces of one block after the other (Kotz).
+        - `two-phase`: ranks exchange elements by messages, and move large parts of the file
+          themselves (del Rosario, Bordawekar and Choudhary). A rank needs up to 16 MiB, or one
+          block, and send buffers. `two-phase:1` to `two-phase:5` are the steps of Dickens and
+          Thakur (section 3.3): 1 one message after the other, copied byte for byte; 2 the same,
+          copied fast; 3 all at once, sends first; 4 receives first; 5, the default, receives first,
+          and one send at a time.
+        - `caching`: ranks ask for one contiguous chunk after the other, servers cache: up to eight
+          blocks for each rank.
+        - `independent`: every rank moves its own contiguous runs, without servers. It cannot write
+          where several ranks hold elements of one chunk that has a codec or sub-chunks.
+
+    background_bytes : int
+        The most memory that a server, or a rank that moves blocks itself, fills while disks work in
+        the background: see `Session.begin_write`. It is reserved until the session ends.
+    direct : bool
+        Whether the elements of flat files, and of chunks without codec, go around the page cache
+        (O_DIRECT): for large blocks on a fast disk, whose data are not soon read again, as in a
+        restart. Blocks of 512 KiB and more lie in huge pages for it. `UnsupportedError` where the
+        file system has no direct I/O.
+    faults : penstock.testing.Faults, optional
+        For tests and benchmarks: what is wrong with the disks.
+    buffers : penstock.testing.Buffers, optional
+        For tests: how much memory the rivals of disk-directed I/O take.
+
+    Raises
+    ------
+    SchemaError
+        When a number is not what it should be.
+    """
+
+    servers: int | None = None
+    dedicated: bool | None = None
+    sync: bool = True
+    block_bytes: int = _core.BLOCK_BYTES
+    strategy: Strategy = "disk-directed"
+    background_bytes: int = _core.BACKGROUND_BYTES
+    direct: bool = False
+    faults: Faults | None = None
+    buffers: Buffers | None = None
+
+    def __post_init__(self) -> None:
+        if self.servers is not None:
+            check_count("servers", self.servers)
+        check_count("block_bytes", self.block_bytes)
+        check_count("background_bytes", self.background_bytes)
+        for name, type_ in [("faults", Faults), ("buffers", Buffers)]:
+            value = getattr(self, name)
+            if not isinstance(value, type_ | None):
+                raise schema_error(
+                    f"{name} are penstock.testing.{type_.__name__}, not {type_name(value)}"
+                )
+
+    def _argument(self, dedicated: bool = False) -> dict[str, Any]:
+        """As the Rust side takes them; servers are dedicated by default or not."""
+        buffers = self.buffers
+        return {
+            "servers": self.servers,
+            "dedicated": dedicated if self.dedicated is None else bool(self.dedicated),
+            "sync": bool(self.sync),
+            "block_bytes": self.block_bytes,
+            "background_bytes": self.background_bytes,
+            "direct": bool(self.direct),
+            "strategy": str(self.strategy),
+            "buffers": buffers and (buffers.blocks_per_client, buffers.staging_bytes),
+            "faults": self.faults and self.faults._json(),
+        }
+
+
+class Options(TypedDict, total=False):
+    """The fields of `SessionOptions`, as keywords of those who make one."""
+
+    servers: int | None
+    dedicated: bool | None
+    sync: bool
+    block_bytes: int
+    strategy: Strategy
+    background_bytes: int
+    direct: bool
+    faults: Faults | None
+    buffers: Buffers | None
+
+
+def session_options(options: SessionOptions | None, changes: Options) -> SessionOptions:
+    """`options`, or the defaults, with changes.
+
+    Raises
+    ------
+    SchemaError
+        When there is no such option.
+    """
+    if not isinstance(options, SessionOptions | None):
+        raise schema_error(f"options are SessionOptions, not {type_name(options)}")
+    unknown = set(changes) - {field.name for field in dataclasses.fields(SessionOptions)}
+    if unknown:
+        raise TypeError(f"a session has no option {sorted(unknown)[0]!r}")
+    return dataclasses.replace(options or SessionOptions(), **changes)
+
+
+def check_count(name: str, count: Any) -> None:
+    """Refuses what is no positive integer."""
+    is_integer = isinstance(count, int) and not isinstance(count, bool)
+    if not (is_integer and 0 < count < 2**48):
+        raise schema_error(f"{name} must be an integer of at least 1, not {shown(count)}")
