@@ -261,13 +261,6 @@ impl DiskSchema {
         self
     }
 
-    /// The same, as what follows so many objects that were dealt out to the servers before: the first object
-    /// goes to the server whose turn it is then.
-    pub fn dealt_after(mut self, objects: u64) -> Self {
-        self.dealt_before = objects;
-        self
-    }
-
     /// What rows of the first dimension this schema's array has: an array of these rows, in the same chunks.
     /// Objects are numbered from the first chunk that it touches, which is
     /// [`row / chunk`](DiskSchema::chunk) of the array; they are dealt out to the servers as those of the whole
