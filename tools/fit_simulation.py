@@ -37,7 +37,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PRESETS = ROOT / "crates/sim/presets"
-CELLS = ROOT / "crates/sim/data/tr94_cells.csv"
+CELLS = ROOT / "crates/experiments/data/tr94_cells.csv"
 
 KEYS = {
     "rotation": ["rotation_ms"],

@@ -19,6 +19,7 @@
 
 pub mod array;
 pub mod copy;
+mod cursor;
 mod driver;
 mod explain;
 mod open;

@@ -6,6 +6,7 @@
 //! | `metadata` | the metadata of a group that is written to: of its arrays, and of all that others have added |
 //! | `timestep` | timesteps: written in place, made visible by two renames |
 //! | `checkpoint` | checkpoints: written aside, and renamed into place |
+//! | `declared` | what a group is to be |
 //! | `coordinate` | static variables whose values every rank knows |
 //! | `former` | groups of the first version, and those that have lost their record |
 //! | [`verify`] | everything is read again and compared with its checksums |
@@ -43,6 +44,7 @@
 mod catalog;
 mod checkpoint;
 mod coordinate;
+mod declared;
 mod former;
 mod gather;
 mod metadata;
@@ -60,6 +62,7 @@ pub(crate) use catalog::checkpoint_sums;
 pub use catalog::{Catalog, Checkpoint, Contents, Entry, describe, list, open, open_schema};
 pub use checkpoint::Moment;
 pub use coordinate::{Coordinate, Values};
+pub use declared::{Declared, DeclaredArray};
 pub use former::repair;
 pub use gather::gather;
 pub use verify::{Verified, verify};
@@ -76,44 +79,6 @@ use crate::write::checks::resolve;
 
 /// What stays in the directory of a record between saves.
 const KEPT: [&str; 4] = ["zarr.json", "group.json", "lock", "sums"];
-
-/// What a group is to be, as it is declared.
-#[derive(Debug, Clone)]
-pub struct Declared {
-    /// Its name.
-    pub name: String,
-    /// What the user says about it.
-    pub attributes: Map<String, Value>,
-    /// What the user says about its times, units and calendar among it.
-    pub time_attributes: Map<String, Value>,
-    /// How many timesteps are in a chunk; `None` leaves it to a group that is there, and is one in a new one.
-    pub time_chunk: Option<u64>,
-    /// Its arrays.
-    pub arrays: Vec<DeclaredArray>,
-    /// Its static variables.
-    pub coordinates: Vec<Coordinate>,
-}
-
-/// An array of a group, as it is declared.
-#[derive(Debug, Clone)]
-pub struct DeclaredArray {
-    /// As it is to be stored at one moment, in chunks.
-    pub schema: ArraySchema,
-    /// Whether it leaves its chunks to a group that is there already.
-    pub is_natural: bool,
-    /// Whether its first dimension has another extent at each moment.
-    pub is_ragged: bool,
-}
-
-impl DeclaredArray {
-    /// How it grows with a timestep.
-    fn growth(&self) -> Growth {
-        match self.is_ragged {
-            true => Growth::Rows(self.schema.names_of_dimensions().swap_remove(0)),
-            false => Growth::Time,
-        }
-    }
-}
 
 /// A group, opened to write to it.
 pub struct Group {

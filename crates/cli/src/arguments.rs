@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use penstock_arrays::calls::copy::Extents;
-use penstock_sim::experiment::{Layout, Method};
+use penstock_experiments::experiment::Method;
+use penstock_experiments::pattern::Pattern;
+use penstock_experiments::{Case, Trials, names};
+use penstock_sim::machine::Layout;
 use penstock_sim::network::Contention;
-use penstock_sim::pattern::Pattern;
 use penstock_sim::preset::{NetworkKind, Preset};
-use penstock_sim::study::{Case, Trials, names};
 
 use crate::failure::Failure;
 use crate::provenance::{self, Provenance};

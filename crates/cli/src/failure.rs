@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::Write;
 
-use penstock_sim::study::StudyError;
+use penstock_experiments::StudyError;
 
 const FAILED: u8 = 1;
 const BAD_INPUT: u8 = 2;

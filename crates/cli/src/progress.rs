@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use penstock_arrays::Progress;
-use penstock_sim::study::{Case, Watch};
+use penstock_experiments::{Case, Watch};
 
 /// How often it shows that time passes.
 const TICK: Duration = Duration::from_millis(500);

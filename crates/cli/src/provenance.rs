@@ -7,8 +7,8 @@
 
 use std::fmt;
 
+use penstock_experiments::Trials;
 use penstock_sim::preset::Preset;
-use penstock_sim::study::Trials;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 

@@ -3,16 +3,16 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use penstock_sim::experiment::Outcome;
+use penstock_experiments::dickens_thakur::{self, Machine};
+use penstock_experiments::experiment::Outcome;
+use penstock_experiments::figure::Plan;
+use penstock_experiments::panda;
+use penstock_experiments::run::Report;
+use penstock_experiments::summary::Summary;
+use penstock_experiments::table::Table;
+use penstock_experiments::trace::{Chrome, Seeks, Shares, busy};
+use penstock_experiments::{Case, StudyError, measure, scale, summary, table};
 use penstock_sim::preset::Preset;
-use penstock_sim::study::dickens_thakur::{self, Machine};
-use penstock_sim::study::figure::Plan;
-use penstock_sim::study::panda;
-use penstock_sim::study::run::Report;
-use penstock_sim::study::summary::Summary;
-use penstock_sim::study::table::Table;
-use penstock_sim::study::trace::{Chrome, Seeks, Shares, busy};
-use penstock_sim::study::{Case, StudyError, measure, scale, summary, table};
 use serde::{Serialize, Serializer};
 
 use crate::Surroundings;

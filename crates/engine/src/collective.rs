@@ -28,10 +28,14 @@ use penstock_layout::Region;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind, Result, Who};
-use crate::machine::{Machine, Step};
-use crate::request::{Done, Moved, Operation, Request, Rest, Roles, Strategy, Sum};
+use crate::machine::{Machine, Operation, Step};
+use crate::numbers::memory_number;
+use crate::outcome::{Done, Moved, Outcome, lowest};
+use crate::request::{Request, Rest};
+use crate::roles::Roles;
 use crate::split::Gate;
 use crate::tree::{Members, Tree};
+use crate::tuning::{DiskDirected, Strategy};
 use crate::{caching, disk_directed, independent, two_phase};
 
 /// A request in terms that people understand. Ranks that ask for the same give the same; where they do not, an error says
@@ -236,51 +240,6 @@ impl Proposals {
     }
 }
 
-/// Of two errors the one met by the lowest rank or server, so that all runs report the same.
-fn lowest(first: Option<Error>, second: Option<Error>) -> Option<Error> {
-    let key = |error: &Error| match error.who {
-        Some(Who::Rank(rank)) => (0, rank),
-        Some(Who::Server(server)) => (1, server),
-        None => (2, 0),
-    };
-    [first, second].into_iter().flatten().min_by_key(key)
-}
-
-/// How some nodes' parts ended, merged on their way up.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// What they have moved.
-    pub moved: Moved,
-    /// The checksums of what they have written.
-    pub sums: Vec<Sum>,
-    /// The error of the lowest rank or server, if any.
-    pub error: Option<Error>,
-}
-
-impl Outcome {
-    /// Both together.
-    pub fn merge(mut self, other: Self) -> Self {
-        self.moved.add(&other.moved);
-        self.sums.extend(other.sums);
-        self.error = lowest(self.error, other.error);
-        self
-    }
-
-    /// How one part ended.
-    pub fn of(result: Result<Moved>) -> Self {
-        match result {
-            Ok(moved) => Self {
-                moved,
-                ..Self::default()
-            },
-            Err(error) => Self {
-                error: Some(error),
-                ..Self::default()
-            },
-        }
-    }
-}
-
 /// One collective call on one node.
 pub struct Call<'a, M: Machine> {
     tree: Tree<'a, M>,
@@ -289,12 +248,6 @@ pub struct Call<'a, M: Machine> {
 
 /// The barrier at which all nodes have handed over their parts of a split write.
 const HANDED_OVER: u32 = u32::MAX - 1;
-/// A call about several arrays has a number for each, and one for each share that a client has of it, so that messages and
-/// memories of one are not taken for another's.
-const ARRAYS_MAX: u64 = 1 << 16;
-/// The most shares of one array that a client may have.
-pub const PARTS_MAX: u64 = 1 << 16;
-
 /// Who has a part in moving what is asked for, other than to let servers get and put.
 fn taking_part(requests: &[Request]) -> Members {
     let is_servers = |request: &Request| {
@@ -306,21 +259,6 @@ fn taking_part(requests: &[Request]) -> Members {
     }
 }
 
-/// The number under which a client exposes its first share of array so many of call `id`, the first being 0. Its other
-/// shares have the numbers that follow.
-///
-/// # Panics
-/// For more arrays than a call may have.
-pub fn number(id: u64, array: usize) -> u64 {
-    memory_of(id * ARRAYS_MAX * PARTS_MAX, array)
-}
-
-/// The same of a call whose first array has this number.
-pub(crate) fn memory_of(first: u64, array: usize) -> u64 {
-    assert!((array as u64) < ARRAYS_MAX, "a call about {array} arrays");
-    first + array as u64 * PARTS_MAX
-}
-
 impl<'a, M: Machine> Call<'a, M> {
     /// Call `id`, the same on all nodes. `handed_over` is set when all ranks agree and, in a
     /// split collective, only disks are left to work: see [`crate::split`].
@@ -328,14 +266,14 @@ impl<'a, M: Machine> Call<'a, M> {
         let tree = Tree {
             machine,
             roles,
-            call: number(id, 0),
+            call: memory_number(id, 0),
         };
         Self { tree, handed_over }
     }
 
     /// Runs the call to its verdict. A client gives its proposal, or why it has none; the client of
     /// rank 0 also a director; a node without a client neither. The client's memories must have been
-    /// exposed, each under its [`number`].
+    /// exposed, each under its [`memory_number`].
     ///
     /// # Errors
     /// The verdict: the same error on all nodes.
@@ -503,12 +441,7 @@ impl<'a, M: Machine> Call<'a, M> {
     }
 
     /// Disk-directed: the part of every server on this node, side by side. Clients only let them.
-    async fn serve(
-        &self,
-        requests: &[Request],
-        options: &disk_directed::Options,
-        gate: &Gate,
-    ) -> Outcome {
+    async fn serve(&self, requests: &[Request], options: &DiskDirected, gate: &Gate) -> Outcome {
         let tree = &self.tree;
         let servers = tree.roles.servers_on(tree.machine.me());
         let parts: Vec<_> = servers

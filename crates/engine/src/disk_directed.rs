@@ -27,40 +27,26 @@
 //! to this server's blocks and to the clients that touch them.
 
 use penstock_layout::Block;
-use serde::{Deserialize, Serialize};
 
-use crate::collective::{Outcome, memory_of};
 use crate::error::{Result, Who};
-use crate::machine::{Disk, Machine, Work};
+use crate::machine::{Disk, Machine, Operation, Work};
+use crate::numbers::memory_after;
+use crate::outcome::{Moved, Outcome, Sum};
 use crate::relay::{Blocks, Flow, Relay, move_portions};
-use crate::request::{Moved, Operation, Portion, Request, Rest, Sum};
+use crate::request::{Portion, Request, Rest};
 use crate::split::Part;
 use crate::tree::Tree;
+use crate::tuning::DiskDirected;
 
 /// Buffers a disk: one to fill while the other is drained (Kotz, Table I).
 pub const BUFFERS_PER_DISK: u64 = 2;
-
-/// The tuning of disk-directed I/O.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Options {
-    /// Whether the blocks are sorted by where they lie on disk before any is moved.
-    pub presort: bool,
-}
-
-impl Default for Options {
-    /// Presorted: it costs next to nothing, and seeks are dear.
-    fn default() -> Self {
-        Self { presort: true }
-    }
-}
 
 /// Runs `server`'s part of `requests`, one an array, to the end or to the first error, which is by the name
 /// of this server. In a split collective `part` is given up when all that is left to do is the disk's.
 pub(crate) async fn serve<M: Machine>(
     tree: &Tree<'_, M>,
     requests: &[Request],
-    options: &Options,
+    options: &DiskDirected,
     server: usize,
     part: Part<'_>,
 ) -> Outcome {
@@ -72,10 +58,10 @@ pub(crate) async fn serve<M: Machine>(
         for (array, request) in requests.iter().enumerate() {
             if server < request.servers {
                 let tree = Tree {
-                    call: memory_of(tree.call, array),
+                    call: memory_after(tree.call, array),
                     ..*tree
                 };
-                let disk = tree.machine.open(request, server).await?;
+                let disk = tree.machine.open(request.opening(server)).await?;
                 job.files.push(File {
                     tree,
                     array,
@@ -95,7 +81,7 @@ async fn serve_files<M: Machine>(
     job: &Job<'_, M>,
     machine: &M,
     requests: &[Request],
-    options: &Options,
+    options: &DiskDirected,
     part: Part<'_>,
 ) -> Result<Moved> {
     if job.files.is_empty() {

@@ -23,13 +23,12 @@ use std::slice;
 
 use penstock_layout::{Block, DiskSchema, MemorySchema, Piece, Region, Share};
 
-use crate::caching::client::bounds;
-use crate::collective::Outcome;
 use crate::error::{Error, Kind, Result, Who};
-use crate::machine::{Disk, Machine, Window};
+use crate::machine::{Disk, Machine, Operation, Window};
+use crate::outcome::{Moved, Outcome};
 use crate::reached::Reached;
 use crate::relay::{Flow, Relay};
-use crate::request::{Moved, Operation, Request};
+use crate::request::Request;
 use crate::split::{Gate, Part};
 use crate::tree::Tree;
 
@@ -85,7 +84,11 @@ async fn move_share<M: Machine>(
     let shares = (tree.call..).zip(request.memory.shares_of(rank));
     let shares = shares.map(|(memory, number)| (memory, request.memory.share(number)));
     let shares: Vec<(u64, Share)> = shares.filter(|(_, share)| share.elements() > 0).collect();
-    let Some(bounds) = shares.iter().map(|(_, share)| bounds(share)).reduce(around) else {
+    let Some(bounds) = shares
+        .iter()
+        .filter_map(|(_, share)| share.bounds())
+        .reduce(around)
+    else {
         return Ok(Moved::default());
     };
     let client = Client {

@@ -29,18 +29,26 @@ pub mod disk_directed;
 pub mod error;
 pub mod independent;
 pub mod machine;
+pub mod numbers;
+pub mod outcome;
 pub mod plan;
 pub mod queue;
 mod reached;
 mod relay;
 pub mod request;
+pub mod roles;
 pub mod split;
 pub mod tree;
+pub mod tuning;
 pub mod two_phase;
 
-pub use collective::{Ask, Call, Decision, Director, Heard, Outcome, Proposal, RankBoxes, Verdict};
+pub use collective::{Ask, Call, Decision, Director, Heard, Proposal, RankBoxes, Verdict};
 pub use error::{Error, Kind, Result, Who};
-pub use machine::{CopyBy, Disk, Machine, Message, NodeId, Place, Step, Tag, Window, Work};
+pub use machine::{
+    CopyBy, Disk, Machine, Message, NodeId, Opening, Operation, Place, Step, Tag, Window, Work,
+};
+pub use outcome::{Done, Moved, Outcome, Sum};
 pub use plan::Plan;
-pub use request::{Done, Moved, Operation, Portion, Request, Rest, Roles, Strategy, Sum};
-pub use split::Split;
+pub use request::{Portion, Request, Rest};
+pub use roles::Roles;
+pub use tuning::{Split, Strategy};

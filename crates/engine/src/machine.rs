@@ -16,11 +16,10 @@ use std::future::Future;
 use std::ops::Range;
 use std::time::Duration;
 
-use penstock_layout::{Block, Piece, Region, Share};
+use penstock_layout::{Block, DiskSchema, Piece, Region, Share};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::request::Request;
 
 /// A node of the machine, counted from zero. A node may be client, server or both.
 pub type NodeId = usize;
@@ -131,6 +130,32 @@ pub enum CopyBy {
     Bytes,
     /// As fast as the machine can.
     Kernels,
+}
+
+/// Which way the data go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Operation {
+    /// From the clients' memories to the disks.
+    Write,
+    /// From the disks to the clients' memories.
+    Read,
+}
+
+/// What a server opens: one target on its disks, for one operation.
+#[derive(Debug, Clone)]
+pub struct Opening {
+    /// The target in words that the machine's stores understand; a strategy does not look into them.
+    pub target: Vec<u8>,
+    /// How the array lies on disk.
+    pub disk: DiskSchema,
+    /// Which way the data will go.
+    pub operation: Operation,
+    /// Whether written data must be on stable storage when the disk has finished.
+    pub sync: bool,
+    /// The server whose blocks are meant.
+    pub server: usize,
+    /// The number of servers that the array is dealt out to.
+    pub servers: usize,
 }
 
 /// Where the elements of a list of pieces are.
@@ -363,11 +388,11 @@ pub trait Machine {
         server
     }
 
-    /// Opens the disk of `server` on what `request` is about. The server is on this node, or this
-    /// node's client moves its share without servers.
+    /// Opens a target on the disk of a server. The server is on this node, or this node's client moves its share
+    /// without servers.
     ///
     /// # Errors
-    /// When the target is not there or does not allow the request's operation. That may also be said by whatever is
-    /// asked of the disk first, so that nobody need wait for the opening alone.
-    fn open(&self, request: &Request, server: usize) -> impl Future<Output = Result<Self::Disk>>;
+    /// When the target is not there or does not allow the operation. The disk may also say so when it is first used, so
+    /// that nobody waits for the opening alone.
+    fn open(&self, opening: Opening) -> impl Future<Output = Result<Self::Disk>>;
 }

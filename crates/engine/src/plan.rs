@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use crate::caching;
 use crate::disk_directed::BUFFERS_PER_DISK;
-use crate::request::{Operation, Request, Roles, Strategy};
-use crate::two_phase::{self, Exchange, Io};
+use crate::machine::Operation;
+use crate::request::Request;
+use crate::roles::Roles;
+use crate::tuning::{Caching, Exchange, StoreAccess, Strategy, TwoPhase};
 
 /// The part of one server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -125,8 +126,8 @@ impl Plan {
                     _ => self.exchanged,
                 };
                 let asked = match options.io {
-                    Io::Servers(_) => total.blocks,
-                    Io::Direct => 0,
+                    StoreAccess::Servers(_) => total.blocks,
+                    StoreAccess::Direct => 0,
                 };
                 passes + 2 * (exchange + asked)
             }
@@ -153,8 +154,8 @@ impl Plan {
                     _ => self.rounds().saturating_sub(1),
                 };
                 let answered = match options.io {
-                    Io::Servers(_) => answered,
-                    Io::Direct => 0,
+                    StoreAccess::Servers(_) => answered,
+                    StoreAccess::Direct => 0,
                 };
                 4 * (nodes - 1) + answered + barriers * 2 * (clients - 1)
             }
@@ -175,7 +176,7 @@ impl Plan {
     }
 
     /// Blocks that all caches can hold.
-    fn cached_blocks(&self, options: &caching::Options) -> u64 {
+    fn cached_blocks(&self, options: &Caching) -> u64 {
         let wanted = u64::from(options.buffers_per_client) * self.clients as u64;
         let of_one = wanted.min(self.blocks_max).max(1);
         let each = self.servers.iter().map(|server| server.blocks.min(of_one));
@@ -193,8 +194,8 @@ impl Plan {
             Strategy::Caching(options) => self.cached_blocks(options),
             Strategy::TwoPhase(options) => {
                 let cached = match &options.io {
-                    Io::Servers(caching) => self.cached_blocks(caching),
-                    Io::Direct => 0,
+                    StoreAccess::Servers(caching) => self.cached_blocks(caching),
+                    StoreAccess::Direct => 0,
                 };
                 staged * self.clients as u64 + cached
             }
@@ -264,7 +265,7 @@ impl Plan {
         }
     }
 
-    fn two_phase_words(&self, options: &two_phase::Options) -> (String, String) {
+    fn two_phase_words(&self, options: &TwoPhase) -> (String, String) {
         let total = self.total();
         let mut messages = match options.exchange {
             Exchange::Remote => format!("{} {}", total.transfers, self.transfer()),
@@ -272,7 +273,7 @@ impl Plan {
         };
         let staged = self.staged_blocks().min(self.conforming_blocks_max);
         let mut memory = format!("{} for each client", bytes(staged * self.block_bytes_max));
-        if let Io::Servers(caching) = &options.io {
+        if let StoreAccess::Servers(caching) = &options.io {
             let _ = write!(messages, " and about {} requests for blocks", total.blocks);
             let cached = caching.buffers_per_client;
             let _ = write!(memory, ", and at most {cached} for each client and server");
@@ -287,7 +288,7 @@ impl Plan {
     fn is_served(&self) -> bool {
         match &self.strategy {
             Strategy::DiskDirected(_) | Strategy::Caching(_) => true,
-            Strategy::TwoPhase(options) => matches!(options.io, Io::Servers(_)),
+            Strategy::TwoPhase(options) => matches!(options.io, StoreAccess::Servers(_)),
             Strategy::Independent => false,
         }
     }
@@ -379,7 +380,8 @@ fn exchanged(request: &Request, clients: usize) -> u64 {
     for owner in 0..clients {
         for block in request.disk.conforming(owner, clients) {
             let (_, place) = request.disk.conforming_place(&block, clients);
-            let round = place / options.blocks_staged(request);
+            let round =
+                place / options.blocks_staged(request.split, request.disk.block_bytes_max());
             for share in request.memory.touching(&block.region) {
                 pairs.insert((round, owner, share));
             }

@@ -9,29 +9,17 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use penstock_layout::Block;
-use serde::{Deserialize, Serialize};
 
 use crate::changes::Changes;
 use crate::machine::Disk;
-
-/// In which order a disk's queue is served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Order {
-    /// First come, first served.
-    Fcfs,
-    /// Cyclical Scan by place in the file.
-    CScanFile,
-    /// Cyclical Scan by place on the disk.
-    CScanDisk,
-}
+use crate::tuning::QueueOrder;
 
 /// A sort key: the order's key for the block, then the order of arrival.
 type Key = ((u64, u64), u64);
 
 /// The queue of one disk.
 pub struct Queue {
-    order: Order,
+    order: QueueOrder,
     state: RefCell<State>,
 }
 
@@ -51,7 +39,7 @@ struct Waiter {
 
 impl Queue {
     /// An empty queue of a disk that works at `depth` requests at a time.
-    pub fn new(order: Order, depth: u32) -> Self {
+    pub fn new(order: QueueOrder, depth: u32) -> Self {
         let state = State {
             free: depth.max(1),
             arrivals: 0,
@@ -73,9 +61,9 @@ impl Queue {
         wake: impl Future<Output = ()>,
     ) -> Turn<'_> {
         let place = match self.order {
-            Order::Fcfs => (0, 0),
-            Order::CScanFile => (block.object, block.offset),
-            Order::CScanDisk => disk.position(block),
+            QueueOrder::Fcfs => (0, 0),
+            QueueOrder::CScanFile => (block.object, block.offset),
+            QueueOrder::CScanDisk => disk.position(block),
         };
         let (waiter, is_idle) = self.enter(place);
         if is_idle {

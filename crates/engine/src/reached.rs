@@ -25,7 +25,7 @@ impl<'a, M: Machine> Reached<'a, M> {
         let mut disks = BTreeMap::new();
         for server in (0..request.servers).map(|server| machine.reached_by(server)) {
             if let Entry::Vacant(free) = disks.entry(server) {
-                free.insert(machine.open(request, server).await?);
+                free.insert(machine.open(request.opening(server)).await?);
             }
         }
         Ok(Self {

@@ -21,8 +21,9 @@ use penstock_layout::Block;
 
 use crate::changes::Changes;
 use crate::error::{Error, Result};
-use crate::machine::{Machine, Window, Work};
-use crate::request::{Moved, Operation, Portion, Request};
+use crate::machine::{Machine, Operation, Window, Work};
+use crate::outcome::Moved;
+use crate::request::{Portion, Request};
 use crate::split::{Part, started};
 use crate::tree::Tree;
 

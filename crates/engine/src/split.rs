@@ -10,27 +10,8 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use futures::poll;
-use serde::{Deserialize, Serialize};
 
 use crate::changes::Changes;
-
-/// How a call is split.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Split {
-    /// The most bytes of buffers that a server, or a client that moves blocks itself, may fill while the
-    /// disks work. With less than what it is to move, some of that is moved in the foreground.
-    pub buffer_bytes_max: u64,
-}
-
-/// Buffers of a split collective are not more than this, however small.
-const BUFFERS_MAX: u64 = 1 << 14;
-
-impl Split {
-    /// How many buffers of that size there may be.
-    pub fn buffers(&self, bytes: u64) -> u64 {
-        (self.buffer_bytes_max / bytes.max(1)).clamp(1, BUFFERS_MAX)
-    }
-}
 
 /// The parts of a node that are to hand over.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Kind, Result};
 use crate::machine::{Machine, NodeId, Step, Tag};
-use crate::request::Roles;
+use crate::roles::Roles;
 
 /// Which nodes take part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

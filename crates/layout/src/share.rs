@@ -177,6 +177,15 @@ impl Share {
         Self { dims }
     }
 
+    /// The smallest box that holds the share, if it holds any element.
+    pub fn bounds(&self) -> Option<Region> {
+        let extent = |dim: &DimShare| dim.index(dim.extent() - 1) + 1 - dim.index(0);
+        (self.elements() > 0).then(|| Region {
+            start: self.dims.iter().map(|dim| dim.index(0)).collect(),
+            shape: self.dims.iter().map(extent).collect(),
+        })
+    }
+
     /// Nothing of an array of `dims` dimensions.
     pub fn empty(dims: usize) -> Self {
         // Where there is no dimension to have no index of, one that is not the array's says so.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock, mpsc};
 
 use futures::channel::oneshot;
-use penstock_engine::{Disk, Error, Kind, NodeId, Request, Result};
+use penstock_engine::{Disk, Error, Kind, NodeId, Opening, Result};
 use penstock_layout::Block;
 
 use crate::buffer::Buffer;
@@ -17,7 +17,7 @@ pub trait Opener: Send + Sync {
     ///
     /// # Errors
     /// When the target is not there or does not allow the request's operation.
-    fn open(&self, request: &Request, server: usize) -> Result<Arc<dyn Medium>>;
+    fn open(&self, opening: &Opening) -> Result<Arc<dyn Medium>>;
 }
 
 type Work = Box<dyn FnOnce() + Send>;

@@ -1,42 +1,20 @@
-//! A simulated multiprocessor: the engine's strategies in virtual time, and the experiments of the
-//! papers from which they come.
+//! A simulated multiprocessor: the engine's strategies in virtual time.
 //!
-//! Start with [`experiment`]: what is run, and what comes of it. [`machine`] implements the engine's
-//! `Machine` over the models of hardware, which are pure: their caller says what time it is and what
-//! is asked, they answer when it will be done. There is no wall clock, no I/O, and no randomness but
-//! that of a seeded [`Random`]. The same experiment gives the same events, to the picosecond, on
-//! every machine.
+//! Start with [`machine`], which implements the engine's `Machine` over the models of hardware. The models are
+//! pure: their caller says what time it is and what is asked, they answer when it will be done. There is no wall
+//! clock, no I/O, and no randomness but that of a seeded [`Random`]. The same program gives the same events, to the
+//! picosecond, on every machine. The papers' experiments stand in the crate `penstock-experiments`.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`experiment`] | one run: a preset, a pattern, a layout, a method |
-//! | [`pattern`] | who holds what: `rb`, `wcn` and the others |
 //! | [`preset`] | whole machines, as TOML |
 //! | [`machine`] | clock, events, CPUs, disks, messages: the engine's `Machine` |
-//! | [`study`] | tables, figures, summary, scaling |
 //! | [`trace`] | what every part did when |
 //! | [`time`] | [`Time`], [`Span`] and [`Interval`] in integer picoseconds |
 //! | [`random`] | [`Random`], a seeded generator with the same stream everywhere |
 //! | [`disk`] | [`Device`]: rotating drives (HP 97560 and its kind) and flash; the [`Bus`] they share |
 //! | [`disk::parts`] | known devices, every number with its unit and its source |
 //! | [`network`] | [`Network`]: a torus with wormhole routing, a fat tree |
-//!
-//! ```
-//! use penstock_sim::experiment::{Experiment, Layout, Method};
-//! use penstock_sim::preset::Preset;
-//!
-//! let experiment = Experiment {
-//!     preset: &Preset::find("tr94")?,
-//!     pattern: "rb".parse()?,
-//!     record_bytes: 8192,
-//!     layout: Layout::RandomBlocks,
-//!     method: Method::DdioSort,
-//!     trial: 0,
-//! };
-//! let outcome = experiment.run()?;
-//! assert_eq!(format!("{:.1} MB/s", outcome.throughput_mb_s()), "6.3 MB/s");
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 //!
 //! A disk by itself:
 //!
@@ -60,13 +38,10 @@
 
 pub mod disk;
 mod error;
-pub mod experiment;
 pub mod machine;
 pub mod network;
-pub mod pattern;
 pub mod preset;
 pub mod random;
-pub mod study;
 pub mod time;
 pub mod trace;
 

@@ -7,8 +7,7 @@
 mod check;
 mod load;
 
-use penstock_engine::caching;
-use penstock_engine::queue::Order;
+use penstock_engine::tuning::{self, QueueOrder};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::disk::{DiskParameters, FlashParameters};
@@ -220,7 +219,7 @@ pub struct Caching {
     /// Buffers of a disk's cache, one block each, for each client.
     pub buffers_per_client: u32,
     /// The order of a disk's queue: `fcfs`, `c-scan-file` or `c-scan-disk`.
-    pub queue: Order,
+    pub queue: QueueOrder,
     /// How many blocks are read after one that was asked for.
     pub read_ahead_blocks: u32,
     /// Whether a write ends only when its data are on the media.
@@ -229,8 +228,8 @@ pub struct Caching {
 
 impl Caching {
     /// As the engine has it, for a program whose calls are of at most so many bytes.
-    pub fn options(&self, call_bytes_max: u64) -> caching::Options {
-        caching::Options {
+    pub fn tuning(&self, call_bytes_max: u64) -> tuning::Caching {
+        tuning::Caching {
             call_bytes_max,
             outstanding_max: self.outstanding_max,
             looks_ahead: self.looks_ahead,

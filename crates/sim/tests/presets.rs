@@ -1,7 +1,7 @@
 //! The presets that come with Penstock, and what is said of ones that cannot be: one line, with the
 //! preset, the key, the value, and what to do.
 
-use penstock_engine::queue::Order;
+use penstock_engine::tuning::QueueOrder;
 use penstock_sim::disk::parts as disks;
 use penstock_sim::network::{FatTreeParameters, parts as networks};
 use penstock_sim::preset::{Batch, DiskKind, FatTreeKind, NetworkKind, Preset, Start};
@@ -144,8 +144,8 @@ fn the_report_and_the_article_differ_where_they_say_so() {
             preset.disk_directed.waits_for_media,
         )
     };
-    assert_eq!(tuning(&report), (1, 2, Order::Fcfs, false));
-    assert_eq!(tuning(&article), (4, 8, Order::CScanFile, true));
+    assert_eq!(tuning(&report), (1, 2, QueueOrder::Fcfs, false));
+    assert_eq!(tuning(&article), (4, 8, QueueOrder::CScanFile, true));
     assert_eq!(
         (&report.nodes, &report.file, &report.disk),
         (&article.nodes, &article.file, &article.disk)

@@ -5,18 +5,16 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::slice;
 
-use penstock_engine::caching;
-use penstock_engine::collective::number;
-use penstock_engine::queue::Order as QueueOrder;
-use penstock_engine::two_phase::{Exchange, Io};
+use penstock_engine::numbers::memory_number;
+use penstock_engine::tuning::{Caching, DiskDirected, Exchange, QueueOrder, StoreAccess, TwoPhase};
 use penstock_engine::{
     Call, Decision, Director, Done, Error, Machine, Moved, Operation, RankBoxes, Request, Rest,
-    Strategy, disk_directed, two_phase,
+    Strategy,
 };
 use penstock_layout::{
     DiskSchema, Dist, Distribution, Dists, MemorySchema, Order, Region, Replicated, Split,
 };
-use penstock_sim::experiment::Layout;
+use penstock_sim::machine::Layout;
 use penstock_sim::machine::{Setup, Simulation};
 use penstock_sim::preset::Preset;
 use penstock_sim::random::Random;
@@ -154,9 +152,9 @@ impl Case {
             let (request, roles, moved) = (request.clone(), roles.clone(), moved.clone());
             let memory = roles.rank(node.me()).map(|rank| memories[rank].clone());
             async move {
-                let _exposure = roles
-                    .rank(node.me())
-                    .map(|rank| node.expose(number(id, 0), (request.memory.share(rank), memory)));
+                let _exposure = roles.rank(node.me()).map(|rank| {
+                    node.expose(memory_number(id, 0), (request.memory.share(rank), memory))
+                });
                 let handed_over = Cell::new(false);
                 let call = Call::new(&node, &roles, id, &handed_over);
                 let requests = slice::from_ref(&*request);
@@ -244,7 +242,7 @@ fn strategy(random: &mut Random) -> Strategy {
         QueueOrder::CScanFile,
         QueueOrder::CScanDisk,
     ];
-    let caching = caching::Options {
+    let caching = Caching {
         outstanding_max: 1 + random.below(4) as u32,
         looks_ahead: random.below(2) == 1,
         call_bytes_max: 1 + random.below(100),
@@ -255,13 +253,13 @@ fn strategy(random: &mut Random) -> Strategy {
     let exchanges = [Exchange::STEPS.as_slice(), &[Exchange::Remote]].concat();
     match random.below(7) {
         0 => Strategy::Caching(caching),
-        1 | 5 | 6 => Strategy::TwoPhase(two_phase::Options {
+        1 | 5 | 6 => Strategy::TwoPhase(TwoPhase {
             buffer_bytes_max: 1 + random.below(300),
             exchange: exchanges[random.below(6) as usize],
-            io: [Io::Servers(caching), Io::Direct][random.below(2) as usize],
+            io: [StoreAccess::Servers(caching), StoreAccess::Direct][random.below(2) as usize],
         }),
         4 => Strategy::Independent,
-        presort => Strategy::DiskDirected(disk_directed::Options {
+        presort => Strategy::DiskDirected(DiskDirected {
             presort: presort == 2,
         }),
     }

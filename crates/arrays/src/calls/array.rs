@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use penstock_engine::collective::PARTS_MAX;
+use penstock_engine::numbers::SHARES_MAX;
 use penstock_engine::{Ask, Error, Kind, Operation, Result};
 use penstock_layout::{Boxes, Dist, Distribution, Dists, LayoutError, MemorySchema, Region, Share};
 use penstock_machines::ClientMemory;
@@ -360,8 +360,8 @@ impl Local {
         }
         let expected = array.local_shapes(rank)?;
         let (given, held) = (locals.len(), expected.len());
-        if held as u64 > PARTS_MAX {
-            let cause = format!("this rank names {held} boxes, and may have {PARTS_MAX}");
+        if held as u64 > SHARES_MAX {
+            let cause = format!("this rank names {held} boxes, and may have {SHARES_MAX}");
             return Err(Error::new(Kind::Schema, "describing boxes", cause));
         }
         if given != held {

@@ -2,7 +2,9 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `options` | what a user says about a copy |
 //! | `contents` | what of a source is copied, and what becomes of it |
+//! | `job` | jobs, one an array, and the writes of their slabs |
 //! | [`plan`] | the slabs in which an array is copied: pure |
 //! | `walk` | one rank's way through the slabs |
 //!
@@ -12,187 +14,31 @@
 //!
 //! What is written goes under a temporary name until all of it is there. Beside it a journal says what it is
 //! and which slabs are done, so that the same command goes on where a killed one has stopped. (Journal and
-//! slabs are synced in that order only if the session syncs.)
+//! slabs are synced in that agenda only if the session syncs.)
 //!
 //! Chunks that hold nothing but the fill value are not stored. An array whose elements or codecs Penstock does not
 //! understand keeps its chunk files as they are.
 
 mod contents;
+mod job;
+mod options;
 pub mod plan;
 mod walk;
 
-use std::collections::BTreeSet;
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use penstock_engine::{
-    Ask, Decision, Director, Done, Error, Kind, Moved, Operation, RankBoxes, Request, Rest, Result,
-};
+use penstock_engine::{Ask, Error, Kind, Result};
 use penstock_layout::DiskSchema;
-use serde::{Deserialize, Serialize};
 
 use self::contents::{Contents, Item};
-use self::plan::{Means, Pass, Plan, with_block_bytes};
+use self::job::{Agenda, Job, Shared, Work, between, lock};
+pub use self::options::{Extents, Form, MEMORY_BYTES, Options};
+use self::plan::{Means, Plan, with_block_bytes};
 use self::walk::Walk;
-use super::array::ArrayCall;
 use super::session::Session;
-use super::settings::{Method, SessionOptions, Settings};
-use super::write::boxes_of;
-use crate::write::{CopyTarget, Slab};
-use crate::{ArraySchema, Disk, ElementType, Format, Progress, Target};
-
-/// How a source is to be copied. All ranks must give the same.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Options {
-    /// Which arrays of the source, by their paths in it; none for all that is there.
-    pub arrays: Vec<String>,
-    /// The name of the array in the target, where only one is copied.
-    pub name: Option<String>,
-    /// What a raw file holds that says nothing of itself.
-    pub raw: Option<(Vec<u64>, ElementType)>,
-    /// How it is to be stored.
-    pub form: Form,
-    /// Memory of all ranks together, bytes: their slabs and the servers' buffers.
-    pub memory_bytes: u64,
-    /// Whether attributes may be lost where the target has no place for them.
-    pub drops_attributes: bool,
-    /// Whether what is at the target is replaced.
-    pub overwrites: bool,
-}
-
-/// The memory that a copy has if nobody says: it copies little worse than with more.
-pub const MEMORY_BYTES: u64 = 256 << 20;
-
-impl Default for Options {
-    /// All of it as it is.
-    fn default() -> Self {
-        Self {
-            arrays: Vec::new(),
-            name: None,
-            raw: None,
-            form: Form::default(),
-            memory_bytes: MEMORY_BYTES,
-            drops_attributes: false,
-            overwrites: false,
-        }
-    }
-}
-
-/// How a copy is stored.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Form {
-    /// In Zarr's third format; what is not said is as in the source.
-    Zarr {
-        /// Extents of chunks.
-        chunks: Option<Extents>,
-        /// Extents of the sub-chunks of a chunk.
-        subchunks: Option<Extents>,
-        /// What is done to the bytes: see [`crate::codec`].
-        codec: Option<String>,
-    },
-    /// One array in one file.
-    RowMajor(Format),
-}
-
-impl Default for Form {
-    fn default() -> Self {
-        Self::Zarr {
-            chunks: None,
-            subchunks: None,
-            codec: None,
-        }
-    }
-}
-
-/// Extents of chunks, of any array that they fit; `None` is the whole extent of a dimension.
-///
-/// In text `64,64,-1` or `time=1,lat=512`, where -1 is the whole extent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Extents {
-    /// One a dimension.
-    InOrder(Vec<Option<u64>>),
-    /// Of dimensions of these names; in others as they are.
-    ByName(Vec<(String, Option<u64>)>),
-}
-
-impl FromStr for Extents {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let refused = || {
-            let cause =
-                "write them as 64,64,-1 or as time=1,lat=512, where -1 is the whole dimension";
-            Error::new(Kind::Schema, format!("reading the extents {text:?}"), cause)
-        };
-        let extent = |text: &str| match text.trim() {
-            "-1" => Ok(None),
-            number => number.parse().map(Some).map_err(|_| refused()),
-        };
-        let parts = text.split(',');
-        if !text.contains('=') {
-            return Ok(Self::InOrder(parts.map(extent).collect::<Result<_>>()?));
-        }
-        let named = parts.map(|part| {
-            let (name, number) = part.split_once('=').ok_or_else(refused)?;
-            Ok((name.trim().to_string(), extent(number)?))
-        });
-        Ok(Self::ByName(named.collect::<Result<_>>()?))
-    }
-}
-
-impl fmt::Display for Extents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = |extent: &Option<u64>| extent.map_or("-1".to_string(), |n| n.to_string());
-        let parts: Vec<String> = match self {
-            Self::InOrder(extents) => extents.iter().map(number).collect(),
-            Self::ByName(extents) => {
-                let named = extents.iter();
-                named
-                    .map(|(name, extent)| format!("{name}={}", number(extent)))
-                    .collect()
-            }
-        };
-        f.write_str(&parts.join(","))
-    }
-}
-
-impl Options {
-    /// In what ranks must agree.
-    fn ask(&self, source: &Path, target: &Path) -> Ask {
-        let or_none = |text: Option<String>| text.unwrap_or_else(|| "as it is".to_string());
-        let raw = self.raw.as_ref();
-        let ask = Ask::new(format!(
-            "a copy of {} to {}",
-            source.display(),
-            target.display()
-        ))
-        .with("arrays", self.arrays.join(", "))
-        .with("name", or_none(self.name.clone()))
-        .with(
-            "raw",
-            or_none(raw.map(|(shape, element)| format!("{element} of {shape:?}"))),
-        )
-        .with("memory", self.memory_bytes)
-        .with("drop attributes", self.drops_attributes)
-        .with("overwrite", self.overwrites);
-        match &self.form {
-            Form::RowMajor(format) => ask.with("disk schema", Disk::RowMajor { format: *format }),
-            Form::Zarr {
-                chunks,
-                subchunks,
-                codec,
-            } => ask
-                .with("chunks", or_none(chunks.as_ref().map(Extents::to_string)))
-                .with(
-                    "sub-chunks",
-                    or_none(subchunks.as_ref().map(Extents::to_string)),
-                )
-                .with("codec", or_none(codec.clone())),
-        }
-    }
-}
+use super::settings::{SessionOptions, Settings};
+use crate::write::CopyTarget;
+use crate::{ArraySchema, Disk, Progress, Target};
 
 /// What a copy has done.
 #[derive(Debug, Clone, PartialEq)]
@@ -211,39 +57,6 @@ pub struct Report {
     pub plans: Vec<(String, Plan)>,
     /// Arrays that Penstock does not understand: their chunk files are as they were.
     pub as_they_are: Vec<String>,
-}
-
-/// What the director tells all ranks before the first slab.
-#[derive(Serialize, Deserialize)]
-struct Order {
-    jobs: Vec<Job>,
-    done: BTreeSet<Slab>,
-    as_they_are: Vec<String>,
-}
-
-/// An array to be copied.
-#[derive(Serialize, Deserialize)]
-struct Job {
-    /// Its path in the source.
-    path: String,
-    /// As it is stored at the target.
-    schema: ArraySchema,
-    plan: Plan,
-    /// Where each pass reads from, by which name, and the extents of a block there.
-    sources: Vec<(PathBuf, String, Vec<u64>)>,
-}
-
-/// Held by the rank that directs, from the first call to the last.
-struct Work {
-    target: CopyTarget,
-    /// What each pass of each array writes to.
-    targets: Vec<Vec<(Target, DiskSchema)>>,
-}
-
-type Shared = Arc<Mutex<Option<Work>>>;
-
-fn lock(shared: &Shared) -> MutexGuard<'_, Option<Work>> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Session {
@@ -274,19 +87,19 @@ impl Session {
             settings: self.settings().clone(),
             work: work.clone(),
         };
-        let order: Order = self.decide(options.ask(source, target), move || begin.order())?;
-        let mut walk = Walk::new(self, &order, &work);
+        let agenda: Agenda = self.decide(options.ask(source, target), move || begin.agenda())?;
+        let mut walk = Walk::new(self, &agenda, &work);
         let bytes_moved = |job: &Job| job.schema.bytes() * job.plan.passes.len() as u64;
-        tell(Progress::All(order.jobs.iter().map(bytes_moved).sum()))?;
+        tell(Progress::All(agenda.jobs.iter().map(bytes_moved).sum()))?;
         let mut read_bytes = 0;
         let mut slabs = 0;
-        for (number, job) in order.jobs.iter().enumerate() {
+        for (number, job) in agenda.jobs.iter().enumerate() {
             for (pass, way) in job.plan.passes.iter().enumerate() {
                 let of_pass = walk::slabs_of(&job.schema.shape, &way.slab);
                 for (index, slab) in of_pass.enumerate() {
                     slabs += 1;
                     let place = (number, pass, index as u64);
-                    if !order.done.contains(&place) {
+                    if !agenda.done.contains(&place) {
                         read_bytes += walk.copy_slab(place, &slab)?;
                     }
                     tell(Progress::More(slab.elements() * job.schema.element.width()))?;
@@ -299,17 +112,17 @@ impl Session {
         };
         self.decide(Ask::new("the end of a copy"), end)?;
         Ok(Report {
-            bytes: order.jobs.iter().map(|job| job.schema.bytes()).sum(),
+            bytes: agenda.jobs.iter().map(|job| job.schema.bytes()).sum(),
             seconds: (self.now() - begun).as_secs_f64(),
             read_bytes,
             slabs,
-            slabs_found: order.done.len() as u64,
-            plans: order
+            slabs_found: agenda.done.len() as u64,
+            plans: agenda
                 .jobs
                 .into_iter()
                 .map(|job| (job.path, job.plan))
                 .collect(),
-            as_they_are: order.as_they_are,
+            as_they_are: agenda.as_they_are,
         })
     }
 }
@@ -356,7 +169,7 @@ struct Begin {
 }
 
 impl Begin {
-    fn order(&self) -> Result<Order> {
+    fn agenda(&self) -> Result<Agenda> {
         let contents = Contents::find(&self.source, &self.target, &self.options)?;
         let items = contents.items.iter();
         let plans = items
@@ -372,7 +185,7 @@ impl Begin {
         }
         let done = target.done().iter().copied().collect();
         *lock(&self.work) = Some(Work { target, targets });
-        Ok(Order {
+        Ok(Agenda {
             jobs,
             done,
             as_they_are: contents.as_they_are,
@@ -460,82 +273,5 @@ impl Begin {
             plan,
         };
         Ok((job, targets))
-    }
-}
-
-/// The name of the store between the two passes of an array.
-fn between(number: usize) -> String {
-    format!("between-{number}")
-}
-
-/// Writes a slab to where it goes.
-struct SlabDirector {
-    slab: Slab,
-    /// Whether it is the last of its array.
-    is_last: bool,
-    way: Pass,
-    array: ArrayCall,
-    settings: Settings,
-    work: Shared,
-}
-
-impl Director for SlabDirector {
-    fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
-        let boxes = boxes_of(&boxes, 0);
-        let clients = self.settings.clients;
-        let memory = self.array.memory_schema(Operation::Write, boxes, clients)?;
-        let (number, pass, _) = self.slab;
-        let work = lock(&self.work);
-        let Some((target, disk)) = work.as_ref().map(|work| &work.targets[number][pass]) else {
-            unreachable!("the first call has made them");
-        };
-        let disk = with_block_bytes(disk, self.way.target_block_bytes);
-        let method = Method::disk_directed();
-        let target = Some(target.clone());
-        let request = self
-            .settings
-            .request(Operation::Write, method, memory, disk, target)?;
-        let rest = match self.way.cuts_blocks {
-            true => Rest::Keep,
-            false => Rest::Fill(self.array.schema.fill.bytes().to_vec()),
-        };
-        Ok(Decision::Serve(vec![Request { rest, ..request }]))
-    }
-
-    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
-        let done = outcome?;
-        if let Some(work) = &mut *lock(&self.work) {
-            work.target.note_done(self.slab)?;
-            if self.is_last {
-                work.target.remove_beside(&between(self.slab.0))?;
-            }
-        }
-        Ok(done.moved)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn extents_are_read_as_they_are_written() {
-        for (text, extents) in [
-            ("64", Extents::InOrder(vec![Some(64)])),
-            ("1,-1,512", Extents::InOrder(vec![Some(1), None, Some(512)])),
-            (
-                "time=1,lat=-1",
-                Extents::ByName(vec![
-                    ("time".to_string(), Some(1)),
-                    ("lat".to_string(), None),
-                ]),
-            ),
-        ] {
-            assert_eq!(text.parse(), Ok(extents.clone()));
-            assert_eq!(extents.to_string(), text);
-        }
-        for text in ["", ",", "1,", "1,x", "-2", "time=", "time=1,2", "time=1.5"] {
-            assert!(text.parse::<Extents>().is_err(), "{text}");
-        }
     }
 }

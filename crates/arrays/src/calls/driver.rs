@@ -21,7 +21,7 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use penstock_engine::collective::number;
+use penstock_engine::numbers::memory_number;
 use penstock_engine::{Call, Director, Error, Kind, Machine, Proposal, Result, Roles, Verdict};
 use penstock_machines::node::Rest;
 use penstock_machines::{ClientMemory, Node};
@@ -164,7 +164,7 @@ impl Driver {
                 .into_iter()
                 .enumerate()
                 .flat_map(|(array, shares)| {
-                    let shares = (number(id, array)..).zip(shares);
+                    let shares = (memory_number(id, array)..).zip(shares);
                     shares
                         .map(|(number, memory)| node.expose(number, memory))
                         .collect::<Vec<_>>()
@@ -253,9 +253,9 @@ impl Driver {
         let open = calls.under_way.iter();
         let open = open.filter(|(_, call)| call.verdict.is_none());
         let mut given_up: Vec<_> = open
-            .map(|(&id, _)| number(id, 0)..number(id + 1, 0))
+            .map(|(&id, _)| memory_number(id, 0)..memory_number(id + 1, 0))
             .collect();
-        given_up.push(number(calls.begun, 0)..u64::MAX);
+        given_up.push(memory_number(calls.begun, 0)..u64::MAX);
         calls.node.leave(error, &given_up);
         let given_up = std::mem::take(&mut calls.under_way);
         drop(given_up);

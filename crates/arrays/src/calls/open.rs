@@ -13,7 +13,7 @@ use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
 use penstock_engine::{
-    Call, Decision, Error, Heard, Kind, Machine, Operation, Request, Result, Roles, Who,
+    Call, Decision, Error, Heard, Kind, Machine, Opening, Operation, Result, Roles, Who,
 };
 use penstock_machines::mpi::api::{Api, Handle};
 use penstock_machines::mpi::{self, Transport};
@@ -39,16 +39,16 @@ impl StoreOpener {
 }
 
 impl Opener for StoreOpener {
-    fn open(&self, request: &Request, server: usize) -> Result<Arc<dyn Medium>> {
-        let target: Target = serde_json::from_slice(&request.target)
+    fn open(&self, opening: &Opening) -> Result<Arc<dyn Medium>> {
+        let target: Target = serde_json::from_slice(&opening.target)
             .map_err(|e| Error::new(Kind::Io, "decoding a request's target", e))?;
-        let target = target.for_server(server, request.servers);
-        let medium = match request.operation {
-            Operation::Write => target.open_write(&request.disk),
-            Operation::Read => target.open_read(&request.disk),
+        let target = target.for_server(opening.server, opening.servers);
+        let medium = match opening.operation {
+            Operation::Write => target.open_write(&opening.disk),
+            Operation::Read => target.open_read(&opening.disk),
         }?;
         match &self.faults {
-            Some(faults) => faults.around(medium, &target, &request.disk),
+            Some(faults) => faults.around(medium, &target, &opening.disk),
             None => Ok(medium),
         }
     }

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::array::Local;
+use super::cursor::{Cursor, Restarted};
 use super::read::{ReadDirector, Source};
-use super::save::{Cursor, GroupCall, Restarted};
+use super::save::GroupCall;
 use super::session::{Asked, Session};
 use super::settings::{Method, Report};
 use crate::groups::{self, Catalog, Checkpoint, Contents};

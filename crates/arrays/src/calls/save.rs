@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use penstock_engine::{
     Ask, Decision, Director, Done, Error, Kind, Moved, Operation, RankBoxes, Request, Rest, Result,
@@ -16,6 +16,7 @@ use penstock_layout::{DiskSchema, MemorySchema};
 use serde_json::{Map, Value};
 
 use super::array::{ArrayCall, Local};
+use super::cursor::SharedCursor;
 use super::session::{Asked, Session};
 use super::settings::{Method, Report, Settings};
 use super::write::boxes_of;
@@ -128,27 +129,6 @@ impl Save {
         }
     }
 }
-
-/// Where a session stands in a group.
-#[derive(Debug, Default)]
-pub(super) struct Cursor {
-    /// The group's own digits, and how many timesteps it must have; `None` as long as nobody has looked.
-    pub(super) seen: Option<(String, u64)>,
-    /// After a restart: what came after it is to be dropped.
-    pub(super) restarted: Option<Restarted>,
-}
-
-/// Where a session has restarted: with its next save, all that came later is of a future that is no more.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Restarted {
-    /// The checkpoint's number; `None` where there was none.
-    pub(super) checkpoint: Option<u64>,
-    /// How many timesteps there were.
-    pub(super) timesteps: u64,
-}
-
-/// What a session knows of a group.
-pub(super) type SharedCursor = Arc<Mutex<Cursor>>;
 
 impl Session {
     /// Saves all arrays of a group as one timestep or checkpoint, each rank its parts, in the order of the

@@ -21,8 +21,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::array::{ArrayCall, Local};
+use super::cursor::SharedCursor;
 use super::driver::{Driver, Start};
-use super::save::SharedCursor;
 use super::settings::{Outstanding, Report, Settings, Subject};
 use crate::Disk;
 

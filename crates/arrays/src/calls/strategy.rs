@@ -1,7 +1,7 @@
 //! The strategies by the words that users know them by.
 
-use penstock_engine::two_phase::{Exchange, Io};
-use penstock_engine::{Error, Kind, Result, Strategy, caching, disk_directed, two_phase};
+use penstock_engine::tuning::{Caching, DiskDirected, Exchange, StoreAccess, TwoPhase};
+use penstock_engine::{Error, Kind, Result, Strategy};
 
 /// The words, the default first. `two-phase` is the last of its steps.
 pub const WORDS: [&str; 9] = [
@@ -28,8 +28,8 @@ pub struct Tuning {
 impl Default for Tuning {
     fn default() -> Self {
         Self {
-            buffers_per_client: caching::Options::default().buffers_per_client,
-            staging_bytes: two_phase::Options::default().buffer_bytes_max,
+            buffers_per_client: Caching::default().buffers_per_client,
+            staging_bytes: TwoPhase::default().buffer_bytes_max,
         }
     }
 }
@@ -39,19 +39,19 @@ impl Default for Tuning {
 /// # Errors
 /// [`Kind::Schema`] for a word that is none of [`WORDS`].
 pub fn named(word: &str, tuning: &Tuning) -> Result<Strategy> {
-    let caching = caching::Options {
+    let caching = Caching {
         buffers_per_client: tuning.buffers_per_client,
-        ..caching::Options::default()
+        ..Caching::default()
     };
     let two_phase = |exchange: Exchange| {
-        Strategy::TwoPhase(two_phase::Options {
+        Strategy::TwoPhase(TwoPhase {
             buffer_bytes_max: tuning.staging_bytes,
             exchange,
-            io: Io::Direct,
+            io: StoreAccess::Direct,
         })
     };
     match word {
-        "disk-directed" => Ok(Strategy::DiskDirected(disk_directed::Options::default())),
+        "disk-directed" => Ok(Strategy::DiskDirected(DiskDirected::default())),
         "two-phase:1" => Ok(two_phase(Exchange::Step1)),
         "two-phase:2" => Ok(two_phase(Exchange::Step2)),
         "two-phase:3" => Ok(two_phase(Exchange::Step3)),

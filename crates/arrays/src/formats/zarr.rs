@@ -7,7 +7,9 @@
 //! | `metadata` | an array's metadata: what we write, and what we understand of what others write |
 //! | `second` | what metadata of the second format say, in words of the third |
 //! | `chunks` | where the chunks of an array, or of rows of one, are |
+//! | `open` | opening an array's chunks for reading or writing |
 //! | `plain`, `encoded`, `shards` | the three layouts of chunks as media |
+//! | `shard_form` | how sub-chunks and indexes of shards are encoded |
 //! | `coder` | one codec chain with everything it must be told |
 //! | `written` | chunk files that are written and closed but perhaps not yet on stable storage |
 //!
@@ -28,8 +30,10 @@ pub mod consolidated;
 mod encoded;
 mod metadata;
 pub mod node;
+mod open;
 mod plain;
 pub(crate) mod second;
+mod shard_form;
 mod shards;
 mod written;
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use penstock_engine::Result;
 use serde_json::{Map, Value, json};
 
-use super::{Declared, DeclaredArray};
+use super::declared::{Declared, DeclaredArray};
 use crate::dtype::ElementType;
 use crate::formats::record::{self, ATTRIBUTE, CHECKPOINTS, Growth, Record, TIME};
 use crate::formats::spread::{SPREAD, Spread, is_template};

@@ -16,8 +16,8 @@ use penstock_engine::{Error, Result};
 use serde_json::Value;
 
 use super::checks::{check_node, resolve};
-use super::pending::{Keys, SIDECAR, chunks_in, file_at, in_group, lay_out, parts_at};
-use super::place::Place;
+use super::pending::{Keys, chunks_in, file_at, in_group, lay_out, parts_at};
+use super::place::{Place, SIDECAR};
 use crate::formats::Target;
 use crate::formats::zarr::{self, consolidated};
 use crate::fs::files::{self, make_directory, read_if_there};

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use penstock_engine::{Error, Kind, Result};
 
 use super::checks::{check_file, check_group, check_parts, resolve};
-use super::place::Place;
+use super::place::{Place, SIDECAR};
 use crate::dtype::ByteOrder;
 use crate::formats::parts::part_path;
 use crate::formats::sidecar::Sidecar;
@@ -25,9 +25,6 @@ use crate::fs::temporary::Temporary;
 use crate::npy::Header;
 use crate::read::Stored;
 use crate::schema::{ArraySchema, Disk, Format, part_bytes, part_mesh};
-
-/// The sidecar of a raw file, in the temporary.
-pub(super) const SIDECAR: &str = "sidecar";
 
 /// How the chunks of a new array are named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

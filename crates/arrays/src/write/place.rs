@@ -8,7 +8,6 @@ use penstock_engine::{Error, Kind, Result};
 use serde_json::{Map, Value};
 
 use super::checks::{check_file, check_group, check_node, check_parts};
-use super::pending::SIDECAR;
 use crate::formats::sidecar::{self, Sidecar};
 use crate::formats::zarr::{self, Node, consolidated};
 use crate::fs::files::{self, Lock, put_in_place, sync_parent, try_lock};
@@ -18,6 +17,9 @@ use crate::fs::temporary::Temporary;
 /// How long to wait for others who change the metadata of a group: they hold them for milliseconds.
 const LOCK_TRIES: u32 = 1000;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
+/// The sidecar of a raw file, in the temporary.
+pub(super) const SIDECAR: &str = "sidecar";
 
 /// Where an array goes.
 pub(super) enum Place {

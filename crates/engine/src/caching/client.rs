@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use penstock_layout::{Block, DimShare, Region, Share, Stretch};
+use penstock_layout::{Block, Region, Share, Stretch};
 use rustc_hash::FxHashMap;
 
-use super::{Ask, Options, Reply};
+use super::messages::{Ask, Reply};
 use crate::error::{Error, Kind, Result};
-use crate::machine::{Machine, NodeId, Step, Window, Work};
-use crate::request::{Operation, Request};
+use crate::machine::{Machine, NodeId, Operation, Step, Window, Work};
+use crate::request::Request;
 use crate::tree::{Tree, decode, encode};
+use crate::tuning::Caching;
 
 /// Moves all that `rank` holds: one call of the file system for each contiguous chunk.
 ///
@@ -19,7 +20,7 @@ use crate::tree::{Tree, decode, encode};
 pub(super) async fn transfer_share<M: Machine>(
     tree: &Tree<'_, M>,
     request: &Request,
-    options: &Options,
+    options: &Caching,
     rank: usize,
 ) -> Result<()> {
     for (memory, number) in (tree.call..).zip(request.memory.shares_of(rank)) {
@@ -32,15 +33,6 @@ pub(super) async fn transfer_share<M: Machine>(
         asked.and(ended)?;
     }
     Ok(())
-}
-
-/// The smallest box that holds a share which is not empty.
-pub(crate) fn bounds(share: &Share) -> Region {
-    let extent = |dim: &DimShare| dim.index(dim.extent() - 1) + 1 - dim.index(0);
-    Region {
-        start: share.dims().iter().map(|dim| dim.index(0)).collect(),
-        shape: share.dims().iter().map(extent).collect(),
-    }
 }
 
 /// Where a stretch begins and ends in the file: the object, and bytes in it.
@@ -96,7 +88,7 @@ const LATER_MAX: usize = 4096;
 pub(crate) struct Client<'a, M: Machine> {
     tree: &'a Tree<'a, M>,
     request: &'a Request,
-    options: &'a Options,
+    options: &'a Caching,
     local: Local<'a, M>,
     /// How many are under way at each server, where that is any.
     outstanding: FxHashMap<usize, u32>,
@@ -115,7 +107,7 @@ impl<'a, M: Machine> Client<'a, M> {
     pub(crate) fn new(
         tree: &'a Tree<'a, M>,
         request: &'a Request,
-        options: &'a Options,
+        options: &'a Caching,
         local: Local<'a, M>,
     ) -> Self {
         Self {
@@ -134,12 +126,12 @@ impl<'a, M: Machine> Client<'a, M> {
     }
 
     async fn ask_for_share(&mut self, share: &Share) -> Result<()> {
-        if share.elements() == 0 {
+        let Some(bounds) = share.bounds() else {
             return Ok(());
-        }
+        };
         let mut end = None;
         let mut call_bytes = 0;
-        for block in self.request.disk.blocks_in(&bounds(share)) {
+        for block in self.request.disk.blocks_in(&bounds) {
             let block = Rc::new(block);
             for stretch in share.stretches(&block) {
                 let here = File::at(&block, &stretch, self.request.disk.width());
@@ -156,7 +148,7 @@ impl<'a, M: Machine> Client<'a, M> {
     }
 
     /// Asks for a stretch of a block, as soon as few enough requests are under way at its disk. That
-    /// may be later: see [`Options::looks_ahead`].
+    /// may be later: see [`Caching::looks_ahead`].
     ///
     /// # Errors
     /// One that an earlier request met: then nothing more is asked for.

@@ -18,19 +18,21 @@ use futures::stream::{FuturesUnordered, Stream};
 use penstock_layout::Block;
 
 use super::cache::{Cache, Name, Room, name};
-use super::{Ask, Options, Reply};
+use super::messages::{Ask, Reply};
 use crate::changes::Changes;
 use crate::error::{Error, Kind, Result, Who};
-use crate::machine::{Disk, Machine, Message, NodeId, Step, Work};
+use crate::machine::{Disk, Machine, Message, NodeId, Operation, Step, Work};
+use crate::outcome::Moved;
 use crate::queue::Queue;
-use crate::request::{Moved, Operation, Request};
+use crate::request::Request;
 use crate::tree::{Tree, decode, encode};
+use crate::tuning::Caching;
 
 /// One server, for the length of a call.
 pub(super) struct Server<'a, M: Machine> {
     tree: &'a Tree<'a, M>,
     request: &'a Request,
-    options: &'a Options,
+    options: &'a Caching,
     server: usize,
     is_stopped: Cell<bool>,
     stopped: Changes,
@@ -41,7 +43,7 @@ impl<'a, M: Machine> Server<'a, M> {
     pub(super) fn new(
         tree: &'a Tree<'a, M>,
         request: &'a Request,
-        options: &'a Options,
+        options: &'a Caching,
         server: usize,
     ) -> Self {
         Self {
@@ -66,7 +68,12 @@ impl<'a, M: Machine> Server<'a, M> {
     /// The first that its disk met.
     pub(super) async fn run(&self) -> Result<Moved> {
         let by_me = |error: Error| error.by(Who::Server(self.server));
-        match self.tree.machine.open(self.request, self.server).await {
+        match self
+            .tree
+            .machine
+            .open(self.request.opening(self.server))
+            .await
+        {
             Ok(disk) => {
                 let opened = Opened::new(self, disk);
                 opened.answer_all().await.map_err(by_me)?;

@@ -22,13 +22,12 @@ use std::rc::Rc;
 use futures::future::{join, join_all, join3};
 use penstock_layout::{Block, Holder, Piece, Share};
 
-use super::{Exchange, Options};
-use crate::caching::client::bounds;
 use crate::changes::{Changes, give_way};
 use crate::error::{Error, Kind, Result, Who};
-use crate::machine::{Machine, Place, Step, Tag, Window, Work};
-use crate::request::{Operation, Request};
+use crate::machine::{Machine, Operation, Place, Step, Tag, Window, Work};
+use crate::request::Request;
 use crate::tree::{Tree, decode, encode};
+use crate::tuning::{Exchange, TwoPhase};
 
 /// What this client and another have for each other, in the order of the blocks.
 #[derive(Default)]
@@ -66,7 +65,7 @@ impl<'a, M: Machine> Messages<'a, M> {
     pub(super) fn new(
         tree: &'a Tree<'a, M>,
         request: &'a Request,
-        options: &Options,
+        options: &TwoPhase,
     ) -> Option<Self> {
         let me = tree.roles.rank(tree.machine.me())?;
         if options.exchange == Exchange::Remote {
@@ -77,14 +76,17 @@ impl<'a, M: Machine> Messages<'a, M> {
         let shares: Vec<Share> = shares.map(|share| request.memory.share(share)).collect();
         let mut held: BTreeMap<u64, BTreeMap<(usize, usize), Vec<Number>>> = BTreeMap::new();
         for (part, share) in shares.iter().enumerate() {
-            if share.elements() == 0 {
+            let Some(bounds) = share.bounds() else {
                 continue;
-            }
-            let blocks = request.disk.blocks_in(&bounds(share));
+            };
+            let blocks = request.disk.blocks_in(&bounds);
             for block in blocks.filter(|block| share.intersect(&block.region).is_some()) {
                 let (owner, place) = request.disk.conforming_place(&block, clients);
                 let round = held
-                    .entry(place / options.blocks_staged(request))
+                    .entry(
+                        place
+                            / options.blocks_staged(request.split, request.disk.block_bytes_max()),
+                    )
                     .or_default();
                 let of_owner = round.entry((owner, part)).or_default();
                 of_owner.push((block.object, block.index));

@@ -14,13 +14,13 @@
 //! | | Kotz, TOCS 1997, Figure 2(b) | Dickens and Thakur, section 3.3 |
 //! |---|---|---|
 //! | the exchange | [`Exchange::Remote`]: memget and memput, barriers around each phase | messages, in five ways: [`Exchange::Step1`] to [`Exchange::Step5`] |
-//! | the disks | [`Io::Servers`]: a parallel file system, here [`caching`] | any file system: also [`Io::Direct`] |
+//! | the disks | [`StoreAccess::Servers`]: a parallel file system, here [`caching`] | any file system: also [`StoreAccess::Direct`] |
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `exchange` | the messages, and the five ways to order them |
 //!
-//! Memory: of a client [`Options::buffer_bytes_max`], or one block if that is more, and send buffers
+//! Memory: of a client [`TwoPhase::buffer_bytes_max`], or one block if that is more, and send buffers
 //! as the step has them; where its part is larger, all clients go through the two phases several
 //! times. Each element crosses the network once, and again on its way to the servers.
 
@@ -30,122 +30,34 @@ use std::rc::Rc;
 
 use futures::future::{join, join_all};
 use penstock_layout::{Block, MemorySchema};
-use serde::{Deserialize, Serialize};
 
 use crate::caching;
 use crate::caching::client::{Client, Local};
-use crate::collective::Outcome;
 use crate::error::{Error, Result, Who};
-use crate::machine::{CopyBy, Disk, Machine};
+use crate::machine::{Disk, Machine, Operation};
+use crate::outcome::{Moved, Outcome};
 use crate::reached::Reached;
 use crate::relay::move_portions;
-use crate::request::{Moved, Operation, Request};
+use crate::request::Request;
 use crate::split::{Gate, Part, started};
 use crate::tree::{Members, Tree};
+use crate::tuning::{Caching, Exchange, StoreAccess, TwoPhase};
 use exchange::Messages;
-
-/// How clients exchange elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Exchange {
-    /// By memget and memput, with a barrier around each phase (Kotz).
-    Remote,
-    /// Rank after rank: one message is sent, one waited for; copies byte for byte.
-    Step1,
-    /// The same; copies as fast as the machine can. So are those of the steps that follow.
-    Step2,
-    /// All sends are begun, then all receives; messages are taken as they come.
-    Step3,
-    /// All receives are posted, then all sends begun.
-    Step4,
-    /// All receives are posted; one send after the other, from one send buffer.
-    Step5,
-}
-
-impl Exchange {
-    /// The steps by number, less one.
-    pub const STEPS: [Self; 5] = [
-        Self::Step1,
-        Self::Step2,
-        Self::Step3,
-        Self::Step4,
-        Self::Step5,
-    ];
-
-    /// The word for two-phase I/O that exchanges so.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Remote | Self::Step5 => "two-phase",
-            Self::Step1 => "two-phase:1",
-            Self::Step2 => "two-phase:2",
-            Self::Step3 => "two-phase:3",
-            Self::Step4 => "two-phase:4",
-        }
-    }
-
-    fn copies_by(self) -> CopyBy {
-        match self {
-            Self::Step1 => CopyBy::Bytes,
-            _ => CopyBy::Kernels,
-        }
-    }
-}
-
-/// How conforming parts reach the disks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Io {
-    /// Clients ask the servers of a parallel file system.
-    Servers(caching::Options),
-    /// Clients open the store themselves.
-    Direct,
-}
-
-/// The tuning of two-phase I/O.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Options {
-    /// The staging buffer of a client, bytes: one block at least.
-    pub buffer_bytes_max: u64,
-    /// How elements are exchanged.
-    pub exchange: Exchange,
-    /// How the disks are reached.
-    pub io: Io,
-}
-
-impl Default for Options {
-    /// The best of Dickens and Thakur's, with 16 MiB, as MPI-IO's collective buffers usually have.
-    fn default() -> Self {
-        Self {
-            buffer_bytes_max: 16 << 20,
-            exchange: Exchange::Step5,
-            io: Io::Direct,
-        }
-    }
-}
-
-impl Options {
-    /// How many blocks a client's staging buffer holds.
-    pub(crate) fn blocks_staged(&self, request: &Request) -> u64 {
-        let split = request.split.map_or(0, |split| split.buffer_bytes_max);
-        let bytes = self.buffer_bytes_max.max(split);
-        (bytes / request.disk.block_bytes_max().max(1)).max(1)
-    }
-}
 
 /// This node's part: its client permutes, and moves its part or asks the servers to.
 pub(crate) async fn transfer<M: Machine>(
     tree: &Tree<'_, M>,
     request: &Request,
-    options: &Options,
+    options: &TwoPhase,
     gate: &Gate,
 ) -> Outcome {
     match &options.io {
-        Io::Servers(caching) => {
+        StoreAccess::Servers(caching) => {
             let client = Conforming::new(tree, request, options, gate);
             let asked = async { client.run().await.map(|_| ()) };
             caching::with_servers(tree, request, caching, asked).await
         }
-        Io::Direct => {
+        StoreAccess::Direct => {
             let Some(rank) = tree.roles.rank(tree.machine.me()) else {
                 return Outcome::default();
             };
@@ -159,7 +71,7 @@ pub(crate) async fn transfer<M: Machine>(
 struct Conforming<'a, M: Machine> {
     tree: &'a Tree<'a, M>,
     request: &'a Request,
-    options: &'a Options,
+    options: &'a TwoPhase,
     gate: &'a Gate,
     /// The blocks of each round.
     rounds: Vec<Vec<Rc<Block>>>,
@@ -169,11 +81,11 @@ impl<'a, M: Machine> Conforming<'a, M> {
     fn new(
         tree: &'a Tree<'a, M>,
         request: &'a Request,
-        options: &'a Options,
+        options: &'a TwoPhase,
         gate: &'a Gate,
     ) -> Self {
         let clients = tree.roles.clients.len();
-        let blocks_staged = options.blocks_staged(request);
+        let blocks_staged = options.blocks_staged(request.split, request.disk.block_bytes_max());
         let rounds = request
             .disk
             .conforming_blocks_max(clients)
@@ -258,7 +170,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
         let blocks = self.rounds.iter().map(Vec::len).max().unwrap_or(0);
         let bytes = blocks as u64 * self.request.disk.block_bytes_max();
         let disks = match self.options.io {
-            Io::Direct if blocks > 0 => Some(Reached::open(machine, self.request).await?),
+            StoreAccess::Direct if blocks > 0 => Some(Reached::open(machine, self.request).await?),
             _ => None,
         };
         Ok(Stage {
@@ -328,13 +240,13 @@ impl<'a, M: Machine> Conforming<'a, M> {
         let held = self.staged(blocks).filter(|(block, _)| is_moved(block));
         let held: Vec<_> = held.collect();
         match (&self.options.io, &stage.disks) {
-            (Io::Servers(options), _) => {
+            (StoreAccess::Servers(options), _) => {
                 drop(part);
                 self.ask(options, &held, &stage.buffer).await?;
                 Ok(Moved::default()) // the servers count it
             }
-            (Io::Direct, None) => Ok(Moved::default()),
-            (Io::Direct, Some(disks)) => {
+            (StoreAccess::Direct, None) => Ok(Moved::default()),
+            (StoreAccess::Direct, Some(disks)) => {
                 let moving = self.move_directly(disks, &held, &stage.buffer, ends);
                 match self.request.split.and(part) {
                     None => moving.await?,
@@ -356,7 +268,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
     /// By the servers of a parallel file system, as one call of it.
     async fn ask(
         &self,
-        options: &caching::Options,
+        options: &Caching,
         staged: &[(Rc<Block>, u64)],
         staging: &M::Buffer,
     ) -> Result<()> {

@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use penstock_engine::{
-    CopyBy, Error, Kind, Machine, Message, NodeId, Place, Request, Result, Tag, Window, Work,
+    CopyBy, Error, Kind, Machine, Message, NodeId, Opening, Place, Result, Tag, Window, Work,
 };
 use penstock_layout::{Direction, Piece, Region, Share};
 
@@ -230,11 +230,11 @@ impl Machine for Node {
         0 // every node opens the store itself, all of it
     }
 
-    async fn open(&self, request: &Request, server: usize) -> Result<RealDisk> {
-        let (opener, request) = (self.opener.clone(), request.clone());
-        let is_synced = request.sync;
-        let open = move || opener.open(&request, server);
-        RealDisk::open(self.disk_thread()?, is_synced, open)
+    async fn open(&self, opening: Opening) -> Result<RealDisk> {
+        let (opener, is_synced) = (self.opener.clone(), opening.sync);
+        RealDisk::open(self.disk_thread()?, is_synced, move || {
+            opener.open(&opening)
+        })
     }
 }
 

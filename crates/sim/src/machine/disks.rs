@@ -6,8 +6,9 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use penstock_engine::queue::{Order, Queue};
-use penstock_engine::{Disk, NodeId, Operation, Request, Result};
+use penstock_engine::queue::Queue;
+use penstock_engine::tuning::QueueOrder;
+use penstock_engine::{Disk, NodeId, Opening, Operation, Result};
 use penstock_layout::{Block, DiskSchema};
 
 use super::data::{Buffer, Parcel};
@@ -76,9 +77,9 @@ impl FileSystem {
     }
 
     /// To open the file of a call, and to make it where it is to be safe.
-    pub(crate) fn opening(&self, request: &Request) -> Span {
-        match request.operation {
-            Operation::Write if request.sync => self.open + self.sync,
+    pub(crate) fn opening(&self, opening: &Opening) -> Span {
+        match opening.operation {
+            Operation::Write if opening.sync => self.open + self.sync,
             Operation::Write | Operation::Read => self.open,
         }
     }
@@ -144,7 +145,7 @@ impl Behind {
 
 /// The queue of a station: those who are to wait have been put in order before.
 pub(crate) fn station_queue(device: &Device) -> Queue {
-    Queue::new(Order::Fcfs, device.queue_depth())
+    Queue::new(QueueOrder::Fcfs, device.queue_depth())
 }
 
 /// A disk, opened for one call.

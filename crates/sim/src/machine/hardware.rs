@@ -2,11 +2,10 @@
 
 use penstock_engine::{Error, Kind, Result};
 
-use super::Setup;
 use super::disks::Places;
+use super::setup::{Layout, Setup};
 use crate::disk::{Device, Drive, DriveModel, Flash};
 use crate::error::ParameterError;
-use crate::experiment::Layout;
 use crate::network::{FatTree, FatTreeParameters, Network, Torus};
 use crate::preset::{DiskKind, NetworkKind, Preset, Start};
 use crate::random::Random;

@@ -32,6 +32,7 @@ mod data;
 mod disks;
 mod hardware;
 mod prices;
+mod setup;
 mod sharing;
 mod turns;
 mod world;
@@ -44,15 +45,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use penstock_engine::{
-    CopyBy, Error, Kind, Machine, Message, NodeId, Place, Request, Result, Roles, Tag, Window, Work,
+    CopyBy, Error, Kind, Machine, Message, NodeId, Opening, Place, Result, Roles, Tag, Window, Work,
 };
 use penstock_layout::{Direction, Piece, Region, Share};
 
 pub use data::{Buffer, Memory, Parcel};
 pub use disks::SimDisk;
+pub use setup::{Layout, Setup};
 
 use crate::disk::Bus;
-use crate::experiment::Layout;
 use crate::preset::Preset;
 use crate::time::{Span, Time};
 use crate::trace::Trace;
@@ -63,26 +64,6 @@ use prices::{Moving, Prices};
 use sharing::Sharing;
 use turns::{Turn, Turns};
 use world::{Counts, World};
-
-/// How a machine is set up for one run.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    /// How blocks lie on disks.
-    pub layout: Layout,
-    /// How many slots each disk has for blocks.
-    pub slots: u64,
-    /// Bytes of a slot.
-    pub slot_bytes: u64,
-    /// Whether disks and their file systems take no time: what is left is the messages (Panda, section 3:
-    /// "we simulated an infinitely fast disk by commenting out the actual file system" calls).
-    pub is_disk_free: bool,
-    /// Seeds everything that is drawn.
-    pub seed: u64,
-    /// Whether memories, messages and disks hold real bytes.
-    pub is_real: bool,
-    /// Whether all that happens is noted.
-    pub is_traced: bool,
-}
 
 /// A machine for one run.
 pub struct Simulation {
@@ -667,18 +648,18 @@ impl Machine for SimNode {
         self.copy_piece((call, client), piece, window, buffer, Direction::Scatter)
     }
 
-    async fn open(&self, request: &Request, server: usize) -> Result<SimDisk> {
-        let station = self.shared.stations[server].clone();
-        let opening = station.file_system.opening(request);
-        if !station.is_free && opening > Span::ZERO {
-            self.sleep(opening).await;
+    async fn open(&self, opening: Opening) -> Result<SimDisk> {
+        let station = self.shared.stations[opening.server].clone();
+        let time = station.file_system.opening(&opening);
+        if !station.is_free && time > Span::ZERO {
+            self.sleep(time).await;
         }
         Ok(SimDisk {
             world: self.world.clone(),
             station,
-            schema: request.disk.clone(),
-            servers: request.servers,
-            waits_for_media: request.sync,
+            schema: opening.disk,
+            servers: opening.servers,
+            waits_for_media: opening.sync,
             writing: Cell::new(0),
             finishing: RefCell::default(),
         })

@@ -3,9 +3,10 @@
 //! Time is cut into windows. A load knows the current one and the one before, and takes from the
 //! latter as much as the former is short of a whole window.
 
-use super::torus::LINKS_PER_NODE;
 use crate::random::Random;
 use crate::time::{Span, Time};
+
+pub(super) const LINKS_PER_NODE: u32 = 6;
 
 /// The most that a head's chance to wait can be.
 const UTILISATION_MAX: f64 = 0.95;

@@ -37,7 +37,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Delivery;
-use super::load::Load;
+use super::load::{LINKS_PER_NODE, Load};
 use crate::error::{Check, ParameterError};
 use crate::random::Random;
 use crate::time::{Interval, Span, Time};
@@ -84,7 +84,6 @@ pub struct Torus {
     heads: Vec<Time>,
 }
 
-pub(super) const LINKS_PER_NODE: u32 = 6;
 const INJECTION: u32 = 0;
 const EJECTION: u32 = 1;
 const WAYS: [[u32; 2]; 2] = [[2, 3], [4, 5]]; // x and y; forwards and backwards

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use penstock_engine::{Error, Kind, Result};
 use serde_json::Value;
 
-use super::{Extents, Form, Options};
+use super::options::{Extents, Form, Options};
 use crate::codec::Codec;
 use crate::formats::spread::of_server;
 use crate::formats::zarr::{self, Node, second};

@@ -7,8 +7,8 @@ use penstock_engine::{Ask, Error, Kind, Operation, Result};
 use penstock_layout::{Dists, Region, row_major_strides};
 use penstock_machines::ClientMemory;
 
+use super::job::{Agenda, Job, Shared, SlabDirector};
 use super::plan::Pass;
-use super::{Job, Order, Shared, SlabDirector};
 use crate::calls::array::{ArrayCall, Local, Memory};
 use crate::calls::read::{ReadDirector, Source};
 use crate::calls::session::{Asked, Session};
@@ -22,7 +22,7 @@ fn counts(shape: &[u64], slab: &[u64]) -> Vec<u64> {
     extents.map(|(n, e)| n.div_ceil(*e)).collect()
 }
 
-/// The slabs of an array, in order; those at the far edges are cut.
+/// The slabs of an array, in agenda; those at the far edges are cut.
 pub(super) fn slabs_of(shape: &[u64], slab: &[u64]) -> impl Iterator<Item = Region> {
     let counts = counts(shape, slab);
     let (shape, slab) = (shape.to_vec(), slab.to_vec());
@@ -41,16 +41,16 @@ pub(super) fn slabs_of(shape: &[u64], slab: &[u64]) -> impl Iterator<Item = Regi
 /// One rank's way through the slabs.
 pub(super) struct Walk<'a> {
     session: &'a Session,
-    order: &'a Order,
+    agenda: &'a Agenda,
     work: &'a Shared,
     memory: SlabMemory,
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(session: &'a Session, order: &'a Order, work: &'a Shared) -> Self {
+    pub(super) fn new(session: &'a Session, agenda: &'a Agenda, work: &'a Shared) -> Self {
         Self {
             session,
-            order,
+            agenda,
             work,
             memory: SlabMemory::default(),
         }
@@ -59,7 +59,7 @@ impl<'a> Walk<'a> {
     /// Reads a slab and writes it. Gives the bytes that were read.
     pub(super) fn copy_slab(&mut self, slab: Slab, region: &Region) -> Result<u64> {
         let (number, pass, index) = slab;
-        let job = &self.order.jobs[number];
+        let job = &self.agenda.jobs[number];
         let way = &job.plan.passes[pass];
         let own = self.own_part(region);
         let (call, local) = self.given(job, pass, &own)?;

@@ -2,18 +2,14 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{Block, DiskSchema, Split};
-use penstock_machines::Medium;
 use serde::{Deserialize, Serialize};
 use zarrs::array::ChunkKeyEncoding;
 
-use super::metadata::{ChunkForm, Layout, Plain};
-use super::{encoded, plain, shards};
+use super::metadata::{ChunkForm, Layout};
 use crate::formats::spread::SpreadArray;
-use crate::fs::direct::Way;
 use crate::fs::files;
 
 /// Where in the directory of chunks each server writes those that are to take the place of others; its number follows.
@@ -49,52 +45,8 @@ impl Location {
         }
     }
 
-    /// Opens it for writing its chunks, if [`Location::check_writable`] allows that.
-    pub(crate) fn open_write(
-        &self,
-        server: usize,
-        schema: &DiskSchema,
-        way: Way,
-    ) -> Result<Arc<dyn Medium>> {
-        if let Some(of) = &self.spread {
-            let home = of.make(server)?;
-            Self::remove_aside(&home)?;
-            if self.grows {
-                // What is there of chunks that hold no row yet has been left by a write that came to nothing.
-                let held = u64::from(schema.rows_before() > 0);
-                remove_chunks_from(self.first_chunk + held, &home)?;
-            }
-        }
-        let (layout, chunks) = self.open(server, schema)?;
-        Ok(match layout {
-            Layout::Plain(Plain { fill, .. }) => Arc::new(plain::Writer::new(chunks, fill, way)),
-            Layout::Encoded(coder) => Arc::new(encoded::Writer::new(chunks, coder)),
-            Layout::Shards(form) => Arc::new(shards::Writer::new(chunks, form)),
-        })
-    }
-
-    /// Opens it for reading its chunks.
-    pub(crate) fn open_read(
-        &self,
-        server: (usize, usize),
-        schema: &DiskSchema,
-        way: Way,
-    ) -> Result<Arc<dyn Medium>> {
-        if let Some(of) = &self.spread {
-            of.check(server, schema)?;
-        }
-        let (layout, chunks) = self.open(server.0, schema)?;
-        Ok(match layout {
-            Layout::Plain(Plain { swap_width, fill }) => {
-                Arc::new(plain::Reader::new(chunks, swap_width, fill, way))
-            }
-            Layout::Encoded(coder) => Arc::new(encoded::Reader::new(chunks, coder)),
-            Layout::Shards(form) => Arc::new(shards::Reader::new(chunks, form)),
-        })
-    }
-
     /// What reading and writing have in common: how elements lie in the chunks, and where those are.
-    fn open(&self, server: usize, schema: &DiskSchema) -> Result<(Layout, Chunks)> {
+    pub(super) fn open(&self, server: usize, schema: &DiskSchema) -> Result<(Layout, Chunks)> {
         let is_whole = *schema.split_of() == Split::Whole;
         let (layout, keys) = self.form.open(&self.directory, is_whole)?;
         let chunks = Chunks {

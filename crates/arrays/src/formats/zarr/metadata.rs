@@ -17,7 +17,7 @@ use zarrs::plugin::PluginCreateError;
 
 use super::coder::{self, Coder};
 use super::second;
-use super::shards::Form;
+use super::shard_form::ShardForm;
 use crate::codec::{Codec, byte_order_of, bytes_codec, name_of};
 use crate::dtype::{ByteOrder, ElementType};
 use crate::fill::Fill;
@@ -90,7 +90,7 @@ pub(super) enum Layout {
     /// Through a codec chain.
     Encoded(Coder),
     /// In sub-chunks, each through a codec chain.
-    Shards(Form),
+    Shards(ShardForm),
 }
 
 /// What the root tells servers of an array's metadata. Plain chunks, which cost a server little else, need
@@ -399,7 +399,7 @@ impl Metadata {
         let plain = self.plain_order_of(codecs);
         let swap_width = plain.map(|order| self.element.swap_width_from(order));
         let inner = coder(chain(&sharding.codecs)?, &sharding.chunk_shape);
-        Ok(Layout::Shards(Form::new(
+        Ok(Layout::Shards(ShardForm::new(
             inner,
             swap_width,
             index,

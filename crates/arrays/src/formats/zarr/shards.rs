@@ -20,172 +20,28 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use penstock_engine::{Error, Kind, Result};
+use penstock_engine::{Error, Result};
 use penstock_layout::Block;
 use penstock_machines::Medium;
 use penstock_machines::buffer::fill;
 use penstock_machines::medium::no_parts;
-use zarrs::array::codec::ShardingIndexLocation;
 
 use super::chunks::Chunks;
-use super::coder::Coder;
 use super::plain::read_only;
+use super::shard_form::{MISSING, ShardForm};
 use super::written::Written;
-use crate::dtype;
-use crate::fs::files::{self, GivenUp, Open, damaged, lock};
+use crate::fs::files::{self, GivenUp, Open, lock};
 use crate::fs::ops;
 
 /// Shards kept open: each disk thread is at one.
 const OPEN_MAX: usize = 16;
 /// Sub-chunks of a shard that are kept until those before them have come, at most.
 const EARLY_MAX: usize = 4;
-/// Offset and length of a sub-chunk that is not there.
-const MISSING: u64 = u64::MAX;
-
-/// What every shard of an array has in common.
-pub(super) struct Form {
-    inner: Coder,
-    /// Where the sub-chunks are the elements as they are: what must be reversed after reading.
-    swap_width: Option<usize>,
-    index: Coder,
-    index_bytes: u64,
-    index_location: ShardingIndexLocation,
-    fill: Vec<u8>,
-}
-
-impl Form {
-    /// # Errors
-    /// When the index is of no fixed length.
-    pub(super) fn new(
-        inner: Coder,
-        swap_width: Option<usize>,
-        index: Coder,
-        index_location: ShardingIndexLocation,
-        fill: Vec<u8>,
-    ) -> Result<Self> {
-        let numbers = index
-            .shape
-            .iter()
-            .try_fold(8_u64, |n, extent| n.checked_mul(extent.get()));
-        if numbers.is_none_or(|bytes| bytes > i64::MAX as u64 / 2) {
-            let cause = "a shard has more sub-chunks than can be counted";
-            return Err(Error::new(Kind::Damaged, "reading", cause));
-        }
-        let index_bytes = index.encoded_bytes().ok_or_else(|| {
-            Error::new(
-                Kind::Unsupported,
-                "reading",
-                "a shard index of no fixed length",
-            )
-        })?;
-        Ok(Self {
-            inner,
-            swap_width,
-            index,
-            index_bytes,
-            index_location,
-            fill,
-        })
-    }
-
-    /// Whether the index is where this writes it.
-    pub(super) fn ends_with_index(&self) -> bool {
-        self.index_location == ShardingIndexLocation::End
-    }
-
-    /// Numbers in an index: two for each sub-chunk.
-    fn index_numbers(&self) -> usize {
-        self.index.shape.iter().map(|n| n.get() as usize).product()
-    }
-
-    /// Reads the index of a shard.
-    fn read_index(&self, file: &File, path: &Path) -> Result<Vec<u64>> {
-        let length = files::length(file, path)?;
-        let Some(end) = length.checked_sub(self.index_bytes) else {
-            let cause = format!(
-                "{length} bytes do not hold a shard's index of {}",
-                self.index_bytes
-            );
-            return Err(damaged(path, cause));
-        };
-        let start = if self.index_location == ShardingIndexLocation::Start {
-            0
-        } else {
-            end
-        };
-        let mut encoded = vec![0; self.index_bytes as usize];
-        files::read_at(file, &mut encoded, start, path)?;
-        let mut decoded = vec![0; self.index_numbers() * 8];
-        self.index.decode(&encoded, &mut decoded).map_err(|e| {
-            let e = e.at(path).in_bytes(start..start + self.index_bytes);
-            Error {
-                doing: "decoding the shard's index".to_string(),
-                ..e
-            }
-        })?;
-        Ok(decoded
-            .as_chunks::<8>()
-            .0
-            .iter()
-            .map(|number| u64::from_ne_bytes(*number))
-            .collect())
-    }
-
-    /// Reads a sub-chunk of which the index says offset and bytes, in a shard of so many bytes.
-    fn read_sub_chunk(
-        &self,
-        file: &File,
-        ((offset, bytes), shard_bytes): ((u64, u64), u64),
-        block: &Block,
-        data: &mut [u8],
-        path: &Path,
-    ) -> Result<()> {
-        if (offset, bytes) == (MISSING, MISSING) {
-            fill(data, &self.fill);
-            return Ok(());
-        }
-        if offset
-            .checked_add(bytes)
-            .is_none_or(|end| end > shard_bytes)
-        {
-            let cause = format!(
-                "sub-chunk {} is said to be {bytes} bytes at {offset}, beyond the shard's {shard_bytes}",
-                block.index
-            );
-            return Err(damaged(path, cause));
-        }
-        if let Some(swap_width) = self.swap_width {
-            if bytes != data.len() as u64 {
-                let cause = format!(
-                    "sub-chunk {} has {bytes} bytes, not {}",
-                    block.index,
-                    data.len()
-                );
-                return Err(damaged(path, cause).in_bytes(offset..offset + bytes));
-            }
-            files::read_at(file, data, offset, path)?;
-            dtype::swap(data, swap_width);
-            return Ok(());
-        }
-        let mut encoded = vec![0; bytes as usize];
-        files::read_at(file, &mut encoded, offset, path)?;
-        let decoded = self.inner.decode(&encoded, data);
-        decoded.map_err(|e| e.at(path).in_bytes(offset..offset + bytes))
-    }
-
-    fn encode_index(&self, numbers: &[u64]) -> Result<Vec<u8>> {
-        let bytes: Vec<u8> = numbers
-            .iter()
-            .flat_map(|number| number.to_ne_bytes())
-            .collect();
-        self.index.encode(&bytes).map(std::borrow::Cow::into_owned)
-    }
-}
 
 /// Appends sub-chunks to shards.
 pub(super) struct Writer {
     chunks: Chunks,
-    form: Form,
+    form: ShardForm,
     open: Open<Mutex<Shard>>,
     written: Written,
 }
@@ -249,7 +105,7 @@ impl Shard {
 }
 
 impl Writer {
-    pub(super) fn new(chunks: Chunks, form: Form) -> Self {
+    pub(super) fn new(chunks: Chunks, form: ShardForm) -> Self {
         Self {
             chunks,
             form,
@@ -425,7 +281,7 @@ impl Medium for Writer {
 /// Reads single sub-chunks.
 pub(super) struct Reader {
     chunks: Chunks,
-    form: Form,
+    form: ShardForm,
     /// `None`: there is no such file.
     open: Open<Option<Found>>,
 }
@@ -438,7 +294,7 @@ struct Found {
 }
 
 impl Reader {
-    pub(super) fn new(chunks: Chunks, form: Form) -> Self {
+    pub(super) fn new(chunks: Chunks, form: ShardForm) -> Self {
         Self {
             chunks,
             form,

@@ -12,9 +12,10 @@ use penstock_engine::Error;
 use serde::Serialize;
 
 use super::{StudyError, names, text};
-use crate::experiment::{Experiment, Layout, Method, Outcome};
+use crate::experiment::{Experiment, Method, Outcome};
 use crate::pattern::Pattern;
-use crate::preset::Preset;
+use penstock_sim::machine::Layout;
+use penstock_sim::preset::Preset;
 
 /// A configuration: an [`Experiment`] but for the trial.
 #[derive(Clone, Debug)]
@@ -275,7 +276,7 @@ fn run_all(cases: &[Case], runs: &[Run], threads: usize, watch: &dyn Watch) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Span;
+    use penstock_sim::time::Span;
 
     pub(crate) fn outcome(mb: u64, ms: u64, trace_hash: u64) -> Outcome {
         Outcome {

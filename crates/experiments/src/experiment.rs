@@ -4,31 +4,19 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::slice;
 
-use penstock_engine::collective::number;
-use penstock_engine::two_phase::{Exchange, Io};
+use penstock_engine::numbers::memory_number;
+use penstock_engine::tuning::{DiskDirected, Exchange, StoreAccess, TwoPhase};
 use penstock_engine::{
     Ask, Call, Decision, Director, Done, Error, Heard, Kind, Machine, Moved, Proposal, RankBoxes,
-    Request, Rest, Roles, Strategy, disk_directed, two_phase,
+    Request, Rest, Roles, Strategy,
 };
 use serde::Serialize;
 
-use crate::machine::{Setup, SimNode, Simulation};
 use crate::pattern::Pattern;
-use crate::preset::Preset;
-use crate::time::{Span, Time};
-use crate::trace::Trace;
-
-/// How the blocks of the file lie on each disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Layout {
-    /// One behind the other from the first block on.
-    Contiguous,
-    /// Each at a place of its own, drawn over the whole disk.
-    RandomBlocks,
-    /// In tracks that are drawn over the whole disk, one behind the other in each.
-    RandomTracks,
-}
+use penstock_sim::machine::{Layout, Setup, SimNode, Simulation};
+use penstock_sim::preset::Preset;
+use penstock_sim::time::{Span, Time};
+use penstock_sim::trace::Trace;
 
 /// Who directs the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -125,16 +113,16 @@ impl Experiment<'_> {
             true => self.record_bytes,
             false => u64::MAX,
         };
-        let caching = self.preset.caching.options(call_bytes_max);
+        let caching = self.preset.caching.tuning(call_bytes_max);
         let strategy = match self.method {
             Method::Caching => Strategy::Caching(caching),
-            Method::TwoPhase => Strategy::TwoPhase(two_phase::Options {
+            Method::TwoPhase => Strategy::TwoPhase(TwoPhase {
                 buffer_bytes_max: self.preset.two_phase.buffer_bytes_max,
                 exchange: Exchange::Remote,
-                io: Io::Servers(self.preset.caching.options(u64::MAX)),
+                io: StoreAccess::Servers(self.preset.caching.tuning(u64::MAX)),
             }),
-            Method::Ddio => Strategy::DiskDirected(disk_directed::Options { presort: false }),
-            Method::DdioSort => Strategy::DiskDirected(disk_directed::Options { presort: true }),
+            Method::Ddio => Strategy::DiskDirected(DiskDirected { presort: false }),
+            Method::DdioSort => Strategy::DiskDirected(DiskDirected { presort: true }),
         };
         let waits_for_media = match self.method {
             Method::Caching | Method::TwoPhase => self.preset.caching.waits_for_media,
@@ -219,7 +207,7 @@ pub(crate) async fn call_once(
 ) -> Result<(), Error> {
     let rank = roles.rank(node.me());
     let share = rank.map(|rank| request.memory.share(rank));
-    let _exposure = share.map(|share| node.expose(number(CALL, 0), (share, None)));
+    let _exposure = share.map(|share| node.expose(memory_number(CALL, 0), (share, None)));
     let handed_over = Cell::new(false);
     let call = Call::new(node, roles, CALL, &handed_over);
     let mut asking = Asking(request.clone());

@@ -1,10 +1,11 @@
 //! What Seamons et al. say of Figures 3 to 9, on the simulated machine: see docs/simulation-panda.md.
 
-use penstock_sim::experiment::{Experiment, Layout, Method};
-use penstock_sim::pattern::Pattern;
+use penstock_experiments::experiment::{Experiment, Method};
+use penstock_experiments::panda::{Measured, NEAR_POINTS, PRESET, Plan, Says};
+use penstock_experiments::pattern::Pattern;
+use penstock_experiments::{StudyError, Trials};
+use penstock_sim::machine::Layout;
 use penstock_sim::preset::Preset;
-use penstock_sim::study::panda::{Measured, NEAR_POINTS, PRESET, Plan, Says};
-use penstock_sim::study::{StudyError, Trials};
 
 /// One trial of each run: the paper's five differ in how the disks stand, by a tenth of a point.
 fn measured(figures: &[u8]) -> Result<Measured, StudyError> {

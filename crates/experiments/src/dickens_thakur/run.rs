@@ -7,15 +7,16 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use futures::future::join;
-use penstock_engine::two_phase::{self, Exchange, Io};
+use penstock_engine::tuning::{Exchange, StoreAccess, TwoPhase};
 use penstock_engine::{Error, Kind, Machine, Operation, Request, Rest, Roles, Strategy};
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Order};
 use serde::Serialize;
 
-use crate::experiment::{Layout, call_once};
-use crate::machine::{Setup, SimNode, Simulation};
-use crate::preset::Preset;
-use crate::time::{Span, Time};
+use crate::experiment::call_once;
+use penstock_sim::machine::Layout;
+use penstock_sim::machine::{Setup, SimNode, Simulation};
+use penstock_sim::preset::Preset;
+use penstock_sim::time::{Span, Time};
 
 /// Bytes of an integer.
 const WIDTH: u64 = 4;
@@ -108,12 +109,12 @@ impl Case {
             }
         };
         let memory = Distribution::new(&shape, &Dists(dists), &mesh)?;
-        let caching = preset.caching.options(u64::MAX);
+        let caching = preset.caching.tuning(u64::MAX);
         let strategy = match self.way {
-            Way::Step(step) => Strategy::TwoPhase(two_phase::Options {
+            Way::Step(step) => Strategy::TwoPhase(TwoPhase {
                 buffer_bytes_max: preset.two_phase.buffer_bytes_max,
                 exchange: Exchange::STEPS[usize::from(step) - 1],
-                io: Io::Servers(caching),
+                io: StoreAccess::Servers(caching),
             }),
             _ => Strategy::Caching(caching),
         };

@@ -14,12 +14,13 @@ use serde::Serialize;
 
 use super::text::{Grid, rate, record, trials};
 use super::{Case, Measured, StudyError, names};
-use crate::experiment::{Layout, Method};
+use crate::experiment::Method;
 use crate::pattern::Pattern;
-use crate::preset::Preset;
+use penstock_sim::machine::Layout;
+use penstock_sim::preset::Preset;
 
 /// The published cells.
-const PUBLISHED: &str = include_str!("../../data/tr94_cells.csv");
+const PUBLISHED: &str = include_str!("../data/tr94_cells.csv");
 
 /// The patterns, in the order of the tables.
 pub const PATTERNS: [&str; 19] = [

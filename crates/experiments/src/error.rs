@@ -4,7 +4,7 @@ use penstock_engine::{Error, Kind};
 use thiserror::Error;
 
 use crate::pattern::PatternError;
-use crate::preset::PresetError;
+use penstock_sim::preset::PresetError;
 
 /// Why a study did not come to its end.
 #[derive(Debug, Error)]

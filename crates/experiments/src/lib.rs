@@ -2,6 +2,8 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`experiment`] | one run: a preset, a pattern, a layout, a method |
+//! | [`pattern`] | which client holds what: `rb`, `wcn` and the others |
 //! | [`case`](mod@case) | a configuration, run for several trials, many side by side |
 //! | [`run`] | one case by itself |
 //! | [`table`] | Tables 3 and 4 of Kotz, PCS-TR94-226, measured beside published |
@@ -16,13 +18,33 @@
 //! time. What comes out is data that serialises, and prints as aligned text. Throughput is in MB/s
 //! of 2^20 bytes, the mean of trials; `cv`, its coefficient of variation, is the deviation of a
 //! sample over the mean, 0 for one trial.
+//!
+//! ```
+//! use penstock_experiments::experiment::{Experiment, Method}
+//! use penstock_sim::machine::Layout;
+//! use penstock_sim::preset::Preset;
+//!
+//! let experiment = Experiment {
+//!     preset: &Preset::find("tr94")?,
+//!     pattern: "rb".parse()?,
+//!     record_bytes: 8192,
+//!     layout: Layout::RandomBlocks,
+//!     method: Method::DdioSort,
+//!     trial: 0,
+//! };
+//! let outcome = experiment.run()?;
+//! assert_eq!(format!("{:.1} MB/s", outcome.throughput_mb_s()), "6.3 MB/s");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod case;
 pub mod dickens_thakur;
 mod error;
+pub mod experiment;
 pub mod figure;
 pub mod names;
 pub mod panda;
+pub mod pattern;
 pub mod run;
 pub mod scale;
 pub mod summary;

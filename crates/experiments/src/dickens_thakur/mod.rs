@@ -26,7 +26,7 @@ use serde::Serialize;
 use super::figure::{Figure, Line, Point, Published, Scale, X};
 use super::text::Grid;
 use super::{StudyError, Trials};
-use crate::preset::Preset;
+use penstock_sim::preset::Preset;
 
 pub use published::{Aim, Machine, Value};
 pub use run::{Background, Case, Ran, Way};

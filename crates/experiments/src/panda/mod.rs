@@ -26,7 +26,7 @@ use serde::Serialize;
 use super::figure::{Figure, Line, Point, Scale, X};
 use super::text::Grid;
 use super::{StudyError, Trials};
-use crate::preset::Preset;
+use penstock_sim::preset::Preset;
 
 pub use published::{ARRAYS_MB, NEAR_POINTS, Says};
 use published::{MESSAGE_US, MESSAGES_MB_S, READ_MB_S, STARTUP_SECONDS, Shown, WRITE_MB_S};

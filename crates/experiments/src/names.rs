@@ -1,6 +1,7 @@
 //! The words for layouts and methods, as they are given and as they are shown.
 
-use crate::experiment::{Layout, Method};
+use crate::experiment::Method;
+use penstock_sim::machine::Layout;
 
 /// All layouts, by name.
 pub const LAYOUTS: [(&str, Layout); 3] = [

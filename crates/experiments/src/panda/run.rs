@@ -4,16 +4,19 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use penstock_engine::{Disk, Error, Kind, Machine, Operation, Request, Roles, Step, Strategy, Tag};
-use penstock_engine::{Rest, Result, disk_directed};
+use penstock_engine::tuning::DiskDirected;
+use penstock_engine::{
+    Disk, Error, Kind, Machine, Operation, Request, Rest, Result, Roles, Step, Strategy, Tag,
+};
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Split};
 use serde::Serialize;
 
-use crate::experiment::{Layout, call_once};
-use crate::machine::{Setup, SimNode, Simulation};
-use crate::preset::Preset;
-use crate::study::MB;
-use crate::time::Time;
+use crate::MB;
+use crate::experiment::call_once;
+use penstock_sim::machine::Layout;
+use penstock_sim::machine::{Setup, SimNode, Simulation};
+use penstock_sim::preset::Preset;
+use penstock_sim::time::Time;
 
 /// Bytes of an element: a 64-bit number.
 const WIDTH: u64 = 8;
@@ -110,7 +113,7 @@ impl Case {
     fn request_of(&self, (memory, disk): (Distribution, DiskSchema)) -> Request {
         Request {
             operation: self.operation,
-            strategy: Strategy::DiskDirected(disk_directed::Options { presort: true }),
+            strategy: Strategy::DiskDirected(DiskDirected { presort: true }),
             memory: memory.into(),
             disk,
             target: Vec::new(),
@@ -180,7 +183,7 @@ pub fn peak_mb_s(preset: &Preset, operation: Operation, file_mb: u64, trial: u64
         .map_err(unfit)?;
     let request = Request {
         operation,
-        strategy: Strategy::DiskDirected(disk_directed::Options::default()),
+        strategy: Strategy::DiskDirected(DiskDirected::default()),
         memory: memory.into(),
         disk,
         target: Vec::new(),
@@ -239,7 +242,7 @@ pub fn message_seconds(preset: &Preset, bytes: u64) -> Result<f64> {
 }
 
 async fn one_after_the_other(node: &SimNode, request: &Request) -> Result<()> {
-    let disk = node.open(request, 0).await?;
+    let disk = node.open(request.opening(0)).await?;
     let buffer = node.buffer(request.disk.block_bytes_max())?;
     for block in request.disk.blocks(0, 1) {
         match request.operation {

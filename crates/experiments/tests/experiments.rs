@@ -1,7 +1,8 @@
 //! Whole experiments: that they repeat, that the two network models agree, and the landmarks of the
 //! papers that take no time to run.
 
-use penstock_sim::experiment::{Experiment, Layout, Method, Outcome};
+use penstock_experiments::experiment::{Experiment, Method, Outcome};
+use penstock_sim::machine::Layout;
 use penstock_sim::network::Contention;
 use penstock_sim::preset::{NetworkKind, Preset};
 

@@ -19,8 +19,9 @@ use serde::Serialize;
 
 use super::text::{Grid, rate, trials};
 use super::{Case, MB, Measured, StudyError, names, table};
-use crate::experiment::{Layout, Method};
-use crate::preset::{DiskKind, Preset};
+use crate::experiment::Method;
+use penstock_sim::machine::Layout;
+use penstock_sim::preset::{DiskKind, Preset};
 
 /// How the horizontal axis is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

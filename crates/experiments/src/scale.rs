@@ -18,9 +18,10 @@ use serde::Serialize;
 
 use super::text::{Grid, bytes, rate, trials};
 use super::{Case, Measured, StudyError, names};
-use crate::experiment::{Layout, Method};
+use crate::experiment::Method;
 use crate::pattern::Pattern;
-use crate::preset::Preset;
+use penstock_sim::machine::Layout;
+use penstock_sim::preset::Preset;
 
 /// Blocks of the file: every disk of 1,000 servers has some, and a run takes seconds.
 pub const BLOCKS: u64 = 1 << 16;

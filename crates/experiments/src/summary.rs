@@ -9,8 +9,9 @@ use serde::Serialize;
 use super::figure::Plan;
 use super::text::{Grid, record, trials};
 use super::{Case, Measured, StudyError, names};
-use crate::experiment::{Layout, Method};
-use crate::preset::Preset;
+use crate::experiment::Method;
+use penstock_sim::machine::Layout;
+use penstock_sim::preset::Preset;
 
 /// The least, the geometric mean and the greatest of ratios.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -189,7 +190,7 @@ mod tests {
 
     use super::*;
     use crate::experiment::Outcome;
-    use crate::time::Span;
+    use penstock_sim::time::Span;
 
     fn measured(ms: u64) -> Measured {
         let outcome = Outcome {

@@ -8,8 +8,8 @@ use serde::{Serialize, Serializer};
 
 use super::StudyError;
 use super::text::Grid;
-use crate::time::{Interval, Span, Time};
-use crate::trace::{Part, Record, Trace};
+use penstock_sim::time::{Interval, Span, Time};
+use penstock_sim::trace::{Part, Record, Trace};
 
 /// A trace in Chrome's JSON format, "JSON Object Format" of the Trace Event Format: a process for
 /// each node, a thread for each of its parts, a complete event for each record.

@@ -1,9 +1,9 @@
 //! What Dickens and Thakur say in numbers and comparisons, on the simulated machines: see
 //! docs/simulation-dickens-thakur.md.
 
+use penstock_experiments::dickens_thakur::{Machine, Measured, Plan};
+use penstock_experiments::{StudyError, Trials};
 use penstock_sim::preset::Preset;
-use penstock_sim::study::dickens_thakur::{Machine, Measured, Plan};
-use penstock_sim::study::{StudyError, Trials};
 
 fn measured(machine: Machine, figures: &[u8]) -> Result<Measured, StudyError> {
     let preset = Preset::find(machine.preset())?;

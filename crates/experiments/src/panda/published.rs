@@ -7,7 +7,7 @@ use penstock_engine::Operation;
 use serde::Serialize;
 
 use super::run::{Case, Schema};
-use crate::study::figure::Published;
+use crate::figure::Published;
 
 /// Arrays of all figures, MB.
 pub const ARRAYS_MB: [u64; 6] = [16, 32, 64, 128, 256, 512];

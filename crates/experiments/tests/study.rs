@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use penstock_sim::experiment::{Layout, Method};
+use penstock_experiments::experiment::Method;
+use penstock_experiments::figure::Plan;
+use penstock_experiments::run::Report;
+use penstock_experiments::scale::{self, Scale};
+use penstock_experiments::summary::{self, Summary};
+use penstock_experiments::table::{self, Table};
+use penstock_experiments::trace::{Chrome, Seeks, busy};
+use penstock_experiments::{Case, StudyError, Trials, Watch, measure};
+use penstock_sim::machine::Layout;
 use penstock_sim::preset::Preset;
-use penstock_sim::study::figure::Plan;
-use penstock_sim::study::run::Report;
-use penstock_sim::study::scale::{self, Scale};
-use penstock_sim::study::summary::{self, Summary};
-use penstock_sim::study::table::{self, Table};
-use penstock_sim::study::trace::{Chrome, Seeks, busy};
-use penstock_sim::study::{Case, StudyError, Trials, Watch, measure};
 
 /// Two clients, two I/O nodes with a disk each, and a file of 20 blocks.
 fn tiny(name: &str) -> Arc<Preset> {

@@ -1,0 +1,102 @@
+//! What a copy is made of: jobs, one an array, and the writes of their slabs.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use penstock_engine::{
+    Decision, Director, Done, Moved, Operation, RankBoxes, Request, Rest, Result,
+};
+use penstock_layout::DiskSchema;
+use serde::{Deserialize, Serialize};
+
+use super::plan::{Pass, Plan, with_block_bytes};
+use crate::calls::array::ArrayCall;
+use crate::calls::settings::{Method, Settings};
+use crate::calls::write::boxes_of;
+use crate::write::{CopyTarget, Slab};
+use crate::{ArraySchema, Target};
+
+/// What the director tells all ranks before the first slab.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Agenda {
+    pub(super) jobs: Vec<Job>,
+    pub(super) done: BTreeSet<Slab>,
+    pub(super) as_they_are: Vec<String>,
+}
+
+/// An array to be copied.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Job {
+    /// Its path in the source.
+    pub(super) path: String,
+    /// As it is stored at the target.
+    pub(super) schema: ArraySchema,
+    pub(super) plan: Plan,
+    /// Where each pass reads from, by which name, and the extents of a block there.
+    pub(super) sources: Vec<(PathBuf, String, Vec<u64>)>,
+}
+
+/// Held by the rank that directs, from the first call to the last.
+pub(super) struct Work {
+    pub(super) target: CopyTarget,
+    /// What each pass of each array writes to.
+    pub(super) targets: Vec<Vec<(Target, DiskSchema)>>,
+}
+
+pub(super) type Shared = Arc<Mutex<Option<Work>>>;
+
+pub(super) fn lock(shared: &Shared) -> MutexGuard<'_, Option<Work>> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The name of the store between the two passes of an array.
+pub(super) fn between(number: usize) -> String {
+    format!("between-{number}")
+}
+
+/// Writes a slab to where it goes.
+pub(super) struct SlabDirector {
+    pub(super) slab: Slab,
+    /// Whether it is the last of its array.
+    pub(super) is_last: bool,
+    pub(super) way: Pass,
+    pub(super) array: ArrayCall,
+    pub(super) settings: Settings,
+    pub(super) work: Shared,
+}
+
+impl Director for SlabDirector {
+    fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
+        let boxes = boxes_of(&boxes, 0);
+        let clients = self.settings.clients;
+        let memory = self.array.memory_schema(Operation::Write, boxes, clients)?;
+        let (number, pass, _) = self.slab;
+        let work = lock(&self.work);
+        let Some((target, disk)) = work.as_ref().map(|work| &work.targets[number][pass]) else {
+            unreachable!("the first call has made them");
+        };
+        let disk = with_block_bytes(disk, self.way.target_block_bytes);
+        let method = Method::disk_directed();
+        let target = Some(target.clone());
+        let request = self
+            .settings
+            .request(Operation::Write, method, memory, disk, target)?;
+        let rest = match self.way.cuts_blocks {
+            true => Rest::Keep,
+            false => Rest::Fill(self.array.schema.fill.bytes().to_vec()),
+        };
+        Ok(Decision::Serve(vec![Request { rest, ..request }]))
+    }
+
+    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
+        let done = outcome?;
+        if let Some(work) = &mut *lock(&self.work) {
+            work.target.note_done(self.slab)?;
+            if self.is_last {
+                work.target.remove_beside(&between(self.slab.0))?;
+            }
+        }
+        Ok(done.moved)
+    }
+}

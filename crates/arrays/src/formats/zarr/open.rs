@@ -1,0 +1,58 @@
+//! Opening an array's chunks: which reader or writer serves them follows from the array's codecs.
+
+use std::sync::Arc;
+
+use penstock_engine::Result;
+use penstock_layout::DiskSchema;
+use penstock_machines::Medium;
+
+use super::chunks::{Location, remove_chunks_from};
+use super::metadata::{Layout, Plain};
+use super::{encoded, plain, shards};
+use crate::fs::direct::Way;
+
+impl Location {
+    /// Opens it for writing its chunks, if [`Location::check_writable`] allows that.
+    pub(crate) fn open_write(
+        &self,
+        server: usize,
+        schema: &DiskSchema,
+        way: Way,
+    ) -> Result<Arc<dyn Medium>> {
+        if let Some(of) = &self.spread {
+            let home = of.make(server)?;
+            Self::remove_aside(&home)?;
+            if self.grows {
+                // What is there of chunks that hold no row yet has been left by a write that came to nothing.
+                let held = u64::from(schema.rows_before() > 0);
+                remove_chunks_from(self.first_chunk + held, &home)?;
+            }
+        }
+        let (layout, chunks) = self.open(server, schema)?;
+        Ok(match layout {
+            Layout::Plain(Plain { fill, .. }) => Arc::new(plain::Writer::new(chunks, fill, way)),
+            Layout::Encoded(coder) => Arc::new(encoded::Writer::new(chunks, coder)),
+            Layout::Shards(form) => Arc::new(shards::Writer::new(chunks, form)),
+        })
+    }
+
+    /// Opens it for reading its chunks.
+    pub(crate) fn open_read(
+        &self,
+        server: (usize, usize),
+        schema: &DiskSchema,
+        way: Way,
+    ) -> Result<Arc<dyn Medium>> {
+        if let Some(of) = &self.spread {
+            of.check(server, schema)?;
+        }
+        let (layout, chunks) = self.open(server.0, schema)?;
+        Ok(match layout {
+            Layout::Plain(Plain { swap_width, fill }) => {
+                Arc::new(plain::Reader::new(chunks, swap_width, fill, way))
+            }
+            Layout::Encoded(coder) => Arc::new(encoded::Reader::new(chunks, coder)),
+            Layout::Shards(form) => Arc::new(shards::Reader::new(chunks, form)),
+        })
+    }
+}

@@ -1,0 +1,156 @@
+//! The form of an array's shards: how sub-chunks and indexes are encoded, and where the index is.
+
+use std::fs::File;
+use std::path::Path;
+
+use penstock_engine::{Error, Kind, Result};
+use penstock_layout::Block;
+use penstock_machines::buffer::fill;
+use zarrs::array::codec::ShardingIndexLocation;
+
+use super::coder::Coder;
+use crate::dtype;
+use crate::fs::files::{self, damaged};
+
+/// Offset and length of a sub-chunk that is not there.
+pub(super) const MISSING: u64 = u64::MAX;
+
+/// What every shard of an array has in common.
+pub(super) struct ShardForm {
+    pub(super) inner: Coder,
+    /// Where the sub-chunks are the elements as they are: what must be reversed after reading.
+    pub(super) swap_width: Option<usize>,
+    pub(super) index: Coder,
+    pub(super) index_bytes: u64,
+    pub(super) index_location: ShardingIndexLocation,
+    pub(super) fill: Vec<u8>,
+}
+
+impl ShardForm {
+    /// # Errors
+    /// When the index is of no fixed length.
+    pub(super) fn new(
+        inner: Coder,
+        swap_width: Option<usize>,
+        index: Coder,
+        index_location: ShardingIndexLocation,
+        fill: Vec<u8>,
+    ) -> Result<Self> {
+        let numbers = index
+            .shape
+            .iter()
+            .try_fold(8_u64, |n, extent| n.checked_mul(extent.get()));
+        if numbers.is_none_or(|bytes| bytes > i64::MAX as u64 / 2) {
+            let cause = "a shard has more sub-chunks than can be counted";
+            return Err(Error::new(Kind::Damaged, "reading", cause));
+        }
+        let index_bytes = index.encoded_bytes().ok_or_else(|| {
+            Error::new(
+                Kind::Unsupported,
+                "reading",
+                "a shard index of no fixed length",
+            )
+        })?;
+        Ok(Self {
+            inner,
+            swap_width,
+            index,
+            index_bytes,
+            index_location,
+            fill,
+        })
+    }
+
+    /// Whether the index is where this writes it.
+    pub(super) fn ends_with_index(&self) -> bool {
+        self.index_location == ShardingIndexLocation::End
+    }
+
+    /// Numbers in an index: two for each sub-chunk.
+    pub(super) fn index_numbers(&self) -> usize {
+        self.index.shape.iter().map(|n| n.get() as usize).product()
+    }
+
+    /// Reads the index of a shard.
+    pub(super) fn read_index(&self, file: &File, path: &Path) -> Result<Vec<u64>> {
+        let length = files::length(file, path)?;
+        let Some(end) = length.checked_sub(self.index_bytes) else {
+            let cause = format!(
+                "{length} bytes do not hold a shard's index of {}",
+                self.index_bytes
+            );
+            return Err(damaged(path, cause));
+        };
+        let start = if self.index_location == ShardingIndexLocation::Start {
+            0
+        } else {
+            end
+        };
+        let mut encoded = vec![0; self.index_bytes as usize];
+        files::read_at(file, &mut encoded, start, path)?;
+        let mut decoded = vec![0; self.index_numbers() * 8];
+        self.index.decode(&encoded, &mut decoded).map_err(|e| {
+            let e = e.at(path).in_bytes(start..start + self.index_bytes);
+            Error {
+                doing: "decoding the shard's index".to_string(),
+                ..e
+            }
+        })?;
+        Ok(decoded
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|number| u64::from_ne_bytes(*number))
+            .collect())
+    }
+
+    /// Reads a sub-chunk of which the index says offset and bytes, in a shard of so many bytes.
+    pub(super) fn read_sub_chunk(
+        &self,
+        file: &File,
+        ((offset, bytes), shard_bytes): ((u64, u64), u64),
+        block: &Block,
+        data: &mut [u8],
+        path: &Path,
+    ) -> Result<()> {
+        if (offset, bytes) == (MISSING, MISSING) {
+            fill(data, &self.fill);
+            return Ok(());
+        }
+        if offset
+            .checked_add(bytes)
+            .is_none_or(|end| end > shard_bytes)
+        {
+            let cause = format!(
+                "sub-chunk {} is said to be {bytes} bytes at {offset}, beyond the shard's {shard_bytes}",
+                block.index
+            );
+            return Err(damaged(path, cause));
+        }
+        if let Some(swap_width) = self.swap_width {
+            if bytes != data.len() as u64 {
+                let cause = format!(
+                    "sub-chunk {} has {bytes} bytes, not {}",
+                    block.index,
+                    data.len()
+                );
+                return Err(damaged(path, cause).in_bytes(offset..offset + bytes));
+            }
+            files::read_at(file, data, offset, path)?;
+            dtype::swap(data, swap_width);
+            return Ok(());
+        }
+        let mut encoded = vec![0; bytes as usize];
+        files::read_at(file, &mut encoded, offset, path)?;
+        let decoded = self.inner.decode(&encoded, data);
+        decoded.map_err(|e| e.at(path).in_bytes(offset..offset + bytes))
+    }
+
+    pub(super) fn encode_index(&self, numbers: &[u64]) -> Result<Vec<u8>> {
+        let bytes: Vec<u8> = numbers
+            .iter()
+            .flat_map(|number| number.to_ne_bytes())
+            .collect();
+        self.index.encode(&bytes).map(std::borrow::Cow::into_owned)
+    }
+}
