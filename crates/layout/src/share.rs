@@ -246,7 +246,7 @@ impl Share {
 }
 
 /// Which way a piece is copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Direction {
     /// From the rank's memory to the region's buffer.
     Gather,

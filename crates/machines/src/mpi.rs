@@ -7,6 +7,7 @@
 //! ranks exchange MPI messages, so does the thread of a call that was begun in the background.
 
 pub mod api;
+mod inbox;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -19,12 +20,13 @@ use std::time::{Duration, Instant, SystemTime};
 use penstock_engine::{Error, Kind, Result};
 
 use crate::bell::{Bell, HasBell};
-use crate::board::{Board, HasBoard};
-use crate::disk::Opener;
-use crate::inbox::Inbox;
+use crate::disk::real::Opener;
+use crate::links::{Distance, LEAVING_MAX, Links, Process};
+use crate::memory::board::{Board, HasBoard};
+use crate::memory::segment::{Mapping, SegmentName};
 use crate::mpi::api::{Api, Handle};
-use crate::node::{LEAVING_MAX, Links, Node, Process, Reach};
-use crate::segment::{Mapping, SegmentName};
+use crate::mpi::inbox::Inbox;
+use crate::node::Node;
 
 /// Tags go from 1 to this: MPI promises as many at least.
 const TAGS: u64 = 32767;
@@ -283,11 +285,11 @@ impl MpiLinks {
 }
 
 impl Links for MpiLinks {
-    fn reach(&self, node: usize) -> Reach {
+    fn distance(&self, node: usize) -> Distance {
         match self.rank_in_host[node] {
-            _ if node == self.me => Reach::Process,
-            Some(_) => Reach::Host,
-            None => Reach::Network,
+            _ if node == self.me => Distance::Process,
+            Some(_) => Distance::Host,
+            None => Distance::Network,
         }
     }
 

@@ -9,8 +9,10 @@ use std::time::Duration;
 use penstock_engine::Result;
 
 use crate::bell::{Bell, HasBell};
-use crate::disk::Opener;
-use crate::node::{Links, Node, Process, Reach};
+use crate::disk::real::Opener;
+use crate::links::{Distance, Links, Process};
+use crate::memory::board::HasBoard;
+use crate::node::Node;
 
 #[derive(Default)]
 struct ThreadInbox {
@@ -75,8 +77,8 @@ struct ThreadLinks {
 }
 
 impl Links for ThreadLinks {
-    fn reach(&self, _node: usize) -> Reach {
-        Reach::Process
+    fn distance(&self, _node: usize) -> Distance {
+        Distance::Process
     }
 
     fn post(&self, to: usize, packet: Vec<u8>) -> Result<()> {
@@ -96,6 +98,10 @@ impl Links for ThreadLinks {
 
     fn bell(&self) -> Arc<dyn HasBell> {
         self.inboxes[self.me].clone()
+    }
+
+    fn board(&self, _node: usize) -> Option<Arc<dyn HasBoard>> {
+        None // all memory is this process's
     }
 
     fn nap_max(&self, _idle: u32) -> Option<Duration> {

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use penstock_engine::numbers::memory_number;
 use penstock_engine::{Call, Director, Error, Kind, Machine, Proposal, Result, Roles, Verdict};
-use penstock_machines::node::Rest;
+use penstock_machines::node::pause::Pause;
 use penstock_machines::{ClientMemory, Node};
 
 /// What a rank brings to a call.
@@ -75,11 +75,11 @@ unsafe impl Send for Calls {}
 
 impl Calls {
     /// Lets all calls go on, as far as they can.
-    fn look(&mut self, rest: &mut Rest) {
+    fn look(&mut self, pause: &mut Pause) {
         let Self {
             node, under_way, ..
         } = self;
-        node.look(rest, |context| {
+        node.look(pause, |context| {
             under_way.values_mut().for_each(|call| call.poll(context));
         });
     }
@@ -226,7 +226,7 @@ impl Driver {
             Err(TryLockError::WouldBlock) => return false,
         };
         if !calls.is_looked_after {
-            calls.look(&mut Rest::default());
+            calls.look(&mut Pause::default());
         }
         let call = calls.under_way.get(&id);
         call.is_none_or(|call| call.verdict.is_some())
@@ -268,7 +268,7 @@ impl Driver {
     /// When this rank is interrupted. It has left then.
     fn wait(&self, id: u64, has_come: impl Fn(&UnderWay) -> bool) -> Result<()> {
         let is_enough = |calls: &Calls| calls.under_way.get(&id).is_none_or(&has_come);
-        let mut rest = Rest::default();
+        let mut pause = Pause::default();
         let mut asked = Instant::now();
         let mut calls = self.shared.lock();
         loop {
@@ -280,10 +280,10 @@ impl Driver {
                 let woken = self.shared.looked.wait_timeout(calls, UNASKED_MAX);
                 calls = woken.unwrap_or_else(PoisonError::into_inner).0;
             } else {
-                calls.look(&mut rest);
+                calls.look(&mut pause);
                 if !is_enough(&calls) {
                     drop(calls);
-                    rest.sleep(Some(UNASKED_MAX));
+                    pause.sleep(Some(UNASKED_MAX));
                     calls = self.shared.lock();
                 }
             }
@@ -348,10 +348,10 @@ fn look_until_none(shared: &Shared) {
         }
     }
     let _panicking = Panicking(shared);
-    let mut rest = Rest::default();
+    let mut pause = Pause::default();
     loop {
         let mut calls = shared.lock();
-        calls.look(&mut rest);
+        calls.look(&mut pause);
         // Whoever begins a call must find this thread there, or not: the same lock decides.
         let stays = calls.any_in_background();
         if !stays {
@@ -363,6 +363,6 @@ fn look_until_none(shared: &Shared) {
         if !stays {
             return;
         }
-        rest.sleep(None);
+        pause.sleep(None);
     }
 }

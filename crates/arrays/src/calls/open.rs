@@ -17,7 +17,7 @@ use penstock_engine::{
 };
 use penstock_machines::mpi::api::{Api, Handle};
 use penstock_machines::mpi::{self, Transport};
-use penstock_machines::node::Rest;
+use penstock_machines::node::pause::Pause;
 use penstock_machines::{Medium, Node, Opener, Threads};
 
 use super::driver::{Driver, Interrupt, UNASKED_MAX};
@@ -215,7 +215,7 @@ fn serve(node: &Node, roles: &Roles, interrupt: Option<Interrupt>) {
         while served.next().await.is_some() {}
     };
     let mut serving = pin!(serving);
-    let mut rest = Rest::default();
+    let mut rest = Pause::default();
     loop {
         let served = node.look(&mut rest, |context| serving.as_mut().poll(context));
         if served.is_ready() {

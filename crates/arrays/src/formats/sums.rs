@@ -290,7 +290,7 @@ mod tests {
                     let mut data = vec![nth as u8 + 1; block.bytes as usize];
                     match written >> nth & 1 {
                         1 => parts.add(block.offset, &data, 0),
-                        _ => penstock_machines::buffer::fill(&mut data, element),
+                        _ => penstock_machines::memory::buffer::fill(&mut data, element),
                     }
                     all.extend(data);
                 }

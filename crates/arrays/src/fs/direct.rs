@@ -31,7 +31,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_machines::segment::{HUGE_PAGE_BYTES, Mapping};
+use penstock_machines::memory::segment::{HUGE_PAGE_BYTES, Mapping};
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags};
 use serde::{Deserialize, Serialize};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::Block;
 use penstock_machines::Medium;
-use penstock_machines::buffer::fill;
+use penstock_machines::memory::buffer::fill;
 
 use super::chunks::Chunks;
 use super::written::Written;

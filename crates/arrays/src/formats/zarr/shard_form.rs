@@ -5,7 +5,7 @@ use std::path::Path;
 
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::Block;
-use penstock_machines::buffer::fill;
+use penstock_machines::memory::buffer::fill;
 use zarrs::array::codec::ShardingIndexLocation;
 
 use super::coder::Coder;

@@ -23,8 +23,8 @@ use std::sync::{Arc, Mutex};
 use penstock_engine::{Error, Result};
 use penstock_layout::Block;
 use penstock_machines::Medium;
-use penstock_machines::buffer::fill;
-use penstock_machines::medium::no_parts;
+use penstock_machines::disk::medium::no_parts;
+use penstock_machines::memory::buffer::fill;
 
 use super::chunks::Chunks;
 use super::plain::read_only;

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use penstock_engine::{
@@ -10,13 +9,16 @@ use penstock_engine::{
 };
 use penstock_layout::{Direction, Piece, Region, Share};
 
-use super::{Forget, Node, Reach};
-use crate::board::Posted;
-use crate::buffer::Buffer;
-use crate::disk::RealDisk;
-use crate::memory::{ClientMemory, Exposure, copy_unpacked, packed_bytes};
-use crate::parcel::Parcel;
-use crate::wire::{Header, Lies, direction};
+use super::Node;
+use super::packet::{Header, Lies};
+use super::transfers::Remote;
+use crate::disk::real::RealDisk;
+use crate::links::Distance;
+use crate::memory::board::Posted;
+use crate::memory::buffer::Buffer;
+use crate::memory::client::{ClientMemory, copy_unpacked, packed_bytes};
+use crate::memory::exposures::Exposure;
+use crate::memory::parcel::Parcel;
 
 impl Machine for Node {
     type Memory = ClientMemory;
@@ -68,24 +70,24 @@ impl Machine for Node {
         bytes: u64,
     ) -> Result<()> {
         let size = bytes as usize;
-        let reach = self.links.reach(to);
+        let distance = self.links.distance(to);
         if to == self.me {
             let parcel = Parcel::Own(buffer.bytes(0..size).to_vec());
             self.deliver(tag, to, body, Some(parcel));
             return Ok(());
         }
-        let lies = match reach {
-            Reach::Process => Lies::InProcess,
-            Reach::Host => Lies::OnHost(buffer.name()?),
-            Reach::Network => Lies::InPacket,
+        let lies = match distance {
+            Distance::Process => Lies::InProcess,
+            Distance::Host => Lies::OnHost(buffer.name()?),
+            Distance::Network => Lies::InPacket,
         };
-        let inside = match reach {
-            Reach::Network => size,
-            Reach::Process | Reach::Host => 0,
+        let inside = match distance {
+            Distance::Network => size,
+            Distance::Process | Distance::Host => 0,
         };
         let mut lending = None;
         let header = |ticket| {
-            if reach == Reach::Process {
+            if distance == Distance::Process {
                 let staging = buffer.staging().clone();
                 lending = Some(self.process.lendings.lend(self.me, ticket, staging));
             }
@@ -102,28 +104,17 @@ impl Machine for Node {
             front.copy_from_slice(&body);
             back.copy_from_slice(buffer.bytes(0..inside));
         };
-        let taken = self
-            .ask(tag.call, to, body.len() + inside, header, fill)
-            .await;
+        let remote = Remote {
+            call: tag.call,
+            client: to,
+        };
+        let taken = self.ask(remote, body.len() + inside, header, fill).await;
         drop(lending);
         taken.map(|_| ())
     }
 
     async fn receive(&self, tag: Tag) -> Result<Message<Parcel>> {
-        let _forget = Forget(&self.mail, tag);
-        std::future::poll_fn(|context| {
-            let mut all = self.mail.borrow_mut();
-            let mail = all.entry(tag).or_default();
-            if let Some(message) = mail.waiting.pop_front() {
-                return Poll::Ready(Ok(message));
-            }
-            if let Some(error) = self.loss_of(tag.call) {
-                return Poll::Ready(Err(error));
-            }
-            mail.waker = Some(context.waker().clone());
-            Poll::Pending
-        })
-        .await
+        self.mail.next(tag, || self.loss_of(tag.call)).await
     }
 
     fn pack(&self, call: u64, share: &Share, elements: &Region, window: &Window) -> Result<Parcel> {
@@ -133,7 +124,7 @@ impl Machine for Node {
             let packed = parcel.as_mut_ptr();
             // SAFETY: the memory holds the share, and the parcel all of the elements, which lie one
             // behind the other in the window.
-            unsafe { memory.copy(&piece, window, packed, direction(true), CopyBy::Kernels) };
+            unsafe { memory.copy(&piece, window, packed, Direction::Gather, CopyBy::Kernels) };
         }
         Ok(Parcel::Own(parcel))
     }
@@ -152,7 +143,7 @@ impl Machine for Node {
         if let Some(piece) = share.intersect(elements) {
             let packed = parcel.as_ptr().cast_mut();
             // SAFETY: as above; scattering only reads the parcel.
-            unsafe { memory.copy(&piece, window, packed, direction(false), CopyBy::Kernels) };
+            unsafe { memory.copy(&piece, window, packed, Direction::Scatter, CopyBy::Kernels) };
         }
         Ok(())
     }
@@ -167,7 +158,10 @@ impl Machine for Node {
     }
 
     fn expose(&self, call: u64, memory: ClientMemory) -> Exposure {
-        let board = self.links.board(self.me).filter(|_| self.may_reach.get());
+        let board = self
+            .links
+            .board(self.me)
+            .filter(|_| self.copies_across.get());
         let posted = board.and_then(|board| Posted::new(board, call, &memory));
         self.process.exposures.expose(call, self.me, memory, posted)
     }
@@ -210,7 +204,8 @@ impl Machine for Node {
         window: &Window,
         buffer: &Buffer,
     ) -> Result<()> {
-        self.transfer(call, client, piece, window, buffer, true)
+        let remote = Remote { call, client };
+        self.transfer(remote, piece, window, buffer, Direction::Gather)
             .await
     }
 
@@ -222,7 +217,8 @@ impl Machine for Node {
         window: &Window,
         buffer: &Buffer,
     ) -> Result<()> {
-        self.transfer(call, client, piece, window, buffer, false)
+        let remote = Remote { call, client };
+        self.transfer(remote, piece, window, buffer, Direction::Scatter)
             .await
     }
 

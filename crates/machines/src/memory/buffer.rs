@@ -7,14 +7,29 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use penstock_engine::{Error, Kind, NodeId, Result};
+use serde::{Deserialize, Serialize};
 
-use crate::segment::{HUGE_PAGE_BYTES, Mapping};
-use crate::wire::BufferName;
+use super::segment::{HUGE_PAGE_BYTES, Mapping, SegmentName};
 
 /// From this size on, buffers are in huge pages, several in one where they fit: a server's two of up to 1 MiB.
 const HUGE_BYTES_MIN: usize = HUGE_PAGE_BYTES / 4;
 /// Direct I/O wants a buffer to begin at a multiple of it.
 const ALIGNMENT: usize = 4096;
+
+/// Which of a server's staging buffers, and where its memory is.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct BufferName {
+    /// The buffer's place among those of its node.
+    pub slot: usize,
+    /// In which of its node's mappings it lies: what else was known of that place is stale.
+    pub mapping: u64,
+    /// Where that is.
+    pub segment: SegmentName,
+    /// Where it begins in the segment.
+    pub offset: usize,
+    /// Size.
+    pub bytes: usize,
+}
 
 /// The memory of one buffer: some of a mapping.
 pub struct Staging {

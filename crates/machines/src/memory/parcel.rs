@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use penstock_engine::NodeId;
 
-use crate::buffer::Staging;
+use super::buffer::Staging;
 
 /// Elements on their way with a message.
 pub enum Parcel {

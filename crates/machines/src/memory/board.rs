@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use penstock_engine::Window;
 use penstock_layout::{Direction, Piece, StridedCopy};
 
-use crate::memory::ClientMemory;
+use super::client::ClientMemory;
 
 /// Exposures that there is place for. For others the client is asked.
 const NOTICES: usize = 16;

@@ -6,22 +6,7 @@ use penstock_engine::{Error, Kind, NodeId, Result, Tag, Window};
 use penstock_layout::{Direction, Piece};
 use serde::{Deserialize, Serialize};
 
-use crate::segment::SegmentName;
-
-/// Which of a server's staging buffers, and where its memory is.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct BufferName {
-    /// The buffer's place among those of its node.
-    pub slot: usize,
-    /// In which of its node's mappings it lies: what else was known of that place is stale.
-    pub mapping: u64,
-    /// Where that is.
-    pub segment: SegmentName,
-    /// Where it begins in the segment.
-    pub offset: usize,
-    /// Size.
-    pub bytes: usize,
-}
+use crate::memory::buffer::BufferName;
 
 /// Where the parcel of a message is that was lent.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -66,8 +51,8 @@ pub enum Header {
         ticket: u64,
         /// The call whose memory is meant.
         call: u64,
-        /// Whether out of the client's memory.
-        is_get: bool,
+        /// Out of the client's memory, or into it.
+        direction: Direction,
         /// What to copy.
         piece: Piece,
         /// Where it lies in the buffer.
@@ -113,14 +98,15 @@ pub enum Header {
     },
 }
 
-/// A packet: sender, header, payload.
+/// A packet that has come.
+#[derive(Debug)]
 pub struct Packet {
-    /// The sender.
+    /// The node that sent it.
     pub from: NodeId,
-    /// The header.
+    /// What it is about.
     pub header: Header,
-    bytes: Vec<u8>,
-    payload: usize,
+    /// The bytes behind the header.
+    pub payload: Vec<u8>,
 }
 
 impl Packet {
@@ -140,36 +126,15 @@ impl Packet {
     ///
     /// # Errors
     /// When they are not a packet.
-    pub fn decode(bytes: Vec<u8>) -> Result<Self> {
+    pub fn decode(mut bytes: Vec<u8>) -> Result<Self> {
         let ((from, header), rest) = postcard::take_from_bytes::<(NodeId, Header)>(&bytes)
             .map_err(|e| Error::new(Kind::Io, "decoding a packet", e))?;
-        let payload = bytes.len() - rest.len();
+        let start = bytes.len() - rest.len();
+        bytes.drain(..start);
         Ok(Self {
             from,
             header,
-            bytes,
-            payload,
+            payload: bytes,
         })
-    }
-
-    /// What follows the header.
-    pub fn payload(&self) -> &[u8] {
-        &self.bytes[self.payload..]
-    }
-
-    /// What follows the header, to keep.
-    pub fn into_payload(self) -> Vec<u8> {
-        let mut bytes = self.bytes;
-        bytes.drain(..self.payload);
-        bytes
-    }
-}
-
-/// A flag as the layout's direction.
-pub fn direction(is_get: bool) -> Direction {
-    if is_get {
-        Direction::Gather
-    } else {
-        Direction::Scatter
     }
 }

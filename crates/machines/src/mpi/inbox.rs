@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use penstock_engine::NodeId;
 
 use crate::bell::Bell;
-use crate::board::Board;
+use crate::memory::board::Board;
 
 const SLOTS: usize = 256;
 const SLOT_BYTES: usize = 488;

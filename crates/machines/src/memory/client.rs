@@ -1,0 +1,121 @@
+//! A client's memory, and the copies to and from it.
+
+use penstock_engine::{CopyBy, Window};
+use penstock_layout::{Direction, Piece, Region, Share, row_major_strides};
+
+/// Where a client's share lies in its memory. Halos, Fortran order and views of other arrays are
+/// all a matter of base and strides.
+#[derive(Debug, Clone)]
+pub struct ClientMemory {
+    /// The share's first element. Null where the share is empty.
+    pub base: *mut u8,
+    /// From one index to the next, bytes a dimension; may be negative.
+    pub strides: Vec<isize>,
+}
+
+// SAFETY: the pointer is to memory that its owner has handed over for the length of a call (see
+// `exposures`); nothing about it is tied to a thread.
+unsafe impl Send for ClientMemory {}
+// SAFETY: as above; concurrent copies touch disjoint elements, since shares and windows are disjoint.
+unsafe impl Sync for ClientMemory {}
+
+impl ClientMemory {
+    /// Copies `piece` between this memory and a buffer at `buffer`.
+    ///
+    /// # Safety
+    /// This memory must hold the piece's memory box and the buffer the piece as `window` places it,
+    /// and nobody else may access either meanwhile.
+    pub unsafe fn copy(
+        &self,
+        piece: &Piece,
+        window: &Window,
+        buffer: *mut u8,
+        direction: Direction,
+        by: CopyBy,
+    ) {
+        let copies = piece.copies(window.width, &window.strides, &self.strides, direction);
+        // SAFETY: the window's offset is inside the buffer by the caller's promise.
+        let buffer = unsafe { buffer.add(window.offset) };
+        let (source, target) = match direction {
+            Direction::Gather => (self.base, buffer),
+            Direction::Scatter => (buffer, self.base),
+        };
+        for copy in copies {
+            // SAFETY: the caller's promise, which `Piece::copies` turns into offsets.
+            unsafe {
+                match by {
+                    CopyBy::Kernels => copy.run(source, target),
+                    CopyBy::Bytes => copy.run_by_bytes(source, target),
+                }
+            }
+        }
+    }
+
+    /// Copies the piece's box between this memory and `packed`, where it lies dense and row-major.
+    ///
+    /// # Safety
+    /// As [`ClientMemory::copy`]; `packed` must hold the box.
+    pub unsafe fn copy_packed(
+        &self,
+        piece: &Piece,
+        width: usize,
+        packed: *mut u8,
+        direction: Direction,
+        by: CopyBy,
+    ) {
+        let memory_box = piece.memory_box();
+        let whole = Share::of_box(&Region::whole(&memory_box.shape));
+        let steps = memory_box.start.iter().zip(&self.strides);
+        let first: isize = steps.map(|(&index, &stride)| index as isize * stride).sum();
+        let Some(whole) = whole.intersect(&Region::whole(&memory_box.shape)) else {
+            return;
+        };
+        let window = Window {
+            width,
+            offset: 0,
+            strides: packed_strides(&memory_box.shape, width),
+        };
+        // SAFETY: the box's first element is inside this memory.
+        let base = unsafe { self.base.offset(first) };
+        let inner = ClientMemory {
+            base,
+            strides: self.strides.clone(),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { inner.copy(&whole, &window, packed, direction, by) };
+    }
+}
+
+/// Copies `piece` between a staging buffer, where `window` places it, and `packed`, where its box
+/// of the client's memory lies dense and row-major.
+///
+/// # Safety
+/// Both must hold the piece, and nobody else may access them meanwhile.
+pub unsafe fn copy_unpacked(
+    piece: &Piece,
+    window: &Window,
+    buffer: *mut u8,
+    packed: *mut u8,
+    direction: Direction,
+    by: CopyBy,
+) {
+    let strides = packed_strides(&piece.memory_box().shape, window.width);
+    let memory = ClientMemory {
+        base: packed,
+        strides,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { memory.copy(&piece.packed(), window, buffer, direction, by) };
+}
+
+fn packed_strides(shape: &[u64], width: usize) -> Vec<isize> {
+    row_major_strides(shape)
+        .into_iter()
+        .map(|stride| stride as isize * width as isize)
+        .collect()
+}
+
+/// The bytes that a piece has when packed.
+pub fn packed_bytes(piece: &Piece, width: usize) -> usize {
+    piece.elements() as usize * width
+}

@@ -1,0 +1,67 @@
+//! What the clients of a process expose for the length of a call.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use penstock_engine::{Error, Kind, NodeId, Result};
+
+use super::board::Posted;
+use super::client::ClientMemory;
+
+/// What the clients of this process expose, by call and node.
+#[derive(Debug, Default)]
+pub struct Exposures(Mutex<HashMap<(u64, NodeId), Arc<ClientMemory>>>);
+
+impl Exposures {
+    /// Until the exposure is dropped, servers may copy to and from `memory`, those of other processes where it
+    /// is `posted`.
+    pub fn expose(
+        self: &Arc<Self>,
+        call: u64,
+        node: NodeId,
+        memory: ClientMemory,
+        posted: Option<Posted>,
+    ) -> Exposure {
+        self.lock().insert((call, node), Arc::new(memory));
+        Exposure {
+            exposures: self.clone(),
+            key: (call, node),
+            _posted: posted,
+        }
+    }
+
+    /// What `node` exposes for `call`.
+    ///
+    /// # Errors
+    /// When it exposes nothing: a server asked outside of a call.
+    pub fn of(&self, call: u64, node: NodeId) -> Result<Arc<ClientMemory>> {
+        self.lock().get(&(call, node)).cloned().ok_or_else(|| {
+            let cause = format!("node {node} exposes nothing for call {call}");
+            Error::new(Kind::Peer, "copying from a client's memory", cause)
+        })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(u64, NodeId), Arc<ClientMemory>>> {
+        // A panic elsewhere cannot leave the map half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes the memory back when dropped.
+pub struct Exposure {
+    exposures: Arc<Exposures>,
+    key: (u64, NodeId),
+    _posted: Option<Posted>,
+}
+
+impl Drop for Exposure {
+    /// Waits for a copy that is under way: after an error another thread may still be at one.
+    fn drop(&mut self) {
+        let memory = self.exposures.lock().remove(&self.key);
+        if let Some(memory) = memory {
+            while Arc::strong_count(&memory) > 1 {
+                std::thread::yield_now();
+            }
+        }
+    }
+}

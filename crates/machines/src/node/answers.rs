@@ -1,0 +1,230 @@
+//! What a node does with each packet that comes.
+
+use std::sync::Arc;
+
+use penstock_engine::{CopyBy, Error, Kind, Message, NodeId, Result, Tag, Window};
+use penstock_layout::{Direction, Piece};
+
+use super::Node;
+use super::packet::{Header, Lies, Packet};
+use crate::memory::buffer::{BufferName, Staging};
+use crate::memory::client::packed_bytes;
+use crate::memory::parcel::{Lent, Parcel};
+
+impl Node {
+    /// Takes in all packets that have come. True if there were any.
+    pub(super) fn answer_all(&self) -> bool {
+        let mut any = false;
+        loop {
+            match self.links.poll() {
+                Ok(None) => return any,
+                Ok(Some(bytes)) => {
+                    any = true;
+                    if let Err(error) = Packet::decode(bytes).and_then(|p| self.answer(p)) {
+                        self.fail(error);
+                    }
+                }
+                Err(error) => {
+                    self.fail(error);
+                    return true;
+                }
+            }
+        }
+    }
+
+    fn answer(&self, packet: Packet) -> Result<()> {
+        let Packet {
+            from,
+            header,
+            payload,
+        } = packet;
+        match header {
+            Header::Message {
+                tag,
+                body,
+                has_parcel,
+            } => self.answer_message(from, tag, payload, body, has_parcel),
+            Header::Lent {
+                ticket,
+                tag,
+                body,
+                bytes,
+                lies,
+            } => {
+                let lender = (from, ticket);
+                match lies {
+                    Lies::InPacket => self.answer_sent(lender, tag, payload, body, bytes),
+                    Lies::OnHost(buffer) => {
+                        let memory = self.mapped.borrow_mut().memory(from, &buffer)?;
+                        self.answer_lent(lender, tag, payload, memory, bytes)
+                    }
+                    Lies::InProcess => match self.process.lendings.take(from, ticket) {
+                        Some(memory) => self.answer_lent(lender, tag, payload, memory, bytes),
+                        None => Ok(()), // its sender has given up
+                    },
+                }
+            }
+            Header::Copy {
+                ticket,
+                call,
+                direction,
+                piece,
+                window,
+                buffer,
+            } => {
+                let copied = self.answer_copy(from, call, direction, &piece, &window, &buffer);
+                self.done(from, ticket, copied)
+            }
+            Header::Fetch {
+                ticket,
+                call,
+                width,
+                piece,
+            } => self.answer_fetch(from, ticket, call, width, &piece),
+            Header::Deliver {
+                ticket,
+                call,
+                width,
+                piece,
+            } => {
+                let copied = self.answer_delivery(call, width, &piece, &payload);
+                self.done(from, ticket, copied)
+            }
+            Header::Done { ticket, result } => {
+                let asked = self.tickets.borrow_mut().remove(&ticket);
+                if let Some(asked) = asked {
+                    // Nobody waits any more where the call was given up.
+                    let _ = asked.answer.send(result.map(|()| payload));
+                }
+                Ok(())
+            }
+            Header::Left { calls, error } => {
+                self.lose(calls, error);
+                Ok(())
+            }
+        }
+    }
+
+    /// Tells a node that what it asked for is done, or why not.
+    pub(super) fn done(&self, to: NodeId, ticket: u64, result: Result<()>) -> Result<()> {
+        self.post(to, &Header::Done { ticket, result }, 0, |_| {})
+    }
+
+    pub(super) fn deliver(&self, tag: Tag, from: NodeId, body: Vec<u8>, parcel: Option<Parcel>) {
+        self.mail.put(tag, Message { from, body, parcel });
+    }
+
+    /// A message of the engine, its parcel behind its body.
+    fn answer_message(
+        &self,
+        from: NodeId,
+        tag: Tag,
+        mut payload: Vec<u8>,
+        body: usize,
+        has_parcel: bool,
+    ) -> Result<()> {
+        if body > payload.len() {
+            return Err(cut_short(body, payload.len()));
+        }
+        let parcel = has_parcel.then(|| Parcel::Own(payload.split_off(body)));
+        self.deliver(tag, from, payload, parcel);
+        Ok(())
+    }
+
+    /// A message that its sender waits for, its parcel behind its body.
+    fn answer_sent(
+        &self,
+        (from, ticket): (NodeId, u64),
+        tag: Tag,
+        mut payload: Vec<u8>,
+        body: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        if payload.len().checked_sub(body) != Some(bytes) {
+            return Err(cut_short(body.saturating_add(bytes), payload.len()));
+        }
+        let parcel = Parcel::Own(payload.split_off(body));
+        self.deliver(tag, from, payload, Some(parcel));
+        self.done(from, ticket, Ok(()))
+    }
+
+    /// A message whose parcel lies in its sender's buffer. The node hands the parcel on where a future waits for it.
+    /// Otherwise it keeps a copy, so that the sender has its buffer again.
+    fn answer_lent(
+        &self,
+        lender: (NodeId, u64),
+        tag: Tag,
+        body: Vec<u8>,
+        memory: Arc<Staging>,
+        bytes: usize,
+    ) -> Result<()> {
+        let held = memory.bytes();
+        let lent = Lent::new(memory, bytes, lender, &self.returned);
+        let mut parcel = Parcel::Lent(lent.ok_or_else(|| cut_short(bytes, held))?);
+        if !self.mail.is_awaited(tag) {
+            parcel = Parcel::Own(parcel.bytes().to_vec());
+        }
+        self.deliver(tag, lender.0, body, Some(parcel));
+        Ok(())
+    }
+
+    /// A server of this host asks its client to copy a piece between the client's memory and the server's buffer.
+    fn answer_copy(
+        &self,
+        from: NodeId,
+        call: u64,
+        direction: Direction,
+        piece: &Piece,
+        window: &Window,
+        buffer: &BufferName,
+    ) -> Result<()> {
+        let memory = self.process.exposures.of(call, self.me)?;
+        let staging = self.mapped.borrow_mut().memory(from, buffer)?;
+        // SAFETY: the server asks for a piece of this client's share, which the memory holds, and its buffer holds the
+        // window; the server waits for the answer before it touches either.
+        unsafe { memory.copy(piece, window, staging.base(), direction, CopyBy::Kernels) };
+        Ok(())
+    }
+
+    /// A server of another host asks for a piece.
+    fn answer_fetch(
+        &self,
+        from: NodeId,
+        ticket: u64,
+        call: u64,
+        width: usize,
+        piece: &Piece,
+    ) -> Result<()> {
+        let memory = match self.process.exposures.of(call, self.me) {
+            Ok(memory) => memory,
+            Err(error) => return self.done(from, ticket, Err(error)),
+        };
+        let answer = Header::Done {
+            ticket,
+            result: Ok(()),
+        };
+        self.post(from, &answer, packed_bytes(piece, width), |packed| {
+            let (packed, direction) = (packed.as_mut_ptr(), Direction::Gather);
+            // SAFETY: as for `answer_copy`, with the packet in the place of the buffer.
+            unsafe { memory.copy_packed(piece, width, packed, direction, CopyBy::Kernels) };
+        })
+    }
+
+    /// A server of another host has sent a piece.
+    fn answer_delivery(&self, call: u64, width: usize, piece: &Piece, packed: &[u8]) -> Result<()> {
+        let memory = self.process.exposures.of(call, self.me)?;
+        let expected = packed_bytes(piece, width);
+        if packed.len() != expected {
+            return Err(cut_short(expected, packed.len()));
+        }
+        let (packed, direction) = (packed.as_ptr().cast_mut(), Direction::Scatter);
+        // SAFETY: as for `answer_copy`; the packet has just been checked to hold the piece, and scattering only reads it.
+        unsafe { memory.copy_packed(piece, width, packed, direction, CopyBy::Kernels) };
+        Ok(())
+    }
+}
+
+fn cut_short(expected: usize, came: usize) -> Error {
+    let cause = format!("{came} bytes came of {expected}");
+    Error::new(Kind::Peer, "taking in a message", cause)
+}

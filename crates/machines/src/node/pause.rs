@@ -1,0 +1,31 @@
+//! The sleep of a node between two looks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::bell::HasBell;
+
+/// How a node may sleep after a look: see [`super::Node::look`]. It does not need the node, so that another thread may
+/// use the node meanwhile.
+#[derive(Default)]
+pub struct Pause {
+    pub(super) bell: Option<Arc<dyn HasBell>>,
+    pub(super) seen: u32,
+    pub(super) idle: u32,
+    pub(super) at_most: Option<Duration>,
+}
+
+impl Pause {
+    /// Sleeps until the node is wanted, or has to look, but not longer than that.
+    pub fn sleep(&self, at_most: Option<Duration>) {
+        let shorter = match (self.at_most, at_most) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        match (&self.bell, shorter) {
+            (_, Some(Duration::ZERO)) => std::thread::yield_now(),
+            (Some(bell), at_most) => bell.bell().sleep(self.seen, at_most),
+            (None, _) => {}
+        }
+    }
+}

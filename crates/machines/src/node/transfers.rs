@@ -1,0 +1,202 @@
+//! Memget and memput: the copies between a server's buffer and the memory that a client exposes.
+
+use futures::channel::oneshot;
+use penstock_engine::{CopyBy, Error, Kind, NodeId, Result, Window};
+use penstock_layout::{Direction, Piece};
+
+use super::packet::Header;
+use super::{Node, Ticket};
+use crate::links::Distance;
+use crate::memory::board::Copied;
+use crate::memory::buffer::Buffer;
+use crate::memory::client::{copy_unpacked, packed_bytes};
+
+/// The memory that a client exposes.
+#[derive(Clone, Copy)]
+pub(super) struct Remote {
+    /// The call for which it is exposed.
+    pub(super) call: u64,
+    pub(super) client: NodeId,
+}
+
+impl Node {
+    /// Posts a packet with a ticket and waits for its answer's payload.
+    pub(super) async fn ask(
+        &self,
+        Remote { call, client }: Remote,
+        payload: usize,
+        header: impl FnOnce(u64) -> Header,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Vec<u8>> {
+        if let Some(error) = self.loss_of(call) {
+            return Err(error);
+        }
+        let ticket = self.next_ticket.get();
+        self.next_ticket.set(ticket + 1);
+        let (answer, payload_of_answer) = oneshot::channel();
+        let asked = Ticket { call, answer };
+        self.tickets.borrow_mut().insert(ticket, asked);
+        self.post(client, &header(ticket), payload, fill)?;
+        payload_of_answer.await.unwrap_or_else(|_| {
+            let doing = "waiting for a client's answer";
+            Err(Error::new(Kind::Peer, doing, "the session has ended"))
+        })
+    }
+
+    /// Copies a piece between a buffer, where `window` places it, and the memory that a client exposes.
+    pub(super) async fn transfer(
+        &self,
+        remote: Remote,
+        piece: &Piece,
+        window: &Window,
+        buffer: &Buffer,
+        direction: Direction,
+    ) -> Result<()> {
+        match (self.links.distance(remote.client), direction) {
+            (Distance::Process, _) => self.copy_here(remote, piece, window, buffer, direction),
+            (Distance::Host, _) if self.copy_across(remote, piece, window, buffer, direction) => {
+                Ok(())
+            }
+            (Distance::Host, _) => {
+                let asked = self.ask_for_copy(remote, piece, window, buffer, direction);
+                asked.await
+            }
+            (Distance::Network, Direction::Gather) => {
+                self.fetch(remote, piece, window, buffer).await
+            }
+            (Distance::Network, Direction::Scatter) => {
+                self.send_piece(remote, piece, window, buffer).await
+            }
+        }
+    }
+
+    /// The client is in this process.
+    fn copy_here(
+        &self,
+        Remote { call, client }: Remote,
+        piece: &Piece,
+        window: &Window,
+        buffer: &Buffer,
+        direction: Direction,
+    ) -> Result<()> {
+        let memory = self.process.exposures.of(call, client)?;
+        // SAFETY: the engine keeps windows of one buffer disjoint and inside it, and the client's memory holds the piece
+        // and is left alone until the verdict.
+        unsafe { memory.copy(piece, window, buffer.base(), direction, CopyBy::Kernels) };
+        Ok(())
+    }
+
+    /// The client is in another process of this host, and the kernel lets this process copy. False if the client is to do
+    /// it.
+    fn copy_across(
+        &self,
+        Remote { call, client }: Remote,
+        piece: &Piece,
+        window: &Window,
+        buffer: &Buffer,
+        direction: Direction,
+    ) -> bool {
+        if !self.copies_across.get() {
+            return false;
+        }
+        let board = self.links.board(client);
+        let Some(found) = board.as_ref().and_then(|board| board.board().find(call)) else {
+            return false;
+        };
+        // SAFETY: as for `copy_here`.
+        let copied = unsafe { found.copy(piece, window, buffer.base(), direction) };
+        self.copies_across.set(copied != Copied::Never);
+        copied == Copied::All
+    }
+
+    /// The client is in another process of this host, and copies between its memory and this node's shared buffer.
+    async fn ask_for_copy(
+        &self,
+        remote: Remote,
+        piece: &Piece,
+        window: &Window,
+        buffer: &Buffer,
+        direction: Direction,
+    ) -> Result<()> {
+        let buffer = buffer.name()?;
+        let header = |ticket| Header::Copy {
+            ticket,
+            call: remote.call,
+            direction,
+            piece: piece.clone(),
+            window: window.clone(),
+            buffer,
+        };
+        self.ask(remote, 0, header, |_| {}).await.map(|_| ())
+    }
+
+    /// A memget from a client of another host.
+    async fn fetch(
+        &self,
+        remote: Remote,
+        piece: &Piece,
+        window: &Window,
+        buffer: &Buffer,
+    ) -> Result<()> {
+        let width = window.width;
+        let header = |ticket| Header::Fetch {
+            ticket,
+            call: remote.call,
+            width,
+            piece: piece.clone(),
+        };
+        let mut packed = self.ask(remote, 0, header, |_| {}).await?;
+        let expected = packed_bytes(piece, width);
+        if packed.len() != expected {
+            let cause = format!("{} bytes came of {expected}", packed.len());
+            let doing = "fetching a piece from a client";
+            return Err(Error::new(Kind::Peer, doing, cause));
+        }
+        let (packed, direction) = (packed.as_mut_ptr(), Direction::Gather);
+        // SAFETY: as for `copy_here`; `packed` has just been checked to hold the piece.
+        unsafe {
+            copy_unpacked(
+                piece,
+                window,
+                buffer.base(),
+                packed,
+                direction,
+                CopyBy::Kernels,
+            )
+        };
+        Ok(())
+    }
+
+    /// A memput to a client of another host.
+    async fn send_piece(
+        &self,
+        remote: Remote,
+        piece: &Piece,
+        window: &Window,
+        buffer: &Buffer,
+    ) -> Result<()> {
+        let width = window.width;
+        let header = |ticket| Header::Deliver {
+            ticket,
+            call: remote.call,
+            width,
+            piece: piece.clone(),
+        };
+        let fill = |packed: &mut [u8]| {
+            let (packed, direction) = (packed.as_mut_ptr(), Direction::Scatter);
+            // SAFETY: as for `copy_here`; the packet has room for the piece, and the buffer is only read.
+            unsafe {
+                copy_unpacked(
+                    piece,
+                    window,
+                    buffer.base(),
+                    packed,
+                    direction,
+                    CopyBy::Kernels,
+                )
+            };
+        };
+        let sent = self.ask(remote, packed_bytes(piece, width), header, fill);
+        sent.await.map(|_| ())
+    }
+}
