@@ -62,10 +62,10 @@ pub(crate) use catalog::checkpoint_sums;
 pub use catalog::{Catalog, Checkpoint, Contents, Entry, describe, list, open, open_schema};
 pub use checkpoint::Moment;
 pub use coordinate::{Coordinate, Values};
-pub use declared::{Declared, DeclaredArray};
+pub use declared::{ArrayDeclaration, Declaration};
 pub use former::repair;
 pub use gather::gather;
-pub use verify::{Verified, verify};
+pub use verify::{Verification, verify};
 
 use self::metadata::Metadata;
 use crate::formats::record::{self, CHECKPOINTS, Growth, Record, TIME, VERSION};
@@ -104,7 +104,12 @@ impl Group {
     /// # Errors
     /// [`Kind::Schema`] when something else stands there, or a group of other arrays;
     /// [`Kind::Busy`] when another job is writing to it.
-    pub fn open(path: &Path, declared: &Declared, servers: usize, is_first: bool) -> Result<Self> {
+    pub fn open(
+        path: &Path,
+        declared: &Declaration,
+        servers: usize,
+        is_first: bool,
+    ) -> Result<Self> {
         check_declared(declared)?;
         let absolute = std::path::absolute(path);
         let absolute = absolute.map_err(|e| Error::io(&e, "looking for", path))?;
@@ -194,7 +199,7 @@ impl Group {
     }
 
     /// Sees that the arrays that are there are those that were declared, and stored as they were.
-    fn check_arrays(&self, declared: &Declared) -> Result<()> {
+    fn check_arrays(&self, declared: &Declaration) -> Result<()> {
         if self.template.is_some() && self.spread()?.is_none() {
             let cause = "the group there is all in one place: give its path without {server}";
             return Err(self.refused(cause));
@@ -226,7 +231,7 @@ impl Group {
         Ok(())
     }
 
-    fn check_array(&self, array: &DeclaredArray, growth: &Growth) -> Result<()> {
+    fn check_array(&self, array: &ArrayDeclaration, growth: &Growth) -> Result<()> {
         let asked = &array.schema;
         let stored = self.metadata.moment(&self.record, &asked.name)?;
         let own = |shape: &[u64]| shape[usize::from(array.is_ragged)..].to_vec();
@@ -251,7 +256,7 @@ impl Group {
     }
 
     /// Refuses a group to which another program has added timesteps.
-    fn check_length(&self, declared: &Declared) -> Result<()> {
+    fn check_length(&self, declared: &Declaration) -> Result<()> {
         if self.record.dropped_from.is_some() {
             return Ok(());
         }
@@ -300,9 +305,10 @@ impl Group {
     }
 
     /// Makes arrays that were declared and are not there: of the timesteps before this they have nothing.
-    fn add_arrays(&mut self, declared: &Declared) -> Result<()> {
-        let is_new = |array: &&DeclaredArray| !self.record.arrays.contains_key(&array.schema.name);
-        let new: Vec<&DeclaredArray> = declared.arrays.iter().filter(is_new).collect();
+    fn add_arrays(&mut self, declared: &Declaration) -> Result<()> {
+        let is_new =
+            |array: &&ArrayDeclaration| !self.record.arrays.contains_key(&array.schema.name);
+        let new: Vec<&ArrayDeclaration> = declared.arrays.iter().filter(is_new).collect();
         if new.is_empty() {
             return Ok(());
         }
@@ -322,7 +328,7 @@ impl Group {
     }
 
     /// Makes coordinates that were declared and are not there, and compares the others.
-    fn add_coordinates(&mut self, declared: &Declared, is_first: bool) -> Result<()> {
+    fn add_coordinates(&mut self, declared: &Declaration, is_first: bool) -> Result<()> {
         let mut made = Vec::new();
         for coordinate in &declared.coordinates {
             match self.metadata.has(&coordinate.name) {
@@ -342,7 +348,7 @@ impl Group {
 
 impl Record {
     /// Of a new group.
-    fn of(declared: &Declared) -> Self {
+    fn of(declared: &Declaration) -> Self {
         let mut record = Self {
             penstock: VERSION,
             group: declared.name.clone(),
@@ -357,7 +363,7 @@ impl Record {
         record
     }
 
-    fn add(&mut self, array: &DeclaredArray) {
+    fn add(&mut self, array: &ArrayDeclaration) {
         let growth = array.growth();
         if let Growth::Rows(dimension) = &growth {
             self.rows.entry(dimension.clone()).or_insert(0);
@@ -377,7 +383,7 @@ fn remove_but(kept: &[&str], directory: &Path) -> Result<()> {
 }
 
 /// Sees that what is declared makes a group: names that differ, and none that is taken.
-fn check_declared(declared: &Declared) -> Result<()> {
+fn check_declared(declared: &Declaration) -> Result<()> {
     let wrong = |cause: String| Err(Error::new(Kind::Schema, "describing a group", cause));
     if declared.arrays.is_empty() {
         return wrong("it has no array".to_string());
@@ -428,7 +434,7 @@ fn hold_by(group: &Path, directory: &Path, doing: &str) -> Result<File> {
 }
 
 /// Makes an empty group.
-fn create(path: &Path, declared: &Declared, spread: Option<&Spread>) -> Result<()> {
+fn create(path: &Path, declared: &Declaration, spread: Option<&Spread>) -> Result<()> {
     make_whole(path, |data| {
         make_directory(data)?;
         let mut json = zarr::group_json();
@@ -440,14 +446,14 @@ fn create(path: &Path, declared: &Declared, spread: Option<&Spread>) -> Result<(
 }
 
 /// Makes a record in a Zarr group that has none: what is there stays.
-fn adopt(path: &Path, declared: &Declared) -> Result<Record> {
+fn adopt(path: &Path, declared: &Declaration) -> Result<Record> {
     let made = lay_out(path, declared, None)?;
     files::sync_paths(&made)?;
     Ok(Record::of(declared))
 }
 
 /// Makes all of a group that is not there but its own metadata: the record is the last. Gives what is yet to be synced.
-fn lay_out(path: &Path, declared: &Declared, spread: Option<&Spread>) -> Result<Vec<PathBuf>> {
+fn lay_out(path: &Path, declared: &Declaration, spread: Option<&Spread>) -> Result<Vec<PathBuf>> {
     let record = Record::of(declared);
     let mut made = record::make_directory(path)?;
     let checkpoints = checkpoints(path);
@@ -457,7 +463,7 @@ fn lay_out(path: &Path, declared: &Declared, spread: Option<&Spread>) -> Result<
         made.extend([checkpoints.join("zarr.json"), checkpoints]);
     }
     let mut metadata = Metadata::default();
-    let arrays: Vec<&DeclaredArray> = declared.arrays.iter().collect();
+    let arrays: Vec<&ArrayDeclaration> = declared.arrays.iter().collect();
     made.extend(metadata.add(path, &record, &arrays, spread)?);
     for coordinate in &declared.coordinates {
         if !path.join(&coordinate.name).exists() {

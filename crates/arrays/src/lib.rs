@@ -18,7 +18,7 @@
 //! everything but the elements under a temporary name, and sends the [`Target`] to the servers with
 //! the collective request. Each server opens it as a [`penstock_machines::Medium`] and writes its
 //! blocks. When all have synced, the root calls [`Pending::commit`]: one rename, and the array is
-//! there. For a read the root calls [`Stored::open`], and the servers open its target.
+//! there. For a read the root calls [`StoredArray::open`], and the servers open its target.
 //!
 //! ```
 //! use penstock_arrays::{ArraySchema, Disk, ElementType, Keys, Pending, Stored};
@@ -62,6 +62,6 @@ pub use dtype::{ByteOrder, ElementType};
 pub use fill::Fill;
 pub use formats::Target;
 pub use progress::Progress;
-pub use read::{Stored, Witness};
-pub use schema::{ArraySchema, Disk, Format};
-pub use write::{Committed, Keys, Pending};
+pub use read::{StoredArray, Witness};
+pub use schema::{ArraySchema, Format, Storage};
+pub use write::{Keys, Leftover, Pending};

@@ -8,5 +8,5 @@
 mod stored;
 mod witness;
 
-pub use stored::Stored;
+pub use stored::StoredArray;
 pub use witness::Witness;

@@ -20,7 +20,7 @@ const PARTS_MAX: u64 = 1 << 20;
 
 /// What an array is and how it lies on disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Stored", into = "Stored")]
+#[serde(try_from = "Encoded", into = "Encoded")]
 pub struct ArraySchema {
     /// Its name: the array's in a Zarr group, the stem of part files.
     pub name: String,
@@ -29,7 +29,7 @@ pub struct ArraySchema {
     /// What one element is.
     pub element: ElementType,
     /// How it is stored.
-    pub disk: Disk,
+    pub disk: Storage,
     /// Names of the dimensions.
     pub dimension_names: Option<Vec<String>>,
     /// What the user says about it.
@@ -41,11 +41,11 @@ pub struct ArraySchema {
 /// An [`ArraySchema`] as it is stored.
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "ArraySchema", deny_unknown_fields)]
-struct Stored {
+struct Encoded {
     name: String,
     shape: Vec<u64>,
     element: ElementType,
-    disk: Disk,
+    disk: Storage,
     dimension_names: Option<Vec<String>>,
     attributes: Map<String, Value>,
     /// As Zarr's metadata have it; nothing for zero.
@@ -53,7 +53,7 @@ struct Stored {
     fill_value: Option<Value>,
 }
 
-impl From<ArraySchema> for Stored {
+impl From<ArraySchema> for Encoded {
     fn from(schema: ArraySchema) -> Self {
         let ArraySchema { element, fill, .. } = &schema;
         Self {
@@ -68,10 +68,10 @@ impl From<ArraySchema> for Stored {
     }
 }
 
-impl TryFrom<Stored> for ArraySchema {
+impl TryFrom<Encoded> for ArraySchema {
     type Error = Error;
 
-    fn try_from(stored: Stored) -> Result<Self> {
+    fn try_from(stored: Encoded) -> Result<Self> {
         let fill = stored.fill_value.map_or(Ok(Fill::default()), |value| {
             Fill::of_zarr(stored.element, &value)
         })?;
@@ -90,7 +90,7 @@ impl TryFrom<Stored> for ArraySchema {
 /// How an array is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Disk {
+pub enum Storage {
     /// As in memory: each rank's share a chunk of a Zarr array. See
     /// [`ArrayCall::stored_schema`](crate::call::ArrayCall::stored_schema) for what it comes to; nothing is
     /// stored with this schema.
@@ -113,7 +113,7 @@ pub enum Disk {
     Parts(#[serde(with = "dists_text")] Dists, Vec<u64>),
 }
 
-impl Disk {
+impl Storage {
     /// Chunks as they are, without sub-chunks or codec.
     pub fn plain_chunks(chunk: Vec<u64>) -> Self {
         Self::Chunks {
@@ -146,7 +146,7 @@ impl Disk {
     }
 }
 
-impl fmt::Display for Disk {
+impl fmt::Display for Storage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Natural => write!(f, "natural chunking"),
@@ -183,7 +183,7 @@ pub enum Format {
 
 impl ArraySchema {
     /// An array without dimension names and attributes.
-    pub fn new(name: &str, shape: &[u64], element: ElementType, disk: Disk) -> Self {
+    pub fn new(name: &str, shape: &[u64], element: ElementType, disk: Storage) -> Self {
         Self {
             name: name.to_string(),
             shape: shape.to_vec(),
@@ -221,11 +221,11 @@ impl ArraySchema {
         let width = self.element.width();
         let contiguous = Split::Contiguous(block_bytes_max);
         match &self.disk {
-            Disk::Natural => {
+            Storage::Natural => {
                 let cause = "natural chunking depends on the memory schema";
                 Err(self.error(Kind::Schema, cause))
             }
-            Disk::Chunks {
+            Storage::Chunks {
                 chunk,
                 subchunks,
                 codec,
@@ -241,11 +241,11 @@ impl ArraySchema {
                 };
                 chunked.split(split).map_err(|e| self.refused(e))
             }
-            Disk::RowMajor { .. } => {
+            Storage::RowMajor { .. } => {
                 let flat = DiskSchema::flat(&self.shape, width, Order::RowMajor, block_bytes_max);
                 flat.map_err(|e| self.refused(e))
             }
-            Disk::Parts(dists, mesh) => {
+            Storage::Parts(dists, mesh) => {
                 self.check_parts(dists, mesh)?;
                 let chunk = part_extents(&self.shape, dists, mesh);
                 let parts = DiskSchema::chunked(&self.shape, width, &chunk);
@@ -271,7 +271,7 @@ impl ArraySchema {
             return Err(self.error(Kind::Schema, cause));
         }
         let npy = self.disk
-            == Disk::RowMajor {
+            == Storage::RowMajor {
                 format: Format::Npy,
             };
         if npy && !self.attributes.is_empty() {
@@ -284,7 +284,7 @@ impl ArraySchema {
 
     /// What is encoded at once must be countable, and not more than the codec takes.
     fn check_codec(&self, codec: &Codec, encoded: &[u64]) -> Result<()> {
-        let Disk::Chunks { chunk, .. } = &self.disk else {
+        let Storage::Chunks { chunk, .. } = &self.disk else {
             return Ok(());
         };
         let bytes = |extents: &[u64]| {
@@ -384,17 +384,17 @@ mod dists_text {
 mod tests {
     use super::*;
 
-    fn chunks(chunk: &[u64], subchunks: Option<&[u64]>, codec: &str) -> Disk {
+    fn chunks(chunk: &[u64], subchunks: Option<&[u64]>, codec: &str) -> Storage {
         let subchunks = subchunks.map(<[u64]>::to_vec);
-        Disk::Chunks {
+        Storage::Chunks {
             chunk: chunk.to_vec(),
             subchunks,
             codec: codec.to_string(),
         }
     }
 
-    fn parts(dists: &str, mesh: &[u64]) -> Disk {
-        Disk::Parts(dists.parse().unwrap(), mesh.to_vec())
+    fn parts(dists: &str, mesh: &[u64]) -> Storage {
+        Storage::Parts(dists.parse().unwrap(), mesh.to_vec())
     }
 
     #[test]
@@ -408,7 +408,7 @@ mod tests {
                 Split::Inner(vec![2, 4]),
             ),
             (
-                Disk::RowMajor {
+                Storage::RowMajor {
                     format: Format::Raw,
                 },
                 [10, 7],
@@ -451,7 +451,7 @@ mod tests {
             assert!(error.kind == kind && error.cause.contains(word), "{error}");
         }
         for name in ["", "..", "a/b", "__a"] {
-            let disk = Disk::RowMajor {
+            let disk = Storage::RowMajor {
                 format: Format::Raw,
             };
             let schema = ArraySchema::new(name, &[1], ElementType::F8, disk);
@@ -468,7 +468,7 @@ mod tests {
         for disk in [
             chunks(&[4, 4], Some(&[2, 4]), "zstd"),
             parts("BLOCK,*", &[3]),
-            Disk::RowMajor {
+            Storage::RowMajor {
                 format: Format::Npy,
             },
         ] {

@@ -26,5 +26,5 @@ mod pending;
 mod place;
 
 pub(crate) use copy_target::{CopyTarget, Goal, Slab, TreeNode};
-pub use pending::{Committed, Keys, Pending};
+pub use pending::{Keys, Leftover, Pending};
 pub(crate) use place::lock_group;

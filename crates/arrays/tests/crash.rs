@@ -18,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 
 use cases::{Chance, for_owned, on_threads};
 use common::{chunks, disk_place, flat, parts, place, read_stored};
-use penstock_arrays::calls::array::{ArrayCall, Local, Memory};
+use penstock_arrays::calls::array::{ArrayCall, LocalPart, Memory};
 use penstock_arrays::calls::copy;
 use penstock_arrays::calls::save::{GroupCall, Save};
 use penstock_arrays::calls::settings::SessionOptions;
@@ -26,7 +26,7 @@ use penstock_arrays::calls::{FoundCheckpoint, Session};
 use penstock_arrays::formats::spread::{is_template, of_server};
 use penstock_arrays::fs::ops::{crash_after, lose_unsynced, no_crash};
 use penstock_arrays::groups::{Catalog, Checkpoint, Coordinate, Values, repair, verify};
-use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Stored};
+use penstock_arrays::{ArraySchema, ElementType, Format, Storage, StoredArray};
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::Region;
 use penstock_machines::ClientMemory;
@@ -53,14 +53,14 @@ fn options() -> SessionOptions {
 
 /// What crashes: what is then lost.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Way {
+enum AccessMode {
     /// The process: nothing.
     Killed,
     /// The machine: what was not synced.
     Power,
 }
 
-impl Way {
+impl AccessMode {
     fn word(self) -> &'static str {
         match self {
             Self::Killed => "killed",
@@ -81,7 +81,7 @@ impl Way {
 /// Prints how to replay a case that fails.
 struct Replay {
     test: &'static str,
-    way: Way,
+    way: AccessMode,
     number: u64,
 }
 
@@ -135,14 +135,14 @@ fn in_all_processes(test: &'static str, body: impl FnOnce()) {
 
 /// Calls `crash(way, n)`, which is to crash at change n, for each n there is: it says whether the program
 /// has come to its end before.
-fn at_every_change(test: &'static str, mut crash: impl FnMut(Way, u64) -> bool) {
+fn at_every_change(test: &'static str, mut crash: impl FnMut(AccessMode, u64) -> bool) {
     let one = std::env::var(ONE).ok();
     let (own, all) = share();
     let one = one.map(|one| {
         let (way, number) = one.split_once(':').unwrap();
         (way.to_string(), number.parse::<u64>().unwrap())
     });
-    for way in [Way::Killed, Way::Power] {
+    for way in [AccessMode::Killed, AccessMode::Power] {
         let numbers = match &one {
             Some((word, number)) if word == way.word() => *number..number + 1,
             Some(_) => continue,
@@ -174,7 +174,7 @@ fn whole(schema: &ArraySchema, seed: u64) -> Vec<u8> {
 }
 
 /// A rank's part of it, or zeros. Where ranks bring rows, its own begin at element `first`.
-fn local(call: &ArrayCall, rank: usize, first: u64, seed: Option<u64>) -> (Vec<u8>, Local) {
+fn local(call: &ArrayCall, rank: usize, first: u64, seed: Option<u64>) -> (Vec<u8>, LocalPart) {
     let (mut all, mut locals) = cases::local_arrays(call, rank, false);
     let (mut bytes, local) = (all.remove(0), locals.remove(0));
     if let Some(seed) = seed {
@@ -188,7 +188,7 @@ fn local(call: &ArrayCall, rank: usize, first: u64, seed: Option<u64>) -> (Vec<u
         base: bytes.as_mut_ptr(),
         ..local.memory
     };
-    (bytes, Local { memory, ..local })
+    (bytes, LocalPart { memory, ..local })
 }
 
 fn rows(schema: ArraySchema) -> ArrayCall {
@@ -204,7 +204,7 @@ fn rows(schema: ArraySchema) -> ArrayCall {
 
 /// Opens and reads.
 fn read(path: &Path, name: Option<&str>) -> Result<(ArraySchema, Vec<u8>)> {
-    let stored = Stored::open(path, name)?;
+    let stored = StoredArray::open(path, name)?;
     Ok((stored.schema().clone(), read_stored(&stored)?))
 }
 
@@ -241,11 +241,11 @@ struct State {
     exists: bool,
     /// Seeds, which are also times.
     timesteps: Vec<u64>,
-    checkpoints: Vec<Saved>,
+    checkpoints: Vec<SavedContents>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Saved {
+struct SavedContents {
     step: u64,
     seed: u64,
     timesteps: usize,
@@ -307,7 +307,7 @@ const AFTER: [Act; 3] = [Restart(None), Timestep, Save_(9)];
 struct Standing {
     state: State,
     /// The checkpoint from which it has restarted, and not yet saved anything.
-    restarted: Option<Option<Saved>>,
+    restarted: Option<Option<SavedContents>>,
 }
 
 impl Standing {
@@ -333,7 +333,7 @@ impl Standing {
         }
         if let Save_(step) = act {
             let timesteps = state.timesteps.len();
-            state.checkpoints.push(Saved {
+            state.checkpoints.push(SavedContents {
                 step,
                 seed,
                 timesteps,
@@ -481,7 +481,7 @@ fn local_parts(
     group: &GroupCall,
     rank: usize,
     seed: Option<u64>,
-) -> (Vec<Vec<u8>>, Vec<Vec<Local>>) {
+) -> (Vec<Vec<u8>>, Vec<Vec<LocalPart>>) {
     let arrays = group.arrays.iter().enumerate().map(|(at, array)| {
         let first = match array.is_ragged() {
             true => {
@@ -504,7 +504,7 @@ fn perform(
     store: &Store,
     act: Act,
     seed: u64,
-    from: Option<Saved>,
+    from: Option<SavedContents>,
 ) -> Result<()> {
     let rank = session.rank().unwrap();
     if let Restart(step) = act {
@@ -655,7 +655,8 @@ fn is_state(store: &Store, catalog: &Catalog, state: &State) -> bool {
         let mut arrays = store.names().iter().enumerate();
         arrays.all(|(at, name)| read_saved(path, name) == of_all(store, at, seeds))
     };
-    let is_checkpoint = |there: &Checkpoint, saved: &Saved| are_whole(&there.path, &[saved.seed]);
+    let is_checkpoint =
+        |there: &Checkpoint, saved: &SavedContents| are_whole(&there.path, &[saved.seed]);
     let times: Vec<u8> = state
         .timesteps
         .iter()
@@ -784,7 +785,7 @@ fn check_tidy(store: &Store, state: &State) {
     assert_eq!(checkpoints.len(), state.checkpoints.len() + 1);
     let timesteps = Catalog::read(&store.path).unwrap().unwrap().timesteps;
     for name in ["u", "v", "time"] {
-        let own = Stored::open(&first.join(name), None).unwrap();
+        let own = StoredArray::open(&first.join(name), None).unwrap();
         assert_eq!(own.schema().shape[0], timesteps, "{name} by itself");
     }
     check_own_metadata(store, std::slice::from_ref(state));
@@ -805,7 +806,7 @@ fn the_group_at_every_change(test: &'static str, store: &Store, program: &[Act])
         let complete = !possible[0].checkpoints.is_empty();
         assert!(!complete || !state.checkpoints.is_empty(), "no checkpoint");
         // What follows crashes, too: at any of its changes, which are about 100.
-        crash_after(Chance(number * 2 + u64::from(way == Way::Power)).below(100));
+        crash_after(Chance(number * 2 + u64::from(way == AccessMode::Power)).below(100));
         let former = possible;
         let (possible, _) = run(store, &state, &AFTER, 100);
         way.end();
@@ -989,7 +990,7 @@ fn a_group_that_is_repaired() {
 // Arrays by themselves
 // -------------------------------------------------------------------------------------------------
 
-fn array(shape: &[u64], disk: Disk) -> ArraySchema {
+fn array(shape: &[u64], disk: Storage) -> ArraySchema {
     ArraySchema::new("u", shape, ElementType::F8, disk)
 }
 
@@ -1071,7 +1072,7 @@ impl Change {
     fn prepare(&self, path: &Path) {
         if let Some(old) = &self.old {
             write(&path.join(self.name), old, 1, false).unwrap();
-            if matches!(old.disk, Disk::Chunks { .. }) {
+            if matches!(old.disk, Storage::Chunks { .. }) {
                 let mut other = old.clone();
                 other.name = "w".to_string();
                 write(&path.join(self.name), &other, 2, false).unwrap();
@@ -1100,7 +1101,7 @@ impl Change {
             .is_some_and(|old| described(&found.0) == described(old) && found.1 == whole(old, 1));
         assert!(is_new || is_old, "neither the old array nor the new");
         assert!(is_new || !is_done, "a complete write is gone");
-        if let Some(Disk::Chunks { .. }) = self.old.as_ref().map(|old| &old.disk) {
+        if let Some(Storage::Chunks { .. }) = self.old.as_ref().map(|old| &old.disk) {
             let other = read(&path, Some("w")).unwrap();
             assert!(other.1 == whole(&other.0, 2), "another array has changed");
         }

@@ -5,12 +5,12 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use common::*;
-use penstock_arrays::{Disk, ElementType, Format, Stored};
+use penstock_arrays::{ElementType, Format, Storage, StoredArray};
 use penstock_engine::{Error, Kind};
 use serde_json::{Value, json};
 
 /// A stored array of 8 x 6, in a place of its own.
-fn stored(disk: Disk) -> (tempfile::TempDir, PathBuf) {
+fn stored(disk: Storage) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run");
     let schema = schema(&[8, 6], ElementType::F8, disk);
@@ -122,7 +122,7 @@ fn any_byte_of_any_chunk_may_be_wrong() {
         let (directory, path) = stored(disk.clone());
         let shard = matches!(
             disk,
-            Disk::Chunks {
+            Storage::Chunks {
                 subchunks: Some(_),
                 ..
             }
@@ -376,23 +376,32 @@ fn schemas_of_raw_files_and_parts_that_make_no_sense() {
 fn what_is_not_there_is_missing() {
     let (directory, path) = stored(chunks(&[4, 3], None, "none"));
     for missing in ["other", "run/v", "none/run"] {
-        let error = Stored::open(&directory.path().join(missing), None)
+        let error = StoredArray::open(&directory.path().join(missing), None)
             .err()
             .unwrap();
         assert_eq!(error.kind, Kind::Missing, "{error}");
     }
     assert_eq!(
-        Stored::open(&path, Some("v")).err().unwrap().kind,
+        StoredArray::open(&path, Some("v")).err().unwrap().kind,
         Kind::Missing
     );
     assert_eq!(
-        Stored::open(&path.join("u"), Some("v")).err().unwrap().kind,
+        StoredArray::open(&path.join("u"), Some("v"))
+            .err()
+            .unwrap()
+            .kind,
         Kind::Missing
     );
     std::fs::remove_dir_all(path.join("u")).unwrap();
-    assert_eq!(Stored::open(&path, None).err().unwrap().kind, Kind::Missing);
     assert_eq!(
-        Stored::open(directory.path(), None).err().unwrap().kind,
+        StoredArray::open(&path, None).err().unwrap().kind,
+        Kind::Missing
+    );
+    assert_eq!(
+        StoredArray::open(directory.path(), None)
+            .err()
+            .unwrap()
+            .kind,
         Kind::Unsupported
     );
     let (_directory, path) = stored(parts("BLOCK,*", &[2]));

@@ -8,7 +8,9 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use common::*;
-use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Keys, Pending, Stored, Target};
+use penstock_arrays::{
+    ArraySchema, ElementType, Format, Keys, Pending, Storage, StoredArray, Target,
+};
 use penstock_engine::{Kind, Result};
 use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
@@ -129,11 +131,11 @@ fn write_direct(
 
 /// Reads all blocks directly and compares them with those of `values`.
 fn check_direct(path: &Path, values: &[u8], block_bytes: u64) {
-    let stored = Stored::open(path, None).unwrap();
+    let stored = StoredArray::open(path, None).unwrap();
     check_stored(&stored, values, block_bytes);
 }
 
-fn check_stored(stored: &Stored, values: &[u8], block_bytes: u64) {
+fn check_stored(stored: &StoredArray, values: &[u8], block_bytes: u64) {
     let schema = stored.schema();
     let disk = stored.disk_schema(block_bytes).unwrap();
     let target = stored.target().clone().with_direct(true);
@@ -149,7 +151,7 @@ fn check_stored(stored: &Stored, values: &[u8], block_bytes: u64) {
     medium.finish(true).unwrap();
 }
 
-fn forms() -> Vec<Disk> {
+fn forms() -> Vec<Storage> {
     vec![
         flat(Format::Raw),
         flat(Format::Npy),
@@ -379,7 +381,7 @@ fn whole_pages_are_not_in_the_cache_and_edges_are() {
                 );
             }
             // Reading it leaves nothing behind either, once its header has been looked at.
-            let stored = Stored::open(&path, None).unwrap();
+            let stored = StoredArray::open(&path, None).unwrap();
             forget(&path);
             check_stored(&stored, &values, block_bytes);
             for (page, (cached, whole)) in cached(&path).into_iter().zip(&whole).enumerate() {
@@ -437,7 +439,7 @@ fn where_there_is_no_direct_access_it_is_refused_by_name() {
         return;
     }
     for (at, disk) in forms().into_iter().enumerate() {
-        let encoded = matches!(&disk, Disk::Chunks { subchunks, codec, .. }
+        let encoded = matches!(&disk, Storage::Chunks { subchunks, codec, .. }
             if subchunks.is_some() || codec != "none");
         let schema = schema(&[130, 131], ElementType::F8, disk);
         let values = values(&schema, 1);
@@ -452,7 +454,7 @@ fn where_there_is_no_direct_access_it_is_refused_by_name() {
             medium.finish(true)
         });
         pending.commit().unwrap();
-        let stored = Stored::open(&path, None).unwrap();
+        let stored = StoredArray::open(&path, None).unwrap();
         let target = stored.target().clone().with_direct(true);
         let blocks = stored.disk_schema(10_000).unwrap();
         let block = blocks.blocks(0, 1).next().unwrap();
@@ -482,7 +484,7 @@ fn a_file_cut_short_is_damaged() {
     let path = place.path().join("u");
     for bytes in [799_999, 700_000, 696_320, 1, 0] {
         write(&path, &schema, &values(&schema, 1)).unwrap();
-        let stored = Stored::open(&path, None).unwrap();
+        let stored = StoredArray::open(&path, None).unwrap();
         let disk = stored.disk_schema(800_000).unwrap();
         let target = stored.target().clone().with_direct(true);
         let medium = target.open_read(&disk).unwrap();
@@ -622,7 +624,7 @@ fn measure(path: &Path, schema: &ArraySchema, block_bytes: u64, direct: bool) ->
         vec![path.to_path_buf()]
     };
     paths.iter().for_each(|path| forget(path));
-    let stored = Stored::open(path, None).unwrap();
+    let stored = StoredArray::open(path, None).unwrap();
     let disk = stored.disk_schema(block_bytes).unwrap();
     let target = stored.target().clone().with_direct(direct);
     let read = timed(|| {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Keys, Pending, Stored, npy};
+use penstock_arrays::{ArraySchema, ElementType, Format, Keys, Pending, Storage, StoredArray, npy};
 use penstock_engine::Kind;
 use serde_json::json;
 
@@ -20,7 +20,7 @@ const CODECS: [&str; 9] = [
 ];
 
 /// Every form for an array of two dimensions.
-fn disks() -> Vec<Disk> {
+fn disks() -> Vec<Storage> {
     let mut disks = vec![
         flat(Format::Raw),
         flat(Format::Npy),
@@ -46,7 +46,7 @@ fn every_type_through_every_store() {
             let path = directory.path().join(format!("{at}-{element}"));
             let values = values(&schema, at as u64 + 1);
             write(&path, &schema, &values).unwrap();
-            let stored = Stored::open(&path, None).unwrap();
+            let stored = StoredArray::open(&path, None).unwrap();
             if disk == flat(Format::Npy) {
                 assert_eq!(stored.schema().disk, disk);
                 assert_eq!(stored.schema().element, element);
@@ -63,10 +63,10 @@ fn every_type_through_every_store() {
 
 /// The schema as it comes back: with the codec's defaults written out, and names of dimensions.
 fn normalised(mut schema: ArraySchema) -> ArraySchema {
-    if let Disk::Chunks { .. } = schema.disk {
+    if let Storage::Chunks { .. } = schema.disk {
         schema.dimension_names = Some(schema.names_of_dimensions());
     }
-    if let Disk::Chunks { codec, .. } = &mut schema.disk {
+    if let Storage::Chunks { codec, .. } = &mut schema.disk {
         *codec = codec
             .parse::<penstock_arrays::codec::Codec>()
             .unwrap()
@@ -116,7 +116,7 @@ fn every_shape() {
             let path = directory.path().join(format!("{at}-{which}"));
             let values = values(&schema, 7);
             write(&path, &schema, &values).unwrap();
-            let stored = Stored::open(&path, None).unwrap();
+            let stored = StoredArray::open(&path, None).unwrap();
             assert_eq!(stored.schema().shape, shape);
             assert!(
                 read_stored(&stored).unwrap() == values,
@@ -145,7 +145,10 @@ fn attributes_and_dimension_names_come_back() {
         schema.dimension_names = Some(vec!["x".to_string(), "y".to_string()]);
         let path = directory.path().join(at.to_string());
         write(&path, &schema, &values(&schema, 1)).unwrap();
-        assert_eq!(*Stored::open(&path, Some("u")).unwrap().schema(), schema);
+        assert_eq!(
+            *StoredArray::open(&path, Some("u")).unwrap().schema(),
+            schema
+        );
     }
     let mut schema = schema(&[3], ElementType::F8, flat(Format::Npy));
     schema.attributes.insert("a".to_string(), json!(1));
@@ -308,7 +311,7 @@ fn numpy_files_of_either_order() {
         }
         let path = directory.path().join("a.npy");
         std::fs::write(&path, file).unwrap();
-        let stored = Stored::open(&path, None).unwrap();
+        let stored = StoredArray::open(&path, None).unwrap();
         assert_eq!(stored.schema().name, "a");
         assert!(
             read_stored(&stored).unwrap() == values,
@@ -322,9 +325,9 @@ fn raw_files_whose_schema_the_caller_knows() {
     let directory = place();
     let path = directory.path().join("r");
     std::fs::write(&path, [1_u8; 24]).unwrap();
-    let stored = Stored::open_raw(&path, &[3, 2], ElementType::I4).unwrap();
+    let stored = StoredArray::open_raw(&path, &[3, 2], ElementType::I4).unwrap();
     assert_eq!(read_stored(&stored).unwrap(), [1; 24]);
-    let error = Stored::open_raw(&path, &[3, 3], ElementType::I4)
+    let error = StoredArray::open_raw(&path, &[3, 3], ElementType::I4)
         .err()
         .unwrap();
     assert_eq!(error.kind, Kind::Damaged);
@@ -333,7 +336,7 @@ fn raw_files_whose_schema_the_caller_knows() {
         "{error}"
     );
     assert_eq!(
-        Stored::open(&path, None).err().unwrap().kind,
+        StoredArray::open(&path, None).err().unwrap().kind,
         Kind::Unsupported
     );
     // With a schema beside it, that one is held to.
@@ -343,8 +346,8 @@ fn raw_files_whose_schema_the_caller_knows() {
         &[2; 24],
     )
     .unwrap();
-    Stored::open_raw(&path, &[3, 2], ElementType::I4).unwrap();
-    let error = Stored::open_raw(&path, &[3, 2], ElementType::F4)
+    StoredArray::open_raw(&path, &[3, 2], ElementType::I4).unwrap();
+    let error = StoredArray::open_raw(&path, &[3, 2], ElementType::F4)
         .err()
         .unwrap();
     assert_eq!(error.kind, Kind::Schema, "{error}");

@@ -17,13 +17,13 @@ use penstock_arrays::calls::Session;
 use penstock_arrays::calls::array::{ArrayCall, Memory};
 use penstock_arrays::calls::settings::SessionOptions;
 use penstock_arrays::calls::strategy::{Tuning, WORDS, named};
-use penstock_arrays::{ArraySchema, Disk, ElementType, Format};
+use penstock_arrays::{ArraySchema, ElementType, Format, Storage};
 use penstock_engine::{Error, Kind, Operation, Result, Strategy};
 use penstock_layout::Region;
 
 /// The rank pairs that hold elements of one chunk, where that must not be.
 fn is_shared(written: &ArrayCall, ranks: u64) -> bool {
-    let Disk::Chunks { chunk, .. } = &written.schema.disk else {
+    let Storage::Chunks { chunk, .. } = &written.schema.disk else {
         return false;
     };
     if written.schema.disk.writes_parts() {
@@ -86,7 +86,7 @@ fn body(session: &Session, directory: &Path, seed: u64) {
             }
             continue;
         }
-        let fills = !schema.fill.is_zero() && !matches!(schema.disk, Disk::Chunks { .. });
+        let fills = !schema.fill.is_zero() && !matches!(schema.disk, Storage::Chunks { .. });
         if fills && matches!(word, "independent" | "caching") {
             assert_eq!(ended.unwrap_err().kind, Kind::Unsupported);
             continue;

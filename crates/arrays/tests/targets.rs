@@ -5,17 +5,17 @@ mod common;
 use std::path::Path;
 
 use common::*;
-use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Keys, Pending, Stored};
+use penstock_arrays::{ArraySchema, ElementType, Format, Keys, Pending, Storage, StoredArray};
 use penstock_engine::Kind;
 use serde_json::{Value, json};
 
-fn of(disk: Disk) -> (ArraySchema, Vec<u8>) {
+fn of(disk: Storage) -> (ArraySchema, Vec<u8>) {
     let schema = schema(&[5, 4], ElementType::F8, disk);
     let values = values(&schema, 1);
     (schema, values)
 }
 
-fn forms() -> Vec<Disk> {
+fn forms() -> Vec<Storage> {
     vec![
         chunks(&[2, 2], None, "none"),
         chunks(&[4, 4], Some(&[2, 2]), "zstd"),
@@ -48,7 +48,10 @@ fn nothing_is_seen_before_the_commit_and_nothing_is_left_of_what_is_given_up() {
         let path = directory.path().join("run");
         let (schema, values) = of(disk);
         let pending = write_pending(&path, &schema, &values, 2).unwrap();
-        assert_eq!(Stored::open(&path, None).err().unwrap().kind, Kind::Missing);
+        assert_eq!(
+            StoredArray::open(&path, None).err().unwrap().kind,
+            Kind::Missing
+        );
         drop(pending);
         assert!(names(directory.path()).is_empty());
         write_pending(&path, &schema, &values, 2)
@@ -127,19 +130,25 @@ fn other_arrays_and_the_group_stay_as_they_are() {
     assert_eq!(nodes.len(), 2);
     assert!(nodes.contains_key("u") && nodes.contains_key("v"));
     // Which of the two must now be said.
-    let error = Stored::open(&path, None).err().unwrap();
+    let error = StoredArray::open(&path, None).err().unwrap();
     assert!(
         error.kind == Kind::Schema && error.cause.contains("u, v"),
         "{error}"
     );
-    let error = Stored::open(&path, Some("w")).err().unwrap();
+    let error = StoredArray::open(&path, Some("w")).err().unwrap();
     assert!(
         error.kind == Kind::Missing && error.cause.contains("u, v"),
         "{error}"
     );
-    assert_eq!(Stored::open(&path, Some("v")).unwrap().schema().name, "v");
     assert_eq!(
-        Stored::open(&path.join("v"), None).unwrap().schema().name,
+        StoredArray::open(&path, Some("v")).unwrap().schema().name,
+        "v"
+    );
+    assert_eq!(
+        StoredArray::open(&path.join("v"), None)
+            .unwrap()
+            .schema()
+            .name,
         "v"
     );
 }
@@ -367,9 +376,9 @@ fn a_full_disk_is_full_and_leaves_the_old() {
 }
 
 /// The same form for an array of 16 x 16.
-fn small(disk: &Disk) -> Disk {
+fn small(disk: &Storage) -> Storage {
     match disk {
-        Disk::Chunks { .. } => chunks(&[8, 8], None, "none"),
+        Storage::Chunks { .. } => chunks(&[8, 8], None, "none"),
         other => other.clone(),
     }
 }

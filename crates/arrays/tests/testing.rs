@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use penstock_arrays::testing::Faults;
-use penstock_arrays::{Disk, ElementType, Format, Keys, Pending, Stored};
+use penstock_arrays::{ElementType, Format, Keys, Pending, Storage, StoredArray};
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
@@ -27,7 +27,7 @@ struct Case {
 }
 
 impl Case {
-    fn new(disk: Disk) -> Self {
+    fn new(disk: Storage) -> Self {
         let place = place();
         let schema = schema(&[80, 125], ElementType::F8, disk);
         let pending = Pending::create(&place.path().join("u"), &schema, Keys::Nested).unwrap();
@@ -49,7 +49,7 @@ impl Case {
     }
 }
 
-fn forms() -> Vec<Disk> {
+fn forms() -> Vec<Storage> {
     vec![
         flat(Format::Raw),
         flat(Format::Npy),
@@ -220,7 +220,7 @@ fn a_fault_meets_the_call_it_names_and_no_other() {
             assert_eq!((at, error.kind), (call, kind), "{disk:?}: {error}");
             let path = error.path.as_ref().unwrap();
             assert!(std::path::Path::new(path).exists() || at < 9, "{error}");
-            let as_it_is = !matches!(&disk, Disk::Chunks { subchunks, codec, .. }
+            let as_it_is = !matches!(&disk, Storage::Chunks { subchunks, codec, .. }
                 if subchunks.is_some() || codec != "none");
             assert_eq!(error.bytes.is_some(), as_it_is && call < 17, "{error}");
         }
@@ -332,7 +332,7 @@ fn no_fault_changes_nothing() {
         pending.commit().unwrap();
         write(&plain, &schema, &values).unwrap();
         assert_eq!(read(&path).unwrap(), values);
-        assert!(Stored::open(&plain, None).is_ok());
+        assert!(StoredArray::open(&plain, None).is_ok());
     }
 }
 

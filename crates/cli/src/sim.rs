@@ -112,7 +112,7 @@ fn trace(asked: &arguments::Trace, surroundings: &Surroundings) -> Result<(), Fa
         trace: &trace,
         clients: preset.nodes.clients,
     };
-    let traced = Traced {
+    let traced = TraceReport {
         title: &title,
         outcome: &outcome,
         chrome: &chrome,
@@ -127,21 +127,21 @@ fn trace(asked: &arguments::Trace, surroundings: &Surroundings) -> Result<(), Fa
 }
 
 /// A trace: in words what was run and how busy its parts were, as JSON all of it.
-struct Traced<'a> {
+struct TraceReport<'a> {
     title: &'a str,
     outcome: &'a Outcome,
     chrome: &'a Chrome<'a>,
 }
 
-impl Serialize for Traced<'_> {
+impl Serialize for TraceReport<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.chrome.serialize(serializer)
     }
 }
 
-impl fmt::Display for Traced<'_> {
+impl fmt::Display for TraceReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Traced {
+        let TraceReport {
             title,
             outcome,
             chrome,

@@ -30,10 +30,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Kind, Result, Who};
 use crate::machine::{Machine, Operation, Step};
 use crate::numbers::memory_number;
-use crate::outcome::{Done, Moved, Outcome, lowest};
+use crate::outcome::{Outcome, Tally, Traffic, lowest};
 use crate::request::{Request, Rest};
 use crate::roles::Roles;
-use crate::split::Gate;
+use crate::split::Latch;
 use crate::tree::{Members, Tree};
 use crate::tuning::{DiskDirected, Strategy};
 use crate::{caching, disk_directed, independent, two_phase};
@@ -115,7 +115,7 @@ pub enum Decision {
     /// Servers are to serve these requests, one an array.
     Serve(Vec<Request>),
     /// Nothing is left to do: that all ranks came here, and are told this, was the point.
-    Meet(String),
+    Tell(String),
     /// The same, and no other call will follow: the director gives no complaint, that of the ranks
     /// takes its place.
     Close(Option<Error>),
@@ -123,7 +123,7 @@ pub enum Decision {
 
 /// What a node hears after the first pass.
 #[derive(Debug)]
-pub enum Heard {
+pub enum Agreement {
     /// What the call comes to.
     Decision(Decision),
     /// That it has ended: others did all of it.
@@ -134,7 +134,7 @@ pub enum Heard {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// What all servers together have moved.
-    pub moved: Moved,
+    pub moved: Traffic,
     /// Whether no other call will follow.
     pub is_closed: bool,
     /// What a rank had to complain of when it closed.
@@ -145,7 +145,7 @@ pub struct Verdict {
 
 impl Verdict {
     /// Of a call that has moved something.
-    fn of(moved: Moved) -> Self {
+    fn of(moved: Traffic) -> Self {
         Self {
             moved,
             is_closed: false,
@@ -171,7 +171,7 @@ pub trait Director {
     ///
     /// # Errors
     /// The servers' error, or what went wrong here.
-    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved>;
+    fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic>;
 }
 
 /// Proposals of several ranks, merged on their way up.
@@ -286,19 +286,19 @@ impl<'a, M: Machine> Call<'a, M> {
         mut director: Option<&mut dyn Director>,
     ) -> Result<Verdict> {
         let director = &mut director;
-        let met = Verdict::of(Moved::default());
+        let met = Verdict::of(Traffic::default());
         match self.agree(proposal, director).await? {
-            Heard::Decision(Decision::Serve(requests)) => {
+            Agreement::Decision(Decision::Serve(requests)) => {
                 let outcome = self.transfer(&requests).await;
                 self.conclude(&requests, outcome, director).await
             }
-            Heard::Decision(Decision::Meet(note)) => Ok(Verdict { note, ..met }),
-            Heard::Decision(Decision::Close(complaint)) => Ok(Verdict {
+            Agreement::Decision(Decision::Tell(note)) => Ok(Verdict { note, ..met }),
+            Agreement::Decision(Decision::Close(complaint)) => Ok(Verdict {
                 is_closed: true,
                 complaint,
                 ..met
             }),
-            Heard::Verdict(verdict) => Ok(verdict),
+            Agreement::Verdict(verdict) => Ok(verdict),
         }
     }
 
@@ -314,7 +314,7 @@ impl<'a, M: Machine> Call<'a, M> {
         &self,
         proposal: Option<Result<Proposal>>,
         director: &mut Option<&mut dyn Director>,
-    ) -> Result<Heard> {
+    ) -> Result<Agreement> {
         let rank = self.tree.roles.rank(self.tree.machine.me());
         let mine = match (rank, proposal) {
             (Some(rank), Some(proposal)) => Proposals::of_rank(rank, proposal),
@@ -341,11 +341,11 @@ impl<'a, M: Machine> Call<'a, M> {
         };
         let decision = self.tree.multicast(to, Step::Request, prepared);
         if self.tree.place(Members::Servers).is_some() {
-            return decision.await?.map(Heard::Decision);
+            return decision.await?.map(Agreement::Decision);
         }
         match select(pin!(decision), pin!(self.hear_verdict(None))).await {
-            Either::Left((decision, _)) => decision?.map(Heard::Decision),
-            Either::Right((verdict, _)) => verdict.map(Heard::Verdict),
+            Either::Left((decision, _)) => decision?.map(Agreement::Decision),
+            Either::Right((verdict, _)) => verdict.map(Agreement::Verdict),
         }
     }
 
@@ -355,43 +355,43 @@ impl<'a, M: Machine> Call<'a, M> {
     /// # Collective
     /// Every node must call it.
     pub async fn transfer(&self, requests: &[Request]) -> Outcome {
-        let (tree, gate) = (&self.tree, Gate::default());
+        let (tree, latch) = (&self.tree, Latch::default());
         let [request, others @ ..] = requests else {
             return Outcome::default();
         };
         let moving = async {
             match &request.strategy {
-                Strategy::DiskDirected(options) => self.serve(requests, options, &gate).await,
+                Strategy::DiskDirected(options) => self.serve(requests, options, &latch).await,
                 _ if !others.is_empty() || request.rest == Rest::Keep => {
-                    let _all = gate.part();
+                    let _all = latch.hand_over();
                     let cause = format!("a call by {}", request.strategy.name());
                     let doing = "moving several arrays, or a part of one";
                     Outcome::of(Err(Error::new(Kind::Unsupported, doing, cause)))
                 }
                 Strategy::Caching(options) => {
-                    let _all = gate.part(); // clients and servers are not to be told apart
+                    let _all = latch.hand_over(); // clients and servers are not to be told apart
                     caching::transfer(tree, request, options).await
                 }
                 Strategy::TwoPhase(options) => {
-                    two_phase::transfer(tree, request, options, &gate).await
+                    two_phase::transfer(tree, request, options, &latch).await
                 }
-                Strategy::Independent => independent::transfer(tree, request, &gate).await,
+                Strategy::Independent => independent::transfer(tree, request, &latch).await,
             }
         };
         match request.split {
             None => moving.await,
             Some(_) => {
                 // What moves is asked first: by then all its parts are known.
-                let (moved, handed_over) = join(moving, self.hand_over(request, &gate)).await;
-                moved.merge(Outcome::of(handed_over.map(|()| Moved::default())))
+                let (moved, handed_over) = join(moving, self.hand_over(request, &latch)).await;
+                moved.merge(Outcome::of(handed_over.map(|()| Traffic::default())))
             }
         }
     }
 
     /// Waits until this node has handed over, and in a write all others too: then nobody will look
     /// into this node's memory any more.
-    async fn hand_over(&self, request: &Request, gate: &Gate) -> Result<()> {
-        gate.all_handed_over().await;
+    async fn hand_over(&self, request: &Request, latch: &Latch) -> Result<()> {
+        latch.all_handed_over().await;
         if request.operation == Operation::Write {
             self.tree.barrier(Members::All, HANDED_OVER).await?;
         }
@@ -424,7 +424,7 @@ impl<'a, M: Machine> Call<'a, M> {
                     error,
                 } = outcome;
                 sums.sort_by_key(|sum| (sum.array, sum.object));
-                Some(director.conclude(error.map_or(Ok(Done { moved, sums }), Err)))
+                Some(director.conclude(error.map_or(Ok(Tally { moved, sums }), Err)))
             }
             _ => None,
         };
@@ -432,20 +432,20 @@ impl<'a, M: Machine> Call<'a, M> {
     }
 
     /// The last pass.
-    async fn hear_verdict(&self, concluded: Option<Result<Moved>>) -> Result<Verdict> {
+    async fn hear_verdict(&self, concluded: Option<Result<Traffic>>) -> Result<Verdict> {
         let verdict = self
             .tree
             .multicast(|_| Members::All, Step::Verdict, concluded);
-        let moved: Result<Moved> = verdict.await?;
+        let moved: Result<Traffic> = verdict.await?;
         moved.map(Verdict::of)
     }
 
     /// Disk-directed: the part of every server on this node, side by side. Clients only let them.
-    async fn serve(&self, requests: &[Request], options: &DiskDirected, gate: &Gate) -> Outcome {
+    async fn serve(&self, requests: &[Request], options: &DiskDirected, latch: &Latch) -> Outcome {
         let tree = &self.tree;
         let servers = tree.roles.servers_on(tree.machine.me());
         let parts: Vec<_> = servers
-            .map(|server| disk_directed::serve(tree, requests, options, server, gate.part()))
+            .map(|server| disk_directed::serve(tree, requests, options, server, latch.hand_over()))
             .collect();
         let outcomes = join_all(parts).await.into_iter();
         outcomes.fold(Outcome::default(), Outcome::merge)

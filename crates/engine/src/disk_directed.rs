@@ -1,107 +1,69 @@
 //! Disk-directed I/O: what a server does about a collective request.
 //!
-//! Kotz, TOCS 1997, Figure 2(c) and section 4, on blocks; Seamons et al., SC'95, section 2, on the
-//! chunks of arrays. The server determines the blocks that are its own, sorts them by where they
-//! lie, and runs two buffers over the list. Each buffer takes the next block, and for a write gets
-//! its pieces from all clients that hold some and gives it to the disk, for a read the reverse:
+//! Kotz, TOCS 1997, Figure 2(c) and section 4, on blocks; Seamons et al., SC'95, section 2, on the chunks of arrays. The
+//! server lists its own blocks, sorts them by where they lie on disk, and runs two buffers over the list. For a write each
+//! buffer gets the pieces of the next block from all clients that hold some, and gives the block to the disk; for a read
+//! the reverse:
 //!
 //! ```text
 //! buffer 0   memget block 0 | write block 0       | memget block 2 | write block 2 ...
 //! buffer 1                  | memget block 1      | write block 1  | memget block 3 ...
 //! ```
 //!
-//! so that one is filled while the other is drained. Clients are idle meanwhile, and none of them
-//! is asked for anything that it does not hold. Where a call is about several arrays, their blocks make one
-//! list, which each disk passes over once.
+//! Clients are idle meanwhile, and the server asks no client for elements that it does not hold. The blocks of several
+//! arrays make one list, which each disk passes over once.
 //!
-//! The buffers are those of a `relay`; here is what fills and drains them.
+//! | file | what it holds |
+//! |---|---|
+//! | `disk_directed` | the server's part: opens, lists, sorts; how a buffer is filled and drained |
+//! | `relay` | the buffers' turns |
+//! | `portions` | which blocks are a server's, who holds what of them, and the memgets |
 //!
-//! In a split collective a server has a buffer for every block, as far as they go: it gets all pieces
-//! while the clients wait, and its disk is left to write while they compute. A read begins with the
-//! disk, and ends with the memputs.
-//!
-//! Where a write leaves what nobody holds as it is stored, a block of which some is nobody's is read before
-//! its pieces are put in.
-//!
-//! Memory: two buffers of one block, or what a split collective may take. Time to plan: in proportion
-//! to this server's blocks and to the clients that touch them.
+//! Memory: two buffers of one block, or what a split collective may take. Time to plan: in proportion to this server's
+//! blocks and to the clients that touch them.
 
 use penstock_layout::Block;
 
 use crate::error::{Result, Who};
-use crate::machine::{Disk, Machine, Operation, Work};
+use crate::machine::{BlockFile, Machine, Operation, Work};
 use crate::numbers::memory_after;
-use crate::outcome::{Moved, Outcome, Sum};
-use crate::relay::{Blocks, Flow, Relay, move_portions};
-use crate::request::{Portion, Request, Rest};
-use crate::split::Part;
+use crate::outcome::{Outcome, Sum, Traffic};
+use crate::portions::{Portion, move_portions};
+use crate::relay::{Blocks, Flow, Relay};
+use crate::request::{Request, Rest};
+use crate::split::{self, HandOver};
 use crate::tree::Tree;
 use crate::tuning::DiskDirected;
 
 /// Buffers a disk: one to fill while the other is drained (Kotz, Table I).
 pub const BUFFERS_PER_DISK: u64 = 2;
 
-/// Runs `server`'s part of `requests`, one an array, to the end or to the first error, which is by the name
-/// of this server. In a split collective `part` is given up when all that is left to do is the disk's.
+/// Runs the part of `server` in `requests`, one an array, to the end or to the first error, which names the server. In a
+/// split collective the server hands over when all that is left to do is the disk's.
 pub(crate) async fn serve<M: Machine>(
     tree: &Tree<'_, M>,
     requests: &[Request],
-    options: &DiskDirected,
+    tuning: &DiskDirected,
     server: usize,
-    part: Part<'_>,
+    hand_over: HandOver<'_>,
 ) -> Outcome {
     let mut job = Job {
         server,
         files: Vec::with_capacity(requests.len()),
     };
     let served = async {
-        for (array, request) in requests.iter().enumerate() {
-            if server < request.servers {
-                let tree = Tree {
-                    call: memory_after(tree.call, array),
-                    ..*tree
-                };
-                let disk = tree.machine.open(request.opening(server)).await?;
-                job.files.push(File {
-                    tree,
-                    array,
-                    request,
-                    disk,
-                });
-            }
-        }
-        serve_files(&job, tree.machine, requests, options, part).await
+        job.open(tree, requests).await?;
+        job.run(tree.machine, requests, tuning, hand_over).await
     };
     let mut outcome = Outcome::of(served.await.map_err(|error| error.by(Who::Server(server))));
     outcome.sums = job.sums();
     outcome
 }
 
-async fn serve_files<M: Machine>(
-    job: &Job<'_, M>,
-    machine: &M,
-    requests: &[Request],
-    options: &DiskDirected,
-    part: Part<'_>,
-) -> Result<Moved> {
-    if job.files.is_empty() {
-        return Ok(Moved::default());
-    }
-    machine.work(Work::Thread).await;
-    let all = job.files.iter().enumerate().flat_map(|(file, opened)| {
-        let blocks = opened.request.blocks(job.server);
-        blocks.map(move |block| (file, block))
-    });
-    let mut blocks: Blocks<'_, (usize, Block)> = Box::new(all);
-    let is_sorted = job.files.iter().all(|file| file.disk.is_in_schema_order());
-    if options.presort && !is_sorted {
-        let mut sorted: Vec<_> = blocks.collect();
-        machine.work(Work::List(sorted.len() as u64)).await;
-        sorted.sort_by_cached_key(|(file, block)| job.files[*file].disk.position(block));
-        blocks = Box::new(sorted.into_iter());
-    }
-    let relay = Relay::new(machine, requests, blocks, BUFFERS_PER_DISK);
-    relay.run(job, part).await
+/// One server's part of one call.
+struct Job<'a, M: Machine> {
+    server: usize,
+    files: Vec<File<'a, M>>,
 }
 
 /// One array of a call, on the disk of one server.
@@ -109,11 +71,78 @@ struct File<'a, M: Machine> {
     tree: Tree<'a, M>,
     array: usize,
     request: &'a Request,
-    disk: M::Disk,
+    disk: M::File,
+}
+
+impl<'a, M: Machine> Job<'a, M> {
+    /// Opens the arrays of which this server has blocks.
+    async fn open(&mut self, tree: &Tree<'a, M>, requests: &'a [Request]) -> Result<()> {
+        for (array, request) in requests.iter().enumerate() {
+            if self.server < request.servers {
+                let call = memory_after(tree.call, array);
+                self.files.push(File {
+                    tree: Tree { call, ..*tree },
+                    array,
+                    request,
+                    disk: tree.machine.open(request.opening(self.server)).await?,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves all blocks of this server.
+    async fn run(
+        &self,
+        machine: &M,
+        requests: &[Request],
+        tuning: &DiskDirected,
+        hand_over: HandOver<'_>,
+    ) -> Result<Traffic> {
+        if self.files.is_empty() {
+            return Ok(Traffic::default());
+        }
+        machine.work(Work::Thread).await;
+        let blocks = self.blocks(machine, tuning).await;
+        let relay = Relay::new(machine, requests, blocks, BUFFERS_PER_DISK);
+        match requests[0].split {
+            None => relay.run(self).await,
+            Some(_) => split::run(&relay, self, hand_over).await,
+        }
+    }
+
+    /// The blocks of all arrays, each with the number of its file, in the order in which they lie on disk.
+    async fn blocks(&self, machine: &M, tuning: &DiskDirected) -> Blocks<'_, (usize, Block)> {
+        let all = self.files.iter().enumerate().flat_map(|(number, file)| {
+            let blocks = file.request.blocks(self.server);
+            blocks.map(move |block| (number, block))
+        });
+        let is_sorted = self.files.iter().all(|file| file.disk.is_in_schema_order());
+        if is_sorted || !tuning.presort {
+            return Box::new(all);
+        }
+        let mut sorted: Vec<_> = all.collect();
+        machine.work(Work::List(sorted.len() as u64)).await;
+        sorted.sort_by_cached_key(|(file, block)| self.files[*file].disk.position(block));
+        Box::new(sorted.into_iter())
+    }
+
+    /// The checksums of what was written.
+    fn sums(&self) -> Vec<Sum> {
+        let sums_of = |file: &File<'a, M>| {
+            let (array, sums) = (file.array, file.disk.sums());
+            sums.into_iter().map(move |(object, crc32c)| Sum {
+                array,
+                object,
+                crc32c,
+            })
+        };
+        self.files.iter().flat_map(sums_of).collect()
+    }
 }
 
 impl<M: Machine> File<'_, M> {
-    /// Gets what clients have of a block, and puts them on top of what they are to be put on.
+    /// Gets the portions of a block from their clients. Elements that nobody holds become what the request says.
     async fn gather(&self, block: &Block, portions: &[Portion], buffer: &M::Buffer) -> Result<()> {
         let Self { tree, request, .. } = self;
         let held: u64 = portions.iter().map(|held| held.piece.elements()).sum();
@@ -127,36 +156,13 @@ impl<M: Machine> File<'_, M> {
     }
 }
 
-/// One server's part of one call.
-struct Job<'a, M: Machine> {
-    server: usize,
-    files: Vec<File<'a, M>>,
-}
-
-impl<M: Machine> Job<'_, M> {
-    /// The checksums of what was written.
-    fn sums(&self) -> Vec<Sum> {
-        let of_file = |file: &File<'_, M>| {
-            let array = file.array;
-            let sums = file.disk.sums().into_iter();
-            let sums = sums.map(move |(object, crc32c)| Sum {
-                array,
-                object,
-                crc32c,
-            });
-            sums.collect::<Vec<_>>()
-        };
-        self.files.iter().flat_map(of_file).collect()
-    }
-}
-
 impl<M: Machine> Flow<M> for Job<'_, M> {
-    /// Of which of the files, and what of it.
+    /// The number of the file, and the block.
     type Block = (usize, Block);
-    /// Who holds what of the block.
+    /// The portions of the block.
     type Load = Vec<Portion>;
 
-    /// A write gets the pieces from the clients, a read the block from the disk.
+    /// A write gets the portions from the clients, a read the block from the disk.
     async fn fill(
         &self,
         (file, block): &Self::Block,
@@ -165,7 +171,7 @@ impl<M: Machine> Flow<M> for Job<'_, M> {
         let file = &self.files[*file];
         let portions = file.request.portions(file.tree.roles, block);
         if portions.is_empty() && !file.request.writes_all() {
-            return Ok(None); // nobody's elements: what is stored stays, or the store's fill value
+            return Ok(None); // what is stored stays, or the store's fill value
         }
         match file.request.operation {
             Operation::Write => file.gather(block, &portions, buffer).await?,
@@ -174,21 +180,24 @@ impl<M: Machine> Flow<M> for Job<'_, M> {
         Ok(Some(portions))
     }
 
-    /// A write gives the block to the disk, a read puts the pieces into the clients' memories.
+    /// A write gives the block to the disk, a read puts the portions into the clients' memories.
     async fn drain(
         &self,
         (file, block): &Self::Block,
         buffer: &M::Buffer,
         portions: Self::Load,
-    ) -> Result<Moved> {
-        let file = &self.files[*file];
-        match file.request.operation {
-            Operation::Write => file.disk.write(block, buffer, 0).await?,
-            Operation::Read => {
-                move_portions(&file.tree, file.request, &portions, (block, 0), buffer).await?;
-            }
+    ) -> Result<Traffic> {
+        let File {
+            tree,
+            request,
+            disk,
+            ..
+        } = &self.files[*file];
+        match request.operation {
+            Operation::Write => disk.write(block, buffer, 0).await?,
+            Operation::Read => move_portions(tree, request, &portions, (block, 0), buffer).await?,
         }
-        Ok(Moved {
+        Ok(Traffic {
             blocks: 1,
             disk_bytes: block.bytes,
             transfers: portions.len() as u64,

@@ -23,13 +23,13 @@ use std::slice;
 
 use penstock_layout::{Block, DiskSchema, MemorySchema, Piece, Region, Share};
 
+use crate::direct_disks::DirectDisks;
 use crate::error::{Error, Kind, Result, Who};
-use crate::machine::{Disk, Machine, Operation, Window};
-use crate::outcome::{Moved, Outcome};
-use crate::reached::Reached;
+use crate::machine::{BlockFile, Machine, Operation, Window};
+use crate::outcome::{Outcome, Traffic};
 use crate::relay::{Flow, Relay};
 use crate::request::Request;
-use crate::split::{Gate, Part};
+use crate::split::{self, HandOver, Latch};
 use crate::tree::Tree;
 
 /// Runs given to a disk at once, at most: their list is not to outgrow a block.
@@ -66,12 +66,12 @@ fn check_object(memory: &MemorySchema, disk: &DiskSchema, object: u64) -> Result
 pub(crate) async fn transfer<M: Machine>(
     tree: &Tree<'_, M>,
     request: &Request,
-    gate: &Gate,
+    latch: &Latch,
 ) -> Outcome {
     let Some(rank) = tree.roles.rank(tree.machine.me()) else {
         return Outcome::default();
     };
-    let moved = move_share(tree, request, rank, gate.part()).await;
+    let moved = move_share(tree, request, rank, latch.hand_over()).await;
     Outcome::of(moved.map_err(|error| error.by(Who::Rank(rank))))
 }
 
@@ -79,8 +79,8 @@ async fn move_share<M: Machine>(
     tree: &Tree<'_, M>,
     request: &Request,
     rank: usize,
-    part: Part<'_>,
-) -> Result<Moved> {
+    hand_over: HandOver<'_>,
+) -> Result<Traffic> {
     let shares = (tree.call..).zip(request.memory.shares_of(rank));
     let shares = shares.map(|(memory, number)| (memory, request.memory.share(number)));
     let shares: Vec<(u64, Share)> = shares.filter(|(_, share)| share.elements() > 0).collect();
@@ -89,18 +89,21 @@ async fn move_share<M: Machine>(
         .filter_map(|(_, share)| share.bounds())
         .reduce(around)
     else {
-        return Ok(Moved::default());
+        return Ok(Traffic::default());
     };
     let client = Client {
         machine: tree.machine,
         request,
-        disks: Reached::open(tree.machine, request).await?,
+        disks: DirectDisks::open(tree.machine, request).await?,
         shares,
     };
     let blocks = request.disk.blocks_in(&bounds);
     let blocks = blocks.filter(|block| client.pieces(block).next().is_some());
     let relay = Relay::new(tree.machine, slice::from_ref(request), Box::new(blocks), 1);
-    relay.run(&client, part).await
+    match request.split {
+        None => relay.run(&client).await,
+        Some(_) => split::run(&relay, &client, hand_over).await,
+    }
 }
 
 /// The client of one node.
@@ -109,7 +112,7 @@ struct Client<'a, M: Machine> {
     request: &'a Request,
     /// What this rank holds, each with the number of its memory.
     shares: Vec<(u64, Share)>,
-    disks: Reached<'a, M>,
+    disks: DirectDisks<'a, M>,
 }
 
 /// The smallest box around two.
@@ -220,12 +223,12 @@ impl<M: Machine> Flow<M> for Client<'_, M> {
     }
 
     /// The reverse.
-    async fn drain(&self, block: &Block, buffer: &M::Buffer, bytes: u64) -> Result<Moved> {
+    async fn drain(&self, block: &Block, buffer: &M::Buffer, bytes: u64) -> Result<Traffic> {
         match self.request.operation {
             Operation::Write => self.write(block, buffer, bytes).await?,
             Operation::Read => self.copy(block, buffer).await?,
         }
-        Ok(Moved {
+        Ok(Traffic {
             blocks: 1,
             disk_bytes: bytes,
             transfers: 1,

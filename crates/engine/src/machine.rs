@@ -92,7 +92,7 @@ pub enum Work {
         /// Into how many contiguous stretches they are cut.
         stretches: u64,
         /// How.
-        by: CopyBy,
+        by: CopyKind,
     },
 }
 
@@ -125,7 +125,7 @@ impl Window {
 
 /// How elements are copied into a send buffer and out of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CopyBy {
+pub enum CopyKind {
     /// Byte for byte.
     Bytes,
     /// As fast as the machine can.
@@ -160,7 +160,7 @@ pub struct Opening {
 
 /// Where the elements of a list of pieces are.
 #[derive(Debug)]
-pub enum Place<'a, M: Machine + ?Sized> {
+pub enum Elements<'a, M: Machine + ?Sized> {
     /// In the memory that this node exposes for the call.
     Exposed,
     /// In a staging buffer, one window a piece.
@@ -169,19 +169,19 @@ pub enum Place<'a, M: Machine + ?Sized> {
     /// rank's memory.
     Packed(&'a M::Buffer),
     /// In a parcel, in the same way.
-    Came(&'a M::Parcel),
+    Parcel(&'a M::Parcel),
 }
 
 /// One disk of a server, opened for one call. There are no default methods: a disk around another one that forgot to
 /// pass one on would lose data in silence.
-pub trait Disk {
+pub trait BlockFile {
     /// The staging buffer that it drains and fills.
     type Buffer;
 
     /// Where a block lies: blocks sorted by it are passed over once.
     fn position(&self, block: &Block) -> (u64, u64);
 
-    /// Whether the schema's order is that of [`Disk::position`] already, so that nobody needs to
+    /// Whether the schema's order is that of [`BlockFile::position`] already, so that nobody needs to
     /// hold the list of blocks in order to sort it.
     fn is_in_schema_order(&self) -> bool;
 
@@ -213,7 +213,7 @@ pub trait Disk {
     /// Writes these parts of a block, bytes counted in it, from where they lie in `buffer`.
     ///
     /// # Errors
-    /// Also where [`Disk::moves_parts`] says that it cannot.
+    /// Also where [`BlockFile::moves_parts`] says that it cannot.
     fn write_parts(
         &self,
         block: &Block,
@@ -221,10 +221,10 @@ pub trait Disk {
         buffer: &Self::Buffer,
     ) -> impl Future<Output = Result<()>>;
 
-    /// The reverse of [`Disk::write_parts`]: what lies between the parts is left alone.
+    /// The reverse of [`BlockFile::write_parts`]: what lies between the parts is left alone.
     ///
     /// # Errors
-    /// As [`Disk::write_parts`].
+    /// As [`BlockFile::write_parts`].
     fn read_parts(
         &self,
         block: &Block,
@@ -237,7 +237,7 @@ pub trait Disk {
     fn finish(&self) -> impl Future<Output = Result<()>>;
 
     /// The checksum of each object that was written, by its number, where the target asks for them. After
-    /// [`Disk::finish`].
+    /// [`BlockFile::finish`].
     fn sums(&self) -> Vec<(u64, u32)>;
 }
 
@@ -252,7 +252,7 @@ pub trait Machine {
     /// Elements on their way with a message.
     type Parcel;
     /// A disk of a server.
-    type Disk: Disk<Buffer = Self::Buffer>;
+    type File: BlockFile<Buffer = Self::Buffer>;
 
     /// This node.
     fn me(&self) -> NodeId;
@@ -351,9 +351,9 @@ pub trait Machine {
         call: u64,
         width: usize,
         pieces: &[Piece],
-        from: Place<'_, Self>,
-        to: Place<'_, Self>,
-        by: CopyBy,
+        from: Elements<'_, Self>,
+        to: Elements<'_, Self>,
+        by: CopyKind,
     ) -> Result<()>;
 
     /// Fills `piece` of `window` from the memory that `client` exposes.
@@ -384,7 +384,7 @@ pub trait Machine {
 
     /// The server whose disk a client of this node opens in order to reach the blocks of `server`
     /// without it: where every node reaches the whole store, one does for all.
-    fn reached_by(&self, server: usize) -> usize {
+    fn disk_for(&self, server: usize) -> usize {
         server
     }
 
@@ -394,5 +394,5 @@ pub trait Machine {
     /// # Errors
     /// When the target is not there or does not allow the operation. The disk may also say so when it is first used, so
     /// that nobody waits for the opening alone.
-    fn open(&self, opening: Opening) -> impl Future<Output = Result<Self::Disk>>;
+    fn open(&self, opening: Opening) -> impl Future<Output = Result<Self::File>>;
 }

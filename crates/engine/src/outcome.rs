@@ -17,16 +17,16 @@ pub struct Sum {
 
 /// What a call has done, as its director hears of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct Tally {
     /// What all servers together have moved.
-    pub moved: Moved,
+    pub moved: Traffic,
     /// The checksums of what was written, where the disks were to make them; by array and object.
     pub sums: Vec<Sum>,
 }
 
 /// What one or several servers have moved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moved {
+pub struct Traffic {
     /// Blocks read or written.
     pub blocks: u64,
     /// Their bytes on the way between buffers and disks, decoded, padding included.
@@ -37,13 +37,21 @@ pub struct Moved {
     pub buffer_bytes: u64,
 }
 
-impl Moved {
+impl Traffic {
+    /// The sum of two.
+    #[must_use]
+    pub fn and(&self, other: &Traffic) -> Traffic {
+        Traffic {
+            blocks: self.blocks + other.blocks,
+            disk_bytes: self.disk_bytes + other.disk_bytes,
+            transfers: self.transfers + other.transfers,
+            buffer_bytes: self.buffer_bytes + other.buffer_bytes,
+        }
+    }
+
     /// Adds what another has moved.
-    pub fn add(&mut self, other: &Moved) {
-        self.blocks += other.blocks;
-        self.disk_bytes += other.disk_bytes;
-        self.transfers += other.transfers;
-        self.buffer_bytes += other.buffer_bytes;
+    pub fn add(&mut self, other: &Traffic) {
+        *self = self.and(other);
     }
 }
 
@@ -51,7 +59,7 @@ impl Moved {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// What they have moved.
-    pub moved: Moved,
+    pub moved: Traffic,
     /// The checksums of what they have written.
     pub sums: Vec<Sum>,
     /// The error of the lowest rank or server, if any.
@@ -68,7 +76,7 @@ impl Outcome {
     }
 
     /// How one part ended.
-    pub fn of(result: Result<Moved>) -> Self {
+    pub fn of(result: Result<Traffic>) -> Self {
         match result {
             Ok(moved) => Self {
                 moved,

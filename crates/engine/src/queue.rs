@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 use penstock_layout::Block;
 
-use crate::changes::Changes;
-use crate::machine::Disk;
+use crate::machine::BlockFile;
+use crate::signal::Signal;
 use crate::tuning::QueueOrder;
 
 /// A sort key: the order's key for the block, then the order of arrival.
@@ -34,7 +34,7 @@ struct State {
 #[derive(Default)]
 struct Waiter {
     is_next: Cell<bool>,
-    changes: Changes,
+    signal: Signal,
 }
 
 impl Queue {
@@ -54,7 +54,7 @@ impl Queue {
 
     /// Waits for the disk. It is this caller's until the turn is dropped. Where the disk is idle,
     /// `wake` is awaited before the next is chosen: what it takes to wake the thread that does.
-    pub async fn turn<D: Disk>(
+    pub async fn turn<D: BlockFile>(
         &self,
         disk: &D,
         block: &Block,
@@ -71,7 +71,7 @@ impl Queue {
             self.choose();
         }
         let is_next = || waiter.is_next.get().then_some(());
-        waiter.changes.until(is_next).await;
+        waiter.signal.until(is_next).await;
         Turn { queue: self }
     }
 
@@ -99,7 +99,7 @@ impl Queue {
                 state.head = key.0;
                 if let Some(waiter) = state.waiting.remove(&key) {
                     waiter.is_next.set(true);
-                    waiter.changes.tell();
+                    waiter.signal.tell();
                 }
             }
         }

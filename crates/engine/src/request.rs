@@ -1,10 +1,9 @@
 //! What the ranks ask for together: one compact request, whatever the size of the array.
 
-use penstock_layout::{Block, DiskSchema, Holder, MemorySchema, Piece};
+use penstock_layout::{DiskSchema, MemorySchema};
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{NodeId, Opening, Operation};
-use crate::roles::Roles;
+use crate::machine::{Opening, Operation};
 use crate::tuning::{Split, Strategy};
 
 /// A collective request about one array. Servers work out all else from it. A call may be about several
@@ -53,49 +52,7 @@ impl Rest {
     }
 }
 
-/// What one share has of a block.
-#[derive(Debug, Clone)]
-pub struct Portion {
-    /// The node of the client that holds it.
-    pub client: NodeId,
-    /// Which of the client's shares it is of, from 0.
-    pub part: u64,
-    /// Which elements, and where they are in the share.
-    pub piece: Piece,
-}
-
 impl Request {
-    /// The blocks that `server` moves, in the order in which they lie on disk. Where ranks name boxes, it
-    /// does not look at blocks far from all of them, unless what nobody holds is to be written.
-    pub fn blocks(&self, server: usize) -> Box<dyn Iterator<Item = Block> + '_> {
-        let Self { disk, servers, .. } = self;
-        match &self.memory {
-            MemorySchema::Boxes(boxes)
-                if !self.writes_all()
-                    && let Some(bounds) = boxes.bounds() =>
-            {
-                let near = disk.blocks_in(bounds);
-                Box::new(near.filter(move |block| disk.server_of(block, *servers) == server))
-            }
-            _ => Box::new(disk.blocks(server, *servers)),
-        }
-    }
-
-    /// Who holds what of a block. Takes time in proportion to the shares that touch it, not to all.
-    pub fn portions(&self, roles: &Roles, block: &Block) -> Vec<Portion> {
-        let shares = self.memory.touching(&block.region).into_iter();
-        let portions = shares.filter_map(|share| {
-            let piece = self.memory.share(share).intersect(&block.region)?;
-            let Holder { rank, part } = self.memory.holder(share);
-            Some(Portion {
-                client: roles.clients[rank],
-                part: part as u64,
-                piece,
-            })
-        });
-        portions.collect()
-    }
-
     /// What `server` opens for this request.
     pub fn opening(&self, server: usize) -> Opening {
         Opening {

@@ -1,70 +1,105 @@
-//! Split collectives: what of a call is done while the clients wait, and what while they compute.
+//! Split collectives: the part of a call that is done while the clients wait, and the part that is done while they compute.
 //!
-//! Dickens and Thakur, sections 5 and 6: data go from memory to memory in the foreground, and only the
-//! disks work in the background. A write is *handed over* when all elements are in buffers and the
-//! disks have been told what to do with them; a read when the disks have been told what to fetch.
-//! From then until its end nobody's processor need do anything for the call.
+//! Dickens and Thakur, sections 5 and 6: data go from memory to memory in the foreground, and only the disks work in the
+//! background. A write is *handed over* when all elements are in buffers and the disks have been told what to do with
+//! them; a read when the disks have been told what to fetch. From then on no processor need do anything for the call
+//! until its end.
 
 use std::cell::Cell;
 use std::pin::Pin;
 use std::task::Poll;
 
+use futures::future::join;
 use futures::poll;
 
-use crate::changes::Changes;
+use crate::error::Result;
+use crate::machine::{Machine, Operation};
+use crate::outcome::Traffic;
+use crate::relay::{Flow, Relay};
+use crate::signal::Signal;
 
-/// The parts of a node that are to hand over.
+/// Counts the parts of a node that are still to hand over.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct Latch {
     parts: Cell<usize>,
-    changes: Changes,
+    signal: Signal,
 }
 
-/// One of them. It is given up when it is handed over, or has failed.
-pub(crate) struct Part<'a>(&'a Gate);
+/// One part of a node, before it hands over. Dropping this hands over; so does an error.
+pub(crate) struct HandOver<'a>(&'a Latch);
 
-impl Gate {
-    /// One more part.
-    pub(crate) fn part(&self) -> Part<'_> {
+impl Latch {
+    /// Counts one more part.
+    pub(crate) fn hand_over(&self) -> HandOver<'_> {
         self.parts.set(self.parts.get() + 1);
-        Part(self)
+        HandOver(self)
     }
 
-    /// Waits until all parts have been given up.
+    /// Waits until all parts have handed over.
     pub(crate) async fn all_handed_over(&self) {
         let is_empty = || (self.parts.get() == 0).then_some(());
-        self.changes.until(is_empty).await;
+        self.signal.until(is_empty).await;
     }
 }
 
-impl Drop for Part<'_> {
+impl Drop for HandOver<'_> {
     fn drop(&mut self) {
         self.0.parts.set(self.0.parts.get() - 1);
-        self.0.changes.tell();
+        self.0.signal.tell();
     }
 }
 
-/// Something that has begun.
-pub(crate) enum Begun<F: Future> {
-    Going(Pin<Box<F>>),
+/// A future that has been polled once: its first requests to disks and other nodes are on their way.
+pub(crate) enum Task<F: Future> {
+    Running(Pin<Box<F>>),
     Ended(F::Output),
 }
 
-/// Begins what `future` is to do: what it asks of a disk or of another node first is asked.
-pub(crate) async fn started<F: Future>(future: F) -> Begun<F> {
-    let mut going = Box::pin(future);
-    match poll!(going.as_mut()) {
-        Poll::Ready(output) => Begun::Ended(output),
-        Poll::Pending => Begun::Going(going),
+/// Polls a future once.
+pub(crate) async fn start<F: Future>(future: F) -> Task<F> {
+    let mut running = Box::pin(future);
+    match poll!(running.as_mut()) {
+        Poll::Ready(output) => Task::Ended(output),
+        Poll::Pending => Task::Running(running),
     }
 }
 
-impl<F: Future> Begun<F> {
-    /// Waits for its end.
-    pub(crate) async fn ended(self) -> F::Output {
+impl<F: Future> Task<F> {
+    /// Waits for the future's end.
+    pub(crate) async fn end(self) -> F::Output {
         match self {
-            Self::Going(future) => future.await,
+            Self::Running(future) => future.await,
             Self::Ended(output) => output,
+        }
+    }
+}
+
+/// Runs a relay whose buffers hold all blocks, as far as they go, and hands over when only the disk is left to work.
+///
+/// # Errors
+/// As [`Relay::run`].
+pub(crate) async fn run<M: Machine, B>(
+    relay: &Relay<'_, M, B>,
+    flow: &impl Flow<M, Block = B>,
+    hand_over: HandOver<'_>,
+) -> Result<Traffic> {
+    match relay.operation {
+        Operation::Read => {
+            let moving = start(relay.move_all(flow)).await;
+            drop(hand_over);
+            moving.end().await
+        }
+        Operation::Write => {
+            // The disk is told of the end right behind the last block, so that nothing need be done when it has come to
+            // that.
+            let finishing = async {
+                relay.all_filled().await;
+                let finishing = start(flow.finish()).await;
+                drop(hand_over);
+                finishing.end().await
+            };
+            let (moved, finished) = join(relay.move_all(flow), finishing).await;
+            moved.and_then(|moved| finished.map(|()| moved))
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::CopyBy;
+use crate::machine::CopyKind;
 
 /// How a request is met, and the tuning of it: all ranks use the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,10 +134,10 @@ impl Exchange {
         }
     }
 
-    pub(crate) fn copies_by(self) -> CopyBy {
+    pub(crate) fn copies_by(self) -> CopyKind {
         match self {
-            Self::Step1 => CopyBy::Bytes,
-            _ => CopyBy::Kernels,
+            Self::Step1 => CopyKind::Bytes,
+            _ => CopyKind::Kernels,
         }
     }
 }

@@ -198,7 +198,7 @@ struct Run {
     units: u64,
 }
 
-type Ran = Result<(Outcome, Duration), Error>;
+type RunResult = Result<(Outcome, Duration), Error>;
 
 /// Runs the trials of all `cases`; in their order, how they went.
 ///
@@ -245,11 +245,16 @@ pub fn measure(
 }
 
 /// Runs all, the longest first; a result for each, or none where another failed before it began.
-fn run_all(cases: &[Case], runs: &[Run], threads: usize, watch: &dyn Watch) -> Vec<Option<Ran>> {
+fn run_all(
+    cases: &[Case],
+    runs: &[Run],
+    threads: usize,
+    watch: &dyn Watch,
+) -> Vec<Option<RunResult>> {
     let mut order: Vec<usize> = (0..runs.len()).collect();
     order.sort_by_key(|&index| std::cmp::Reverse(runs[index].units));
     let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<Option<Ran>>> = Mutex::new(runs.iter().map(|_| None).collect());
+    let results: Mutex<Vec<Option<RunResult>>> = Mutex::new(runs.iter().map(|_| None).collect());
     let work = || {
         while let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
             let run = &runs[index];

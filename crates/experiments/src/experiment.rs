@@ -7,8 +7,8 @@ use std::slice;
 use penstock_engine::numbers::memory_number;
 use penstock_engine::tuning::{DiskDirected, Exchange, StoreAccess, TwoPhase};
 use penstock_engine::{
-    Ask, Call, Decision, Director, Done, Error, Heard, Kind, Machine, Moved, Proposal, RankBoxes,
-    Request, Rest, Roles, Strategy,
+    Agreement, Ask, Call, Decision, Director, Error, Kind, Machine, Proposal, RankBoxes, Request,
+    Rest, Roles, Strategy, Tally, Traffic,
 };
 use serde::Serialize;
 
@@ -210,7 +210,7 @@ pub(crate) async fn call_once(
     let _exposure = share.map(|share| node.expose(memory_number(CALL, 0), (share, None)));
     let handed_over = Cell::new(false);
     let call = Call::new(node, roles, CALL, &handed_over);
-    let mut asking = Asking(request.clone());
+    let mut asking = ExperimentDirector(request.clone());
     let mut director = (rank == Some(0)).then_some(&mut asking as &mut dyn Director);
     if is_collective {
         let proposal = rank.map(|_| {
@@ -220,7 +220,7 @@ pub(crate) async fn call_once(
                 complaint: None,
             })
         });
-        if let Heard::Verdict(_) = call.agree(proposal, &mut director).await? {
+        if let Agreement::Verdict(_) = call.agree(proposal, &mut director).await? {
             return Ok(());
         }
     }
@@ -233,14 +233,14 @@ pub(crate) async fn call_once(
 const CALL: u64 = 0;
 
 /// Asks for what the experiment is about.
-struct Asking(Request);
+struct ExperimentDirector(Request);
 
-impl Director for Asking {
+impl Director for ExperimentDirector {
     fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision, Error> {
         Ok(Decision::Serve(vec![self.0.clone()]))
     }
 
-    fn conclude(&mut self, outcome: Result<Done, Error>) -> Result<Moved, Error> {
+    fn conclude(&mut self, outcome: Result<Tally, Error>) -> Result<Traffic, Error> {
         outcome.map(|done| done.moved)
     }
 }

@@ -131,7 +131,7 @@ const SENSITIVITY_RECORD: u64 = 8192;
 
 /// What has been varied of a machine.
 #[derive(Clone, Copy)]
-enum Varied {
+enum Variable {
     Clients,
     IoNodes,
     /// On one I/O node.
@@ -140,26 +140,26 @@ enum Varied {
     File,
 }
 
-impl Varied {
+impl Variable {
     fn label(self) -> &'static str {
         match self {
-            Varied::Clients => "clients",
-            Varied::IoNodes => "I/O nodes and buses",
-            Varied::Disks => "disks, on one I/O node and bus",
-            Varied::File => "file size (MB)",
+            Variable::Clients => "clients",
+            Variable::IoNodes => "I/O nodes and buses",
+            Variable::Disks => "disks, on one I/O node and bus",
+            Variable::File => "file size (MB)",
         }
     }
 
     fn apply(self, preset: &Preset, count: u64) -> Preset {
         let mut preset = preset.clone();
         match self {
-            Varied::Clients => preset.nodes.clients = count as usize,
-            Varied::IoNodes => preset.nodes.io_nodes = count as usize,
-            Varied::Disks => {
+            Variable::Clients => preset.nodes.clients = count as usize,
+            Variable::IoNodes => preset.nodes.io_nodes = count as usize,
+            Variable::Disks => {
                 preset.nodes.io_nodes = 1;
                 preset.nodes.disks = count as usize;
             }
-            Varied::File => preset.file.bytes = count << 20,
+            Variable::File => preset.file.bytes = count << 20,
         }
         preset
     }
@@ -168,7 +168,7 @@ impl Varied {
 /// What a figure that varies the machine runs at each count.
 struct Sweep<'a> {
     title: &'a str,
-    varied: Varied,
+    varied: Variable,
     counts: &'a [u64],
     layout: Layout,
     methods: &'a [Method],
@@ -193,7 +193,7 @@ impl Plan {
             4..=7 => return Self::by_pattern(number, preset),
             8 => Sweep {
                 title: "Throughput as the number of clients varies: disk-directed I/O and caching",
-                varied: Varied::Clients,
+                varied: Variable::Clients,
                 counts: &TO_16,
                 layout: Layout::Contiguous,
                 methods: &CACHING_DDIO,
@@ -202,7 +202,7 @@ impl Plan {
             },
             9 => Sweep {
                 title: "Throughput as the number of clients varies: two-phase I/O and caching",
-                varied: Varied::Clients,
+                varied: Variable::Clients,
                 counts: &TO_16,
                 layout: Layout::Contiguous,
                 methods: &[Method::Caching, Method::TwoPhase],
@@ -211,7 +211,7 @@ impl Plan {
             },
             10 => Sweep {
                 title: "Throughput as the number of I/O nodes and buses varies",
-                varied: Varied::IoNodes,
+                varied: Variable::IoNodes,
                 counts: &TO_16,
                 layout: Layout::Contiguous,
                 methods: &CACHING_DDIO,
@@ -220,7 +220,7 @@ impl Plan {
             },
             11 | 12 => Sweep {
                 title: "Throughput as the number of disks on one I/O node varies",
-                varied: Varied::Disks,
+                varied: Variable::Disks,
                 counts: &TO_32,
                 layout: either(number == 11),
                 methods: &CACHING_DDIO,
@@ -229,7 +229,7 @@ impl Plan {
             },
             13 | 14 => Sweep {
                 title: "Throughput as the size of the file varies",
-                varied: Varied::File,
+                varied: Variable::File,
                 counts: &FILES,
                 layout: either(number == 13),
                 methods: &CACHING_DDIO,
@@ -320,7 +320,7 @@ impl Plan {
     /// Throughput as the machine varies.
     fn sweep(number: u8, preset: &Arc<Preset>, sweep: &Sweep) -> Result<Self, StudyError> {
         let scale = match sweep.varied {
-            Varied::File => Scale::Log10,
+            Variable::File => Scale::Log10,
             _ => Scale::Log2,
         };
         let title = format!("{}, {} layout", sweep.title, names::layout(sweep.layout));

@@ -147,7 +147,7 @@ pub fn cases(options: &Options) -> Result<Vec<Case>, StudyError> {
 
 /// What one server does before it can begin: blocks, and who holds what of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Planned {
+pub struct PlanCost {
     /// How long it took.
     pub took: Duration,
     /// Blocks of the server.
@@ -160,7 +160,7 @@ pub struct Planned {
 ///
 /// # Errors
 /// When the pattern does not fit.
-pub fn plan(case: &Case) -> Result<Planned, StudyError> {
+pub fn plan(case: &Case) -> Result<PlanCost, StudyError> {
     let nodes = &case.preset.nodes;
     let request = case.experiment(0).request()?;
     let servers = (0..nodes.disks).map(|disk| nodes.clients + disk % nodes.io_nodes);
@@ -175,7 +175,7 @@ pub fn plan(case: &Case) -> Result<Planned, StudyError> {
     Ok(best)
 }
 
-fn plan_once(request: &Request, roles: &Roles, io_nodes: usize) -> Planned {
+fn plan_once(request: &Request, roles: &Roles, io_nodes: usize) -> PlanCost {
     let begun = Instant::now();
     let disks = roles.servers.len();
     let (mut blocks, mut pieces) = (0, 0);
@@ -185,7 +185,7 @@ fn plan_once(request: &Request, roles: &Roles, io_nodes: usize) -> Planned {
             pieces += std::hint::black_box(request.portions(roles, &block)).len() as u64;
         }
     }
-    Planned {
+    PlanCost {
         took: begun.elapsed(),
         blocks,
         pieces,
@@ -323,7 +323,7 @@ mod tests {
     /// would take a hundred times as long.
     #[test]
     fn planning_does_not_cost_more_for_clients_that_are_not_served() -> Result<(), StudyError> {
-        let planned = |clients: usize, servers: usize| -> Result<Planned, StudyError> {
+        let planned = |clients: usize, servers: usize| -> Result<PlanCost, StudyError> {
             let mut options = options(clients, servers)?;
             options.pattern = "rcb".parse()?;
             options.file_bytes = Some(options.preset.file.block_bytes * clients as u64);

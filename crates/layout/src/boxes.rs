@@ -40,7 +40,7 @@ const LEAF: usize = 8;
 
 /// Boxes of ranks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(try_from = "Stored", into = "Stored")]
+#[serde(try_from = "Encoded", into = "Encoded")]
 pub struct Boxes {
     shape: Vec<u64>,
     boxes: Vec<Region>,
@@ -62,7 +62,7 @@ pub struct Holder {
 /// What of [`Boxes`] is serialised.
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "Boxes", deny_unknown_fields)]
-struct Stored {
+struct Encoded {
     shape: Vec<u64>,
     boxes: Vec<Region>,
     firsts: Vec<usize>,
@@ -93,7 +93,7 @@ impl Boxes {
             *next += list.len();
             Some(first)
         });
-        let stored = Stored {
+        let stored = Encoded {
             shape: shape.to_vec(),
             firsts: match lists.iter().all(|list| list.len() == 1) {
                 true => Vec::new(),
@@ -218,7 +218,7 @@ impl PartialEq for Boxes {
 
 impl Eq for Boxes {}
 
-impl From<Boxes> for Stored {
+impl From<Boxes> for Encoded {
     fn from(boxes: Boxes) -> Self {
         Self {
             shape: boxes.shape,
@@ -229,11 +229,11 @@ impl From<Boxes> for Stored {
     }
 }
 
-impl TryFrom<Stored> for Boxes {
+impl TryFrom<Encoded> for Boxes {
     type Error = LayoutError;
 
-    fn try_from(stored: Stored) -> Result<Self, LayoutError> {
-        let Stored {
+    fn try_from(stored: Encoded) -> Result<Self, LayoutError> {
+        let Encoded {
             shape,
             boxes,
             firsts,

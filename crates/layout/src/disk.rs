@@ -70,7 +70,7 @@ pub enum Assignment {
 
 /// How an array lies on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Stored")]
+#[serde(try_from = "Encoded")]
 pub struct DiskSchema {
     shape: Vec<u64>,
     width: u64,
@@ -87,7 +87,7 @@ pub struct DiskSchema {
 /// A [`DiskSchema`] from outside, not yet checked.
 #[derive(Deserialize)]
 #[serde(rename = "DiskSchema", deny_unknown_fields)]
-struct Stored {
+struct Encoded {
     shape: Vec<u64>,
     width: u64,
     chunk: Vec<u64>,
@@ -101,11 +101,11 @@ struct Stored {
     window: Option<u64>,
 }
 
-impl TryFrom<Stored> for DiskSchema {
+impl TryFrom<Encoded> for DiskSchema {
     type Error = LayoutError;
 
-    fn try_from(stored: Stored) -> Result<Self, LayoutError> {
-        let Stored {
+    fn try_from(stored: Encoded) -> Result<Self, LayoutError> {
+        let Encoded {
             shape,
             width,
             chunk,

@@ -132,7 +132,7 @@ impl Dealt {
 
 /// An array's shape dealt out over a mesh of ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Stored", into = "Stored")]
+#[serde(try_from = "Encoded", into = "Encoded")]
 pub struct Distribution {
     shape: Vec<u64>,
     dists: Dists,
@@ -143,13 +143,13 @@ pub struct Distribution {
 /// What of a [`Distribution`] is serialised; the rest follows from it, and is checked again.
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "Distribution", deny_unknown_fields)]
-struct Stored {
+struct Encoded {
     shape: Vec<u64>,
     dists: Dists,
     mesh: Vec<u64>,
 }
 
-impl From<Distribution> for Stored {
+impl From<Distribution> for Encoded {
     fn from(distribution: Distribution) -> Self {
         let Distribution {
             shape, dists, mesh, ..
@@ -158,10 +158,10 @@ impl From<Distribution> for Stored {
     }
 }
 
-impl TryFrom<Stored> for Distribution {
+impl TryFrom<Encoded> for Distribution {
     type Error = LayoutError;
 
-    fn try_from(stored: Stored) -> Result<Self, LayoutError> {
+    fn try_from(stored: Encoded) -> Result<Self, LayoutError> {
         Self::new(&stored.shape, &stored.dists, &stored.mesh)
     }
 }

@@ -137,8 +137,8 @@ impl std::iter::FusedIterator for Stretches {}
 /// A way along the held indices of one dimension, run by run or one by one.
 #[derive(Debug, Clone, Copy)]
 struct Walk {
-    now: Place,
-    first: Place,
+    now: RunStart,
+    first: RunStart,
     /// Indices a run that is not cut off, and from one run to the next.
     block: u64,
     stride: u64,
@@ -152,13 +152,13 @@ struct Walk {
 
 /// Indices `at .. end`: the rest of a run that would begin at `run` were it not cut off.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct RunStart {
     run: u64,
     at: u64,
     end: u64,
 }
 
-impl Place {
+impl RunStart {
     fn indices(&self) -> u64 {
         self.end - self.at
     }
@@ -180,7 +180,7 @@ impl Walk {
         } else {
             (at - low % run, run, stride)
         };
-        let first = Place {
+        let first = RunStart {
             run: begin,
             at,
             end: begin.saturating_add(run).min(end),
@@ -212,7 +212,7 @@ impl Walk {
             self.now = self.first;
             return false;
         }
-        self.now = Place {
+        self.now = RunStart {
             run,
             at: run,
             end: run.saturating_add(self.block).min(self.end),

@@ -8,7 +8,7 @@ use penstock_engine::{NodeId, Result};
 use crate::bell::HasBell;
 use crate::memory::board::HasBoard;
 use crate::memory::exposures::Exposures;
-use crate::memory::parcel::Lendings;
+use crate::memory::parcel::Loans;
 
 /// The time that a leaving node waits for others to take what it has to tell them: a node that never looks again cannot
 /// be told.
@@ -63,5 +63,5 @@ pub trait Links {
 #[derive(Clone, Default)]
 pub struct Process {
     pub(crate) exposures: Arc<Exposures>,
-    pub(crate) lendings: Arc<Lendings>,
+    pub(crate) lendings: Arc<Loans>,
 }

@@ -238,7 +238,7 @@ impl HasBoard for SharedInbox {
 
 /// Packets that are on their way out.
 #[derive(Default)]
-struct Kept {
+struct Outbox {
     /// By destination on this host, with the bytes that are in its inbox already.
     for_host: HashMap<usize, VecDeque<(Vec<u8>, usize)>>,
     /// Sends that MPI has begun.
@@ -255,7 +255,7 @@ struct MpiLinks {
     /// Penstock's messages are the only ones of their communicator; but a session that broke may have
     /// left some behind in one that MPI has given the same place since.
     tag: c_int,
-    kept: RefCell<Kept>,
+    kept: RefCell<Outbox>,
     begun: RefCell<HashMap<u32, Vec<u8>>>,
 }
 

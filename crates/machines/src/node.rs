@@ -45,8 +45,8 @@ use penstock_engine::{Error, NodeId, Result};
 use crate::bell::BellWaker;
 use crate::disk::real::{DiskThread, Opener};
 use crate::links::{Distance, LEAVING_MAX, Links, Process};
-use crate::memory::buffer::{BufferPool, Mapped};
-use crate::memory::parcel::Returned;
+use crate::memory::buffer::{BufferPool, Mappings};
+use crate::memory::parcel::Returns;
 use mail::Mail;
 use packet::{Header, Packet};
 use pause::Pause;
@@ -64,10 +64,10 @@ pub struct Node {
     next_ticket: Cell<u64>,
     losses: RefCell<Vec<Loss>>,
     buffers: Rc<BufferPool>,
-    mapped: RefCell<Mapped>,
+    mapped: RefCell<Mappings>,
     /// Whether the kernel lets this process copy from and to others of the host.
     copies_across: Cell<bool>,
-    returned: Returned,
+    returned: Returns,
     disks: RefCell<Vec<Rc<DiskThread>>>,
 }
 
@@ -114,7 +114,7 @@ impl Node {
             buffers: Rc::new(BufferPool::new(is_shared)),
             mapped: RefCell::default(),
             copies_across: Cell::new(is_shared),
-            returned: Returned::default(),
+            returned: Returns::default(),
             disks: RefCell::default(),
         }
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use numpy::PyUntypedArray;
 use penstock_arrays::calls::FoundCheckpoint;
-use penstock_arrays::calls::array::{Local, Memory};
+use penstock_arrays::calls::array::{LocalPart, Memory};
 use penstock_arrays::calls::save::GroupCall;
 use penstock_arrays::groups::{Coordinate, Values};
 use penstock_arrays::{ElementType, json};
@@ -96,10 +96,10 @@ impl PyGroup {
 
 impl PyGroup {
     /// The group as a call takes it, with this rank's parts: those of an array of rows say how many it brings.
-    pub fn with_locals(&self, locals: &Locals<'_>) -> Result<(GroupCall, Vec<Vec<Local>>)> {
+    pub fn with_locals(&self, locals: &Locals<'_>) -> Result<(GroupCall, Vec<Vec<LocalPart>>)> {
         let mut group = self.0.clone();
         let locals = locals.iter().map(|locals| locals_of(locals));
-        let locals: Vec<Vec<Local>> = locals.collect::<Result<_>>()?;
+        let locals: Vec<Vec<LocalPart>> = locals.collect::<Result<_>>()?;
         for (array, locals) in group.arrays.iter_mut().zip(&locals) {
             if let Memory::Rows { count } = &mut array.memory {
                 let rows = locals.first().and_then(|local| local.shape.first());

@@ -12,9 +12,9 @@ use pyo3::prelude::*;
 
 /// What a handler of a signal has raised.
 #[derive(Clone, Default)]
-pub struct Raised(Arc<Mutex<Option<PyErr>>>);
+pub struct RaisedException(Arc<Mutex<Option<PyErr>>>);
 
-impl Raised {
+impl RaisedException {
     /// Says whether a rank is to stop: because a handler of a signal has raised something, or `stops` says so.
     pub fn interrupt(&self, stops: impl Fn() -> bool + Send + Sync + 'static) -> Interrupt {
         let raised = self.clone();

@@ -2,18 +2,18 @@
 
 use numpy::npyffi::NPY_ARRAY_WRITEABLE;
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
-use penstock_arrays::calls::array::Local;
+use penstock_arrays::calls::array::LocalPart;
 use penstock_arrays::{ByteOrder, ElementType};
 use penstock_engine::{Error, Kind, Result};
 use penstock_machines::ClientMemory;
 use pyo3::prelude::*;
 
 /// This rank's parts of an array.
-pub fn locals_of(locals: &[Bound<'_, PyUntypedArray>]) -> Result<Vec<Local>> {
+pub fn locals_of(locals: &[Bound<'_, PyUntypedArray>]) -> Result<Vec<LocalPart>> {
     locals.iter().map(local_of).collect()
 }
 
-fn local_of(array: &Bound<'_, PyUntypedArray>) -> Result<Local> {
+fn local_of(array: &Bound<'_, PyUntypedArray>) -> Result<LocalPart> {
     let dtype = array.dtype();
     let (sign, letter) = (dtype.byteorder() as char, dtype.kind() as char);
     let element = ElementType::parse(&format!("{sign}{letter}{}", dtype.itemsize()));
@@ -36,7 +36,7 @@ fn local_of(array: &Bound<'_, PyUntypedArray>) -> Result<Local> {
         base,
         strides: array.strides().to_vec(),
     };
-    Ok(Local {
+    Ok(LocalPart {
         memory,
         shape,
         element,

@@ -21,18 +21,18 @@ use pyo3::types::{PyAny, PyDict};
 
 use crate::errors::{exception, kind_of, raise};
 use crate::group::{Locals, PyCheckpoint, PyGroup};
-use crate::interrupt::Raised;
+use crate::interrupt::RaisedException;
 use crate::local::locals_of;
 use crate::spec::{Spec, attributes_of};
 use crate::stores::{CopyArgument, Listener, copied};
 
 /// A session that one thread at a time may use.
-struct Owned(Session);
+struct SessionCell(Session);
 
 // SAFETY: a session and all that it refers to is one value with nothing tied to a thread; its
 // reference counts and cells are only reached through it, and the mutex in `PySession` lets only
 // one thread do so at a time. (MPI wants its calls from one thread: the face says so.)
-unsafe impl Send for Owned {}
+unsafe impl Send for SessionCell {}
 
 /// A place in a machine of threads, to be opened in the thread that will use it.
 #[pyclass(frozen, module = "penstock._core")]
@@ -52,7 +52,7 @@ impl PySeat {
             let error = Error::new(Kind::Schema, "opening a session", cause);
             return Err(raise(py, &error));
         };
-        let raised = Raised::default();
+        let raised = RaisedException::default();
         let stops = self.stops.clone();
         let interrupt = raised.interrupt(move || stops.load(Ordering::Relaxed));
         let session = seat.open(Some(interrupt));
@@ -165,11 +165,11 @@ pub fn join_mpi(
             transport.and_then(|transport| Ok((transport, options.options()?)))
         }
     };
-    let raised = Raised::default();
+    let raised = RaisedException::default();
     let interrupt = raised.interrupt(|| false);
     let joined = py.detach(|| {
         let api = Api::load(&library, Constants { byte, any_source })?;
-        Session::mpi(api, comm, may_use_threads, given, Some(interrupt)).map(Owned)
+        Session::mpi(api, comm, may_use_threads, given, Some(interrupt)).map(SessionCell)
     });
     if let Some(error) = raised.take() {
         return Err(error);
@@ -197,9 +197,9 @@ fn fields_of(report: Report) -> ReportFields {
 /// A session in use by this rank.
 #[pyclass(frozen, module = "penstock._core")]
 pub struct PySession {
-    session: Mutex<Owned>,
+    session: Mutex<SessionCell>,
     tuning: Tuning,
-    raised: Raised,
+    raised: RaisedException,
 }
 
 /// A call that has been begun; nothing once it was given up.
@@ -251,9 +251,9 @@ impl PyOutstanding {
 }
 
 impl PySession {
-    fn new(session: Session, tuning: Tuning, raised: Raised) -> Self {
+    fn new(session: Session, tuning: Tuning, raised: RaisedException) -> Self {
         Self {
-            session: Mutex::new(Owned(session)),
+            session: Mutex::new(SessionCell(session)),
             tuning,
             raised,
         }
@@ -274,7 +274,7 @@ impl PySession {
         self.released(py, call).map(fields_of)
     }
 
-    fn session(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Owned>> {
+    fn session(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, SessionCell>> {
         match self.session.try_lock() {
             Ok(owned) => Ok(owned),
             Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),

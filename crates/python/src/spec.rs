@@ -2,7 +2,7 @@
 
 use penstock_arrays::calls::array::{ArrayCall, Memory, of_layout};
 use penstock_arrays::calls::settings::BLOCK_BYTES;
-use penstock_arrays::{ArraySchema, Disk, ElementType, Fill, Format, json};
+use penstock_arrays::{ArraySchema, ElementType, Fill, Format, Storage, json};
 use penstock_engine::{Error, Kind, Operation, Result};
 use penstock_layout::{Dists, Region};
 use pyo3::prelude::*;
@@ -58,19 +58,19 @@ fn memory_of(argument: Option<MemoryArgument>) -> Result<Memory> {
 }
 
 /// The disk schema from its words: `("chunks", chunk, subchunks, codec)` and so on.
-fn disk_of(words: &Bound<'_, PyAny>) -> PyResult<Disk> {
+fn disk_of(words: &Bound<'_, PyAny>) -> PyResult<Storage> {
     let kind: String = words.get_item(0)?.extract()?;
     Ok(match kind.as_str() {
-        "natural" => Disk::Natural,
-        "chunks" => Disk::Chunks {
+        "natural" => Storage::Natural,
+        "chunks" => Storage::Chunks {
             chunk: words.get_item(1)?.extract()?,
             subchunks: words.get_item(2)?.extract()?,
             codec: words.get_item(3)?.extract()?,
         },
-        "raw" => Disk::RowMajor {
+        "raw" => Storage::RowMajor {
             format: Format::Raw,
         },
-        "npy" => Disk::RowMajor {
+        "npy" => Storage::RowMajor {
             format: Format::Npy,
         },
         _ => {
@@ -78,7 +78,7 @@ fn disk_of(words: &Bound<'_, PyAny>) -> PyResult<Disk> {
             let dists: Dists = dists
                 .parse()
                 .map_err(|e| raise(words.py(), &of_layout(e)))?;
-            Disk::Parts(dists, words.get_item(2)?.extract()?)
+            Storage::Parts(dists, words.get_item(2)?.extract()?)
         }
     })
 }
@@ -175,21 +175,21 @@ pub fn describe<'py>(py: Python<'py>, schema: &ArraySchema) -> PyResult<Bound<'p
     described.set_item("fill", schema.fill.bytes())?;
     described.set_item("attributes", json::line(&schema.attributes.clone().into()))?;
     match &schema.disk {
-        Disk::Natural => described.set_item("disk", ("natural",))?,
-        Disk::Chunks {
+        Storage::Natural => described.set_item("disk", ("natural",))?,
+        Storage::Chunks {
             chunk,
             subchunks,
             codec,
         } => {
             described.set_item("disk", ("chunks", chunk, subchunks, codec))?;
         }
-        Disk::RowMajor {
+        Storage::RowMajor {
             format: Format::Raw,
         } => described.set_item("disk", ("raw",))?,
-        Disk::RowMajor {
+        Storage::RowMajor {
             format: Format::Npy,
         } => described.set_item("disk", ("npy",))?,
-        Disk::Parts(dists, mesh) => {
+        Storage::Parts(dists, mesh) => {
             described.set_item("disk", ("parts", dists.to_string(), mesh))?;
         }
     }

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::{exception, raise};
-use crate::interrupt::Raised;
+use crate::interrupt::RaisedException;
 use crate::spec;
 
 /// The schema of an array on disk, as keyword arguments.
@@ -37,13 +37,13 @@ pub fn describe(py: Python<'_>, path: PathBuf) -> PyResult<String> {
 /// Somebody in Python who is told of bytes that are done, and of how many there are.
 pub struct Listener {
     listener: Option<Py<PyAny>>,
-    raised: Raised,
+    raised: RaisedException,
     done: u64,
     all: u64,
 }
 
 impl Listener {
-    pub fn new(listener: Option<Py<PyAny>>, raised: Raised) -> Self {
+    pub fn new(listener: Option<Py<PyAny>>, raised: RaisedException) -> Self {
         Self {
             listener,
             raised,
@@ -71,7 +71,7 @@ impl Listener {
         });
         match is_well {
             true => Ok(()),
-            false => Err(Raised::error("telling of what is done")),
+            false => Err(RaisedException::error("telling of what is done")),
         }
     }
 }
@@ -83,7 +83,7 @@ pub fn verify<'py>(
     path: PathBuf,
     listener: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let raised = Raised::default();
+    let raised = RaisedException::default();
     let mut listener = Listener::new(listener, raised.clone());
     let found = py.detach(|| groups::verify(&path, &mut |progress| listener.tell(progress)));
     if let Some(error) = raised.take() {
@@ -183,7 +183,7 @@ pub fn copy<'py>(
     sync: bool,
     listener: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let raised = Raised::default();
+    let raised = RaisedException::default();
     let listener = Mutex::new(Listener::new(listener, raised.clone()));
     let report = py.detach(|| {
         let options = argument.options()?;

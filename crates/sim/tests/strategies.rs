@@ -8,8 +8,8 @@ use std::slice;
 use penstock_engine::numbers::memory_number;
 use penstock_engine::tuning::{Caching, DiskDirected, Exchange, QueueOrder, StoreAccess, TwoPhase};
 use penstock_engine::{
-    Call, Decision, Director, Done, Error, Machine, Moved, Operation, RankBoxes, Request, Rest,
-    Strategy,
+    Call, Decision, Director, Error, Machine, Operation, RankBoxes, Request, Rest, Strategy, Tally,
+    Traffic,
 };
 use penstock_layout::{
     DiskSchema, Dist, Distribution, Dists, MemorySchema, Order, Region, Replicated, Split,
@@ -26,10 +26,10 @@ struct Leader;
 
 impl Director for Leader {
     fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision, Error> {
-        Ok(Decision::Meet(String::new()))
+        Ok(Decision::Tell(String::new()))
     }
 
-    fn conclude(&mut self, outcome: Result<Done, Error>) -> Result<Moved, Error> {
+    fn conclude(&mut self, outcome: Result<Tally, Error>) -> Result<Traffic, Error> {
         outcome.map(|done| done.moved)
     }
 }
@@ -133,7 +133,7 @@ impl Case {
         (strategy, split): (Strategy, Option<penstock_engine::Split>),
         memory: &MemorySchema,
         memories: &[Rc<RefCell<Vec<u8>>>],
-    ) -> Moved {
+    ) -> Traffic {
         let request = Rc::new(Request {
             operation,
             strategy,
@@ -145,7 +145,7 @@ impl Case {
             split,
             rest: Rest::Fill(Vec::new()),
         });
-        let moved = Rc::new(RefCell::new(Moved::default()));
+        let moved = Rc::new(RefCell::new(Traffic::default()));
         let roles = simulation.roles().clone();
         let memories = memories.to_vec();
         let main = |node: penstock_sim::machine::SimNode| {

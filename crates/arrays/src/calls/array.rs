@@ -8,7 +8,7 @@ use penstock_layout::{Boxes, Dist, Distribution, Dists, LayoutError, MemorySchem
 use penstock_machines::ClientMemory;
 
 use crate::schema::part_extents;
-use crate::{ArraySchema, Disk, ElementType, Format, Stored, groups, json};
+use crate::{ArraySchema, ElementType, Format, Storage, StoredArray, groups, json};
 
 /// Bytes of a chunk of an array of rows, at least, where natural chunking leaves that open: ranks may bring few at a time.
 const ROWS_BYTES: u64 = 1 << 20;
@@ -102,13 +102,13 @@ impl ArrayCall {
         if is_ragged {
             schema.shape = memory.shape().to_vec();
         }
-        if schema.disk == Disk::Natural {
+        if schema.disk == Storage::Natural {
             let mut chunk = natural_chunk(memory);
             if is_ragged {
                 let row: u64 = chunk.iter().skip(1).product::<u64>() * schema.element.width();
                 chunk[0] = chunk[0].max(ROWS_BYTES / row.max(1)).max(1);
             }
-            schema.disk = Disk::plain_chunks(chunk);
+            schema.disk = Storage::plain_chunks(chunk);
         }
         schema
     }
@@ -290,7 +290,7 @@ impl ArrayCall {
     ///
     /// # Errors
     /// When it is not there, damaged, or of another shape or element type.
-    pub fn open_stored(&self, path: &Path) -> Result<Stored> {
+    pub fn open_stored(&self, path: &Path) -> Result<StoredArray> {
         let ArraySchema {
             name,
             shape,
@@ -300,13 +300,13 @@ impl ArrayCall {
         } = &self.schema;
         let may_be_raw = matches!(
             disk,
-            Disk::Natural
-                | Disk::RowMajor {
+            Storage::Natural
+                | Storage::RowMajor {
                     format: Format::Raw
                 }
         );
-        if may_be_raw && !Stored::says_what_it_is(path) {
-            return Stored::open_raw(path, shape, *element);
+        if may_be_raw && !StoredArray::says_what_it_is(path) {
+            return StoredArray::open_raw(path, shape, *element);
         }
         let stored = groups::open(path, Some(name))?;
         let there = stored.schema();
@@ -325,7 +325,7 @@ impl ArrayCall {
 
 /// This rank's part of an array, halo included, as the user gave it.
 #[derive(Debug, Clone)]
-pub struct Local {
+pub struct LocalPart {
     /// Where its first element is, and its strides.
     pub memory: ClientMemory,
     /// Its shape.
@@ -336,7 +336,7 @@ pub struct Local {
     pub is_writable: bool,
 }
 
-impl Local {
+impl LocalPart {
     /// The same of an array with a dimension of one timestep before its own.
     #[must_use]
     pub fn in_time(mut self) -> Self {

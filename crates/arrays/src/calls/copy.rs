@@ -33,12 +33,12 @@ use penstock_layout::DiskSchema;
 use self::contents::{Contents, Item};
 use self::job::{Agenda, Job, Shared, Work, between, lock};
 pub use self::options::{Extents, Form, MEMORY_BYTES, Options};
-use self::plan::{Means, Plan, with_block_bytes};
+use self::plan::{Plan, Resources, with_block_bytes};
 use self::walk::Walk;
 use super::session::Session;
 use super::settings::{SessionOptions, Settings};
 use crate::write::CopyTarget;
-use crate::{ArraySchema, Disk, Progress, Target};
+use crate::{ArraySchema, Progress, Storage, Target};
 
 /// What a copy has done.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,7 +80,7 @@ impl Session {
     ) -> Result<Report> {
         let begun = self.now();
         let work = Shared::default();
-        let begin = Begin {
+        let begin = CopyPlanner {
             source: source.to_path_buf(),
             target: target.to_path_buf(),
             options: options.clone(),
@@ -160,7 +160,7 @@ pub fn on_threads(
 }
 
 /// Makes or finds the target, and plans.
-struct Begin {
+struct CopyPlanner {
     source: PathBuf,
     target: PathBuf,
     options: Options,
@@ -168,7 +168,7 @@ struct Begin {
     work: Shared,
 }
 
-impl Begin {
+impl CopyPlanner {
     fn agenda(&self) -> Result<Agenda> {
         let contents = Contents::find(&self.source, &self.target, &self.options)?;
         let items = contents.items.iter();
@@ -199,7 +199,7 @@ impl Begin {
     fn plan(&self, item: &Item) -> Result<Plan> {
         let from = item.stored.disk_schema(self.block_bytes())?;
         let to = item.schema.disk_schema(self.block_bytes())?;
-        let means = Means {
+        let means = Resources {
             memory_bytes: self.options.memory_bytes,
             servers: self.settings.servers(),
         };
@@ -246,7 +246,7 @@ impl Begin {
         let mut targets = Vec::new();
         if let Some(chunk) = &plan.between {
             let name = between(number);
-            let disk = Disk::plain_chunks(chunk.clone());
+            let disk = Storage::plain_chunks(chunk.clone());
             let middle = ArraySchema::new(&name, &schema.shape, schema.element, disk);
             let disk = middle.disk_schema(self.block_bytes())?;
             let (directory, of_middle) = target.store_beside(&middle)?;
@@ -255,7 +255,7 @@ impl Begin {
         }
         let last = target.targets()[number].clone();
         let last = match schema.disk {
-            Disk::Chunks { .. } => last.leaving_out(schema.fill.element(schema.element)),
+            Storage::Chunks { .. } => last.leaving_out(schema.fill.element(schema.element)),
             _ => last,
         };
         targets.push((last, to));

@@ -27,7 +27,7 @@ use penstock_machines::node::pause::Pause;
 use penstock_machines::{ClientMemory, Node};
 
 /// What a rank brings to a call.
-pub struct Start {
+pub struct CallStart {
     /// What it asks for, or why it cannot.
     pub proposal: Result<Proposal>,
     /// Its memory, of each array and each of its shares of that.
@@ -142,8 +142,8 @@ impl Driver {
     ///
     /// # Collective
     /// Every rank must call it, in the same order.
-    pub fn begin(&self, roles: &Arc<Roles>, start: Start) -> u64 {
-        let Start {
+    pub fn begin(&self, roles: &Arc<Roles>, start: CallStart) -> u64 {
+        let CallStart {
             mut proposal,
             memories,
             mut director,

@@ -13,7 +13,7 @@ use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
 use penstock_engine::{
-    Call, Decision, Error, Heard, Kind, Machine, Opening, Operation, Result, Roles, Who,
+    Agreement, Call, Decision, Error, Kind, Machine, Opening, Operation, Result, Roles, Who,
 };
 use penstock_machines::mpi::api::{Api, Handle};
 use penstock_machines::mpi::{self, Transport};
@@ -203,11 +203,11 @@ fn serve(node: &Node, roles: &Roles, interrupt: Option<Interrupt>) {
                 }
             };
             match agreed {
-                Ok(Heard::Decision(Decision::Serve(requests))) => served.push(async move {
+                Ok(Agreement::Decision(Decision::Serve(requests))) => served.push(async move {
                     let outcome = call.transfer(&requests).await;
                     call.conclude(&requests, outcome, &mut None).await
                 }),
-                Ok(Heard::Decision(Decision::Close(_))) => break,
+                Ok(Agreement::Decision(Decision::Close(_))) => break,
                 _ if node.broken().is_some() => break,
                 Ok(_) | Err(_) => {}
             }

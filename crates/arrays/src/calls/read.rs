@@ -4,11 +4,11 @@ use std::any::Any;
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{
-    Ask, Decision, Director, Done, Moved, Operation, RankBoxes, Request, Result, Strategy,
+    Ask, Decision, Director, Operation, RankBoxes, Request, Result, Strategy, Tally, Traffic,
 };
 
-use super::array::{ArrayCall, Local, RankRegions};
-use super::session::{Asked, Session};
+use super::array::{ArrayCall, LocalPart, RankRegions};
+use super::session::{CallArguments, Session};
 use super::settings::{Method, Outstanding, Report, Settings, SplitOptions};
 use super::strategy;
 use super::write::boxes_of;
@@ -30,7 +30,7 @@ impl Session {
         &self,
         path: &Path,
         array: ArrayCall,
-        locals: Vec<Local>,
+        locals: Vec<LocalPart>,
         strategy: Option<Strategy>,
     ) -> Result<Report> {
         let strategy = strategy.unwrap_or(self.settings().options.strategy);
@@ -44,16 +44,16 @@ impl Session {
         &self,
         path: &Path,
         array: ArrayCall,
-        locals: Vec<Local>,
+        locals: Vec<LocalPart>,
         method: Method,
-    ) -> Result<Asked> {
+    ) -> Result<CallArguments> {
         self.check_outstanding(Operation::Read, path, &array)?;
         let source = Source {
             path: path.to_path_buf(),
             array: array.clone(),
             is_checkpoint: false,
         };
-        Ok(Asked {
+        Ok(CallArguments {
             ask: Ask::new(format!("a read from {}", path.display()))
                 .with("strategy", strategy::in_words(&method.strategy))
                 .with_all(array.ask()),
@@ -76,7 +76,7 @@ impl Session {
         &self,
         path: &Path,
         array: ArrayCall,
-        locals: Vec<Local>,
+        locals: Vec<LocalPart>,
         options: SplitOptions,
         keeps: Box<dyn Any + Send>,
     ) -> Result<Outstanding> {
@@ -161,7 +161,7 @@ impl Director for ReadDirector {
         Ok(Decision::Serve(requests))
     }
 
-    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
+    fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic> {
         self.witnesses.iter().try_for_each(Witness::check)?;
         outcome.map(|done| done.moved)
     }

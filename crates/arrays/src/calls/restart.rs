@@ -7,11 +7,11 @@ use penstock_engine::{Ask, Error, Kind, Operation, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::array::Local;
-use super::cursor::{Cursor, Restarted};
+use super::array::LocalPart;
+use super::cursor::{Cursor, RestartPoint};
 use super::read::{ReadDirector, Source};
 use super::save::GroupCall;
-use super::session::{Asked, Session};
+use super::session::{CallArguments, Session};
 use super::settings::{Method, Report};
 use crate::groups::{self, Catalog, Checkpoint, Contents};
 
@@ -50,7 +50,7 @@ impl Session {
         let place = path.to_path_buf();
         let found: Option<FoundCheckpoint> = self.decide(ask, move || find(&place, step))?;
         let cursor = self.cursor(path);
-        let restarted = Restarted {
+        let restarted = RestartPoint {
             checkpoint: found.as_ref().map(|found| found.checkpoint.number),
             timesteps: found.as_ref().map_or(0, |found| found.checkpoint.timesteps),
         };
@@ -73,7 +73,7 @@ impl Session {
         &self,
         found: &FoundCheckpoint,
         group: &GroupCall,
-        locals: Vec<Vec<Local>>,
+        locals: Vec<Vec<LocalPart>>,
     ) -> Result<Report> {
         let asked = group.pairs(locals).map(|given| {
             let sources = group.arrays.iter().map(|array| Source {
@@ -83,7 +83,7 @@ impl Session {
             });
             let sources = sources.collect();
             let method = Method::disk_directed();
-            Asked {
+            CallArguments {
                 ask: Ask::new(format!("checkpoint {}", found.checkpoint.number))
                     .with_all(group.ask()),
                 bytes: group.bytes(),

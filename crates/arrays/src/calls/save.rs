@@ -9,21 +9,21 @@ use std::path::PathBuf;
 use std::sync::PoisonError;
 
 use penstock_engine::{
-    Ask, Decision, Director, Done, Error, Kind, Moved, Operation, RankBoxes, Request, Rest, Result,
-    Sum,
+    Ask, Decision, Director, Error, Kind, Operation, RankBoxes, Request, Rest, Result, Sum, Tally,
+    Traffic,
 };
 use penstock_layout::{DiskSchema, MemorySchema};
 use serde_json::{Map, Value};
 
-use super::array::{ArrayCall, Local};
+use super::array::{ArrayCall, LocalPart};
 use super::cursor::SharedCursor;
-use super::session::{Asked, Session};
+use super::session::{CallArguments, Session};
 use super::settings::{Method, Report, Settings};
 use super::write::boxes_of;
 use crate::formats::sums::Sums;
-use crate::groups::{Coordinate, Declared, DeclaredArray, Group, Moment};
+use crate::groups::{ArrayDeclaration, Coordinate, Declaration, Group, Moment};
 use crate::schema::part_extents;
-use crate::{ArraySchema, Disk, Format, Target, json};
+use crate::{ArraySchema, Format, Storage, Target, json};
 
 /// A group as the ranks of a call see it.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,7 +77,10 @@ impl GroupCall {
     }
 
     /// Each array with this rank's parts.
-    pub(super) fn pairs(&self, locals: Vec<Vec<Local>>) -> Result<Vec<(ArrayCall, Vec<Local>)>> {
+    pub(super) fn pairs(
+        &self,
+        locals: Vec<Vec<LocalPart>>,
+    ) -> Result<Vec<(ArrayCall, Vec<LocalPart>)>> {
         if self.arrays.len() != locals.len() {
             let cause = format!(
                 "{} parts for the {} arrays of group {:?}",
@@ -141,7 +144,12 @@ impl Session {
     ///
     /// # Collective
     /// Over all clients.
-    pub fn save(&self, group: GroupCall, locals: Vec<Vec<Local>>, save: Save) -> Result<Report> {
+    pub fn save(
+        &self,
+        group: GroupCall,
+        locals: Vec<Vec<LocalPart>>,
+        save: Save,
+    ) -> Result<Report> {
         match self.asked_to_save(group, locals, save) {
             Ok(asked) => self.transfer(Operation::Write, asked),
             Err(error) => Err(self.refuse(error)),
@@ -151,9 +159,9 @@ impl Session {
     fn asked_to_save(
         &self,
         group: GroupCall,
-        locals: Vec<Vec<Local>>,
+        locals: Vec<Vec<LocalPart>>,
         save: Save,
-    ) -> Result<Asked> {
+    ) -> Result<CallArguments> {
         for array in &group.arrays {
             self.check_outstanding(Operation::Write, &group.path, array)?;
         }
@@ -164,7 +172,7 @@ impl Session {
         let rows = given.iter().filter(|(array, _)| array.is_ragged());
         check_rows(rows.map(|(array, _)| array))?;
         let cursor = self.cursor(&group.path);
-        Ok(Asked {
+        Ok(CallArguments {
             ask: save.ask().with_all(group.ask()),
             bytes: group.bytes(),
             in_time: matches!(save, Save::Timestep(_)),
@@ -211,11 +219,11 @@ struct SaveDirector {
     save: Save,
     settings: Settings,
     cursor: SharedCursor,
-    open: Option<Opened>,
+    open: Option<OpenGroup>,
 }
 
 /// A group that is being written to.
-struct Opened {
+struct OpenGroup {
     group: Group,
     moment: Moment,
     /// What of each array is written.
@@ -234,20 +242,20 @@ struct Part {
 }
 
 impl SaveDirector {
-    fn declared(&self, memories: &[MemorySchema]) -> Result<Declared> {
+    fn declared(&self, memories: &[MemorySchema]) -> Result<Declaration> {
         let arrays = self
             .group
             .arrays
             .iter()
             .zip(memories)
             .map(|(array, memory)| {
-                Ok(DeclaredArray {
+                Ok(ArrayDeclaration {
                     schema: in_chunks(&array.stored_schema(memory))?,
-                    is_natural: array.schema.disk == Disk::Natural,
+                    is_natural: array.schema.disk == Storage::Natural,
                     is_ragged: array.is_ragged(),
                 })
             });
-        Ok(Declared {
+        Ok(Declaration {
             name: self.group.name.clone(),
             attributes: self.group.attributes.clone(),
             time_attributes: self.group.time_attributes.clone(),
@@ -363,7 +371,7 @@ impl SaveDirector {
     fn checkpoint_parts(
         &self,
         group: &mut Group,
-        declared: Declared,
+        declared: Declaration,
         memories: Vec<MemorySchema>,
     ) -> Result<Vec<Part>> {
         let arrays = declared.arrays.into_iter().map(|array| {
@@ -437,7 +445,7 @@ impl Director for SaveDirector {
             })
         });
         let requests = requests.collect::<Result<_>>()?;
-        self.open = Some(Opened {
+        self.open = Some(OpenGroup {
             group,
             moment,
             parts,
@@ -445,7 +453,7 @@ impl Director for SaveDirector {
         Ok(Decision::Serve(requests))
     }
 
-    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
+    fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic> {
         let Some(mut open) = self.open.take() else {
             return outcome.map(|done| done.moved);
         };
@@ -485,8 +493,8 @@ impl Director for SaveDirector {
 /// chunk, and the parts of a distribution are chunks of their size.
 fn in_chunks(array: &ArraySchema) -> Result<ArraySchema> {
     let chunk = match &array.disk {
-        Disk::Natural | Disk::Chunks { .. } => return Ok(array.clone()),
-        Disk::RowMajor {
+        Storage::Natural | Storage::Chunks { .. } => return Ok(array.clone()),
+        Storage::RowMajor {
             format: Format::Npy,
         } => {
             let cause =
@@ -494,16 +502,16 @@ fn in_chunks(array: &ArraySchema) -> Result<ArraySchema> {
             let doing = format!("laying out the array {:?}", array.name);
             return Err(Error::new(Kind::Unsupported, doing, cause));
         }
-        Disk::RowMajor {
+        Storage::RowMajor {
             format: Format::Raw,
         } => array.shape.iter().map(|&n| n.max(1)).collect(),
-        Disk::Parts(dists, mesh) => {
+        Storage::Parts(dists, mesh) => {
             array.disk_schema(1)?;
             part_extents(&array.shape, dists, mesh)
         }
     };
     Ok(ArraySchema {
-        disk: Disk::plain_chunks(chunk),
+        disk: Storage::plain_chunks(chunk),
         ..array.clone()
     })
 }

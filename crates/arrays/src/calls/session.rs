@@ -14,17 +14,17 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use penstock_engine::{
-    Ask, Decision, Director, Done, Error, Kind, Moved, Operation, Proposal, RankBoxes, Result,
-    Roles, Verdict, Who,
+    Ask, Decision, Director, Error, Kind, Operation, Proposal, RankBoxes, Result, Roles, Tally,
+    Traffic, Verdict, Who,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::array::{ArrayCall, Local};
+use super::array::{ArrayCall, LocalPart};
 use super::cursor::SharedCursor;
-use super::driver::{Driver, Start};
+use super::driver::{CallStart, Driver};
 use super::settings::{Outstanding, Report, Settings, Subject};
-use crate::Disk;
+use crate::Storage;
 
 /// As much of a leaving rank's reason as the others are told.
 const LEAVING_CAUSE_CHARS: usize = 2000;
@@ -87,10 +87,10 @@ impl Session {
     /// # Collective
     /// Over all clients.
     pub fn refuse(&self, error: Error) -> Error {
-        let refused = self.start(Start {
+        let refused = self.start(CallStart {
             proposal: Err(error.clone()),
             memories: Vec::new(),
-            director: Some(Box::new(Decide::new(|| Ok(())))),
+            director: Some(Box::new(DecideDirector::new(|| Ok(())))),
             in_background: false,
             keeps: None,
         });
@@ -244,7 +244,7 @@ impl Session {
     pub(super) fn begin(
         &self,
         operation: Operation,
-        mut asked: Asked,
+        mut asked: CallArguments,
         in_background: bool,
         keeps: Option<Box<dyn Any + Send>>,
     ) -> Result<Outstanding> {
@@ -252,8 +252,8 @@ impl Session {
         let (begun, bytes) = (self.driver.now(), asked.bytes);
         let ranks = (self.my_rank()?, self.clients());
         let mut given = asked.given.iter_mut();
-        let checked =
-            given.try_for_each(|(array, locals)| Local::check_all(locals, operation, array, ranks));
+        let checked = given
+            .try_for_each(|(array, locals)| LocalPart::check_all(locals, operation, array, ranks));
         let boxes = asked.given.iter().map(|(array, _)| array.own_boxes());
         let own_boxes = boxes.collect();
         let (proposal, memories) = match checked {
@@ -276,7 +276,7 @@ impl Session {
             }
             Err(error) => (Err(error), Vec::new()),
         };
-        let id = self.start(Start {
+        let id = self.start(CallStart {
             proposal,
             memories,
             director: Some(asked.director),
@@ -287,7 +287,7 @@ impl Session {
     }
 
     /// A call that moves arrays, from its beginning to its end.
-    pub(super) fn transfer(&self, operation: Operation, asked: Asked) -> Result<Report> {
+    pub(super) fn transfer(&self, operation: Operation, asked: CallArguments) -> Result<Report> {
         let call = self.begin(operation, asked, false, None)?;
         self.end(&call)
     }
@@ -321,7 +321,8 @@ impl Session {
         let interferes = |subject: &&Subject| {
             let both_read = (operation, subject.operation) == (Operation::Read, Operation::Read);
             // Two arrays of one group have different names; otherwise the path is the array.
-            let is_in_group = matches!(array.schema.disk, Disk::Natural | Disk::Chunks { .. });
+            let is_in_group =
+                matches!(array.schema.disk, Storage::Natural | Storage::Chunks { .. });
             let is_other = is_in_group && subject.name != array.schema.name;
             subject.path == path && !is_other && !both_read
         };
@@ -348,7 +349,7 @@ impl Session {
             serde_json::to_string(&decided)
                 .map_err(|e| Error::new(Kind::Io, "telling all ranks", e))
         };
-        let verdict = self.call(ask, None, Box::new(Decide(Some(Box::new(decided)))))?;
+        let verdict = self.call(ask, None, Box::new(DecideDirector(Some(Box::new(decided)))))?;
         serde_json::from_str(&verdict.note)
             .map_err(|e| Error::new(Kind::Io, "hearing of a decision", e))
     }
@@ -364,7 +365,7 @@ impl Session {
             own_boxes: Vec::new(),
             complaint,
         };
-        let id = self.start(Start {
+        let id = self.start(CallStart {
             proposal: Ok(proposal),
             memories: Vec::new(),
             director: Some(director),
@@ -384,7 +385,7 @@ impl Session {
     }
 
     /// Begins a call. A director is kept by the rank that directs alone.
-    fn start(&self, mut start: Start) -> Result<u64> {
+    fn start(&self, mut start: CallStart) -> Result<u64> {
         if self.is_closed.get() {
             let cause = "the session is closed";
             return Err(Error::new(Kind::Schema, "a collective call", cause));
@@ -396,12 +397,12 @@ impl Session {
 }
 
 /// What a rank asks for in a call that moves arrays.
-pub(super) struct Asked {
+pub(super) struct CallArguments {
     pub(super) ask: Ask,
     /// Bytes of the arrays.
     pub(super) bytes: u64,
     /// This rank's parts of each.
-    pub(super) given: Vec<(ArrayCall, Vec<Local>)>,
+    pub(super) given: Vec<(ArrayCall, Vec<LocalPart>)>,
     /// Whether servers see the arrays with a dimension of one timestep before their own.
     pub(super) in_time: bool,
     /// Of the rank that directs.
@@ -409,12 +410,12 @@ pub(super) struct Asked {
 }
 
 /// What the rank that directs does to decide something, in words that all ranks understand.
-type Deciding = Box<dyn FnOnce() -> Result<String> + Send>;
+type Decider = Box<dyn FnOnce() -> Result<String> + Send>;
 
 /// Decides, and ends the call with that.
-struct Decide(Option<Deciding>);
+struct DecideDirector(Option<Decider>);
 
-impl Decide {
+impl DecideDirector {
     fn new(decide: impl FnOnce() -> Result<()> + Send + 'static) -> Self {
         Self(Some(Box::new(move || {
             decide().map(|()| "null".to_string())
@@ -422,16 +423,16 @@ impl Decide {
     }
 }
 
-impl Director for Decide {
+impl Director for DecideDirector {
     fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision> {
         let decided = self
             .0
             .take()
             .map_or(Ok("null".to_string()), |decide| decide())?;
-        Ok(Decision::Meet(decided))
+        Ok(Decision::Tell(decided))
     }
 
-    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
+    fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic> {
         outcome.map(|done| done.moved)
     }
 }
@@ -444,7 +445,7 @@ impl Director for CloseDirector {
         Ok(Decision::Close(None))
     }
 
-    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
+    fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic> {
         outcome.map(|done| done.moved)
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use penstock_engine::{
-    Error, Kind, Moved, Operation, Request, Rest, Result, Roles, Split, Strategy,
+    Error, Kind, Operation, Request, Rest, Result, Roles, Split, Strategy, Traffic,
 };
 use penstock_layout::{Assignment, DiskSchema, MemorySchema};
 
@@ -63,7 +63,7 @@ pub enum Background {
     /// All: a thread takes the rank's part.
     All,
     /// The disks' work: elements go from memory to memory in the foreground.
-    Disk,
+    Storage,
     /// Nothing: beginning a call is all of it.
     None,
 }
@@ -76,7 +76,7 @@ impl Background {
     pub fn named(word: &str) -> Result<Self> {
         match word {
             "all" => Ok(Self::All),
-            "disk" => Ok(Self::Disk),
+            "disk" => Ok(Self::Storage),
             "none" => Ok(Self::None),
             _ => {
                 let cause = format!("\"{word}\" is none of \"all\", \"disk\", \"none\"");
@@ -93,7 +93,7 @@ impl Background {
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::All => "all",
-            Self::Disk => "disk",
+            Self::Storage => "disk",
             Self::None => "none",
         }
     }
@@ -230,7 +230,7 @@ pub struct Report {
     /// Wall time on this rank.
     pub seconds: f64,
     /// What all servers together have moved.
-    pub moved: Moved,
+    pub moved: Traffic,
     /// Number of servers.
     pub servers: usize,
 }

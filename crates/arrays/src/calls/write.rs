@@ -4,17 +4,17 @@ use std::any::Any;
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{
-    Ask, Decision, Director, Done, Error, Kind, Moved, Operation, RankBoxes, Request, Rest, Result,
-    Strategy, independent,
+    Ask, Decision, Director, Error, Kind, Operation, RankBoxes, Request, Rest, Result, Strategy,
+    Tally, Traffic, independent,
 };
 use penstock_layout::{DiskSchema, MemorySchema};
 
-use super::array::{ArrayCall, Local, RankRegions};
-use super::session::{Asked, Session};
+use super::array::{ArrayCall, LocalPart, RankRegions};
+use super::session::{CallArguments, Session};
 use super::settings::{Background, Method, Outstanding, Report, Settings, SplitOptions, Subject};
 use super::strategy;
 use crate::formats::spread::is_template;
-use crate::{Committed, Disk, Keys, Pending, Stored, json};
+use crate::{Keys, Leftover, Pending, Storage, StoredArray, json};
 
 impl Session {
     /// Writes `array` to `path`, each rank its `locals`, by the session's strategy if none is
@@ -30,7 +30,7 @@ impl Session {
         &self,
         path: &Path,
         array: ArrayCall,
-        locals: Vec<Local>,
+        locals: Vec<LocalPart>,
         strategy: Option<Strategy>,
     ) -> Result<Report> {
         let strategy = strategy.unwrap_or(self.settings().options.strategy);
@@ -46,11 +46,11 @@ impl Session {
         &self,
         path: &Path,
         array: ArrayCall,
-        locals: Vec<Local>,
+        locals: Vec<LocalPart>,
         method: Method,
-    ) -> Result<Asked> {
+    ) -> Result<CallArguments> {
         self.check_outstanding(Operation::Write, path, &array)?;
-        Ok(Asked {
+        Ok(CallArguments {
             ask: Ask::new(format!("a write to {}", path.display()))
                 .with("strategy", strategy::in_words(&method.strategy))
                 .with_all(array.ask()),
@@ -78,7 +78,7 @@ impl Session {
         &self,
         path: &Path,
         array: ArrayCall,
-        locals: Vec<Local>,
+        locals: Vec<LocalPart>,
         options: SplitOptions,
         keeps: Box<dyn Any + Send>,
     ) -> Result<Outstanding> {
@@ -94,7 +94,7 @@ impl Session {
     pub(super) fn begin_split(
         &self,
         (operation, path, name): (Operation, &Path, String),
-        split: Result<(Asked, Background)>,
+        split: Result<(CallArguments, Background)>,
         keeps: Box<dyn Any + Send>,
     ) -> Result<Outstanding> {
         let (mut asked, background) = match split {
@@ -106,7 +106,7 @@ impl Session {
         let call = self.begin(operation, asked, in_background, Some(keeps))?;
         let has_failed = match background {
             Background::All => false,
-            Background::Disk => !self.driver().is_handed_over(call.id), // the ranks did not agree
+            Background::Storage => !self.driver().is_handed_over(call.id), // the ranks did not agree
             Background::None => !self.driver().is_well(call.id),
         };
         if has_failed {
@@ -131,11 +131,11 @@ impl Session {
         let is_caching = matches!(strategy, Strategy::Caching(_));
         let usual = match options.dedicated || is_caching {
             true => Background::All,
-            false => Background::Disk,
+            false => Background::Storage,
         };
         let background = split.background.unwrap_or(usual);
         let cannot = |cause: &str| Error::new(Kind::Unsupported, "splitting a collective", cause);
-        if background == Background::Disk && is_caching {
+        if background == Background::Storage && is_caching {
             return Err(cannot(
                 "with caching, ranks ask for blocks to the end: use background=\"all\" or \"none\"",
             ));
@@ -146,7 +146,7 @@ impl Session {
                  MPI_THREAD_MULTIPLE, or use background=\"disk\"",
             ));
         }
-        let is_split = background == Background::Disk;
+        let is_split = background == Background::Storage;
         Ok((Method { strategy, is_split }, background))
     }
 }
@@ -182,8 +182,8 @@ pub(super) fn check_write(
 }
 
 /// Whether a store says by itself what elements are that were never written.
-fn keeps_fill(disk: &Disk) -> bool {
-    matches!(disk, Disk::Natural | Disk::Chunks { .. })
+fn keeps_fill(disk: &Storage) -> bool {
+    matches!(disk, Storage::Natural | Storage::Chunks { .. })
 }
 
 /// The boxes that ranks name of one array of a call.
@@ -203,7 +203,7 @@ struct WriteDirector {
     method: Method,
     pending: Option<Pending>,
     /// Is let go when all ranks have heard the verdict.
-    committed: Option<Committed>,
+    committed: Option<Leftover>,
 }
 
 impl WriteDirector {
@@ -220,7 +220,7 @@ impl WriteDirector {
     }
 
     /// What is to be changed, if it is there already.
-    fn stored(&self) -> Result<Option<Stored>> {
+    fn stored(&self) -> Result<Option<StoredArray>> {
         if !self.array.is_region() {
             return Ok(None);
         }
@@ -253,14 +253,14 @@ impl WriteDirector {
             return Pending::create_spread(&self.path, &schema, self.settings.servers());
         }
         let keys = match self.array.schema.disk {
-            Disk::Natural => Keys::Flat,
+            Storage::Natural => Keys::Flat,
             _ => Keys::Nested,
         };
         Pending::create(&self.path, &schema, keys)
     }
 
     /// What becomes of elements that no rank holds.
-    fn rest(&self, stored: Option<&Stored>) -> Rest {
+    fn rest(&self, stored: Option<&StoredArray>) -> Rest {
         let schema = &self.array.schema;
         let element = schema.fill.bytes().to_vec();
         match stored {
@@ -302,7 +302,7 @@ impl Director for WriteDirector {
         Ok(Decision::Serve(vec![Request { rest, ..request }]))
     }
 
-    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
+    fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic> {
         let pending = self.pending.take(); // dropped, it removes what was written
         let moved = outcome?.moved;
         self.committed = pending.map(Pending::commit).transpose()?;

@@ -16,7 +16,7 @@ use penstock_machines::Medium;
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::{self, ByteOrder, ElementType};
-use crate::fs::direct::{DataFile, Way};
+use crate::fs::direct::{AccessMode, DataFile};
 use crate::fs::ops;
 
 /// Where a row-major file is, and what it holds.
@@ -30,7 +30,7 @@ pub(crate) struct Location {
 }
 
 impl Location {
-    pub(crate) fn open_write(&self, way: Way) -> Result<Arc<dyn Medium>> {
+    pub(crate) fn open_write(&self, way: AccessMode) -> Result<Arc<dyn Medium>> {
         let path = &self.file;
         let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.map_err(|e| Error::io(&e, "opening for writing", path))?;
@@ -42,7 +42,7 @@ impl Location {
         }))
     }
 
-    pub(crate) fn open_read(&self, way: Way) -> Result<Arc<dyn Medium>> {
+    pub(crate) fn open_read(&self, way: AccessMode) -> Result<Arc<dyn Medium>> {
         let path = &self.file;
         let file = File::open(path).map_err(|e| Error::io(&e, "opening", path))?;
         Ok(Arc::new(FlatFile {

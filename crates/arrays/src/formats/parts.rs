@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::spread::SpreadArray;
 use crate::dtype::{self, ByteOrder, ElementType};
-use crate::fs::direct::{DataFile, Way};
+use crate::fs::direct::{AccessMode, DataFile};
 use crate::fs::files::{self, Open, lock, make_missing};
 use crate::fs::ops;
 
@@ -43,7 +43,7 @@ impl Location {
         &self,
         server: (usize, usize),
         schema: &DiskSchema,
-        way: Way,
+        way: AccessMode,
     ) -> Result<Arc<dyn Medium>> {
         if let Some(of) = &self.spread {
             of.check(server, schema)?;
@@ -55,7 +55,7 @@ impl Location {
         &self,
         server: usize,
         schema: &DiskSchema,
-        way: Way,
+        way: AccessMode,
     ) -> Result<Arc<dyn Medium>> {
         if let Some(of) = &self.spread {
             of.make(server)?;
@@ -106,14 +106,20 @@ struct Parts {
     server: usize,
     schema: DiskSchema,
     writing: bool,
-    way: Way,
+    way: AccessMode,
     open: Open<DataFile>,
     /// Parts that were written and closed again, to be synced.
     closed: Mutex<Vec<u64>>,
 }
 
 impl Parts {
-    fn new(files: &Location, server: usize, schema: &DiskSchema, writing: bool, way: Way) -> Self {
+    fn new(
+        files: &Location,
+        server: usize,
+        schema: &DiskSchema,
+        writing: bool,
+        way: AccessMode,
+    ) -> Self {
         Self {
             files: files.clone(),
             server,

@@ -78,7 +78,7 @@ pub(crate) enum Growth {
 }
 
 /// What is saved together at a path, so that nothing may be written into it by itself.
-pub(crate) enum Saved {
+pub(crate) enum SavedContents {
     /// Nothing.
     Nothing,
     /// Arrays of these names.
@@ -233,16 +233,16 @@ pub(crate) fn length_in(path: &Path, name: &str) -> Result<Option<u64>> {
 ///
 /// # Errors
 /// As [`Record::read`].
-pub(crate) fn saved_in(path: &Path) -> Result<Saved> {
+pub(crate) fn saved_in(path: &Path) -> Result<SavedContents> {
     if let Some(record) = Record::read(path)? {
         let mut names = record.names();
         names.push(CHECKPOINTS.to_string());
-        return Ok(Saved::Arrays(names));
+        return Ok(SavedContents::Arrays(names));
     }
     let json = read_json(&path.join("zarr.json"))?.unwrap_or_default();
     match json["attributes"][ATTRIBUTE].is_object() {
-        true => Ok(Saved::Checkpoint),
-        false => Ok(Saved::Nothing),
+        true => Ok(SavedContents::Checkpoint),
+        false => Ok(SavedContents::Nothing),
     }
 }
 

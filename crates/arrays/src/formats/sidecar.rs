@@ -19,7 +19,7 @@ use super::spread::{Spread, SpreadArray};
 use crate::dtype::{ByteOrder, ElementType};
 use crate::fs::files::{damaged, read_if_there};
 use crate::json;
-use crate::schema::{ArraySchema, Disk, Format};
+use crate::schema::{ArraySchema, Format, Storage};
 
 const VERSION: u64 = 1;
 /// A schema, attributes and all, is small; what is larger is something else.
@@ -61,7 +61,7 @@ impl Sidecar {
     /// Of a file that is not one of ours, or says itself what it holds: while it stands there, nothing is
     /// said of it.
     pub(crate) fn of_another() -> Self {
-        let disk = Disk::RowMajor {
+        let disk = Storage::RowMajor {
             format: Format::Npy,
         };
         Self::new(&ArraySchema::new("another", &[0], ElementType::U1, disk))
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     fn sidecar(extent: u64) -> Sidecar {
-        let disk = Disk::RowMajor {
+        let disk = Storage::RowMajor {
             format: Format::Raw,
         };
         Sidecar::new(&ArraySchema::new("u", &[extent], ElementType::U1, disk))

@@ -121,7 +121,7 @@ fn repeated(element: &[u8], bytes: u64) -> u32 {
 }
 
 /// Makes the sums of what is written.
-pub(crate) struct Summing {
+pub(crate) struct SumMedium {
     medium: Arc<dyn Medium>,
     schema: DiskSchema,
     /// What an object holds where nothing is written.
@@ -129,7 +129,7 @@ pub(crate) struct Summing {
     objects: Mutex<BTreeMap<u64, Parts>>,
 }
 
-impl Summing {
+impl SumMedium {
     pub(crate) fn new(medium: Arc<dyn Medium>, schema: &DiskSchema, element: Vec<u8>) -> Self {
         Self {
             medium,
@@ -140,7 +140,7 @@ impl Summing {
     }
 }
 
-impl Medium for Summing {
+impl Medium for SumMedium {
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         self.medium.write(block, data)?;
         let mut objects = lock(&self.objects);
@@ -190,7 +190,7 @@ fn whole_only(doing: &str) -> Error {
 type Place = Box<dyn Fn(&Block) -> Option<PathBuf> + Send + Sync>;
 
 /// Compares what is read with the sums that are known of it.
-pub(crate) struct Comparing {
+pub(crate) struct CheckMedium {
     medium: Arc<dyn Medium>,
     schema: DiskSchema,
     known: Sums,
@@ -199,7 +199,7 @@ pub(crate) struct Comparing {
     objects: Mutex<BTreeMap<u64, Parts>>,
 }
 
-impl Comparing {
+impl CheckMedium {
     /// `known` are the sums of all objects of `schema`.
     pub(crate) fn new(
         medium: Arc<dyn Medium>,
@@ -241,7 +241,7 @@ impl Comparing {
     }
 }
 
-impl Medium for Comparing {
+impl Medium for CheckMedium {
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         self.medium.write(block, data)
     }

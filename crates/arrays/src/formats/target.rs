@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::sparse::Sparse;
 use super::spread::{self, SpreadArray};
-use super::sums::{Comparing, Summing};
+use super::sums::{CheckMedium, SumMedium};
 use super::{flat, parts, zarr};
-use crate::fs::direct::Way;
+use crate::fs::direct::AccessMode;
 
 /// Where the data of one array are, and in which form: all that a server must know to open them.
 ///
@@ -21,7 +21,7 @@ use crate::fs::direct::Way;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     form: Form,
-    way: Way,
+    way: AccessMode,
     checksums: Checksums,
     /// Of what is written without blocks of the fill value: its bytes.
     leaves_out: Option<Vec<u8>>,
@@ -56,7 +56,7 @@ impl Target {
     pub(crate) fn new(form: Form) -> Self {
         Self {
             form,
-            way: Way::default(),
+            way: AccessMode::default(),
             checksums: Checksums::None,
             leaves_out: None,
             server: (0, 1),
@@ -107,14 +107,14 @@ impl Target {
     /// through it, and so does everything that is encoded, shards included.
     #[must_use]
     pub fn with_direct(self, direct: bool) -> Self {
-        let way = Way { direct, ..self.way };
+        let way = AccessMode { direct, ..self.way };
         Self { way, ..self }
     }
 
     /// The same, to be synced when it has been written, or not: if it is, it begins to be written back at once.
     #[must_use]
     pub fn with_sync(self, sync: bool) -> Self {
-        let way = Way { sync, ..self.way };
+        let way = AccessMode { sync, ..self.way };
         Self { way, ..self }
     }
 
@@ -134,12 +134,12 @@ impl Target {
             None => medium,
         };
         Ok(match self.checksums {
-            Checksums::Make => Arc::new(Summing::new(medium, schema, self.fill())),
+            Checksums::Make => Arc::new(SumMedium::new(medium, schema, self.fill())),
             Checksums::None | Checksums::Compare(_) => medium,
         })
     }
 
-    /// Opens the data for reading, in the blocks of `schema`: that of [`crate::Stored::disk_schema`].
+    /// Opens the data for reading, in the blocks of `schema`: that of [`crate::StoredArray::disk_schema`].
     ///
     /// # Errors
     /// When the files are not there, may not be read, are not what they should be, or cannot be
@@ -156,7 +156,7 @@ impl Target {
         let (target, blocks) = (self.clone(), schema.clone());
         let place = move |block: &Block| target.place_of(&blocks, block).ok().map(|(path, _)| path);
         let known = known.clone();
-        Ok(Arc::new(Comparing::new(
+        Ok(Arc::new(CheckMedium::new(
             medium,
             schema,
             known,

@@ -55,7 +55,7 @@ thread_local! {
 
 /// How elements come to a file and from it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Way {
+pub(crate) struct AccessMode {
     /// Around the page cache.
     pub(crate) direct: bool,
     /// It will be synced: what goes through the page cache begins to be written back at once, so that the
@@ -86,7 +86,7 @@ impl DataFile {
     ///
     /// # Errors
     /// [`Kind::Unsupported`] where the file system has no direct I/O.
-    pub(crate) fn new(file: File, way: Way, path: &Path) -> Result<Self> {
+    pub(crate) fn new(file: File, way: AccessMode, path: &Path) -> Result<Self> {
         let direct = way.direct.then(|| Direct::open(&file, path)).transpose()?;
         Ok(Self {
             file,

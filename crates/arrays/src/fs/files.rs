@@ -303,7 +303,7 @@ pub(crate) fn damaged(path: &Path, cause: impl std::fmt::Display) -> Error {
 }
 
 /// Objects that are kept open no longer, with their numbers.
-pub(crate) type GivenUp<T> = Vec<(u64, Arc<T>)>;
+pub(crate) type ClosedObjects<T> = Vec<(u64, Arc<T>)>;
 
 /// A few objects kept open, the least recently used given up first. One in use is never given up.
 pub(crate) struct Open<T> {
@@ -326,7 +326,7 @@ impl<T> Open<T> {
         &self,
         object: u64,
         open: impl FnOnce() -> Result<T>,
-    ) -> Result<(Arc<T>, GivenUp<T>)> {
+    ) -> Result<(Arc<T>, ClosedObjects<T>)> {
         {
             let mut entries = lock(&self.entries);
             if let Some(at) = entries.iter().rposition(|entry| entry.0 == object) {
@@ -367,7 +367,7 @@ impl<T> Open<T> {
     }
 
     /// Gives up everything.
-    pub(crate) fn drain(&self) -> GivenUp<T> {
+    pub(crate) fn drain(&self) -> ClosedObjects<T> {
         std::mem::take(&mut *lock(&self.entries))
     }
 }

@@ -23,26 +23,26 @@ use rustix::fs::{CWD, RenameFlags};
 static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 static CHANGES_MAX: AtomicU64 = AtomicU64::new(u64::MAX);
-static UNSYNCED: Mutex<Unsynced> = Mutex::new(Unsynced::new());
+static UNSYNCED: Mutex<Losses> = Mutex::new(Losses::new());
 
 /// What a power failure takes.
-struct Unsynced {
+struct Losses {
     /// Files: what was written to them.
-    written: BTreeMap<PathBuf, Written>,
+    written: BTreeMap<PathBuf, UnsyncedFile>,
     /// Files and directories: all of them.
     made: BTreeSet<PathBuf>,
 }
 
 /// What of a file has been written and not synced.
 #[derive(Default)]
-struct Written {
+struct UnsyncedFile {
     /// Its length before.
     former_bytes: u64,
     /// Where it was written, and how many bytes.
     pieces: Vec<(u64, u64)>,
 }
 
-impl Written {
+impl UnsyncedFile {
     /// Loses half of each piece, and half of what the file was longer. What was there and synced stays: disks write whole
     /// sectors.
     fn lose(&self, file: &File) -> io::Result<()> {
@@ -60,7 +60,7 @@ impl Written {
     }
 }
 
-impl Unsynced {
+impl Losses {
     const fn new() -> Self {
         Self {
             written: BTreeMap::new(),
@@ -92,7 +92,7 @@ impl Unsynced {
     fn writing(&mut self, file: &File, path: &Path, piece: Option<(u64, u64)>) {
         let bytes = || file.metadata().map_or(0, |metadata| metadata.len());
         let written = self.written.entry(path.to_path_buf());
-        let written = written.or_insert_with(|| Written {
+        let written = written.or_insert_with(|| UnsyncedFile {
             former_bytes: bytes(),
             pieces: Vec::new(),
         });
@@ -106,14 +106,14 @@ impl Unsynced {
     }
 }
 
-fn unsynced() -> MutexGuard<'static, Unsynced> {
+fn unsynced() -> MutexGuard<'static, Losses> {
     UNSYNCED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// For tests: from now on changes are counted, and that after the first so many is the last, and half.
 /// It concerns the whole process.
 pub fn crash_after(changes: u64) {
-    *unsynced() = Unsynced::new();
+    *unsynced() = Losses::new();
     CHANGES.store(0, Ordering::SeqCst);
     CHANGES_MAX.store(changes, Ordering::SeqCst);
     IS_WATCHED.store(true, Ordering::SeqCst);
@@ -132,7 +132,7 @@ pub fn no_crash() -> u64 {
 /// # Errors
 /// What the operating system says.
 pub fn lose_unsynced() -> io::Result<usize> {
-    let Unsynced { written, made } = std::mem::replace(&mut *unsynced(), Unsynced::new());
+    let Losses { written, made } = std::mem::replace(&mut *unsynced(), Losses::new());
     let mut lost = 0;
     for (path, written) in written {
         if let Ok(file) = OpenOptions::new().write(true).open(path) {
@@ -186,7 +186,7 @@ fn whole(change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
 }
 
 /// Remembers what is on stable storage and what is not.
-fn watch(note: impl FnOnce(&mut Unsynced)) {
+fn watch(note: impl FnOnce(&mut Losses)) {
     if IS_WATCHED.load(Ordering::Relaxed) {
         note(&mut unsynced());
     }

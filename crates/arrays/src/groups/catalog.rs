@@ -15,16 +15,16 @@ use crate::formats::spread::{Spread, of_server};
 use crate::formats::sums::{self, Sums};
 use crate::formats::zarr::{self, Node};
 use crate::fs::files::{self, damaged, read_json};
-use crate::read::Stored;
+use crate::read::StoredArray;
 use crate::schema::ArraySchema;
 
-/// Opens an array, as [`Stored::open`] does it; of one that is saved with a group it knows how many timesteps there are,
+/// Opens an array, as [`StoredArray::open`] does it; of one that is saved with a group it knows how many timesteps there are,
 /// also where a crash has left the array's own metadata behind.
 ///
 /// # Errors
-/// As [`Stored::open`].
-pub fn open(path: &Path, name: Option<&str>) -> Result<Stored> {
-    Stored::open_with(path, name, &record::length_in)
+/// As [`StoredArray::open`].
+pub fn open(path: &Path, name: Option<&str>) -> Result<StoredArray> {
+    StoredArray::open_with(path, name, &record::length_in)
 }
 
 /// The schema of an array on disk.
@@ -285,7 +285,7 @@ pub(super) fn all_checkpoints(path: &Path) -> Result<Vec<Checkpoint>> {
 pub(super) fn spreads(place: &Path, metadata: &Metadata, name: &str) -> Result<Vec<Spread>> {
     let mut all: Vec<Spread> = metadata.spread(place, name)?.into_iter().collect();
     for checkpoint in all_checkpoints(place)? {
-        let stored = Stored::open(&checkpoint.path, Some(name))?;
+        let stored = StoredArray::open(&checkpoint.path, Some(name))?;
         all.extend(stored.target().spread().map(|of| of.spread.clone()));
     }
     Ok(all)

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::dtype::ElementType;
 use crate::formats::zarr::{self, Node};
 use crate::fs::files::{self, make_directory};
-use crate::schema::{ArraySchema, Disk};
+use crate::schema::{ArraySchema, Storage};
 
 /// A static variable.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,7 +73,7 @@ impl Coordinate {
             Values::Elements(element, _) => *element,
             Values::Strings(_) => ElementType::U1,
         };
-        let disk = Disk::Chunks {
+        let disk = Storage::Chunks {
             chunk,
             subchunks: None,
             codec: "crc32c".to_string(),

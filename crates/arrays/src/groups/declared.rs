@@ -8,7 +8,7 @@ use crate::schema::ArraySchema;
 
 /// What a group is to be, as it is declared.
 #[derive(Debug, Clone)]
-pub struct Declared {
+pub struct Declaration {
     /// Its name.
     pub name: String,
     /// What the user says about it.
@@ -18,14 +18,14 @@ pub struct Declared {
     /// How many timesteps are in a chunk; `None` leaves it to a group that is there, and is one in a new one.
     pub time_chunk: Option<u64>,
     /// Its arrays.
-    pub arrays: Vec<DeclaredArray>,
+    pub arrays: Vec<ArrayDeclaration>,
     /// Its static variables.
     pub coordinates: Vec<Coordinate>,
 }
 
 /// An array of a group, as it is declared.
 #[derive(Debug, Clone)]
-pub struct DeclaredArray {
+pub struct ArrayDeclaration {
     /// As it is to be stored at one moment, in chunks.
     pub schema: ArraySchema,
     /// Whether it leaves its chunks to a group that is there already.
@@ -34,7 +34,7 @@ pub struct DeclaredArray {
     pub is_ragged: bool,
 }
 
-impl DeclaredArray {
+impl ArrayDeclaration {
     /// How it grows with a timestep.
     pub(super) fn growth(&self) -> Growth {
         match self.is_ragged {

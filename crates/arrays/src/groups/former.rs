@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::catalog::former_sums;
 use super::metadata::Metadata;
 use super::timestep::{Rows, sums_offset, time_of};
-use super::{Declared, Group, hold, hold_by, remove_but};
+use super::{Declaration, Group, hold, hold_by, remove_but};
 use crate::formats::record::{self, ATTRIBUTE, Growth, Record, TIME, VERSION};
 use crate::formats::spread::of_server;
 use crate::formats::sums::{self, Sums};
@@ -36,7 +36,7 @@ fn sums_directory(path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// [`Kind::Schema`].
-pub(super) fn check_adoptable(path: &Path, declared: &Declared) -> Result<()> {
+pub(super) fn check_adoptable(path: &Path, declared: &Declaration) -> Result<()> {
     let refused = |cause: &str| Err(Error::new(Kind::Schema, "writing to a group", cause).at(path));
     if Record::read(path)?.is_some() {
         return Ok(());

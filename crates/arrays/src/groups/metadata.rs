@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use penstock_engine::Result;
 use serde_json::{Map, Value, json};
 
-use super::declared::{Declared, DeclaredArray};
+use super::declared::{ArrayDeclaration, Declaration};
 use crate::dtype::ElementType;
 use crate::formats::record::{self, ATTRIBUTE, CHECKPOINTS, Growth, Record, TIME};
 use crate::formats::spread::{SPREAD, Spread, is_template};
 use crate::formats::zarr::{self, Node, consolidated};
 use crate::fs::files::{self, damaged, make_directory};
-use crate::schema::{ArraySchema, Disk};
+use crate::schema::{ArraySchema, Storage};
 
 /// Timesteps whose times, or counts of rows, stand in one chunk: 8 KiB.
 pub(super) const TIMES: u64 = 1024;
@@ -99,7 +99,7 @@ impl Metadata {
             return Ok(schema);
         }
         let wrong = || damaged(Path::new(name), "its chunks are not of timesteps");
-        let Disk::Chunks {
+        let Storage::Chunks {
             chunk, subchunks, ..
         } = &mut schema.disk
         else {
@@ -120,7 +120,7 @@ impl Metadata {
     }
 
     /// Whether an array of that name has these chunks and codecs.
-    pub(super) fn is_stored_as(&self, record: &Record, array: &DeclaredArray) -> Result<bool> {
+    pub(super) fn is_stored_as(&self, record: &Record, array: &ArrayDeclaration) -> Result<bool> {
         let asked = zarr::array_json(&grown(array, record.time_chunk))?;
         let there = &self.arrays[&array.schema.name];
         let word = |json: &Value| {
@@ -155,7 +155,7 @@ impl Metadata {
         &mut self,
         path: &Path,
         record: &Record,
-        arrays: &[&DeclaredArray],
+        arrays: &[&ArrayDeclaration],
         spread: Option<&Spread>,
     ) -> Result<Vec<PathBuf>> {
         let mut made = vec![path.to_path_buf()];
@@ -201,7 +201,7 @@ impl Metadata {
     }
 
     /// Takes in the attributes that are declared. Others that are there stay.
-    pub(super) fn declare(&mut self, declared: &Declared) {
+    pub(super) fn declare(&mut self, declared: &Declaration) {
         merge(&mut self.root["attributes"], &declared.attributes);
         for array in &declared.arrays {
             if let Some(json) = self.arrays.get_mut(&array.schema.name) {
@@ -356,12 +356,12 @@ fn still_there(group: &Path, below: &str, known: &Map<String, Value>) -> Map<Str
 fn of_time(name: &str, element: ElementType) -> ArraySchema {
     ArraySchema {
         dimension_names: Some(vec![TIME.to_string()]),
-        ..ArraySchema::new(name, &[0], element, Disk::plain_chunks(vec![TIMES]))
+        ..ArraySchema::new(name, &[0], element, Storage::plain_chunks(vec![TIMES]))
     }
 }
 
 /// An array as it is stored through time, without a row yet.
-fn grown(array: &DeclaredArray, time_chunk: u64) -> ArraySchema {
+fn grown(array: &ArrayDeclaration, time_chunk: u64) -> ArraySchema {
     let mut schema = array.schema.clone();
     schema.dimension_names = Some(schema.names_of_dimensions());
     if array.is_ragged {
@@ -369,7 +369,7 @@ fn grown(array: &DeclaredArray, time_chunk: u64) -> ArraySchema {
         return schema;
     }
     schema.shape.insert(0, 0);
-    if let Disk::Chunks {
+    if let Storage::Chunks {
         chunk, subchunks, ..
     } = &mut schema.disk
     {

@@ -167,15 +167,15 @@ impl Group {
         name: &str,
         place: PathBuf,
         json: &serde_json::Value,
-    ) -> Result<Staged> {
+    ) -> Result<StagedFile> {
         let from = record::directory(&self.path).join(format!("new-{name}"));
         remove_if_there(&from)?;
         files::write_json(&from, json)?;
-        Ok(Staged { from, place })
+        Ok(StagedFile { from, place })
     }
 
     /// Writes the metadata of each array that has others than it should, aside.
-    fn stage_own(&self, record: &Record) -> Result<Vec<Staged>> {
+    fn stage_own(&self, record: &Record) -> Result<Vec<StagedFile>> {
         let own = self.metadata.own_files(&self.path, record)?;
         let staged = own.into_iter().enumerate();
         staged
@@ -255,13 +255,13 @@ fn open_to_write(path: &Path, bytes: u64) -> Result<std::fs::File> {
 }
 
 /// A file that is to be renamed.
-pub(super) struct Staged {
+pub(super) struct StagedFile {
     from: PathBuf,
     place: PathBuf,
 }
 
 pub(super) fn sync<'a>(
-    staged: impl IntoIterator<Item = &'a Staged>,
+    staged: impl IntoIterator<Item = &'a StagedFile>,
     mut others: Vec<PathBuf>,
 ) -> Result<()> {
     others.extend(staged.into_iter().map(|staged| staged.from.clone()));
@@ -271,10 +271,10 @@ pub(super) fn sync<'a>(
 }
 
 /// Each is the old or the new one at any moment, also after a crash.
-pub(super) fn install(staged: &[Staged]) -> Result<()> {
+pub(super) fn install(staged: &[StagedFile]) -> Result<()> {
     staged
         .iter()
-        .try_for_each(|Staged { from, place }| files::rename(from, place))
+        .try_for_each(|StagedFile { from, place }| files::rename(from, place))
 }
 
 /// How rows of an array of the group at `path`, which may be one a server, are cut, and where they are.

@@ -19,14 +19,14 @@ use crate::formats::spread::of_server;
 use crate::formats::sums::{self, Parts, SUM_BYTES, Sums};
 use crate::formats::{Form, Target};
 use crate::fs::files::{damaged, open_if_there};
-use crate::schema::Disk;
+use crate::schema::Storage;
 
 /// The most bytes of a block that is read at once, where the store leaves a choice.
 const BLOCK_BYTES: u64 = 1 << 20;
 
 /// What a verification found.
 #[derive(Debug, Default)]
-pub struct Verified {
+pub struct Verification {
     /// Timesteps that were looked at.
     pub timesteps: u64,
     /// Checkpoints that were looked at.
@@ -47,7 +47,7 @@ pub struct Verified {
     pub damages: Vec<Error>,
 }
 
-impl Verified {
+impl Verification {
     /// Whether nothing was there with which what was read could be compared.
     pub fn is_unfounded(&self) -> bool {
         self.compared == 0 && self.damages.is_empty()
@@ -100,9 +100,9 @@ impl Verified {
 ///
 /// # Errors
 /// When nothing is there. What is wrong with the contents is in what was found.
-pub fn verify(path: &Path, tell: &mut dyn FnMut(Progress) -> Result<()>) -> Result<Verified> {
+pub fn verify(path: &Path, tell: &mut dyn FnMut(Progress) -> Result<()>) -> Result<Verification> {
     let path = std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path))?;
-    let mut verified = Verified::default();
+    let mut verified = Verification::default();
     let saved = match Record::read(&of_server(&path, 0)) {
         Ok(record) => record,
         Err(error) => {
@@ -160,8 +160,8 @@ fn place_of(path: &Path, entry: &str) -> (PathBuf, Option<String>) {
 }
 
 /// Whether decoding compares a chunk with a checksum.
-fn codec_has_checksum(disk: &Disk) -> bool {
-    let Disk::Chunks { codec, .. } = disk else {
+fn codec_has_checksum(disk: &Storage) -> bool {
+    let Storage::Chunks { codec, .. } = disk else {
         return false;
     };
     match codec.parse() {
@@ -181,7 +181,7 @@ struct Part<'a> {
     disk: &'a DiskSchema,
 }
 
-impl Verified {
+impl Verification {
     /// Takes in what is wrong. Gives it back where it is not the store that is wrong: who listens wants to stop.
     fn note(&mut self, checked: Result<()>) -> Result<()> {
         match checked {
@@ -372,7 +372,7 @@ impl Verified {
         &mut self,
         place: &Path,
         name: Option<&str>,
-        disk: &Disk,
+        disk: &Storage,
         tell: &mut dyn FnMut(Progress) -> Result<()>,
     ) -> Result<()> {
         let stored = open(place, name)?;

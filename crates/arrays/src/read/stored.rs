@@ -23,14 +23,14 @@ use crate::formats::zarr::{self, Metadata, Node};
 use crate::formats::{self, Target, flat, parts};
 use crate::fs::files::{self, damaged};
 use crate::npy::{self, Header, HeaderError};
-use crate::schema::{ArraySchema, Disk, Format, part_bytes, part_mesh};
+use crate::schema::{ArraySchema, Format, Storage, part_bytes, part_mesh};
 
 /// How often to look at a file that is replaced while it is looked at.
 const OPEN_TRIES_MAX: usize = 10;
 
-/// A stored array. Only the root opens it; the servers get [`Stored::target`].
+/// A stored array. Only the root opens it; the servers get [`StoredArray::target`].
 #[derive(Debug)]
-pub struct Stored {
+pub struct StoredArray {
     schema: ArraySchema,
     target: Target,
     form: Form,
@@ -51,7 +51,7 @@ enum Form {
 /// where its own metadata may have stayed behind.
 pub(crate) type Lengths<'a> = &'a dyn Fn(&Path, &str) -> Result<Option<u64>>;
 
-impl Stored {
+impl StoredArray {
     /// Opens what is at `path`: of a group the array `name`, or the only one there is.
     ///
     /// # Errors
@@ -62,10 +62,10 @@ impl Stored {
         Self::open_with(path, name, &|_, _| Ok(None))
     }
 
-    /// As [`Stored::open`], where arrays of groups may have other lengths than their metadata say.
+    /// As [`StoredArray::open`], where arrays of groups may have other lengths than their metadata say.
     ///
     /// # Errors
-    /// As [`Stored::open`], and those of `lengths`.
+    /// As [`StoredArray::open`], and those of `lengths`.
     pub(crate) fn open_with(path: &Path, name: Option<&str>, lengths: Lengths<'_>) -> Result<Self> {
         let path = absolute(path)?;
         if is_template(&path) {
@@ -193,8 +193,8 @@ impl Stored {
     }
 }
 
-fn raw() -> Disk {
-    Disk::RowMajor {
+fn raw() -> Storage {
+    Storage::RowMajor {
         format: Format::Raw,
     }
 }
@@ -216,14 +216,14 @@ fn stem(path: &Path) -> String {
     stem.to_string_lossy().into_owned()
 }
 
-fn open_file(path: &Path, name: Option<&str>) -> Result<Stored> {
+fn open_file(path: &Path, name: Option<&str>) -> Result<StoredArray> {
     let sidecar_path = sidecar::beside(path);
     let sidecar = Sidecar::read(&sidecar_path).map(|found| found.map(|s| s.of_file(path)));
     if let Ok(Some(sidecar)) = &sidecar {
         let schema = sidecar.array.clone();
         let flat = (0, sidecar.byte_order, Order::RowMajor);
         let is_raw = schema.disk == raw();
-        let stored = Stored::flat_file(path.to_path_buf(), schema, flat, true);
+        let stored = StoredArray::flat_file(path.to_path_buf(), schema, flat, true);
         // A sidecar that does not fit may be left from a raw file since replaced by a .npy file.
         if is_raw && (stored.is_ok() || !begins_as_npy(path)?) {
             let stored = stored?;
@@ -261,7 +261,7 @@ fn begins_as_npy(path: &Path) -> Result<bool> {
     Ok(start_of(path)?.1.starts_with(npy::MAGIC))
 }
 
-fn open_npy(path: &Path, name: Option<&str>) -> Result<Stored> {
+fn open_npy(path: &Path, name: Option<&str>) -> Result<StoredArray> {
     let wrong = |e: HeaderError| match e {
         HeaderError::Damaged(cause) => damaged(path, cause),
         HeaderError::Unsupported(cause) => Error::new(Kind::Unsupported, "reading", cause).at(path),
@@ -273,7 +273,7 @@ fn open_npy(path: &Path, name: Option<&str>) -> Result<Stored> {
         .map_err(|_| damaged(path, "the file is cut short within its header"))?;
     let header = Header::parse(&text).map_err(wrong)?;
     let name = name.map_or_else(|| stem(path), str::to_string);
-    let disk = Disk::RowMajor {
+    let disk = Storage::RowMajor {
         format: Format::Npy,
     };
     let schema = ArraySchema::new(&name, &header.shape, header.element, disk);
@@ -282,7 +282,7 @@ fn open_npy(path: &Path, name: Option<&str>) -> Result<Stored> {
     } else {
         Order::RowMajor
     };
-    Stored::flat_file(
+    StoredArray::flat_file(
         path.to_path_buf(),
         schema,
         (range.end as u64, header.order, layout),
@@ -290,7 +290,7 @@ fn open_npy(path: &Path, name: Option<&str>) -> Result<Stored> {
     )
 }
 
-fn open_directory(path: &Path, name: Option<&str>, lengths: Lengths<'_>) -> Result<Stored> {
+fn open_directory(path: &Path, name: Option<&str>, lengths: Lengths<'_>) -> Result<StoredArray> {
     if let Some(node) = Node::read(path)? {
         if node.kind() == zarr::Kind::Group {
             return open_in_group(&node, name, lengths);
@@ -330,7 +330,7 @@ fn no_such_array(path: &Path, name: &str, there: &[String]) -> Error {
     Error::new(Kind::Missing, "opening", cause).at(path)
 }
 
-fn open_in_group(group: &Node, name: Option<&str>, lengths: Lengths<'_>) -> Result<Stored> {
+fn open_in_group(group: &Node, name: Option<&str>, lengths: Lengths<'_>) -> Result<StoredArray> {
     let path = group.directory();
     if let Some(name) = name {
         return match Node::read(&path.join(name))? {
@@ -367,7 +367,7 @@ fn arrays_in(group: &Node) -> Result<Vec<String>> {
 }
 
 /// The array of a node, of this length in the first dimension if its metadata may say another.
-fn open_array(node: &Node, name: &str, length: Option<u64>) -> Result<Stored> {
+fn open_array(node: &Node, name: &str, length: Option<u64>) -> Result<StoredArray> {
     let file = node.file();
     let mut json = node.json().clone();
     if let Some(length) = length {
@@ -383,17 +383,17 @@ fn open_array(node: &Node, name: &str, length: Option<u64>) -> Result<Stored> {
         spread: spread.map(|spread| SpreadArray::new(name, spread)),
         ..zarr::Location::new(node.directory().to_path_buf(), metadata.chunk_form())
     };
-    Ok(Stored {
+    Ok(StoredArray {
         schema,
         target: Target::new(formats::Form::Zarr(location)),
         form: Form::Zarr(Box::new(metadata)),
     })
 }
 
-fn open_parts(path: &Path, sidecar: Sidecar) -> Result<Stored> {
+fn open_parts(path: &Path, sidecar: Sidecar) -> Result<StoredArray> {
     let (schema, spread) = (sidecar.array, sidecar.spread);
     let schema_file = path.join("schema.json");
-    let Disk::Parts(dists, mesh) = &schema.disk else {
+    let Storage::Parts(dists, mesh) = &schema.disk else {
         return Err(damaged(&schema_file, "it does not describe parts"));
     };
     let (mesh, stem) = (part_mesh(dists, mesh), path.join(&schema.name));
@@ -423,7 +423,7 @@ fn open_parts(path: &Path, sidecar: Sidecar) -> Result<Stored> {
         base: None,
         spread: spread.map(|spread| SpreadArray::new(&schema.name, spread)),
     };
-    Ok(Stored {
+    Ok(StoredArray {
         schema,
         target: Target::new(formats::Form::Parts(location)),
         form: Form::Parts,

@@ -27,7 +27,7 @@ use crate::formats::spread::{SpreadArray, of_server};
 use crate::formats::{Form, Target, flat, parts, zarr};
 use crate::fs::files::{self, make_directory};
 use crate::fs::temporary::Temporary;
-use crate::read::Stored;
+use crate::read::StoredArray;
 
 impl Pending {
     /// Makes what is needed to change a part of `stored`, which was opened at `path`. Servers find in
@@ -36,7 +36,7 @@ impl Pending {
     /// # Errors
     /// [`Kind::Unsupported`] for forms of other makers that are read, but not written; as
     /// [`Pending::create`] otherwise. Nothing is touched then.
-    pub fn change(path: &Path, stored: &Stored) -> Result<Self> {
+    pub fn change(path: &Path, stored: &StoredArray) -> Result<Self> {
         match stored.target().form() {
             Form::Zarr(location) => change_chunks(location),
             Form::Flat(location) => change_file(path, location),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Kind, Result};
 
-use crate::formats::record::{CHECKPOINTS, Record, Saved, saved_in};
+use crate::formats::record::{CHECKPOINTS, Record, SavedContents, saved_in};
 use crate::formats::sidecar::{self, Sidecar};
 use crate::formats::spread::is_template;
 use crate::formats::zarr::{self, Node};
@@ -114,10 +114,12 @@ fn node_at(path: &Path, wanted: &str) -> Result<Option<Node>> {
 /// [`Kind::Schema`].
 pub(crate) fn check_not_saved(group: &Path, name: &str) -> Result<()> {
     let cause = match saved_in(group)? {
-        Saved::Nothing => return Ok(()),
-        Saved::Arrays(names) if !names.iter().any(|saved| saved == name) => return Ok(()),
-        Saved::Arrays(_) => format!("{name:?} is saved with its group: save to it by timestep"),
-        Saved::Checkpoint => "it is a checkpoint: give another path".to_string(),
+        SavedContents::Nothing => return Ok(()),
+        SavedContents::Arrays(names) if !names.iter().any(|saved| saved == name) => return Ok(()),
+        SavedContents::Arrays(_) => {
+            format!("{name:?} is saved with its group: save to it by timestep")
+        }
+        SavedContents::Checkpoint => "it is a checkpoint: give another path".to_string(),
     };
     Err(in_the_way(group, &cause))
 }

@@ -23,7 +23,7 @@ use crate::formats::zarr::{self, consolidated};
 use crate::fs::files::{self, make_directory, read_if_there};
 use crate::fs::ops;
 use crate::fs::temporary::Temporary;
-use crate::schema::{ArraySchema, Disk, part_mesh};
+use crate::schema::{ArraySchema, Storage, part_mesh};
 
 /// Files of a temporary: the journal by which it is known again, what is done.
 const JOURNAL: &str = "journal.json";
@@ -76,9 +76,11 @@ impl CopyTarget {
                 Place::Directory { path, base: None }
             }
             Goal::Array(schema) => match &schema.disk {
-                Disk::Natural | Disk::Chunks { .. } => in_group(path, &schema.name)?,
-                Disk::RowMajor { format } => file_at(path, *format)?,
-                Disk::Parts(dists, mesh) => parts_at(path, schema, &part_mesh(dists, mesh), true)?,
+                Storage::Natural | Storage::Chunks { .. } => in_group(path, &schema.name)?,
+                Storage::RowMajor { format } => file_at(path, *format)?,
+                Storage::Parts(dists, mesh) => {
+                    parts_at(path, schema, &part_mesh(dists, mesh), true)?
+                }
             },
         };
         let is_same = |directory: &Path| {

@@ -23,8 +23,8 @@ use crate::formats::{Form, Target, flat, parts};
 use crate::fs::files::{self, make_directory, make_file};
 use crate::fs::temporary::Temporary;
 use crate::npy::Header;
-use crate::read::Stored;
-use crate::schema::{ArraySchema, Disk, Format, part_bytes, part_mesh};
+use crate::read::StoredArray;
+use crate::schema::{ArraySchema, Format, Storage, part_bytes, part_mesh};
 
 /// How the chunks of a new array are named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Pending {
 
 /// What is left of a write whose array is in its place: the lock of its temporary, which has gone. The file
 /// system takes a while to let go of it, for which nobody need wait.
-pub struct Committed {
+pub struct Leftover {
     _temporary: Temporary,
 }
 
@@ -72,9 +72,9 @@ impl Pending {
         schema.disk_schema(1)?;
         let path = resolve(path)?;
         let place = match &schema.disk {
-            Disk::Natural | Disk::Chunks { .. } => in_group(path, &schema.name)?,
-            Disk::RowMajor { format } => file_at(path, *format)?,
-            Disk::Parts(dists, mesh) => parts_at(path, schema, &part_mesh(dists, mesh), true)?,
+            Storage::Natural | Storage::Chunks { .. } => in_group(path, &schema.name)?,
+            Storage::RowMajor { format } => file_at(path, *format)?,
+            Storage::Parts(dists, mesh) => parts_at(path, schema, &part_mesh(dists, mesh), true)?,
         };
         Self::begin(place, schema, keys, None)
     }
@@ -89,11 +89,11 @@ impl Pending {
             std::path::absolute(template).map_err(|e| Error::io(&e, "looking for", template))?;
         let first = of_server(&template, 0);
         schema.disk_schema(1)?;
-        if matches!(schema.disk, Disk::RowMajor { .. }) {
+        if matches!(schema.disk, Storage::RowMajor { .. }) {
             let cause = "one file cannot be spread over servers: use Chunks, a Distribution, or natural chunking";
             return Err(Error::new(Kind::Unsupported, "writing", cause).at(&template));
         }
-        let former = Stored::open(&first, Some(&schema.name)).ok();
+        let former = StoredArray::open(&first, Some(&schema.name)).ok();
         let former =
             former.and_then(|stored| Some(stored.target().spread()?.spread.version.clone()));
         let array = SpreadArray {
@@ -102,7 +102,7 @@ impl Pending {
         };
         let path = resolve(&first)?;
         let place = match &schema.disk {
-            Disk::Parts(dists, mesh) => parts_at(path, schema, &part_mesh(dists, mesh), false)?,
+            Storage::Parts(dists, mesh) => parts_at(path, schema, &part_mesh(dists, mesh), false)?,
             _ => in_group(path, &schema.name)?,
         };
         Self::begin(place, schema, Keys::Nested, Some(array))
@@ -129,14 +129,14 @@ impl Pending {
     ///
     /// # Errors
     /// What the operating system says, or when something else has come to stand at the path.
-    pub fn commit(mut self) -> Result<Committed> {
+    pub fn commit(mut self) -> Result<Leftover> {
         let mut made = self.place.make_rest(&self.temporary)?;
         made.extend(self.laid_out());
         files::sync_paths(&made)?;
         self.place.install(&self.temporary)?;
         // The array is in its place: that old data could not be removed is no failure of the write.
         let _ = self.temporary.remove();
-        Ok(Committed {
+        Ok(Leftover {
             _temporary: self.temporary,
         })
     }
@@ -210,7 +210,7 @@ pub(super) fn lay_out(
 ) -> Result<Form> {
     let data = temporary.data();
     match &schema.disk {
-        Disk::Natural | Disk::Chunks { .. } => {
+        Storage::Natural | Storage::Chunks { .. } => {
             let metadata = chunks_json(schema, keys, spread.as_ref())?;
             if !is_there {
                 make_directory(&data)?;
@@ -218,7 +218,7 @@ pub(super) fn lay_out(
             }
             chunks_in(data, schema, &metadata, spread)
         }
-        Disk::RowMajor { format } => {
+        Storage::RowMajor { format } => {
             let header = header_of(schema, *format);
             let header_bytes = header.len() as u64;
             if !is_there {
@@ -239,7 +239,7 @@ pub(super) fn lay_out(
                 order: ByteOrder::NATIVE,
             }))
         }
-        Disk::Parts(dists, mesh) => {
+        Storage::Parts(dists, mesh) => {
             if !is_there {
                 make_directory(&data)?;
                 let sidecar = Sidecar::new(schema).spread_as(spread.as_ref());

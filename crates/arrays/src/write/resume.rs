@@ -27,7 +27,7 @@ const JOURNAL: &str = "journal.json";
 const DONE: &str = "done";
 
 /// A write that may be that of a former process, and what that has done of it.
-pub struct Resumed {
+pub struct ResumedWrite {
     /// The write.
     pub pending: Pending,
     /// Passes and slabs that are done.
@@ -41,7 +41,7 @@ impl Pending {
     ///
     /// # Errors
     /// As [`Pending::create`].
-    pub fn create_or_resume(path: &Path, schema: &ArraySchema, journal: &str) -> Result<Resumed> {
+    pub fn create_or_resume(path: &Path, schema: &ArraySchema, journal: &str) -> Result<ResumedWrite> {
         let path = resolve(path)?;
         let is_same = |directory: &Path| {
             let there = read_if_there(&directory.join(JOURNAL));
@@ -55,7 +55,7 @@ impl Pending {
             let done = read_if_there(&temporary.beside(DONE))?.unwrap_or_default();
             let pending = Self::new(temporary, target, install);
             let done = done_slabs(&String::from_utf8_lossy(&done));
-            return Ok(Resumed { pending, done });
+            return Ok(ResumedWrite { pending, done });
         }
         let mut pending = Self::create(&path, schema)?;
         if let Files::Zarr(files) = &mut pending.target.files {
@@ -70,7 +70,7 @@ impl Pending {
         file::write_synced(&pending.temporary.beside(JOURNAL), journal.as_bytes())?;
         pending.temporary.sync()?;
         let done = Vec::new();
-        Ok(Resumed { pending, done })
+        Ok(ResumedWrite { pending, done })
     }
 
     /// Notes that a slab is done, after every server has synced it. From the first on, what there is stays

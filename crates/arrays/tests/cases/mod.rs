@@ -1,10 +1,10 @@
 //! Random cases: arrays, how they are held and how stored, and local arrays that show what went wrong.
 #![allow(dead_code, missing_docs)]
 
-use penstock_arrays::calls::array::{ArrayCall, Local, Memory};
+use penstock_arrays::calls::array::{ArrayCall, LocalPart, Memory};
 use penstock_arrays::calls::settings::SessionOptions;
 use penstock_arrays::calls::{Seat, Session};
-use penstock_arrays::{Disk, ElementType, Fill, Format};
+use penstock_arrays::{ElementType, Fill, Format, Storage};
 use penstock_layout::{Dist, Dists, Region};
 use penstock_machines::ClientMemory;
 
@@ -99,16 +99,16 @@ pub fn memory(chance: &mut Chance, shape: &[u64], rank: u64, ranks: u64) -> Memo
     Memory::Distribution { dists, mesh, halo }
 }
 
-pub fn disk(chance: &mut Chance, shape: &[u64]) -> Disk {
+pub fn disk(chance: &mut Chance, shape: &[u64]) -> Storage {
     let extents: Vec<u64> = shape.iter().map(|_| 1 + chance.below(5)).collect();
     let codec = chance
         .one_of(&["none", "zstd:1", "blosc:lz4:1+crc32c", "crc32c"])
         .to_string();
     match chance.below(5) {
-        0 => Disk::RowMajor {
+        0 => Storage::RowMajor {
             format: Format::Raw,
         },
-        1 => Disk::RowMajor {
+        1 => Storage::RowMajor {
             format: Format::Npy,
         },
         2 => {
@@ -118,18 +118,18 @@ pub fn disk(chance: &mut Chance, shape: &[u64]) -> Disk {
             let dists: Vec<Dist> = dists.collect();
             let places = dists.iter().filter(|dist| **dist == Dist::Block);
             let mesh = places.map(|_| 1 + chance.below(3)).collect();
-            Disk::Parts(Dists(dists), mesh)
+            Storage::Parts(Dists(dists), mesh)
         }
         3 => {
             let times = 1 + chance.below(3);
             let chunk = extents.iter().map(|extent| extent * times).collect();
-            Disk::Chunks {
+            Storage::Chunks {
                 chunk,
                 subchunks: Some(extents),
                 codec,
             }
         }
-        _ => Disk::Chunks {
+        _ => Storage::Chunks {
             chunk: extents,
             subchunks: None,
             codec,
@@ -159,7 +159,11 @@ pub fn fill(chance: &mut Chance, element: ElementType) -> Fill {
 }
 
 /// A rank's local arrays, filled in as expected, with `0xEE` in their halos; or all `0xEE`.
-pub fn local_arrays(call: &ArrayCall, rank: usize, is_filled: bool) -> (Vec<Vec<u8>>, Vec<Local>) {
+pub fn local_arrays(
+    call: &ArrayCall,
+    rank: usize,
+    is_filled: bool,
+) -> (Vec<Vec<u8>>, Vec<LocalPart>) {
     let shapes = call.local_shapes(rank).unwrap().into_iter().enumerate();
     let locals = shapes.map(|(part, shape)| local_array(call, (rank, part), shape, is_filled));
     locals.unzip()
@@ -170,7 +174,7 @@ fn local_array(
     (rank, part): (usize, usize),
     shape: Vec<u64>,
     is_filled: bool,
-) -> (Vec<u8>, Local) {
+) -> (Vec<u8>, LocalPart) {
     let element = call.schema.element;
     let width = element.width();
     let mut strides = vec![width as isize; shape.len()];
@@ -189,7 +193,7 @@ fn local_array(
         base: bytes.as_mut_ptr(),
         strides,
     };
-    let local = Local {
+    let local = LocalPart {
         memory,
         shape,
         element,

@@ -6,28 +6,28 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use penstock_arrays::{ArraySchema, Disk, ElementType, Format, Keys, Pending, Stored};
+use penstock_arrays::{ArraySchema, ElementType, Format, Keys, Pending, Storage, StoredArray};
 use penstock_engine::Result;
 use penstock_layout::Block;
 
-pub fn chunks(chunk: &[u64], subchunks: Option<&[u64]>, codec: &str) -> Disk {
+pub fn chunks(chunk: &[u64], subchunks: Option<&[u64]>, codec: &str) -> Storage {
     let subchunks = subchunks.map(<[u64]>::to_vec);
-    Disk::Chunks {
+    Storage::Chunks {
         chunk: chunk.to_vec(),
         subchunks,
         codec: codec.to_string(),
     }
 }
 
-pub fn parts(dists: &str, mesh: &[u64]) -> Disk {
-    Disk::Parts(dists.parse().unwrap(), mesh.to_vec())
+pub fn parts(dists: &str, mesh: &[u64]) -> Storage {
+    Storage::Parts(dists.parse().unwrap(), mesh.to_vec())
 }
 
-pub fn flat(format: Format) -> Disk {
-    Disk::RowMajor { format }
+pub fn flat(format: Format) -> Storage {
+    Storage::RowMajor { format }
 }
 
-pub fn schema(shape: &[u64], element: ElementType, disk: Disk) -> ArraySchema {
+pub fn schema(shape: &[u64], element: ElementType, disk: Storage) -> ArraySchema {
     ArraySchema::new("u", shape, element, disk)
 }
 
@@ -97,7 +97,7 @@ pub fn write(path: &Path, schema: &ArraySchema, values: &[u8]) -> Result<()> {
     write_pending(path, schema, values, 3)?.commit().map(drop)
 }
 
-pub fn read_stored(stored: &Stored) -> Result<Vec<u8>> {
+pub fn read_stored(stored: &StoredArray) -> Result<Vec<u8>> {
     let ArraySchema { shape, element, .. } = stored.schema();
     let width = element.width();
     let disk = stored.disk_schema(24)?;
@@ -117,7 +117,7 @@ pub fn read_stored(stored: &Stored) -> Result<Vec<u8>> {
 }
 
 pub fn read(path: &Path) -> Result<Vec<u8>> {
-    read_stored(&Stored::open(path, None)?)
+    read_stored(&StoredArray::open(path, None)?)
 }
 
 /// Everything below a directory, with its bytes: to see that nothing has changed.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use penstock_layout::Block;
 use rustc_hash::FxHashMap;
 
-use crate::changes::Changes;
+use crate::signal::Signal;
 
 /// Names a block: its object, and its number in it.
 pub(super) type Name = (u64, u64);
@@ -34,7 +34,7 @@ pub(super) struct Entry<B> {
     /// Bytes that clients have put in since it was last written.
     pub(super) dirty: u64,
     /// Tells of the end of loading and of writing.
-    pub(super) changed: Rc<Changes>,
+    pub(super) changed: Rc<Signal>,
     /// Tells this stay of the block in memory from others.
     pub(super) stay: u64,
     pins: u32,
@@ -90,7 +90,7 @@ impl<B> Cache<B> {
     }
 
     /// Pins a block that is in memory, and says which stay of it that is, and what tells of its changes.
-    pub(super) fn pin(&mut self, name: Name) -> Option<(u64, Rc<Changes>)> {
+    pub(super) fn pin(&mut self, name: Name) -> Option<(u64, Rc<Signal>)> {
         let entry = self.entries.get_mut(&name)?;
         if entry.pins == 0 {
             self.clean.remove(&entry.used);

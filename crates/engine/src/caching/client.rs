@@ -65,7 +65,7 @@ pub(crate) enum Local<'a, M: Machine> {
 }
 
 /// What a request that is under way is about.
-struct Wanted {
+struct Inquiry {
     server: usize,
     elements: Region,
     window: Rc<Window>,
@@ -74,7 +74,7 @@ struct Wanted {
 }
 
 /// What is to be asked for.
-struct Part {
+struct PartRequest {
     block: Rc<Block>,
     stretch: Stretch,
     /// Where in the staging buffer, bytes.
@@ -92,9 +92,9 @@ pub(crate) struct Client<'a, M: Machine> {
     local: Local<'a, M>,
     /// How many are under way at each server, where that is any.
     outstanding: FxHashMap<usize, u32>,
-    wanted: FxHashMap<u64, Wanted>,
+    wanted: FxHashMap<u64, Inquiry>,
     /// What is to be asked for when a server has answered.
-    later: FxHashMap<usize, VecDeque<Part>>,
+    later: FxHashMap<usize, VecDeque<PartRequest>>,
     later_count: usize,
     /// The window of the block that was asked for last.
     window: Option<(u64, u64, Rc<Window>)>,
@@ -158,7 +158,7 @@ impl<'a, M: Machine> Client<'a, M> {
             Local::Memory(..) => 0,
             Local::Staging(_, base) => base + stretch.offset * self.request.disk.width(),
         };
-        let part = Part {
+        let part = PartRequest {
             block: block.clone(),
             stretch,
             staged,
@@ -182,14 +182,14 @@ impl<'a, M: Machine> Client<'a, M> {
         under_way >= self.options.outstanding_max.max(1)
     }
 
-    async fn send(&mut self, server: usize, part: Part) -> Result<()> {
+    async fn send(&mut self, server: usize, part: PartRequest) -> Result<()> {
         if let Some(error) = &self.error {
             return Err(error.clone());
         }
         let machine = self.tree.machine;
         machine.work(Work::Request).await;
         let width = self.request.disk.width();
-        let Part {
+        let PartRequest {
             block,
             stretch,
             staged,
@@ -214,7 +214,7 @@ impl<'a, M: Machine> Client<'a, M> {
         let tag = self.tree.tag(Step::Ask(server as u32));
         machine.send(to, tag, encode(&ask)?, parcel).await?;
         *self.outstanding.entry(server).or_default() += 1;
-        let wanted = Wanted {
+        let wanted = Inquiry {
             server,
             elements: stretch.region,
             window,

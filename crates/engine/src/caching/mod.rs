@@ -28,7 +28,7 @@ use futures::future::{join, join_all};
 
 use crate::error::{Result, Who};
 use crate::machine::{Machine, Step};
-use crate::outcome::{Moved, Outcome};
+use crate::outcome::{Outcome, Traffic};
 use crate::request::Request;
 use crate::tree::{Members, Tree};
 use crate::tuning::Caching;
@@ -67,7 +67,7 @@ pub(crate) async fn with_servers<M: Machine>(
         let asked = client
             .await
             .map_err(|error| rank.map_or(error.clone(), |rank| error.by(Who::Rank(rank))));
-        let mine = Outcome::of(asked.map(|()| Moved::default()));
+        let mine = Outcome::of(asked.map(|()| Traffic::default()));
         let all = tree.gather(Members::Clients, Step::Arrived(LAST), mine, Outcome::merge);
         let ended: Result<Outcome> = match all.await {
             Ok(all) => tree.multicast(|_| Members::All, Step::Go(LAST), all).await,

@@ -19,12 +19,12 @@ use penstock_layout::Block;
 
 use super::cache::{Cache, Name, Room, name};
 use super::messages::{Ask, Reply};
-use crate::changes::Changes;
 use crate::error::{Error, Kind, Result, Who};
-use crate::machine::{Disk, Machine, Message, NodeId, Operation, Step, Work};
-use crate::outcome::Moved;
+use crate::machine::{BlockFile, Machine, Message, NodeId, Operation, Step, Work};
+use crate::outcome::Traffic;
 use crate::queue::Queue;
 use crate::request::Request;
+use crate::signal::Signal;
 use crate::tree::{Tree, decode, encode};
 use crate::tuning::Caching;
 
@@ -35,7 +35,7 @@ pub(super) struct Server<'a, M: Machine> {
     options: &'a Caching,
     server: usize,
     is_stopped: Cell<bool>,
-    stopped: Changes,
+    stopped: Signal,
 }
 
 impl<'a, M: Machine> Server<'a, M> {
@@ -52,7 +52,7 @@ impl<'a, M: Machine> Server<'a, M> {
             options,
             server,
             is_stopped: Cell::new(false),
-            stopped: Changes::default(),
+            stopped: Signal::default(),
         }
     }
 
@@ -66,7 +66,7 @@ impl<'a, M: Machine> Server<'a, M> {
     ///
     /// # Errors
     /// The first that its disk met.
-    pub(super) async fn run(&self) -> Result<Moved> {
+    pub(super) async fn run(&self) -> Result<Traffic> {
         let by_me = |error: Error| error.by(Who::Server(self.server));
         match self
             .tree
@@ -75,7 +75,7 @@ impl<'a, M: Machine> Server<'a, M> {
             .await
         {
             Ok(disk) => {
-                let opened = Opened::new(self, disk);
+                let opened = OpenServer::new(self, disk);
                 opened.answer_all().await.map_err(by_me)?;
                 opened.finish().await.map_err(by_me)
             }
@@ -129,24 +129,24 @@ impl<'a, M: Machine> Server<'a, M> {
 }
 
 /// A server with its disk open.
-struct Opened<'a, M: Machine> {
+struct OpenServer<'a, M: Machine> {
     server: &'a Server<'a, M>,
     machine: &'a M,
     request: &'a Request,
-    disk: M::Disk,
+    disk: M::File,
     queue: Queue,
     cache: RefCell<Cache<M::Buffer>>,
     /// Tells those who wait for a buffer.
-    changes: Changes,
+    signal: Signal,
     /// Blocks that had to go before they were full: what has come of them is on the disk.
     spilled: RefCell<HashSet<Name>>,
     /// The first error of a write that nobody waited for.
     failed: RefCell<Option<Error>>,
-    moved: Cell<Moved>,
+    moved: Cell<Traffic>,
 }
 
-impl<'a, M: Machine> Opened<'a, M> {
-    fn new(server: &'a Server<'a, M>, disk: M::Disk) -> Self {
+impl<'a, M: Machine> OpenServer<'a, M> {
+    fn new(server: &'a Server<'a, M>, disk: M::File) -> Self {
         let wanted = server.options.buffers_per_client as usize * server.tree.roles.clients.len();
         let blocks = server
             .request
@@ -160,7 +160,7 @@ impl<'a, M: Machine> Opened<'a, M> {
             queue: Queue::new(server.options.queue, disk.queue_depth()),
             disk,
             cache: RefCell::new(Cache::new(buffers)),
-            changes: Changes::default(),
+            signal: Signal::default(),
             spilled: RefCell::default(),
             failed: RefCell::default(),
             moved: Cell::default(),
@@ -356,7 +356,7 @@ impl<'a, M: Machine> Opened<'a, M> {
                         tries += 1;
                         (tries > 1).then_some(())
                     };
-                    self.changes.until(changed).await;
+                    self.signal.until(changed).await;
                     continue;
                 }
             };
@@ -389,7 +389,7 @@ impl<'a, M: Machine> Opened<'a, M> {
 
     /// Reads a block that is in the cache and pinned.
     async fn load(&self, name: Name) -> Result<()> {
-        let Pinned {
+        let PinnedBlock {
             block,
             buffer,
             changed,
@@ -407,7 +407,7 @@ impl<'a, M: Machine> Opened<'a, M> {
             }
             Err(_) => {
                 self.cache.borrow_mut().discard(name);
-                self.changes.tell();
+                self.signal.tell();
             }
         }
         changed.tell();
@@ -434,7 +434,7 @@ impl<'a, M: Machine> Opened<'a, M> {
     /// Writes a block of the cache. An error is kept: nobody waits for this write.
     async fn write(&self, name: Name) {
         self.cache.borrow_mut().pin(name);
-        let Pinned {
+        let PinnedBlock {
             block,
             buffer,
             changed,
@@ -461,7 +461,7 @@ impl<'a, M: Machine> Opened<'a, M> {
     }
 
     /// Writes what has not been, and waits for the disk.
-    async fn finish(&self) -> Result<Moved> {
+    async fn finish(&self) -> Result<Traffic> {
         if self.request.operation == Operation::Write {
             let unwritten = self.cache.borrow().unwritten();
             join_all(unwritten.into_iter().map(|name| self.write(name))).await;
@@ -473,10 +473,10 @@ impl<'a, M: Machine> Opened<'a, M> {
         Ok(self.moved.get())
     }
 
-    fn pinned(&self, name: Name) -> Pinned<M::Buffer> {
+    fn pinned(&self, name: Name) -> PinnedBlock<M::Buffer> {
         let mut cache = self.cache.borrow_mut();
         let entry = cache.get(name).expect("a pinned block is in the cache");
-        Pinned {
+        PinnedBlock {
             block: entry.block.clone(),
             buffer: entry.buffer.clone(),
             changed: entry.changed.clone(),
@@ -485,7 +485,7 @@ impl<'a, M: Machine> Opened<'a, M> {
 
     fn unpin(&self, name: Name) {
         self.cache.borrow_mut().unpin(name);
-        self.changes.tell();
+        self.signal.tell();
     }
 
     fn count_block(&self, block: &Block) {
@@ -495,7 +495,7 @@ impl<'a, M: Machine> Opened<'a, M> {
         });
     }
 
-    fn count(&self, change: impl FnOnce(&mut Moved)) {
+    fn count(&self, change: impl FnOnce(&mut Traffic)) {
         let mut moved = self.moved.get();
         change(&mut moved);
         self.moved.set(moved);
@@ -503,11 +503,11 @@ impl<'a, M: Machine> Opened<'a, M> {
 }
 
 /// What there is to know of a pinned block.
-struct Pinned<B> {
+struct PinnedBlock<B> {
     block: Rc<Block>,
     buffer: Rc<B>,
     /// Tells of the end of loading and of writing.
-    changed: Rc<Changes>,
+    changed: Rc<Signal>,
 }
 
 /// What a client is told that asks for what cannot be.

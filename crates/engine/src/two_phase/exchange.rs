@@ -22,10 +22,10 @@ use std::rc::Rc;
 use futures::future::{join, join_all, join3};
 use penstock_layout::{Block, Holder, Piece, Share};
 
-use crate::changes::{Changes, give_way};
 use crate::error::{Error, Kind, Result, Who};
-use crate::machine::{Machine, Operation, Place, Step, Tag, Window, Work};
+use crate::machine::{Elements, Machine, Operation, Step, Tag, Window, Work};
 use crate::request::Request;
+use crate::signal::{Signal, yield_now};
 use crate::tree::{Tree, decode, encode};
 use crate::tuning::{Exchange, TwoPhase};
 
@@ -225,17 +225,17 @@ impl<M: Machine> Round<'_, M> {
     /// Steps 3 and 4: all sends at once, and all receives, posted before or after.
     async fn at_once(&self, out: Bundles, into: Bundles, receives_first: bool) -> Result<()> {
         let (count, begun) = (out.len(), Cell::new(0));
-        let changes = Changes::default();
-        let all_begun = || changes.until(|| (begun.get() == count).then_some(()));
+        let signal = Signal::default();
+        let all_begun = || signal.until(|| (begun.get() == count).then_some(()));
         let sends = self.in_order(out).enumerate().map(|(nth, bundle)| {
-            let (changes, begun) = (&changes, &begun);
+            let (signal, begun) = (&signal, &begun);
             async move {
-                changes.until(|| (begun.get() == nth).then_some(())).await;
+                signal.until(|| (begun.get() == nth).then_some(())).await;
                 let packed = self.pack(&bundle).await;
                 let next = async {
-                    give_way().await;
+                    yield_now().await;
                     begun.set(nth + 1);
-                    changes.tell();
+                    signal.tell();
                 };
                 let (sent, ()) = join(self.transmit(&bundle, packed), next).await;
                 sent
@@ -313,13 +313,13 @@ impl<M: Machine> Round<'_, M> {
         let is_write = self.messages.request.operation == Operation::Write;
         match (is_write, self.staging) {
             (false, _) => {
-                self.copy(&bundle, Place::Came(&parcel), Place::Exposed)
+                self.copy(&bundle, Elements::Parcel(&parcel), Elements::Exposed)
                     .await
             }
             (true, Err(_)) => Ok(()),
             (true, Ok(staging)) => {
-                let to = Place::Staged(&bundle.windows, staging);
-                self.copy(&bundle, Place::Came(&parcel), to).await
+                let to = Elements::Staged(&bundle.windows, staging);
+                self.copy(&bundle, Elements::Parcel(&parcel), to).await
             }
         }
     }
@@ -327,12 +327,12 @@ impl<M: Machine> Round<'_, M> {
     async fn pack(&self, bundle: &Bundle) -> Result<M::Buffer> {
         let is_write = self.messages.request.operation == Operation::Write;
         let from = match (is_write, self.staging) {
-            (true, _) => Place::Exposed,
-            (false, Ok(staging)) => Place::Staged(&bundle.windows, staging),
+            (true, _) => Elements::Exposed,
+            (false, Ok(staging)) => Elements::Staged(&bundle.windows, staging),
             (false, Err(error)) => return Err(error.clone()),
         };
         let buffer = self.messages.tree.machine.buffer(self.bytes(bundle))?;
-        self.copy(bundle, from, Place::Packed(&buffer)).await?;
+        self.copy(bundle, from, Elements::Packed(&buffer)).await?;
         Ok(buffer)
     }
 
@@ -341,16 +341,21 @@ impl<M: Machine> Round<'_, M> {
             return Ok(());
         };
         for own in &self.own {
-            let staged = Place::Staged(&own.windows, staging);
+            let staged = Elements::Staged(&own.windows, staging);
             match self.messages.request.operation {
-                Operation::Write => self.copy(own, Place::Exposed, staged).await?,
-                Operation::Read => self.copy(own, staged, Place::Exposed).await?,
+                Operation::Write => self.copy(own, Elements::Exposed, staged).await?,
+                Operation::Read => self.copy(own, staged, Elements::Exposed).await?,
             }
         }
         Ok(())
     }
 
-    async fn copy(&self, bundle: &Bundle, from: Place<'_, M>, to: Place<'_, M>) -> Result<()> {
+    async fn copy(
+        &self,
+        bundle: &Bundle,
+        from: Elements<'_, M>,
+        to: Elements<'_, M>,
+    ) -> Result<()> {
         let Messages { tree, request, .. } = *self.messages;
         let by = self.messages.exchange.copies_by();
         let pack = Work::Pack {

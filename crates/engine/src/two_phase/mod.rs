@@ -33,13 +33,13 @@ use penstock_layout::{Block, MemorySchema};
 
 use crate::caching;
 use crate::caching::client::{Client, Local};
+use crate::direct_disks::DirectDisks;
 use crate::error::{Error, Result, Who};
-use crate::machine::{Disk, Machine, Operation};
-use crate::outcome::{Moved, Outcome};
-use crate::reached::Reached;
-use crate::relay::move_portions;
+use crate::machine::{BlockFile, Machine, Operation};
+use crate::outcome::{Outcome, Traffic};
+use crate::portions::move_portions;
 use crate::request::Request;
-use crate::split::{Gate, Part, started};
+use crate::split::{HandOver, Latch, start};
 use crate::tree::{Members, Tree};
 use crate::tuning::{Caching, Exchange, StoreAccess, TwoPhase};
 use exchange::Messages;
@@ -49,11 +49,11 @@ pub(crate) async fn transfer<M: Machine>(
     tree: &Tree<'_, M>,
     request: &Request,
     options: &TwoPhase,
-    gate: &Gate,
+    latch: &Latch,
 ) -> Outcome {
     match &options.io {
         StoreAccess::Servers(caching) => {
-            let client = Conforming::new(tree, request, options, gate);
+            let client = Conforming::new(tree, request, options, latch);
             let asked = async { client.run().await.map(|_| ()) };
             caching::with_servers(tree, request, caching, asked).await
         }
@@ -61,7 +61,7 @@ pub(crate) async fn transfer<M: Machine>(
             let Some(rank) = tree.roles.rank(tree.machine.me()) else {
                 return Outcome::default();
             };
-            let moved = Conforming::new(tree, request, options, gate).run().await;
+            let moved = Conforming::new(tree, request, options, latch).run().await;
             Outcome::of(moved.map_err(|error| error.by(Who::Rank(rank))))
         }
     }
@@ -72,7 +72,7 @@ struct Conforming<'a, M: Machine> {
     tree: &'a Tree<'a, M>,
     request: &'a Request,
     options: &'a TwoPhase,
-    gate: &'a Gate,
+    latch: &'a Latch,
     /// The blocks of each round.
     rounds: Vec<Vec<Rc<Block>>>,
 }
@@ -82,7 +82,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
         tree: &'a Tree<'a, M>,
         request: &'a Request,
         options: &'a TwoPhase,
-        gate: &'a Gate,
+        latch: &'a Latch,
     ) -> Self {
         let clients = tree.roles.clients.len();
         let blocks_staged = options.blocks_staged(request.split, request.disk.block_bytes_max());
@@ -102,17 +102,17 @@ impl<'a, M: Machine> Conforming<'a, M> {
             tree,
             request,
             options,
-            gate,
+            latch,
             rounds: blocks,
         }
     }
 
-    async fn run(&self) -> Result<Moved> {
-        let mut part = self.rank().map(|_| self.gate.part());
+    async fn run(&self) -> Result<Traffic> {
+        let mut hand_over = self.rank().map(|_| self.latch.hand_over());
         let mut stage = self.stage().await;
         let messages = Messages::new(self.tree, self.request, self.options);
         let is_write = self.request.operation == Operation::Write;
-        let mut moved = Moved::default();
+        let mut moved = Traffic::default();
         for (round, blocks) in self.rounds.iter().enumerate() {
             let is_last = round + 1 == self.rounds.len();
             let hands_over = match is_write {
@@ -128,9 +128,9 @@ impl<'a, M: Machine> Conforming<'a, M> {
                         self.exchange(messages, round, blocks, stage.as_ref()).await
                     }
                     false => {
-                        let part = part.take_if(|_| hands_over);
+                        let hand_over = hand_over.take_if(|_| hands_over);
                         let ends = is_write && is_last;
-                        self.move_blocks(blocks, &stage, part, ends).await
+                        self.move_blocks(blocks, &stage, hand_over, ends).await
                     }
                 };
                 match done {
@@ -170,7 +170,9 @@ impl<'a, M: Machine> Conforming<'a, M> {
         let blocks = self.rounds.iter().map(Vec::len).max().unwrap_or(0);
         let bytes = blocks as u64 * self.request.disk.block_bytes_max();
         let disks = match self.options.io {
-            StoreAccess::Direct if blocks > 0 => Some(Reached::open(machine, self.request).await?),
+            StoreAccess::Direct if blocks > 0 => {
+                Some(DirectDisks::open(machine, self.request).await?)
+            }
             _ => None,
         };
         Ok(Stage {
@@ -187,7 +189,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
         round: usize,
         blocks: &[Rc<Block>],
         stage: std::result::Result<&Stage<'_, M>, &Error>,
-    ) -> Result<Moved> {
+    ) -> Result<Traffic> {
         let staging = stage.map(|stage| &stage.buffer);
         if let Ok(staging) = staging
             && self.request.operation == Operation::Write
@@ -203,9 +205,9 @@ impl<'a, M: Machine> Conforming<'a, M> {
             (None, Ok(staging)) => self.permute(&staged, staging).await?,
             (None, Err(_)) => 0,
         };
-        Ok(Moved {
+        Ok(Traffic {
             transfers,
-            ..Moved::default()
+            ..Traffic::default()
         })
     }
 
@@ -220,17 +222,17 @@ impl<'a, M: Machine> Conforming<'a, M> {
         Ok(transfers)
     }
 
-    /// The I/O phase: blocks between the staging buffer and the disks. `part` is given up when only
+    /// The I/O phase: blocks between the staging buffer and the disks. The client hands over when only
     /// those are left to work. The last of a write `ends` it.
     async fn move_blocks(
         &self,
         blocks: &[Rc<Block>],
         stage: &Result<Stage<'_, M>>,
-        part: Option<Part<'_>>,
+        hand_over: Option<HandOver<'_>>,
         ends: bool,
-    ) -> Result<Moved> {
+    ) -> Result<Traffic> {
         let Ok(stage) = stage else {
-            return Ok(Moved::default());
+            return Ok(Traffic::default());
         };
         // Of a block that nobody holds there is mostly nothing to move.
         let request = self.request;
@@ -241,25 +243,25 @@ impl<'a, M: Machine> Conforming<'a, M> {
         let held: Vec<_> = held.collect();
         match (&self.options.io, &stage.disks) {
             (StoreAccess::Servers(options), _) => {
-                drop(part);
+                drop(hand_over);
                 self.ask(options, &held, &stage.buffer).await?;
-                Ok(Moved::default()) // the servers count it
+                Ok(Traffic::default()) // the servers count it
             }
-            (StoreAccess::Direct, None) => Ok(Moved::default()),
+            (StoreAccess::Direct, None) => Ok(Traffic::default()),
             (StoreAccess::Direct, Some(disks)) => {
                 let moving = self.move_directly(disks, &held, &stage.buffer, ends);
-                match self.request.split.and(part) {
+                match self.request.split.and(hand_over) {
                     None => moving.await?,
-                    Some(part) => {
-                        let moving = started(moving).await;
-                        drop(part);
-                        moving.ended().await?;
+                    Some(hand_over) => {
+                        let moving = start(moving).await;
+                        drop(hand_over);
+                        moving.end().await?;
                     }
                 }
-                Ok(Moved {
+                Ok(Traffic {
                     blocks: held.len() as u64,
                     disk_bytes: held.iter().map(|(block, _)| block.bytes).sum(),
-                    ..Moved::default()
+                    ..Traffic::default()
                 })
             }
         }
@@ -288,7 +290,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
     /// By itself.
     async fn move_directly(
         &self,
-        disks: &Reached<'_, M>,
+        disks: &DirectDisks<'_, M>,
         staged: &[(Rc<Block>, u64)],
         staging: &M::Buffer,
         ends: bool,
@@ -338,5 +340,5 @@ struct Stage<'a, M: Machine> {
     buffer: M::Buffer,
     bytes: u64,
     /// Where the client moves blocks itself, and has any.
-    disks: Option<Reached<'a, M>>,
+    disks: Option<DirectDisks<'a, M>>,
 }

@@ -29,7 +29,7 @@ use super::{StudyError, Trials};
 use penstock_sim::preset::Preset;
 
 pub use published::{Aim, Machine, Value};
-pub use run::{Background, Case, Ran, Way};
+pub use run::{Background, Case, RunResult, Way};
 
 /// The figures that there are.
 pub const FIGURES: [u8; 6] = [2, 3, 4, 5, 6, 7];
@@ -405,7 +405,7 @@ fn run_all(
 ) -> Result<(), StudyError> {
     cases.sort_by_key(|case| std::cmp::Reverse(case.weight()));
     let next = AtomicUsize::new(0);
-    let ran: Mutex<Vec<(Case, Result<Ran, Error>)>> = Mutex::default();
+    let ran: Mutex<Vec<(Case, Result<RunResult, Error>)>> = Mutex::default();
     let known = &*seconds;
     let work = || {
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {

@@ -64,7 +64,7 @@ pub struct Case {
 
 /// How it went.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Ran {
+pub struct RunResult {
     /// From the first processor's start to the last one's end.
     pub seconds: f64,
     /// Events of the simulation.
@@ -153,7 +153,7 @@ impl Case {
     ///
     /// # Errors
     /// When the machine cannot be.
-    pub fn run(&self, preset: &Preset, trial: u64, computing: f64) -> Result<Ran, Error> {
+    pub fn run(&self, preset: &Preset, trial: u64, computing: f64) -> Result<RunResult, Error> {
         let mut preset = preset.clone();
         preset.nodes.clients = self.clients;
         preset.file.bytes = self.file_mb << 20;
@@ -190,7 +190,7 @@ impl Case {
         })?;
         ended.borrow().clone()?;
         let elapsed = application.last.get().saturating_since(Time::ZERO);
-        Ok(Ran {
+        Ok(RunResult {
             seconds: elapsed.as_seconds_f64(),
             events: simulation.totals().events,
         })

@@ -30,7 +30,7 @@ use penstock_sim::preset::Preset;
 
 pub use published::{ARRAYS_MB, NEAR_POINTS, Says};
 use published::{MESSAGE_US, MESSAGES_MB_S, READ_MB_S, STARTUP_SECONDS, Shown, WRITE_MB_S};
-pub use run::{Case, Ran, Schema};
+pub use run::{Case, RunResult, Schema};
 use run::{SUB_CHUNK_BYTES, message_seconds, peak_mb_s, rate_mb_s};
 
 /// The machine that the paper measured on.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use penstock_engine::tuning::DiskDirected;
 use penstock_engine::{
-    Disk, Error, Kind, Machine, Operation, Request, Rest, Result, Roles, Step, Strategy, Tag,
+    BlockFile, Error, Kind, Machine, Operation, Request, Rest, Result, Roles, Step, Strategy, Tag,
 };
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Split};
 use serde::Serialize;
@@ -52,7 +52,7 @@ pub struct Case {
 
 /// How it went.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Ran {
+pub struct RunResult {
     /// From the call to its end on the last of the clients.
     pub seconds: f64,
     /// Events of the simulation.
@@ -128,7 +128,7 @@ impl Case {
     ///
     /// # Errors
     /// When the machine cannot be.
-    pub fn run(&self, preset: &Preset, trial: u64) -> Result<Ran> {
+    pub fn run(&self, preset: &Preset, trial: u64) -> Result<RunResult> {
         run(
             self.request()?,
             preset,
@@ -141,7 +141,7 @@ impl Case {
     ///
     /// # Errors
     /// As [`Case::run`].
-    pub fn run_empty(&self, preset: &Preset, trial: u64) -> Result<Ran> {
+    pub fn run_empty(&self, preset: &Preset, trial: u64) -> Result<RunResult> {
         let nothing = || {
             let memory = Distribution::new(&[1; 3], &Dists(vec![Dist::Block; 3]), &self.mesh()?)
                 .map_err(unfit)?;
@@ -261,7 +261,7 @@ fn run(
     preset: &Preset,
     (clients, is_disk_free): (usize, bool),
     trial: u64,
-) -> Result<Ran> {
+) -> Result<RunResult> {
     let simulation = simulation(&request, preset, (clients, is_disk_free), trial)?;
     let application = Rc::new(Application {
         request,
@@ -273,7 +273,7 @@ fn run(
         async move { application.on(&node).await }
     })?;
     let elapsed = application.last.get().saturating_since(Time::ZERO);
-    Ok(Ran {
+    Ok(RunResult {
         seconds: elapsed.as_seconds_f64(),
         events: simulation.totals().events,
     })

@@ -73,11 +73,11 @@ impl<const N: usize> Move for Fixed<N> {
 
 /// An element of `N` to `2 * N` bytes: its first `N`, and its last `N`, which begin at `tail`.
 #[derive(Clone, Copy)]
-struct Overlapped<const N: usize> {
+struct OverlappingPair<const N: usize> {
     tail: usize,
 }
 
-impl<const N: usize> Move for Overlapped<N> {
+impl<const N: usize> Move for OverlappingPair<N> {
     const BYTES: usize = 0;
 
     #[inline(always)]
@@ -123,17 +123,17 @@ pub(super) unsafe fn run(width: usize, axes: &[Axis], source: *const u8, target:
         2 => nest!(Fixed::<2>),
         3 => nest!(Fixed::<3>),
         4 => nest!(Fixed::<4>),
-        5..8 => nest!(Overlapped::<4> { tail: width - 4 }),
+        5..8 => nest!(OverlappingPair::<4> { tail: width - 4 }),
         8 => nest!(Fixed::<8>),
         12 => nest!(Fixed::<12>),
-        9..16 => nest!(Overlapped::<8> { tail: width - 8 }),
+        9..16 => nest!(OverlappingPair::<8> { tail: width - 8 }),
         16 => nest!(Fixed::<16>),
         24 => nest!(Fixed::<24>),
-        17..32 => nest!(Overlapped::<16> { tail: width - 16 }),
+        17..32 => nest!(OverlappingPair::<16> { tail: width - 16 }),
         32 => nest!(Fixed::<32>),
-        33..64 => nest!(Overlapped::<32> { tail: width - 32 }),
+        33..64 => nest!(OverlappingPair::<32> { tail: width - 32 }),
         64 => nest!(Fixed::<64>),
-        65..=128 => nest!(Overlapped::<64> { tail: width - 64 }),
+        65..=128 => nest!(OverlappingPair::<64> { tail: width - 64 }),
         _ => nest!(Long { bytes: width }),
     }
 }

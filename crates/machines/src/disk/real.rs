@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock, mpsc};
 
 use futures::channel::oneshot;
-use penstock_engine::{Disk, Error, Kind, NodeId, Opening, Result};
+use penstock_engine::{BlockFile, Error, Kind, NodeId, Opening, Result};
 use penstock_layout::Block;
 
 use super::medium::Medium;
@@ -91,11 +91,11 @@ impl Drop for DiskThread {
 }
 
 /// A medium, or why it could not be opened, when the disk's thread has come to that.
-type Opened = OnceLock<Result<Arc<dyn Medium>>>;
+type OpenedMedium = OnceLock<Result<Arc<dyn Medium>>>;
 
 /// One disk, opened for one call.
 pub struct RealDisk {
-    medium: Arc<Opened>,
+    medium: Arc<OpenedMedium>,
     thread: Rc<DiskThread>,
     is_synced: bool,
 }
@@ -111,7 +111,7 @@ impl RealDisk {
         is_synced: bool,
         open: impl FnOnce() -> Result<Arc<dyn Medium>> + Send + 'static,
     ) -> Result<Self> {
-        let medium = Arc::new(Opened::new());
+        let medium = Arc::new(OpenedMedium::new());
         let opened = medium.clone();
         thread.give(move || {
             let _ = opened.set(open()); // nobody else sets it
@@ -162,7 +162,7 @@ impl RealDisk {
     }
 }
 
-impl Disk for RealDisk {
+impl BlockFile for RealDisk {
     type Buffer = Buffer;
 
     /// That of the schema: a flat file's bytes, a directory's chunks.

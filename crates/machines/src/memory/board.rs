@@ -85,11 +85,11 @@ impl Board {
     }
 
     /// What is posted for a call, for as long as this is held.
-    pub fn find(&self, call: u64) -> Option<Found<'_>> {
+    pub fn find(&self, call: u64) -> Option<NoticeReader<'_>> {
         let is_it = |notice: &&Notice| notice.call.load(Ordering::Acquire) == call + 1;
         let notice = self.notices.iter().find(is_it)?;
         notice.readers.fetch_add(1, Ordering::SeqCst);
-        let found = Found {
+        let found = NoticeReader {
             process: self.process.load(Ordering::Acquire),
             notice,
         };
@@ -99,12 +99,12 @@ impl Board {
 }
 
 /// The memory of another process.
-pub struct Found<'a> {
+pub struct NoticeReader<'a> {
     process: u32,
     notice: &'a Notice,
 }
 
-impl Drop for Found<'_> {
+impl Drop for NoticeReader<'_> {
     fn drop(&mut self) {
         self.notice.readers.fetch_sub(1, Ordering::SeqCst);
     }
@@ -117,12 +117,12 @@ pub trait HasBoard: Send + Sync {
 }
 
 /// A notice of this process. It is taken down when dropped.
-pub struct Posted {
+pub struct Posting {
     board: Arc<dyn HasBoard>,
     place: usize,
 }
 
-impl Posted {
+impl Posting {
     /// Posts what this process exposes for a call, if there is place for it.
     pub fn new(board: Arc<dyn HasBoard>, call: u64, memory: &ClientMemory) -> Option<Self> {
         let place = board.board().post(call, memory)?;
@@ -130,7 +130,7 @@ impl Posted {
     }
 }
 
-impl Drop for Posted {
+impl Drop for Posting {
     fn drop(&mut self) {
         self.board.board().take_down(self.place);
     }
@@ -138,7 +138,7 @@ impl Drop for Posted {
 
 /// What became of a copy between two processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Copied {
+pub enum CopyOutcome {
     /// It is done.
     All,
     /// The piece is one for its client to copy, or a part of the memory could not be reached: nobody minds if it is
@@ -148,7 +148,7 @@ pub enum Copied {
     Never,
 }
 
-impl Found<'_> {
+impl NoticeReader<'_> {
     /// Copies `piece` between the client's memory and a buffer at `buffer`.
     ///
     /// # Safety
@@ -160,7 +160,7 @@ impl Found<'_> {
         window: &Window,
         buffer: *mut u8,
         direction: Direction,
-    ) -> Copied {
+    ) -> CopyOutcome {
         let dims = self.notice.dims.load(Ordering::Relaxed) as usize;
         let strides = self.notice.strides.iter().take(dims);
         let strides: Vec<_> = strides
@@ -171,14 +171,14 @@ impl Found<'_> {
         let copies = piece.copies(window.width, &window.strides, &strides, direction);
         let mut vectors = Vectors::default();
         if !copies.iter().all(|copy| vectors.add(copy)) {
-            return Copied::NotThis;
+            return CopyOutcome::NotThis;
         }
         let (theirs, own) = match direction {
             Direction::Gather => (vectors.sources, vectors.targets),
             Direction::Scatter => (vectors.targets, vectors.sources),
         };
         if theirs.len() > THEIR_MAX {
-            return Copied::NotThis;
+            return CopyOutcome::NotThis;
         }
         let (own, theirs) = (at(buffer.expose_provenance(), &own), at(base, &theirs));
         let bytes: usize = theirs.iter().map(|vector| vector.iov_len).sum();
@@ -199,11 +199,13 @@ impl Found<'_> {
             )
         };
         match usize::try_from(moved) {
-            Ok(moved) if moved == bytes => Copied::All,
-            Ok(_) => Copied::NotThis,
+            Ok(moved) if moved == bytes => CopyOutcome::All,
+            Ok(_) => CopyOutcome::NotThis,
             Err(_) => match std::io::Error::last_os_error().raw_os_error() {
-                Some(libc::EFAULT | libc::ENOMEM | libc::EINTR | libc::ESRCH) => Copied::NotThis,
-                _ => Copied::Never,
+                Some(libc::EFAULT | libc::ENOMEM | libc::EINTR | libc::ESRCH) => {
+                    CopyOutcome::NotThis
+                }
+                _ => CopyOutcome::Never,
             },
         }
     }
@@ -267,14 +269,14 @@ fn add(vectors: &mut Vec<Vector>, offset: isize, bytes: usize) {
 mod tests {
     use std::ptr::null_mut;
 
-    use penstock_engine::CopyBy;
+    use penstock_engine::CopyKind;
     use penstock_layout::{Distribution, Region, Share, row_major_strides};
 
     use super::*;
 
-    struct Alone(Board);
+    struct LoneBoard(Board);
 
-    impl HasBoard for Alone {
+    impl HasBoard for LoneBoard {
         fn board(&self) -> &Board {
             &self.0
         }
@@ -325,14 +327,14 @@ mod tests {
                 let base = wanted.as_mut_ptr().cast();
                 // SAFETY: buffers and memory hold more than the region, and are this test's alone.
                 let copied = unsafe {
-                    memory.copy(&piece, &window, base, Direction::Gather, CopyBy::Kernels);
+                    memory.copy(&piece, &window, base, Direction::Gather, CopyKind::Kernels);
                     found.copy(&piece, &window, got.as_mut_ptr().cast(), Direction::Gather)
                 };
                 let before = held.clone();
                 match copied {
-                    Copied::All => assert_eq!(got, wanted),
-                    Copied::NotThis => continue, // of too many stretches
-                    Copied::Never => {
+                    CopyOutcome::All => assert_eq!(got, wanted),
+                    CopyOutcome::NotThis => continue, // of too many stretches
+                    CopyOutcome::Never => {
                         eprintln!("the kernel does not allow it: not tested");
                         return;
                     }
@@ -342,7 +344,7 @@ mod tests {
                 let copied = unsafe {
                     found.copy(&piece, &window, got.as_mut_ptr().cast(), Direction::Scatter)
                 };
-                assert_eq!(copied, Copied::All);
+                assert_eq!(copied, CopyOutcome::All);
                 let changed = before.iter().zip(&held).filter(|(b, h)| **b + 1000 == **h);
                 assert_eq!(changed.count() as u64, piece.elements());
                 let same = before.iter().zip(&held).filter(|(b, h)| b == h);
@@ -368,7 +370,7 @@ mod tests {
         // SAFETY: nothing is copied.
         let copied =
             unsafe { found.copy(&piece, &window(&[64, 64]), null_mut(), Direction::Gather) };
-        assert_eq!(copied, Copied::NotThis);
+        assert_eq!(copied, CopyOutcome::NotThis);
     }
 
     #[test]
@@ -387,7 +389,7 @@ mod tests {
         let found = board.find(0).unwrap();
         // SAFETY: the buffer holds the piece, and the kernel checks the rest.
         let copied = unsafe { found.copy(&piece, &window(&[64]), base, Direction::Gather) };
-        assert_ne!(copied, Copied::All);
+        assert_ne!(copied, CopyOutcome::All);
     }
 
     #[test]
@@ -396,27 +398,27 @@ mod tests {
             base: null_mut(),
             strides: vec![8; dims],
         };
-        let alone: Arc<dyn HasBoard> = Arc::new(Alone(Board::default()));
+        let alone: Arc<dyn HasBoard> = Arc::new(LoneBoard(Board::default()));
         let posted: Vec<_> = (0..NOTICES as u64)
-            .map(|call| Posted::new(alone.clone(), call, &memory(2)).unwrap())
+            .map(|call| Posting::new(alone.clone(), call, &memory(2)).unwrap())
             .collect();
-        assert!(Posted::new(alone.clone(), 99, &memory(2)).is_none());
+        assert!(Posting::new(alone.clone(), 99, &memory(2)).is_none());
         assert!(alone.board().find(0).is_some() && alone.board().find(99).is_none());
         drop(posted);
         assert!(alone.board().find(0).is_none());
-        assert!(Posted::new(alone.clone(), 99, &memory(DIMS + 1)).is_none());
-        assert!(Posted::new(alone.clone(), 99, &memory(DIMS)).is_some());
+        assert!(Posting::new(alone.clone(), 99, &memory(DIMS + 1)).is_none());
+        assert!(Posting::new(alone.clone(), 99, &memory(DIMS)).is_some());
     }
 
     /// Whoever takes a notice down waits for a reader.
     #[test]
     fn memory_is_given_back_when_nobody_copies() {
-        let alone = Arc::new(Alone(Board::default()));
+        let alone = Arc::new(LoneBoard(Board::default()));
         let memory = ClientMemory {
             base: null_mut(),
             strides: Vec::new(),
         };
-        let posted = Posted::new(alone.clone(), 3, &memory).unwrap();
+        let posted = Posting::new(alone.clone(), 3, &memory).unwrap();
         let found = alone.board().find(3).unwrap();
         std::thread::scope(|scope| {
             let taken_down = scope.spawn(move || {

@@ -244,9 +244,9 @@ impl Staging {
 
 /// Other nodes' buffers that this node has mapped, by node and slot.
 #[derive(Default)]
-pub struct Mapped(HashMap<(NodeId, usize), Arc<Staging>>);
+pub struct Mappings(HashMap<(NodeId, usize), Arc<Staging>>);
 
-impl Mapped {
+impl Mappings {
     /// The memory of `buffer` of `node`, in this process.
     ///
     /// # Errors
@@ -346,7 +346,7 @@ mod tests {
     fn others_see_what_is_in_a_buffer() {
         let pool = pool(true);
         let buffers = [pool.take(1 << 20).unwrap(), pool.take(1 << 20).unwrap()];
-        let mut mapped = Mapped::default();
+        let mut mapped = Mappings::default();
         for (nth, buffer) in buffers.iter().enumerate() {
             buffer.fill(7, &[nth as u8 + 1]);
             let seen = mapped.memory(0, &buffer.name().unwrap()).unwrap();

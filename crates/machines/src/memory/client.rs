@@ -1,6 +1,6 @@
 //! A client's memory, and the copies to and from it.
 
-use penstock_engine::{CopyBy, Window};
+use penstock_engine::{CopyKind, Window};
 use penstock_layout::{Direction, Piece, Region, Share, row_major_strides};
 
 /// Where a client's share lies in its memory. Halos, Fortran order and views of other arrays are
@@ -31,7 +31,7 @@ impl ClientMemory {
         window: &Window,
         buffer: *mut u8,
         direction: Direction,
-        by: CopyBy,
+        by: CopyKind,
     ) {
         let copies = piece.copies(window.width, &window.strides, &self.strides, direction);
         // SAFETY: the window's offset is inside the buffer by the caller's promise.
@@ -44,8 +44,8 @@ impl ClientMemory {
             // SAFETY: the caller's promise, which `Piece::copies` turns into offsets.
             unsafe {
                 match by {
-                    CopyBy::Kernels => copy.run(source, target),
-                    CopyBy::Bytes => copy.run_by_bytes(source, target),
+                    CopyKind::Kernels => copy.run(source, target),
+                    CopyKind::Bytes => copy.run_by_bytes(source, target),
                 }
             }
         }
@@ -61,7 +61,7 @@ impl ClientMemory {
         width: usize,
         packed: *mut u8,
         direction: Direction,
-        by: CopyBy,
+        by: CopyKind,
     ) {
         let memory_box = piece.memory_box();
         let whole = Share::of_box(&Region::whole(&memory_box.shape));
@@ -97,7 +97,7 @@ pub unsafe fn copy_unpacked(
     buffer: *mut u8,
     packed: *mut u8,
     direction: Direction,
-    by: CopyBy,
+    by: CopyKind,
 ) {
     let strides = packed_strides(&piece.memory_box().shape, window.width);
     let memory = ClientMemory {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use penstock_engine::{Error, Kind, NodeId, Result};
 
-use super::board::Posted;
+use super::board::Posting;
 use super::client::ClientMemory;
 
 /// What the clients of this process expose, by call and node.
@@ -20,7 +20,7 @@ impl Exposures {
         call: u64,
         node: NodeId,
         memory: ClientMemory,
-        posted: Option<Posted>,
+        posted: Option<Posting>,
     ) -> Exposure {
         self.lock().insert((call, node), Arc::new(memory));
         Exposure {
@@ -51,7 +51,7 @@ impl Exposures {
 pub struct Exposure {
     exposures: Arc<Exposures>,
     key: (u64, NodeId),
-    _posted: Option<Posted>,
+    _posted: Option<Posting>,
 }
 
 impl Drop for Exposure {

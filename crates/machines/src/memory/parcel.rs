@@ -14,7 +14,7 @@ pub enum Parcel {
     /// In memory of its own.
     Own(Vec<u8>),
     /// In the sender's buffer, which the sender leaves alone until this is dropped.
-    Lent(Lent),
+    Loan(Loan),
 }
 
 impl Parcel {
@@ -22,30 +22,30 @@ impl Parcel {
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Own(bytes) => bytes,
-            Self::Lent(lent) => lent.bytes(),
+            Self::Loan(lent) => lent.bytes(),
         }
     }
 }
 
 /// Memory of another node, and its owner's ticket.
-pub struct Lent {
+pub struct Loan {
     memory: Arc<Staging>,
     bytes: usize,
     from: NodeId,
     ticket: u64,
-    returned: Returned,
+    returned: Returns,
 }
 
 /// What has been read, and is to be given back: node and ticket.
-pub type Returned = Rc<RefCell<Vec<(NodeId, u64)>>>;
+pub type Returns = Rc<RefCell<Vec<(NodeId, u64)>>>;
 
-impl Lent {
+impl Loan {
     /// The first `bytes` of `memory`, which `from` has lent with `ticket`. `None` if it has fewer.
     pub fn new(
         memory: Arc<Staging>,
         bytes: usize,
         (from, ticket): (NodeId, u64),
-        returned: &Returned,
+        returned: &Returns,
     ) -> Option<Self> {
         (bytes <= memory.bytes()).then(|| Self {
             memory,
@@ -63,7 +63,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for Loan {
     fn drop(&mut self) {
         self.returned.borrow_mut().push((self.from, self.ticket));
     }
@@ -71,9 +71,9 @@ impl Drop for Lent {
 
 /// The buffers that nodes of this process have lent each other, by sender and ticket.
 #[derive(Default)]
-pub struct Lendings(Mutex<HashMap<(NodeId, u64), Arc<Staging>>>);
+pub struct Loans(Mutex<HashMap<(NodeId, u64), Arc<Staging>>>);
 
-impl Lendings {
+impl Loans {
     /// Lends a buffer until the lending is dropped; who has taken it keeps its memory.
     pub fn lend(self: &Arc<Self>, from: NodeId, ticket: u64, staging: Arc<Staging>) -> Lending {
         self.lock().insert((from, ticket), staging);
@@ -96,7 +96,7 @@ impl Lendings {
 
 /// Ends when dropped.
 pub struct Lending {
-    lendings: Arc<Lendings>,
+    lendings: Arc<Loans>,
     key: (NodeId, u64),
 }
 

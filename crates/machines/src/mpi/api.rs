@@ -36,7 +36,7 @@ pub struct Constants {
 }
 
 /// A message that has been matched and not received yet.
-pub struct Probed {
+pub struct MatchedMessage {
     message: Handle,
     bytes: c_int,
 }
@@ -241,7 +241,7 @@ impl Api {
     ///
     /// # Errors
     /// What MPI answers.
-    pub fn probe(&self, comm: Handle, tag: c_int) -> Result<Option<Probed>> {
+    pub fn probe(&self, comm: Handle, tag: c_int) -> Result<Option<MatchedMessage>> {
         let (mut found, mut message, mut status) = (0, 0, Status::new());
         let (any, byte) = (self.constants.any_source, self.constants.byte);
         // SAFETY: out-parameters live across the calls and are large enough.
@@ -253,7 +253,7 @@ impl Api {
             }
             let mut bytes = 0;
             check("MPI_Get_count", (self.get_count)(&status, byte, &mut bytes))?;
-            Ok(Some(Probed { message, bytes }))
+            Ok(Some(MatchedMessage { message, bytes }))
         }
     }
 
@@ -261,8 +261,8 @@ impl Api {
     ///
     /// # Errors
     /// What MPI answers.
-    pub fn receive(&self, probed: Probed) -> Result<Vec<u8>> {
-        let Probed { mut message, bytes } = probed;
+    pub fn receive(&self, probed: MatchedMessage) -> Result<Vec<u8>> {
+        let MatchedMessage { mut message, bytes } = probed;
         let mut packet = vec![0u8; bytes as usize];
         let start = packet.as_mut_ptr().cast();
         // SAFETY: the packet has room for the bytes that the probe counted.

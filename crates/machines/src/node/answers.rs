@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use penstock_engine::{CopyBy, Error, Kind, Message, NodeId, Result, Tag, Window};
+use penstock_engine::{CopyKind, Error, Kind, Message, NodeId, Result, Tag, Window};
 use penstock_layout::{Direction, Piece};
 
 use super::Node;
-use super::packet::{Header, Lies, Packet};
+use super::packet::{Header, Packet, ParcelPlace};
 use crate::memory::buffer::{BufferName, Staging};
 use crate::memory::client::packed_bytes;
-use crate::memory::parcel::{Lent, Parcel};
+use crate::memory::parcel::{Loan, Parcel};
 
 impl Node {
     /// Takes in all packets that have come. True if there were any.
@@ -44,7 +44,7 @@ impl Node {
                 body,
                 has_parcel,
             } => self.answer_message(from, tag, payload, body, has_parcel),
-            Header::Lent {
+            Header::Loan {
                 ticket,
                 tag,
                 body,
@@ -53,12 +53,12 @@ impl Node {
             } => {
                 let lender = (from, ticket);
                 match lies {
-                    Lies::InPacket => self.answer_sent(lender, tag, payload, body, bytes),
-                    Lies::OnHost(buffer) => {
+                    ParcelPlace::InPacket => self.answer_sent(lender, tag, payload, body, bytes),
+                    ParcelPlace::OnHost(buffer) => {
                         let memory = self.mapped.borrow_mut().memory(from, &buffer)?;
                         self.answer_lent(lender, tag, payload, memory, bytes)
                     }
-                    Lies::InProcess => match self.process.lendings.take(from, ticket) {
+                    ParcelPlace::InProcess => match self.process.lendings.take(from, ticket) {
                         Some(memory) => self.answer_lent(lender, tag, payload, memory, bytes),
                         None => Ok(()), // its sender has given up
                     },
@@ -159,8 +159,8 @@ impl Node {
         bytes: usize,
     ) -> Result<()> {
         let held = memory.bytes();
-        let lent = Lent::new(memory, bytes, lender, &self.returned);
-        let mut parcel = Parcel::Lent(lent.ok_or_else(|| cut_short(bytes, held))?);
+        let lent = Loan::new(memory, bytes, lender, &self.returned);
+        let mut parcel = Parcel::Loan(lent.ok_or_else(|| cut_short(bytes, held))?);
         if !self.mail.is_awaited(tag) {
             parcel = Parcel::Own(parcel.bytes().to_vec());
         }
@@ -182,7 +182,7 @@ impl Node {
         let staging = self.mapped.borrow_mut().memory(from, buffer)?;
         // SAFETY: the server asks for a piece of this client's share, which the memory holds, and its buffer holds the
         // window; the server waits for the answer before it touches either.
-        unsafe { memory.copy(piece, window, staging.base(), direction, CopyBy::Kernels) };
+        unsafe { memory.copy(piece, window, staging.base(), direction, CopyKind::Kernels) };
         Ok(())
     }
 
@@ -206,7 +206,7 @@ impl Node {
         self.post(from, &answer, packed_bytes(piece, width), |packed| {
             let (packed, direction) = (packed.as_mut_ptr(), Direction::Gather);
             // SAFETY: as for `answer_copy`, with the packet in the place of the buffer.
-            unsafe { memory.copy_packed(piece, width, packed, direction, CopyBy::Kernels) };
+            unsafe { memory.copy_packed(piece, width, packed, direction, CopyKind::Kernels) };
         })
     }
 
@@ -219,7 +219,7 @@ impl Node {
         }
         let (packed, direction) = (packed.as_ptr().cast_mut(), Direction::Scatter);
         // SAFETY: as for `answer_copy`; the packet has just been checked to hold the piece, and scattering only reads it.
-        unsafe { memory.copy_packed(piece, width, packed, direction, CopyBy::Kernels) };
+        unsafe { memory.copy_packed(piece, width, packed, direction, CopyKind::Kernels) };
         Ok(())
     }
 }

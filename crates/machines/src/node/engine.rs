@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_engine::{
-    CopyBy, Error, Kind, Machine, Message, NodeId, Opening, Place, Result, Tag, Window, Work,
+    CopyKind, Elements, Error, Kind, Machine, Message, NodeId, Opening, Result, Tag, Window, Work,
 };
 use penstock_layout::{Direction, Piece, Region, Share};
 
 use super::Node;
-use super::packet::{Header, Lies};
+use super::packet::{Header, ParcelPlace};
 use super::transfers::Remote;
 use crate::disk::real::RealDisk;
 use crate::links::Distance;
-use crate::memory::board::Posted;
+use crate::memory::board::Posting;
 use crate::memory::buffer::Buffer;
 use crate::memory::client::{ClientMemory, copy_unpacked, packed_bytes};
 use crate::memory::exposures::Exposure;
@@ -25,7 +25,7 @@ impl Machine for Node {
     type Exposure = Exposure;
     type Buffer = Buffer;
     type Parcel = Parcel;
-    type Disk = RealDisk;
+    type File = RealDisk;
 
     fn me(&self) -> NodeId {
         self.me
@@ -77,9 +77,9 @@ impl Machine for Node {
             return Ok(());
         }
         let lies = match distance {
-            Distance::Process => Lies::InProcess,
-            Distance::Host => Lies::OnHost(buffer.name()?),
-            Distance::Network => Lies::InPacket,
+            Distance::Process => ParcelPlace::InProcess,
+            Distance::Host => ParcelPlace::OnHost(buffer.name()?),
+            Distance::Network => ParcelPlace::InPacket,
         };
         let inside = match distance {
             Distance::Network => size,
@@ -91,7 +91,7 @@ impl Machine for Node {
                 let staging = buffer.staging().clone();
                 lending = Some(self.process.lendings.lend(self.me, ticket, staging));
             }
-            Header::Lent {
+            Header::Loan {
                 ticket,
                 tag,
                 body: body.len(),
@@ -124,7 +124,7 @@ impl Machine for Node {
             let packed = parcel.as_mut_ptr();
             // SAFETY: the memory holds the share, and the parcel all of the elements, which lie one
             // behind the other in the window.
-            unsafe { memory.copy(&piece, window, packed, Direction::Gather, CopyBy::Kernels) };
+            unsafe { memory.copy(&piece, window, packed, Direction::Gather, CopyKind::Kernels) };
         }
         Ok(Parcel::Own(parcel))
     }
@@ -143,7 +143,15 @@ impl Machine for Node {
         if let Some(piece) = share.intersect(elements) {
             let packed = parcel.as_ptr().cast_mut();
             // SAFETY: as above; scattering only reads the parcel.
-            unsafe { memory.copy(&piece, window, packed, Direction::Scatter, CopyBy::Kernels) };
+            unsafe {
+                memory.copy(
+                    &piece,
+                    window,
+                    packed,
+                    Direction::Scatter,
+                    CopyKind::Kernels,
+                )
+            };
         }
         Ok(())
     }
@@ -162,7 +170,7 @@ impl Machine for Node {
             .links
             .board(self.me)
             .filter(|_| self.copies_across.get());
-        let posted = board.and_then(|board| Posted::new(board, call, &memory));
+        let posted = board.and_then(|board| Posting::new(board, call, &memory));
         self.process.exposures.expose(call, self.me, memory, posted)
     }
 
@@ -179,9 +187,9 @@ impl Machine for Node {
         call: u64,
         width: usize,
         pieces: &[Piece],
-        from: Place<'_, Self>,
-        to: Place<'_, Self>,
-        by: CopyBy,
+        from: Elements<'_, Self>,
+        to: Elements<'_, Self>,
+        by: CopyKind,
     ) -> Result<()> {
         let bytes: usize = pieces.iter().map(|piece| packed_bytes(piece, width)).sum();
         let (from, to) = (self.at(call, from, bytes)?, self.at(call, to, bytes)?);
@@ -222,7 +230,7 @@ impl Machine for Node {
             .await
     }
 
-    fn reached_by(&self, _server: usize) -> usize {
+    fn disk_for(&self, _server: usize) -> usize {
         0 // every node opens the store itself, all of it
     }
 
@@ -236,12 +244,12 @@ impl Machine for Node {
 
 impl Node {
     /// Where a place is in this process; one that is packed must have `bytes`.
-    fn at<'a>(&self, call: u64, place: Place<'a, Self>, bytes: usize) -> Result<At<'a>> {
+    fn at<'a>(&self, call: u64, place: Elements<'a, Self>, bytes: usize) -> Result<At<'a>> {
         Ok(match place {
-            Place::Exposed => At::Exposed(self.process.exposures.of(call, self.me)?),
-            Place::Staged(windows, buffer) => At::Staged(windows, buffer.base()),
-            Place::Packed(buffer) => At::Dense(buffer.bytes(0..bytes).as_ptr().cast_mut()),
-            Place::Came(parcel) => {
+            Elements::Exposed => At::Exposed(self.process.exposures.of(call, self.me)?),
+            Elements::Staged(windows, buffer) => At::Staged(windows, buffer.base()),
+            Elements::Packed(buffer) => At::Dense(buffer.bytes(0..bytes).as_ptr().cast_mut()),
+            Elements::Parcel(parcel) => {
                 check_size(parcel.bytes(), bytes)?;
                 At::Dense(parcel.bytes().as_ptr().cast_mut())
             }
@@ -249,7 +257,7 @@ impl Node {
     }
 }
 
-/// A [`Place`] in this process.
+/// A [`Elements`] in this process.
 enum At<'a> {
     Exposed(Arc<ClientMemory>),
     Staged(&'a [Window], *mut u8),
@@ -266,7 +274,7 @@ unsafe fn copy_piece(
     width: usize,
     places: (&At<'_>, &At<'_>),
     dense: usize,
-    by: CopyBy,
+    by: CopyKind,
 ) -> Result<()> {
     let (gather, scatter) = (Direction::Gather, Direction::Scatter);
     // SAFETY: the caller's promise.

@@ -10,7 +10,7 @@ use crate::memory::buffer::BufferName;
 
 /// Where the parcel of a message is that was lent.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub enum Lies {
+pub enum ParcelPlace {
     /// In a buffer of this process, known by sender and ticket.
     InProcess,
     /// In a buffer of this host.
@@ -33,7 +33,7 @@ pub enum Header {
     },
     /// A message of the engine whose parcel lies in a send buffer; its body follows, and behind it, if
     /// need be, the parcel.
-    Lent {
+    Loan {
         /// To be given back when the buffer may be used again.
         ticket: u64,
         /// Whom it is for.
@@ -43,7 +43,7 @@ pub enum Header {
         /// Bytes of the parcel.
         bytes: usize,
         /// Where it is.
-        lies: Lies,
+        lies: ParcelPlace,
     },
     /// To a client of the same host: copy a piece between your memory and my buffer.
     Copy {

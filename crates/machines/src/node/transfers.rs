@@ -1,13 +1,13 @@
 //! Memget and memput: the copies between a server's buffer and the memory that a client exposes.
 
 use futures::channel::oneshot;
-use penstock_engine::{CopyBy, Error, Kind, NodeId, Result, Window};
+use penstock_engine::{CopyKind, Error, Kind, NodeId, Result, Window};
 use penstock_layout::{Direction, Piece};
 
 use super::packet::Header;
 use super::{Node, Ticket};
 use crate::links::Distance;
-use crate::memory::board::Copied;
+use crate::memory::board::CopyOutcome;
 use crate::memory::buffer::Buffer;
 use crate::memory::client::{copy_unpacked, packed_bytes};
 
@@ -82,7 +82,7 @@ impl Node {
         let memory = self.process.exposures.of(call, client)?;
         // SAFETY: the engine keeps windows of one buffer disjoint and inside it, and the client's memory holds the piece
         // and is left alone until the verdict.
-        unsafe { memory.copy(piece, window, buffer.base(), direction, CopyBy::Kernels) };
+        unsafe { memory.copy(piece, window, buffer.base(), direction, CopyKind::Kernels) };
         Ok(())
     }
 
@@ -105,8 +105,8 @@ impl Node {
         };
         // SAFETY: as for `copy_here`.
         let copied = unsafe { found.copy(piece, window, buffer.base(), direction) };
-        self.copies_across.set(copied != Copied::Never);
-        copied == Copied::All
+        self.copies_across.set(copied != CopyOutcome::Never);
+        copied == CopyOutcome::All
     }
 
     /// The client is in another process of this host, and copies between its memory and this node's shared buffer.
@@ -161,7 +161,7 @@ impl Node {
                 buffer.base(),
                 packed,
                 direction,
-                CopyBy::Kernels,
+                CopyKind::Kernels,
             )
         };
         Ok(())
@@ -192,7 +192,7 @@ impl Node {
                     buffer.base(),
                     packed,
                     direction,
-                    CopyBy::Kernels,
+                    CopyKind::Kernels,
                 )
             };
         };

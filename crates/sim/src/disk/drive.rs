@@ -32,7 +32,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::model::{DriveModel, Place};
+use super::model::{DiskAddress, DriveModel};
 use super::parameters::WriteSeek;
 use super::{Phases, ReadReady, WriteReady, WriteReported};
 use crate::time::{Interval, Span, Time};
@@ -43,7 +43,7 @@ pub struct Drive {
     model: Arc<DriveModel>,
     initial_rotation: Span,
     /// Where the arm is when nothing streams.
-    arm: Place,
+    arm: DiskAddress,
     /// When the mechanism has done what it was told.
     arm_free_at: Time,
     reading: Option<Stream>,
@@ -59,7 +59,7 @@ struct Stream {
     oldest: u64,
     /// The run's first block, where it lies, and when it begins to pass.
     lba: u64,
-    place: Place,
+    place: DiskAddress,
     start: Time,
     /// The block after the run's last, and when that has passed.
     run_end: u64,
@@ -87,7 +87,7 @@ impl Drive {
         Drive {
             model: Arc::clone(model),
             initial_rotation,
-            arm: Place::default(),
+            arm: DiskAddress::default(),
             arm_free_at: Time::ZERO,
             reading: None,
             writing: Writes::default(),
@@ -246,7 +246,7 @@ impl Drive {
 
     /// Sends the arm to `lba` at `at`, from wherever it is then: seek, rotation, and the place.
     /// Nothing streams any more.
-    fn position(&mut self, at: Time, lba: u64) -> (Interval, Interval, Place) {
+    fn position(&mut self, at: Time, lba: u64) -> (Interval, Interval, DiskAddress) {
         if let Some(mut stream) = self.reading.take() {
             stream.frontier(&self.model, self.initial_rotation, at);
             self.arm = stream.place;
@@ -279,7 +279,13 @@ impl Drive {
 
 impl Stream {
     /// Begins to read (or write) at `lba`, whose sector comes under the head at `start`.
-    fn starting(model: &DriveModel, place: Place, lba: u64, start: Time, limit: u64) -> Stream {
+    fn starting(
+        model: &DriveModel,
+        place: DiskAddress,
+        lba: u64,
+        start: Time,
+        limit: u64,
+    ) -> Stream {
         let mut stream = Stream {
             oldest: lba,
             lba,

@@ -27,7 +27,7 @@ pub mod parts;
 pub use bus::Bus;
 pub use drive::Drive;
 pub use flash::{Flash, FlashParameters};
-pub use model::{DriveModel, Place};
+pub use model::{DiskAddress, DriveModel};
 pub use parameters::{DiskParameters, Region, SeekCurve, WriteSeek};
 
 use crate::time::{Interval, Time};

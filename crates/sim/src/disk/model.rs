@@ -49,7 +49,7 @@ struct Formatted {
 
 /// Where a logical block lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct DiskAddress {
     /// Its cylinder.
     pub cylinder: u32,
     /// Its head.
@@ -62,7 +62,7 @@ pub struct Place {
     pub sectors_per_track: u32,
 }
 
-impl Place {
+impl DiskAddress {
     /// How many sectors there are from this one to the end of its track.
     pub fn left_on_track(&self) -> u64 {
         u64::from(self.sectors_per_track - self.sector)
@@ -141,7 +141,7 @@ impl DriveModel {
     }
 
     /// From one track to another: a seek, a change of heads, or nothing.
-    pub fn reposition(&self, from: &Place, to: &Place) -> Span {
+    pub fn reposition(&self, from: &DiskAddress, to: &DiskAddress) -> Span {
         match (from.cylinder.abs_diff(to.cylinder), from.head == to.head) {
             (0, true) => Span::ZERO,
             (0, false) => self.head_switch,
@@ -153,7 +153,7 @@ impl DriveModel {
     ///
     /// # Panics
     /// When the drive does not have it.
-    pub fn place(&self, lba: u64) -> Place {
+    pub fn place(&self, lba: u64) -> DiskAddress {
         assert!(
             lba < self.sectors,
             "block {lba} of a drive with {}",
@@ -169,7 +169,7 @@ impl DriveModel {
         let (track, sector) = (region.first_track + within / per_track, within % per_track);
         let (cylinder, head) = (track / self.heads, track % self.heads);
         let slot = cylinder * region.skew_per_cylinder + head * region.skew_per_head + sector;
-        Place {
+        DiskAddress {
             cylinder: cylinder as u32,
             head: head as u32,
             sector: sector as u32,
@@ -179,13 +179,13 @@ impl DriveModel {
     }
 
     /// From the index mark to where `slots` sectors of `place`'s track have passed it.
-    fn edge_ps(&self, place: &Place, slots: u64) -> u64 {
+    fn edge_ps(&self, place: &DiskAddress, slots: u64) -> u64 {
         slots * self.revolution_ps / u64::from(place.sectors_per_track)
     }
 
     /// How long it takes from `now` until the sector at `place` begins to pass under the head, on a
     /// drive that stood `initial_rotation` behind the index mark at time zero.
-    pub fn rotation(&self, now: Time, initial_rotation: Span, place: &Place) -> Span {
+    pub fn rotation(&self, now: Time, initial_rotation: Span, place: &DiskAddress) -> Span {
         let angle = (now + initial_rotation).as_ps() % self.revolution_ps;
         let target = self.edge_ps(place, u64::from(place.slot));
         let ahead = if target >= angle {
@@ -197,14 +197,14 @@ impl DriveModel {
     }
 
     /// How long `sectors` of one track take to pass, `place` being the first.
-    pub fn passage(&self, place: &Place, sectors: u64) -> Span {
+    pub fn passage(&self, place: &DiskAddress, sectors: u64) -> Span {
         let slot = u64::from(place.slot);
         Span::from_ps(self.edge_ps(place, slot + sectors) - self.edge_ps(place, slot))
     }
 
     /// How many whole sectors of one track pass in `elapsed`, `place` being the first: the inverse
     /// of [`passage`](Self::passage).
-    pub fn passed(&self, place: &Place, elapsed: Span) -> u64 {
+    pub fn passed(&self, place: &DiskAddress, elapsed: Span) -> u64 {
         let (slot, per_track) = (u64::from(place.slot), u64::from(place.sectors_per_track));
         let angle = self.edge_ps(place, slot) + elapsed.as_ps();
         // The greatest n with n * revolution / per_track, rounded down, not beyond the angle.
@@ -244,7 +244,7 @@ mod tests {
             (3 * region - 1,     1952, 18, 71, (1952 * 162 + 144 + 71) % 72),
         ];
         for (lba, cylinder, head, sector, slot) in table {
-            let place = Place {
+            let place = DiskAddress {
                 cylinder,
                 head,
                 sector,

@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 
 use penstock_engine::queue::Queue;
 use penstock_engine::tuning::QueueOrder;
-use penstock_engine::{Disk, NodeId, Opening, Operation, Result};
+use penstock_engine::{BlockFile, NodeId, Opening, Operation, Result};
 use penstock_layout::{Block, DiskSchema};
 
 use super::data::{Buffer, Parcel};
@@ -45,7 +45,7 @@ pub(crate) struct Station {
     /// Blocks read and written.
     pub(crate) blocks: Cell<u64>,
     /// What the file system has reported before the disk has.
-    pub(crate) behind: Behind,
+    pub(crate) behind: WriteBehind,
     /// What the file system adds to the disk.
     pub(crate) file_system: FileSystem,
     /// By node: whose call is under way, where there is one at a time.
@@ -106,13 +106,13 @@ impl FileSystem {
 
 /// The buffer of a file system that reports writes which are not on the disk yet.
 #[derive(Default)]
-pub(crate) struct Behind {
+pub(crate) struct WriteBehind {
     bytes_max: u64,
     /// When each write will be on the media, and how many bytes it has; oldest first.
     pending: RefCell<VecDeque<(Time, u64)>>,
 }
 
-impl Behind {
+impl WriteBehind {
     pub(crate) fn new(bytes_max: u64) -> Self {
         Self {
             bytes_max,
@@ -224,7 +224,7 @@ impl SimDisk {
     }
 }
 
-impl Disk for SimDisk {
+impl BlockFile for SimDisk {
     type Buffer = Buffer;
 
     fn position(&self, block: &Block) -> (u64, u64) {

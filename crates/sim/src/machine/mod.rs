@@ -45,7 +45,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use penstock_engine::{
-    CopyBy, Error, Kind, Machine, Message, NodeId, Opening, Place, Result, Roles, Tag, Window, Work,
+    CopyKind, Elements, Error, Kind, Machine, Message, NodeId, Opening, Result, Roles, Tag, Window,
+    Work,
 };
 use penstock_layout::{Direction, Piece, Region, Share};
 
@@ -58,7 +59,7 @@ use crate::preset::Preset;
 use crate::time::{Span, Time};
 use crate::trace::Trace;
 use data::BufferSpace;
-use disks::{Behind, FileSystem, Station, station_queue};
+use disks::{FileSystem, Station, WriteBehind, station_queue};
 use hardware::{device, network, places, slowness, unfit};
 use prices::{Moving, Prices};
 use sharing::Sharing;
@@ -156,7 +157,7 @@ impl Simulation {
                 device: RefCell::new(device),
                 stored: RefCell::default(),
                 blocks: Default::default(),
-                behind: Behind::new(behind_bytes),
+                behind: WriteBehind::new(behind_bytes),
                 file_system: FileSystem::new(preset.file_system.as_ref()),
                 turns: turns.clone(),
                 is_free: setup.is_disk_free,
@@ -376,7 +377,7 @@ impl Machine for SimNode {
     type Exposure = Exposure;
     type Buffer = Buffer;
     type Parcel = Parcel;
-    type Disk = SimDisk;
+    type File = SimDisk;
 
     fn me(&self) -> NodeId {
         self.me
@@ -536,9 +537,9 @@ impl Machine for SimNode {
         call: u64,
         width: usize,
         pieces: &[Piece],
-        from: Place<'_, Self>,
-        to: Place<'_, Self>,
-        _by: CopyBy,
+        from: Elements<'_, Self>,
+        to: Elements<'_, Self>,
+        _by: CopyKind,
     ) -> Result<()> {
         if !self.shared.is_real {
             return Ok(());
@@ -550,29 +551,29 @@ impl Machine for SimNode {
             let part = dense..dense + bytes;
             dense = part.end;
             let mut packed = match from {
-                Place::Packed(buffer) => buffer.cut(part.clone()).data.unwrap_or_default(),
-                Place::Came(parcel) => parcel.part(&part)?,
-                Place::Exposed | Place::Staged(..) => vec![0; bytes as usize],
+                Elements::Packed(buffer) => buffer.cut(part.clone()).data.unwrap_or_default(),
+                Elements::Parcel(parcel) => parcel.part(&part)?,
+                Elements::Exposed | Elements::Staged(..) => vec![0; bytes as usize],
             };
             let memory = (&memory, &share);
             match from {
-                Place::Exposed => {
+                Elements::Exposed => {
                     data::copy_box(memory, piece, width, &mut packed, Direction::Gather)
                 }
-                Place::Staged(windows, buffer) => {
+                Elements::Staged(windows, buffer) => {
                     buffer.copy_packed(piece, &windows[nth], &mut packed, Direction::Scatter);
                 }
-                Place::Packed(_) | Place::Came(_) => {}
+                Elements::Packed(_) | Elements::Parcel(_) => {}
             }
             match to {
-                Place::Exposed => {
+                Elements::Exposed => {
                     data::copy_box(memory, piece, width, &mut packed, Direction::Scatter)
                 }
-                Place::Staged(windows, buffer) => {
+                Elements::Staged(windows, buffer) => {
                     buffer.copy_packed(piece, &windows[nth], &mut packed, Direction::Gather);
                 }
-                Place::Packed(buffer) => buffer.paste(&Parcel::of(packed), part.start),
-                Place::Came(_) => {
+                Elements::Packed(buffer) => buffer.paste(&Parcel::of(packed), part.start),
+                Elements::Parcel(_) => {
                     let cause = "a parcel that has come is not written to";
                     return Err(Error::new(Kind::Unsupported, "copying elements", cause));
                 }

@@ -1,6 +1,6 @@
 //! What software costs: the prices of a preset as spans, and what they come to for a memput or memget.
 
-use penstock_engine::CopyBy;
+use penstock_engine::CopyKind;
 
 use crate::preset::{Batch, Costs, Processors};
 use crate::time::Span;
@@ -121,10 +121,10 @@ impl Prices {
     }
 
     /// To copy into a buffer of messages or out of it, on a processor that is so much slower.
-    pub(super) fn pack(&self, bytes: u64, stretches: u64, by: CopyBy, slower: f64) -> Span {
+    pub(super) fn pack(&self, bytes: u64, stretches: u64, by: CopyKind, slower: f64) -> Span {
         let ns_per_byte = match by {
-            CopyBy::Bytes => self.byte_copy_ns_per_byte,
-            CopyBy::Kernels => self.kernel_copy_ns_per_byte,
+            CopyKind::Bytes => self.byte_copy_ns_per_byte,
+            CopyKind::Kernels => self.kernel_copy_ns_per_byte,
         };
         self.stretch * stretches + per_byte(ns_per_byte * slower, bytes)
     }

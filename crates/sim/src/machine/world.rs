@@ -53,7 +53,7 @@ enum Event {
 
 /// When something happens: of what happens at one moment, first what has the lower rank, then what
 /// was made first.
-type Due = (Time, u32, u64, Event);
+type EventKey = (Time, u32, u64, Event);
 
 /// Code of one node.
 type Task = Pin<Box<dyn Future<Output = ()>>>;
@@ -81,7 +81,7 @@ impl Letter {
 }
 
 /// What goes out by a port, and what happens when it has arrived.
-struct Outgoing {
+struct Transmission {
     to: NodeId,
     bytes: u64,
     then: Event,
@@ -97,7 +97,7 @@ struct Node {
     threads: VecDeque<(u32, Span, &'static str)>,
     interrupts_end_at: Time,
     /// What waits for the port; it is busy while there is anything.
-    outgoing: VecDeque<Outgoing>,
+    outgoing: VecDeque<Transmission>,
     is_port_due: bool,
 }
 
@@ -192,7 +192,7 @@ pub(crate) struct World {
     now: Cell<Time>,
     made: Cell<u64>,
     counts: Cell<Counts>,
-    events: RefCell<BinaryHeap<Reverse<Due>>>,
+    events: RefCell<BinaryHeap<Reverse<EventKey>>>,
     sleepers: RefCell<Slab<Sleeper>>,
     /// Those that give up their node's CPU by themselves.
     anyway: RefCell<HashMap<u32, (NodeId, &'static str)>>,
@@ -207,15 +207,15 @@ pub(crate) struct World {
     copy_ns_per_byte: f64,
     /// By node: there are few tags at any time, those of the call's steps.
     inboxes: RefCell<Vec<Vec<Inbox>>>,
-    ready: Arc<Ready>,
+    ready: Arc<ReadyNodes>,
     trace: Option<RefCell<Trace>>,
 }
 
 /// Nodes whose code can go on.
 #[derive(Default)]
-struct Ready(Mutex<VecDeque<usize>>);
+struct ReadyNodes(Mutex<VecDeque<usize>>);
 
-impl Ready {
+impl ReadyNodes {
     fn push(&self, node: usize) {
         self.0
             .lock()
@@ -233,7 +233,7 @@ impl Ready {
 
 struct NodeWaker {
     node: usize,
-    ready: Arc<Ready>,
+    ready: Arc<ReadyNodes>,
 }
 
 impl Wake for NodeWaker {
@@ -655,7 +655,7 @@ impl World {
         counts.messages += 1;
         counts.message_bytes += bytes;
         self.counts.set(counts);
-        let outgoing = Outgoing { to, bytes, then };
+        let outgoing = Transmission { to, bytes, then };
         self.nodes.borrow_mut()[from].outgoing.push_back(outgoing);
         if self.nodes.borrow()[from].is_port_due {
             return;
@@ -681,7 +681,8 @@ impl World {
     /// Sends the first that waits at a port, which is free, and sees to it that the next goes when
     /// the port is free again.
     fn send_first(&self, from: NodeId) {
-        let Some(Outgoing { to, bytes, then }) = self.nodes.borrow_mut()[from].outgoing.pop_front()
+        let Some(Transmission { to, bytes, then }) =
+            self.nodes.borrow_mut()[from].outgoing.pop_front()
         else {
             return;
         };

@@ -24,7 +24,7 @@ use crate::formats::zarr::{self, Node, second};
 use crate::groups::{self, Contents as Found, Entry};
 use crate::write::checks::{is_in_group, resolve};
 use crate::write::{Goal, TreeNode};
-use crate::{ArraySchema, Disk, Format, Stored};
+use crate::{ArraySchema, Format, Storage, StoredArray};
 
 /// An array whose elements are moved.
 pub(super) struct Item {
@@ -33,7 +33,7 @@ pub(super) struct Item {
     /// Where it is read from: its group, its directory or its file.
     pub(super) place: PathBuf,
     /// As it is there.
-    pub(super) stored: Stored,
+    pub(super) stored: StoredArray,
     /// As it is to be stored.
     pub(super) schema: ArraySchema,
 }
@@ -48,7 +48,7 @@ pub(super) struct Contents {
 }
 
 /// A node of the source that is copied.
-struct Chosen {
+struct ChosenNode {
     entry: Entry,
     /// Its directory or file.
     place: PathBuf,
@@ -65,7 +65,7 @@ impl Contents {
     pub(super) fn find(source: &Path, target: &Path, options: &Options) -> Result<Self> {
         let contents = match &options.raw {
             Some((shape, element)) => {
-                let stored = Stored::open_raw(source, shape, *element)?;
+                let stored = StoredArray::open_raw(source, shape, *element)?;
                 Self::of_one(source, stored, options)?
             }
             None => Self::of_source(source, target, options)?,
@@ -112,7 +112,7 @@ impl Contents {
     }
 
     /// One array, which becomes one of a group, or a file.
-    fn of_one(place: &Path, stored: Stored, options: &Options) -> Result<Self> {
+    fn of_one(place: &Path, stored: StoredArray, options: &Options) -> Result<Self> {
         let mut schema = target_schema(stored.schema(), options)?;
         schema.name = options.name.clone().unwrap_or_else(|| stem(&schema.name));
         let item = Item {
@@ -141,8 +141,8 @@ impl Contents {
         Ok(contents)
     }
 
-    fn add(&mut self, chosen: Chosen, options: &Options) -> Result<()> {
-        let Chosen { entry, place, path } = chosen;
+    fn add(&mut self, chosen: ChosenNode, options: &Options) -> Result<()> {
+        let ChosenNode { entry, place, path } = chosen;
         match entry.contents {
             Found::Group(attributes) => {
                 let mut json = zarr::group_json();
@@ -254,7 +254,7 @@ impl Contents {
         let mut goal = resolve(target)?;
         if let Goal::Array(ArraySchema {
             name,
-            disk: Disk::Chunks { .. },
+            disk: Storage::Chunks { .. },
             ..
         }) = self.goal()
         {
@@ -300,7 +300,7 @@ fn is_group(path: &Path) -> bool {
 }
 
 /// The nodes of a tree that are copied, groups before what is in them.
-fn choose(source: &Path, options: &Options) -> Result<Vec<Chosen>> {
+fn choose(source: &Path, options: &Options) -> Result<Vec<ChosenNode>> {
     let entries = groups::list(source)?;
     let wanted = &options.arrays;
     for path in wanted {
@@ -346,7 +346,7 @@ fn choose(source: &Path, options: &Options) -> Result<Vec<Chosen>> {
             "" => source.to_path_buf(),
             path => source.join(path),
         };
-        Chosen { entry, place, path }
+        ChosenNode { entry, place, path }
     });
     Ok(chosen.collect())
 }
@@ -384,7 +384,7 @@ fn target_schema(source: &ArraySchema, options: &Options) -> Result<ArraySchema>
                 }
                 schema.attributes.clear();
             }
-            schema.disk = Disk::RowMajor { format: *format };
+            schema.disk = Storage::RowMajor { format: *format };
             schema.fill = crate::Fill::default();
             return Ok(schema);
         }
@@ -396,7 +396,7 @@ fn target_schema(source: &ArraySchema, options: &Options) -> Result<ArraySchema>
     };
     let names = source.names_of_dimensions();
     let (chunk, inner, word) = match &source.disk {
-        Disk::Chunks {
+        Storage::Chunks {
             chunk,
             subchunks,
             codec,
@@ -433,7 +433,7 @@ fn target_schema(source: &ArraySchema, options: &Options) -> Result<ArraySchema>
         }
         _ => inner.filter(divides),
     };
-    schema.disk = Disk::Chunks {
+    schema.disk = Storage::Chunks {
         chunk,
         subchunks,
         codec: word,
@@ -472,7 +472,7 @@ mod tests {
     use crate::ElementType;
 
     fn source(chunk: &[u64], subchunks: Option<&[u64]>) -> ArraySchema {
-        let disk = Disk::Chunks {
+        let disk = Storage::Chunks {
             chunk: chunk.to_vec(),
             subchunks: subchunks.map(<[u64]>::to_vec),
             codec: "zstd:3".to_string(),
@@ -497,7 +497,7 @@ mod tests {
             ..Options::default()
         };
         match target_schema(schema, &options).unwrap().disk {
-            Disk::Chunks {
+            Storage::Chunks {
                 chunk,
                 subchunks,
                 codec,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use penstock_engine::{
-    Decision, Director, Done, Moved, Operation, RankBoxes, Request, Rest, Result,
+    Decision, Director, Operation, RankBoxes, Request, Rest, Result, Tally, Traffic,
 };
 use penstock_layout::DiskSchema;
 use serde::{Deserialize, Serialize};
@@ -89,7 +89,7 @@ impl Director for SlabDirector {
         Ok(Decision::Serve(vec![Request { rest, ..request }]))
     }
 
-    fn conclude(&mut self, outcome: Result<Done>) -> Result<Moved> {
+    fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic> {
         let done = outcome?;
         if let Some(work) = &mut *lock(&self.work) {
             work.target.note_done(self.slab)?;

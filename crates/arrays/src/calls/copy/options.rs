@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use penstock_engine::{Ask, Error, Kind, Result};
 
-use crate::{Disk, ElementType, Format};
+use crate::{ElementType, Format, Storage};
 
 /// How a source is to be copied. All ranks must give the same.
 #[derive(Debug, Clone, PartialEq)]
@@ -143,7 +143,9 @@ impl Options {
         .with("drop attributes", self.drops_attributes)
         .with("overwrite", self.overwrites);
         match &self.form {
-            Form::RowMajor(format) => ask.with("disk schema", Disk::RowMajor { format: *format }),
+            Form::RowMajor(format) => {
+                ask.with("disk schema", Storage::RowMajor { format: *format })
+            }
             Form::Zarr {
                 chunks,
                 subchunks,

@@ -71,7 +71,7 @@ pub struct Plan {
 
 /// What a copy has for it.
 #[derive(Debug, Clone, Copy)]
-pub struct Means {
+pub struct Resources {
     /// Memory of all ranks together, bytes.
     pub memory_bytes: u64,
     /// Servers, each with two buffers.
@@ -82,13 +82,13 @@ pub struct Means {
 ///
 /// # Errors
 /// [`Kind::Schema`] when that cannot be done in so little memory, with how much would do.
-pub fn plan(source: &DiskSchema, target: &DiskSchema, means: Means) -> Result<Plan> {
+pub fn plan(source: &DiskSchema, target: &DiskSchema, means: Resources) -> Result<Plan> {
     find(source, target, means).ok_or_else(|| {
         let given = means.memory_bytes;
         let more =
             std::iter::successors(Some(given.max(MEMORY_BYTES_MIN)), |&m| m.checked_add(m / 8));
         let would_do = more.take(MORE_MAX).find(|&memory_bytes| {
-            let means = Means {
+            let means = Resources {
                 memory_bytes,
                 ..means
             };
@@ -103,7 +103,7 @@ pub fn plan(source: &DiskSchema, target: &DiskSchema, means: Means) -> Result<Pl
     })
 }
 
-fn find(source: &DiskSchema, target: &DiskSchema, means: Means) -> Option<Plan> {
+fn find(source: &DiskSchema, target: &DiskSchema, means: Resources) -> Option<Plan> {
     if let Some(pass) = best_pass(source, target, means)
         && pass.reads <= READS_MAX
     {
@@ -221,7 +221,7 @@ fn moved(schema: &DiskSchema, slab: &[u64], is_target: bool) -> (f64, f64, u64) 
 }
 
 /// The cheapest pass, if any fits into memory.
-fn best_pass(source: &DiskSchema, target: &DiskSchema, means: Means) -> Option<Pass> {
+fn best_pass(source: &DiskSchema, target: &DiskSchema, means: Resources) -> Option<Pass> {
     // Two buffers a server, and what encoding and decoding take beside them.
     let encoded = 2 * whole_block(source).max(whole_block(target));
     let buffers = (2 * BLOCK_BYTES[0].max(encoded) + encoded) * means.servers as u64;
@@ -308,7 +308,7 @@ fn choices(candidates: &[Vec<u64>]) -> Vec<Vec<u64>> {
 }
 
 /// Chunks for a store in between: the smaller of what suits the source and what suits the target.
-fn between(source: &DiskSchema, target: &DiskSchema, means: Means) -> Vec<Vec<u64>> {
+fn between(source: &DiskSchema, target: &DiskSchema, means: Resources) -> Vec<Vec<u64>> {
     let budget = means.memory_bytes / 2;
     let grown = |schema: &DiskSchema, inner_first: bool| {
         let shape = schema.shape();
@@ -349,8 +349,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn means(memory_bytes: u64) -> Means {
-        Means {
+    fn means(memory_bytes: u64) -> Resources {
+        Resources {
             memory_bytes,
             servers: 2,
         }

@@ -9,12 +9,12 @@ use penstock_machines::ClientMemory;
 
 use super::job::{Agenda, Job, Shared, SlabDirector};
 use super::plan::Pass;
-use crate::calls::array::{ArrayCall, Local, Memory};
+use crate::calls::array::{ArrayCall, LocalPart, Memory};
 use crate::calls::read::{ReadDirector, Source};
-use crate::calls::session::{Asked, Session};
+use crate::calls::session::{CallArguments, Session};
 use crate::calls::settings::Method;
 use crate::write::Slab;
-use crate::{ArraySchema, Disk};
+use crate::{ArraySchema, Storage};
 
 /// How many slabs there are in each dimension.
 fn counts(shape: &[u64], slab: &[u64]) -> Vec<u64> {
@@ -67,7 +67,7 @@ impl<'a> Walk<'a> {
         let what = format!("slab {index} of pass {pass} of a copy of '{path}'");
         let reading = self.session.transfer(
             Operation::Read,
-            Asked {
+            CallArguments {
                 ask: Ask::new(format!("{what}, to memory")),
                 bytes: 0,
                 given: vec![(call.clone(), vec![local.clone()])],
@@ -86,7 +86,7 @@ impl<'a> Walk<'a> {
         };
         self.session.transfer(
             Operation::Write,
-            Asked {
+            CallArguments {
                 ask: Ask::new(format!("{what}, to disk")),
                 bytes: 0,
                 given: vec![(call, vec![local])],
@@ -124,11 +124,11 @@ impl<'a> Walk<'a> {
         own
     }
 
-    fn given(&mut self, job: &Job, pass: usize, own: &Region) -> Result<(ArrayCall, Local)> {
+    fn given(&mut self, job: &Job, pass: usize, own: &Region) -> Result<(ArrayCall, LocalPart)> {
         let schema = &job.schema;
         let call = ArrayCall {
             schema: ArraySchema {
-                disk: Disk::Natural,
+                disk: Storage::Natural,
                 dimension_names: None,
                 attributes: serde_json::Map::new(),
                 ..schema.clone()
@@ -150,7 +150,7 @@ impl<'a> Walk<'a> {
         let width = schema.element.width();
         let base = self.memory.of_at_least(own.elements() * width)?;
         let (.., block) = &job.sources[pass];
-        let local = Local {
+        let local = LocalPart {
             memory: ClientMemory {
                 base,
                 strides: strides(own, block, width),

@@ -14,14 +14,14 @@ use penstock_machines::memory::buffer::fill;
 use super::chunks::Chunks;
 use super::coder::Coder;
 use super::plain::read_only;
-use super::written::Written;
+use super::written::ChunkFiles;
 use crate::fs::{files, ops};
 
 /// Encodes and writes chunks.
 pub(super) struct Writer {
     chunks: Chunks,
     coder: Coder,
-    written: Written,
+    written: ChunkFiles,
 }
 
 impl Writer {
@@ -29,7 +29,7 @@ impl Writer {
         Self {
             chunks,
             coder,
-            written: Written::default(),
+            written: ChunkFiles::default(),
         }
     }
 

@@ -22,7 +22,7 @@ use crate::codec::{Codec, byte_order_of, bytes_codec, name_of};
 use crate::dtype::{ByteOrder, ElementType};
 use crate::fill::Fill;
 use crate::fs::files::damaged;
-use crate::schema::{ArraySchema, Disk};
+use crate::schema::{ArraySchema, Storage};
 
 /// The `zarr.json` of an empty group.
 pub(crate) fn group_json() -> Value {
@@ -37,7 +37,7 @@ pub(crate) fn group_json() -> Value {
 /// # Panics
 /// If the array is not stored in chunks.
 pub(crate) fn array_json(schema: &ArraySchema) -> Result<Value> {
-    let Disk::Chunks {
+    let Storage::Chunks {
         chunk,
         subchunks,
         codec,
@@ -283,7 +283,7 @@ impl Metadata {
             }
             None => (None, self.codec_word(&self.raw["codecs"])),
         };
-        let disk = Disk::Chunks {
+        let disk = Storage::Chunks {
             chunk: extents(&self.chunk),
             subchunks,
             codec,
@@ -463,7 +463,7 @@ mod tests {
     fn what_servers_are_told_of_a_new_array_is_what_its_metadata_say() {
         for element in ElementType::all() {
             for codec in ["none", "crc32c", "zstd:3"] {
-                let disk = Disk::Chunks {
+                let disk = Storage::Chunks {
                     chunk: vec![2, 3],
                     subchunks: None,
                     codec: codec.to_string(),

@@ -9,7 +9,7 @@ use penstock_machines::Medium;
 use super::chunks::{Location, remove_chunks_from};
 use super::metadata::{Layout, Plain};
 use super::{encoded, plain, shards};
-use crate::fs::direct::Way;
+use crate::fs::direct::AccessMode;
 
 impl Location {
     /// Opens it for writing its chunks, if [`Location::check_writable`] allows that.
@@ -17,7 +17,7 @@ impl Location {
         &self,
         server: usize,
         schema: &DiskSchema,
-        way: Way,
+        way: AccessMode,
     ) -> Result<Arc<dyn Medium>> {
         if let Some(of) = &self.spread {
             let home = of.make(server)?;
@@ -41,7 +41,7 @@ impl Location {
         &self,
         server: (usize, usize),
         schema: &DiskSchema,
-        way: Way,
+        way: AccessMode,
     ) -> Result<Arc<dyn Medium>> {
         if let Some(of) = &self.spread {
             of.check(server, schema)?;

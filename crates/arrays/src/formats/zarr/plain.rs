@@ -10,10 +10,10 @@ use penstock_machines::Medium;
 use penstock_machines::memory::buffer::fill;
 
 use super::chunks::Chunks;
-use super::written::Written;
+use super::written::ChunkFiles;
 use crate::dtype;
-use crate::fs::direct::{DataFile, Way};
-use crate::fs::files::{self, GivenUp, Open};
+use crate::fs::direct::{AccessMode, DataFile};
+use crate::fs::files::{self, ClosedObjects, Open};
 use crate::fs::ops;
 
 /// Chunk files kept open: each disk thread is at one.
@@ -23,19 +23,19 @@ const OPEN_MAX: usize = 16;
 pub(super) struct Writer {
     chunks: Chunks,
     fill: Vec<u8>,
-    way: Way,
+    way: AccessMode,
     open: Open<DataFile>,
-    written: Written,
+    written: ChunkFiles,
 }
 
 impl Writer {
-    pub(super) fn new(chunks: Chunks, fill: Vec<u8>, way: Way) -> Self {
+    pub(super) fn new(chunks: Chunks, fill: Vec<u8>, way: AccessMode) -> Self {
         Self {
             chunks,
             fill,
             way,
             open: Open::new(OPEN_MAX),
-            written: Written::default(),
+            written: ChunkFiles::default(),
         }
     }
 
@@ -74,7 +74,7 @@ impl Writer {
         block.bytes == self.chunks.bytes(block.object)
     }
 
-    fn close(&self, files: GivenUp<DataFile>) -> Result<()> {
+    fn close(&self, files: ClosedObjects<DataFile>) -> Result<()> {
         for (object, file) in files {
             // Nobody else has it: what is in use is not given up.
             if let Some(file) = Arc::into_inner(file) {
@@ -165,13 +165,13 @@ pub(super) struct Reader {
     chunks: Chunks,
     swap_width: usize,
     fill: Vec<u8>,
-    way: Way,
+    way: AccessMode,
     /// `None`: there is no such file.
     open: Open<Option<DataFile>>,
 }
 
 impl Reader {
-    pub(super) fn new(chunks: Chunks, swap_width: usize, fill: Vec<u8>, way: Way) -> Self {
+    pub(super) fn new(chunks: Chunks, swap_width: usize, fill: Vec<u8>, way: AccessMode) -> Self {
         Self {
             chunks,
             swap_width,

@@ -29,8 +29,8 @@ use penstock_machines::memory::buffer::fill;
 use super::chunks::Chunks;
 use super::plain::read_only;
 use super::shard_form::{MISSING, ShardForm};
-use super::written::Written;
-use crate::fs::files::{self, GivenUp, Open, lock};
+use super::written::ChunkFiles;
+use crate::fs::files::{self, ClosedObjects, Open, lock};
 use crate::fs::ops;
 
 /// Shards kept open: each disk thread is at one.
@@ -43,7 +43,7 @@ pub(super) struct Writer {
     chunks: Chunks,
     form: ShardForm,
     open: Open<Mutex<Shard>>,
-    written: Written,
+    written: ChunkFiles,
 }
 
 /// A shard being written.
@@ -110,7 +110,7 @@ impl Writer {
             chunks,
             form,
             open: Open::new(OPEN_MAX),
-            written: Written::default(),
+            written: ChunkFiles::default(),
         }
     }
 
@@ -192,7 +192,7 @@ impl Writer {
         Ok(())
     }
 
-    fn end(&self, shards: GivenUp<Mutex<Shard>>) -> Result<()> {
+    fn end(&self, shards: ClosedObjects<Mutex<Shard>>) -> Result<()> {
         for (object, shard) in shards {
             // Nobody else has it: what is in use is not given up.
             let Some(shard) = Arc::into_inner(shard) else {
@@ -283,11 +283,11 @@ pub(super) struct Reader {
     chunks: Chunks,
     form: ShardForm,
     /// `None`: there is no such file.
-    open: Open<Option<Found>>,
+    open: Open<Option<FoundShard>>,
 }
 
 /// A shard that is there.
-struct Found {
+struct FoundShard {
     file: File,
     bytes: u64,
     index: Vec<u64>,
@@ -315,7 +315,7 @@ impl Medium for Reader {
                 return Ok(None);
             };
             let index = self.form.read_index(&file, &path)?;
-            Ok(Some(Found {
+            Ok(Some(FoundShard {
                 bytes: files::length(&file, &path)?,
                 file,
                 index,

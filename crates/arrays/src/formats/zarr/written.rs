@@ -16,7 +16,7 @@ use crate::fs::ops;
 /// each time; instead each begins to be written back, and all are waited for at the end. That
 /// takes 8 bytes a file.
 #[derive(Default)]
-pub(super) struct Written {
+pub(super) struct ChunkFiles {
     closed: Mutex<Vec<u64>>,
     /// Those that are written aside.
     aside: Mutex<BTreeSet<u64>>,
@@ -24,7 +24,7 @@ pub(super) struct Written {
     grown: Mutex<BTreeSet<PathBuf>>,
 }
 
-impl Written {
+impl ChunkFiles {
     /// Opens a chunk's file for writing, creating it and the directories above it.
     pub(super) fn create(&self, chunks: &Chunks, object: u64) -> Result<File> {
         let path = &chunks.path(object);

@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::task::{Poll, Waker};
 
 /// Lets the node take in what has come, as a call of MPI does, and all else on it go on first.
-pub(crate) async fn give_way() {
+pub(crate) async fn yield_now() {
     let mut has_given_way = false;
     poll_fn(|context| {
         if std::mem::replace(&mut has_given_way, true) {
@@ -20,9 +20,9 @@ pub(crate) async fn give_way() {
 /// Wakes all who wait whenever something has changed; each looks for itself whether it was what it
 /// waits for.
 #[derive(Debug, Default)]
-pub(crate) struct Changes(RefCell<Vec<Waker>>);
+pub(crate) struct Signal(RefCell<Vec<Waker>>);
 
-impl Changes {
+impl Signal {
     /// Something has changed.
     pub(crate) fn tell(&self) {
         for waker in self.0.take() {

@@ -6,24 +6,24 @@ use std::collections::btree_map::Entry;
 use penstock_layout::Block;
 
 use crate::error::Result;
-use crate::machine::{Disk, Machine};
+use crate::machine::{BlockFile, Machine};
 use crate::request::Request;
 
 /// One disk where every node reaches the whole store, otherwise that of each server.
-pub(crate) struct Reached<'a, M: Machine> {
+pub(crate) struct DirectDisks<'a, M: Machine> {
     machine: &'a M,
     request: &'a Request,
-    disks: BTreeMap<usize, M::Disk>,
+    disks: BTreeMap<usize, M::File>,
 }
 
-impl<'a, M: Machine> Reached<'a, M> {
+impl<'a, M: Machine> DirectDisks<'a, M> {
     /// Opens them.
     ///
     /// # Errors
     /// When the target is not there or does not allow the request's operation.
     pub(crate) async fn open(machine: &'a M, request: &'a Request) -> Result<Self> {
         let mut disks = BTreeMap::new();
-        for server in (0..request.servers).map(|server| machine.reached_by(server)) {
+        for server in (0..request.servers).map(|server| machine.disk_for(server)) {
             if let Entry::Vacant(free) = disks.entry(server) {
                 free.insert(machine.open(request.opening(server)).await?);
             }
@@ -36,9 +36,9 @@ impl<'a, M: Machine> Reached<'a, M> {
     }
 
     /// The disk on which a block lies.
-    pub(crate) fn of(&self, block: &Block) -> &M::Disk {
+    pub(crate) fn of(&self, block: &Block) -> &M::File {
         let server = self.request.disk.server_of(block, self.request.servers);
-        &self.disks[&self.machine.reached_by(server)]
+        &self.disks[&self.machine.disk_for(server)]
     }
 
     /// Ends the writes.

@@ -1,0 +1,81 @@
+//! The blocks of a server, and the portions that clients hold of them.
+
+use futures::future::join_all;
+use penstock_layout::{Block, Holder, MemorySchema, Piece};
+
+use crate::error::Result;
+use crate::machine::{Machine, NodeId, Operation, Window};
+use crate::request::Request;
+use crate::roles::Roles;
+use crate::tree::Tree;
+
+/// The elements that one share has of a block.
+#[derive(Debug, Clone)]
+pub struct Portion {
+    /// The node of the client that holds the share.
+    pub client: NodeId,
+    /// The share's number among those of its client, from 0.
+    pub part: u64,
+    /// The elements, and where they are in the share.
+    pub piece: Piece,
+}
+
+impl Request {
+    /// The blocks that `server` moves, in the order in which they lie on disk. Where ranks name boxes, the server does
+    /// not look at blocks far from all boxes, unless a write fills elements that nobody holds.
+    pub fn blocks(&self, server: usize) -> Box<dyn Iterator<Item = Block> + '_> {
+        let Self { disk, servers, .. } = self;
+        match &self.memory {
+            MemorySchema::Boxes(boxes)
+                if !self.writes_all()
+                    && let Some(bounds) = boxes.bounds() =>
+            {
+                let near = disk.blocks_in(bounds);
+                Box::new(near.filter(move |block| disk.server_of(block, *servers) == server))
+            }
+            _ => Box::new(disk.blocks(server, *servers)),
+        }
+    }
+
+    /// The portions of a block. Takes time in proportion to the shares that touch it, not to all.
+    pub fn portions(&self, roles: &Roles, block: &Block) -> Vec<Portion> {
+        let shares = self.memory.touching(&block.region).into_iter();
+        let portions = shares.filter_map(|share| {
+            let piece = self.memory.share(share).intersect(&block.region)?;
+            let Holder { rank, part } = self.memory.holder(share);
+            Some(Portion {
+                client: roles.clients[rank],
+                part: part as u64,
+                piece,
+            })
+        });
+        portions.collect()
+    }
+}
+
+/// Moves all portions of a block at once between their clients' memories and a buffer, where the block begins at byte
+/// `at`: a write gets them (memget), a read puts them (memput).
+///
+/// # Errors
+/// The first that a client met; all have ended then.
+pub(crate) async fn move_portions<M: Machine>(
+    tree: &Tree<'_, M>,
+    request: &Request,
+    portions: &[Portion],
+    (block, at): (&Block, u64),
+    buffer: &M::Buffer,
+) -> Result<()> {
+    let Tree { machine, call, .. } = *tree;
+    let window = Window::at(block, request.disk.width(), at);
+    let moves = portions.iter().map(|portion| {
+        let window = &window;
+        let (memory, client, piece) = (call + portion.part, portion.client, &portion.piece);
+        async move {
+            match request.operation {
+                Operation::Write => machine.memget(memory, client, piece, window, buffer).await,
+                Operation::Read => machine.memput(memory, client, piece, window, buffer).await,
+            }
+        }
+    });
+    join_all(moves).await.into_iter().collect()
+}
