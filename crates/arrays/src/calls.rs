@@ -1,4 +1,5 @@
-//! Collective calls on arrays and groups: what every rank does, and what the rank that directs a call does besides.
+//! Collective calls on arrays and groups: what every rank does, and what the rank that directs a
+//! call does besides.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -14,8 +15,9 @@
 //! | [`copy`] | arrays and whole data sets into another arrangement, out of core |
 //! | [`strategy`] | the strategies by name |
 //!
-//! A call has two halves, and both stand in one file: the methods of [`Session`], which every rank calls, and a director
-//! ([`penstock_engine::Director`]), which only the rank that directs the call keeps.
+//! A call has two halves, and both stand in one file: the methods of [`Session`], which every rank
+//! calls, and a director ([`penstock_engine::Director`]), which only the rank that directs the call
+//! keeps.
 
 pub mod array;
 pub mod copy;

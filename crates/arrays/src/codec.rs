@@ -9,9 +9,9 @@
 //! chain      = the JSON of a list of codecs, as Zarr's metadata have it
 //! ```
 //!
-//! Defaults do what zarr-python's do: zstd at level 3 (which it writes as 0), gzip at level 5, blosc with zstd at level
-//! 5, bytes shuffled by the element's width (bits where that is one byte). A chain is what others have written and no
-//! word says: an array that is copied keeps it.
+//! Defaults do what zarr-python's do: zstd at level 3 (which it writes as 0), gzip at level 5,
+//! blosc with zstd at level 5, bytes shuffled by the element's width (bits where that is one byte).
+//! A chain is what others have written and no word says: an array that is copied keeps it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -226,8 +226,8 @@ impl Codec {
         chain
     }
 
-    /// What keeps a chain of Zarr's metadata, in the machine's byte order: a word where there is one, which
-    /// [`Codec::zarr`] turns into the same chain.
+    /// What keeps a chain of Zarr's metadata, in the machine's byte order: a word where there is
+    /// one, which [`Codec::zarr`] turns into the same chain.
     pub fn of_zarr(chain: &[Value], element: ElementType) -> Self {
         let mut chain = chain.to_vec();
         for codec in &mut chain {

@@ -166,7 +166,8 @@ impl ElementType {
         }
     }
 
-    /// Bytes that are reversed together in what was stored in this order; 1 where nothing is to be reversed.
+    /// Bytes that are reversed together in what was stored in this order; 1 where nothing is to be
+    /// reversed.
     pub fn swap_width_from(self, order: ByteOrder) -> usize {
         match order == ByteOrder::NATIVE {
             true => 1,

@@ -1,5 +1,5 @@
-//! Forms in which arrays are stored, as servers see them: where the files of an array are, and how blocks are read from
-//! them and written to them.
+//! Forms in which arrays are stored, as servers see them: where the files of an array are, and how
+//! blocks are read from them and written to them.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -13,7 +13,8 @@
 //! | [`sums`] | checksums of whole objects |
 //! | `sparse` | blocks of the fill value stay missing |
 //!
-//! Each form describes where its files are in a `Location`, and makes a [`Medium`](penstock_machines::Medium) of it.
+//! Each form describes where its files are in a `Location`, and makes a
+//! [`Medium`](penstock_machines::Medium) of it.
 
 pub(crate) mod flat;
 pub(crate) mod parts;

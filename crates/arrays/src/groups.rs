@@ -28,18 +28,20 @@
 //! ```
 //!
 //! # A timestep
-//! Its rows are written where they belong, which nobody looks at yet, and synced; so are its time, its counts of rows
-//! and its checksums. Then the record is replaced by one that counts one timestep more: that rename makes the timestep.
-//! At once the group's `zarr.json` follows, in which all arrays are longer: one rename shows the timestep to readers of
-//! consolidated metadata, for all arrays at once. Last come the arrays' own `zarr.json`, for other readers. All of these
-//! were written aside before, so that a disk that becomes full does so before the timestep is there.
+//! Its rows are written where they belong, which nobody looks at yet, and synced; so are its time,
+//! its counts of rows and its checksums. Then the record is replaced by one that counts one
+//! timestep more: that rename makes the timestep. At once the group's `zarr.json` follows, in which
+//! all arrays are longer: one rename shows the timestep to readers of consolidated metadata, for
+//! all arrays at once. Last come the arrays' own `zarr.json`, for other readers. All of these were
+//! written aside before, so that a disk that becomes full does so before the timestep is there.
 //!
 //! # A checkpoint
-//! It is written to `.penstock/record/new`, synced, and renamed into `checkpoints`. Only then old ones go.
+//! It is written to `.penstock/record/new`, synced, and renamed into `checkpoints`. Only then old
+//! ones go.
 //!
 //! # After a crash
-//! The next save finds what is on disk beyond what the record counts, and removes it; metadata that have stayed behind
-//! are brought up to it. What other tools have added stays.
+//! The next save finds what is on disk beyond what the record counts, and removes it; metadata that
+//! have stayed behind are brought up to it. What other tools have added stays.
 
 mod catalog;
 mod checkpoint;
@@ -97,9 +99,9 @@ fn checkpoints(path: &Path) -> PathBuf {
 }
 
 impl Group {
-    /// Opens the group at `path`, or makes it there, and mends what a crash has left. Where the path is one a
-    /// server, a new group is spread over `servers`. `is_first` says that this session has not written to it yet: then
-    /// coordinates are compared with those that are there.
+    /// Opens the group at `path`, or makes it there, and mends what a crash has left. Where the
+    /// path is one a server, a new group is spread over `servers`. `is_first` says that this
+    /// session has not written to it yet: then coordinates are compared with those that are there.
     ///
     /// # Errors
     /// [`Kind::Schema`] when something else stands there, or a group of other arrays;
@@ -286,8 +288,8 @@ impl Group {
     fn mend(&mut self) -> Result<()> {
         self.remove_leftovers()?;
         if self.timesteps() == 0 {
-            // A crash between the renaming of a new group and the removal of what it was made in leaves that,
-            // and no other write ever looks there.
+            // A crash between the renaming of a new group and the removal of what it was made in
+            // leaves that, and no other write ever looks there.
             remove_remains_of(&self.path);
         }
         // Metadata that speak of rows go before those rows.
@@ -295,7 +297,8 @@ impl Group {
         self.remove_rows_beyond()
     }
 
-    /// Removes what saves that did not come to their end have left beside the record and the chunks.
+    /// Removes what saves that did not come to their end have left beside the record and the
+    /// chunks.
     fn remove_leftovers(&self) -> Result<()> {
         remove_but(&KEPT, &record::directory(&self.path))?;
         let names = self.record.names();
@@ -304,7 +307,8 @@ impl Group {
             .try_for_each(|name| Location::remove_aside(&self.path.join(name)))
     }
 
-    /// Makes arrays that were declared and are not there: of the timesteps before this they have nothing.
+    /// Makes arrays that were declared and are not there: of the timesteps before this they have
+    /// nothing.
     fn add_arrays(&mut self, declared: &Declaration) -> Result<()> {
         let is_new =
             |array: &&ArrayDeclaration| !self.record.arrays.contains_key(&array.schema.name);
@@ -452,7 +456,8 @@ fn adopt(path: &Path, declared: &Declaration) -> Result<Record> {
     Ok(Record::of(declared))
 }
 
-/// Makes all of a group that is not there but its own metadata: the record is the last. Gives what is yet to be synced.
+/// Makes all of a group that is not there but its own metadata: the record is the last. Gives what
+/// is yet to be synced.
 fn lay_out(path: &Path, declared: &Declaration, spread: Option<&Spread>) -> Result<Vec<PathBuf>> {
     let record = Record::of(declared);
     let mut made = record::make_directory(path)?;
@@ -480,8 +485,8 @@ fn lay_out(path: &Path, declared: &Declaration, spread: Option<&Spread>) -> Resu
     Ok(made)
 }
 
-/// Makes a group, all of it or nothing, where at most an empty directory is. `make` makes, and syncs, what is to be
-/// at `path`, elsewhere.
+/// Makes a group, all of it or nothing, where at most an empty directory is. `make` makes, and
+/// syncs, what is to be at `path`, elsewhere.
 fn make_whole(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if path.is_dir() && !files::is_empty(path)? {
         let cause = "it is a directory, but not a group";

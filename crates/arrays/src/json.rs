@@ -1,15 +1,17 @@
 //! JSON as people's programs write it: with `NaN`, `Infinity` and `-Infinity` among the numbers.
 //!
-//! Python's `json` writes them, and so do zarr-python and xarray in attributes; the standard has none of them. A
-//! [`Value`] cannot hold such a number. Here it holds a string in its place, which begins with a mark: a character
-//! that Unicode leaves to private use. A string that begins with that character itself gets one more.
+//! Python's `json` writes them, and so do zarr-python and xarray in attributes; the standard has
+//! none of them. A [`Value`] cannot hold such a number. Here it holds a string in its place, which
+//! begins with a mark: a character that Unicode leaves to private use. A string that begins with
+//! that character itself gets one more.
 //!
 //! ```text
 //! text      {"missing": NaN, "name": "NaN"}
 //! value     {"missing": "\u{e000}NaN", "name": "NaN"}
 //! ```
 //!
-//! [`parse`] and [`text`] undo each other. All JSON that others may have written, or will read, goes through them.
+//! [`parse`] and [`text`] undo each other. All JSON that others may have written, or will read,
+//! goes through them.
 
 use serde_json::Value;
 
@@ -66,8 +68,8 @@ fn is_escape(window: &[u8]) -> bool {
     window.eq_ignore_ascii_case(b"\\ue000")
 }
 
-/// The same text with marked strings in the place of numbers that are none, and strings that begin with the mark
-/// marked.
+/// The same text with marked strings in the place of numbers that are none, and strings that begin
+/// with the mark marked.
 fn marked(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() + 64);
     let mut rest = text;
@@ -128,8 +130,8 @@ fn unmarked(text: Vec<u8>) -> Vec<u8> {
     out
 }
 
-/// The bytes of the string with which a text begins, both quotation marks included; all of the text where it does not
-/// end.
+/// The bytes of the string with which a text begins, both quotation marks included; all of the text
+/// where it does not end.
 fn string_bytes(text: &[u8]) -> usize {
     let mut at = 1;
     while let Some(&byte) = text.get(at) {

@@ -92,8 +92,8 @@ impl TryFrom<Encoded> for ArraySchema {
 #[serde(rename_all = "snake_case")]
 pub enum Storage {
     /// As in memory: each rank's share a chunk of a Zarr array. See
-    /// [`ArrayCall::stored_schema`](crate::call::ArrayCall::stored_schema) for what it comes to; nothing is
-    /// stored with this schema.
+    /// [`ArrayCall::stored_schema`](crate::call::ArrayCall::stored_schema) for what it comes to;
+    /// nothing is stored with this schema.
     Natural,
     /// A Zarr array in a Zarr group.
     Chunks {
@@ -201,8 +201,8 @@ impl ArraySchema {
         elements.saturating_mul(self.element.width())
     }
 
-    /// The names of its dimensions, made up where none are given: xarray wants a name for each dimension, and one name to
-    /// have one extent.
+    /// The names of its dimensions, made up where none are given: xarray wants a name for each
+    /// dimension, and one name to have one extent.
     pub fn names_of_dimensions(&self) -> Vec<String> {
         let own = |d| format!("{}_{d}", self.name);
         let named = || (0..self.shape.len()).map(own).collect();
@@ -213,9 +213,9 @@ impl ArraySchema {
     /// store leaves that open: see the table in [`penstock_layout::disk`].
     ///
     /// # Errors
-    /// [`Kind::Schema`] for everything in the schema that does not fit together, and for natural chunking,
-    /// which is none before the memory schema is known; [`Kind::Unsupported`] for parts that are CYCLIC
-    /// and for attributes of a `.npy` file.
+    /// [`Kind::Schema`] for everything in the schema that does not fit together, and for natural
+    /// chunking, which is none before the memory schema is known; [`Kind::Unsupported`] for parts
+    /// that are CYCLIC and for attributes of a `.npy` file.
     pub fn disk_schema(&self, block_bytes_max: u64) -> Result<DiskSchema> {
         self.check_names()?;
         let width = self.element.width();

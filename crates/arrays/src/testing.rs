@@ -1,25 +1,26 @@
-//! For tests and benchmarks: a medium that is slow, fails, or keeps nothing, around one that does none of it.
+//! For tests and benchmarks: a medium that is slow, fails, or keeps nothing, around one that does
+//! none of it.
 //!
 //! # Slow
 //! A medium is given `bytes_per_second`. A write or read, of a block or a part of one, reserves its
 //! time on the medium's schedule and returns when that is over, whatever the medium below takes of
-//! it: so calls made one after the other, or several at once, take together what their bytes take at
-//! that rate. Nobody works while the time passes. An idle medium saves no time up for later. Each
-//! medium has a schedule of its own, as each server has a disk.
+//! it: so calls made one after the other, or several at once, take together what their bytes take
+//! at that rate. Nobody works while the time passes. An idle medium saves no time up for later.
+//! Each medium has a schedule of its own, as each server has a disk.
 //!
 //! # Failing
-//! A [`Fault`] names one operation and which call of it, counted from 1 by each medium for itself: a
-//! server opens a medium for each collective call, so a fault meets every server, in every call, that
-//! gets so far. The call fails with the error that a device's failure would come to, path and bytes
-//! included; those before and after it do what they should. What a call that fails should have
-//! written is not written, but for [`Failure::Short`].
+//! A [`Fault`] names one operation and which call of it, counted from 1 by each medium for itself:
+//! a server opens a medium for each collective call, so a fault meets every server, in every call,
+//! that gets so far. The call fails with the error that a device's failure would come to, path and
+//! bytes included; those before and after it do what they should. What a call that fails should
+//! have written is not written, but for [`Failure::Short`].
 //!
 //! # Null
-//! A medium that is `null` is an infinitely fast disk, as Panda's authors simulated one (Seamons et al.,
-//! SC'95, section 3, "by commenting out the actual file system open/close/write/read commands"): what is
-//! left of a collective call is its messages. Writes are taken and dropped, reads leave in the buffer what
-//! is there, and finishing does nothing. What is written around the medium, metadata and empty files, is
-//! written still; the elements of such an array mean nothing.
+//! A medium that is `null` is an infinitely fast disk, as Panda's authors simulated one (Seamons et
+//! al., SC'95, section 3, "by commenting out the actual file system open/close/write/read
+//! commands"): what is left of a collective call is its messages. Writes are taken and dropped,
+//! reads leave in the buffer what is there, and finishing does nothing. What is written around the
+//! medium, metadata and empty files, is written still; the elements of such an array mean nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

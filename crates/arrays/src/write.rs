@@ -9,11 +9,13 @@
 //! | `copy_target` | what a copy writes: it goes on where a killed process has stopped |
 //!
 //! # What is promised
-//! - An array comes to its place by one rename, after every byte of it was synced: nobody sees half of one. (Who reads it
-//!   file by file while it is replaced may read some of the old one and some of the new; Penstock's readers notice.)
+//! - An array comes to its place by one rename, after every byte of it was synced: nobody sees half
+//!   of one. (Who reads it file by file while it is replaced may read some of the old one and some
+//!   of the new; Penstock's readers notice.)
 //! - A write that fails or is killed leaves what was there before exactly as it was. What it left
 //!   lying about under the temporary name, the next write to the same target removes.
-//! - Of two jobs that write the same target at once, the second gets [`penstock_engine::Kind::Busy`].
+//! - Of two jobs that write the same target at once, the second gets
+//!   [`penstock_engine::Kind::Busy`].
 //!
 //! # What is assumed of the file system
 //! `rename` is atomic; `fsync` means it; `flock` keeps other processes out (where it is not

@@ -1,12 +1,13 @@
 //! A job that crashes at every change that it makes to the disk, and what is then there.
 //!
-//! A program runs on threads, first to its end, then once for every change: it crashes in the middle of
-//! that one ([`change`]), as a killed process does, and as a power failure does, which takes what was not
-//! synced. What was complete must be there, byte for byte, and what was in progress whole or not at all.
-//! What follows a crash crashes, too, somewhere; what follows that does not, and leaves nothing over.
+//! A program runs on threads, first to its end, then once for every change: it crashes in the
+//! middle of that one ([`change`]), as a killed process does, and as a power failure does, which
+//! takes what was not synced. What was complete must be there, byte for byte, and what was in
+//! progress whole or not at all. What follows a crash crashes, too, somewhere; what follows that
+//! does not, and leaves nothing over.
 //!
-//! A failure prints what replays it: `PENSTOCK_CRASH=<way>:<n> cargo test -p penstock-arrays --test crash`
-//! with the test's name.
+//! A failure prints what replays it: `PENSTOCK_CRASH=<way>:<n> cargo test -p penstock-arrays --test
+//! crash` with the test's name.
 
 mod cases;
 mod common;
@@ -113,8 +114,8 @@ fn share() -> (usize, usize) {
     }
 }
 
-/// Runs a test. The crash is one of the whole process: so tests come one after the other, and for each of them
-/// there are more processes, of which each does a part of the changes.
+/// Runs a test. The crash is one of the whole process: so tests come one after the other, and for
+/// each of them there are more processes, of which each does a part of the changes.
 fn in_all_processes(test: &'static str, body: impl FnOnce()) {
     let _alone = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
     let (own, all) = share();
@@ -133,8 +134,8 @@ fn in_all_processes(test: &'static str, body: impl FnOnce()) {
     }
 }
 
-/// Calls `crash(way, n)`, which is to crash at change n, for each n there is: it says whether the program
-/// has come to its end before.
+/// Calls `crash(way, n)`, which is to crash at change n, for each n there is: it says whether the
+/// program has come to its end before.
 fn at_every_change(test: &'static str, mut crash: impl FnMut(AccessMode, u64) -> bool) {
     let one = std::env::var(ONE).ok();
     let (own, all) = share();
@@ -311,7 +312,8 @@ struct Standing {
 }
 
 impl Standing {
-    /// The states through which an act leads, that before it apart: what may be there after a crash.
+    /// The states through which an act leads, that before it apart: what may be there after a
+    /// crash.
     fn through(&mut self, act: Act, seed: u64) -> Vec<State> {
         let mut states = Vec::new();
         let state = &mut self.state;
@@ -534,8 +536,8 @@ fn perform(
     session.save(group, locals, save).map(drop)
 }
 
-/// Runs a program until it ends or crashes; seeds begin after `seed`. Gives the states that may then be
-/// there, the last being that of a program that has ended, and whether it has.
+/// Runs a program until it ends or crashes; seeds begin after `seed`. Gives the states that may
+/// then be there, the last being that of a program that has ended, and whether it has.
 fn run(store: &Store, from: &State, program: &[Act], seed: u64) -> (Vec<State>, bool) {
     let mut standing = Standing {
         state: from.clone(),
@@ -589,8 +591,8 @@ fn run(store: &Store, from: &State, program: &[Act], seed: u64) -> (Vec<State>, 
     (possible, true)
 }
 
-/// What stands on disk must be one of the states: which one. An array by itself may be of a `former` one,
-/// as long as no save has come to its end since.
+/// What stands on disk must be one of the states: which one. An array by itself may be of a
+/// `former` one, as long as no save has come to its end since.
 fn look(store: &Store, possible: &[State], former: &[State]) -> State {
     if !of_server(&store.path, 0).exists() {
         let none = possible.iter().find(|state| !state.exists);
@@ -677,8 +679,8 @@ fn is_state(store: &Store, catalog: &Catalog, state: &State) -> bool {
             .all(|(there, saved)| is_checkpoint(there, saved))
 }
 
-/// Each array's own `zarr.json`, and what the group's says of it, speak of whole timesteps only: those of some state,
-/// perhaps not that of the group.
+/// Each array's own `zarr.json`, and what the group's says of it, speak of whole timesteps only:
+/// those of some state, perhaps not that of the group.
 fn check_own_metadata(store: &Store, possible: &[State]) {
     for (at, name) in store.names().iter().enumerate() {
         let (schema, found) = read(&store.path.join(name), None).unwrap();
@@ -748,8 +750,8 @@ fn check_tidy(store: &Store, state: &State) {
     assert_eq!(names(&record.join("sums")), with_sums);
     for (at, name) in store.names().iter().enumerate() {
         if is_spread {
-            // A checkpoint that is no more leaves the disks with the next save: the last save took one from
-            // the group, or two where a crash had kept one too many.
+            // A checkpoint that is no more leaves the disks with the next save: the last save took
+            // one from the group, or two where a crash had kept one too many.
             for server in 0..RANKS {
                 let parts = PathBuf::from(format!(
                     "{}.parts",
@@ -857,7 +859,8 @@ fn a_group_of_rows_and_of_chunks_of_several_timesteps() {
     in_all_processes(test, || the_group_at_every_change(test, &store, &BACK));
 }
 
-/// A group that a former version of Penstock has written: three timesteps, and a checkpoint after the second.
+/// A group that a former version of Penstock has written: three timesteps, and a checkpoint after
+/// the second.
 fn former_group() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests");
     tests.join("data/group-of-version-1.zarr")
@@ -1231,8 +1234,8 @@ fn parts_of_arrays() {
     });
 }
 
-/// Around the page cache servers make their files first. (What goes around it is no change that is counted: blocks
-/// are smaller than a page, and do not.)
+/// Around the page cache servers make their files first. (What goes around it is no change that is
+/// counted: blocks are smaller than a page, and do not.)
 #[test]
 fn arrays_written_directly() {
     if disk_place().is_none() {

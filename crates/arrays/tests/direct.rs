@@ -271,8 +271,8 @@ fn cut(block: &Block, state: &mut u64) -> Vec<(u64, u64)> {
     parts
 }
 
-/// One turn of one medium: its parts in its own order, some read back at once. Says whether they were
-/// what they should be; the others wait for this one, so it does not panic.
+/// One turn of one medium: its parts in its own order, some read back at once. Says whether they
+/// were what they should be; the others wait for this one, so it does not panic.
 fn move_parts(
     medium: &dyn Medium,
     parts: &[(Block, u64, u64)],

@@ -353,8 +353,8 @@ fn raw_files_whose_schema_the_caller_knows() {
     assert_eq!(error.kind, Kind::Schema, "{error}");
 }
 
-/// A cache that spills writes a block before all of it has come, reads it back and writes it again, in
-/// an order of its own: the files are those of a write in order.
+/// A cache that spills writes a block before all of it has come, reads it back and writes it again,
+/// in an order of its own: the files are those of a write in order.
 #[test]
 fn blocks_may_come_in_any_order_and_twice() {
     let directory = place();

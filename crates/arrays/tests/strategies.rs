@@ -1,9 +1,9 @@
-//! Every strategy stores the same bytes, file by file, and reads what the others have stored: random
-//! schemas on a machine of threads, with caches so small that blocks are written before they are full,
-//! read back, and written again.
+//! Every strategy stores the same bytes, file by file, and reads what the others have stored:
+//! random schemas on a machine of threads, with caches so small that blocks are written before they
+//! are full, read back, and written again.
 //!
-//! A failure prints its seed; `PENSTOCK_SEED=<seed> cargo test -p penstock-arrays --test strategies`
-//! runs that one alone.
+//! A failure prints its seed; `PENSTOCK_SEED=<seed> cargo test -p penstock-arrays --test
+//! strategies` runs that one alone.
 
 mod cases;
 mod common;

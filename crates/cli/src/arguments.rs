@@ -31,14 +31,15 @@ pub(crate) enum Command {
     Ls(Ls),
     /// Say what a store holds: shapes, types, how it lies on disk
     Info(Info),
-    /// Read all of a store and compare it with its checksums; exit code 1 if something is damaged, 3 if nothing has a
-    /// checksum
+    /// Read all of a store and compare it with its checksums; exit code 1 if something is damaged,
+    /// 3 if nothing has a checksum
     Verify(Verify),
     /// Find out from what is on disk what a group holds whose metadata another tool has rewritten
     Repair(Repair),
     /// Make one store of what each server has written to a disk of its own
     Gather(Gather),
-    /// Copy an array or a whole data set into another arrangement, out of core; go on where a killed copy has stopped
+    /// Copy an array or a whole data set into another arrangement, out of core; go on where a
+    /// killed copy has stopped
     Copy(Box<Copy>),
     /// Experiments on a simulated machine
     #[command(subcommand, arg_required_else_help = true)]
@@ -66,13 +67,14 @@ pub(crate) enum Sim {
     Trace(Trace),
     /// Measure 10 to 100,000 clients with 1 to 1,000 servers of today
     Scale(Scale),
-    /// Measure Figures 2 to 7 of Dickens and Thakur on the four machines of that paper, beside what it
-    /// says; the name of each plot gets the figure and the machine: p-2-sp2-anl.png
+    /// Measure Figures 2 to 7 of Dickens and Thakur on the four machines of that paper, beside what
+    /// it says; the name of each plot gets the figure and the machine: p-2-sp2-anl.png
     DickensThakur(DickensThakur),
-    /// Measure Figures 3 to 9 of Panda (SC '95) on the machine of that paper, beside what it says; the name
-    /// of each plot gets the figure: p-3.png
+    /// Measure Figures 3 to 9 of Panda (SC '95) on the machine of that paper, beside what it says;
+    /// the name of each plot gets the figure: p-3.png
     Panda(Panda),
-    /// Print a machine as TOML, to be changed and given as --preset FILE; without a name, list the machines
+    /// Print a machine as TOML, to be changed and given as --preset FILE; without a name, list the
+    /// machines
     Preset(PresetName),
 }
 
@@ -106,17 +108,19 @@ pub(crate) struct Repair {
 
 #[derive(Args)]
 pub(crate) struct Gather {
-    /// The store's directories, one a server in their order, or one path with {server} in it; then what is
-    /// made of them
+    /// The store's directories, one a server in their order, or one path with {server} in it; then
+    /// what is made of them
     #[arg(required = true, num_args = 2.., value_names = ["SRC", "DST"])]
     pub(crate) paths: Vec<PathBuf>,
 }
 
 #[derive(Args)]
 pub(crate) struct Copy {
-    /// A Zarr array or group (format 2 or 3) with all that is in it, a .npy file, a raw file, or a directory of parts
+    /// A Zarr array or group (format 2 or 3) with all that is in it, a .npy file, a raw file, or a
+    /// directory of parts
     pub(crate) source: PathBuf,
-    /// What is made of it: of the same kind in Zarr's format 3, an array of a Zarr group that is there, or a file
+    /// What is made of it: of the same kind in Zarr's format 3, an array of a Zarr group that is
+    /// there, or a file
     pub(crate) target: PathBuf,
     /// Only this array of the source, by its path in it; several times for several
     #[arg(long = "array", value_name = "PATH")]
@@ -124,15 +128,16 @@ pub(crate) struct Copy {
     /// What the array is called in the target, where only one is copied
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Chunks, of arrays that have as many dimensions or dimensions so called: 64,64,-1 or time=1,lat=512, where -1 is
-    /// the whole dimension [default: those of the source]
+    /// Chunks, of arrays that have as many dimensions or dimensions so called: 64,64,-1 or
+    /// time=1,lat=512, where -1 is the whole dimension [default: those of the source]
     #[arg(long, value_name = "EXTENTS", allow_hyphen_values = true)]
     pub(crate) chunks: Option<Extents>,
-    /// Sub-chunks of the chunks, which are then shards [default: those of the source, where they divide the chunks]
+    /// Sub-chunks of the chunks, which are then shards [default: those of the source, where they
+    /// divide the chunks]
     #[arg(long, value_name = "EXTENTS", allow_hyphen_values = true)]
     pub(crate) subchunks: Option<Extents>,
-    /// none, zstd[:LEVEL], gzip[:LEVEL], blosc[:CNAME[:LEVEL[:SHUFFLE]]], each with +crc32c if wanted, or a list of codecs
-    /// in JSON as Zarr's metadata have it [default: that of the source]
+    /// none, zstd[:LEVEL], gzip[:LEVEL], blosc[:CNAME[:LEVEL[:SHUFFLE]]], each with +crc32c if
+    /// wanted, or a list of codecs in JSON as Zarr's metadata have it [default: that of the source]
     #[arg(long, value_name = "CODEC", conflicts_with = "row_major")]
     pub(crate) codec: Option<String>,
     /// One row-major file: .npy if its name ends so, otherwise raw with a JSON file beside it
@@ -155,7 +160,8 @@ pub(crate) struct Copy {
     /// Memory that it may take
     #[arg(long, value_name = "BYTES", default_value = "256MiB")]
     pub(crate) memory: String,
-    /// How many threads share the work; under mpiexec it is the processes [default: 1, with two servers]
+    /// How many threads share the work; under mpiexec it is the processes [default: 1, with two
+    /// servers]
     #[arg(long, value_name = "N")]
     pub(crate) ranks: Option<usize>,
     /// Leave attributes out where the target has no place for them
@@ -312,7 +318,8 @@ pub(crate) struct Panda {
     /// Compute nodes in place of each figure's: 8, 16 or 32, in traditional order also 24
     #[arg(long, value_name = "N")]
     pub(crate) clients: Option<usize>,
-    /// One size of the array, in 2^20 bytes: any from 1 to 4096 [default: 16, 32, 64, 128, 256 and 512]
+    /// One size of the array, in 2^20 bytes: any from 1 to 4096 [default: 16, 32, 64, 128, 256 and
+    /// 512]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub(crate) array_mb: Option<u64>,
     /// How often each point is run, as the paper did
@@ -402,8 +409,8 @@ pub(crate) struct Output {
     /// Write JSON to a file, or with - to the standard output in place of text
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Draw one file, whose name ends in .png, .svg or .pdf, or else STEM.png and STEM.svg; with Python and
-    /// matplotlib
+    /// Draw one file, whose name ends in .png, .svg or .pdf, or else STEM.png and STEM.svg; with
+    /// Python and matplotlib
     #[arg(long, value_name = "FILE|STEM")]
     pub(crate) plot: Option<PathBuf>,
     /// Draw no title: a caption stands elsewhere
@@ -412,7 +419,8 @@ pub(crate) struct Output {
 }
 
 impl Machine {
-    /// The preset, `default` if none is named, with the changes that the options ask for; and its provenance.
+    /// The preset, `default` if none is named, with the changes that the options ask for; and its
+    /// provenance.
     pub(crate) fn preset(
         &self,
         default: &str,

@@ -24,13 +24,14 @@
 //! | `panda` | Figures 3 to 9 of Seamons et al., SC '95 |
 //! | `preset` | a machine as TOML, or a list of the machines |
 //!
-//! Text goes to the standard output, progress and errors to the standard error. `--json FILE` writes
-//! the same as JSON, `--json -` writes it instead of the text. `--plot FILE` draws it with matplotlib:
-//! the command hands the JSON to a Python interpreter, that of the package if it was started by it,
-//! else `$PENSTOCK_PYTHON` or `python3`. Text, JSON and plots say what they were made with.
+//! Text goes to the standard output, progress and errors to the standard error. `--json FILE`
+//! writes the same as JSON, `--json -` writes it instead of the text. `--plot FILE` draws it with
+//! matplotlib: the command hands the JSON to a Python interpreter, that of the package if it was
+//! started by it, else `$PENSTOCK_PYTHON` or `python3`. Text, JSON and plots say what they were
+//! made with.
 //!
-//! Exit codes: 0; 1 when something failed; 2 for bad input; 3 when `verify` found nothing to compare with. Either way one
-//! line says what is wrong.
+//! Exit codes: 0; 1 when something failed; 2 for bad input; 3 when `verify` found nothing to
+//! compare with. Either way one line says what is wrong.
 
 mod arguments;
 mod copy;

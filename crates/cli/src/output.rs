@@ -160,8 +160,8 @@ impl Output {
         }
     }
 
-    /// Draws several plots, if that is asked for. The path of each has its name in it, unless there is only one plot
-    /// and the path is one file.
+    /// Draws several plots, if that is asked for. The path of each has its name in it, unless there
+    /// is only one plot and the path is one file.
     pub(crate) fn plots(
         &self,
         plot: Plot,

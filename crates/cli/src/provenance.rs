@@ -1,9 +1,12 @@
-//! What a result was made with, so that it can be made again: version, preset, what differs from it, trials, seed.
+//! What a result was made with, so that it can be made again: version, preset, what differs from
+//! it, trials, seed.
 //!
-//! It stands in a line under every text, as `provenance` in all JSON, and at the foot of every plot.
+//! It stands in a line under every text, as `provenance` in all JSON, and at the foot of every
+//! plot.
 //!
-//! What differs is found by comparison, not by looking at options: a preset that was printed, changed and given as a
-//! file keeps its name, and is compared with the one of that name that comes with Penstock.
+//! What differs is found by comparison, not by looking at options: a preset that was printed,
+//! changed and given as a file keeps its name, and is compared with the one of that name that comes
+//! with Penstock.
 
 use std::fmt;
 
@@ -47,7 +50,8 @@ pub(crate) struct Machine<'a> {
 }
 
 impl Provenance {
-    /// Compares `machine` with the preset of its name that comes with Penstock, or else with the file that it is from.
+    /// Compares `machine` with the preset of its name that comes with Penstock, or else with the
+    /// file that it is from.
     pub(crate) fn new(machine: &Machine, trials: &Trials) -> Result<Self, Failure> {
         let name = &machine.simulated.name;
         let original = match Preset::names().contains(&name.as_str()) {
@@ -75,7 +79,8 @@ impl Provenance {
         })
     }
 
-    /// Adds an option that changes what is run and has no key in a preset. An option that was not given adds nothing.
+    /// Adds an option that changes what is run and has no key in a preset. An option that was not
+    /// given adds nothing.
     pub(crate) fn with_option(mut self, option: &str, value: Option<impl Into<Value>>) -> Self {
         self.overrides.extend(value.map(|value| Override {
             key: option.into(),
@@ -94,7 +99,8 @@ impl Provenance {
     }
 }
 
-/// Lists what differs, by the path of its key. Lists of the same length are compared element by element.
+/// Lists what differs, by the path of its key. Lists of the same length are compared element by
+/// element.
 fn compare(path: &str, old: Option<&Value>, new: Option<&Value>, overrides: &mut Vec<Override>) {
     let below = |key: &str| match path {
         "" => key.to_string(),

@@ -442,7 +442,8 @@ fn panda_is_shown_beside_what_is_simulated() {
     assert_eq!(series[0]["points"][2]["x"], 8);
 }
 
-/// What a result was made with: the same in the text, in the JSON, and in what plots are drawn from.
+/// What a result was made with: the same in the text, in the JSON, and in what plots are drawn
+/// from.
 #[test]
 fn every_result_says_what_it_was_made_with() {
     let version = env!("CARGO_PKG_VERSION");

@@ -10,9 +10,10 @@
 //! down  Verdict   the root has made the result visible (or has not): the same answer for all
 //! ```
 //!
-//! The first and the last go over all nodes. So do the others where clients have a part in the moving;
-//! where they only let servers get and put, the request and its outcome are the servers' alone, and a
-//! client that is no server sleeps until it is asked for a piece, or hears the verdict.
+//! The first and the last go over all nodes. So do the others where clients have a part in the
+//! moving; where they only let servers get and put, the request and its outcome are the servers'
+//! alone, and a client that is no server sleeps until it is asked for a piece, or hears the
+//! verdict.
 //!
 //! No rank ever returns early: what goes wrong on one of them travels up as a value, and comes
 //! back down to all. (Panda sends the
@@ -38,8 +39,8 @@ use crate::tree::{Members, Tree};
 use crate::tuning::{DiskDirected, Strategy};
 use crate::{caching, disk_directed, independent, two_phase};
 
-/// A request in terms that people understand. Ranks that ask for the same give the same; where they do not, an error says
-/// in what they differ.
+/// A request in terms that people understand. Ranks that ask for the same give the same; where they
+/// do not, an error says in what they differ.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Ask {
     /// What it is, such as "a write".
@@ -272,8 +273,8 @@ impl<'a, M: Machine> Call<'a, M> {
     }
 
     /// Runs the call to its verdict. A client gives its proposal, or why it has none; the client of
-    /// rank 0 also a director; a node without a client neither. The client's memories must have been
-    /// exposed, each under its [`memory_number`].
+    /// rank 0 also a director; a node without a client neither. The client's memories must have
+    /// been exposed, each under its [`memory_number`].
     ///
     /// # Errors
     /// The verdict: the same error on all nodes.
@@ -302,8 +303,8 @@ impl<'a, M: Machine> Call<'a, M> {
         }
     }
 
-    /// The first two passes: what the call comes to. A node that has no part in the second is back when it
-    /// has heard the verdict.
+    /// The first two passes: what the call comes to. A node that has no part in the second is back
+    /// when it has heard the verdict.
     ///
     /// # Errors
     /// The same on all nodes: that of the lowest rank, or the director's.
@@ -349,8 +350,8 @@ impl<'a, M: Machine> Call<'a, M> {
         }
     }
 
-    /// This node's part in moving the data, by the strategy that the requests name: all the same. What
-    /// is about several arrays is disk-directed.
+    /// This node's part in moving the data, by the strategy that the requests name: all the same.
+    /// What is about several arrays is disk-directed.
     ///
     /// # Collective
     /// Every node must call it.

@@ -1,17 +1,17 @@
 //! Disk-directed I/O: what a server does about a collective request.
 //!
-//! Kotz, TOCS 1997, Figure 2(c) and section 4, on blocks; Seamons et al., SC'95, section 2, on the chunks of arrays. The
-//! server lists its own blocks, sorts them by where they lie on disk, and runs two buffers over the list. For a write each
-//! buffer gets the pieces of the next block from all clients that hold some, and gives the block to the disk; for a read
-//! the reverse:
+//! Kotz, TOCS 1997, Figure 2(c) and section 4, on blocks; Seamons et al., SC'95, section 2, on the
+//! chunks of arrays. The server lists its own blocks, sorts them by where they lie on disk, and
+//! runs two buffers over the list. For a write each buffer gets the pieces of the next block from
+//! all clients that hold some, and gives the block to the disk; for a read the reverse:
 //!
 //! ```text
 //! buffer 0   memget block 0 | write block 0       | memget block 2 | write block 2 ...
 //! buffer 1                  | memget block 1      | write block 1  | memget block 3 ...
 //! ```
 //!
-//! Clients are idle meanwhile, and the server asks no client for elements that it does not hold. The blocks of several
-//! arrays make one list, which each disk passes over once.
+//! Clients are idle meanwhile, and the server asks no client for elements that it does not hold.
+//! The blocks of several arrays make one list, which each disk passes over once.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -19,8 +19,8 @@
 //! | `relay` | the buffers' turns |
 //! | `portions` | which blocks are a server's, who holds what of them, and the memgets |
 //!
-//! Memory: two buffers of one block, or what a split collective may take. Time to plan: in proportion to this server's
-//! blocks and to the clients that touch them.
+//! Memory: two buffers of one block, or what a split collective may take. Time to plan: in
+//! proportion to this server's blocks and to the clients that touch them.
 
 use penstock_layout::Block;
 
@@ -38,8 +38,9 @@ use crate::tuning::DiskDirected;
 /// Buffers a disk: one to fill while the other is drained (Kotz, Table I).
 pub const BUFFERS_PER_DISK: u64 = 2;
 
-/// Runs the part of `server` in `requests`, one an array, to the end or to the first error, which names the server. In a
-/// split collective the server hands over when all that is left to do is the disk's.
+/// Runs the part of `server` in `requests`, one an array, to the end or to the first error, which
+/// names the server. In a split collective the server hands over when all that is left to do is the
+/// disk's.
 pub(crate) async fn serve<M: Machine>(
     tree: &Tree<'_, M>,
     requests: &[Request],
@@ -111,7 +112,8 @@ impl<'a, M: Machine> Job<'a, M> {
         }
     }
 
-    /// The blocks of all arrays, each with the number of its file, in the order in which they lie on disk.
+    /// The blocks of all arrays, each with the number of its file, in the order in which they lie
+    /// on disk.
     async fn blocks(&self, machine: &M, tuning: &DiskDirected) -> Blocks<'_, (usize, Block)> {
         let all = self.files.iter().enumerate().flat_map(|(number, file)| {
             let blocks = file.request.blocks(self.server);
@@ -142,7 +144,8 @@ impl<'a, M: Machine> Job<'a, M> {
 }
 
 impl<M: Machine> File<'_, M> {
-    /// Gets the portions of a block from their clients. Elements that nobody holds become what the request says.
+    /// Gets the portions of a block from their clients. Elements that nobody holds become what the
+    /// request says.
     async fn gather(&self, block: &Block, portions: &[Portion], buffer: &M::Buffer) -> Result<()> {
         let Self { tree, request, .. } = self;
         let held: u64 = portions.iter().map(|held| held.piece.elements()).sum();

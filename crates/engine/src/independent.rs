@@ -10,9 +10,9 @@
 //! a chunk that can only be written whole      is written if no other rank holds any of it
 //! ```
 //!
-//! Where a store writes parts of blocks, ranks that share a block write different bytes of it, which
-//! needs no lock. Where it cannot (a chunk with a codec, a shard with its index), two ranks that
-//! wrote one object would undo each other's work in silence, so [`check`] refuses the request.
+//! Where a store writes parts of blocks, ranks that share a block write different bytes of it,
+//! which needs no lock. Where it cannot (a chunk with a codec, a shard with its index), two ranks
+//! that wrote one object would undo each other's work in silence, so [`check`] refuses the request.
 //! Reading is always possible.
 //!
 //! Memory: a client's buffer of one block, or what a split collective may take. Messages: those of
@@ -35,8 +35,8 @@ use crate::tree::Tree;
 /// Runs given to a disk at once, at most: their list is not to outgrow a block.
 const RUNS_MAX: usize = 4096;
 
-/// Refuses a write in which several ranks hold elements of one object: for stores that write objects
-/// whole. Takes time in proportion to the number of objects.
+/// Refuses a write in which several ranks hold elements of one object: for stores that write
+/// objects whole. Takes time in proportion to the number of objects.
 ///
 /// # Errors
 /// [`Kind::Schema`], naming two of the ranks and the object.

@@ -1,7 +1,7 @@
 //! The collective strategies, written once, generic over a [`Machine`].
 //!
-//! Start with [`disk_directed`]: a server's part of a collective write or read. Around it, [`collective`] brings the
-//! ranks to one request and to one verdict.
+//! Start with [`disk_directed`]: a server's part of a collective write or read. Around it,
+//! [`collective`] brings the ranks to one request and to one verdict.
 //!
 //! | module | what it holds |
 //! |---|---|

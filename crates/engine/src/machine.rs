@@ -144,7 +144,8 @@ pub enum Operation {
 /// What a server opens: one target on its disks, for one operation.
 #[derive(Debug, Clone)]
 pub struct Opening {
-    /// The target in words that the machine's stores understand; a strategy does not look into them.
+    /// The target in words that the machine's stores understand; a strategy does not look into
+    /// them.
     pub target: Vec<u8>,
     /// How the array lies on disk.
     pub disk: DiskSchema,
@@ -165,15 +166,15 @@ pub enum Elements<'a, M: Machine + ?Sized> {
     Exposed,
     /// In a staging buffer, one window a piece.
     Staged(&'a [Window], &'a M::Buffer),
-    /// In a send buffer, piece after piece from its first byte on, each dense and in the order of its
-    /// rank's memory.
+    /// In a send buffer, piece after piece from its first byte on, each dense and in the order of
+    /// its rank's memory.
     Packed(&'a M::Buffer),
     /// In a parcel, in the same way.
     Parcel(&'a M::Parcel),
 }
 
-/// One disk of a server, opened for one call. There are no default methods: a disk around another one that forgot to
-/// pass one on would lose data in silence.
+/// One disk of a server, opened for one call. There are no default methods: a disk around another
+/// one that forgot to pass one on would lose data in silence.
 pub trait BlockFile {
     /// The staging buffer that it drains and fills.
     type Buffer;
@@ -181,15 +182,15 @@ pub trait BlockFile {
     /// Where a block lies: blocks sorted by it are passed over once.
     fn position(&self, block: &Block) -> (u64, u64);
 
-    /// Whether the schema's order is that of [`BlockFile::position`] already, so that nobody needs to
-    /// hold the list of blocks in order to sort it.
+    /// Whether the schema's order is that of [`BlockFile::position`] already, so that nobody needs
+    /// to hold the list of blocks in order to sort it.
     fn is_in_schema_order(&self) -> bool;
 
     /// How many reads and writes it works at together; who has more lets them wait.
     fn queue_depth(&self) -> u32;
 
-    /// Writes `block.bytes` bytes of `buffer`, from byte `at` on. A block may be written again: what
-    /// was written last is what stays.
+    /// Writes `block.bytes` bytes of `buffer`, from byte `at` on. A block may be written again:
+    /// what was written last is what stays.
     fn write(
         &self,
         block: &Block,
@@ -197,8 +198,8 @@ pub trait BlockFile {
         at: u64,
     ) -> impl Future<Output = Result<()>>;
 
-    /// Reads into `block.bytes` bytes of `buffer`, from byte `at` on; in a write, what it has written
-    /// so far, and zeros where that is nothing.
+    /// Reads into `block.bytes` bytes of `buffer`, from byte `at` on; in a write, what it has
+    /// written so far, and zeros where that is nothing.
     fn read(
         &self,
         block: &Block,
@@ -206,8 +207,8 @@ pub trait BlockFile {
         at: u64,
     ) -> impl Future<Output = Result<()>>;
 
-    /// Whether parts of blocks can be moved by themselves, whatever others do to the rest of the block
-    /// meanwhile.
+    /// Whether parts of blocks can be moved by themselves, whatever others do to the rest of the
+    /// block meanwhile.
     fn moves_parts(&self) -> impl Future<Output = Result<bool>>;
 
     /// Writes these parts of a block, bytes counted in it, from where they lie in `buffer`.
@@ -232,12 +233,12 @@ pub trait BlockFile {
         buffer: &Self::Buffer,
     ) -> impl Future<Output = Result<()>>;
 
-    /// Ends the writes of this call, also those that are still under way; what was written is then on
-    /// stable storage if the request asks for that.
+    /// Ends the writes of this call, also those that are still under way; what was written is then
+    /// on stable storage if the request asks for that.
     fn finish(&self) -> impl Future<Output = Result<()>>;
 
-    /// The checksum of each object that was written, by its number, where the target asks for them. After
-    /// [`BlockFile::finish`].
+    /// The checksum of each object that was written, by its number, where the target asks for them.
+    /// After [`BlockFile::finish`].
     fn sums(&self) -> Vec<(u64, u32)>;
 }
 
@@ -276,9 +277,9 @@ pub trait Machine {
         parcel: Option<Self::Parcel>,
     ) -> impl Future<Output = Result<()>>;
 
-    /// Sends `body` and a parcel that is the first `bytes` of a send buffer. Ends when the buffer may
-    /// be used again: when `to` has taken the parcel out of it, or its system has kept a copy because
-    /// nobody there waits for `tag` yet.
+    /// Sends `body` and a parcel that is the first `bytes` of a send buffer. Ends when the buffer
+    /// may be used again: when `to` has taken the parcel out of it, or its system has kept a copy
+    /// because nobody there waits for `tag` yet.
     ///
     /// # Errors
     /// When a node has left the machine.
@@ -338,8 +339,8 @@ pub trait Machine {
     /// When there is no memory for it.
     fn buffer(&self, bytes: u64) -> Result<Self::Buffer>;
 
-    /// Fills the first `bytes` bytes of a buffer with an element, its bytes over and over; without any, with zeros. What no
-    /// client fills must not be left over from another block.
+    /// Fills the first `bytes` bytes of a buffer with an element, its bytes over and over; without
+    /// any, with zeros. What no client fills must not be left over from another block.
     fn clear(&self, buffer: &Self::Buffer, bytes: u64, element: &[u8]);
 
     /// Copies pieces, all of elements of `width` bytes, from one place of this node to another.
@@ -388,11 +389,11 @@ pub trait Machine {
         server
     }
 
-    /// Opens a target on the disk of a server. The server is on this node, or this node's client moves its share
-    /// without servers.
+    /// Opens a target on the disk of a server. The server is on this node, or this node's client
+    /// moves its share without servers.
     ///
     /// # Errors
-    /// When the target is not there or does not allow the operation. The disk may also say so when it is first used, so
-    /// that nobody waits for the opening alone.
+    /// When the target is not there or does not allow the operation. The disk may also say so when
+    /// it is first used, so that nobody waits for the opening alone.
     fn open(&self, opening: Opening) -> impl Future<Output = Result<Self::File>>;
 }

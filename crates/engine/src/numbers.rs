@@ -1,5 +1,5 @@
-//! The numbers of memories. A client exposes each of its shares under a number of its own, which says the call, the array and
-//! the share:
+//! The numbers of memories. A client exposes each of its shares under a number of its own, which
+//! says the call, the array and the share:
 //!
 //! ```text
 //! number = (call * ARRAYS_MAX + array) * SHARES_MAX + share
@@ -13,7 +13,8 @@ const ARRAYS_MAX: u64 = 1 << 16;
 /// The most shares of one array that a client may have.
 pub const SHARES_MAX: u64 = 1 << 16;
 
-/// The number of a client's first share of an array of a call. The client's other shares of it follow.
+/// The number of a client's first share of an array of a call. The client's other shares of it
+/// follow.
 ///
 /// # Panics
 /// For more arrays than a call may have.
@@ -21,7 +22,8 @@ pub fn memory_number(call: u64, array: usize) -> u64 {
     memory_after(call * ARRAYS_MAX * SHARES_MAX, array)
 }
 
-/// The number of a client's first share of an array, where the call's first array has the number `first`.
+/// The number of a client's first share of an array, where the call's first array has the number
+/// `first`.
 pub(crate) fn memory_after(first: u64, array: usize) -> u64 {
     assert!((array as u64) < ARRAYS_MAX, "a call about {array} arrays");
     first + array as u64 * SHARES_MAX

@@ -140,8 +140,8 @@ impl Plan {
         let (nodes, clients) = (nodes as u64, self.clients as u64);
         let serving = self.serving as u64;
         let syncs = u64::from(self.sync && self.operation == Operation::Write);
-        // Servers of caching go on until all clients have been answered: half a barrier up, and down
-        // to all nodes.
+        // Servers of caching go on until all clients have been answered: half a barrier up, and
+        // down to all nodes.
         let answered = (clients - 1) + (nodes - 1);
         match self.strategy {
             // Clients that are no servers hear the verdict only; servers sync together.

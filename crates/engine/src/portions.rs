@@ -21,8 +21,9 @@ pub struct Portion {
 }
 
 impl Request {
-    /// The blocks that `server` moves, in the order in which they lie on disk. Where ranks name boxes, the server does
-    /// not look at blocks far from all boxes, unless a write fills elements that nobody holds.
+    /// The blocks that `server` moves, in the order in which they lie on disk. Where ranks name
+    /// boxes, the server does not look at blocks far from all boxes, unless a write fills elements
+    /// that nobody holds.
     pub fn blocks(&self, server: usize) -> Box<dyn Iterator<Item = Block> + '_> {
         let Self { disk, servers, .. } = self;
         match &self.memory {
@@ -53,8 +54,8 @@ impl Request {
     }
 }
 
-/// Moves all portions of a block at once between their clients' memories and a buffer, where the block begins at byte
-/// `at`: a write gets them (memget), a read puts them (memput).
+/// Moves all portions of a block at once between their clients' memories and a buffer, where the
+/// block begins at byte `at`: a write gets them (memget), a read puts them (memput).
 ///
 /// # Errors
 /// The first that a client met; all have ended then.

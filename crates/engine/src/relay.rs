@@ -1,14 +1,16 @@
-//! Blocks, one after the other, through a few buffers. Each buffer is filled, then drained, then takes the next block:
+//! Blocks, one after the other, through a few buffers. Each buffer is filled, then drained, then
+//! takes the next block:
 //!
 //! ```text
 //! buffer 0   fill block 0 | drain block 0       | fill block 2  | drain block 2 ...
 //! buffer 1                | fill block 1        | drain block 1 | fill block 3 ...
 //! ```
 //!
-//! One of the two steps is the disk's and the other the clients', so that both are busy with two buffers. A split
-//! collective takes as many buffers as it may have: see [`crate::split`].
+//! One of the two steps is the disk's and the other the clients', so that both are busy with two
+//! buffers. A split collective takes as many buffers as it may have: see [`crate::split`].
 //!
-//! After an error no new block is begun. The blocks under way are ended, since others may still copy into their buffers.
+//! After an error no new block is begun. The blocks under way are ended, since others may still
+//! copy into their buffers.
 
 use std::cell::{Cell, RefCell};
 use std::iter::Peekable;
@@ -60,8 +62,8 @@ pub(crate) struct Relay<'a, M: Machine, B> {
 }
 
 impl<'a, M: Machine, B> Relay<'a, M, B> {
-    /// Makes a relay for the `blocks` of `requests` (one at least), with `buffers_min` buffers or as many as a split
-    /// collective may have.
+    /// Makes a relay for the `blocks` of `requests` (one at least), with `buffers_min` buffers or
+    /// as many as a split collective may have.
     pub(crate) fn new(
         machine: &'a M,
         requests: &[Request],

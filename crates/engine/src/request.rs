@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::machine::{Opening, Operation};
 use crate::tuning::{Split, Strategy};
 
-/// A collective request about one array. Servers work out all else from it. A call may be about several
-/// arrays, with a request for each.
+/// A collective request about one array. Servers work out all else from it. A call may be about
+/// several arrays, with a request for each.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Request {
     /// Which way.
@@ -35,10 +35,12 @@ pub struct Request {
 pub enum Rest {
     /// They keep what is stored. Only disk-directed.
     Keep,
-    /// In a block of which a rank holds anything they become this element, its bytes; no bytes stand for zero. Blocks of
-    /// which nobody holds anything are not written: the store gives this element for them.
+    /// In a block of which a rank holds anything they become this element, its bytes; no bytes
+    /// stand for zero. Blocks of which nobody holds anything are not written: the store gives this
+    /// element for them.
     Fill(Vec<u8>),
-    /// The same, but all blocks are written: the store cannot say what the others hold. Disk-directed or two-phase.
+    /// The same, but all blocks are written: the store cannot say what the others hold.
+    /// Disk-directed or two-phase.
     FillAll(Vec<u8>),
 }
 

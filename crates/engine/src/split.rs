@@ -1,9 +1,10 @@
-//! Split collectives: the part of a call that is done while the clients wait, and the part that is done while they compute.
+//! Split collectives: the part of a call that is done while the clients wait, and the part that is
+//! done while they compute.
 //!
-//! Dickens and Thakur, sections 5 and 6: data go from memory to memory in the foreground, and only the disks work in the
-//! background. A write is *handed over* when all elements are in buffers and the disks have been told what to do with
-//! them; a read when the disks have been told what to fetch. From then on no processor need do anything for the call
-//! until its end.
+//! Dickens and Thakur, sections 5 and 6: data go from memory to memory in the foreground, and only
+//! the disks work in the background. A write is *handed over* when all elements are in buffers and
+//! the disks have been told what to do with them; a read when the disks have been told what to
+//! fetch. From then on no processor need do anything for the call until its end.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -49,7 +50,8 @@ impl Drop for HandOver<'_> {
     }
 }
 
-/// A future that has been polled once: its first requests to disks and other nodes are on their way.
+/// A future that has been polled once: its first requests to disks and other nodes are on their
+/// way.
 pub(crate) enum Task<F: Future> {
     Running(Pin<Box<F>>),
     Ended(F::Output),
@@ -74,7 +76,8 @@ impl<F: Future> Task<F> {
     }
 }
 
-/// Runs a relay whose buffers hold all blocks, as far as they go, and hands over when only the disk is left to work.
+/// Runs a relay whose buffers hold all blocks, as far as they go, and hands over when only the disk
+/// is left to work.
 ///
 /// # Errors
 /// As [`Relay::run`].
@@ -90,8 +93,8 @@ pub(crate) async fn run<M: Machine, B>(
             moving.end().await
         }
         Operation::Write => {
-            // The disk is told of the end right behind the last block, so that nothing need be done when it has come to
-            // that.
+            // The disk is told of the end right behind the last block, so that nothing need be done
+            // when it has come to that.
             let finishing = async {
                 relay.all_filled().await;
                 let finishing = start(flow.finish()).await;

@@ -1,8 +1,8 @@
 //! A binary tree of nodes, along which a call gathers, multicasts and meets.
 //!
-//! Either all nodes are in it, or those with a client, or those with a server. Its root is the node of rank 0. A node
-//! sends at most one message to its parent and two to its children in each pass, so that the cost a node does not grow
-//! with the number of nodes.
+//! Either all nodes are in it, or those with a client, or those with a server. Its root is the node
+//! of rank 0. A node sends at most one message to its parent and two to its children in each pass,
+//! so that the cost a node does not grow with the number of nodes.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -63,7 +63,8 @@ impl<M: Machine> Tree<'_, M> {
         }
     }
 
-    /// The root's value down the tree of those to whom it goes: the root has one to give, the others have none.
+    /// The root's value down the tree of those to whom it goes: the root has one to give, the
+    /// others have none.
     ///
     /// # Errors
     /// When a node has left the machine.

@@ -1,4 +1,5 @@
-//! How a request is met: strategies and their tuning. Data alone; it may change speed, never a stored byte.
+//! How a request is met: strategies and their tuning. Data alone; it may change speed, never a
+//! stored byte.
 
 use serde::{Deserialize, Serialize};
 
@@ -177,8 +178,9 @@ impl Default for TwoPhase {
 /// How a call is split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
-    /// The most bytes of buffers that a server, or a client that moves blocks itself, may fill while the
-    /// disks work. With less than what it is to move, some of that is moved in the foreground.
+    /// The most bytes of buffers that a server, or a client that moves blocks itself, may fill
+    /// while the disks work. With less than what it is to move, some of that is moved in the
+    /// foreground.
     pub buffer_bytes_max: u64,
 }
 

@@ -108,7 +108,8 @@ impl Experiment<'_> {
             .pattern
             .schemas(file.bytes, file.block_bytes, self.record_bytes, clients)
             .map_err(|e| Error::new(Kind::Schema, "setting up an experiment", e))?;
-        // A program that deals out records one by one calls for one at a time, also where it is alone.
+        // A program that deals out records one by one calls for one at a time, also where it is
+        // alone.
         let call_bytes_max = match self.pattern.is_cyclic_inside() {
             true => self.record_bytes,
             false => u64::MAX,
@@ -194,7 +195,8 @@ impl Experiment<'_> {
 struct Run {
     request: Request,
     roles: Rc<Roles>,
-    /// Whether the file system is told of the whole request: the multicast is then part of the time.
+    /// Whether the file system is told of the whole request: the multicast is then part of the
+    /// time.
     is_collective: bool,
 }
 

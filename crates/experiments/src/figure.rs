@@ -81,8 +81,8 @@ pub struct Published {
     pub low: f64,
     /// The greatest: the same as the least, where the paper has one number.
     pub high: f64,
-    /// Whether the paper has a percentage of another line. The number is then that percentage of the line as
-    /// simulated.
+    /// Whether the paper has a percentage of another line. The number is then that percentage of
+    /// the line as simulated.
     pub is_relative: bool,
 }
 

@@ -14,10 +14,10 @@
 //! | [`panda`] | Figures 3 to 9 of Seamons et al., SC '95, on the machine of that paper |
 //! | [`trace`] | what every part did when, for Perfetto, and the way of a disk's arm |
 //!
-//! Each is planned first, as a list of cases, then measured, then put together; only measuring takes
-//! time. What comes out is data that serialises, and prints as aligned text. Throughput is in MB/s
-//! of 2^20 bytes, the mean of trials; `cv`, its coefficient of variation, is the deviation of a
-//! sample over the mean, 0 for one trial.
+//! Each is planned first, as a list of cases, then measured, then put together; only measuring
+//! takes time. What comes out is data that serialises, and prints as aligned text. Throughput is in
+//! MB/s of 2^20 bytes, the mean of trials; `cv`, its coefficient of variation, is the deviation of
+//! a sample over the mean, 0 for one trial.
 //!
 //! ```
 //! use penstock_experiments::experiment::{Experiment, Method}

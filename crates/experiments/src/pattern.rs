@@ -12,8 +12,8 @@
 //!
 //! The matrix has as many columns as the largest power of two that leaves it at least 1.25 times as
 //! high as wide, which gives the papers' matrices. Blocks of the file are to be blocks of the array
-//! too: rows fill whole blocks or blocks whole rows. Where records have another size than a power of
-//! two that can need more columns, and then the matrix is wider.
+//! too: rows fill whole blocks or blocks whole rows. Where records have another size than a power
+//! of two that can need more columns, and then the matrix is wider.
 //!
 //! `rbn` is `rb`, as table 2 has it: 40 rows over 16 clients are two and a half rows each.
 //!

@@ -1,12 +1,12 @@
 //! Beyond the papers: clients and servers in numbers that they could not have had, on a machine of
 //! today.
 //!
-//! One file, the same for all, is moved by 10 to 100,000 clients and 1 to 1,000 servers, each an I/O
-//! node with as many disks as the preset gives one. By default it is a matrix in blocks of rows and
-//! columns, `rbb`: the more clients, the smaller the piece of each, and the more share a block; where
-//! there are more clients than the matrix can be cut into, some hold nothing. For each point:
-//! throughput, messages, buffer memory on the node that needs most, and, for disk-directed I/O, what
-//! planning takes one server: to list its blocks and who holds what of each, as timed on this
+//! One file, the same for all, is moved by 10 to 100,000 clients and 1 to 1,000 servers, each an
+//! I/O node with as many disks as the preset gives one. By default it is a matrix in blocks of rows
+//! and columns, `rbb`: the more clients, the smaller the piece of each, and the more share a block;
+//! where there are more clients than the matrix can be cut into, some hold nothing. For each point:
+//! throughput, messages, buffer memory on the node that needs most, and, for disk-directed I/O,
+//! what planning takes one server: to list its blocks and who holds what of each, as timed on this
 //! computer.
 
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Table III of Kotz, TOCS 1997: how much faster than traditional caching each other method is, over
-//! all patterns of Figures 4 to 7: the least, the geometric mean and the greatest ratio.
+//! Table III of Kotz, TOCS 1997: how much faster than traditional caching each other method is,
+//! over all patterns of Figures 4 to 7: the least, the geometric mean and the greatest ratio.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! Tables 3 and 4 of Kotz, PCS-TR94-226: throughput by pattern, measured beside published.
 //!
-//! Table 3 has the random-blocks layout and caching, disk-directed I/O and the same presorted; Table
-//! 4 the contiguous layout, where presorting changes nothing, and the first two. `ra`, `rn` and `wn`
-//! do not depend on the size of records and stand with the larger. `ra` counts every client's copy.
+//! Table 3 has the random-blocks layout and caching, disk-directed I/O and the same presorted;
+//! Table 4 the contiguous layout, where presorting changes nothing, and the first two. `ra`, `rn`
+//! and `wn` do not depend on the size of records and stand with the larger. `ra` counts every
+//! client's copy.
 //!
 //! The published cells are in `data/tr94_cells.csv`; some of the report's are kept back there, to
 //! check that the model generalises.
@@ -144,8 +145,8 @@ pub fn published(layout: &str, pattern: &str, record: u64, method: &str) -> Opti
     found?.parse().ok()
 }
 
-/// The published throughput of `case`, MB/s, where the report has a cell for it: on the report's machine, of which
-/// nothing is changed.
+/// The published throughput of `case`, MB/s, where the report has a cell for it: on the report's
+/// machine, of which nothing is changed.
 pub fn published_of(case: &Case) -> Option<f64> {
     static REPORT: LazyLock<Option<Preset>> = LazyLock::new(|| Preset::find("tr94").ok());
     if REPORT.as_ref() != Some(&*case.preset) {

@@ -218,9 +218,9 @@ impl Seeks {
 
 /// How busy the parts of one sort were in a run.
 ///
-/// A part is busy while it does at least one thing. A disk does several at once: it takes a command in while the
-/// media stream on for the command before, and flash works at many commands. Time that several things share counts
-/// once, so that no part is busy for longer than the run.
+/// A part is busy while it does at least one thing. A disk does several at once: it takes a command
+/// in while the media stream on for the command before, and flash works at many commands. Time that
+/// several things share counts once, so that no part is busy for longer than the run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Busy {
     /// The sort.
@@ -255,8 +255,8 @@ fn sort(part: Part) -> &'static str {
     }
 }
 
-/// Measures how busy each sort of part was in a run that took `elapsed`. Parts that did nothing are left out, and so
-/// is what a part did after the end of the run.
+/// Measures how busy each sort of part was in a run that took `elapsed`. Parts that did nothing are
+/// left out, and so is what a part did after the end of the run.
 pub fn busy(trace: &Trace, elapsed: Span) -> Vec<Busy> {
     let end = Time::ZERO + elapsed;
     let mut parts = BTreeMap::<(usize, u64), (&'static str, Vec<Interval>)>::new();

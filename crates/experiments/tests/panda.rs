@@ -1,4 +1,5 @@
-//! What Seamons et al. say of Figures 3 to 9, on the simulated machine: see docs/simulation-panda.md.
+//! What Seamons et al. say of Figures 3 to 9, on the simulated machine: see
+//! docs/simulation-panda.md.
 
 use penstock_experiments::experiment::{Experiment, Method};
 use penstock_experiments::panda::{Measured, NEAR_POINTS, PRESET, Plan, Says};
@@ -117,7 +118,8 @@ fn other_numbers_of_compute_nodes_are_alike() -> Result<(), StudyError> {
     Ok(())
 }
 
-/// An array of another size than the paper's has all of its bytes: no I/O node is faster than its peak.
+/// An array of another size than the paper's has all of its bytes: no I/O node is faster than its
+/// peak.
 #[test]
 fn arrays_of_any_size_stay_below_the_peak() -> Result<(), StudyError> {
     let plan = Plan::new(Preset::find(PRESET)?, &[])?.with_arrays(&[1, 7, 8, 9, 100]);

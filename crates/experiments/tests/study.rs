@@ -132,7 +132,8 @@ fn tables() -> Result<(), StudyError> {
 
 #[test]
 fn figures() -> Result<(), StudyError> {
-    // 8 and 12 vary the machine, 13 the file, which is then the article's: that takes too long here.
+    // 8 and 12 vary the machine, 13 the file, which is then the article's: that takes too long
+    // here.
     for number in [5, 8, 12, 15] {
         let plan = Plan::new(number, &tiny("tocs97"))?;
         let measured = measure(plan.cases(), &Trials::new(1), &())?;
@@ -231,7 +232,8 @@ fn traced() -> Result<(), StudyError> {
     Ok(())
 }
 
-/// Also where a disk reads ahead while it takes the next command, where it writes behind, and where it is flash.
+/// Also where a disk reads ahead while it takes the next command, where it writes behind, and where
+/// it is flash.
 #[test]
 fn no_part_is_busy_for_longer_than_the_run() -> Result<(), StudyError> {
     for preset in ["tr94", "nvme-server"] {

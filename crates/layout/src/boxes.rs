@@ -1,8 +1,8 @@
 //! Irregular shares: boxes of ranks, as adaptive meshes and users of ADIOS and HDF5 have them.
 //!
-//! A box holds the indices `{ i | start <= i < start + shape }`. A rank has one box, or a list of them. Boxes are
-//! disjoint and lie inside the array; they need not cover it, and any of them may be empty. Boxes that are only
-//! read into may overlap.
+//! A box holds the indices `{ i | start <= i < start + shape }`. A rank has one box, or a list of
+//! them. Boxes are disjoint and lie inside the array; they need not cover it, and any of them may
+//! be empty. Boxes that are only read into may overlap.
 //!
 //! Each box is a *share*, and shares are numbered through all ranks:
 //!

@@ -19,8 +19,8 @@
 //!                                                  4 | 5     0..2 x 4..6 and strides 4, 1
 //! ```
 //!
-//! Of an array that grows along its first dimension a [`DiskSchema::window`] is what one step adds: rows that
-//! may begin and end within a chunk. What a window has of a chunk is contiguous there:
+//! Of an array that grows along its first dimension a [`DiskSchema::window`] is what one step adds:
+//! rows that may begin and end within a chunk. What a window has of a chunk is contiguous there:
 //!
 //! ```text
 //! chunks of 4 rows    0 0 0 0 | 1 1 1 1 | 2 2 2 2
@@ -80,7 +80,8 @@ pub struct DiskSchema {
     split: Split,
     assignment: Assignment,
     dealt_before: u64,
-    /// Of a window: the rows of its first chunk that are before it. In the first dimension nothing is padded then.
+    /// Of a window: the rows of its first chunk that are before it. In the first dimension nothing
+    /// is padded then.
     window: Option<u64>,
 }
 
@@ -261,13 +262,15 @@ impl DiskSchema {
         self
     }
 
-    /// What rows of the first dimension this schema's array has: an array of these rows, in the same chunks.
-    /// Objects are numbered from the first chunk that it touches, which is
-    /// [`row / chunk`](DiskSchema::chunk) of the array; they are dealt out to the servers as those of the whole
-    /// array are. Sub-chunks are given up where they hold several rows: a chunk is then moved whole.
+    /// What rows of the first dimension this schema's array has: an array of these rows, in the
+    /// same chunks. Objects are numbered from the first chunk that it touches, which is [`row /
+    /// chunk`](DiskSchema::chunk) of the array; they are dealt out to the servers as those of the
+    /// whole array are. Sub-chunks are given up where they hold several rows: a chunk is then moved
+    /// whole.
     ///
     /// # Panics
-    /// If the array has no dimensions, is a window itself, or is not dealt out in row-major objects.
+    /// If the array has no dimensions, is a window itself, or is not dealt out in row-major
+    /// objects.
     pub fn window(&self, rows: Range<u64>) -> Self {
         let is_dealt = (self.order, self.assignment) == (Order::RowMajor, Assignment::Objects);
         assert!(
@@ -296,8 +299,8 @@ impl DiskSchema {
         self.before(0)
     }
 
-    /// Where in its chunk begins what this schema has of an object, bytes decoded: 0, but in the first row of chunks
-    /// of a window.
+    /// Where in its chunk begins what this schema has of an object, bytes decoded: 0, but in the
+    /// first row of chunks of a window.
     pub fn offset_in_chunk(&self, object: u64) -> u64 {
         let before = match self.grid_index(object).first() {
             Some(0) => self.window.unwrap_or(0),
@@ -307,7 +310,8 @@ impl DiskSchema {
         before * rows.iter().skip(1).product::<u64>() * self.width
     }
 
-    /// The bytes of the chunk in which an object is, decoded: those of the object, but for a window's.
+    /// The bytes of the chunk in which an object is, decoded: those of the object, but for a
+    /// window's.
     pub fn chunk_bytes(&self, object: u64) -> u64 {
         let mut extents = self.object_extents(object);
         if self.window.is_some() {
@@ -499,8 +503,8 @@ impl DiskSchema {
         self.numbered_blocks(object, cut, indices)
     }
 
-    /// Every `step`th of the numbers `own` of an object's blocks, as far as blocks are not of padding alone: of a
-    /// chunk that is far larger than the array that are few.
+    /// Every `step`th of the numbers `own` of an object's blocks, as far as blocks are not of
+    /// padding alone: of a chunk that is far larger than the array that are few.
     pub(crate) fn wanted(
         &self,
         object: u64,
@@ -619,7 +623,8 @@ impl DiskSchema {
 
     /// No object has more blocks.
     pub(crate) fn object_blocks_max(&self) -> u64 {
-        // Those at the far edges are no larger; of a window the first may be cut, and the second not.
+        // Those at the far edges are no larger; of a window the first may be cut, and the second
+        // not.
         let second = self.grid().iter().skip(1).product::<u64>();
         let others = (self.window.is_some() && second < self.objects()).then_some(second);
         let all = std::iter::once(0).chain(others);

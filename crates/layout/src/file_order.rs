@@ -75,9 +75,9 @@ impl DiskSchema {
     }
 
     /// Where `block` stands on the disk of its server: a number that no other block of that server
-    /// has and that grows along [`DiskSchema::blocks`], from 0 on. Every object has room for as many
-    /// blocks as the first, which has the most: smaller ones at the edges leave slots empty, and so
-    /// do blocks of padding alone.
+    /// has and that grows along [`DiskSchema::blocks`], from 0 on. Every object has room for as
+    /// many blocks as the first, which has the most: smaller ones at the edges leave slots empty,
+    /// and so do blocks of padding alone.
     ///
     /// # Panics
     /// If there is no server.
@@ -146,8 +146,9 @@ impl DiskSchema {
     }
 
     /// The rank whose conforming part `block` is in, and where in it: a number below
-    /// [`DiskSchema::conforming_blocks_max`] that no other block of that part has and that grows along
-    /// [`DiskSchema::conforming`]. Smaller objects and blocks of padding alone leave numbers out.
+    /// [`DiskSchema::conforming_blocks_max`] that no other block of that part has and that grows
+    /// along [`DiskSchema::conforming`]. Smaller objects and blocks of padding alone leave numbers
+    /// out.
     ///
     /// # Panics
     /// If there is no rank.

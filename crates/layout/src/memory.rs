@@ -1,8 +1,8 @@
 //! Memory schemas: a regular distribution over a mesh, irregular boxes, or a copy on every rank.
 //!
 //! Of the first two every element has one holder at most, so that they can be written and read. A
-//! [`Replicated`] array has as many holders as there are ranks, and boxes may be allowed to overlap: these
-//! can be read only, and [`MemorySchema::is_shared`] says so.
+//! [`Replicated`] array has as many holders as there are ranks, and boxes may be allowed to
+//! overlap: these can be read only, and [`MemorySchema::is_shared`] says so.
 
 use std::ops::Range;
 
@@ -99,7 +99,8 @@ impl MemorySchema {
         }
     }
 
-    /// The numbers of the shares that `rank` holds: one, but for lists of boxes, and that of the rank.
+    /// The numbers of the shares that `rank` holds: one, but for lists of boxes, and that of the
+    /// rank.
     pub fn shares_of(&self, rank: usize) -> Range<usize> {
         match self {
             Self::Boxes(boxes) => boxes.shares_of(rank),

@@ -91,7 +91,8 @@ impl DimShare {
         }
     }
 
-    /// `(first, block, stride, extent)`: blocks of `block` indices, `stride` apart, `extent` in all.
+    /// `(first, block, stride, extent)`: blocks of `block` indices, `stride` apart, `extent` in
+    /// all.
     pub fn comb(&self) -> (u64, u64, u64, u64) {
         (self.first, self.block, self.stride, self.extent)
     }

@@ -1,8 +1,8 @@
 //! What of a share lies in a block, as stretches without gaps.
 //!
 //! A *stretch* is a box of elements that lie one behind the other in a block as it is decoded: what
-//! a machine without strided messages would move with one. From the contiguous dimension outwards, a
-//! dimension is *whole* when the share holds the block's full extent of it, padding included. The
+//! a machine without strided messages would move with one. From the contiguous dimension outwards,
+//! a dimension is *whole* when the share holds the block's full extent of it, padding included. The
 //! box of a stretch spans the whole dimensions and, of the first that is not, one run of indices;
 //! of those outside it has one index each.
 //!

@@ -10,8 +10,8 @@ use crate::memory::board::HasBoard;
 use crate::memory::exposures::Exposures;
 use crate::memory::parcel::Loans;
 
-/// The time that a leaving node waits for others to take what it has to tell them: a node that never looks again cannot
-/// be told.
+/// The time that a leaving node waits for others to take what it has to tell them: a node that
+/// never looks again cannot be told.
 pub const LEAVING_MAX: Duration = Duration::from_secs(5);
 
 /// How far away another node is.
@@ -30,7 +30,8 @@ pub trait Links {
     /// How far away `node` is.
     fn distance(&self, node: NodeId) -> Distance;
 
-    /// Hands over a packet. Never blocks: the links keep a packet that cannot go at once, and try again.
+    /// Hands over a packet. Never blocks: the links keep a packet that cannot go at once, and try
+    /// again.
     ///
     /// # Errors
     /// When it can never go.
@@ -51,8 +52,8 @@ pub trait Links {
     /// The board on which `node` posts what it exposes, if it is on this host.
     fn board(&self, node: NodeId) -> Option<Arc<dyn HasBoard>>;
 
-    /// How long the node may leave the bell unlooked at: `None` if it rings for all that comes. `idle` counts
-    /// the looks since there was something to do.
+    /// How long the node may leave the bell unlooked at: `None` if it rings for all that comes.
+    /// `idle` counts the looks since there was something to do.
     fn nap_max(&self, idle: u32) -> Option<Duration>;
 
     /// Whether packets travel by MPI, some of them at least.

@@ -2,8 +2,8 @@
 //!
 //! Ranks of one host share a segment with an inbox for each, and sleep on its bell until they are
 //! wanted; MPI is used to set this up. Ranks of different hosts exchange MPI messages, which must
-//! be looked for: a rank that has nothing to do looks ever more rarely, and sleeps in between.
-//! Only the thread that opened the session calls MPI, so that MPI_THREAD_FUNNELED is enough; but where
+//! be looked for: a rank that has nothing to do looks ever more rarely, and sleeps in between. Only
+//! the thread that opened the session calls MPI, so that MPI_THREAD_FUNNELED is enough; but where
 //! ranks exchange MPI messages, so does the thread of a call that was begun in the background.
 
 pub mod api;
@@ -252,8 +252,8 @@ struct MpiLinks {
     rank_in_host: Vec<Option<usize>>,
     shared: Arc<SharedInboxes>,
     comm: OwnComm,
-    /// Penstock's messages are the only ones of their communicator; but a session that broke may have
-    /// left some behind in one that MPI has given the same place since.
+    /// Penstock's messages are the only ones of their communicator; but a session that broke may
+    /// have left some behind in one that MPI has given the same place since.
     tag: c_int,
     kept: RefCell<Outbox>,
     begun: RefCell<HashMap<u32, Vec<u8>>>,

@@ -182,8 +182,9 @@ impl Node {
         }
     }
 
-    /// Tells all nodes that this one leaves because of `error`. Calls of these numbers, in which it takes no
-    /// further part, fail on all nodes instead of waiting. All other calls go on: this node has done its part.
+    /// Tells all nodes that this one leaves because of `error`. Calls of these numbers, in which it
+    /// takes no further part, fail on all nodes instead of waiting. All other calls go on: this
+    /// node has done its part.
     pub fn leave(&self, error: &Error, calls: &[Range<u64>]) {
         let left = Header::Left {
             calls: calls.to_vec(),

@@ -95,7 +95,8 @@ impl PyGroup {
 }
 
 impl PyGroup {
-    /// The group as a call takes it, with this rank's parts: those of an array of rows say how many it brings.
+    /// The group as a call takes it, with this rank's parts: those of an array of rows say how many
+    /// it brings.
     pub fn with_locals(&self, locals: &Locals<'_>) -> Result<(GroupCall, Vec<Vec<LocalPart>>)> {
         let mut group = self.0.clone();
         let locals = locals.iter().map(|locals| locals_of(locals));

@@ -1,8 +1,8 @@
 //! Ctrl-C while a call waits.
 //!
-//! Python's handlers of signals run in its main thread, between two of its own instructions: while that thread waits in
-//! a call, it must ask for them now and then. What a handler raises ends the call on this rank, and is raised to the
-//! program.
+//! Python's handlers of signals run in its main thread, between two of its own instructions: while
+//! that thread waits in a call, it must ask for them now and then. What a handler raises ends the
+//! call on this rank, and is raised to the program.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +15,8 @@ use pyo3::prelude::*;
 pub struct RaisedException(Arc<Mutex<Option<PyErr>>>);
 
 impl RaisedException {
-    /// Says whether a rank is to stop: because a handler of a signal has raised something, or `stops` says so.
+    /// Says whether a rank is to stop: because a handler of a signal has raised something, or
+    /// `stops` says so.
     pub fn interrupt(&self, stops: impl Fn() -> bool + Send + Sync + 'static) -> Interrupt {
         let raised = self.clone();
         Arc::new(move || stops() || raised.is_there() || Python::attach(|py| raised.check(py)))

@@ -130,8 +130,8 @@ pub fn seats(py: Python<'_>, ranks: usize, options: OptionsArgument) -> PyResult
     Ok(seats.collect())
 }
 
-/// How the MPI library is reached: `(shared object, communicator, MPI_BYTE, MPI_ANY_SOURCE)`, and whether
-/// any thread may call it at any time.
+/// How the MPI library is reached: `(shared object, communicator, MPI_BYTE, MPI_ANY_SOURCE)`, and
+/// whether any thread may call it at any time.
 type Mpi = (PathBuf, usize, usize, i32, bool);
 
 /// The session of this rank of an MPI job. Collective, so that what is wrong with this rank's
@@ -288,7 +288,8 @@ impl PySession {
         }
     }
 
-    /// Runs `call` on the session with the GIL released. What a handler of a signal raised meanwhile comes first.
+    /// Runs `call` on the session with the GIL released. What a handler of a signal raised
+    /// meanwhile comes first.
     fn released<T: Send>(
         &self,
         py: Python<'_>,
@@ -331,8 +332,8 @@ impl PySession {
         Ok(self.session(py)?.0.servers())
     }
 
-    /// Takes part in the call that the other ranks make, with the word that this one cannot. Gives the exception
-    /// that it comes to on all ranks.
+    /// Takes part in the call that the other ranks make, with the word that this one cannot. Gives
+    /// the exception that it comes to on all ranks.
     fn refuse<'py>(
         &self,
         py: Python<'py>,

@@ -132,8 +132,8 @@ impl Spec {
         self.call.local_shapes(rank).map_err(|e| raise(py, &e))
     }
 
-    /// What `rank` holds in each of its shares, a dimension: a slice's `(start, stop, step)`, or a comb's
-    /// `(first, block, stride, extent)`.
+    /// What `rank` holds in each of its shares, a dimension: a slice's `(start, stop, step)`, or a
+    /// comb's `(first, block, stride, extent)`.
     fn local_slices<'py>(
         &self,
         py: Python<'py>,

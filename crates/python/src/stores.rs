@@ -52,7 +52,8 @@ impl Listener {
         }
     }
 
-    /// Tells of it, and lets handlers of signals run. An error where one of them has raised something.
+    /// Tells of it, and lets handlers of signals run. An error where one of them has raised
+    /// something.
     pub fn tell(&mut self, progress: Progress) -> Result<()> {
         match progress {
             Progress::All(bytes) => self.all = bytes,

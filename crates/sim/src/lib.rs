@@ -1,9 +1,10 @@
 //! A simulated multiprocessor: the engine's strategies in virtual time.
 //!
-//! Start with [`machine`], which implements the engine's `Machine` over the models of hardware. The models are
-//! pure: their caller says what time it is and what is asked, they answer when it will be done. There is no wall
-//! clock, no I/O, and no randomness but that of a seeded [`Random`]. The same program gives the same events, to the
-//! picosecond, on every machine. The papers' experiments stand in the crate `penstock-experiments`.
+//! Start with [`machine`], which implements the engine's `Machine` over the models of hardware. The
+//! models are pure: their caller says what time it is and what is asked, they answer when it will
+//! be done. There is no wall clock, no I/O, and no randomness but that of a seeded [`Random`]. The
+//! same program gives the same events, to the picosecond, on every machine. The papers' experiments
+//! stand in the crate `penstock-experiments`.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -33,8 +34,8 @@
 //! # Ok::<(), penstock_sim::ParameterError>(())
 //! ```
 //!
-//! The models follow Kotz, PCS-TR94-226 and TOCS 1997, section 4.1 of each, and for the drive Ruemmler
-//! and Wilkes, IEEE Computer, March 1994.
+//! The models follow Kotz, PCS-TR94-226 and TOCS 1997, section 4.1 of each, and for the drive
+//! Ruemmler and Wilkes, IEEE Computer, March 1994.
 
 pub mod disk;
 mod error;

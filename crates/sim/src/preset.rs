@@ -1,8 +1,8 @@
 //! Descriptions of whole machines: hardware, software costs, and the tuning of each strategy.
 //!
-//! A preset is a TOML file in which every number stands with its unit in its name, and its source in
-//! a comment. Unknown keys are refused. Those that come with Penstock are in `presets/`; a path to
-//! another may be given wherever a name may.
+//! A preset is a TOML file in which every number stands with its unit in its name, and its source
+//! in a comment. Unknown keys are refused. Those that come with Penstock are in `presets/`; a path
+//! to another may be given wherever a name may.
 
 mod check;
 mod load;
@@ -180,8 +180,9 @@ pub struct Costs {
     pub index_1d_us: f64,
     /// and of more.
     pub index_2d_us: f64,
-    /// Whether a server's calls block, of messages and of files: it moves one message, takes what has come
-    /// to where it belongs, and moves none while its disk works. If not, all of that goes on side by side.
+    /// Whether a server's calls block, of messages and of files: it moves one message, takes what
+    /// has come to where it belongs, and moves none while its disk works. If not, all of that goes
+    /// on side by side.
     #[serde(default)]
     pub one_call_at_a_time: bool,
     /// How memputs and memgets of many stretches travel.
@@ -286,7 +287,8 @@ pub struct Processors {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sharing {
-    /// Every call for the file takes its token (or lock), one client after the other: to hand it over,
+    /// Every call for the file takes its token (or lock), one client after the other: to hand it
+    /// over,
     pub token_us: f64,
     /// and for each client that waits for it.
     pub token_waiting_us: f64,
@@ -294,27 +296,29 @@ pub struct Sharing {
     pub poll_us: f64,
     /// A client copies what it writes into its system's buffers.
     pub system_copy_ns_per_byte: f64,
-    /// What the system's copying takes at the I/O node where a program might write directly and does not,
-    /// in place of `costs.copy_ns_per_byte`.
+    /// What the system's copying takes at the I/O node where a program might write directly and
+    /// does not, in place of `costs.copy_ns_per_byte`.
     pub buffered_copy_ns_per_byte: f64,
     /// What a disk's file system keeps of writes that it has reported, when that is more than the
     /// disk's own buffer.
     pub behind_bytes: u64,
-    /// Where servers have no processor of their own: with so many clients or more they run on that of
-    /// the last of these. 0: they have one.
+    /// Where servers have no processor of their own: with so many clients or more they run on that
+    /// of the last of these. 0: they have one.
     pub processors: usize,
 }
 
-/// What the file system of an I/O node adds to its disk. The disk waits meanwhile, the processor does not.
+/// What the file system of an I/O node adds to its disk. The disk waits meanwhile, the processor
+/// does not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSystem {
     /// To open a file, to find where it lies, and to close it.
     pub open_us: f64,
-    /// To create it instead, and to force out what describes it: of a call that waits for the media.
+    /// To create it instead, and to force out what describes it: of a call that waits for the
+    /// media.
     pub sync_us: f64,
-    /// It reads a file by commands of so many bytes, one behind the other: one is on the bus while the disk
-    /// reads ahead for the next.
+    /// It reads a file by commands of so many bytes, one behind the other: one is on the bus while
+    /// the disk reads ahead for the next.
     pub read_cluster_bytes: u64,
     /// For each byte that is read,
     pub read_ns_per_byte: f64,

@@ -243,10 +243,10 @@ fn contiguous_files_on_other_drives() {
     }
 }
 
-/// One rotational position for all disks, in ms at time zero. The host begins 0.5 ms
-/// later, as there. Writes at phase 3 are left out: the arm is there 0.29 ms before the first sector
-/// comes, and whether that is caught depends on what the host does first (the
-/// other model fetches the block from a client, and misses it).
+/// One rotational position for all disks, in ms at time zero. The host begins 0.5 ms later, as
+/// there. Writes at phase 3 are left out: the arm is there 0.29 ms before the first sector comes,
+/// and whether that is caught depends on what the host does first (the other model fetches the
+/// block from a client, and misses it).
 #[test]
 fn contiguous_files_with_a_common_phase() {
     let hp = hp();

@@ -1,7 +1,7 @@
-//! The torus in its two modes: the same traffic must take nearly the same time. The papers report at
-//! most 5.4 % between Proteus's two, "typically less than 0.1 %", over experiments "with thousands of
-//! tiny messages" and "with many large messages" (Kotz, TOCS 1997, section 4.1). The measure is
-//! theirs: how long the whole experiment takes.
+//! The torus in its two modes: the same traffic must take nearly the same time. The papers report
+//! at most 5.4 % between Proteus's two, "typically less than 0.1 %", over experiments "with
+//! thousands of tiny messages" and "with many large messages" (Kotz, TOCS 1997, section 4.1). The
+//! measure is theirs: how long the whole experiment takes.
 //!
 //! `cargo test --release -p penstock-sim --test network_contention -- --nocapture` prints them.
 

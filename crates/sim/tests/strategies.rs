@@ -1,5 +1,5 @@
-//! Every strategy stores the same bytes: writes and reads of random schemas on the simulated machine
-//! with real bytes, each read back by every strategy in another distribution.
+//! Every strategy stores the same bytes: writes and reads of random schemas on the simulated
+//! machine with real bytes, each read back by every strategy in another distribution.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

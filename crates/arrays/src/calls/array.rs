@@ -1,4 +1,5 @@
-//! What one rank brings to a collective call: the array, how it lies in memory, and this rank's part.
+//! What one rank brings to a collective call: the array, how it lies in memory, and this rank's
+//! part.
 
 use std::path::Path;
 
@@ -10,7 +11,8 @@ use penstock_machines::ClientMemory;
 use crate::schema::part_extents;
 use crate::{ArraySchema, ElementType, Format, Storage, StoredArray, groups, json};
 
-/// Bytes of a chunk of an array of rows, at least, where natural chunking leaves that open: ranks may bring few at a time.
+/// Bytes of a chunk of an array of rows, at least, where natural chunking leaves that open: ranks
+/// may bring few at a time.
 const ROWS_BYTES: u64 = 1 << 20;
 
 /// How an array lies in the memories of the ranks.
@@ -31,12 +33,12 @@ pub enum Memory {
         own: Vec<Region>,
         /// Ghost cells below and above each box, a dimension.
         halo: Vec<(u64, u64)>,
-        /// Whether the call is about the boxes alone: a write leaves what lies outside of them as it is
-        /// stored, and in a read they may overlap.
+        /// Whether the call is about the boxes alone: a write leaves what lies outside of them as
+        /// it is stored, and in a read they may overlap.
         is_region: bool,
     },
-    /// Each rank brings as many rows of the first dimension as it has, which follow those of the rank before: the array is
-    /// as long as they are together.
+    /// Each rank brings as many rows of the first dimension as it has, which follow those of the
+    /// rank before: the array is as long as they are together.
     Rows {
         /// This rank's number of them.
         count: u64,
@@ -118,7 +120,8 @@ impl ArrayCall {
         matches!(self.memory, Memory::Rows { .. })
     }
 
-    /// This rank's boxes, where each names its own. Rows are a box that begins at 0, whichever rows they become.
+    /// This rank's boxes, where each names its own. Rows are a box that begins at 0, whichever rows
+    /// they become.
     pub fn own_boxes(&self) -> Option<Vec<Region>> {
         match &self.memory {
             Memory::Distribution { .. } => None,
@@ -135,7 +138,8 @@ impl ArrayCall {
         rows
     }
 
-    /// The array of one moment with a dimension of one timestep before its own, as a group stores it.
+    /// The array of one moment with a dimension of one timestep before its own, as a group stores
+    /// it.
     pub fn in_time(&self) -> Self {
         let mut array = self.clone();
         if array.is_ragged() {
@@ -164,8 +168,8 @@ impl ArrayCall {
         array
     }
 
-    /// Bytes that the call is about on this rank: where it is about regions, this rank's; otherwise those of
-    /// the whole array.
+    /// Bytes that the call is about on this rank: where it is about regions, this rank's; otherwise
+    /// those of the whole array.
     pub fn asked_bytes(&self) -> u64 {
         match &self.memory {
             Memory::Boxes {
@@ -259,8 +263,8 @@ impl ArrayCall {
         }
     }
 
-    /// The shapes of the local arrays of `rank`: each of its shares and the halo around it. An empty share
-    /// has no halo.
+    /// The shapes of the local arrays of `rank`: each of its shares and the halo around it. An
+    /// empty share has no halo.
     ///
     /// # Errors
     /// As [`ArrayCall::shares`].
@@ -347,8 +351,8 @@ impl LocalPart {
     /// Checks that these are what `rank` must bring, and moves each memory's base past the halo.
     ///
     /// # Errors
-    /// When there are too few or too many, when one has another shape or type, or is to be read into and may not
-    /// be written to.
+    /// When there are too few or too many, when one has another shape or type, or is to be read
+    /// into and may not be written to.
     pub fn check_all(
         locals: &mut [Self],
         operation: Operation,
@@ -435,8 +439,8 @@ fn one_after_the_other(shape: &[u64], mut boxes: RankRegions) -> Result<(Vec<u64
     Ok((shape, boxes))
 }
 
-/// The extents of a chunk such that the disk schema is the memory schema (Panda, section 2): the largest
-/// share's. What is CYCLIC has as many chunks as if it were BLOCK.
+/// The extents of a chunk such that the disk schema is the memory schema (Panda, section 2): the
+/// largest share's. What is CYCLIC has as many chunks as if it were BLOCK.
 fn natural_chunk(memory: &MemorySchema) -> Vec<u64> {
     let shape = memory.shape();
     match memory {

@@ -1,4 +1,5 @@
-//! Copying arrays and whole data sets into another arrangement, out of core: server-directed I/O from disk to disk.
+//! Copying arrays and whole data sets into another arrangement, out of core: server-directed I/O
+//! from disk to disk.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -8,16 +9,16 @@
 //! | [`plan`] | the slabs in which an array is copied: pure |
 //! | `walk` | one rank's way through the slabs |
 //!
-//! Each array goes through the memories of the ranks slab by slab: one collective read of a region, one collective write of
-//! it. Ranks share a slab evenly. In memory it lies such that the source's blocks are long runs; the servers transpose
-//! when they gather the target's.
+//! Each array goes through the memories of the ranks slab by slab: one collective read of a region,
+//! one collective write of it. Ranks share a slab evenly. In memory it lies such that the source's
+//! blocks are long runs; the servers transpose when they gather the target's.
 //!
-//! What is written goes under a temporary name until all of it is there. Beside it a journal says what it is
-//! and which slabs are done, so that the same command goes on where a killed one has stopped. (Journal and
-//! slabs are synced in that agenda only if the session syncs.)
+//! What is written goes under a temporary name until all of it is there. Beside it a journal says
+//! what it is and which slabs are done, so that the same command goes on where a killed one has
+//! stopped. (Journal and slabs are synced in that agenda only if the session syncs.)
 //!
-//! Chunks that hold nothing but the fill value are not stored. An array whose elements or codecs Penstock does not
-//! understand keeps its chunk files as they are.
+//! Chunks that hold nothing but the fill value are not stored. An array whose elements or codecs
+//! Penstock does not understand keeps its chunk files as they are.
 
 mod contents;
 mod job;
@@ -60,14 +61,16 @@ pub struct Report {
 }
 
 impl Session {
-    /// Copies what is at `source` to `target`: an array, a group with all that is in it, or arrays of it. It is there
-    /// when all of it is. `tell` hears, on each rank, of the bytes that are copied, at first those of a former attempt.
+    /// Copies what is at `source` to `target`: an array, a group with all that is in it, or arrays
+    /// of it. It is there when all of it is. `tell` hears, on each rank, of the bytes that are
+    /// copied, at first those of a former attempt.
     ///
     /// # Errors
-    /// The same on all ranks: as [`Session::read`] and [`Session::write`]; [`Kind::Schema`] when the target's
-    /// schema does not fit, when something is at the target that may not be replaced, or the memory is too little. What
-    /// is done is kept for another attempt, unless it fails before the first slab. What `tell` says, on this rank alone:
-    /// it takes no part in the copy any more, and must leave the session.
+    /// The same on all ranks: as [`Session::read`] and [`Session::write`]; [`Kind::Schema`] when
+    /// the target's schema does not fit, when something is at the target that may not be replaced,
+    /// or the memory is too little. What is done is kept for another attempt, unless it fails
+    /// before the first slab. What `tell` says, on this rank alone: it takes no part in the copy
+    /// any more, and must leave the session.
     ///
     /// # Collective
     /// Over all clients.
@@ -127,8 +130,9 @@ impl Session {
     }
 }
 
-/// Copies on so many threads of this process, as [`Session::copy`] does it. `tell` hears of it from one of them; where it
-/// fails, and whenever `interrupt` says so, the copy is given up, and what is done is kept for another attempt.
+/// Copies on so many threads of this process, as [`Session::copy`] does it. `tell` hears of it from
+/// one of them; where it fails, and whenever `interrupt` says so, the copy is given up, and what is
+/// done is kept for another attempt.
 ///
 /// # Errors
 /// As [`Session::copy`].

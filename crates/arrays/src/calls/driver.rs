@@ -1,9 +1,10 @@
 //! The calls of one rank that are under way, and who sees to it that they go on.
 //!
-//! A call is a future on the rank's node. Whenever the rank waits for one of its calls, all of them go
-//! on: servers among the ranks serve one while their client waits for another, so that ranks may end
-//! calls in different orders. While the rank computes, a call goes on if it was begun *in the
-//! background*: then a thread waits in the rank's place. Only one of the two uses the node at a time.
+//! A call is a future on the rank's node. Whenever the rank waits for one of its calls, all of them
+//! go on: servers among the ranks serve one while their client waits for another, so that ranks may
+//! end calls in different orders. While the rank computes, a call goes on if it was begun *in the
+//! background*: then a thread waits in the rank's place. Only one of the two uses the node at a
+//! time.
 //!
 //! ```text
 //! rank's thread      begin  compute compute compute  end (waits)
@@ -69,8 +70,8 @@ struct Calls {
     is_looked_after: bool,
 }
 
-// SAFETY: the node and all that refers to it (futures, buffers, reference counts) are reached through
-// this value alone, which a mutex guards: one thread at a time uses them.
+// SAFETY: the node and all that refers to it (futures, buffers, reference counts) are reached
+// through this value alone, which a mutex guards: one thread at a time uses them.
 unsafe impl Send for Calls {}
 
 impl Calls {
@@ -206,7 +207,8 @@ impl Driver {
     /// Waits for the end of a call.
     ///
     /// # Errors
-    /// The verdict; [`Kind::Peer`] when this rank was interrupted while it waited. Then it has left.
+    /// The verdict; [`Kind::Peer`] when this rank was interrupted while it waited. Then it has
+    /// left.
     pub fn end(&self, id: u64) -> Result<Verdict> {
         self.wait(id, |call| call.verdict.is_some())?;
         let ended = self.shared.lock().under_way.remove(&id);

@@ -10,12 +10,12 @@ use super::settings::Method;
 use super::write::check_write;
 
 impl Session {
-    /// What a write or read of `array` by that strategy would do, in words and numbers. Where each rank names its
-    /// own boxes, the others' are not known here and are left out.
+    /// What a write or read of `array` by that strategy would do, in words and numbers. Where each
+    /// rank names its own boxes, the others' are not known here and are left out.
     ///
     /// # Errors
-    /// When the schema does not fit, when the strategy cannot do it, or (for a read) when the store is
-    /// not there.
+    /// When the schema does not fit, when the strategy cannot do it, or (for a read) when the store
+    /// is not there.
     pub fn explain(
         &self,
         path: &Path,

@@ -112,7 +112,8 @@ impl Seat {
         Ok(seats)
     }
 
-    /// Opens the session of this seat's rank. Whenever it waits long, it asks whether it is to stop.
+    /// Opens the session of this seat's rank. Whenever it waits long, it asks whether it is to
+    /// stop.
     pub fn open(self, interrupt: Option<Interrupt>) -> Session {
         let opener = StoreOpener::new(&self.options);
         let node = self.threads.node(self.rank, opener);
@@ -131,8 +132,8 @@ impl Seat {
 /// How long a caller that waits for its ranks goes without asking whether they are to stop.
 const JOIN_WAIT: Duration = Duration::from_millis(20);
 
-/// Runs `body` as each rank of a session of threads of this process, to its end. Gives what it gave on each. The calling
-/// thread waits, and asks now and then whether all are to stop.
+/// Runs `body` as each rank of a session of threads of this process, to its end. Gives what it gave
+/// on each. The calling thread waits, and asks now and then whether all are to stop.
 ///
 /// # Errors
 /// As [`Seat::all`].
@@ -183,8 +184,8 @@ fn check_count(what: &str, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Serves on a node that is no client until the session is closed, broken, or interrupted. Listens for the next
-/// call while it serves others: a rank may begin several before it ends one.
+/// Serves on a node that is no client until the session is closed, broken, or interrupted. Listens
+/// for the next call while it serves others: a rank may begin several before it ends one.
 fn serve(node: &Node, roles: &Roles, interrupt: Option<Interrupt>) {
     let handed_over = Cell::new(false); // nobody looks: a server has nothing else to do
     let serving = async {
@@ -231,8 +232,8 @@ fn serve(node: &Node, roles: &Roles, interrupt: Option<Interrupt>) {
 }
 
 impl Session {
-    /// A session of the ranks of `comm`; `may_use_threads` where MPI may be called from any thread at any
-    /// time (`MPI_THREAD_MULTIPLE`). On a dedicated server it returns when the clients have
+    /// A session of the ranks of `comm`; `may_use_threads` where MPI may be called from any thread
+    /// at any time (`MPI_THREAD_MULTIPLE`). On a dedicated server it returns when the clients have
     /// closed the session.
     ///
     /// # Errors

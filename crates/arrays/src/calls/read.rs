@@ -18,8 +18,8 @@ use crate::groups::{self, checkpoint_sums};
 use crate::read::Witness;
 
 impl Session {
-    /// Reads `array` from `path`, each rank its part into `locals`, by the session's strategy if none
-    /// is given.
+    /// Reads `array` from `path`, each rank its part into `locals`, by the session's strategy if
+    /// none is given.
     ///
     /// # Errors
     /// As [`Session::write`]; `locals` may then hold anything.
@@ -64,8 +64,8 @@ impl Session {
         })
     }
 
-    /// Begins a read, as [`Session::read`] does it: see [`Session::begin_write`]. Until it has ended
-    /// nobody may use `locals`.
+    /// Begins a read, as [`Session::read`] does it: see [`Session::begin_write`]. Until it has
+    /// ended nobody may use `locals`.
     ///
     /// # Errors
     /// As [`Session::begin_write`].

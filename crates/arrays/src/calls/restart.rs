@@ -29,12 +29,13 @@ pub struct FoundCheckpoint {
 }
 
 impl Session {
-    /// The newest checkpoint of the group at `path`, or the newest of a step; `None` where there is none. The
-    /// session goes on from there: its next save drops the timesteps and checkpoints that came after it.
+    /// The newest checkpoint of the group at `path`, or the newest of a step; `None` where there is
+    /// none. The session goes on from there: its next save drops the timesteps and checkpoints that
+    /// came after it.
     ///
     /// # Errors
-    /// The same on all ranks: [`Kind::Schema`] when something else stands there, [`Kind::Missing`] when there
-    /// is no checkpoint of that step.
+    /// The same on all ranks: [`Kind::Schema`] when something else stands there, [`Kind::Missing`]
+    /// when there is no checkpoint of that step.
     ///
     /// # Collective
     /// Over all clients.
@@ -61,8 +62,8 @@ impl Session {
         Ok(found)
     }
 
-    /// Reads all arrays of a checkpoint of a group, each rank its parts, and compares them with their
-    /// checksums.
+    /// Reads all arrays of a checkpoint of a group, each rank its parts, and compares them with
+    /// their checksums.
     ///
     /// # Errors
     /// As [`Session::read`]; [`Kind::Damaged`] when it is not what was written.

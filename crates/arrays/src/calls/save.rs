@@ -1,8 +1,8 @@
 //! Saving a group: what every rank does, and what the rank that directs does besides.
 //!
 //! Panda's timestep and checkpoint (Seamons et al., SC'95, section 2 and Figure 2): one request for
-//! all arrays of a group, which each server meets in one pass over its disk. What is stored, and how it
-//! becomes visible, is in [`crate::groups`].
+//! all arrays of a group, which each server meets in one pass over its disk. What is stored, and
+//! how it becomes visible, is in [`crate::groups`].
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -134,13 +134,13 @@ impl Save {
 }
 
 impl Session {
-    /// Saves all arrays of a group as one timestep or checkpoint, each rank its parts, in the order of the
-    /// group's arrays. Disk-directed, whatever the session's strategy.
+    /// Saves all arrays of a group as one timestep or checkpoint, each rank its parts, in the order
+    /// of the group's arrays. Disk-directed, whatever the session's strategy.
     ///
     /// # Errors
-    /// The same on all ranks: as [`Session::write`]; [`Kind::Schema`] when the group there is of other arrays,
-    /// or when the time is not after the last; [`Kind::Busy`] when another job writes to it. The group is
-    /// then as it was.
+    /// The same on all ranks: as [`Session::write`]; [`Kind::Schema`] when the group there is of
+    /// other arrays, or when the time is not after the last; [`Kind::Busy`] when another job writes
+    /// to it. The group is then as it was.
     ///
     /// # Collective
     /// Over all clients.
@@ -277,8 +277,8 @@ impl SaveDirector {
             (None, Some((_, timesteps))) => *timesteps,
             (None, None) => there,
         };
-        // Newer checkpoints first: one that stayed would be the newest to the next restart, and be of more
-        // timesteps than there are.
+        // Newer checkpoints first: one that stayed would be the newest to the next restart, and be
+        // of more timesteps than there are.
         if let Some(number) = restarted.and_then(|restarted| restarted.checkpoint) {
             group.drop_checkpoints(number)?;
         }
@@ -357,7 +357,8 @@ impl SaveDirector {
                 memory,
                 disk,
                 target,
-                // In a chunk that others share nothing may be left of a timestep that came to nothing.
+                // In a chunk that others share nothing may be left of a timestep that came to
+                // nothing.
                 rest: match group.time_chunk() {
                     1 => Rest::Fill(element),
                     _ => Rest::FillAll(element),
@@ -489,8 +490,8 @@ impl Director for SaveDirector {
     }
 }
 
-/// A group is a Zarr store: other disk schemas become the chunks that they come to. One row-major file is one
-/// chunk, and the parts of a distribution are chunks of their size.
+/// A group is a Zarr store: other disk schemas become the chunks that they come to. One row-major
+/// file is one chunk, and the parts of a distribution are chunks of their size.
 fn in_chunks(array: &ArraySchema) -> Result<ArraySchema> {
     let chunk = match &array.disk {
         Storage::Natural | Storage::Chunks { .. } => return Ok(array.clone()),

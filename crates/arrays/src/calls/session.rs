@@ -3,7 +3,8 @@
 //!
 //! Here is the frame of all calls. A call checks what this rank was given, exposes its memory, and
 //! hands the engine a proposal; the rank that directs it turns the agreed proposal into a request
-//! on a store. A rank that has no proper arguments [refuses](Session::refuse), so that all ranks end alike.
+//! on a store. A rank that has no proper arguments [refuses](Session::refuse), so that all ranks
+//! end alike.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -81,8 +82,9 @@ impl Session {
         self.roles.servers.len()
     }
 
-    /// Takes part in the call that the other ranks make, with the word that this one cannot: it has no proper arguments.
-    /// Gives what the call came to: this error, or that of a lower rank, on all ranks the same.
+    /// Takes part in the call that the other ranks make, with the word that this one cannot: it has
+    /// no proper arguments. Gives what the call came to: this error, or that of a lower rank, on
+    /// all ranks the same.
     ///
     /// # Collective
     /// Over all clients.
@@ -100,8 +102,8 @@ impl Session {
         }
     }
 
-    /// Whether a call has ended, so that [`Session::end`] need not wait. Lets it go on a little; it may
-    /// need that on all ranks. Never waits.
+    /// Whether a call has ended, so that [`Session::end`] need not wait. Lets it go on a little; it
+    /// may need that on all ranks. Never waits.
     pub fn has_ended(&self, call: &Outstanding) -> bool {
         self.driver.has_ended(call.id)
     }
@@ -109,8 +111,8 @@ impl Session {
     /// Waits for the end of a call. Its time counts from its beginning.
     ///
     /// # Errors
-    /// As [`Session::write`] and [`Session::read`]; [`Kind::Schema`] when it has been ended already, here
-    /// alone.
+    /// As [`Session::write`] and [`Session::read`]; [`Kind::Schema`] when it has been ended
+    /// already, here alone.
     ///
     /// # Collective
     /// Over all clients, in any order.
@@ -125,7 +127,8 @@ impl Session {
         })
     }
 
-    /// Gives up a call that was begun: nobody will end it. It goes on, and is ended with the session at the latest.
+    /// Gives up a call that was begun: nobody will end it. It goes on, and is ended with the
+    /// session at the latest.
     pub fn abandon(&self, call: Outstanding) {
         if self.outstanding.borrow_mut().remove(&call.id).is_some() {
             self.abandoned.borrow_mut().push(call);
@@ -143,12 +146,12 @@ impl Session {
         self.decide(Ask::new("a barrier"), || Ok(()))
     }
 
-    /// Ends the session; dedicated servers end too. Closing again does nothing. What has been begun is
-    /// brought to its end first.
+    /// Ends the session; dedicated servers end too. Closing again does nothing. What has been begun
+    /// is brought to its end first.
     ///
     /// # Errors
-    /// As [`Session::barrier`]; on all ranks when one has begun a call and not ended it. The session is
-    /// closed all the same, and the call has done what it was to do, unless it failed.
+    /// As [`Session::barrier`]; on all ranks when one has begun a call and not ended it. The
+    /// session is closed all the same, and the call has done what it was to do, unless it failed.
     ///
     /// # Collective
     /// Over all clients.
@@ -335,7 +338,8 @@ impl Session {
         }
     }
 
-    /// A call in which nothing is moved: the rank that directs decides something, and all ranks hear of it.
+    /// A call in which nothing is moved: the rank that directs decides something, and all ranks
+    /// hear of it.
     ///
     /// # Errors
     /// The same on all ranks: what `decide` says, or that of a rank.

@@ -63,7 +63,7 @@ pub enum Background {
     /// All: a thread takes the rank's part.
     All,
     /// The disks' work: elements go from memory to memory in the foreground.
-    Storage,
+    Disk,
     /// Nothing: beginning a call is all of it.
     None,
 }
@@ -76,7 +76,7 @@ impl Background {
     pub fn named(word: &str) -> Result<Self> {
         match word {
             "all" => Ok(Self::All),
-            "disk" => Ok(Self::Storage),
+            "disk" => Ok(Self::Disk),
             "none" => Ok(Self::None),
             _ => {
                 let cause = format!("\"{word}\" is none of \"all\", \"disk\", \"none\"");
@@ -93,7 +93,7 @@ impl Background {
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::All => "all",
-            Self::Storage => "disk",
+            Self::Disk => "disk",
             Self::None => "none",
         }
     }
@@ -104,7 +104,8 @@ impl Background {
 pub struct SplitOptions {
     /// By what strategy; `None` by the session's.
     pub strategy: Option<Strategy>,
-    /// What is in the background: see [`Session::begin_write`](super::Session::begin_write) for what `None` is.
+    /// What is in the background: see [`Session::begin_write`](super::Session::begin_write) for
+    /// what `None` is.
     pub background: Option<Background>,
 }
 
@@ -161,8 +162,8 @@ impl Settings {
         self.servers
     }
 
-    /// The request for a target, which is moved as the session's options say; without one, for a call that is
-    /// only explained.
+    /// The request for a target, which is moved as the session's options say; without one, for a
+    /// call that is only explained.
     ///
     /// # Errors
     /// [`Kind::Schema`] for a target that is to be written by more servers than there are.

@@ -21,8 +21,8 @@ impl Session {
     /// given.
     ///
     /// # Errors
-    /// The same on all ranks: what is wrong with any rank's arguments, or what a server met. The old data set at
-    /// `path`, if any, is then as it was.
+    /// The same on all ranks: what is wrong with any rank's arguments, or what a server met. The
+    /// old data set at `path`, if any, is then as it was.
     ///
     /// # Collective
     /// Over all clients.
@@ -61,16 +61,16 @@ impl Session {
         })
     }
 
-    /// Begins a write, as [`Session::write`] does it; [`Session::end`] ends it. Until then nobody may
-    /// change `locals`, and `keeps`, what owns it, is kept. Several calls may be under way, on different
-    /// arrays.
+    /// Begins a write, as [`Session::write`] does it; [`Session::end`] ends it. Until then nobody
+    /// may change `locals`, and `keeps`, what owns it, is kept. Several calls may be under way, on
+    /// different arrays.
     ///
-    /// What is in the background, where `options` do not say: with dedicated servers, and with caching,
-    /// which cannot be split, all; otherwise the disks' work.
+    /// What is in the background, where `options` do not say: with dedicated servers, and with
+    /// caching, which cannot be split, all; otherwise the disks' work.
     ///
     /// # Errors
-    /// The same on all ranks: what is wrong with any rank's arguments. With all in the background it is
-    /// [`Session::end`] that says so.
+    /// The same on all ranks: what is wrong with any rank's arguments. With all in the background
+    /// it is [`Session::end`] that says so.
     ///
     /// # Collective
     /// Over all clients, in the same order.
@@ -106,7 +106,7 @@ impl Session {
         let call = self.begin(operation, asked, in_background, Some(keeps))?;
         let has_failed = match background {
             Background::All => false,
-            Background::Storage => !self.driver().is_handed_over(call.id), // the ranks did not agree
+            Background::Disk => !self.driver().is_handed_over(call.id), // the ranks did not agree
             Background::None => !self.driver().is_well(call.id),
         };
         if has_failed {
@@ -131,11 +131,11 @@ impl Session {
         let is_caching = matches!(strategy, Strategy::Caching(_));
         let usual = match options.dedicated || is_caching {
             true => Background::All,
-            false => Background::Storage,
+            false => Background::Disk,
         };
         let background = split.background.unwrap_or(usual);
         let cannot = |cause: &str| Error::new(Kind::Unsupported, "splitting a collective", cause);
-        if background == Background::Storage && is_caching {
+        if background == Background::Disk && is_caching {
             return Err(cannot(
                 "with caching, ranks ask for blocks to the end: use background=\"all\" or \"none\"",
             ));
@@ -146,7 +146,7 @@ impl Session {
                  MPI_THREAD_MULTIPLE, or use background=\"disk\"",
             ));
         }
-        let is_split = background == Background::Storage;
+        let is_split = background == Background::Disk;
         Ok((Method { strategy, is_split }, background))
     }
 }
@@ -155,8 +155,8 @@ impl Session {
 ///
 /// # Errors
 /// [`Kind::Schema`] when ranks would each write for themselves what can only be written whole;
-/// [`Kind::Unsupported`] for a part of an array by another strategy than disk-directed, and for elements of nobody that
-/// such a strategy would not write.
+/// [`Kind::Unsupported`] for a part of an array by another strategy than disk-directed, and for
+/// elements of nobody that such a strategy would not write.
 pub(super) fn check_write(
     strategy: &Strategy,
     array: &ArrayCall,

@@ -1,7 +1,8 @@
 //! One file for each part of a distribution as a medium.
 //!
-//! A part holds a block of the array, row-major, without padding. Objects count through the grid of parts that hold
-//! elements, files through the mesh, which is larger where BLOCK leaves the last parts empty.
+//! A part holds a block of the array, row-major, without padding. Objects count through the grid of
+//! parts that hold elements, files through the mesh, which is larger where BLOCK leaves the last
+//! parts empty.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -135,8 +136,8 @@ impl Parts {
         self.files.path(&self.schema, object)
     }
 
-    /// A part's file at its full length: several ranks may make it at a time. It begins as the part of the array
-    /// that is changed.
+    /// A part's file at its full length: several ranks may make it at a time. It begins as the part
+    /// of the array that is changed.
     fn create(&self, object: u64, path: &Path) -> Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(true);

@@ -1,8 +1,9 @@
 //! What Penstock keeps in a group that it saves timesteps and checkpoints to: its record.
 //!
-//! Standard tools rewrite a group's `zarr.json`: `zarr.consolidate_metadata` the metadata of its nodes, xarray its
-//! attributes. So what says which timesteps there are stands where they do not look: in the directory of a Zarr array,
-//! to which nothing but that array's chunks belongs, in a hidden group.
+//! Standard tools rewrite a group's `zarr.json`: `zarr.consolidate_metadata` the metadata of its
+//! nodes, xarray its attributes. So what says which timesteps there are stands where they do not
+//! look: in the directory of a Zarr array, to which nothing but that array's chunks belongs, in a
+//! hidden group.
 //!
 //! ```text
 //! sim2.zarr/
@@ -17,8 +18,8 @@
 //!       new-*               files that are about to take their places
 //! ```
 //!
-//! The record is the truth: a timestep is there if the record counts it. Metadata follow it, and are brought up to it by
-//! the next save where a crash has left them behind.
+//! The record is the truth: a timestep is there if the record counts it. Metadata follow it, and
+//! are brought up to it by the next save where a crash has left them behind.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -107,7 +108,8 @@ pub(crate) fn sums_file(group: &Path, array: &str) -> PathBuf {
     directory(group).join("sums").join(array)
 }
 
-/// The arrays in which a dimension's rows of each timestep are counted: where they begin, and how many there are.
+/// The arrays in which a dimension's rows of each timestep are counted: where they begin, and how
+/// many there are.
 pub(crate) fn row_arrays(dimension: &str) -> [String; 2] {
     [format!("{dimension}_start"), format!("{dimension}_count")]
 }
@@ -116,8 +118,8 @@ impl Record {
     /// The record of the group at `path`; `None` where that is no group of Penstock's.
     ///
     /// # Errors
-    /// [`Kind::Damaged`] when it is one and its record cannot be understood, [`Kind::Unsupported`] when a later version
-    /// has written it.
+    /// [`Kind::Damaged`] when it is one and its record cannot be understood, [`Kind::Unsupported`]
+    /// when a later version has written it.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>> {
         let place = file(path);
         let Some(json) = read_json(&place)? else {
@@ -142,7 +144,8 @@ impl Record {
         }
     }
 
-    /// That of a group of the first version, which stands in its attributes and consolidated metadata.
+    /// That of a group of the first version, which stands in its attributes and consolidated
+    /// metadata.
     fn former(path: &Path) -> Result<Option<Self>> {
         /// The attribute.
         #[derive(Deserialize)]
@@ -198,7 +201,8 @@ impl Record {
         json!(self)
     }
 
-    /// How long an array is in its first dimension; `None` for one that does not grow with timesteps.
+    /// How long an array is in its first dimension; `None` for one that does not grow with
+    /// timesteps.
     pub(crate) fn length(&self, name: &str) -> Option<u64> {
         if name == TIME {
             return Some(self.timesteps);
@@ -221,7 +225,8 @@ impl Record {
     }
 }
 
-/// The length of an array in the group at `path`, where that is one of those that grow with its timesteps.
+/// The length of an array in the group at `path`, where that is one of those that grow with its
+/// timesteps.
 ///
 /// # Errors
 /// As [`Record::read`].
@@ -246,8 +251,8 @@ pub(crate) fn saved_in(path: &Path) -> Result<SavedContents> {
     }
 }
 
-/// Makes the directory of a record, so that standard tools know what it is. Gives what is yet to be synced. What is there
-/// already stays.
+/// Makes the directory of a record, so that standard tools know what it is. Gives what is yet to be
+/// synced. What is there already stays.
 ///
 /// # Errors
 /// What the operating system says.

@@ -5,8 +5,9 @@
 //! ```
 //!
 //! A raw file and the schema beside it cannot be renamed in one step. So while the file is being
-//! replaced, the schema beside it is that of the new file with, in `former`, that of the old and the
-//! old file's number: whoever comes between, or after a crash, sees which of the two stands there.
+//! replaced, the schema beside it is that of the new file with, in `former`, that of the old and
+//! the old file's number: whoever comes between, or after a crash, sees which of the two stands
+//! there.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -58,8 +59,8 @@ impl Sidecar {
         Self { spread, ..self }
     }
 
-    /// Of a file that is not one of ours, or says itself what it holds: while it stands there, nothing is
-    /// said of it.
+    /// Of a file that is not one of ours, or says itself what it holds: while it stands there,
+    /// nothing is said of it.
     pub(crate) fn of_another() -> Self {
         let disk = Storage::RowMajor {
             format: Format::Npy,

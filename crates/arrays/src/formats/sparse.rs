@@ -1,4 +1,5 @@
-//! What holds nothing but the fill value is not written: it stays missing, and reads as the fill value.
+//! What holds nothing but the fill value is not written: it stays missing, and reads as the fill
+//! value.
 
 use std::sync::Arc;
 

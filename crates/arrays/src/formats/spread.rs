@@ -1,7 +1,8 @@
 //! A store of which each server has a part, on disks of its own.
 //!
-//! A path with `{server}` in it is one directory a server: `/nvme{server}/out/run.zarr`. Chunks, and parts of a
-//! distribution, are dealt out to the servers in turn, as ever, and each keeps its own:
+//! A path with `{server}` in it is one directory a server: `/nvme{server}/out/run.zarr`. Chunks,
+//! and parts of a distribution, are dealt out to the servers in turn, as ever, and each keeps its
+//! own:
 //!
 //! ```text
 //! /nvme0/out/run.zarr/                      all metadata, as if the store were whole
@@ -10,16 +11,18 @@
 //! /nvme1/out/run.zarr.parts/u/<version>/c/  chunks 1, N + 1, ...
 //! ```
 //!
-//! Nobody can rename on several disks at once. So each write puts its chunks under a version of its own, and what
-//! makes it the array is that server 0's metadata name the version: they come into place by one rename. The
-//! version before stays until the next write, which removes it, and remains of writes that were killed. Where a
-//! part of an array is changed, each server gives the new version hard links to what it has of the old.
+//! Nobody can rename on several disks at once. So each write puts its chunks under a version of its
+//! own, and what makes it the array is that server 0's metadata name the version: they come into
+//! place by one rename. The version before stays until the next write, which removes it, and
+//! remains of writes that were killed. Where a part of an array is changed, each server gives the
+//! new version hard links to what it has of the old.
 //!
-//! Of an array group, all timesteps of an array are in one version, and each checkpoint is one. What says which
-//! timesteps there are is the group's `zarr.json`, as ever; a server removes chunks of others before it writes.
+//! Of an array group, all timesteps of an array are in one version, and each checkpoint is one.
+//! What says which timesteps there are is the group's `zarr.json`, as ever; a server removes chunks
+//! of others before it writes.
 //!
-//! A server may be the only one that reaches its disk. A reading server looks for the directories that it needs
-//! before it reads, since a chunk that is not there would read as zeros.
+//! A server may be the only one that reaches its disk. A reading server looks for the directories
+//! that it needs before it reads, since a chunk that is not there would read as zeros.
 
 use std::path::{Path, PathBuf};
 
@@ -46,7 +49,8 @@ pub(crate) struct Spread {
     pub(crate) servers: usize,
     /// The directory of its chunks.
     pub(crate) version: String,
-    /// How far below the store that is which the array is found in: two directories for a checkpoint's.
+    /// How far below the store that is which the array is found in: two directories for a
+    /// checkpoint's.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) depth: usize,
 }
@@ -186,7 +190,8 @@ impl SpreadArray {
         Some(self.versions(server).join(self.base.as_ref()?))
     }
 
-    /// Makes a server's directory, and removes those of versions that nobody needs. Gives the directory.
+    /// Makes a server's directory, and removes those of versions that nobody needs. Gives the
+    /// directory.
     ///
     /// # Errors
     /// [`Kind::Missing`] when the directory above the store is not there.

@@ -1,16 +1,16 @@
 //! Checksums of whole objects, made as they are written and compared as they are read.
 //!
-//! The sum of an object is the CRC-32C (Castagnoli) of its elements decoded, in the machine's byte order,
-//! padding included as the fill value: it depends neither on the codec nor on the blocks in which it was moved. A
-//! server makes it of the blocks that it has in its buffers anyway:
+//! The sum of an object is the CRC-32C (Castagnoli) of its elements decoded, in the machine's byte
+//! order, padding included as the fill value: it depends neither on the codec nor on the blocks in
+//! which it was moved. A server makes it of the blocks that it has in its buffers anyway:
 //!
 //! ```text
 //! object   | block 0 | block 1 | padding that nobody writes | block 3 |
 //! sum      combine(crc 0, crc 1, crc of fill values, crc 3)
 //! ```
 //!
-//! An object of which a read moves only some blocks is not compared. Memory: three numbers a block of the
-//! objects under way, two an object that is done.
+//! An object of which a read moves only some blocks is not compared. Memory: three numbers a block
+//! of the objects under way, two an object that is done.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,8 @@ const IS_THERE: u64 = 1 << 32;
 /// What stands for an object that was not written. Of one of which nothing is known, 0 does.
 const IS_ABSENT: u64 = 2 << 32;
 
-/// Sums as they stand in a file: 8 bytes each, little-endian, and 2^32 added to those that are there.
+/// Sums as they stand in a file: 8 bytes each, little-endian, and 2^32 added to those that are
+/// there.
 pub(crate) fn encode(sums: &[Option<u32>]) -> Vec<u8> {
     let number = |sum: &Option<u32>| sum.map_or(IS_ABSENT, |sum| IS_THERE + u64::from(sum));
     sums.iter()
@@ -103,8 +104,8 @@ impl Parts {
     }
 }
 
-/// The sum of so many bytes that are an element over and over (zeros where it has no bytes), in time in proportion to the
-/// number's digits.
+/// The sum of so many bytes that are an element over and over (zeros where it has no bytes), in
+/// time in proportion to the number's digits.
 fn repeated(element: &[u8], bytes: u64) -> u32 {
     let element = if element.is_empty() { &[0] } else { element };
     let (mut sum, mut power, mut length) = (0, crc32c(element), element.len());

@@ -90,8 +90,8 @@ impl Target {
         Self { checksums, ..self }
     }
 
-    /// The same, blocks that hold nothing but this element left out as it is written: the fill value of the array, each
-    /// of whose elements is written once.
+    /// The same, blocks that hold nothing but this element left out as it is written: the fill
+    /// value of the array, each of whose elements is written once.
     #[must_use]
     pub(crate) fn leaving_out(self, fill: Vec<u8>) -> Self {
         let leaves_out = Some(fill);
@@ -99,19 +99,22 @@ impl Target {
     }
 
     /// The same, to be moved around the page cache (`O_DIRECT`) or not, as every server opens it.
-    /// Opening it, or the first access to a chunk or part, is then [`penstock_engine::Kind::Unsupported`]
-    /// where the file system has no direct I/O; nothing is moved in the ordinary way instead.
+    /// Opening it, or the first access to a chunk or part, is then
+    /// [`penstock_engine::Kind::Unsupported`] where the file system has no direct I/O; nothing is
+    /// moved in the ordinary way instead.
     ///
-    /// This applies to the elements of flat files, of part files and of Zarr chunks without codec. The whole pages of a
-    /// block, or part of one, go around the page cache, at one device access a call; its edges, headers and metadata go
-    /// through it, and so does everything that is encoded, shards included.
+    /// This applies to the elements of flat files, of part files and of Zarr chunks without codec.
+    /// The whole pages of a block, or part of one, go around the page cache, at one device access a
+    /// call; its edges, headers and metadata go through it, and so does everything that is encoded,
+    /// shards included.
     #[must_use]
     pub fn with_direct(self, direct: bool) -> Self {
         let way = AccessMode { direct, ..self.way };
         Self { way, ..self }
     }
 
-    /// The same, to be synced when it has been written, or not: if it is, it begins to be written back at once.
+    /// The same, to be synced when it has been written, or not: if it is, it begins to be written
+    /// back at once.
     #[must_use]
     pub fn with_sync(self, sync: bool) -> Self {
         let way = AccessMode { sync, ..self.way };
@@ -139,7 +142,8 @@ impl Target {
         })
     }
 
-    /// Opens the data for reading, in the blocks of `schema`: that of [`crate::StoredArray::disk_schema`].
+    /// Opens the data for reading, in the blocks of `schema`: that of
+    /// [`crate::StoredArray::disk_schema`].
     ///
     /// # Errors
     /// When the files are not there, may not be read, are not what they should be, or cannot be
@@ -194,8 +198,8 @@ impl Target {
         }
     }
 
-    /// A word that changes when the array is replaced, or its metadata are: when its first file was written,
-    /// and how long it is.
+    /// A word that changes when the array is replaced, or its metadata are: when its first file was
+    /// written, and how long it is.
     ///
     /// # Errors
     /// When it is not there.

@@ -19,10 +19,10 @@
 //! | encoded chunks | the codec chain, then one file | the file, then the codec chain |
 //! | shards | each sub-chunk encoded and appended, the index at the end | the index once, then one `pread` a sub-chunk |
 //!
-//! What is never written stays missing and reads as the fill value. An array that is changed in part is written anew
-//! beside the old, which only the chunks that are changed need be; those of the old that are changed in part are
-//! copied first. An array that grows is written on in place: a chunk that holds rows already keeps them. Codecs and
-//! metadata are those of the crate `zarrs`.
+//! What is never written stays missing and reads as the fill value. An array that is changed in
+//! part is written anew beside the old, which only the chunks that are changed need be; those of
+//! the old that are changed in part are copied first. An array that grows is written on in place: a
+//! chunk that holds rows already keeps them. Codecs and metadata are those of the crate `zarrs`.
 
 mod chunks;
 mod coder;

@@ -8,18 +8,19 @@
 //!
 //! The whole pages of a piece go by a second descriptor, opened with `O_DIRECT`; its edges, less
 //! than a page each, go through the page cache as ever. Memory that is not aligned as the device
-//! wants it (the elements of a `.npy` file, which lie behind a header of 128 bytes) is copied through
-//! [`BOUNCE_BYTES`] of each thread: that costs less than what the page cache does beside its copy. They are a huge
-//! page, as staging buffers are: a device takes it in one piece, where small pages are hundreds.
+//! wants it (the elements of a `.npy` file, which lie behind a header of 128 bytes) is copied
+//! through [`BOUNCE_BYTES`] of each thread: that costs less than what the page cache does beside
+//! its copy. They are a huge page, as staging buffers are: a device takes it in one piece, where
+//! small pages are hundreds.
 //!
 //! # Why both ways agree
 //! A page here is the largest of a page of memory, a block of the file system and what direct I/O
 //! wants, so no cached page reaches over its ends. Pieces that are moved at the same time do not
-//! overlap. So a page that one writes directly is touched by no other, and a page at an edge is only
-//! ever written through the cache. What is moved one after the other the kernel keeps in order: before
-//! direct I/O it writes back and forgets the pages concerned. It must not read ahead either, lest the
-//! pages beside an edge come into the cache while they are written: the file is declared as one of
-//! random access.
+//! overlap. So a page that one writes directly is touched by no other, and a page at an edge is
+//! only ever written through the cache. What is moved one after the other the kernel keeps in
+//! order: before direct I/O it writes back and forgets the pages concerned. It must not read ahead
+//! either, lest the pages beside an edge come into the cache while they are written: the file is
+//! declared as one of random access.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -58,8 +59,8 @@ thread_local! {
 pub(crate) struct AccessMode {
     /// Around the page cache.
     pub(crate) direct: bool,
-    /// It will be synced: what goes through the page cache begins to be written back at once, so that the
-    /// disk works while the next block comes.
+    /// It will be synced: what goes through the page cache begins to be written back at once, so
+    /// that the disk works while the next block comes.
     pub(crate) sync: bool,
 }
 
@@ -264,7 +265,8 @@ fn memory_page_bytes() -> u64 {
     u64::try_from(answer).unwrap_or(FILE_BLOCK_BYTES_MAX)
 }
 
-/// Which of `bytes` bytes at `offset` are whole pages: of none, the range is empty and at the start.
+/// Which of `bytes` bytes at `offset` are whole pages: of none, the range is empty and at the
+/// start.
 fn whole_pages(offset: u64, bytes: usize, page_bytes: u64) -> Range<usize> {
     let end = offset + bytes as u64;
     let first = offset.next_multiple_of(page_bytes);
@@ -293,7 +295,8 @@ fn with_bounce<T>(act: impl FnOnce(&mut [u8]) -> io::Result<T>) -> io::Result<T>
             Some(memory) => memory,
             none => none.insert(Mapping::private(BOUNCE_BYTES).map_err(io::Error::other)?),
         };
-        // SAFETY: it has so many bytes, is this thread's alone, and borrowed for as long as `act` has it.
+        // SAFETY: it has so many bytes, is this thread's alone, and borrowed for as long as `act`
+        // has it.
         act(unsafe { std::slice::from_raw_parts_mut(memory.base(), BOUNCE_BYTES) })
     })
 }

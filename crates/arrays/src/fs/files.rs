@@ -1,4 +1,5 @@
-//! Files and directories as stores use them: what the operating system says about them becomes an error with a path.
+//! Files and directories as stores use them: what the operating system says about them becomes an
+//! error with a path.
 
 use std::fs::{DirEntry, File};
 use std::io;
@@ -107,8 +108,8 @@ pub(crate) fn length(file: &File, path: &Path) -> Result<u64> {
         .len())
 }
 
-/// Writes a small file, which begins to be written back. It is there for good when it has been synced, with
-/// others, by [`sync_paths`].
+/// Writes a small file, which begins to be written back. It is there for good when it has been
+/// synced, with others, by [`sync_paths`].
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let write = || {
         let file = ops::create_new(path)?;
@@ -129,7 +130,8 @@ pub(crate) fn make_directory(path: &Path) -> Result<()> {
     ops::create_dir(path).map_err(|e| Error::io(&e, "making the directory", path))
 }
 
-/// Makes a file of `bytes` bytes, the first of them `header` and the others a hole. It is yet to be synced.
+/// Makes a file of `bytes` bytes, the first of them `header` and the others a hole. It is yet to be
+/// synced.
 pub(crate) fn make_file(path: &Path, header: &[u8], bytes: u64) -> Result<()> {
     let make = || {
         let file = ops::create_new(path)?;
@@ -139,8 +141,8 @@ pub(crate) fn make_file(path: &Path, header: &[u8], bytes: u64) -> Result<()> {
     make().map_err(|e| Error::io(&e, "making", path))
 }
 
-/// Makes those of the files, of these lengths and all zeros, that are not there. Gives the ones made, which are yet to be
-/// synced.
+/// Makes those of the files, of these lengths and all zeros, that are not there. Gives the ones
+/// made, which are yet to be synced.
 pub(crate) fn make_missing(
     files: impl IntoIterator<Item = (PathBuf, u64)>,
 ) -> Result<Vec<PathBuf>> {
@@ -173,8 +175,8 @@ pub(crate) fn remove_if_there(path: &Path) -> Result<()> {
     removed.map_err(|e| Error::io(&e, "removing", path))
 }
 
-/// Gives the directory `to` all files of `from` that it lacks, as hard links where the file system has them, and syncs the
-/// directories.
+/// Gives the directory `to` all files of `from` that it lacks, as hard links where the file system
+/// has them, and syncs the directories.
 pub(crate) fn link_tree(from: &Path, to: &Path) -> Result<()> {
     for entry in entries(from)? {
         let (old, new) = (entry.path(), to.join(entry.file_name()));
@@ -239,9 +241,9 @@ pub(crate) fn sync_parent(path: &Path) -> Result<()> {
     path.parent().map_or(Ok(()), sync_path)
 }
 
-/// Syncs files and directories by their names, several at a time: a journal takes up in one commit what waits for
-/// it, so that many syncs cost little more than one. Each is waited for, the threads are not: on busy processors one
-/// may come when nothing is left to do.
+/// Syncs files and directories by their names, several at a time: a journal takes up in one commit
+/// what waits for it, so that many syncs cost little more than one. Each is waited for, the threads
+/// are not: on busy processors one may come when nothing is left to do.
 pub(crate) fn sync_paths(paths: &[PathBuf]) -> Result<()> {
     if let [path] = paths {
         return sync_path(path);
@@ -265,8 +267,9 @@ pub(crate) fn sync_paths(paths: &[PathBuf]) -> Result<()> {
     waited.fold(Ok(()), Result::and)
 }
 
-/// Takes space on the disk for so many bytes that are about to be written. Once for all is cheaper than page by page,
-/// as the page cache takes it, and a full disk says so before anything is written.
+/// Takes space on the disk for so many bytes that are about to be written. Once for all is cheaper
+/// than page by page, as the page cache takes it, and a full disk says so before anything is
+/// written.
 pub(crate) fn take_space(file: &File, offset: u64, bytes: usize, path: &Path) -> Result<()> {
     let flags = FallocateFlags::KEEP_SIZE;
     match rustix::fs::fallocate(file, flags, offset, bytes as u64) {
@@ -278,8 +281,8 @@ pub(crate) fn take_space(file: &File, offset: u64, bytes: usize, path: &Path) ->
     }
 }
 
-/// Asks the kernel to begin writing so many bytes of the file back, 0 for all from `offset` on, without
-/// waiting: what is synced later is then mostly on its way.
+/// Asks the kernel to begin writing so many bytes of the file back, 0 for all from `offset` on,
+/// without waiting: what is synced later is then mostly on its way.
 pub(crate) fn start_writeback(file: &File, offset: u64, bytes: usize, path: &Path) -> Result<()> {
     let (offset, bytes) = (offset as i64, bytes as i64);
     // SAFETY: the descriptor is open for the length of the call, which takes no memory.

@@ -1,14 +1,14 @@
 //! Every change that a store makes to the file system, and a crash between any two of them.
 //!
-//! For tests, a process can be told to [`crash_after`] so many changes. The next one is then done by half
-//! (of a write the first half of its bytes, of a removed directory its first entry), and it and all that
-//! follow fail, removals of temporaries included: what is on disk is what a killed process leaves. With
-//! [`lose_unsynced`] it is what a power failure leaves: of what was written to a file and not synced the second half is
-//! lost, as is half of what the file grew by, and files and directories that were made are gone if the directory that
-//! they are in was not synced since.
+//! For tests, a process can be told to [`crash_after`] so many changes. The next one is then done
+//! by half (of a write the first half of its bytes, of a removed directory its first entry), and it
+//! and all that follow fail, removals of temporaries included: what is on disk is what a killed
+//! process leaves. With [`lose_unsynced`] it is what a power failure leaves: of what was written to
+//! a file and not synced the second half is lost, as is half of what the file grew by, and files
+//! and directories that were made are gone if the directory that they are in was not synced since.
 //!
-//! What this model leaves out: renamings and removals that were not synced are kept, and kept in order; bytes that were
-//! synced stay when others of their sector are written.
+//! What this model leaves out: renamings and removals that were not synced are kept, and kept in
+//! order; bytes that were synced stay when others of their sector are written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -43,8 +43,8 @@ struct UnsyncedFile {
 }
 
 impl UnsyncedFile {
-    /// Loses half of each piece, and half of what the file was longer. What was there and synced stays: disks write whole
-    /// sectors.
+    /// Loses half of each piece, and half of what the file was longer. What was there and synced
+    /// stays: disks write whole sectors.
     fn lose(&self, file: &File) -> io::Result<()> {
         let bytes = file.metadata()?.len();
         for &(offset, length) in &self.pieces {
@@ -110,8 +110,8 @@ fn unsynced() -> MutexGuard<'static, Losses> {
     UNSYNCED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// For tests: from now on changes are counted, and that after the first so many is the last, and half.
-/// It concerns the whole process.
+/// For tests: from now on changes are counted, and that after the first so many is the last, and
+/// half. It concerns the whole process.
 pub fn crash_after(changes: u64) {
     *unsynced() = Losses::new();
     CHANGES.store(0, Ordering::SeqCst);
@@ -119,15 +119,16 @@ pub fn crash_after(changes: u64) {
     IS_WATCHED.store(true, Ordering::SeqCst);
 }
 
-/// For tests: the process is as before [`crash_after`]. Gives the number of changes since, those that
-/// failed included.
+/// For tests: the process is as before [`crash_after`]. Gives the number of changes since, those
+/// that failed included.
 pub fn no_crash() -> u64 {
     IS_WATCHED.store(false, Ordering::SeqCst);
     CHANGES.load(Ordering::SeqCst)
 }
 
-/// For tests, after a crash: what was written since [`crash_after`] to a file and not synced is lost by half, and
-/// what was made in a directory that was not synced since is gone. Gives their number.
+/// For tests, after a crash: what was written since [`crash_after`] to a file and not synced is
+/// lost by half, and what was made in a directory that was not synced since is gone. Gives their
+/// number.
 ///
 /// # Errors
 /// What the operating system says.
@@ -208,8 +209,8 @@ pub(crate) fn create_dir(path: &Path) -> io::Result<()> {
     whole(|| making(path, || std::fs::create_dir(path)))
 }
 
-/// Makes a directory, and those above it that are missing. Gives those that it has made itself: others may do the
-/// same meanwhile.
+/// Makes a directory, and those above it that are missing. Gives those that it has made itself:
+/// others may do the same meanwhile.
 pub(crate) fn create_dir_all(path: &Path) -> io::Result<Vec<PathBuf>> {
     let missing: Vec<_> = path
         .ancestors()
@@ -260,8 +261,8 @@ pub(crate) fn write_all_at(file: &File, data: &[u8], offset: u64, path: &Path) -
     }
 }
 
-/// Copies the contents of one file to another, which is empty. Blocks are shared where the file system
-/// can do that.
+/// Copies the contents of one file to another, which is empty. Blocks are shared where the file
+/// system can do that.
 pub(crate) fn copy(from: &File, to: &File, path: &Path) -> io::Result<()> {
     whole(|| {
         watch(|unsynced| unsynced.writing(to, path, None));

@@ -9,11 +9,11 @@
 //!     old                             the target's old content, while it is being replaced
 //! ```
 //!
-//! Its name follows from the target's, so that whoever writes the same meets it, however many other files there
-//! are. The lock tells a write in progress from the remains of a killed one: the kernel gives it up with
-//! the process. Makers of temporaries keep out of each other's way by a lock on the parent
-//! directory, for as long as it takes to make one. Where it cannot be told whether the maker of one lives, it
-//! stays, and the next has a name that nobody else draws.
+//! Its name follows from the target's, so that whoever writes the same meets it, however many other
+//! files there are. The lock tells a write in progress from the remains of a killed one: the kernel
+//! gives it up with the process. Makers of temporaries keep out of each other's way by a lock on
+//! the parent directory, for as long as it takes to make one. Where it cannot be told whether the
+//! maker of one lives, it stays, and the next has a name that nobody else draws.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -42,8 +42,8 @@ const PARENT_LOCK_PAUSES: [Duration; 2] = [Duration::from_micros(100), Duration:
 /// A directory with a lock in it, removed with all it holds when dropped.
 pub(crate) struct Temporary {
     path: PathBuf,
-    /// Whether nothing is removed when it is dropped: another process will go on with it, or it has been removed, and what
-    /// has its name is another's.
+    /// Whether nothing is removed when it is dropped: another process will go on with it, or it has
+    /// been removed, and what has its name is another's.
     stays: bool,
     /// `None` where the file system has no locks.
     _lock: Option<File>,
@@ -60,8 +60,8 @@ struct Owner {
 
 impl Temporary {
     /// Makes the temporary for what is to replace `target`: of the name of `path`, beside it, and
-    /// for an array of a group with the array's name. The remains of a killed write to the same target
-    /// are removed first.
+    /// for an array of a group with the array's name. The remains of a killed write to the same
+    /// target are removed first.
     ///
     /// # Errors
     /// [`Kind::Busy`] when another process has such a temporary and lives; else what the operating
@@ -100,8 +100,9 @@ impl Temporary {
         };
         let text = serde_json::to_vec(&owner).unwrap_or_default();
         let lock_path = own.join(LOCK);
-        // It is not brought to stable storage, nor does that begin: it mostly goes first. After a power failure it
-        // may be empty, or gone; the temporary is then taken for that of a dead writer of the target.
+        // It is not brought to stable storage, nor does that begin: it mostly goes first. After a
+        // power failure it may be empty, or gone; the temporary is then taken for that of a dead
+        // writer of the target.
         let write = || {
             let lock = ops::create_new(&lock_path)?;
             ops::write_all_at(&lock, &text, 0, &lock_path)?;
@@ -118,8 +119,8 @@ impl Temporary {
         })
     }
 
-    /// Takes over a temporary of `path` that a dead process has left, or for the array of a group there, if
-    /// it is the right one.
+    /// Takes over a temporary of `path` that a dead process has left, or for the array of a group
+    /// there, if it is the right one.
     ///
     /// # Errors
     /// What the operating system says.
@@ -226,8 +227,8 @@ pub(crate) fn nonce() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
-/// Removes a temporary, the lock last: as long as anything is there, so is the lock. Then whoever waits to take its name
-/// waits until the name is free.
+/// Removes a temporary, the lock last: as long as anything is there, so is the lock. Then whoever
+/// waits to take its name waits until the name is free.
 fn remove(path: &Path) -> std::io::Result<()> {
     empty(path)?;
     // Without the lock it may be that another takes the name in between, and meets an error.
@@ -281,8 +282,8 @@ pub(crate) fn remove_remains_of(target: &Path) {
     }
 }
 
-/// Removes a temporary of one of the targets, of which the first is meant, if its maker is dead, and refuses when
-/// that lives. False where that cannot be told. The parent is locked.
+/// Removes a temporary of one of the targets, of which the first is meant, if its maker is dead,
+/// and refuses when that lives. False where that cannot be told. The parent is locked.
 fn remove_remains(path: &Path, targets: &[&Path]) -> Result<bool> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),
@@ -292,7 +293,8 @@ fn remove_remains(path: &Path, targets: &[&Path]) -> Result<bool> {
     let lock_path = path.join(LOCK);
     let lock = match open_lock(&lock_path) {
         Ok(lock) => Some(lock),
-        // Its maker was killed before it had a lock, or after it gave it up, or a power failure has taken it.
+        // Its maker was killed before it had a lock, or after it gave it up, or a power failure has
+        // taken it.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(_) => return Ok(false),
     };
@@ -357,7 +359,8 @@ fn open_lock(path: &Path) -> std::io::Result<File> {
 }
 
 /// Keeps others from making one in the directory at the same time. Without it (no locks on
-/// directories, or somebody keeps it for himself) two that begin at the same instant may both go on.
+/// directories, or somebody keeps it for himself) two that begin at the same instant may both go
+/// on.
 fn lock_parent(parent: &Path) -> Result<File> {
     let directory = File::open(parent).map_err(|e| Error::io(&e, "opening", parent))?;
     let [mut pause, pause_max] = PARENT_LOCK_PAUSES;

@@ -1,5 +1,5 @@
-//! What stands at a path, for those who look at it: a group with timesteps and checkpoints, any other Zarr hierarchy, or
-//! an array of any form.
+//! What stands at a path, for those who look at it: a group with timesteps and checkpoints, any
+//! other Zarr hierarchy, or an array of any form.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ use crate::fs::files::{self, damaged, read_json};
 use crate::read::StoredArray;
 use crate::schema::ArraySchema;
 
-/// Opens an array, as [`StoredArray::open`] does it; of one that is saved with a group it knows how many timesteps there are,
-/// also where a crash has left the array's own metadata behind.
+/// Opens an array, as [`StoredArray::open`] does it; of one that is saved with a group it knows how
+/// many timesteps there are, also where a crash has left the array's own metadata behind.
 ///
 /// # Errors
 /// As [`StoredArray::open`].
@@ -49,8 +49,8 @@ pub struct Checkpoint {
     pub step: u64,
     /// The program's time.
     pub time: Option<f64>,
-    /// How many timesteps the group had: those after them are of a future that is no more, should the
-    /// program go on from here.
+    /// How many timesteps the group had: those after them are of a future that is no more, should
+    /// the program go on from here.
     pub timesteps: u64,
     /// What the user says about it.
     #[serde(skip)]
@@ -137,11 +137,12 @@ pub enum Contents {
     Unreadable(Error),
 }
 
-/// All that stands at `path`: an array of any form, or a Zarr node with all that is in it. What Penstock keeps for itself
-/// is left out.
+/// All that stands at `path`: an array of any form, or a Zarr node with all that is in it. What
+/// Penstock keeps for itself is left out.
 ///
 /// # Errors
-/// [`Kind::Missing`] when nothing is there; what the operating system says. What cannot be read is in the list.
+/// [`Kind::Missing`] when nothing is there; what the operating system says. What cannot be read is
+/// in the list.
 pub fn list(path: &Path) -> Result<Vec<Entry>> {
     let path = std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path))?;
     let first = of_server(&path, 0);
@@ -165,8 +166,8 @@ pub fn list(path: &Path) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// All that is known of what stands at `path`, for programs: arrays, groups and what cannot be read, by their paths; of a
-/// group that Penstock saves to, its timesteps and checkpoints.
+/// All that is known of what stands at `path`, for programs: arrays, groups and what cannot be
+/// read, by their paths; of a group that Penstock saves to, its timesteps and checkpoints.
 ///
 /// ```text
 /// {"arrays": [{"path": "u", "name": "u", "shape": [3, 4], "element": "f8", "disk": {...}, ...}],
@@ -281,7 +282,8 @@ pub(super) fn all_checkpoints(path: &Path) -> Result<Vec<Checkpoint>> {
     Ok(all)
 }
 
-/// How the timesteps of an array are spread, and each checkpoint of it; nothing where all is in one place.
+/// How the timesteps of an array are spread, and each checkpoint of it; nothing where all is in one
+/// place.
 pub(super) fn spreads(place: &Path, metadata: &Metadata, name: &str) -> Result<Vec<Spread>> {
     let mut all: Vec<Spread> = metadata.spread(place, name)?.into_iter().collect();
     for checkpoint in all_checkpoints(place)? {
@@ -309,7 +311,8 @@ pub(super) fn checkpoint_sums_file(checkpoint: &Path, name: &str) -> PathBuf {
     checkpoint.join(name).join(".sums")
 }
 
-/// The checksums of an array in a file of the first version, which has those of all arrays of a moment.
+/// The checksums of an array in a file of the first version, which has those of all arrays of a
+/// moment.
 pub(super) fn former_sums(file: &Path, name: &str, objects: u64) -> Result<Sums> {
     let text = files::read_if_there(file)?;
     let text = text.ok_or_else(|| damaged(file, "the checksums are missing"))?;

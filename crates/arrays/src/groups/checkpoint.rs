@@ -37,8 +37,8 @@ impl Group {
         record::directory(&self.path).join("new")
     }
 
-    /// Makes everything of a checkpoint but the elements. Servers write to the targets, one an array; of a group
-    /// that is spread, `servers` of them have each a part of it.
+    /// Makes everything of a checkpoint but the elements. Servers write to the targets, one an
+    /// array; of a group that is spread, `servers` of them have each a part of it.
     ///
     /// # Errors
     /// What the operating system says.
@@ -77,8 +77,8 @@ impl Group {
         Ok(targets)
     }
 
-    /// Takes the checkpoint, which servers have written and synced, into the group, with the checksums of each array,
-    /// and removes old ones until `keep` are left.
+    /// Takes the checkpoint, which servers have written and synced, into the group, with the
+    /// checksums of each array, and removes old ones until `keep` are left.
     ///
     /// # Errors
     /// What the operating system says. All former checkpoints are then there.
@@ -138,8 +138,8 @@ impl Group {
         self.remove_checkpoints(gone.iter())
     }
 
-    /// A name that no checkpoint has: the same step may have been saved before, in a life from which the program has
-    /// restarted.
+    /// A name that no checkpoint has: the same step may have been saved before, in a life from
+    /// which the program has restarted.
     fn free_name(&self, step: u64) -> Result<String> {
         let directory = checkpoints(&self.path);
         let names = std::iter::once(step.to_string()).chain((2..).map(|n| format!("{step}-{n}")));
@@ -158,8 +158,8 @@ impl Group {
         remove_if_there(&self.new_checkpoint())
     }
 
-    /// Takes all checkpoints after that of a number out of the group, the newest first: at any moment those
-    /// that are left are all up to one of them.
+    /// Takes all checkpoints after that of a number out of the group, the newest first: at any
+    /// moment those that are left are all up to one of them.
     ///
     /// # Errors
     /// What the operating system says.

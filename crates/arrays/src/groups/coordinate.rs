@@ -1,7 +1,9 @@
-//! Static variables of a group: small arrays whose values every rank knows, such as latitudes and names of stations.
+//! Static variables of a group: small arrays whose values every rank knows, such as latitudes and
+//! names of stations.
 //!
-//! A coordinate is a Zarr array of one chunk with a checksum, written by the rank that directs. Numbers are as any other
-//! array's; strings are of Zarr's type `string`, through the codec `vlen-utf8`.
+//! A coordinate is a Zarr array of one chunk with a checksum, written by the rank that directs.
+//! Numbers are as any other array's; strings are of Zarr's type `string`, through the codec
+//! `vlen-utf8`.
 
 use std::path::{Path, PathBuf};
 

@@ -15,7 +15,8 @@ pub struct Declaration {
     pub attributes: Map<String, Value>,
     /// What the user says about its times, units and calendar among it.
     pub time_attributes: Map<String, Value>,
-    /// How many timesteps are in a chunk; `None` leaves it to a group that is there, and is one in a new one.
+    /// How many timesteps are in a chunk; `None` leaves it to a group that is there, and is one in
+    /// a new one.
     pub time_chunk: Option<u64>,
     /// Its arrays.
     pub arrays: Vec<ArrayDeclaration>,

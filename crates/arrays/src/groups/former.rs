@@ -1,13 +1,14 @@
-//! Groups of the first version, which said in their consolidated metadata which timesteps there are, and groups that have
-//! lost their record.
+//! Groups of the first version, which said in their consolidated metadata which timesteps there
+//! are, and groups that have lost their record.
 //!
 //! | version | what counts the timesteps | checksums |
 //! |---|---|---|
 //! | 1 | `zarr.json`: the attribute `penstock`, and the lengths in its consolidated metadata | `.penstock/sums/<timestep>.json` |
 //! | 2 | `.penstock/record/group.json` | `.penstock/record/sums/<array>` |
 //!
-//! The first save to a group of the first version brings it up to the second. Where another tool has rewritten the
-//! `zarr.json` of one of the first, [`repair`] finds out from what is on disk what there is.
+//! The first save to a group of the first version brings it up to the second. Where another tool
+//! has rewritten the `zarr.json` of one of the first, [`repair`] finds out from what is on disk
+//! what there is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -32,7 +33,8 @@ fn sums_directory(path: &Path) -> PathBuf {
     record::former_directory(path).join("sums")
 }
 
-/// Sees that what stands at `path` is a group with a record, or one of Zarr's in which one can be made.
+/// Sees that what stands at `path` is a group with a record, or one of Zarr's in which one can be
+/// made.
 ///
 /// # Errors
 /// [`Kind::Schema`].
@@ -67,7 +69,8 @@ pub(super) fn check_adoptable(path: &Path, declared: &Declaration) -> Result<()>
     Ok(())
 }
 
-/// The record of the group at `path`, brought up to this version; `None` where there is none. The group is locked.
+/// The record of the group at `path`, brought up to this version; `None` where there is none. The
+/// group is locked.
 ///
 /// # Errors
 /// As [`Record::read`]; what the operating system says.
@@ -115,7 +118,8 @@ fn write_record(path: &Path, record: &Record) -> Result<()> {
     remove_former(path)
 }
 
-/// Writes the checksums of an array's timesteps as this version has them. Those of a timestep that has none are left out.
+/// Writes the checksums of an array's timesteps as this version has them. Those of a timestep that
+/// has none are left out.
 fn convert_sums(
     path: &Path,
     metadata: &Metadata,
@@ -163,13 +167,13 @@ fn remove_former(path: &Path) -> Result<()> {
     remove_but(&["zarr.json", "record"], &record::former_directory(path))
 }
 
-/// Finds out from what is on disk what a group holds, where its record is lost, damaged or behind: how long its arrays
-/// are, which of these grow with time, and which checkpoints there are. Gives what was found out, a line each; none where
-/// nothing was to be mended.
+/// Finds out from what is on disk what a group holds, where its record is lost, damaged or behind:
+/// how long its arrays are, which of these grow with time, and which checkpoints there are. Gives
+/// what was found out, a line each; none where nothing was to be mended.
 ///
 /// # Errors
-/// [`Kind::Schema`] when `path` is no group that Penstock has saved to; [`Kind::Damaged`] when it cannot be found out;
-/// [`Kind::Busy`] when a job writes to it.
+/// [`Kind::Schema`] when `path` is no group that Penstock has saved to; [`Kind::Damaged`] when it
+/// cannot be found out; [`Kind::Busy`] when a job writes to it.
 pub fn repair(path: &Path) -> Result<Vec<String>> {
     let path = std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path))?;
     let path = of_server(&path, 0);

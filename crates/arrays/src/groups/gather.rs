@@ -16,14 +16,15 @@ use crate::fs::ops;
 use crate::write::checks::resolve;
 use crate::write::{Keys, Pending};
 
-/// Makes one store at `target` of those whose parts are in `sources`, one a server in their order, or in all
-/// that a path with `{server}` in it names: one array, or a group with its timesteps and checkpoints. Chunks
-/// become hard links where they are on the same file system, copies elsewhere; the sources stay. Gives the number
-/// of arrays.
+/// Makes one store at `target` of those whose parts are in `sources`, one a server in their order,
+/// or in all that a path with `{server}` in it names: one array, or a group with its timesteps and
+/// checkpoints. Chunks become hard links where they are on the same file system, copies elsewhere;
+/// the sources stay. Gives the number of arrays.
 ///
 /// # Errors
-/// [`Kind::Missing`] when a part is not there, [`Kind::Schema`] when there are not as many as servers wrote, or
-/// when nothing there is spread; as [`Pending::create`]; [`Kind::Busy`] while a group is written to.
+/// [`Kind::Missing`] when a part is not there, [`Kind::Schema`] when there are not as many as
+/// servers wrote, or when nothing there is spread; as [`Pending::create`]; [`Kind::Busy`] while a
+/// group is written to.
 pub fn gather(sources: &[PathBuf], target: &Path) -> Result<usize> {
     let Some(first) = sources.first() else {
         return Err(Error::new(Kind::Schema, "gathering", "there is no source"));
@@ -175,7 +176,8 @@ fn unshare(path: &Path) -> Result<()> {
     files::rename(&new, path)
 }
 
-/// Gives the arrays in one directory their chunks, and lets nothing say any more that they are elsewhere.
+/// Gives the arrays in one directory their chunks, and lets nothing say any more that they are
+/// elsewhere.
 fn gather_arrays<'a>(
     directory: &Path,
     names: impl Iterator<Item = &'a String>,

@@ -1,7 +1,8 @@
-//! The metadata of a group that is written to: of the arrays that are saved, and of all that others have added.
+//! The metadata of a group that is written to: of the arrays that are saved, and of all that others
+//! have added.
 //!
-//! Each array's own `zarr.json` says how it is stored; the record says how long it is. What the group's `zarr.json` holds
-//! of them, its consolidated metadata, follows from these two.
+//! Each array's own `zarr.json` says how it is stored; the record says how long it is. What the
+//! group's `zarr.json` holds of them, its consolidated metadata, follows from these two.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -146,8 +147,9 @@ impl Metadata {
         Ok(spread)
     }
 
-    /// Makes the directories of arrays in the group at `path`, with metadata of no row yet, and those of its times and
-    /// counts of rows where they are not there. Gives what is yet to be synced.
+    /// Makes the directories of arrays in the group at `path`, with metadata of no row yet, and
+    /// those of its times and counts of rows where they are not there. Gives what is yet to be
+    /// synced.
     ///
     /// # Errors
     /// What the operating system says.
@@ -241,8 +243,8 @@ impl Metadata {
         Ok(files)
     }
 
-    /// Looks again for what is in the group besides: others may have changed it. `added` and `gone` are checkpoints that
-    /// will have come and gone.
+    /// Looks again for what is in the group besides: others may have changed it. `added` and `gone`
+    /// are checkpoints that will have come and gone.
     ///
     /// # Errors
     /// When a node cannot be understood.
@@ -280,7 +282,8 @@ impl Metadata {
         Ok(())
     }
 
-    /// Writes the group's own metadata where they stand: to a group that nobody sees yet, or that has none of these.
+    /// Writes the group's own metadata where they stand: to a group that nobody sees yet, or that
+    /// has none of these.
     ///
     /// # Errors
     /// What the operating system says.
@@ -310,8 +313,9 @@ fn merge(attributes: &mut Value, given: &Map<String, Value>) {
     }
 }
 
-/// The metadata of what is in a group besides the arrays that are saved, by path. What the group's consolidated metadata
-/// say of groups in it is taken from there, as far as those are there: there may be many.
+/// The metadata of what is in a group besides the arrays that are saved, by path. What the group's
+/// consolidated metadata say of groups in it is taken from there, as far as those are there: there
+/// may be many.
 fn others(group: &Node, saved: &BTreeMap<String, Value>) -> Result<Map<String, Value>> {
     let nothing = Map::new();
     let known = consolidated::of(group.json()).unwrap_or(&nothing);

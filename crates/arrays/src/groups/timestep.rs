@@ -27,7 +27,8 @@ pub(super) struct Rows {
 }
 
 impl Group {
-    /// How the rows of the next timestep of an array are cut, of which there are so many, and where they go.
+    /// How the rows of the next timestep of an array are cut, of which there are so many, and where
+    /// they go.
     ///
     /// # Errors
     /// When the array's metadata make no sense.
@@ -65,8 +66,8 @@ impl Group {
         }
     }
 
-    /// Takes a timestep, which servers have written and synced, into the group: of each array its name, how many rows
-    /// it has of it, and their checksums.
+    /// Takes a timestep, which servers have written and synced, into the group: of each array its
+    /// name, how many rows it has of it, and their checksums.
     ///
     /// # Errors
     /// What the operating system says. The group is then as it was, or, when the very last steps
@@ -92,8 +93,8 @@ impl Group {
         self.publish(next, made)
     }
 
-    /// Removes what has been written of a timestep that will not be; if it is in the group already, because
-    /// only what comes after that has failed, it stays.
+    /// Removes what has been written of a timestep that will not be; if it is in the group already,
+    /// because only what comes after that has failed, it stays.
     ///
     /// # Errors
     /// What the operating system says. The next write tries again.
@@ -125,8 +126,8 @@ impl Group {
         self.remove_rows_beyond()
     }
 
-    /// Shows another record to the world, after what is to be in its place before has been synced. Everything that
-    /// takes space is written first: on a full disk this fails with nothing shown.
+    /// Shows another record to the world, after what is to be in its place before has been synced.
+    /// Everything that takes space is written first: on a full disk this fails with nothing shown.
     pub(super) fn publish(&mut self, next: Record, before: Vec<PathBuf>) -> Result<()> {
         let _lock = lock_group(&self.path)?;
         self.metadata.look_again(&self.path, &[], &[])?;
@@ -142,7 +143,8 @@ impl Group {
         install(&own)
     }
 
-    /// Brings the metadata of the group, and of each array, to the record, where they are not there yet.
+    /// Brings the metadata of the group, and of each array, to the record, where they are not there
+    /// yet.
     pub(super) fn write_metadata(&mut self) -> Result<()> {
         let _lock = lock_group(&self.path)?;
         self.metadata.look_again(&self.path, &[], &[])?;
@@ -183,7 +185,8 @@ impl Group {
             .collect()
     }
 
-    /// Removes chunks of rows that there are not. Where a timestep came to nothing they follow on those that there are.
+    /// Removes chunks of rows that there are not. Where a timestep came to nothing they follow on
+    /// those that there are.
     pub(super) fn remove_rows_beyond(&self) -> Result<()> {
         for name in self.record.names() {
             let schema = self.metadata.schema(&name)?;
@@ -207,8 +210,8 @@ impl Group {
         Ok(())
     }
 
-    /// Writes the number of a timestep, and its checksum, into an array of one number a timestep. Gives what is yet to
-    /// be synced.
+    /// Writes the number of a timestep, and its checksum, into an array of one number a timestep.
+    /// Gives what is yet to be synced.
     fn write_number(&self, array: &str, index: u64, number: [u8; 8]) -> Result<Vec<PathBuf>> {
         let path = number_path(&self.path, array, index);
         if let Some(parent) = path.parent()
@@ -277,7 +280,8 @@ pub(super) fn install(staged: &[StagedFile]) -> Result<()> {
         .try_for_each(|StagedFile { from, place }| files::rename(from, place))
 }
 
-/// How rows of an array of the group at `path`, which may be one a server, are cut, and where they are.
+/// How rows of an array of the group at `path`, which may be one a server, are cut, and where they
+/// are.
 pub(super) fn rows_of(
     path: &Path,
     metadata: &Metadata,
@@ -300,8 +304,8 @@ pub(super) fn rows_of(
     Ok((disk.window(rows.start..end), location))
 }
 
-/// Where the checksums of a timestep of an array begin in their file. There is one for each chunk, or part of one, that
-/// the timestep has.
+/// Where the checksums of a timestep of an array begin in their file. There is one for each chunk,
+/// or part of one, that the timestep has.
 ///
 /// ```text
 /// timestep        0       1       2        a chunk that two timesteps share has a checksum in each, so that the parts

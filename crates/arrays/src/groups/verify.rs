@@ -1,5 +1,5 @@
-//! Reads everything again and compares it with its checksums: those of a group, and what the codec keeps of
-//! any other array.
+//! Reads everything again and compares it with its checksums: those of a group, and what the codec
+//! keeps of any other array.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,8 @@ pub struct Verification {
     pub chunks: u64,
     /// Chunks among them that have a checksum, of Penstock's or of their codec.
     pub compared: u64,
-    /// Chunks among the others that are not there, and read as the fill value. Nothing says whether they should be.
+    /// Chunks among the others that are not there, and read as the fill value. Nothing says whether
+    /// they should be.
     pub absent: u64,
     /// Their bytes, decoded.
     pub bytes: u64,
@@ -93,10 +94,10 @@ impl Verification {
     }
 }
 
-/// Reads every chunk of what is at `path`: a group with timesteps and checkpoints, any other Zarr hierarchy with all that
-/// is in it, or an array of any other form. What has checksums is compared with them. `tell` hears of the bytes that are
-/// read (decoded), and first of how many there are; it may end the verification by an error of
-/// [`Kind::Peer`].
+/// Reads every chunk of what is at `path`: a group with timesteps and checkpoints, any other Zarr
+/// hierarchy with all that is in it, or an array of any other form. What has checksums is compared
+/// with them. `tell` hears of the bytes that are read (decoded), and first of how many there are;
+/// it may end the verification by an error of [`Kind::Peer`].
 ///
 /// # Errors
 /// When nothing is there. What is wrong with the contents is in what was found.
@@ -150,7 +151,8 @@ pub fn verify(path: &Path, tell: &mut dyn FnMut(Progress) -> Result<()>) -> Resu
     Ok(verified)
 }
 
-/// The path of the group in which a node is, and its name there; of the path that was looked at itself no name.
+/// The path of the group in which a node is, and its name there; of the path that was looked at
+/// itself no name.
 fn place_of(path: &Path, entry: &str) -> (PathBuf, Option<String>) {
     match entry.rsplit_once('/') {
         None if entry.is_empty() => (path.to_path_buf(), None),
@@ -182,7 +184,8 @@ struct Part<'a> {
 }
 
 impl Verification {
-    /// Takes in what is wrong. Gives it back where it is not the store that is wrong: who listens wants to stop.
+    /// Takes in what is wrong. Gives it back where it is not the store that is wrong: who listens
+    /// wants to stop.
     fn note(&mut self, checked: Result<()>) -> Result<()> {
         match checked {
             Err(error) if error.kind == Kind::Peer => return Err(error),
@@ -258,8 +261,8 @@ impl Verification {
         self.check_part(&part, &[(row_bytes, Some(&known))], tell)
     }
 
-    /// Compares all timesteps of an array. Where chunks hold several and are encoded whole, those of a chunk are read
-    /// together.
+    /// Compares all timesteps of an array. Where chunks hold several and are encoded whole, those
+    /// of a chunk are read together.
     fn check_timesteps(
         &mut self,
         path: &Path,
@@ -314,7 +317,8 @@ impl Verification {
         Ok(())
     }
 
-    /// Reads the chunks of a part. Each is of as many timesteps as there are checksums, of so many bytes each.
+    /// Reads the chunks of a part. Each is of as many timesteps as there are checksums, of so many
+    /// bytes each.
     fn check_part(
         &mut self,
         part: &Part<'_>,

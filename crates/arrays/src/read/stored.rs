@@ -47,8 +47,8 @@ enum Form {
     Parts,
 }
 
-/// What is known besides of arrays in a group: of one at a path and of a name there its length in the first dimension,
-/// where its own metadata may have stayed behind.
+/// What is known besides of arrays in a group: of one at a path and of a name there its length in
+/// the first dimension, where its own metadata may have stayed behind.
 pub(crate) type Lengths<'a> = &'a dyn Fn(&Path, &str) -> Result<Option<u64>>;
 
 impl StoredArray {
@@ -62,7 +62,8 @@ impl StoredArray {
         Self::open_with(path, name, &|_, _| Ok(None))
     }
 
-    /// As [`StoredArray::open`], where arrays of groups may have other lengths than their metadata say.
+    /// As [`StoredArray::open`], where arrays of groups may have other lengths than their metadata
+    /// say.
     ///
     /// # Errors
     /// As [`StoredArray::open`], and those of `lengths`.

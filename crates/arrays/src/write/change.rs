@@ -1,6 +1,6 @@
-//! A part of an array being changed: beside the array a new one is made, of which only what is touched is
-//! written, and in the end it takes the array's place in one step. So a reader sees all of the change or
-//! nothing, and so does whoever comes after a crash.
+//! A part of an array being changed: beside the array a new one is made, of which only what is
+//! touched is written, and in the end it takes the array's place in one step. So a reader sees all
+//! of the change or nothing, and so does whoever comes after a crash.
 //!
 //! | stored as | what a change costs beside what is written |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | row-major | a copy of the file |
 //! | parts | a copy of each part that is changed; a hard link for each other part |
 //!
-//! Where chunks or parts are spread over servers, each server does that for its own, and only the metadata take
-//! the place of the old ones.
+//! Where chunks or parts are spread over servers, each server does that for its own, and only the
+//! metadata take the place of the old ones.
 //!
 //! Copies are made by the file system, which shares blocks where it can (`FICLONE`).
 
@@ -30,8 +30,8 @@ use crate::fs::temporary::Temporary;
 use crate::read::StoredArray;
 
 impl Pending {
-    /// Makes what is needed to change a part of `stored`, which was opened at `path`. Servers find in
-    /// [`Pending::target`] what is stored until they have written it. Only the root calls this.
+    /// Makes what is needed to change a part of `stored`, which was opened at `path`. Servers find
+    /// in [`Pending::target`] what is stored until they have written it. Only the root calls this.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] for forms of other makers that are read, but not written; as

@@ -70,7 +70,8 @@ pub(crate) fn check_array(path: &Path) -> Result<()> {
     }
 }
 
-/// Whether a Zarr node, with all that is in it, may be put at `path`, in the place of any that is there.
+/// Whether a Zarr node, with all that is in it, may be put at `path`, in the place of any that is
+/// there.
 pub(crate) fn check_node(path: &Path) -> Result<()> {
     if let Some((group, name)) = is_in_group(path)? {
         check_not_saved(&group, &name)?;
@@ -84,7 +85,8 @@ pub(crate) fn check_node(path: &Path) -> Result<()> {
     }
 }
 
-/// The node of the third format that stands at `path`, where `wanted` is to go; `None` where at most an empty directory is.
+/// The node of the third format that stands at `path`, where `wanted` is to go; `None` where at
+/// most an empty directory is.
 fn node_at(path: &Path, wanted: &str) -> Result<Option<Node>> {
     let Ok(found) = std::fs::metadata(path) else {
         return Ok(None);
@@ -108,7 +110,8 @@ fn node_at(path: &Path, wanted: &str) -> Result<Option<Node>> {
     }
 }
 
-/// Arrays that are saved together are not written one by one, and nothing is written into a checkpoint.
+/// Arrays that are saved together are not written one by one, and nothing is written into a
+/// checkpoint.
 ///
 /// # Errors
 /// [`Kind::Schema`].

@@ -1,4 +1,5 @@
-//! What a copy writes: one array, or a tree of groups and arrays. It goes on where a killed process has stopped.
+//! What a copy writes: one array, or a tree of groups and arrays. It goes on where a killed process
+//! has stopped.
 //!
 //! Beside what is being written, the temporary holds what is needed to know it again and to go on:
 //!
@@ -33,7 +34,8 @@ const DONE: &str = "done";
 pub(crate) enum Goal<'a> {
     /// An array: in the Zarr group at the path, or a file, or parts there.
     Array(&'a ArraySchema),
-    /// A Zarr group or array at the path itself, with all of its nodes, groups before what is in them.
+    /// A Zarr group or array at the path itself, with all of its nodes, groups before what is in
+    /// them.
     Tree(&'a [TreeNode]),
 }
 
@@ -52,8 +54,8 @@ pub(crate) struct TreeNode {
 /// A slab that is done: of which array, in which pass, and its number.
 pub(crate) type Slab = (usize, usize, u64);
 
-/// A copy's target, being written. Dropped without [`CopyTarget::commit`], it leaves everything for the next attempt,
-/// unless nothing is done yet.
+/// A copy's target, being written. Dropped without [`CopyTarget::commit`], it leaves everything for
+/// the next attempt, unless nothing is done yet.
 pub(crate) struct CopyTarget {
     temporary: Temporary,
     place: Place,
@@ -63,8 +65,8 @@ pub(crate) struct CopyTarget {
 }
 
 impl CopyTarget {
-    /// Makes everything but the elements under a temporary name, or finds what a killed process has made of the same, as
-    /// the journal says.
+    /// Makes everything but the elements under a temporary name, or finds what a killed process has
+    /// made of the same, as the journal says.
     ///
     /// # Errors
     /// As [`super::Pending::create`].
@@ -126,8 +128,8 @@ impl CopyTarget {
         &self.done
     }
 
-    /// Notes that a slab is done, after every server has synced it. From the first on, what there is stays
-    /// for another attempt.
+    /// Notes that a slab is done, after every server has synced it. From the first on, what there
+    /// is stays for another attempt.
     ///
     /// # Errors
     /// What the operating system says.
@@ -144,8 +146,8 @@ impl CopyTarget {
         ops::sync(&file, &place).map_err(failed)
     }
 
-    /// A Zarr array beside what is written, under its name; it goes with the temporary. It may be there
-    /// already. Gives its directory, too.
+    /// A Zarr array beside what is written, under its name; it goes with the temporary. It may be
+    /// there already. Gives its directory, too.
     ///
     /// # Errors
     /// As [`CopyTarget::create_or_resume`].
@@ -193,7 +195,8 @@ fn directory_in(data: &Path, path: &str) -> PathBuf {
     }
 }
 
-/// Makes all of a goal in its temporary, unless it is there, and says where servers find the arrays.
+/// Makes all of a goal in its temporary, unless it is there, and says where servers find the
+/// arrays.
 fn targets_in(temporary: &Temporary, goal: &Goal<'_>, is_there: bool) -> Result<Vec<Target>> {
     let nodes = match goal {
         Goal::Array(schema) => {

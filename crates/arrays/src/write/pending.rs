@@ -31,8 +31,8 @@ use crate::schema::{ArraySchema, Format, Storage, part_bytes, part_mesh};
 pub enum Keys {
     /// `c/0/1`: a directory for each index but the last.
     Nested,
-    /// `c.0.1`: all in one directory, where there are few. To bring them to stable storage is then to sync
-    /// that one, and to make them is to make no other.
+    /// `c.0.1`: all in one directory, where there are few. To bring them to stable storage is then
+    /// to sync that one, and to make them is to make no other.
     Flat,
 }
 
@@ -43,8 +43,8 @@ pub struct Pending {
     place: Place,
 }
 
-/// What is left of a write whose array is in its place: the lock of its temporary, which has gone. The file
-/// system takes a while to let go of it, for which nobody need wait.
+/// What is left of a write whose array is in its place: the lock of its temporary, which has gone.
+/// The file system takes a while to let go of it, for which nobody need wait.
 pub struct Leftover {
     _temporary: Temporary,
 }
@@ -79,8 +79,8 @@ impl Pending {
         Self::begin(place, schema, keys, None)
     }
 
-    /// As [`Pending::create`], where `template` says one path a server: the metadata are server 0's, the
-    /// chunks are dealt out to `servers` of them.
+    /// As [`Pending::create`], where `template` says one path a server: the metadata are server
+    /// 0's, the chunks are dealt out to `servers` of them.
     ///
     /// # Errors
     /// As [`Pending::create`]; [`Kind::Unsupported`] for what is one file.
@@ -199,8 +199,8 @@ pub(super) fn parts_at(
     })
 }
 
-/// Makes everything of an array but its elements in a temporary, unless it is there already, and says where servers find
-/// it.
+/// Makes everything of an array but its elements in a temporary, unless it is there already, and
+/// says where servers find it.
 pub(super) fn lay_out(
     temporary: &Temporary,
     schema: &ArraySchema,

@@ -25,8 +25,8 @@ pub(super) const SIDECAR: &str = "sidecar";
 pub(super) enum Place {
     /// An array of a Zarr group, which is made if it is not there.
     InGroup { group: PathBuf, name: String },
-    /// A directory: a Zarr node with all that is in it, or an array that was changed, which gets what it lacks from its
-    /// base.
+    /// A directory: a Zarr node with all that is in it, or an array that was changed, which gets
+    /// what it lacks from its base.
     Directory {
         path: PathBuf,
         base: Option<PathBuf>,
@@ -35,8 +35,8 @@ pub(super) enum Place {
     File { path: PathBuf, is_raw: bool },
     /// A row-major file that was changed: its sidecar stays.
     ChangedFile { path: PathBuf },
-    /// A directory of parts of the array `name`, with all of these files of so many bytes: those that no server has made
-    /// are made at the end.
+    /// A directory of parts of the array `name`, with all of these files of so many bytes: those
+    /// that no server has made are made at the end.
     Parts {
         path: PathBuf,
         name: String,
@@ -128,12 +128,13 @@ fn install_in_group(temporary: &Temporary, group: &Path, name: &str) -> Result<(
     files::write_json(&new.join("zarr.json"), &whole)?;
     files::rename(&data, &new.join(name))?;
     files::sync_paths(&[new.join("zarr.json"), new.clone()])?;
-    // Over an empty directory, if there is one; whatever is not empty stays. In groups above it is new.
+    // Over an empty directory, if there is one; whatever is not empty stays. In groups above it is
+    // new.
     replacing_in_groups(group, Some(whole), temporary, || files::rename(&new, group))
 }
 
-/// Lets `install` bring a node to `path`, and keeps the consolidated metadata of groups above true: those that will not
-/// be go before, and come back after.
+/// Lets `install` bring a node to `path`, and keeps the consolidated metadata of groups above true:
+/// those that will not be go before, and come back after.
 fn replacing_in_groups(
     path: &Path,
     new: Option<Value>,
@@ -161,7 +162,8 @@ fn replacing_in_groups(
             continue;
         };
         if known.get(key) != Some(&entry) || has_below(known, key) {
-            // Before the node, not after: a group without them is always right, and one with those of another is not.
+            // Before the node, not after: a group without them is always right, and one with those
+            // of another is not.
             let is_new = !known.contains_key(key);
             if !is_new {
                 let bare = consolidated::without(node.json().clone());
@@ -250,8 +252,8 @@ fn install_file(temporary: &Temporary, path: &Path, is_raw: bool) -> Result<()> 
         true => Sidecar::read(&temporary.beside(SIDECAR))?,
         false => has_sidecar.then(Sidecar::of_another),
     };
-    // Before the file, not after: a file that came first would, after a crash, be one of which nobody
-    // knows what it holds, or be taken for what the old one held.
+    // Before the file, not after: a file that came first would, after a crash, be one of which
+    // nobody knows what it holds, or be taken for what the old one held.
     if let Some(new) = new {
         let before = match path.exists() {
             // Until the last rename both schemas are there.

@@ -21,7 +21,8 @@ use super::temporary::Temporary;
 use super::{Files, Target, ZarrFiles, change, zarr};
 use crate::schema::ArraySchema;
 
-/// Files of a temporary: what is being written, the journal by which it is known again, what is done.
+/// Files of a temporary: what is being written, the journal by which it is known again, what is
+/// done.
 const WRITE: &str = "write.json";
 const JOURNAL: &str = "journal.json";
 const DONE: &str = "done";
@@ -35,9 +36,9 @@ pub struct ResumedWrite {
 }
 
 impl Pending {
-    /// As [`Pending::create`], but goes on where a killed process has stopped that wrote the same, as the
-    /// journal says. Dropped without [`Pending::commit`], it leaves everything for the next attempt, unless
-    /// nothing is done yet.
+    /// As [`Pending::create`], but goes on where a killed process has stopped that wrote the same,
+    /// as the journal says. Dropped without [`Pending::commit`], it leaves everything for the next
+    /// attempt, unless nothing is done yet.
     ///
     /// # Errors
     /// As [`Pending::create`].
@@ -73,8 +74,8 @@ impl Pending {
         Ok(ResumedWrite { pending, done })
     }
 
-    /// Notes that a slab is done, after every server has synced it. From the first on, what there is stays
-    /// for another attempt.
+    /// Notes that a slab is done, after every server has synced it. From the first on, what there
+    /// is stays for another attempt.
     ///
     /// # Errors
     /// What the operating system says.
@@ -96,8 +97,8 @@ impl Pending {
         self.temporary.beside(name)
     }
 
-    /// A Zarr array beside what is written, under its name; it goes with the temporary. It may be there
-    /// already.
+    /// A Zarr array beside what is written, under its name; it goes with the temporary. It may be
+    /// there already.
     ///
     /// # Errors
     /// As [`Pending::create`].

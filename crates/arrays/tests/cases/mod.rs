@@ -1,4 +1,5 @@
-//! Random cases: arrays, how they are held and how stored, and local arrays that show what went wrong.
+//! Random cases: arrays, how they are held and how stored, and local arrays that show what went
+//! wrong.
 #![allow(dead_code, missing_docs)]
 
 use penstock_arrays::calls::array::{ArrayCall, LocalPart, Memory};
@@ -64,7 +65,8 @@ pub fn slab(shape: &[u64], rank: u64, ranks: u64) -> Region {
     own
 }
 
-/// The boxes of a rank: pieces of its slab along the last dimension, every second of them left out. Some have none.
+/// The boxes of a rank: pieces of its slab along the last dimension, every second of them left out.
+/// Some have none.
 pub fn boxes(shape: &[u64], rank: u64, ranks: u64) -> Vec<Region> {
     let slab = slab(shape, rank, ranks);
     let last = shape.len() - 1;
@@ -202,7 +204,8 @@ fn local_array(
     (bytes, local)
 }
 
-/// Calls `visit(place in the local array, row-major number in the whole)` for all that `rank` owns in one of its parts.
+/// Calls `visit(place in the local array, row-major number in the whole)` for all that `rank` owns
+/// in one of its parts.
 pub fn for_owned(
     call: &ArrayCall,
     (rank, part): (usize, usize),

@@ -89,7 +89,8 @@ impl<B> Cache<B> {
         self.entries.get_mut(&name)
     }
 
-    /// Pins a block that is in memory, and says which stay of it that is, and what tells of its changes.
+    /// Pins a block that is in memory, and says which stay of it that is, and what tells of its
+    /// changes.
     pub(super) fn pin(&mut self, name: Name) -> Option<(u64, Rc<Signal>)> {
         let entry = self.entries.get_mut(&name)?;
         if entry.pins == 0 {

@@ -147,8 +147,8 @@ impl<'a, M: Machine> Client<'a, M> {
         Ok(())
     }
 
-    /// Asks for a stretch of a block, as soon as few enough requests are under way at its disk. That
-    /// may be later: see [`Caching::looks_ahead`].
+    /// Asks for a stretch of a block, as soon as few enough requests are under way at its disk.
+    /// That may be later: see [`Caching::looks_ahead`].
     ///
     /// # Errors
     /// One that an earlier request met: then nothing more is asked for.

@@ -1,8 +1,9 @@
 //! The exchange of two-phase I/O by messages, built in the five ways of Dickens and Thakur (section
 //! 3.3): how what is copied, and when what is sent and waited for.
 //!
-//! Between any two clients there is one message a round at most (one for each share, should a client have several): all
-//! elements that one of them holds and that belong to blocks of the other. It is packed into a send buffer, and unpacked into its place.
+//! Between any two clients there is one message a round at most (one for each share, should a
+//! client have several): all elements that one of them holds and that belong to blocks of the
+//! other. It is packed into a send buffer, and unpacked into its place.
 //!
 //! | step | copies | sends | receives | send buffers |
 //! |---|---|---|---|---|
@@ -42,7 +43,8 @@ struct Bundle {
     stretches: u64,
 }
 
-/// The bundles of one round, by the rank of the other and by the holder's share, which each of its messages is about one of.
+/// The bundles of one round, by the rank of the other and by the holder's share, which each of its
+/// messages is about one of.
 type Bundles = BTreeMap<(usize, usize), Bundle>;
 
 /// The number of a block: its object, and its place there.
@@ -56,7 +58,8 @@ pub(super) struct Messages<'a, M: Machine> {
     clients: usize,
     me: usize,
     shares: Vec<Share>,
-    /// By round, by the rank whose conforming part it is in, and by this rank's share: the blocks that that has some of.
+    /// By round, by the rank whose conforming part it is in, and by this rank's share: the blocks
+    /// that that has some of.
     held: BTreeMap<u64, BTreeMap<(usize, usize), Vec<Number>>>,
 }
 
@@ -104,8 +107,8 @@ impl<'a, M: Machine> Messages<'a, M> {
     }
 
     /// Exchanges the elements of one round with all clients, and says how many messages came. Of
-    /// `staged` are the blocks of this client, at their places in its staging buffer. Without one it
-    /// tells others why not, takes what they send, and keeps nothing.
+    /// `staged` are the blocks of this client, at their places in its staging buffer. Without one
+    /// it tells others why not, takes what they send, and keeps nothing.
     ///
     /// # Errors
     /// The first that this client, or one that sends to it, met.

@@ -1,8 +1,8 @@
 //! Two-phase I/O: clients move large conforming parts, and permute the data among themselves.
 //!
 //! del Rosario, Bordawekar and Choudhary 1993. The file's blocks are cut into as many consecutive
-//! parts as there are clients: the conforming distribution, `rb` for a row-major matrix. Each client
-//! moves its part by one large request, and exchanges the elements with those who hold them:
+//! parts as there are clients: the conforming distribution, `rb` for a row-major matrix. Each
+//! client moves its part by one large request, and exchanges the elements with those who hold them:
 //!
 //! ```text
 //! read    every client reads its part | elements go to their holders
@@ -20,9 +20,9 @@
 //! |---|---|
 //! | `exchange` | the messages, and the five ways to order them |
 //!
-//! Memory: of a client [`TwoPhase::buffer_bytes_max`], or one block if that is more, and send buffers
-//! as the step has them; where its part is larger, all clients go through the two phases several
-//! times. Each element crosses the network once, and again on its way to the servers.
+//! Memory: of a client [`TwoPhase::buffer_bytes_max`], or one block if that is more, and send
+//! buffers as the step has them; where its part is larger, all clients go through the two phases
+//! several times. Each element crosses the network once, and again on its way to the servers.
 
 mod exchange;
 
@@ -222,8 +222,8 @@ impl<'a, M: Machine> Conforming<'a, M> {
         Ok(transfers)
     }
 
-    /// The I/O phase: blocks between the staging buffer and the disks. The client hands over when only
-    /// those are left to work. The last of a write `ends` it.
+    /// The I/O phase: blocks between the staging buffer and the disks. The client hands over when
+    /// only those are left to work. The last of a write `ends` it.
     async fn move_blocks(
         &self,
         blocks: &[Rc<Block>],

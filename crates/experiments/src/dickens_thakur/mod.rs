@@ -1,5 +1,5 @@
-//! Figures 2 to 7 of P. Dickens and R. Thakur, "Evaluation of Collective I/O Implementations on Parallel
-//! Architectures", on the four machines of the paper, beside what it says.
+//! Figures 2 to 7 of P. Dickens and R. Thakur, "Evaluation of Collective I/O Implementations on
+//! Parallel Architectures", on the four machines of the paper, beside what it says.
 //!
 //! | figure | what varies | what is shown |
 //! |---|---|---|
@@ -101,7 +101,8 @@ pub struct Measured {
 type Series = (&'static str, Vec<(u64, Case)>);
 
 impl Plan {
-    /// The figures of the machine that `preset` describes, or varies: all of them, if none is named.
+    /// The figures of the machine that `preset` describes, or varies: all of them, if none is
+    /// named.
     ///
     /// # Errors
     /// When there is no such figure.
@@ -356,8 +357,9 @@ impl Plan {
         }
     }
 
-    /// The paper's numbers of a figure, at their places. Two sorts are left out: percentages of places for which
-    /// the paper has a rate, too, and numbers of cases that the figure does not show.
+    /// The paper's numbers of a figure, at their places. Two sorts are left out: percentages of
+    /// places for which the paper has a rate, too, and numbers of cases that the figure does not
+    /// show.
     fn published(&self, figure: u8, seconds: impl Fn(&Case) -> f64) -> Vec<Published> {
         let series = self.series(figure);
         let place = |case: &Case| {
@@ -396,7 +398,8 @@ impl Plan {
     }
 }
 
-/// Runs `cases`, the largest first, and notes their seconds. Those that compute find there how long.
+/// Runs `cases`, the largest first, and notes their seconds. Those that compute find there how
+/// long.
 fn run_all(
     preset: &Preset,
     mut cases: Vec<Case>,

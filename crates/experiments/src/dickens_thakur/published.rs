@@ -1,5 +1,5 @@
-//! What the paper says in numbers and in comparisons, machine by machine. Its figures are drawings: only
-//! what the text says of them is here.
+//! What the paper says in numbers and in comparisons, machine by machine. Its figures are drawings:
+//! only what the text says of them is here.
 
 use serde::Serialize;
 
@@ -25,7 +25,8 @@ pub enum Value {
     Rate(Case),
     /// By how many percent the rate of the second is above that of the first.
     Gain(Case, Case),
-    /// How many percent of the first's time are left when the second's, which does not permute, is taken off.
+    /// How many percent of the first's time are left when the second's, which does not permute, is
+    /// taken off.
     Permutation(Case, Case),
     /// By how many percent the second takes less time than the first.
     Saved(Case, Case),
@@ -48,8 +49,8 @@ impl Value {
         }
     }
 
-    /// The case that a number of the paper is about, and what the paper says of it in the unit of its figure: a
-    /// percentage of another case is taken of that case's simulated `seconds`.
+    /// The case that a number of the paper is about, and what the paper says of it in the unit of
+    /// its figure: a percentage of another case is taken of that case's simulated `seconds`.
     pub fn implied(&self, paper: f64, seconds: impl Fn(&Case) -> f64) -> (Case, f64) {
         let rate = |case: &Case| case.file_mb as f64 / seconds(case);
         match *self {

@@ -1,5 +1,5 @@
-//! One run of the paper's application: every processor has a block of a square array of integers, and
-//! all write it to one file.
+//! One run of the paper's application: every processor has a block of a square array of integers,
+//! and all write it to one file.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -224,7 +224,8 @@ impl Application {
                 node.compute(self.computing).await;
             }
             Some(background) => {
-                // The processor has its own part of the exchange behind it when it asks the servers.
+                // The processor has its own part of the exchange behind it when it asks the
+                // servers.
                 let begun = || background == Background::All || node.has_asked();
                 let computing = async {
                     poll_fn(|_| match begun() {

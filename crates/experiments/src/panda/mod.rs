@@ -1,5 +1,5 @@
-//! Figures 3 to 9 of K. Seamons, Y. Chen, P. Jones, J. Jozwiak and M. Winslett, "Server-Directed Collective
-//! I/O in Panda", SC '95, on a simulated SP2 of NASA Ames, beside what it says.
+//! Figures 3 to 9 of K. Seamons, Y. Chen, P. Jones, J. Jozwiak and M. Winslett, "Server-Directed
+//! Collective I/O in Panda", SC '95, on a simulated SP2 of NASA Ames, beside what it says.
 //!
 //! | figures | compute nodes | on disk | what is 100% of an I/O node |
 //! |---|---|---|---|
@@ -8,8 +8,9 @@
 //! | 7, 8 | 32 | traditional order | its file system |
 //! | 9: writes | 16 | traditional order, infinitely fast disk | messages |
 //!
-//! Arrays of 16 to 512 MB, of 64-bit numbers in three dimensions, BLOCK in each; 2, 4 and 8 I/O nodes. The
-//! paper also ran other numbers of compute nodes, and says that they are alike: see [`Plan::with_clients`].
+//! Arrays of 16 to 512 MB, of 64-bit numbers in three dimensions, BLOCK in each; 2, 4 and 8 I/O
+//! nodes. The paper also ran other numbers of compute nodes, and says that they are alike: see
+//! [`Plan::with_clients`].
 
 mod published;
 pub mod run;
@@ -186,8 +187,8 @@ impl Plan {
         shown.servers().into_iter().flat_map(of_servers).collect()
     }
 
-    /// Runs all of it. "We repeated each test 5 times and use the average elapsed time" (section 3): that is
-    /// for `trials` to say.
+    /// Runs all of it. "We repeated each test 5 times and use the average elapsed time" (section
+    /// 3): that is for `trials` to say.
     ///
     /// # Errors
     /// The first that a run met.
@@ -312,8 +313,8 @@ fn cell(shown: &Shown, case: &Case, seconds: &HashMap<Case, f64>) -> Cell {
     }
 }
 
-/// A range holds of a figure if nothing lies outside; "near 90% in most cases", if most are near and none is
-/// further above.
+/// A range holds of a figure if nothing lies outside; "near 90% in most cases", if most are near
+/// and none is further above.
 fn compared(shown: &Shown, cells: &[Cell]) -> Comparison {
     let mut percent: Vec<f64> = cells.iter().map(|cell| cell.percent).collect();
     percent.sort_by(f64::total_cmp);
@@ -425,8 +426,8 @@ fn statements(figures: &[(&Shown, &Vec<Cell>)]) -> Vec<Statement> {
     all
 }
 
-/// Whether, with any number of I/O nodes, a smaller array is not faster than a larger one: but for a point,
-/// by which disks differ in where they stand.
+/// Whether, with any number of I/O nodes, a smaller array is not faster than a larger one: but for
+/// a point, by which disks differ in where they stand.
 fn declines(cells: &[Cell]) -> bool {
     let mut pairs = cells
         .windows(2)

@@ -1,5 +1,5 @@
-//! What the paper says of its figures, and which runs each of them shows. The figures are drawings: their
-//! ranges are those that the text gives.
+//! What the paper says of its figures, and which runs each of them shows. The figures are drawings:
+//! their ranges are those that the text gives.
 
 use std::fmt;
 

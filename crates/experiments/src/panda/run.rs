@@ -1,5 +1,5 @@
-//! One run of the paper's application: an array of three dimensions, BLOCK in each, is written to the
-//! files of the I/O nodes, or read from them, by one collective call.
+//! One run of the paper's application: an array of three dimensions, BLOCK in each, is written to
+//! the files of the I/O nodes, or read from them, by one collective call.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,7 +20,8 @@ use penstock_sim::time::Time;
 
 /// Bytes of an element: a 64-bit number.
 const WIDTH: u64 = 8;
-/// Bytes of a sub-chunk, at most: "we chose a subchunk size of 1 MB for all experiments" (section 2).
+/// Bytes of a sub-chunk, at most: "we chose a subchunk size of 1 MB for all experiments" (section
+/// 2).
 pub const SUB_CHUNK_BYTES: u64 = 1 << 20;
 
 /// How the array lies on disk.
@@ -60,8 +61,9 @@ pub struct RunResult {
 }
 
 impl Case {
-    /// Extents of the array, which has exactly `array_mb` times 2^20 bytes: the three factors that come nearest
-    /// to a cube. 128 x 128 x 128 for 16 MB, 256 x 512 x 512 for 512 MB, 64 x 112 x 128 for 7 MB.
+    /// Extents of the array, which has exactly `array_mb` times 2^20 bytes: the three factors that
+    /// come nearest to a cube. 128 x 128 x 128 for 16 MB, 256 x 512 x 512 for 512 MB, 64 x 112 x
+    /// 128 for 7 MB.
     pub fn shape(&self) -> [u64; 3] {
         nearest_to_cube((self.array_mb << 20) / WIDTH)
     }
@@ -169,8 +171,8 @@ fn nearest_to_cube(elements: u64) -> [u64; 3] {
     nearest.unwrap_or([1, 1, elements])
 }
 
-/// Reads or writes a file of so many MB on one I/O node by requests of 1 MB, one after the other: what the
-/// paper's normalised throughput is a part of. MB/s.
+/// Reads or writes a file of so many MB on one I/O node by requests of 1 MB, one after the other:
+/// what the paper's normalised throughput is a part of. MB/s.
 ///
 /// # Errors
 /// When the machine cannot be.
@@ -328,7 +330,8 @@ fn unfit(cause: impl std::fmt::Display) -> Error {
 struct Application {
     request: Request,
     roles: Rc<Roles>,
-    /// When the last of the clients has ended: "the maximum time spent by any compute node" (section 3).
+    /// When the last of the clients has ended: "the maximum time spent by any compute node"
+    /// (section 3).
     last: Cell<Time>,
 }
 

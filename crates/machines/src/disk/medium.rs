@@ -14,9 +14,11 @@ pub fn no_parts(doing: &str) -> Error {
 /// All calls block; the machine makes them on a disk's own thread. Several threads may call at
 /// once, for different blocks: of one object where the schema deals out blocks, otherwise of
 /// different objects. `data` is the block decoded: `block.bytes` bytes, row-major over
-/// `block.extents`, in the machine's byte order. The caller has filled padding and what nobody holds.
+/// `block.extents`, in the machine's byte order. The caller has filled padding and what nobody
+/// holds.
 ///
-/// There are no default methods: a medium around another one that forgot to pass one on would lose data in silence.
+/// There are no default methods: a medium around another one that forgot to pass one on would lose
+/// data in silence.
 pub trait Medium: Send + Sync {
     /// Takes `data` into the store. A block may be written again: the last time counts.
     ///
@@ -28,7 +30,8 @@ pub trait Medium: Send + Sync {
     /// medium open for writing gives back what it has taken so far.
     ///
     /// # Errors
-    /// As [`Medium::write`]; bytes that should be there and are not are [`penstock_engine::Kind::Damaged`].
+    /// As [`Medium::write`]; bytes that should be there and are not are
+    /// [`penstock_engine::Kind::Damaged`].
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()>;
 
     /// Whether parts of blocks can be moved by themselves, also by several media of one store at
@@ -54,7 +57,7 @@ pub trait Medium: Send + Sync {
     /// As [`Medium::write`]. After one, the target must not be committed.
     fn finish(&self, sync: bool) -> Result<()>;
 
-    /// The checksum (CRC-32C) of each object that was written, by its number, where the target asks for
-    /// them. After [`Medium::finish`].
+    /// The checksum (CRC-32C) of each object that was written, by its number, where the target asks
+    /// for them. After [`Medium::finish`].
     fn sums(&self) -> Vec<(u64, u32)>;
 }

@@ -101,8 +101,8 @@ pub struct RealDisk {
 }
 
 impl RealDisk {
-    /// A disk that `thread` opens, and serves; `is_synced` if writes must reach stable storage. What goes wrong with
-    /// the opening is said by all that is asked of it.
+    /// A disk that `thread` opens, and serves; `is_synced` if writes must reach stable storage.
+    /// What goes wrong with the opening is said by all that is asked of it.
     ///
     /// # Errors
     /// When the thread has ended.
@@ -137,7 +137,8 @@ impl RealDisk {
         self.thread.run(act).await?
     }
 
-    /// Runs `act` on the disk's thread, with the bytes of the buffer that the block has, from `at` on.
+    /// Runs `act` on the disk's thread, with the bytes of the buffer that the block has, from `at`
+    /// on.
     async fn with_data(
         &self,
         block: &Block,

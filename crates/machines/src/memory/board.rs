@@ -1,12 +1,13 @@
-//! Where the clients of a host post what they expose, so that a server in another process can get and put by itself:
-//! one system call, and the client sleeps on.
+//! Where the clients of a host post what they expose, so that a server in another process can get
+//! and put by itself: one system call, and the client sleeps on.
 //!
-//! The kernel copies between two processes (`process_vm_readv`) where the caller might also debug the other: of the
-//! same user, where neither the administrator nor the container forbids it. It takes stretches of memory one by one, so
-//! it is for pieces of few and long ones; for all others the client is asked, who has kernels for them.
+//! The kernel copies between two processes (`process_vm_readv`) where the caller might also debug
+//! the other: of the same user, where neither the administrator nor the container forbids it. It
+//! takes stretches of memory one by one, so it is for pieces of few and long ones; for all others
+//! the client is asked, who has kernels for them.
 //!
-//! A board lies in shared memory, all zero at first. Only its owner posts; a reader holds on to a notice while it
-//! copies, and its owner, who wants its memory back, waits for that.
+//! A board lies in shared memory, all zero at first. Only its owner posts; a reader holds on to a
+//! notice while it copies, and its owner, who wants its memory back, waits for that.
 
 use std::ptr;
 use std::sync::Arc;
@@ -93,7 +94,8 @@ impl Board {
             process: self.process.load(Ordering::Acquire),
             notice,
         };
-        // It may have been taken down in between; its owner now waits for this reader, or did not see it.
+        // It may have been taken down in between; its owner now waits for this reader, or did not
+        // see it.
         (notice.call.load(Ordering::SeqCst) == call + 1).then_some(found)
     }
 }
@@ -141,8 +143,8 @@ impl Drop for Posting {
 pub enum CopyOutcome {
     /// It is done.
     All,
-    /// The piece is one for its client to copy, or a part of the memory could not be reached: nobody minds if it is
-    /// copied once more.
+    /// The piece is one for its client to copy, or a part of the memory could not be reached:
+    /// nobody minds if it is copied once more.
     NotThis,
     /// The kernel does not allow this at all.
     Never,
@@ -152,8 +154,8 @@ impl NoticeReader<'_> {
     /// Copies `piece` between the client's memory and a buffer at `buffer`.
     ///
     /// # Safety
-    /// The buffer must hold the piece as `window` places it, and nobody else may access it meanwhile; nor, where
-    /// elements are scattered, the client's memory.
+    /// The buffer must hold the piece as `window` places it, and nobody else may access it
+    /// meanwhile; nor, where elements are scattered, the client's memory.
     pub unsafe fn copy(
         &self,
         piece: &Piece,
@@ -186,8 +188,8 @@ impl NoticeReader<'_> {
             Direction::Gather => libc::process_vm_readv,
             Direction::Scatter => libc::process_vm_writev,
         };
-        // SAFETY: the own stretches are those of the piece in the buffer, by the caller's promise; the kernel checks
-        // those of the other process.
+        // SAFETY: the own stretches are those of the piece in the buffer, by the caller's promise;
+        // the kernel checks those of the other process.
         let moved = unsafe {
             call(
                 self.process as libc::pid_t,

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::segment::{HUGE_PAGE_BYTES, Mapping, SegmentName};
 
-/// From this size on, buffers are in huge pages, several in one where they fit: a server's two of up to 1 MiB.
+/// From this size on, buffers are in huge pages, several in one where they fit: a server's two of
+/// up to 1 MiB.
 const HUGE_BYTES_MIN: usize = HUGE_PAGE_BYTES / 4;
 /// Direct I/O wants a buffer to begin at a multiple of it.
 const ALIGNMENT: usize = 4096;

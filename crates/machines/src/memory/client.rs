@@ -16,7 +16,8 @@ pub struct ClientMemory {
 // SAFETY: the pointer is to memory that its owner has handed over for the length of a call (see
 // `exposures`); nothing about it is tied to a thread.
 unsafe impl Send for ClientMemory {}
-// SAFETY: as above; concurrent copies touch disjoint elements, since shares and windows are disjoint.
+// SAFETY: as above; concurrent copies touch disjoint elements, since shares and windows are
+// disjoint.
 unsafe impl Sync for ClientMemory {}
 
 impl ClientMemory {

@@ -13,8 +13,8 @@ use super::client::ClientMemory;
 pub struct Exposures(Mutex<HashMap<(u64, NodeId), Arc<ClientMemory>>>);
 
 impl Exposures {
-    /// Until the exposure is dropped, servers may copy to and from `memory`, those of other processes where it
-    /// is `posted`.
+    /// Until the exposure is dropped, servers may copy to and from `memory`, those of other
+    /// processes where it is `posted`.
     pub fn expose(
         self: &Arc<Self>,
         call: u64,

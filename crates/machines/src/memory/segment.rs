@@ -1,8 +1,8 @@
 //! Memory that several processes of a host have mapped.
 //!
 //! A segment is an anonymous file (memfd). Others of the same user on the same host open it through
-//! its owner's `/proc/<pid>/fd`. Nothing has a name in any directory, so that nothing is left behind
-//! by a job that is killed, and no limit of a `/dev/shm` mount applies.
+//! its owner's `/proc/<pid>/fd`. Nothing has a name in any directory, so that nothing is left
+//! behind by a job that is killed, and no limit of a `/dev/shm` mount applies.
 
 use std::ffi::c_void;
 use std::fs::OpenOptions;
@@ -21,8 +21,9 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// What is mapped may be read and written.
 const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-/// A mapping of shared or private memory, page-aligned, zero at first. From [`HUGE_PAGE_BYTES`] on it is of huge pages
-/// where the kernel gives any: direct I/O hands such memory to a device in one piece, not page by page.
+/// A mapping of shared or private memory, page-aligned, zero at first. From [`HUGE_PAGE_BYTES`] on
+/// it is of huge pages where the kernel gives any: direct I/O hands such memory to a device in one
+/// piece, not page by page.
 pub struct Mapping {
     addresses: Addresses,
     bytes: usize,
@@ -77,7 +78,8 @@ impl Mapping {
             let file = rustix::fs::memfd_create("penstock", MemfdFlags::CLOEXEC)?;
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes.max(1) as u64)?;
             let addresses = map_file(&file, bytes)?;
-            // A file in memory gets huge pages only where the administrator allows it, or at this request.
+            // A file in memory gets huge pages only where the administrator allows it, or at this
+            // request.
             addresses.advise_huge(bytes, libc::MADV_COLLAPSE);
             Ok((addresses, file))
         };
@@ -169,8 +171,8 @@ impl Addresses {
         self.start.wrapping_byte_add(self.offset)
     }
 
-    /// Asks for huge pages. That may be declined, by older kernels above all: the memory is as good without, only
-    /// slower.
+    /// Asks for huge pages. That may be declined, by older kernels above all: the memory is as good
+    /// without, only slower.
     fn advise_huge(&self, bytes: usize, advice: libc::c_int) {
         if bytes >= HUGE_PAGE_BYTES {
             // SAFETY: it is about these addresses, and does not change what can be read there.

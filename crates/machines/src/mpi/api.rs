@@ -157,7 +157,8 @@ impl Api {
     pub fn free(&self, comm: Handle) {
         let mut comm = comm;
         if self.is_usable() {
-            // SAFETY: the out-parameter lives across the call. There is nobody to tell of a failure.
+            // SAFETY: the out-parameter lives across the call. There is nobody to tell of a
+            // failure.
             let _ = unsafe { (self.comm_free)(&mut comm) };
         }
     }

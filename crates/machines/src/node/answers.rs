@@ -148,8 +148,8 @@ impl Node {
         self.done(from, ticket, Ok(()))
     }
 
-    /// A message whose parcel lies in its sender's buffer. The node hands the parcel on where a future waits for it.
-    /// Otherwise it keeps a copy, so that the sender has its buffer again.
+    /// A message whose parcel lies in its sender's buffer. The node hands the parcel on where a
+    /// future waits for it. Otherwise it keeps a copy, so that the sender has its buffer again.
     fn answer_lent(
         &self,
         lender: (NodeId, u64),
@@ -168,7 +168,8 @@ impl Node {
         Ok(())
     }
 
-    /// A server of this host asks its client to copy a piece between the client's memory and the server's buffer.
+    /// A server of this host asks its client to copy a piece between the client's memory and the
+    /// server's buffer.
     fn answer_copy(
         &self,
         from: NodeId,
@@ -180,8 +181,8 @@ impl Node {
     ) -> Result<()> {
         let memory = self.process.exposures.of(call, self.me)?;
         let staging = self.mapped.borrow_mut().memory(from, buffer)?;
-        // SAFETY: the server asks for a piece of this client's share, which the memory holds, and its buffer holds the
-        // window; the server waits for the answer before it touches either.
+        // SAFETY: the server asks for a piece of this client's share, which the memory holds, and
+        // its buffer holds the window; the server waits for the answer before it touches either.
         unsafe { memory.copy(piece, window, staging.base(), direction, CopyKind::Kernels) };
         Ok(())
     }
@@ -218,7 +219,8 @@ impl Node {
             return Err(cut_short(expected, packed.len()));
         }
         let (packed, direction) = (packed.as_ptr().cast_mut(), Direction::Scatter);
-        // SAFETY: as for `answer_copy`; the packet has just been checked to hold the piece, and scattering only reads it.
+        // SAFETY: as for `answer_copy`; the packet has just been checked to hold the piece, and
+        // scattering only reads it.
         unsafe { memory.copy_packed(piece, width, packed, direction, CopyKind::Kernels) };
         Ok(())
     }

@@ -195,9 +195,9 @@ impl Machine for Node {
         let (from, to) = (self.at(call, from, bytes)?, self.at(call, to, bytes)?);
         let mut dense = 0;
         for (nth, piece) in pieces.iter().enumerate() {
-            // SAFETY: this node's share has the pieces, windows lie in their buffer, and send buffers
-            // and parcels have just been checked to hold all pieces; the engine lets nobody else use
-            // them meanwhile, and what is scattered from is only read.
+            // SAFETY: this node's share has the pieces, windows lie in their buffer, and send
+            // buffers and parcels have just been checked to hold all pieces; the engine lets nobody
+            // else use them meanwhile, and what is scattered from is only read.
             unsafe { copy_piece(piece, nth, width, (&from, &to), dense, by)? };
             dense += packed_bytes(piece, width);
         }

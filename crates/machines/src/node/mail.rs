@@ -72,8 +72,8 @@ impl Mail {
     }
 }
 
-/// Removes an empty slot when its future is dropped: a server gives up waiting at the end of a call, and tags do not come
-/// again.
+/// Removes an empty slot when its future is dropped: a server gives up waiting at the end of a
+/// call, and tags do not come again.
 struct OpenSlot<'a>(&'a Mail, Tag);
 
 impl Drop for OpenSlot<'_> {

@@ -31,8 +31,8 @@ pub enum Header {
         /// Whether there is a parcel, which may be empty.
         has_parcel: bool,
     },
-    /// A message of the engine whose parcel lies in a send buffer; its body follows, and behind it, if
-    /// need be, the parcel.
+    /// A message of the engine whose parcel lies in a send buffer; its body follows, and behind it,
+    /// if need be, the parcel.
     Loan {
         /// To be given back when the buffer may be used again.
         ticket: u64,
@@ -82,7 +82,8 @@ pub enum Header {
         /// What it is.
         piece: Piece,
     },
-    /// The answer to a parcel that was lent, or to any of the three; after a fetch, the packed piece follows.
+    /// The answer to a parcel that was lent, or to any of the three; after a fetch, the packed
+    /// piece follows.
     Done {
         /// The ticket of what is answered.
         ticket: u64,

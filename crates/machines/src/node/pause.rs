@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::bell::HasBell;
 
-/// How a node may sleep after a look: see [`super::Node::look`]. It does not need the node, so that another thread may
-/// use the node meanwhile.
+/// How a node may sleep after a look: see [`super::Node::look`]. It does not need the node, so that
+/// another thread may use the node meanwhile.
 #[derive(Default)]
 pub struct Pause {
     pub(super) bell: Option<Arc<dyn HasBell>>,

@@ -43,7 +43,8 @@ impl Node {
         })
     }
 
-    /// Copies a piece between a buffer, where `window` places it, and the memory that a client exposes.
+    /// Copies a piece between a buffer, where `window` places it, and the memory that a client
+    /// exposes.
     pub(super) async fn transfer(
         &self,
         remote: Remote,
@@ -80,14 +81,14 @@ impl Node {
         direction: Direction,
     ) -> Result<()> {
         let memory = self.process.exposures.of(call, client)?;
-        // SAFETY: the engine keeps windows of one buffer disjoint and inside it, and the client's memory holds the piece
-        // and is left alone until the verdict.
+        // SAFETY: the engine keeps windows of one buffer disjoint and inside it, and the client's
+        // memory holds the piece and is left alone until the verdict.
         unsafe { memory.copy(piece, window, buffer.base(), direction, CopyKind::Kernels) };
         Ok(())
     }
 
-    /// The client is in another process of this host, and the kernel lets this process copy. False if the client is to do
-    /// it.
+    /// The client is in another process of this host, and the kernel lets this process copy. False
+    /// if the client is to do it.
     fn copy_across(
         &self,
         Remote { call, client }: Remote,
@@ -109,7 +110,8 @@ impl Node {
         copied == CopyOutcome::All
     }
 
-    /// The client is in another process of this host, and copies between its memory and this node's shared buffer.
+    /// The client is in another process of this host, and copies between its memory and this node's
+    /// shared buffer.
     async fn ask_for_copy(
         &self,
         remote: Remote,
@@ -184,7 +186,8 @@ impl Node {
         };
         let fill = |packed: &mut [u8]| {
             let (packed, direction) = (packed.as_mut_ptr(), Direction::Scatter);
-            // SAFETY: as for `copy_here`; the packet has room for the piece, and the buffer is only read.
+            // SAFETY: as for `copy_here`; the packet has room for the piece, and the buffer is only
+            // read.
             unsafe {
                 copy_unpacked(
                     piece,

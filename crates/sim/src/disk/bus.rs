@@ -26,7 +26,8 @@ impl Bus {
         }
     }
 
-    /// Reserves the bus for `bytes`, from `ready_at` or from when it is free; says from when to when.
+    /// Reserves the bus for `bytes`, from `ready_at` or from when it is free; says from when to
+    /// when.
     pub fn transfer(&mut self, ready_at: Time, bytes: u64) -> Interval {
         let span = Span::of_bytes(bytes, self.bytes_per_second);
         let taken = Interval::starting(ready_at.max(self.free_at), span);

@@ -18,8 +18,8 @@
 //!   positions anew. That is decided when the command has been taken in.
 //! - A **write** that continues the one before streams on without losing a revolution, and is
 //!   reported once no more than the write-buffer limit is not yet on the media. Any other write is
-//!   reported when all earlier ones are on the media. Without immediate report, or when it is larger
-//!   than the write-buffer limit, a write is reported when it is on the media itself.
+//!   reported when all earlier ones are on the media. Without immediate report, or when it is
+//!   larger than the write-buffer limit, a write is reported when it is on the media itself.
 //! - Writes go to the media in the order of their arrival, reads after them. A write drops what was
 //!   read ahead.
 //!

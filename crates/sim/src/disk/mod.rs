@@ -82,8 +82,8 @@ pub struct WriteReported {
 /// Any device: the same calls, whatever is inside.
 ///
 /// # Panics
-/// All calls panic when the range is empty or does not lie on the device, or when the time is before
-/// that of an earlier call.
+/// All calls panic when the range is empty or does not lie on the device, or when the time is
+/// before that of an earlier call.
 #[derive(Clone, Debug)]
 pub enum Device {
     /// A disk that turns.

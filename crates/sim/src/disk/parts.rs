@@ -1,14 +1,14 @@
 //! Known devices, every number with its source.
 //!
 //! Marks: **S**, seen in a stored copy of the source that is named; **R**, recalled of that source,
-//! which was not at hand; **D**, derived here from the others by arithmetic that is shown; **E**, an
-//! estimate, because no data sheet states it. Nothing is fitted to a result.
+//! which was not at hand; **D**, derived here from the others by arithmetic that is shown; **E**,
+//! an estimate, because no data sheet states it. Nothing is fitted to a result.
 
 use super::flash::FlashParameters;
 use super::parameters::{DiskParameters, Region, SeekCurve, WriteSeek};
 
-/// "10 Mbytes/s" of the SCSI-2 bus (TR94-226, Table 1; TOCS 1997, Table I), by the article's footnote
-/// 1 (MB = 2^20): 8 KB in 0.781 ms. **S**
+/// "10 Mbytes/s" of the SCSI-2 bus (TR94-226, Table 1; TOCS 1997, Table I), by the article's
+/// footnote 1 (MB = 2^20): 8 KB in 0.781 ms. **S**
 pub const SCSI_2_BYTES_PER_SECOND: u64 = 10 << 20;
 /// SATA 3.2 at 6 Gb/s with 8b/10b coding: 6e9 * 8/10 / 8. **D**
 pub const SATA_6_GB_BYTES_PER_SECOND: u64 = 600_000_000;
@@ -17,8 +17,8 @@ pub const PCIE_4_X4_BYTES_PER_SECOND: u64 = 7_876_923_076;
 
 /// The HP 97560, 1.3 GB, of Kotz's simulations.
 ///
-/// Sources: Ruemmler and Wilkes, "An introduction to disk drive modeling", IEEE Computer, March 1994
-/// (RW), as quoted by public simulators; data sheet abstracts (DS). **S**
+/// Sources: Ruemmler and Wilkes, "An introduction to disk drive modeling", IEEE Computer, March
+/// 1994 (RW), as quoted by public simulators; data sheet abstracts (DS). **S**
 ///
 /// | number | value | source |
 /// |---|---|---|
@@ -76,11 +76,11 @@ pub fn hp_97560() -> DiskParameters {
 
 /// A nearline drive of 18 TB, 7200 rpm, SATA.
 ///
-/// Sources: Seagate, "Exos X18 SATA Product Manual" and data sheet, ST18000NM000J (X18), and what the
-/// press has of them: computerbase.de, November 2022 (CB); AnandTech, November 2019 (AT); Tom's
-/// Hardware on the Exos 2X18 of the same family (TH). Western Digital, "Ultrastar DC HC310, 3.5 inch
-/// Serial ATA, Hard Disk Drive Specifications", revision 1.4, section 4.5.1 (HC310), for the seek
-/// times, which Seagate does not publish.
+/// Sources: Seagate, "Exos X18 SATA Product Manual" and data sheet, ST18000NM000J (X18), and what
+/// the press has of them: computerbase.de, November 2022 (CB); AnandTech, November 2019 (AT); Tom's
+/// Hardware on the Exos 2X18 of the same family (TH). Western Digital, "Ultrastar DC HC310, 3.5
+/// inch Serial ATA, Hard Disk Drive Specifications", revision 1.4, section 4.5.1 (HC310), for the
+/// seek times, which Seagate does not publish.
 ///
 /// | number | value | source |
 /// |---|---|---|
@@ -147,9 +147,10 @@ pub fn nearline_18_tb() -> DiskParameters {
 
 /// An NVMe SSD of 7.68 TB on PCI Express 4.0.
 ///
-/// Source: Intel, "SSD D7-P5500 Series" product brief, June 2020 (PB), its sequential and random rates
-/// seen in press reports of the announcement (ilsoftware.it, geektopia.es); Intel ARK, same product (A).
-/// Lenovo's product guide of Intel's P4500 (L), the generation before, has 85 and 20 us. **S**
+/// Source: Intel, "SSD D7-P5500 Series" product brief, June 2020 (PB), its sequential and random
+/// rates seen in press reports of the announcement (ilsoftware.it, geektopia.es); Intel ARK, same
+/// product (A). Lenovo's product guide of Intel's P4500 (L), the generation before, has 85 and 20
+/// us. **S**
 ///
 /// | number | value | source |
 /// |---|---|---|

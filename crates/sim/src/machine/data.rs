@@ -127,8 +127,8 @@ impl Buffer {
         }
     }
 
-    /// Copies a piece between where `window` places it in this buffer and `packed`, where its box of
-    /// the client's memory lies dense.
+    /// Copies a piece between where `window` places it in this buffer and `packed`, where its box
+    /// of the client's memory lies dense.
     pub(crate) fn copy_packed(
         &self,
         piece: &Piece,

@@ -120,8 +120,8 @@ impl WriteBehind {
         }
     }
 
-    /// When a write may be reported that will be on the media at `on_media_at`: when no more than the
-    /// buffer holds are not.
+    /// When a write may be reported that will be on the media at `on_media_at`: when no more than
+    /// the buffer holds are not.
     fn reported_at(&self, now: Time, on_media_at: Time, bytes: u64) -> Time {
         if self.bytes_max == 0 {
             return on_media_at;

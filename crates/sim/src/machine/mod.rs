@@ -199,7 +199,8 @@ impl Simulation {
         }
     }
 
-    /// Runs the code that `main` makes for each node, from the same moment on, until all have ended.
+    /// Runs the code that `main` makes for each node, from the same moment on, until all have
+    /// ended.
     ///
     /// # Errors
     /// When nodes wait for one another forever.
@@ -308,7 +309,8 @@ impl SimNode {
         self.shared.computes[self.me].set(false);
     }
 
-    /// What changes between threads cost that take the processor for `span`, where another computes.
+    /// What changes between threads cost that take the processor for `span`, where another
+    /// computes.
     fn switching(&self, span: Span) -> Span {
         let prices = &self.shared.prices;
         if !self.shared.computes[self.me].get() || prices.slice == Span::ZERO {
@@ -363,7 +365,8 @@ impl SimNode {
 
 /// How many stretches a piece is cut into in a dense window.
 fn stretches(piece: &Piece, window: &Window) -> u64 {
-    // The window's extents follow from its strides; that of the outermost dimension does not matter.
+    // The window's extents follow from its strides; that of the outermost dimension does not
+    // matter.
     let outer_to_inner = window.strides.windows(2);
     let inner = outer_to_inner.map(|pair| (pair[0] / pair[1].max(1)).max(1) as u64);
     let mut shape = vec![u64::MAX];

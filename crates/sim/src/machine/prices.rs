@@ -1,4 +1,5 @@
-//! What software costs: the prices of a preset as spans, and what they come to for a memput or memget.
+//! What software costs: the prices of a preset as spans, and what they come to for a memput or
+//! memget.
 
 use penstock_engine::CopyKind;
 

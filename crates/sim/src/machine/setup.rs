@@ -23,8 +23,9 @@ pub struct Setup {
     pub slots: u64,
     /// Bytes of a slot.
     pub slot_bytes: u64,
-    /// Whether disks and their file systems take no time: what is left is the messages (Panda, section 3:
-    /// "we simulated an infinitely fast disk by commenting out the actual file system" calls).
+    /// Whether disks and their file systems take no time: what is left is the messages (Panda,
+    /// section 3: "we simulated an infinitely fast disk by commenting out the actual file system"
+    /// calls).
     pub is_disk_free: bool,
     /// Seeds everything that is drawn.
     pub seed: u64,

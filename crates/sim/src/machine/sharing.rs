@@ -1,9 +1,9 @@
 //! What clients of the file system get in one another's way with: the file's token, and attention.
 //!
 //! Every call for the file begins with its token, which clients hand on in the order in which they
-//! come; those who wait make that slower. A call is seen by its first request: the client then has no
-//! other under way. A server that takes a request up looks at all clients that have requests at its
-//! I/O node.
+//! come; those who wait make that slower. A call is seen by its first request: the client then has
+//! no other under way. A server that takes a request up looks at all clients that have requests at
+//! its I/O node.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};

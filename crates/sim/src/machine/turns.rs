@@ -1,8 +1,8 @@
 //! One at a time, in the order in which they come.
 //!
-//! Where a server's calls block, as Panda's do (Seamons et al., SC'95, section 3), it moves one message,
-//! takes what has come to where it belongs, and only then moves the next; and none while it reads or
-//! writes a file. What the drive does by itself goes on: it reads ahead.
+//! Where a server's calls block, as Panda's do (Seamons et al., SC'95, section 3), it moves one
+//! message, takes what has come to where it belongs, and only then moves the next; and none while
+//! it reads or writes a file. What the drive does by itself goes on: it reads ahead.
 //!
 //! Who waits for a turn must not be dropped before it has come: those behind it would wait forever.
 

@@ -2,20 +2,20 @@
 //! that it waits for.
 //!
 //! Nothing happens between events. The earliest is taken (of several at one moment the one that was
-//! made first), the clock is set to it, whatever it wakes runs until all wait again, and the next is
-//! taken. Code that runs takes no time but what it charges. So a run is a function of its inputs,
-//! and its events, hashed one after the other, tell two runs apart.
+//! made first), the clock is set to it, whatever it wakes runs until all wait again, and the next
+//! is taken. Code that runs takes no time but what it charges. So a run is a function of its
+//! inputs, and its events, hashed one after the other, tell two runs apart.
 //!
 //! ```text
 //! a message   send_us of the sender's CPU | its port, the network, the receiver's port |
 //!             receive_us of the receiver's CPU | it is in the inbox
 //! ```
 //!
-//! A CPU serves those who want it in the order in which they come, and whoever has it keeps it as long
-//! as there is more to do for it without a wait: a thread runs until it blocks. Only interrupts (a
-//! message to be taken in, a request to a disk or its end, another node's memget or memput) come
-//! before threads, in an order of their own; what they interrupt ends later by as much. A network port
-//! serves in order.
+//! A CPU serves those who want it in the order in which they come, and whoever has it keeps it as
+//! long as there is more to do for it without a wait: a thread runs until it blocks. Only
+//! interrupts (a message to be taken in, a request to a disk or its end, another node's memget or
+//! memput) come before threads, in an order of their own; what they interrupt ends later by as
+//! much. A network port serves in order.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -460,8 +460,8 @@ impl World {
         }
     }
 
-    /// Charges a node's CPU with `span`: at once if this thread has it, or else after all who wanted
-    /// it before.
+    /// Charges a node's CPU with `span`: at once if this thread has it, or else after all who
+    /// wanted it before.
     pub(crate) async fn use_cpu(self: &Rc<Self>, node: NodeId, span: Span, what: &'static str) {
         self.take_cpu(node, span, what, false).await;
     }
@@ -534,8 +534,8 @@ impl World {
         self.sleep_in(sleeper).await;
     }
 
-    /// Whether a thread that is to give its CPU up must go on, since it was interrupted. If not, it has
-    /// given it up.
+    /// Whether a thread that is to give its CPU up must go on, since it was interrupted. If not, it
+    /// has given it up.
     fn goes_on(&self, sleeper: u32) -> bool {
         let anyway = self.anyway.borrow();
         // Most runs have none.
@@ -616,9 +616,9 @@ impl World {
         self.carry(from, to, bytes, Event::Arrive(letter));
     }
 
-    /// Sends a message whose elements are in a send buffer, for `send` of the sender's CPU. Ends when
-    /// the buffer may be used again: the receiver has taken them to where they belong, if it waits for
-    /// them, or else into a buffer of its system's.
+    /// Sends a message whose elements are in a send buffer, for `send` of the sender's CPU. Ends
+    /// when the buffer may be used again: the receiver has taken them to where they belong, if it
+    /// waits for them, or else into a buffer of its system's.
     ///
     /// All of it goes on whether it is waited for or not: a program does other things meanwhile.
     pub(crate) async fn transmit(
@@ -665,7 +665,8 @@ impl World {
             self.port_at(free_at, from, 0);
         } else if self.is_shared_moment() {
             // Of messages that set out at one moment the one with the shortest way is the first to
-            // come to a node, and the network takes them in the order in which they are handed over.
+            // come to a node, and the network takes them in the order in which they are handed
+            // over.
             let rank = self.distance(from, to) + 1;
             self.port_at(self.now(), from, rank);
         } else {

@@ -3,8 +3,8 @@
 //! The caller says when a message is ready to go. A node's port sends one message at a time and
 //! receives one at a time; what is ready while the port is busy waits. Messages are placed in the
 //! order in which they are handed over, so hand them over in the order of time. A sender that has
-//! many does best to hand over the next one when [`Delivery::sender`] ends: links further on are then
-//! taken in the order of arrival.
+//! many does best to hand over the next one when [`Delivery::sender`] ends: links further on are
+//! then taken in the order of arrival.
 //!
 //! | network | what it is | time for a message | memory |
 //! |---|---|---|---|

@@ -5,7 +5,8 @@
 //! A message is a worm. Its head takes one link after another, a router's latency apart, and waits
 //! where a link is taken; its body lies in the links behind, and keeps them until its tail has
 //! passed. A router holds as much of it as a link carries in a router's latency (a flit: 4 bytes at
-//! 200e6 bytes/s and 20 ns), so a long worm keeps its whole path, and a short one its last few links.
+//! 200e6 bytes/s and 20 ns), so a long worm keeps its whole path, and a short one its last few
+//! links.
 //!
 //! ```text
 //! node 7 to node 9        injection   link 7>8   link 8>9   ejection
@@ -16,20 +17,21 @@
 //! [`Contention::Exact`] reserves every link of the path. Messages take links in the order in which
 //! they are handed over, except that one may use the last idle gap of a link when the whole worm
 //! passes within it; so what is approximate is the order of two heads that meet, never that a link
-//! carries one worm at a time. Deadlock, and the virtual channels that prevent it, are not modelled.
+//! carries one worm at a time. Deadlock, and the virtual channels that prevent it, are not
+//! modelled.
 //!
-//! [`Contention::Stochastic`] estimates it, as Proteus's "modeled" network does. Injection and ejection
-//! are reserved. At each link between routers the head waits
+//! [`Contention::Stochastic`] estimates it, as Proteus's "modeled" network does. Injection and
+//! ejection are reserved. At each link between routers the head waits
 //! - with a probability that is the link's utilisation in the last window by worms that came to it
 //!   another way (those that came the same way are in a row already), counting the time for which
 //!   they kept it, blocked or not;
-//! - for what is left of the worm in its way, uniformly drawn: a mean of `sum of squared times / (2 *
-//!   sum of times)`;
-//! - but not when the last of those worms went to the same node: what holds that one is the ejection,
-//!   for which this one waits at the end anyhow.
+//! - for what is left of the worm in its way, uniformly drawn: a mean of `sum of squared times / (2
+//!   * sum of times)`;
+//! - but not when the last of those worms went to the same node: what holds that one is the
+//!   ejection, for which this one waits at the end anyhow.
 //!
-//! Of several heads that wait for one link it sees one, so on links that are near saturation it is up
-//! to a tenth too quick; `tests/network_contention.rs` measures it.
+//! Of several heads that wait for one link it sees one, so on links that are near saturation it is
+//! up to a tenth too quick; `tests/network_contention.rs` measures it.
 //!
 //! A message costs time in proportion to its path, and allocates nothing. Floating point is used
 //! only for sums, products and quotients, so runs agree on every machine.
@@ -303,8 +305,8 @@ impl Link {
         }
     }
 
-    /// Marks it as taken, after all else or within the gap. Of two gaps the longer is kept, unless it
-    /// is over.
+    /// Marks it as taken, after all else or within the gap. Of two gaps the longer is kept, unless
+    /// it is over.
     fn take(&mut self, taken: Interval, now: Time) {
         let longer = |a: Interval, b: Interval| if b.span() > a.span() { b } else { a };
         if taken.start >= self.free_at {

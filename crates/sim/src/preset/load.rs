@@ -220,9 +220,9 @@ impl Entry<'_> {
         below.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     }
 
-    /// Where this stands in the text, if it is what serde's message quotes: as a key that it does not
-    /// know, or as a value. Other keys may have that value too; but if this one is meant, then with
-    /// another value here the message would quote that one.
+    /// Where this stands in the text, if it is what serde's message quotes: as a key that it does
+    /// not know, or as a value. Other keys may have that value too; but if this one is meant, then
+    /// with another value here the message would quote that one.
     fn quoted(&self, text: &str, message: &str) -> Option<Range<usize>> {
         if message.starts_with(&format!("unknown field `{}`", self.key)) {
             return Some(self.key_span.clone());

@@ -8,8 +8,8 @@
 //! | any other array: in a group, a file, parts | an array of a Zarr group |
 //! | any one array, row-major | a file |
 //!
-//! What Penstock keeps for itself in a group that it saves to is left out: a copy is a Zarr hierarchy, checkpoints are
-//! groups of it.
+//! What Penstock keeps for itself in a group that it saves to is left out: a copy is a Zarr
+//! hierarchy, checkpoints are groups of it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -60,8 +60,9 @@ impl Contents {
     /// What is copied from `source`, if `target` is free for it.
     ///
     /// # Errors
-    /// [`Kind::Missing`] when there is no such array; [`Kind::Schema`] when the options do not fit what is there, or
-    /// something is at the target; [`Kind::Unsupported`] for what cannot be copied.
+    /// [`Kind::Missing`] when there is no such array; [`Kind::Schema`] when the options do not fit
+    /// what is there, or something is at the target; [`Kind::Unsupported`] for what cannot be
+    /// copied.
     pub(super) fn find(source: &Path, target: &Path, options: &Options) -> Result<Self> {
         let contents = match &options.raw {
             Some((shape, element)) => {
@@ -247,7 +248,8 @@ impl Contents {
         Ok(())
     }
 
-    /// Refuses a target that is part of the source, or has it as a part, and one that is there already.
+    /// Refuses a target that is part of the source, or has it as a part, and one that is there
+    /// already.
     fn check_target(&self, source: &Path, target: &Path, options: &Options) -> Result<()> {
         let canonical = |path: PathBuf| std::fs::canonicalize(&path).unwrap_or(path);
         let source = canonical(of_server(source, 0));
@@ -351,8 +353,8 @@ fn choose(source: &Path, options: &Options) -> Result<Vec<ChosenNode>> {
     Ok(chosen.collect())
 }
 
-/// The metadata of an array that Penstock does not understand, for chunk files that stay as they are; `None` where it
-/// must be understood.
+/// The metadata of an array that Penstock does not understand, for chunk files that stay as they
+/// are; `None` where it must be understood.
 fn foreign_json(place: &Path, error: &Error) -> Result<Option<Value>> {
     if error.kind != Kind::Unsupported {
         return Ok(None);
@@ -450,7 +452,8 @@ impl Extents {
         }
     }
 
-    /// The extents for an array with these dimensions, whose whole extents and former ones are given.
+    /// The extents for an array with these dimensions, whose whole extents and former ones are
+    /// given.
     fn of(&self, names: &[String], whole: &[u64], former: &[u64]) -> Vec<u64> {
         if !self.fits(names) {
             return former.to_vec();

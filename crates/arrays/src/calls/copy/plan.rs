@@ -1,7 +1,8 @@
 //! How to copy an array from one disk schema to another in bounded memory. Pure: touches no file.
 //!
-//! The array is cut into *slabs*, boxes of equal extents, which are copied one after the other: a slab is read
-//! into memory, whatever source blocks hold elements of it, and written. In one dimension of extent n,
+//! The array is cut into *slabs*, boxes of equal extents, which are copied one after the other: a
+//! slab is read into memory, whatever source blocks hold elements of it, and written. In one
+//! dimension of extent n,
 //!
 //! ```text
 //! slabs    |         |         |         |      n / e of them
@@ -9,12 +10,13 @@
 //! read       1     2     2     1 ...            blocks + slab boundaries inside of blocks
 //! ```
 //!
-//! so the bytes read are those of the array times the product over all dimensions of that ratio, and a target
-//! block that a boundary cuts is read and written again. Blocks of elements as they are can be made small; a
-//! chunk that is encoded is one block. A plan is the best of some thousand choices of slab and block extents.
-//! Where even that reads the source more than twice, the copy goes through a store in between, of chunks
-//! without codec: from the source in slabs that suit it, then to the target in slabs that suit that (as
-//! rechunker does). Time: in proportion to the choices. Memory: none to speak of.
+//! so the bytes read are those of the array times the product over all dimensions of that ratio,
+//! and a target block that a boundary cuts is read and written again. Blocks of elements as they
+//! are can be made small; a chunk that is encoded is one block. A plan is the best of some thousand
+//! choices of slab and block extents. Where even that reads the source more than twice, the copy
+//! goes through a store in between, of chunks without codec: from the source in slabs that suit it,
+//! then to the target in slabs that suit that (as rechunker does). Time: in proportion to the
+//! choices. Memory: none to speak of.
 
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{DiskSchema, Split};
@@ -35,7 +37,8 @@ const BLOCK_BYTES: [u64; 9] = [
     1 << 12,
 ];
 const ACCESS_BYTES: f64 = 16384.0;
-/// Where the search for a memory that would do begins, and how far it goes, an eighth more at a time.
+/// Where the search for a memory that would do begins, and how far it goes, an eighth more at a
+/// time.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
 const MORE_MAX: usize = 160;
 /// What a slab costs beside its bytes.
@@ -78,7 +81,8 @@ pub struct Resources {
     pub servers: usize,
 }
 
-/// Finds the cheapest plan for copying from `source` to `target`, which are of the same shape and width.
+/// Finds the cheapest plan for copying from `source` to `target`, which are of the same shape and
+/// width.
 ///
 /// # Errors
 /// [`Kind::Schema`] when that cannot be done in so little memory, with how much would do.
@@ -166,7 +170,8 @@ pub fn with_block_bytes(schema: &DiskSchema, bytes: u64) -> DiskSchema {
     }
 }
 
-/// The extents in multiples of which slabs must come: those of a target object that is encoded whole.
+/// The extents in multiples of which slabs must come: those of a target object that is encoded
+/// whole.
 fn unit(target: &DiskSchema) -> Vec<u64> {
     match is_divisible(target) {
         true => vec![1; target.shape().len()],
@@ -194,8 +199,8 @@ fn repeats_in(extent: u64, chunk: u64, block: u64, slab: u64) -> f64 {
     1.0 + cuts / blocks as f64
 }
 
-/// The block bytes with which a schema is moved most cheaply in slabs of these extents: what is moved of it,
-/// as a multiple, what that costs, and the most bytes of a block.
+/// The block bytes with which a schema is moved most cheaply in slabs of these extents: what is
+/// moved of it, as a multiple, what that costs, and the most bytes of a block.
 fn moved(schema: &DiskSchema, slab: &[u64], is_target: bool) -> (f64, f64, u64) {
     let sizes: &[u64] = match is_divisible(schema) {
         true => &BLOCK_BYTES,

@@ -110,7 +110,8 @@ impl<'a> Walk<'a> {
         ReadDirector::new(vec![source], &settings, Method::disk_directed())
     }
 
-    /// This rank's part of a slab: an even share of the dimension in which it has most to share out.
+    /// This rank's part of a slab: an even share of the dimension in which it has most to share
+    /// out.
     fn own_part(&self, slab: &Region) -> Region {
         let mut own = slab.clone();
         let ranks = self.session.clients() as u64;
@@ -163,8 +164,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Strides such that what a block of these extents holds is a long run: dimensions in which it is thin come
-/// first.
+/// Strides such that what a block of these extents holds is a long run: dimensions in which it is
+/// thin come first.
 fn strides(own: &Region, block: &[u64], width: u64) -> Vec<isize> {
     let (thin, full): (Vec<usize>, Vec<usize>) =
         (0..own.dims()).partition(|&d| block[d] < own.shape[d]);
@@ -177,7 +178,8 @@ fn strides(own: &Region, block: &[u64], width: u64) -> Vec<isize> {
     strides
 }
 
-/// A rank's part of a slab. It is of huge pages where the system has them: transposing goes from page to page.
+/// A rank's part of a slab. It is of huge pages where the system has them: transposing goes from
+/// page to page.
 #[derive(Default)]
 struct SlabMemory {
     memory: Option<(*mut u8, Layout)>,

@@ -12,7 +12,8 @@ use super::metadata::{ChunkForm, Layout};
 use crate::formats::spread::SpreadArray;
 use crate::fs::files;
 
-/// Where in the directory of chunks each server writes those that are to take the place of others; its number follows.
+/// Where in the directory of chunks each server writes those that are to take the place of others;
+/// its number follows.
 const ASIDE: &str = ".penstock-new-";
 
 /// Where a Zarr array is, and what a server must know of it.
@@ -22,9 +23,11 @@ pub(crate) struct Location {
     pub(crate) directory: PathBuf,
     /// What its metadata say of the chunks.
     pub(crate) form: ChunkForm,
-    /// Of rows of the array ([`DiskSchema::window`]): the place of their first chunk in the first dimension.
+    /// Of rows of the array ([`DiskSchema::window`]): the place of their first chunk in the first
+    /// dimension.
     pub(crate) first_chunk: u64,
-    /// Whether the array grows by what is written: chunks that are there keep what they hold besides.
+    /// Whether the array grows by what is written: chunks that are there keep what they hold
+    /// besides.
     pub(crate) grows: bool,
     /// The directory of the array that is to be changed; it is left as it is.
     pub(crate) base: Option<PathBuf>,
@@ -45,7 +48,8 @@ impl Location {
         }
     }
 
-    /// What reading and writing have in common: how elements lie in the chunks, and where those are.
+    /// What reading and writing have in common: how elements lie in the chunks, and where those
+    /// are.
     pub(super) fn open(&self, server: usize, schema: &DiskSchema) -> Result<(Layout, Chunks)> {
         let is_whole = *schema.split_of() == Split::Whole;
         let (layout, keys) = self.form.open(&self.directory, is_whole)?;
@@ -95,7 +99,8 @@ impl Location {
         files.find(|file| file.exists()).unwrap_or_default()
     }
 
-    /// Removes what writes that did not come to their end have left beside the chunks, in the directory in which those are.
+    /// Removes what writes that did not come to their end have left beside the chunks, in the
+    /// directory in which those are.
     pub(crate) fn remove_aside(directory: &Path) -> Result<()> {
         for entry in files::entries(directory)? {
             if entry
@@ -177,8 +182,8 @@ impl Chunks {
     }
 }
 
-/// Removes the chunks of an array from one of the first dimension on, which are in directories (or files) of their number
-/// in `home/c`.
+/// Removes the chunks of an array from one of the first dimension on, which are in directories (or
+/// files) of their number in `home/c`.
 ///
 /// # Errors
 /// What the operating system says.

@@ -1,5 +1,6 @@
-//! Consolidated metadata: those of all nodes of a group in the group's own `zarr.json`, so that readers need not look into
-//! each. zarr-python and xarray read them by default, and take them for the truth.
+//! Consolidated metadata: those of all nodes of a group in the group's own `zarr.json`, so that
+//! readers need not look into each. zarr-python and xarray read them by default, and take them for
+//! the truth.
 //!
 //! ```text
 //! run.zarr/zarr.json     {"node_type": "group", "consolidated_metadata": {"metadata": {
@@ -18,7 +19,8 @@ use super::node::{Kind, Node};
 /// The key in a group's metadata.
 const KEY: &str = "consolidated_metadata";
 
-/// The metadata of the nodes of a group, by their paths in it; `None` where it has none consolidated.
+/// The metadata of the nodes of a group, by their paths in it; `None` where it has none
+/// consolidated.
 pub(crate) fn of(json: &Value) -> Option<&Map<String, Value>> {
     json[KEY]["metadata"].as_object()
 }
@@ -37,8 +39,8 @@ pub(crate) fn without(mut json: Value) -> Value {
     json
 }
 
-/// The metadata of a node as they stand among those of the group that it is in: a group's own are given up, which stand
-/// there, too.
+/// The metadata of a node as they stand among those of the group that it is in: a group's own are
+/// given up, which stand there, too.
 pub(crate) fn entry(json: &Value) -> Value {
     match json["node_type"] == "group" {
         true => with(json.clone(), Map::new()),
@@ -46,8 +48,8 @@ pub(crate) fn entry(json: &Value) -> Value {
     }
 }
 
-/// Looks for the nodes below a group of the third format, whose path begins with `prefix`. What is hidden is left out, and
-/// so is what `skips`, by its path.
+/// Looks for the nodes below a group of the third format, whose path begins with `prefix`. What is
+/// hidden is left out, and so is what `skips`, by its path.
 ///
 /// # Errors
 /// When a node cannot be understood.

@@ -1,7 +1,7 @@
 //! Chunks through a codec chain: one chunk, one file, one piece of work.
 //!
-//! Of an array that grows a block is some rows of a chunk. What else the chunk holds is decoded, and all of it encoded
-//! again, aside: readers see the old chunk until the new one takes its place.
+//! Of an array that grows a block is some rows of a chunk. What else the chunk holds is decoded,
+//! and all of it encoded again, aside: readers see the old chunk until the new one takes its place.
 
 use std::path::Path;
 

@@ -93,8 +93,8 @@ pub(super) enum Layout {
     Shards(ShardForm),
 }
 
-/// What the root tells servers of an array's metadata. Plain chunks, which cost a server little else, need
-/// not have all of them parsed by each.
+/// What the root tells servers of an array's metadata. Plain chunks, which cost a server little
+/// else, need not have all of them parsed by each.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ChunkForm {
     /// And how chunks are named, in Zarr's words.
@@ -119,7 +119,8 @@ impl ChunkForm {
         Ok(Metadata::parse(json.clone(), path)?.chunk_form())
     }
 
-    /// What a chunk holds where no block of it was written, the bytes of one element; none for zeros.
+    /// What a chunk holds where no block of it was written, the bytes of one element; none for
+    /// zeros.
     pub(crate) fn fill(&self) -> Vec<u8> {
         match self {
             Self::Plain(plain, _) if plain.fill.iter().any(|&byte| byte != 0) => plain.fill.clone(),
@@ -128,8 +129,8 @@ impl ChunkForm {
         }
     }
 
-    /// How the elements of the array in `directory` lie in the chunks, and how those are named. `is_whole` says that
-    /// shards are moved whole.
+    /// How the elements of the array in `directory` lie in the chunks, and how those are named.
+    /// `is_whole` says that shards are moved whole.
     ///
     /// # Errors
     /// As [`Metadata::parse`].
@@ -301,7 +302,8 @@ impl Metadata {
         }
     }
 
-    /// Dimension names and attributes. A name that is null becomes an empty one: Zarr takes both for "none".
+    /// Dimension names and attributes. A name that is null becomes an empty one: Zarr takes both
+    /// for "none".
     fn of_third(&self) -> (Option<Vec<String>>, Map<String, Value>) {
         let names = self.array.dimension_names().as_ref();
         let name = |name: &Option<String>| name.clone().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Nodes of a Zarr hierarchy: arrays and groups, in directories. This is the one place that reads their metadata.
+//! Nodes of a Zarr hierarchy: arrays and groups, in directories. This is the one place that reads
+//! their metadata.
 //!
 //! | format | array | group | attributes |
 //! |---|---|---|---|
@@ -93,7 +94,8 @@ impl Node {
         }
     }
 
-    /// The nodes in a group's directory, by name. What is no node is passed over, and so is what is hidden.
+    /// The nodes in a group's directory, by name. What is no node is passed over, and so is what is
+    /// hidden.
     ///
     /// # Errors
     /// What the operating system says. A node that cannot be understood is an error in the list.

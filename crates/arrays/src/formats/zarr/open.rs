@@ -23,7 +23,8 @@ impl Location {
             let home = of.make(server)?;
             Self::remove_aside(&home)?;
             if self.grows {
-                // What is there of chunks that hold no row yet has been left by a write that came to nothing.
+                // What is there of chunks that hold no row yet has been left by a write that came
+                // to nothing.
                 let held = u64::from(schema.rows_before() > 0);
                 remove_chunks_from(self.first_chunk + held, &home)?;
             }

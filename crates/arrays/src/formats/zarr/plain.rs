@@ -39,8 +39,8 @@ impl Writer {
         }
     }
 
-    /// A chunk's file, at its full length, so that padding which nobody writes reads as zeros. It begins
-    /// as the chunk of the array that is changed.
+    /// A chunk's file, at its full length, so that padding which nobody writes reads as zeros. It
+    /// begins as the chunk of the array that is changed.
     fn create(&self, object: u64, path: &Path) -> Result<DataFile> {
         let bytes = self.chunks.bytes(object);
         let file = self.written.create(&self.chunks, object)?;
@@ -117,8 +117,8 @@ impl Medium for Writer {
         self.close(given_up)
     }
 
-    /// What this call has written, whose chunks have the full length, or what stands in the array that it
-    /// changes.
+    /// What this call has written, whose chunks have the full length, or what stands in the array
+    /// that it changes.
     fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()> {
         let path = self.chunks.path(block.object);
         let found = match files::open_if_there(&path)? {

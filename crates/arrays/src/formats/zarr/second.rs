@@ -15,8 +15,8 @@ const MISSING: &str = "_FillValue";
 /// Bytes of a character of NumPy's.
 const CHARACTER_BYTES: u64 = 4;
 
-/// Codecs that turn an array into another, as the third format has them: they come before that which makes bytes of it,
-/// all others behind it.
+/// Codecs that turn an array into another, as the third format has them: they come before that
+/// which makes bytes of it, all others behind it.
 const OF_ARRAYS: [&str; 7] = [
     "transpose",
     "numcodecs.astype",
@@ -29,7 +29,8 @@ const OF_ARRAYS: [&str; 7] = [
 /// Codecs that make bytes of an array.
 const OF_ELEMENTS: [&str; 3] = ["bytes", "vlen-bytes", "vlen-utf8"];
 
-/// Metadata whose fill value, where it is null, is what NumPy makes of nothing: `zarrs` knows that of numbers.
+/// Metadata whose fill value, where it is null, is what NumPy makes of nothing: `zarrs` knows that
+/// of numbers.
 pub(super) fn with_fill_value(raw: &Value) -> Value {
     let mut raw = raw.clone();
     let is_complex = raw["dtype"]
@@ -66,7 +67,8 @@ pub(super) fn codecs(raw: &Value) -> Option<Vec<Value>> {
     Some(codecs)
 }
 
-/// The same for codecs that Penstock does not know: zarr-python has those of numcodecs under their names.
+/// The same for codecs that Penstock does not know: zarr-python has those of numcodecs under their
+/// names.
 fn foreign_codecs(raw: &Value, dims: usize) -> Option<Vec<Value>> {
     let mut codecs = Vec::new();
     if raw["order"] == "F" {
@@ -107,8 +109,9 @@ fn sort(codecs: &mut [Value]) {
     codecs.sort_by_key(class);
 }
 
-/// Dimension names and attributes, by xarray's conventions: names stand in an attribute, and of an array that has them a
-/// fill value, if it has one, means what `_FillValue` means in the third format. `missing` is that, as it stands there.
+/// Dimension names and attributes, by xarray's conventions: names stand in an attribute, and of an
+/// array that has them a fill value, if it has one, means what `_FillValue` means in the third
+/// format. `missing` is that, as it stands there.
 pub(super) fn names_and_attributes(
     mut attributes: Map<String, Value>,
     missing: Option<Value>,
@@ -123,8 +126,8 @@ pub(super) fn names_and_attributes(
     (names, attributes)
 }
 
-/// An element as xarray writes it in an attribute `_FillValue` of the third format: numbers with a point as the base64 of
-/// a little-endian double, so that none is lost on the way.
+/// An element as xarray writes it in an attribute `_FillValue` of the third format: numbers with a
+/// point as the base64 of a little-endian double, so that none is lost on the way.
 pub(super) fn missing_value(element: ElementType, bytes: &[u8]) -> Value {
     let double = |value: &Value| {
         let number = match value.as_str() {
@@ -143,8 +146,9 @@ pub(super) fn missing_value(element: ElementType, bytes: &[u8]) -> Value {
     }
 }
 
-/// The `zarr.json` of an array of the second format whose elements Penstock does not understand: its chunks can stay as
-/// they are, strings and moments among them. `None` where the third format has no word for it.
+/// The `zarr.json` of an array of the second format whose elements Penstock does not understand:
+/// its chunks can stay as they are, strings and moments among them. `None` where the third format
+/// has no word for it.
 pub(crate) fn array_json(raw: &Value, attributes: Map<String, Value>) -> Option<Value> {
     let dtype = raw["dtype"].as_str()?;
     let foreign = Foreign::of(dtype);

@@ -12,8 +12,8 @@
 //! begun, or at the end. Should a sub-chunk come after that, the index is taken up again.
 //!
 //! The same elements give the same file, whoever writes in which order: a sub-chunk that comes a
-//! little too early is kept until those before it have come, and a shard in which some came too late,
-//! or twice, is copied into order when it is given up.
+//! little too early is kept until those before it have come, and a shard in which some came too
+//! late, or twice, is copied into order when it is given up.
 
 use std::collections::BTreeMap;
 use std::fs::File;

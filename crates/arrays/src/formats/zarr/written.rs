@@ -61,8 +61,8 @@ impl ChunkFiles {
         lock(&self.aside).contains(&object)
     }
 
-    /// Makes the directory of a chunk, and those above it up to that of all chunks, which must be there: it goes when the
-    /// write is given up.
+    /// Makes the directory of a chunk, and those above it up to that of all chunks, which must be
+    /// there: it goes when the write is given up.
     fn make_directory(&self, chunks: &Chunks, object: u64, directory: &Path) -> Result<()> {
         let home = chunks.home(object);
         if !home.is_dir() {
@@ -83,8 +83,8 @@ impl ChunkFiles {
         Ok(())
     }
 
-    /// Brings to its end what the server has of the array; with `sync`, all files taken, and the directories
-    /// they are in, are then on stable storage.
+    /// Brings to its end what the server has of the array; with `sync`, all files taken, and the
+    /// directories they are in, are then on stable storage.
     pub(super) fn finish(&self, chunks: &Chunks, sync: bool) -> Result<()> {
         self.put_in_place(chunks, sync)?;
         if sync {
@@ -101,7 +101,8 @@ impl ChunkFiles {
         // Those that were written again are there several times.
         closed.sort_unstable();
         closed.dedup();
-        // Whoever makes something in a directory syncs that; what others may have left there is synced, too.
+        // Whoever makes something in a directory syncs that; what others may have left there is
+        // synced, too.
         let mut directories: BTreeSet<PathBuf> = std::mem::take(&mut *lock(&self.grown));
         let mut paths = Vec::with_capacity(closed.len());
         for object in closed {
@@ -118,8 +119,8 @@ impl ChunkFiles {
         files::sync_paths(&paths)
     }
 
-    /// Puts chunks that were written aside into their places. Until then readers see the old ones; a chunk is one or the
-    /// other at any moment, also after a crash.
+    /// Puts chunks that were written aside into their places. Until then readers see the old ones;
+    /// a chunk is one or the other at any moment, also after a crash.
     fn put_in_place(&self, chunks: &Chunks, sync: bool) -> Result<()> {
         let aside = std::mem::take(&mut *lock(&self.aside));
         if sync {
