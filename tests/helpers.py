@@ -347,7 +347,8 @@ def opened_with(monkeypatch, **extra) -> None:
     def options(given, changes):
         return session_options(given, {**extra, **changes})
 
-    monkeypatch.setattr("penstock._session.session_options", options)
+    for module in ("_session", "_mpi", "_run"):
+        monkeypatch.setattr(f"penstock.{module}.session_options", options)
 
 
 def faults(*fault) -> ps.testing.Faults | None:

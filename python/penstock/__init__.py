@@ -37,8 +37,11 @@ from penstock._errors import (
 )
 from penstock._group import Group, State
 from penstock._options import SessionOptions
+from penstock._report import Report
+from penstock._run import run
 from penstock._schema import Array, Boxes, Chunks, Distribution, RowMajor
-from penstock._session import Report, Session, Split, run
+from penstock._session import Session
+from penstock._split import Split
 from penstock._stores import (
     CopyReport,
     Node,

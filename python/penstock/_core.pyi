@@ -1,12 +1,37 @@
-"""What the package stands on: the Rust side. Use the names of `penstock` instead."""
+"""The Rust side of the package. Programs use the names of `penstock` instead.
+
+The types whose names begin with an underscore are there for type checkers only: dictionaries and
+tuples that the two sides hand to each other.
+"""
 
 from collections.abc import Callable
 from os import PathLike
-from typing import Any, TypeAlias
+from typing import Literal, TypeAlias, TypedDict, final
 
 import numpy as np
 
 from penstock._errors import Error
+
+__all__ = [
+    "BACKGROUND_BYTES",
+    "BLOCK_BYTES",
+    "COPY_MEMORY_BYTES",
+    "PyCheckpoint",
+    "PyGroup",
+    "PyOutstanding",
+    "PySeat",
+    "PySession",
+    "Spec",
+    "__version__",
+    "copy",
+    "describe",
+    "join_mpi",
+    "open_schema",
+    "repair",
+    "run_command",
+    "seats",
+    "verify",
+]
 
 BLOCK_BYTES: int
 BACKGROUND_BYTES: int
@@ -18,24 +43,106 @@ _Locals: TypeAlias = list[np.ndarray]
 _Report: TypeAlias = tuple[int, float, int, int, int, int, int]
 _Listener: TypeAlias = Callable[[int, int], object] | None
 
+_HaloPairs: TypeAlias = list[tuple[int, int]]
+_Boxes: TypeAlias = list[tuple[list[int], list[int]]]
+_Memory: TypeAlias = tuple[str, list[int], _HaloPairs] | tuple[_Boxes, _HaloPairs, bool]
+_Disk: TypeAlias = (
+    tuple[Literal["natural"]]
+    | tuple[Literal["raw", "npy"]]
+    | tuple[Literal["chunks"], list[int], list[int] | None, str]
+    | tuple[Literal["parts"], str, list[int]]
+)
+_Share: TypeAlias = list[tuple[int, int, int] | tuple[int, int, int, int]]
+
+class _SessionArgument(TypedDict):
+    servers: int | None
+    dedicated: bool
+    sync: bool
+    block_bytes: int
+    background_bytes: int
+    direct: bool
+    strategy: str
+    buffers: tuple[int, int] | None
+    faults: str | None
+
+class _CoordinateArgument(TypedDict):
+    name: str
+    dims: list[str]
+    shape: list[int]
+    dtype: str
+    bytes: bytes
+    strings: list[str]
+    attributes: str
+
+class _GroupArgument(TypedDict):
+    name: str
+    path: str
+    coordinates: list[_CoordinateArgument]
+    attributes: str
+    time_attributes: str
+    time_chunk: int | None
+    keep: int
+
+class _CopyArgument(TypedDict):
+    arrays: list[str]
+    name: str | None
+    raw: tuple[list[int], str] | None
+    row_major: Literal["raw", "npy"] | None
+    chunks: str | None
+    subchunks: str | None
+    codec: str | None
+    memory_bytes: int
+    drop_attributes: bool
+    overwrite: bool
+
+class _Copied(TypedDict):
+    bytes: int
+    seconds: float
+    read_bytes: int
+    slabs: int
+    slabs_found: int
+    arrays: list[str]
+    as_they_are: list[str]
+
+class _Verified(TypedDict):
+    timesteps: int
+    checkpoints: int
+    arrays: int
+    chunks: int
+    compared: int
+    absent: int
+    bytes: int
+    unread: list[tuple[str, Error]]
+    damages: list[Error]
+    verdict: str
+
+class _Described(TypedDict):
+    name: str
+    shape: list[int]
+    dtype: str
+    dims: list[str] | None
+    fill: bytes
+    attributes: str
+    disk: _Disk
+
+@final
 class Spec:
     def __new__(
         cls,
         name: str,
         shape: list[int],
         dtype: str,
-        memory: tuple[Any, ...] | None,
-        disk: tuple[Any, ...],
+        memory: _Memory | None,
+        disk: _Disk,
         dims: list[str] | None,
         attributes: str,
         fill: bytes | None,
     ) -> Spec: ...
     def local_shapes(self, rank: int) -> list[list[int]]: ...
-    def local_slices(
-        self, rank: int
-    ) -> list[list[tuple[int, int, int] | tuple[int, int, int, int]]]: ...
+    def local_slices(self, rank: int) -> list[_Share]: ...
     def check(self, clients: int) -> None: ...
 
+@final
 class PyCheckpoint:
     @property
     def step(self) -> int: ...
@@ -48,13 +155,16 @@ class PyCheckpoint:
     @property
     def shapes(self) -> list[tuple[str, list[int]]]: ...
 
+@final
 class PyGroup:
-    def __new__(cls, arrays: list[Spec], described: dict[str, Any]) -> PyGroup: ...
+    def __new__(cls, arrays: list[Spec], described: _GroupArgument) -> PyGroup: ...
 
+@final
 class PySeat:
     def open(self) -> PySession: ...
     def interrupt(self) -> None: ...
 
+@final
 class PySession:
     @property
     def rank(self) -> int | None: ...
@@ -89,35 +199,36 @@ class PySession:
         self, checkpoint: PyCheckpoint, group: PyGroup, locals: list[_Locals]
     ) -> _Report: ...
     def copy(
-        self, source: _Path, target: _Path, argument: dict[str, Any], listener: _Listener
-    ) -> dict[str, Any]: ...
+        self, source: _Path, target: _Path, argument: _CopyArgument, listener: _Listener
+    ) -> _Copied: ...
     def run_copy(self, argv: list[str]) -> int: ...
     def barrier(self) -> None: ...
     def close(self) -> None: ...
     def leave(self, cause: str) -> None: ...
 
+@final
 class PyOutstanding:
     def has_ended(self, session: PySession) -> bool: ...
     def end(self, session: PySession) -> _Report: ...
     def abandon(self, session: PySession) -> None: ...
 
-def seats(ranks: int, options: dict[str, Any]) -> list[PySeat]: ...
+def seats(ranks: int, options: _SessionArgument) -> list[PySeat]: ...
 def join_mpi(
     mpi: tuple[str, int, int, int, bool],
     transport: str,
-    options: dict[str, Any] | None,
+    options: _SessionArgument | None,
     wrong: tuple[str, str] | None,
 ) -> PySession: ...
-def open_schema(path: _Path, name: str | None) -> dict[str, Any]: ...
+def open_schema(path: _Path, name: str | None) -> _Described: ...
 def describe(path: _Path) -> str: ...
-def verify(path: _Path, listener: _Listener) -> dict[str, Any]: ...
+def verify(path: _Path, listener: _Listener) -> _Verified: ...
 def repair(path: _Path) -> list[str]: ...
 def copy(
     source: _Path,
     target: _Path,
-    argument: dict[str, Any],
+    argument: _CopyArgument,
     ranks: int,
     sync: bool,
     listener: _Listener,
-) -> dict[str, Any]: ...
+) -> _Copied: ...
 def run_command(argv: list[str], python: str) -> int: ...

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 
 class Error(Exception):
-    """What Penstock could not do, and why.
+    """An error says what Penstock could not do, and why. Each kind of error is a subclass.
 
     Attributes
     ----------
     kind : str
         What sort of thing went wrong: the class's name without `Error`.
     rank, server : int or None
-        Who met it.
+        The rank or the server that met it.
     doing : str or None
         What was being done.
     path : str or None
@@ -35,13 +35,13 @@ class Error(Exception):
 
 
 class SchemaError(Error, ValueError):
-    """A schema, shape, type, mesh or option that does not fit."""
+    """A schema, shape, type, mesh or option does not fit."""
 
     kind = "Schema"
 
 
 class OutOfBoundsError(SchemaError, IndexError):
-    """An index that an array does not have."""
+    """An array does not have an index that was asked for."""
 
 
 class MismatchError(Error, ValueError):
@@ -57,27 +57,27 @@ class OverlapError(Error, ValueError):
 
 
 class MissingError(Error, FileNotFoundError):
-    """A store, array or file that is not there."""
+    """A store, array or file is not there."""
 
     kind = "Missing"
     errno = errno.ENOENT
 
 
 class DamagedError(Error, OSError):
-    """A store that is there and cannot be understood."""
+    """A store is there and cannot be understood."""
 
     kind = "Damaged"
 
 
 class ReadOnlyError(Error, PermissionError):
-    """No permission to write or read there."""
+    """The program has no permission to write or read there."""
 
     kind = "ReadOnly"
     errno = errno.EACCES
 
 
 class FullError(Error, OSError):
-    """No space left."""
+    """No space is left."""
 
     kind = "Full"
     errno = errno.ENOSPC
@@ -97,13 +97,13 @@ class PeerError(Error, ConnectionError):
 
 
 class UnsupportedError(Error, NotImplementedError):
-    """Something that Penstock does not do."""
+    """Penstock does not do what was asked for."""
 
     kind = "Unsupported"
 
 
 class IoError(Error, OSError):
-    """Any other failure of a disk or of the operating system."""
+    """A disk or the operating system failed in another way."""
 
     kind = "Io"
 
@@ -112,6 +112,14 @@ def schema_error(cause: str) -> SchemaError:
     """The error of an argument that does not fit."""
     error = SchemaError(cause)
     error.cause = cause
+    return error
+
+
+def error_of(kind: str, cause: str, path: str) -> Error:
+    """The error of a kind by its name, about what stands at a path."""
+    (class_,) = (each for each in Error.__subclasses__() if each.kind == kind)
+    error = class_(f"{path}: {cause}")
+    error.cause, error.path = cause, path
     return error
 
 

@@ -15,15 +15,15 @@ from penstock import _core
 from penstock._errors import schema_error, shown, type_name
 from penstock._json import attributes
 from penstock._schema import Array, Distribution, Memory
-
-Local = np.ndarray | list[np.ndarray]
-"""A rank's part of an array, or its parts where it holds several boxes."""
+from penstock._types import Coordinate, Local, MaybeList, Path
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Group:
-    """Arrays that are saved together, through time: Panda's array group (Seamons et al., SC'95,
-    Figure 2). `Session.timestep`, `Session.checkpoint` and `Session.restart` take it.
+    """A group is several arrays that are saved together, through time.
+
+    It is Panda's array group (Seamons et al., SC'95, Figure 2). `Session.timestep`,
+    `Session.checkpoint` and `Session.restart` take it.
 
     Parameters
     ----------
@@ -59,15 +59,17 @@ class Group:
     SchemaError
         When these are not what they should be. `RowMajor("npy")` is refused by the first save.
 
+    Notes
+    -----
     `group["u"]` is an array; iterating gives the names.
     """
 
     name: str
     arrays: Sequence[Array]
-    path: str | os.PathLike[str]
+    path: Path
     keep: int = 2
     attrs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    coords: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    coords: Mapping[str, Coordinate] = dataclasses.field(default_factory=dict)
     time_attrs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     time_chunk: int | None = None
 
@@ -123,8 +125,28 @@ class Group:
         return state
 
     def with_memory(self, memory: Memory | Mapping[str, Memory]) -> Group:
-        """The same group, distributed otherwise in memory: all arrays alike, or each by name.
-        Arrays of rows, which have no memory schema, stay as they are."""
+        """Give the same group, distributed otherwise in memory.
+
+        Parameters
+        ----------
+        memory : Distribution, Boxes, list of Boxes, or mapping of str to such
+            Which rank holds what: of all arrays alike, or of each that is named. Arrays of rows,
+            which have no memory schema, stay as they are.
+
+        Returns
+        -------
+        Group
+            Another group; this one does not change.
+
+        Raises
+        ------
+        SchemaError
+            When a memory schema does not fit its array.
+
+        Notes
+        -----
+        Not collective.
+        """
         if isinstance(memory, Mapping):
             new = memory
         else:
@@ -136,11 +158,11 @@ class Group:
     def _spec(self) -> _core.PyGroup:
         return self._spec_at(os.fspath(self.path), self.arrays)
 
-    def _spec_at(self, path: str | os.PathLike[str], arrays: Sequence[Array]) -> _core.PyGroup:
+    def _spec_at(self, path: Path, arrays: Sequence[Array]) -> _core.PyGroup:
         """As a call takes it that puts the group's path below another, or has other arrays."""
         return _core.PyGroup([array._spec for array in arrays], self._described(os.fspath(path)))
 
-    def _described(self, path: str) -> dict[str, Any]:
+    def _described(self, path: str) -> _core._GroupArgument:
         if not isinstance(self.coords, Mapping):
             raise schema_error(f"coords are a mapping of names, not {type_name(self.coords)}")
         return {
@@ -153,7 +175,7 @@ class Group:
             "keep": self.keep,
         }
 
-    def _parts(self, values: Mapping[str, Any]) -> list[Any]:
+    def _parts(self, values: Mapping[str, Local]) -> list[Local]:
         """The parts in `values`, in the order of the arrays."""
         names = list(self)
         if not isinstance(values, Mapping):
@@ -178,7 +200,7 @@ class Group:
         return [restarted(array) for array in self.arrays]
 
 
-def _coordinate(name: str, value: Any) -> dict[str, Any]:
+def _coordinate(name: str, value: Any) -> _core._CoordinateArgument:
     """A static variable as a call takes it."""
     attrs: Mapping[str, Any] = {}
     dims: Any = (name,)
@@ -234,30 +256,39 @@ def _stored(name: str, values: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
     return np.ascontiguousarray(values, native).reshape(values.shape), {}
 
 
-class State(Mapping[str, Local]):
-    """What a program restarts from: the local part of each array by its name; a list of them where
-    the array's memory schema is a list of boxes.
+class State(Mapping[str, "np.ndarray | MaybeList"]):
+    """A state is what a program restarts from: the local part of each array by its name.
+
+    It is a list of local parts where the array's memory schema is a list of boxes. Shapes are
+    those of `Array.local_shape`; halo cells are 0.
 
     Attributes
     ----------
     step : int
         The step of the checkpoint.
     time : float or None
-        Its time.
+        Its time, in the program's unit.
     timesteps : int
         How many timesteps the group had.
     attrs : dict
-        What was said about it.
+        The attributes that `Session.checkpoint` was given.
     """
 
-    def __init__(self, values: dict[str, Any], found: _core.PyCheckpoint) -> None:
-        self._values = values
-        self.step: int = found.step
-        self.time: float | None = found.time
-        self.timesteps: int = found.timesteps
-        self.attrs: dict[str, Any] = json.loads(found.attributes)
+    step: int
+    time: float | None
+    timesteps: int
+    attrs: dict[str, Any]
 
-    def __getitem__(self, name: str) -> Any:
+    def __init__(
+        self, values: Mapping[str, np.ndarray | MaybeList], found: _core.PyCheckpoint
+    ) -> None:
+        self._values = values
+        self.step = found.step
+        self.time = found.time
+        self.timesteps = found.timesteps
+        self.attrs = json.loads(found.attributes)
+
+    def __getitem__(self, name: str) -> np.ndarray | MaybeList:
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:

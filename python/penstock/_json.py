@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock._errors import schema_error, type_name
+from penstock._types import Attributes
 
 
 def _plain(value: Any) -> Any:
@@ -18,7 +19,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type_name(value)} is nothing that attributes hold")
 
 
-def attributes(values: Mapping[str, Any]) -> str:
+def attributes(values: Attributes) -> str:
     """Attributes as JSON, not-a-number and infinities as Python writes them.
 
     Raises

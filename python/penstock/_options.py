@@ -1,33 +1,32 @@
-"""How a session is set up."""
+"""Options of sessions."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, TypedDict
+import os
+from typing import TypedDict, get_args
 
 from penstock import _core
 from penstock._errors import schema_error, shown, type_name
+from penstock._types import Path, Strategy, Transport
 from penstock.testing import Buffers, Faults
-
-Strategy = Literal[
-    "disk-directed",
-    "two-phase",
-    "two-phase:1",
-    "two-phase:2",
-    "two-phase:3",
-    "two-phase:4",
-    "two-phase:5",
-    "caching",
-    "independent",
-]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SessionOptions:
-    """How a session is set up. The same on all ranks.
+    """Session options say how a session is set up. They are the same on all ranks.
 
     Parameters
     ----------
+    transport : {"shared", "messages"}
+        How ranks of one host reach each other over MPI: by shared memory, or by MPI messages as
+        ranks of different hosts do. Threads of one process always share their memory.
+    root : path, optional
+        The directory in which relative paths are. With `{server}` in it, such as
+        `/nvme{server}/out`, each server has a directory of its own, with its number in that place,
+        and keeps the chunks or parts that it writes there; server 0 keeps the metadata. `read` and
+        `restart` find them where they are, and `penstock gather` makes one store of them.
+        Row-major files cannot be spread like that.
     servers : int, optional
         Number of I/O servers. Default: one for each processor of a host, but not more than it has
         ranks (embedded: at most two for a single rank).
@@ -42,7 +41,8 @@ class SessionOptions:
         The most bytes that a server moves at once where the store leaves it a choice. It has two
         buffers of that size.
     strategy : {"disk-directed", "two-phase", "caching", "independent"}
-        How calls are met; each call may name another. All store the same bytes.
+        How servers and ranks carry out calls; each call may name another. All strategies store
+        the same bytes.
 
         - `disk-directed`: servers pull and push the pieces of one block after the other (Kotz).
         - `two-phase`: ranks exchange elements by messages, and move large parts of the file
@@ -72,9 +72,11 @@ class SessionOptions:
     Raises
     ------
     SchemaError
-        When a number is not what it should be.
+        When an option is not what it should be.
     """
 
+    transport: Transport = "shared"
+    root: Path | None = None
     servers: int | None = None
     dedicated: bool | None = None
     sync: bool = True
@@ -86,6 +88,14 @@ class SessionOptions:
     buffers: Buffers | None = None
 
     def __post_init__(self) -> None:
+        if self.transport not in get_args(Transport):
+            raise schema_error(
+                f'{shown(self.transport)} is no transport: use "shared" or "messages"'
+            )
+        if self.root is not None:
+            if not isinstance(self.root, str | os.PathLike):
+                raise schema_error(f"root is a path, not {type_name(self.root)}")
+            object.__setattr__(self, "root", os.fspath(self.root))
         if self.servers is not None:
             check_count("servers", self.servers)
         check_count("block_bytes", self.block_bytes)
@@ -97,9 +107,9 @@ class SessionOptions:
                     f"{name} are penstock.testing.{type_.__name__}, not {type_name(value)}"
                 )
 
-    def _argument(self, dedicated: bool = False) -> dict[str, Any]:
-        """As the Rust side takes them; servers are dedicated by default or not."""
-        buffers = self.buffers
+    def _argument(self, *, dedicated: bool) -> _core._SessionArgument:
+        """The options as the Rust side takes them, with a default for `dedicated`."""
+        faults, buffers = self.faults, self.buffers
         return {
             "servers": self.servers,
             "dedicated": dedicated if self.dedicated is None else bool(self.dedicated),
@@ -108,14 +118,19 @@ class SessionOptions:
             "background_bytes": self.background_bytes,
             "direct": bool(self.direct),
             "strategy": str(self.strategy),
-            "buffers": buffers and (buffers.blocks_per_client, buffers.staging_bytes),
-            "faults": self.faults and self.faults._json(),
+            "buffers": None
+            if buffers is None
+            else (buffers.blocks_per_client, buffers.staging_bytes),
+            "faults": None if faults is None else faults._json(),
         }
 
 
 class Options(TypedDict, total=False):
-    """The fields of `SessionOptions`, as keywords of those who make one."""
+    """The fields of `SessionOptions` as keywords: a type checker cannot derive them from it, and
+    `tests/test_typing.py` compares the two."""
 
+    transport: Transport
+    root: Path | None
     servers: int | None
     dedicated: bool | None
     sync: bool
@@ -133,6 +148,8 @@ def session_options(options: SessionOptions | None, changes: Options) -> Session
     Raises
     ------
     SchemaError
+        When an option is not what it should be.
+    TypeError
         When there is no such option.
     """
     if not isinstance(options, SessionOptions | None):
@@ -143,8 +160,7 @@ def session_options(options: SessionOptions | None, changes: Options) -> Session
     return dataclasses.replace(options or SessionOptions(), **changes)
 
 
-def check_count(name: str, count: Any) -> None:
-    """Refuses what is no positive integer."""
-    is_integer = isinstance(count, int) and not isinstance(count, bool)
-    if not (is_integer and 0 < count < 2**48):
+def check_count(name: str, count: object) -> None:
+    """Refuse what is no positive integer."""
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 < count < 2**48:
         raise schema_error(f"{name} must be an integer of at least 1, not {shown(count)}")

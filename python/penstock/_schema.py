@@ -1,4 +1,4 @@
-"""Arrays, and how they lie in memory and on disk."""
+"""Schemas: what arrays are, and how they lie in memory and on disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,20 +15,21 @@ import numpy.typing as npt
 from penstock import _core
 from penstock._errors import OutOfBoundsError, schema_error, shown, type_name
 from penstock._json import attributes
+from penstock._types import Attributes, Extents, Halo, MaybeNone
 
-Halo = int | Sequence[int | tuple[int, int]]
+T = TypeVar("T")
 
 
-def _extents(what: str, values: Any) -> tuple[int, ...]:
+def _extents(what: str, values: Extents) -> tuple[int, ...]:
     """`values` as a tuple of non-negative integers; a single integer is one extent."""
     try:
         extents = (
-            (operator.index(values),)
-            if not isinstance(values, Iterable)
-            else tuple(map(operator.index, values))
+            tuple(map(operator.index, values))
+            if isinstance(values, Iterable)
+            else (operator.index(values),)
         )
-    except TypeError:
-        raise schema_error(f"{what} must be integers, not {shown(values)}") from None
+    except TypeError as error:
+        raise schema_error(f"{what} must be integers, not {shown(values)}") from error
     if any(not 0 <= extent < 2**63 for extent in extents):
         raise schema_error(f"{what} must be from 0 to 2^63 - 1, not {extents}")
     return extents
@@ -40,10 +41,10 @@ def _halo(halo: Halo, dims: int) -> list[tuple[int, int]]:
     try:
         widths = [_extents("a halo's widths", [w, w] if isinstance(w, int) else w) for w in sides]
         pairs = [(below, above) for below, above in widths]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError) as error:
         raise schema_error(
             f"a halo is a width, or for each dimension a width or (below, above): {shown(halo)}"
-        ) from None
+        ) from error
     if len(pairs) != dims:
         raise schema_error(f"the halo {halo!r} has {len(pairs)} widths for {dims} dimensions")
     return pairs if any(pair != (0, 0) for pair in pairs) else []
@@ -55,74 +56,94 @@ def _comb(first: int, block: int, stride: int, extent: int) -> np.ndarray:
     return first + block_number * stride + within
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False)
 class Distribution:
-    """A High-Performance Fortran distribution over a mesh of ranks, or of part files.
+    """A distribution, as of High-Performance Fortran, deals an array out over a mesh of ranks, or
+    of part files.
 
     Parameters
     ----------
     dists : str
         One of `BLOCK`, `CYCLIC`, `CYCLIC(k)` and `*` for each dimension, separated by commas.
-    mesh : tuple of int
+    mesh : int or sequence of int, optional
         One extent for each dimension that is not `*`, in order. Ranks count through the mesh in
-        row-major order; those beyond it hold an empty share. Default: all that is distributed, in
-        one piece.
+        row-major order; those beyond it hold an empty share. Default: one piece of all that is
+        distributed.
     halo : int or sequence, optional
-        Ghost cells on each side of the share, in memory: one number for all dimensions, or for
-        each dimension a number or a pair (below, above). They are skipped, not copied. An empty
-        share has none.
+        Ghost cells on each side of the share in memory, elements: one number for all dimensions,
+        or for each dimension a number or a pair (below, above). They are skipped, not copied. An
+        empty share has none.
 
-    As a memory schema any distribution will do. As a disk schema, `BLOCK` and `*`: one file for
-    each place of the mesh; for `BLOCK,*,*` they concatenate to the row-major file, Panda's
-    traditional order (Seamons et al., SC'95, section 3).
+    Raises
+    ------
+    SchemaError
+        When a parameter is not what it should be. A distribution that does not fit an array is
+        found when the array is made.
+
+    Notes
+    -----
+    Any distribution may be a memory schema. A disk schema has only `BLOCK` and `*`: there is one
+    file for each place of the mesh. The files of `BLOCK,*,*` concatenate to the row-major file,
+    which is Panda's traditional order (Seamons et al., SC'95, section 3).
     """
 
     dists: str
-    mesh: tuple[int, ...] | None = None
-    halo: Halo = 0
+    mesh: tuple[int, ...]
+    halo: Halo
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.dists, str):
-            raise schema_error(f"distributions must be a string, not {type_name(self.dists)}")
-        words = [word.strip() for word in self.dists.split(",")]
-        distributed = sum(word != "*" for word in words) if self.dists.strip() else 0
-        mesh = (1,) * distributed if self.mesh is None else _extents("a mesh's extents", self.mesh)
-        object.__setattr__(self, "mesh", mesh)
-        object.__setattr__(self, "halo", _hashable(self.halo))
+    def __init__(self, dists: str, mesh: Extents | None = None, halo: Halo = 0) -> None:
+        if not isinstance(dists, str):
+            raise schema_error(f"distributions must be a string, not {type_name(dists)}")
+        words = [word.strip() for word in dists.split(",")]
+        distributed = sum(word != "*" for word in words) if dists.strip() else 0
+        extents = (1,) * distributed if mesh is None else _extents("a mesh's extents", mesh)
+        self.__dict__.update(dists=dists, mesh=extents, halo=_hashable(halo))
 
-    def _memory(self, dims: int) -> tuple[Any, ...]:
-        return (self.dists, list(self.mesh or ()), _halo(self.halo, dims))
+    def _memory(self, dims: int) -> _core._Memory:
+        return (self.dists, list(self.mesh), _halo(self.halo, dims))
 
-    def _disk(self) -> tuple[Any, ...]:
+    def _disk(self) -> _core._Disk:
         if self.halo != 0:
             raise schema_error("a disk schema has no halo")
-        return ("parts", self.dists, list(self.mesh or ()))
+        return ("parts", self.dists, list(self.mesh))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False)
 class Boxes:
-    """Irregular shares: each rank names its own box, and boxes must not overlap.
+    """Boxes are irregular shares: each rank names its own, and boxes must not overlap.
 
     Parameters
     ----------
-    start, shape : tuple of int
-        This rank's box: first index and number of indices a dimension. A rank that holds nothing
-        names a shape with a zero. What no rank holds is the fill value when written.
+    start : int or sequence of int
+        First index of this rank's box in each dimension.
+    shape : int or sequence of int
+        Number of indices in each dimension. A rank that holds nothing names a shape with a zero.
     halo : int or sequence, optional
-        As of `Distribution`.
+        Ghost cells, as for `Distribution`.
 
-    A rank that holds several boxes, as of adaptive meshes, gives a list of them as its memory
-    schema, and a list of as many local arrays; it may be empty.
+    Raises
+    ------
+    SchemaError
+        When a parameter is not what it should be. A box that does not fit the array, or overlaps
+        another, is found by the call.
+
+    Notes
+    -----
+    What no rank holds is written as the fill value. A rank that holds several boxes, as of an
+    adaptive mesh, gives a list of `Boxes` as its memory schema, and a list of local arrays, one for
+    each box; both may be empty.
     """
 
     start: tuple[int, ...]
     shape: tuple[int, ...]
-    halo: Halo = 0
+    halo: Halo
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "start", _extents("a box's start", self.start))
-        object.__setattr__(self, "shape", _extents("a box's shape", self.shape))
-        object.__setattr__(self, "halo", _hashable(self.halo))
+    def __init__(self, start: Extents, shape: Extents, halo: Halo = 0) -> None:
+        self.__dict__.update(
+            start=_extents("a box's start", start),
+            shape=_extents("a box's shape", shape),
+            halo=_hashable(halo),
+        )
 
 
 def _hashable(halo: Halo) -> Halo:
@@ -132,7 +153,7 @@ def _hashable(halo: Halo) -> Halo:
     return halo
 
 
-def _boxes(boxes: Sequence[Boxes], dims: int, is_region: bool) -> tuple[Any, ...]:
+def _boxes(boxes: Sequence[Boxes], dims: int, is_region: bool) -> _core._Memory:
     """A rank's boxes as a call takes them."""
     halos = {box.halo for box in boxes}
     if len(halos) > 1:
@@ -141,11 +162,25 @@ def _boxes(boxes: Sequence[Boxes], dims: int, is_region: bool) -> tuple[Any, ...
     return ([(list(box.start), list(box.shape)) for box in boxes], halo, is_region)
 
 
-Index = slice | int | tuple[slice | int, ...]
-Region = Boxes | Index | Sequence[Boxes | Index]
+Index: TypeAlias = slice | SupportsIndex | tuple[slice | SupportsIndex, ...]
+OneRegion: TypeAlias = Boxes | Index
+Region: TypeAlias = OneRegion | Sequence[OneRegion]
 
 
-def _region(region: Boxes | Index, shape: tuple[int, ...]) -> Boxes:
+def regions_of(region: Region, shape: tuple[int, ...]) -> Regions:
+    """The boxes that a rank names in a call about an array of `shape`.
+
+    Raises
+    ------
+    SchemaError, OutOfBoundsError
+        When it is no region, or none of that array.
+    """
+    if isinstance(region, Sequence) and not isinstance(region, tuple):
+        return Regions(tuple(_region(each, shape) for each in region), is_list=True)
+    return Regions((_region(region, shape),), is_list=False)
+
+
+def _region(region: OneRegion, shape: tuple[int, ...]) -> Boxes:
     """The box that `region` says of an array of `shape`; an index is an extent of 1."""
     if isinstance(region, Boxes):
         return region
@@ -155,14 +190,15 @@ def _region(region: Boxes | Index, shape: tuple[int, ...]) -> Boxes:
             f"too many indices for array: array is {len(shape)}-dimensional, but {len(parts)} were "
             "indexed"
         )
-    starts, extents = [], []
+    starts: list[int] = []
+    extents: list[int] = []
     whole = [slice(None)] * (len(shape) - len(parts))
     for axis, (part, extent) in enumerate(zip((*parts, *whole), shape, strict=True)):
         if isinstance(part, slice):
             try:
                 start, stop, step = part.indices(extent)
             except (TypeError, ValueError) as error:
-                raise schema_error(f"a region's slice of dimension {axis}: {error}") from None
+                raise schema_error(f"a region's slice of dimension {axis}: {error}") from error
             if step != 1:
                 raise schema_error(f"a region's slices have no steps, and one is of {step}")
         else:
@@ -173,14 +209,14 @@ def _region(region: Boxes | Index, shape: tuple[int, ...]) -> Boxes:
     return Boxes(tuple(starts), tuple(extents))
 
 
-def _index(index: Any, axis: int, extent: int) -> int:
+def _index(index: SupportsIndex, axis: int, extent: int) -> int:
     """An index, counted from the beginning."""
     try:
         number = operator.index(index)
-    except TypeError:
+    except TypeError as error:
         raise schema_error(
             f"a region is of slices and integers, or Boxes, not of {type_name(index)}"
-        ) from None
+        ) from error
     if not -extent <= number < extent:
         raise _out_of_bounds(f"index {number} is out of bounds for axis {axis} with size {extent}")
     return number % extent
@@ -192,49 +228,63 @@ def _out_of_bounds(cause: str) -> OutOfBoundsError:
     return error
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False)
 class Chunks:
-    """Chunks of a Zarr v3 array. Each is written by one server, the chunks being dealt out in turn.
+    """Chunks are those of a Zarr v3 array. The servers take turns: each writes whole chunks.
 
     Parameters
     ----------
-    shape : tuple of int
+    shape : int or sequence of int
         Extents of a chunk, elements. The array's need not be multiples of it.
-    subchunks : tuple of int, optional
+    subchunks : int or sequence of int, optional
         Extents of the sub-chunks of a chunk, which is then a shard (Zarr's `sharding_indexed`).
         They must divide the chunk.
     codec : str
         `none`, `zstd[:LEVEL]`, `gzip[:LEVEL]`, `blosc[:CNAME[:LEVEL[:SHUFFLE]]]`, each with
         `+crc32c` behind it if wanted, or `crc32c`; or a list of codecs as Zarr's metadata have it,
         in JSON. Codecs run on the servers.
+
+    Raises
+    ------
+    SchemaError
+        When a parameter is not what it should be. Chunks that do not fit an array, and unknown
+        codecs, are found when the array is used.
     """
 
     shape: tuple[int, ...]
-    subchunks: tuple[int, ...] | None = None
-    codec: str = "none"
+    subchunks: tuple[int, ...] | None
+    codec: str
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", _extents("a chunk's extents", self.shape))
-        if self.subchunks is not None:
-            object.__setattr__(self, "subchunks", _extents("a sub-chunk's extents", self.subchunks))
-        if self.codec is None:
-            object.__setattr__(self, "codec", "none")
-        if not isinstance(self.codec, str):
-            raise schema_error(f"a codec is a string, not {type_name(self.codec)}")
+    def __init__(
+        self, shape: Extents, subchunks: Extents | None = None, codec: str | None = "none"
+    ) -> None:
+        if not isinstance(codec, str | None):
+            raise schema_error(f"a codec is a string, not {type_name(codec)}")
+        self.__dict__.update(
+            shape=_extents("a chunk's extents", shape),
+            subchunks=None if subchunks is None else _extents("a sub-chunk's extents", subchunks),
+            codec="none" if codec is None else codec,
+        )
 
-    def _disk(self) -> tuple[Any, ...]:
+    def _disk(self) -> _core._Disk:
         subchunks = None if self.subchunks is None else list(self.subchunks)
         return ("chunks", list(self.shape), subchunks, self.codec)
 
 
 @dataclasses.dataclass(frozen=True)
 class RowMajor:
-    """One file, row-major.
+    """A row-major file holds the elements of one array, in C order.
 
     Parameters
     ----------
     format : {"raw", "npy"}
-        Elements alone, with a JSON file beside it that says what they are; or NumPy's format.
+        `raw` is the elements alone, with a JSON file beside it that says what they are; `npy` is
+        NumPy's format.
+
+    Raises
+    ------
+    SchemaError
+        When there is no such format.
     """
 
     format: Literal["raw", "npy"] = "raw"
@@ -245,22 +295,22 @@ class RowMajor:
                 f"{shown(self.format)} is no format of a row-major file: use 'raw' or 'npy'"
             )
 
-    def _disk(self) -> tuple[Any, ...]:
+    def _disk(self) -> _core._Disk:
         return (self.format,)
 
 
-Memory = Distribution | Boxes | Sequence[Boxes]
-Disk = Chunks | RowMajor | Distribution
+Memory: TypeAlias = Distribution | Boxes | Sequence[Boxes]
+Disk: TypeAlias = Chunks | RowMajor | Distribution
 
 
 class Array:
-    """An array: what it is, how it lies in the memories of the ranks, and how on disk.
+    """An array says what it is, how it lies in the memories of the ranks, and how on disk.
 
     Parameters
     ----------
     name : str
         Its name in the Zarr group; the stem of part files.
-    shape : tuple of int
+    shape : int or sequence of int
         Extents of the whole array, elements. For an array of a `Group` the first may be None:
         then it has another extent at each timestep and checkpoint, the sum of the rows that the
         ranks bring, and the local array of a rank has as many rows as it has then.
@@ -270,15 +320,22 @@ class Array:
         Which rank holds what. Default: rank 0 holds everything.
     disk : Chunks, RowMajor or Distribution, optional
         How it is stored. Default: natural chunking, that is as in memory, each rank's share one
-        chunk of a Zarr array (Seamons et al., SC'95, section 2). Of `CYCLIC` dimensions there are
-        as many chunks as if they were `BLOCK`; of boxes, chunks of the largest box's extents.
+        chunk of a Zarr array (Seamons et al., SC'95, section 2). `CYCLIC` dimensions have as many
+        chunks as if they were `BLOCK`; an array held in boxes has chunks of the largest box's
+        extents.
     dims : sequence of str, optional
         Names of the dimensions. Default, in a Zarr array: made up of the array's name, for xarray
         wants some.
     attrs : mapping, optional
         Attributes: what JSON can hold, and NumPy's scalars. `Session.write` adds to them.
     fill_value : scalar, optional
-        What elements are that nobody has written. Default: zero.
+        The value of elements that nobody has written. Default: zero.
+
+    Attributes
+    ----------
+    name, shape, dtype, memory, disk, dims, attrs, fill_value
+        The parameters, with their defaults filled in: `shape` and `dims` are tuples, `dtype` a
+        numpy.dtype, and `fill_value` a scalar of that dtype.
 
     Raises
     ------
@@ -286,35 +343,37 @@ class Array:
         When the parts do not fit together. A mesh that does not fit the number of ranks, and a
         disk schema that does not fit the array, are found when the array is used.
 
+    Notes
+    -----
     An array does not change: `with_memory` and `with_disk` give others.
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int | MaybeNone, ...]
     dtype: np.dtype[Any]
     memory: Memory | None
     disk: Disk | None
     dims: tuple[str, ...] | None
     attrs: Mapping[str, Any]
-    fill_value: Any
+    fill_value: np.generic | None
 
     def __init__(
         self,
         name: str,
-        shape: int | Sequence[int | None],
+        shape: SupportsIndex | Iterable[SupportsIndex | None],
         dtype: npt.DTypeLike,
         memory: Memory | None = None,
         disk: Disk | None = None,
-        dims: Sequence[str] | None = None,
-        attrs: Mapping[str, Any] | None = None,
-        fill_value: Any = None,
+        dims: Iterable[str] | None = None,
+        attrs: Attributes | None = None,
+        fill_value: complex | np.generic | None = None,
     ) -> None:
         if not isinstance(name, str):
             raise schema_error(f"an array's name is a string, not {type_name(name)}")
         try:
             element = np.dtype(dtype)
         except TypeError as error:
-            raise schema_error(f"the dtype of '{name}': {error}") from None
+            raise schema_error(f"the dtype of '{name}': {error}") from error
         extents, is_ragged = _array_shape(shape)
         self.__dict__.update(
             name=name,
@@ -333,7 +392,7 @@ class Array:
             )
         self._spec  # noqa: B018 - to find what does not fit now
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"an Array does not change: cannot set {name!r}")
 
     def __delattr__(self, name: str) -> None:
@@ -347,7 +406,7 @@ class Array:
     @property
     def _has_several(self) -> bool:
         """Whether a rank brings a list of local arrays."""
-        if isinstance(self.memory, _Regions):
+        if isinstance(self.memory, Regions):
             return self.memory.is_list
         return isinstance(self.memory, Sequence)
 
@@ -355,14 +414,14 @@ class Array:
     def _spec(self) -> _core.Spec:
         return self._spec_with({})
 
-    def _spec_with(self, attrs: Mapping[str, Any]) -> _core.Spec:
+    def _spec_with(self, attrs: Attributes) -> _core.Spec:
         dims = len(self.shape)
-        memory: tuple[Any, ...] | None
+        memory: _core._Memory | None
         if self._is_ragged:
             memory = None
         elif isinstance(self.memory, Distribution):
             memory = self.memory._memory(dims)
-        elif isinstance(self.memory, _Regions):
+        elif isinstance(self.memory, Regions):
             memory = _boxes(self.memory.boxes, dims, True)
         else:
             boxes = [self.memory] if isinstance(self.memory, Boxes) else self.memory
@@ -380,41 +439,137 @@ class Array:
         )
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
-        """The shape of the local array of `rank`, halo included; with a 0 if it holds nothing.
+        """Say the shape of the local array of `rank`.
+
+        Parameters
+        ----------
+        rank : int
+            A rank of the session, from 0 on.
+
+        Returns
+        -------
+        tuple of int
+            One extent for each dimension, elements, with the halo; a rank that holds nothing has a
+            0 in it.
 
         Raises
         ------
         SchemaError
-            Where the memory schema is a list of boxes: see `local_shapes`.
+            Where the memory schema is a list of boxes: see `local_shapes`. For an array of rows,
+            of which a rank holds as many as it brings.
+
+        Notes
+        -----
+        Not collective.
         """
         return self._only(self.local_shapes(rank))
 
     def local_shapes(self, rank: int) -> list[tuple[int, ...]]:
-        """The shapes of the local arrays of `rank`: one, or one for each of its boxes."""
+        """Say the shapes of the local arrays of `rank`.
+
+        Parameters
+        ----------
+        rank : int
+            A rank of the session, from 0 on.
+
+        Returns
+        -------
+        list of tuple of int
+            One shape as of `local_shape`, or one for each box of a list of boxes.
+
+        Raises
+        ------
+        SchemaError
+            For an array of rows, of which a rank holds as many as it brings.
+
+        Notes
+        -----
+        Not collective.
+        """
         if self._is_ragged:
             raise schema_error(f"a rank holds as many rows of '{self.name}' as it brings")
         return [tuple(shape) for shape in self._spec.local_shapes(rank)]
 
     def local_slices(self, rank: int) -> tuple[slice | np.ndarray, ...]:
-        """What `rank` holds, halo apart: for each dimension a slice of the whole array, or an array
-        of indices where a slice cannot say it (as of CYCLIC(4)). With `numpy.ix_` over
-        `numpy.arange(n)[s]` for each dimension, it is the part of the whole array that is local."""
+        """Say which part of the whole array `rank` holds, without the halo.
+
+        Parameters
+        ----------
+        rank : int
+            A rank of the session, from 0 on.
+
+        Returns
+        -------
+        tuple of slice or numpy.ndarray
+            For each dimension a slice of the whole array, or an array of indices where a slice
+            cannot say it (as of CYCLIC(4)). With `numpy.ix_` over `numpy.arange(n)[s]` for each
+            dimension, it is the part of the whole array that is local.
+
+        Raises
+        ------
+        SchemaError
+            Where the memory schema is a list of boxes.
+
+        Notes
+        -----
+        Not collective.
+        """
         return tuple(
             slice(*words) if len(words) == 3 else _comb(*words)
             for words in self._only(self._spec.local_slices(rank))
         )
 
-    def _only(self, shares: Sequence[Any]) -> Any:
+    def _only(self, shares: Sequence[T]) -> T:
         if self._has_several:
             raise schema_error(f"the memory schema of '{self.name}' is a list of boxes")
         return shares[0]
 
     def with_memory(self, memory: Memory) -> Array:
-        """The same array on disk, distributed otherwise in memory."""
+        """Give the same array on disk, distributed otherwise in memory.
+
+        Parameters
+        ----------
+        memory : Distribution, Boxes or list of Boxes
+            Which rank holds what.
+
+        Returns
+        -------
+        Array
+            Another array; this one does not change.
+
+        Raises
+        ------
+        SchemaError
+            When the memory schema does not fit.
+
+        Notes
+        -----
+        Not collective.
+        """
         return self._with(memory=memory)
 
     def with_disk(self, disk: Disk | None) -> Array:
-        """The same array in memory, stored otherwise."""
+        """Give the same array in memory, stored otherwise.
+
+        Parameters
+        ----------
+        disk : Chunks, RowMajor, Distribution or None
+            How it is stored; None is natural chunking.
+
+        Returns
+        -------
+        Array
+            Another array; this one does not change.
+
+        Raises
+        ------
+        SchemaError
+            When the disk schema does not fit.
+
+        Notes
+        -----
+        Not collective.
+        """
         return self._with(disk=disk)
 
     def _with(self, **changes: Any) -> Array:
@@ -457,16 +612,7 @@ class Array:
         return _made, (self._fields(),)
 
     @classmethod
-    def _of_disk(cls, described: dict[str, Any]) -> Self:
-        kind, *words = described["disk"]
-        disk: Disk
-        if kind == "chunks":
-            chunk, subchunks, codec = words
-            disk = Chunks(tuple(chunk), None if subchunks is None else tuple(subchunks), codec)
-        elif kind == "parts":
-            disk = Distribution(words[0], tuple(words[1]))
-        else:
-            disk = RowMajor(kind)
+    def _of_disk(cls, described: _core._Described) -> Self:
         element = np.dtype(described["dtype"])
         fill = bytes(described["fill"])
         return cls(
@@ -474,11 +620,22 @@ class Array:
             tuple(described["shape"]),
             element,
             None,
-            disk,
+            _disk(described["disk"]),
             described["dims"],
             json.loads(described["attributes"]),
             np.frombuffer(fill, element)[0] if fill else None,
         )
+
+
+def _disk(words: _core._Disk) -> Disk | None:
+    """A disk schema from its words."""
+    if words[0] == "chunks":
+        _, chunk, subchunks, codec = words
+        return Chunks(chunk, subchunks, codec)
+    if words[0] == "parts":
+        _, dists, mesh = words
+        return Distribution(dists, mesh)
+    return None if words[0] == "natural" else RowMajor(words[0])
 
 
 def _made(fields: dict[str, Any]) -> Array:
@@ -487,8 +644,8 @@ def _made(fields: dict[str, Any]) -> Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Regions:
-    """A rank's boxes where a call is about the boxes alone."""
+class Regions:
+    """Regions are a rank's boxes where a call is about the boxes alone."""
 
     boxes: tuple[Boxes, ...]
     is_list: bool
@@ -503,7 +660,9 @@ def _array_shape(shape: Any) -> tuple[tuple[int, ...], bool]:
     return _extents("an array's shape", shape), False
 
 
-def _memory(memory: Any, shape: tuple[int, ...], is_ragged: bool) -> Any:
+def _memory(
+    memory: Memory | Regions | None, shape: tuple[int, ...], is_ragged: bool
+) -> Memory | Regions | None:
     """A memory schema, the default where there is none."""
     if is_ragged:
         if memory is not None:
@@ -516,14 +675,14 @@ def _memory(memory: Any, shape: tuple[int, ...], is_ragged: bool) -> Any:
         if all(isinstance(box, Boxes) for box in memory):
             return memory
         raise schema_error("a memory schema that is a list is one of Boxes")
-    if not isinstance(memory, Distribution | Boxes | _Regions):
+    if not isinstance(memory, Distribution | Boxes | Regions):
         raise schema_error(
             f"a memory schema is a Distribution, Boxes or a list of Boxes, not {type_name(memory)}"
         )
     return memory
 
 
-def _dims(dims: Any) -> tuple[str, ...] | None:
+def _dims(dims: Iterable[str] | None) -> tuple[str, ...] | None:
     if dims is None:
         return None
     if isinstance(dims, str) or not isinstance(dims, Iterable):
@@ -531,22 +690,24 @@ def _dims(dims: Any) -> tuple[str, ...] | None:
     return tuple(map(str, dims))
 
 
-def _fill_value(name: str, dtype: np.dtype[Any], value: Any) -> Any:
+def _fill_value(name: str, dtype: np.dtype[Any], value: object) -> np.generic | None:
     """A fill value as a scalar of the array's type."""
     if value is None:
         return None
+    wrong = f"the fill value of '{name}' is no {dtype.name}: {shown(value)}"
     try:
         with np.errstate(all="ignore"):
             filled = np.asarray(value).astype(dtype, casting="unsafe")
-        fits = filled.shape == () and _is_same(filled[()], value)
-    except (TypeError, ValueError, OverflowError):
-        fits = False
+        fits = filled.shape == () and _is_same(filled, value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise schema_error(wrong) from error
     if not fits:
-        raise schema_error(f"the fill value of '{name}' is no {dtype.name}: {shown(value)}")
-    return filled[()]
+        raise schema_error(wrong)
+    scalar: np.generic = filled.flat[0]
+    return scalar
 
 
-def _is_same(filled: Any, value: Any) -> bool:
+def _is_same(filled: np.ndarray, value: object) -> bool:
     """Whether nothing is lost but digits of a number with a point."""
     is_number = isinstance(value, int | float | np.integer | np.floating)
     is_complex = isinstance(value, complex | np.complexfloating)

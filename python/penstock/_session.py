@@ -6,89 +6,55 @@ import contextlib
 import dataclasses
 import operator
 import os
-import threading
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack, overload
 
 import numpy as np
 
 from penstock import _core
-from penstock._errors import Error, PeerError, schema_error, type_name
+from penstock._errors import Error, schema_error, type_name
 from penstock._group import Group, State
 from penstock._json import attributes
-from penstock._options import Options, SessionOptions, Strategy, check_count, session_options
-from penstock._schema import Array, Region, _region, _Regions
+from penstock._local import new_parts, parts_of
+from penstock._mpi import join
+from penstock._options import Options, SessionOptions, session_options
+from penstock._report import Report
+from penstock._schema import Array, OneRegion, Region, regions_of
+from penstock._seats import open_seat
+from penstock._split import Split
 from penstock._stores import CopyOptions, CopyReport, copy_argument
+from penstock._types import (
+    Attributes,
+    Background,
+    Local,
+    MaybeList,
+    MaybeNone,
+    Operation,
+    Path,
+    Progress,
+    Strategy,
+)
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-Path = str | os.PathLike[str]
-Background = Literal["all", "disk", "none"]
-T = TypeVar("T")
-
-_seats = threading.local()
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """What a collective call has done.
-
-    Attributes
-    ----------
-    bytes : int
-        Bytes of the array.
-    seconds : float
-        Wall time on this rank.
-    blocks : int
-        Blocks moved by all servers.
-    disk_bytes : int
-        Bytes between buffers and disks, decoded, padding included.
-    transfers : int
-        Memgets or memputs.
-    buffer_bytes : int
-        Bytes of staging buffers of all servers.
-    servers : int
-        Number of servers.
-    """
-
-    bytes: int
-    seconds: float
-    blocks: int
-    disk_bytes: int
-    transfers: int
-    buffer_bytes: int
-    servers: int
+Out = TypeVar("Out", bound=Local)
 
 
 class Session:
-    """The ranks of a program and the servers among or beside them.
+    """A session joins the ranks of a program and the servers among or beside them.
 
     Parameters
     ----------
     comm : mpi4py.MPI.Comm, optional
         The ranks. Without it the session is embedded: this process is the only rank, or this thread
-        one of those that `run` has started. Communication is Penstock's own: the communicator is
-        duplicated.
-    transport : {"shared", "messages"}
-        How ranks of one host reach each other: by shared memory, or by MPI messages as ranks of
-        different hosts do.
-    root : path, optional
-        The directory in which relative paths are. With `{server}` in it, such as
-        `/nvme{server}/out`, each server has one of its own, with the number in its place, and
-        keeps the chunks or parts that it writes there; the metadata are server 0's. `read` and
-        `restart` find them where they are; `penstock gather` makes one store of them. Not for
-        row-major files.
+        is one of those that `run` has started. Penstock duplicates the communicator, so that its
+        messages never meet the program's.
     options : SessionOptions, optional
         How it is set up.
     **changes
         Fields of `SessionOptions` that differ from `options`: `servers=2, sync=False`.
-
-    A session is a context manager: at the end of a `with` block it is closed; if the block ends
-    with an exception, the calls of all other ranks fail with `PeerError`, instead of waiting.
-    Ctrl-C ends a call on this rank: `KeyboardInterrupt` is raised, and the session is over.
 
     Attributes
     ----------
@@ -100,6 +66,8 @@ class Session:
         Number of servers.
     is_client : bool
         Whether this rank may make calls.
+    options : SessionOptions
+        How it is set up.
 
     Raises
     ------
@@ -112,40 +80,43 @@ class Session:
     Collective over `comm`. Only the thread that opened the session may use it when it runs over
     MPI; MPI_THREAD_FUNNELED is enough, but for `begin_write` with `background="all"` where ranks
     exchange MPI messages.
+
+    A session is a context manager: at the end of a `with` block it is closed. If the block ends
+    with an exception, the calls of all other ranks fail with `PeerError`, instead of waiting.
+    Ctrl-C ends a call on this rank: `KeyboardInterrupt` is raised, and the session is over.
     """
+
+    rank: int | MaybeNone
+    size: int
+    servers: int
+    is_client: bool
+    options: SessionOptions
 
     def __init__(
         self,
         comm: MPI.Comm | None = None,
         *,
-        transport: Literal["shared", "messages"] = "shared",
-        root: Path | None = None,
         options: SessionOptions | None = None,
         **changes: Unpack[Options],
     ) -> None:
-        self._root = None if root is None else os.fspath(root)
         self._is_over = True
-        seat = getattr(_seats, "seat", None)
-        if comm is not None:
-            self._session = _join(comm, transport, options, changes)
-        elif seat is not None:
-            self._session = seat.open()
+        if comm is None:
+            self.options = session_options(options, changes)
+            self._session = open_seat(self.options)
         else:
-            chosen = session_options(options, changes)
-            (seat,) = _core.seats(1, chosen._argument(dedicated=True))
-            self._session = seat.open()
+            self._session, self.options = join(comm, options, changes)
         self._is_over = False
-        self.rank: int | None = self._session.rank
-        self.size: int = self._session.size
-        self.servers: int = self._session.servers
-        self.is_client: bool = self.rank is not None
+        self.rank = self._session.rank
+        self.size = self._session.size
+        self.servers = self._session.servers
+        self.is_client = self.rank is not None
 
     def write(
         self,
         path: Path,
         array: Array,
-        local: Any,
-        attrs: Mapping[str, Any] | None = None,
+        local: Local,
+        attrs: Attributes | None = None,
         *,
         region: Region | None = None,
         strategy: Strategy | None = None,
@@ -173,7 +144,7 @@ class Session:
             `local` then. Regions that overlap are refused. If the array is not there it is made, of
             the fill value. The disk schema is that of the store. Disk-directed only.
         strategy : str, optional
-            How: as the session's. Default: the session's. The same on all ranks.
+            The strategy of this call, the same on all ranks. Default: the session's.
 
         Returns
         -------
@@ -184,29 +155,70 @@ class Session:
         ------
         Error
             Of the kind that fits; the same on all ranks. What stood at `path` is then as it was.
-            On success it is replaced by one rename: whoever opens the array finds the old one or
-            the new, whole. A reader that opened the old one before and reads on may meet files of
-            the new: `Session.read` notices that and fails with `BusyError`, zarr-python does not.
 
         Notes
         -----
         Collective. Disk-directed (Kotz, TOCS 1997, section 3), unless another strategy is named:
-        servers pull the pieces of one block after the other out of the ranks' memories.
+        servers pull the pieces of one block after the other out of the ranks' memories. One rename
+        replaces the old array: a reader that opens it finds the old one or the new, whole. One that
+        had opened the old one may meet files of the new: `Session.read` then fails with
+        `BusyError`, zarr-python does not notice.
         """
         with self._preparing("writing an array"):
             call = self._call(path, array, region, attrs, strategy)
-            parts = _parts(call.array, local)
+            parts = parts_of(call.array, local)
         return Report(*self._session.write(call.path, call.spec, parts, call.strategy))
+
+    @overload
+    def read(
+        self,
+        path: Path,
+        array: Array,
+        out: Out,
+        *,
+        region: Region | None = None,
+        strategy: Strategy | None = None,
+    ) -> Out: ...
+    @overload
+    def read(
+        self,
+        path: Path,
+        array: Array,
+        out: None = None,
+        *,
+        region: None = None,
+        strategy: Strategy | None = None,
+    ) -> np.ndarray | MaybeList: ...
+    @overload
+    def read(  # type: ignore[overload-overlap]  # a tuple is one region, not several
+        self,
+        path: Path,
+        array: Array,
+        out: None = None,
+        *,
+        region: OneRegion,
+        strategy: Strategy | None = None,
+    ) -> np.ndarray: ...
+    @overload
+    def read(
+        self,
+        path: Path,
+        array: Array,
+        out: None = None,
+        *,
+        region: Sequence[OneRegion],
+        strategy: Strategy | None = None,
+    ) -> list[np.ndarray]: ...
 
     def read(
         self,
         path: Path,
         array: Array,
-        out: Any = None,
+        out: Local | None = None,
         *,
         region: Region | None = None,
         strategy: Strategy | None = None,
-    ) -> Any:
+    ) -> Local:
         """Read `array`, each rank the part that its memory schema gives it.
 
         Parameters
@@ -224,12 +236,13 @@ class Session:
             This rank's part of the array, in place of the memory schema, as of `write`. Regions may
             overlap.
         strategy : str, optional
-            How: as the session's. Default: the session's. The same on all ranks.
+            The strategy of this call, the same on all ranks. Default: the session's.
 
         Returns
         -------
         numpy.ndarray
-            The local part: `out` where it was given.
+            The local part, of shape `array.local_shape(rank)` or that of the region: `out` where it
+            was given. A list of them where the memory schema or the region is a list.
 
         Raises
         ------
@@ -242,22 +255,22 @@ class Session:
         """
         with self._preparing("reading an array"):
             call = self._call(path, array, region, None, strategy)
-            parts, out = self._parts_to_fill(call.array, out)
+            parts, filled = self._parts_to_fill(call.array, out)
         self._session.read(call.path, call.spec, parts, call.strategy)
-        return out
+        return filled
 
     def begin_write(
         self,
         path: Path,
         array: Array,
-        local: Any,
-        attrs: Mapping[str, Any] | None = None,
+        local: Local,
+        attrs: Attributes | None = None,
         *,
         region: Region | None = None,
         strategy: Strategy | None = None,
         background: Background | None = None,
         copy: bool = False,
-    ) -> Split:
+    ) -> Split[Report]:
         """Begin to write `array`: compute, then `end` what this returns.
 
         Parameters
@@ -282,7 +295,7 @@ class Session:
         Returns
         -------
         Split
-            To be ended, also before the session is closed.
+            The call, to be ended before the session is closed.
 
         Raises
         ------
@@ -297,28 +310,89 @@ class Session:
         """
         with self._preparing("writing an array"):
             call = self._call(path, array, region, attrs, strategy)
-            parts = _parts(call.array, local)
+            parts = parts_of(call.array, local)
             if copy:
                 parts = [np.array(part, copy=True) for part in parts]
             on = None if background is None else str(background)
         begun = self._session.begin(call.path, call.spec, parts, True, call.strategy, on)
-        return Split(self, begun, f"a write of '{array.name}' to {call.path}", None)
+        about = f"a write of '{array.name}' to {call.path}"
+        return Split(self, begun, about, lambda report: report)
+
+    @overload
+    def begin_read(
+        self,
+        path: Path,
+        array: Array,
+        out: Out,
+        *,
+        region: Region | None = None,
+        strategy: Strategy | None = None,
+        background: Background | None = None,
+    ) -> Split[Out]: ...
+    @overload
+    def begin_read(
+        self,
+        path: Path,
+        array: Array,
+        out: None = None,
+        *,
+        region: None = None,
+        strategy: Strategy | None = None,
+        background: Background | None = None,
+    ) -> Split[np.ndarray | MaybeList]: ...
+    @overload
+    def begin_read(  # type: ignore[overload-overlap]  # a tuple is one region, not several
+        self,
+        path: Path,
+        array: Array,
+        out: None = None,
+        *,
+        region: OneRegion,
+        strategy: Strategy | None = None,
+        background: Background | None = None,
+    ) -> Split[np.ndarray]: ...
+    @overload
+    def begin_read(
+        self,
+        path: Path,
+        array: Array,
+        out: None = None,
+        *,
+        region: Sequence[OneRegion],
+        strategy: Strategy | None = None,
+        background: Background | None = None,
+    ) -> Split[list[np.ndarray]]: ...
 
     def begin_read(
         self,
         path: Path,
         array: Array,
-        out: Any = None,
+        out: Local | None = None,
         *,
         region: Region | None = None,
         strategy: Strategy | None = None,
         background: Background | None = None,
-    ) -> Split:
+    ) -> Split[Local]:
         """Begin to read `array`: compute, then `end` what this returns, which gives the local part.
 
-        Parameters and errors are those of `read` and `begin_write`. With `background="disk"` the
-        disks read while the ranks compute, and elements go to their ranks in `end`. `out` must be
-        left alone until then.
+        Parameters
+        ----------
+        path, array, out, region, strategy
+            As of `read`. `out` must be left alone until `end`.
+        background : {"disk", "all", "none"}, optional
+            What is done while the ranks compute, as of `begin_write`. With `disk` the disks read
+            meanwhile, and elements go to their ranks in `end`. The same on all ranks.
+
+        Returns
+        -------
+        Split
+            The call, to be ended before the session is closed.
+
+        Raises
+        ------
+        Error
+            As of `read`, where it is known before this returns; otherwise `end` raises it. The
+            same on all ranks.
 
         Notes
         -----
@@ -326,21 +400,36 @@ class Session:
         """
         with self._preparing("reading an array"):
             call = self._call(path, array, region, None, strategy)
-            parts, out = self._parts_to_fill(call.array, out)
+            parts, filled = self._parts_to_fill(call.array, out)
             on = None if background is None else str(background)
         begun = self._session.begin(call.path, call.spec, parts, False, call.strategy, on)
-        return Split(self, begun, f"a read of '{array.name}' from {call.path}", out)
+        about = f"a read of '{array.name}' from {call.path}"
+        return Split(self, begun, about, lambda report: filled)
 
     def open(self, path: Path, name: str | None = None) -> Array:
-        """The array at `path` as it is stored, with its attributes in `attrs`. In memory, rank 0
-        holds all of it, until `with_memory` says otherwise.
+        """Describe the array that is stored at `path`.
 
-        `name` says which, where `path` is a group of several. Not collective.
+        Parameters
+        ----------
+        path : path
+            A Zarr array or group, a `.npy` file, a raw file or a directory of parts.
+        name : str, optional
+            Which array, where `path` is a group of several.
+
+        Returns
+        -------
+        Array
+            As it is stored, with its attributes in `attrs`. In memory, rank 0 holds all of it,
+            until `with_memory` says otherwise.
 
         Raises
         ------
         MissingError, DamagedError, UnsupportedError
             When it is not there, or cannot be understood.
+
+        Notes
+        -----
+        Not collective.
         """
         return Array._of_disk(_core.open_schema(self._path(path), name))
 
@@ -348,14 +437,34 @@ class Session:
         self,
         path: Path,
         array: Array,
-        operation: Literal["write", "read"] = "write",
+        operation: Operation = "write",
         *,
         strategy: Strategy | None = None,
     ) -> str:
-        """What a write (or read) would do: servers, blocks, bytes, messages, memory, order; by the
-        session's strategy if none is named.
+        """Say what a write (or read) would do. Nothing is written.
 
-        Nothing is written. Not collective.
+        Parameters
+        ----------
+        path, array
+            As of `write`.
+        operation : {"write", "read"}
+            Which call.
+        strategy : str, optional
+            By which strategy. Default: the session's.
+
+        Returns
+        -------
+        str
+            Lines of text: servers, blocks, bytes, messages, memory, order.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits, as `write` raises it.
+
+        Notes
+        -----
+        Not collective.
         """
         if operation not in ("write", "read"):
             raise schema_error(f"'{operation}' is no operation: use 'write' or 'read'")
@@ -363,15 +472,9 @@ class Session:
         return self._session.explain(call.path, call.spec, operation == "write", call.strategy)
 
     def timestep(
-        self, group: Group, values: Mapping[str, Any], *, time: float | None = None
+        self, group: Group, values: Mapping[str, Local], *, time: float | None = None
     ) -> Report:
-        """Append a timestep of all arrays of `group`: one collective request.
-
-        In the store each array has a leading dimension `time`, and there is an array `time` of its
-        coordinates. Arrays of rows have none: the rows of all timesteps follow each other, and for
-        their dimension, say `particle`, `particle_start` and `particle_count` tell which are of
-        which timestep (CF's contiguous ragged array). Readers see the timestep whole or not at
-        all, at any moment and after a crash.
+        """Append a timestep of all arrays of `group`, in one collective request.
 
         Parameters
         ----------
@@ -386,7 +489,7 @@ class Session:
         Returns
         -------
         Report
-            Of all arrays together.
+            One for all arrays together.
 
         Raises
         ------
@@ -399,6 +502,12 @@ class Session:
         -----
         Collective; disk-directed, whatever the session's strategy. A program that neither restarts
         nor starts anew appends to what is there. See docs/reliability.md for what is promised.
+
+        In the store each array has a leading dimension `time`, and there is an array `time` of its
+        coordinates. Arrays of rows have none: the rows of all timesteps follow each other, and for
+        their dimension, say `particle`, `particle_start` and `particle_count` tell which are of
+        which timestep (CF's contiguous ragged array). Readers see the timestep whole or not at
+        all, at any moment and after a crash.
         """
         with self._preparing("writing a timestep"):
             spec, parts = self._saved(group, values)
@@ -408,11 +517,11 @@ class Session:
     def checkpoint(
         self,
         group: Group,
-        values: Mapping[str, Any],
+        values: Mapping[str, Local],
         *,
         step: int | None = None,
         time: float | None = None,
-        attrs: Mapping[str, Any] | None = None,
+        attrs: Attributes | None = None,
     ) -> Report:
         """Save what is needed to `restart`; of older checkpoints, `group.keep - 1` are left.
 
@@ -431,7 +540,7 @@ class Session:
         Returns
         -------
         Report
-            Of all arrays together.
+            One for all arrays together.
 
         Raises
         ------
@@ -451,16 +560,13 @@ class Session:
         return Report(*self._session.checkpoint(spec, parts, number, at, about))
 
     def restart(self, group: Group, *, step: int | None = None) -> State | None:
-        """The newest complete checkpoint of `group`, or that of `step`; None where there is none.
-
-        The number of ranks and the memory schemas may be others than when it was saved. The
-        session's next save goes on from here: it drops timesteps and checkpoints that came after
-        this one.
+        """Read the newest complete checkpoint of `group`, or that of `step`.
 
         Parameters
         ----------
         group : Group
-            The same on all ranks, boxes apart.
+            The same on all ranks, boxes apart. The number of ranks and the memory schemas may be
+            others than when it was saved.
         step : int, optional
             Of which step. The same on all ranks.
 
@@ -468,7 +574,7 @@ class Session:
         -------
         State or None
             `state[name]` is this rank's part of an array, of one of rows an even share of them;
-            `state.step`, `state.time`, `state.attrs`.
+            `state.step`, `state.time`, `state.attrs`. None where there is no checkpoint.
 
         Raises
         ------
@@ -478,7 +584,8 @@ class Session:
 
         Notes
         -----
-        Collective; disk-directed.
+        Collective; disk-directed. The session's next save goes on from here: it drops timesteps
+        and checkpoints that came after this one.
         """
         with self._preparing("restarting"):
             path = self._path(_group(group).path)
@@ -489,21 +596,41 @@ class Session:
         with self._preparing("restarting"):
             arrays = group._restarted(found, self.size)
             spec = group._spec_at(path, arrays)
-            filled = [self._parts_to_fill(array, None) for array in arrays]
-        self._session.restart(found, spec, [parts for parts, _ in filled])
-        values = {a.name: out for a, (_, out) in zip(arrays, filled, strict=True)}
-        return State(values, found)
+            parts = [new_parts(array, self.rank) for array in arrays]
+        self._session.restart(found, spec, parts)
+        filled = zip(arrays, parts, strict=True)
+        return State({array.name: _as_held(array, own) for array, own in filled}, found)
 
     def copy(
         self,
         source: Path,
         target: Path,
         *,
-        progress: Callable[[int, int], object] | None = None,
+        progress: Progress | None = None,
         **options: Unpack[CopyOptions],
     ) -> CopyReport:
-        """Copy what is at `source` to `target`, with all ranks: as `penstock.copy`, whose options
-        these are. What `progress` raises ends the copy on this rank, and the session with it.
+        """Copy an array or a whole data set into another arrangement, with all ranks.
+
+        Parameters
+        ----------
+        source, target : path
+            As of `penstock.copy`.
+        progress : callable, optional
+            As of `penstock.copy`. What it raises ends the copy on this rank, and the session with
+            it.
+        **options
+            The options of `penstock.copy` from `arrays` to `drop_attributes`. The same on all
+            ranks.
+
+        Returns
+        -------
+        CopyReport
+            Bytes and seconds, and which arrays were copied.
+
+        Raises
+        ------
+        Error
+            As of `penstock.copy`; the same on all ranks.
 
         Notes
         -----
@@ -515,11 +642,31 @@ class Session:
         return CopyReport._of(self._session.copy(*paths, argument, progress))
 
     def barrier(self) -> None:
-        """Wait until all clients are here. Collective."""
+        """Wait until all clients are here.
+
+        Raises
+        ------
+        PeerError, MismatchError
+            When another rank has left the session, or makes another call.
+
+        Notes
+        -----
+        Collective.
+        """
         self._session.barrier()
 
     def close(self) -> None:
-        """End the session. Collective. Closing again does nothing."""
+        """End the session. Closing again does nothing.
+
+        Raises
+        ------
+        PeerError, MismatchError
+            When another rank has left the session, or makes another call.
+
+        Notes
+        -----
+        Collective.
+        """
         self._is_over = True
         self._session.close()
 
@@ -540,7 +687,11 @@ class Session:
 
     @contextlib.contextmanager
     def _preparing(self, doing: str) -> Iterator[None]:
-        """What this rank brings to a collective call. Where it cannot, all ranks hear why."""
+        """Prepare what this rank brings to a collective call. Where it cannot, all ranks hear why.
+
+        The exception on this rank keeps its type where it is an `Error`; any other is the cause of
+        the `Error` that all ranks raise.
+        """
         try:
             yield
         except Exception as error:
@@ -550,12 +701,12 @@ class Session:
             raise verdict from error
 
     def _refused(self, doing: str, error: Exception) -> Exception:
-        """What the call comes to on all ranks that this one has no part of: `error` itself, or that
-        of a lower rank."""
+        """Take part in the call that this rank cannot make, and give the error that it comes to on
+        all ranks: `error` itself, or that of a lower rank."""
         kind, cause = "Schema", f"{type(error).__name__}: {error}"
         if isinstance(error, Error):
             kind, doing, cause = error.kind, error.doing or doing, error.cause
-        verdict: Error = self._session.refuse(kind, doing, cause)
+        verdict = self._session.refuse(kind, doing, cause)
         if not isinstance(error, Error) or (verdict.rank, verdict.cause) != (self.rank, cause):
             return verdict
         # It may be of a narrower class.
@@ -567,7 +718,7 @@ class Session:
         path: Path,
         array: Array,
         region: Region | None,
-        attrs: Mapping[str, Any] | None,
+        attrs: Attributes | None,
         strategy: Strategy | None,
     ) -> _Call:
         """What ranks agree on in a call about one array."""
@@ -576,35 +727,30 @@ class Session:
         if array._is_ragged:
             raise schema_error(f"'{array.name}' is of rows: it is saved with a group")
         if region is not None:
-            is_list = isinstance(region, Sequence) and not isinstance(region, tuple)
-            regions = region if is_list else [region]
-            boxes = tuple(_region(each, array.shape) for each in regions)
-            array = array._with(memory=_Regions(boxes, is_list))
+            array = array._with(memory=regions_of(region, array.shape))
         spec = array._spec_with(attrs) if attrs else array._spec
         return _Call(self._path(path), array, spec, None if strategy is None else str(strategy))
 
-    def _parts_to_fill(self, array: Array, out: Any) -> tuple[list[np.ndarray], Any]:
+    def _parts_to_fill(self, array: Array, out: Local | None) -> tuple[list[np.ndarray], Local]:
         """Arrays to read into, and what the caller gets: `out`, or new ones."""
         if out is not None:
-            return _parts(array, out, to_fill=True), out
-        if self.rank is None:
-            raise schema_error("this rank is a dedicated server: it makes no calls")
-        parts = [np.zeros(shape, array.dtype) for shape in array.local_shapes(self.rank)]
-        return parts, parts if array._has_several else parts[0]
+            return parts_of(array, out, to_fill=True), out
+        parts = new_parts(array, self.rank)
+        return parts, _as_held(array, parts)
 
     def _saved(
-        self, group: Group, values: Mapping[str, Any]
+        self, group: Group, values: Mapping[str, Local]
     ) -> tuple[_core.PyGroup, list[list[np.ndarray]]]:
         """A group and this rank's parts as a call takes them."""
         given = _group(group)._parts(values)
-        parts = [_parts(array, part) for array, part in zip(group.arrays, given, strict=True)]
-        if self._root is None:
+        parts = [parts_of(array, part) for array, part in zip(group.arrays, given, strict=True)]
+        if self.options.root is None:
             return group._spec, parts
         return group._spec_at(self._path(group.path), group.arrays), parts
 
     def _path(self, path: Path) -> str:
-        path = os.fspath(path)
-        return path if self._root is None else os.path.join(self._root, path)
+        path, root = os.fspath(path), self.options.root
+        return path if root is None else os.path.join(root, path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -617,177 +763,12 @@ class _Call:
     strategy: str | None
 
 
-class Split:
-    """A write or read that has been begun by `Session.begin_write` or `Session.begin_read`.
-
-    It is to be ended. One that nobody can end any more, because it is gone, is ended by the session
-    with a `ResourceWarning`.
-    """
-
-    def __init__(
-        self, session: Session, begun: _core.PyOutstanding, about: str, local: Any
-    ) -> None:
-        self._session, self._begun, self._about, self._local = session, begun, about, local
-        self._is_over = False
-
-    def test(self) -> bool:
-        """Whether `end` need not wait. Does not wait itself.
-
-        What has been begun with `background="disk"` or "none" goes on a little with each call, and
-        may need that of all ranks. Not collective.
-        """
-        return self._begun.has_ended(self._session._session)
-
-    def end(self) -> Any:
-        """Wait for the end.
-
-        Returns
-        -------
-        Report or numpy.ndarray
-            Of a write what it has done, its seconds from the beginning; of a read the local part.
-
-        Raises
-        ------
-        Error
-            As of `Session.write`; the same on all ranks. `SchemaError` when it has been ended
-            before.
-
-        Notes
-        -----
-        Collective, in any order.
-        """
-        self._is_over = True
-        report = Report(*self._begun.end(self._session._session))
-        return report if self._local is None else self._local
-
-    def __repr__(self) -> str:
-        return f"<Split: {self._about}>"
-
-    def __del__(self) -> None:
-        if getattr(self, "_is_over", True) or self._session._is_over:
-            return
-        about = f"{self._about} was begun and never ended"
-        warnings.warn(about, ResourceWarning, stacklevel=2, source=self)
-        with contextlib.suppress(Error):  # the session ends it when it is closed
-            self._begun.abandon(self._session._session)
-
-
-def run(
-    main: Callable[[Session], T],
-    ranks: int = 1,
-    *,
-    options: SessionOptions | None = None,
-    **changes: Unpack[Options],
-) -> list[T]:
-    """Run `main(session)` on `ranks` threads, as an SPMD program: for tests and notebooks.
-
-    Returns what the ranks returned, by rank. A rank's exception is raised here, after all have
-    ended: the others' calls fail with `PeerError` instead of waiting for it. `options` and
-    `changes` are those of `Session`.
-    """
-    check_count("ranks", ranks)
-    seats = _core.seats(ranks, session_options(options, changes)._argument())
-    results: list[Any] = [None] * ranks
-    errors: list[BaseException | None] = [None] * ranks
-
-    def rank_main(rank: int) -> None:
-        _seats.seat = seats[rank]
-        try:
-            with Session() as session:
-                results[rank] = main(session)
-        except BaseException as error:  # noqa: BLE001 - raised again by the caller's thread
-            errors[rank] = error
-
-    threads = [
-        threading.Thread(target=rank_main, args=(rank,), name=f"rank-{rank}")
-        for rank in range(ranks)
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        for thread in threads:
-            thread.join()
-    except BaseException:
-        seats[0].interrupt()
-        for thread in threads:
-            thread.join()
-        raise
-    # What a rank did wrong tells more than that the others lost it.
-    raised = [error for error in errors if error is not None]
-    for error in raised:
-        if not isinstance(error, PeerError):
-            raise error
-    if raised:
-        raise raised[0]
-    return results
-
-
-def _group(group: Any) -> Group:
+def _group(group: object) -> Group:
     if not isinstance(group, Group):
         raise schema_error(f"a group is a penstock.Group, not {type_name(group)}")
     return group
 
 
-def _parts(array: Array, local: Any, *, to_fill: bool = False) -> list[np.ndarray]:
-    """A rank's local arrays, in place: one, or one for each of its boxes."""
-    if not array._has_several:
-        return [_in_place(local, to_fill)]
-    if isinstance(local, np.ndarray) or not isinstance(local, Sequence):
-        raise schema_error(
-            f"'{array.name}' is held in boxes: give a list of local arrays, not {type_name(local)}"
-        )
-    return [_in_place(part, to_fill) for part in local]
-
-
-def _in_place(local: Any, to_fill: bool) -> np.ndarray:
-    """The memory of a local array as one of NumPy's."""
-    if isinstance(local, np.ma.MaskedArray):
-        raise schema_error("a masked array cannot be moved: give its filled() or its data")
-    if isinstance(local, np.ndarray):
-        return local
-    try:
-        array = np.asarray(local, copy=False)
-        is_own = array.size == 0 or np.shares_memory(array, np.asarray(local, copy=False))
-    except Exception:  # noqa: BLE001 - whatever a type says that has no memory to offer
-        is_own = False
-    if not is_own:
-        purpose = "read into" if to_fill else "written"
-        raise schema_error(
-            "a local array is one of NumPy's, or what numpy.asarray takes without a copy: a "
-            f"{type_name(local)} cannot be {purpose} in place"
-        )
-    return array
-
-
-def _join(
-    comm: MPI.Comm,
-    transport: str,
-    options: SessionOptions | None,
-    changes: Options,
-) -> _core.PySession:
-    """The session of this rank of an MPI job."""
-    argument, wrong = None, None
-    try:
-        argument = session_options(options, changes)._argument()
-    except Exception as error:  # noqa: BLE001 - the other ranks must hear of it
-        wrong = error
-    told = None
-    if wrong is not None:
-        kind = wrong.kind if isinstance(wrong, Error) else "Schema"
-        told = (kind, str(wrong))
-    try:
-        return _core.join_mpi(_mpi(comm), str(transport), argument, told)
-    except Error as verdict:
-        raise verdict from wrong
-
-
-def _mpi(comm: MPI.Comm) -> tuple[str, int, int, int, bool]:
-    """How the MPI library behind `comm` is reached; see docs/decisions/002-mpi-at-run-time.md."""
-    from mpi4py import MPI
-
-    if not isinstance(comm, MPI.Intracomm):
-        raise schema_error(f"a session needs an MPI intracommunicator, not {type_name(comm)}")
-    if MPI.Query_thread() < MPI.THREAD_FUNNELED:
-        raise schema_error("MPI must be initialised with MPI_THREAD_FUNNELED or more")
-    byte, any_thread = MPI._handleof(MPI.BYTE), MPI.Query_thread() == MPI.THREAD_MULTIPLE
-    return MPI.__file__, MPI._handleof(comm), byte, MPI.ANY_SOURCE, any_thread
+def _as_held(array: Array, parts: list[np.ndarray]) -> np.ndarray | list[np.ndarray]:
+    """A rank's local arrays as a program gets them: one, or a list."""
+    return parts if array._has_several else parts[0]

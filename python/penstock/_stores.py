@@ -1,23 +1,22 @@
-"""Stores looked at, checked, mended and copied, without a session."""
+"""Stores: functions that look at, check, mend and copy them without a session."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, TypedDict, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack
 
 import numpy.typing as npt
 from numpy import dtype as np_dtype
 
 from penstock import _core
-from penstock._errors import Error, schema_error
+from penstock._errors import Error, error_of, schema_error
 from penstock._schema import Array, _extents
+from penstock._types import Extents, Path, Progress
 
-Path = str | os.PathLike[str]
-Progress = Callable[[int, int], object]
-Extents = int | Sequence[int | None] | Mapping[str, int | None]
+ChunkExtents: TypeAlias = int | Sequence[int | None] | Mapping[str, int | None]
 
 
 class CopyOptions(TypedDict, total=False):
@@ -25,12 +24,12 @@ class CopyOptions(TypedDict, total=False):
 
     arrays: str | Sequence[str] | None
     name: str | None
-    chunks: Extents | None
-    subchunks: Extents | None
+    chunks: ChunkExtents | None
+    subchunks: ChunkExtents | None
     codec: str | None
     row_major: bool
-    shape: int | Sequence[int] | None
-    dtype: npt.DTypeLike
+    shape: Extents | None
+    dtype: npt.DTypeLike | None
     memory: int
     overwrite: bool
     drop_attributes: bool
@@ -38,14 +37,14 @@ class CopyOptions(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class CopyReport:
-    """What a copy has done.
+    """A copy report says what a copy did.
 
     Attributes
     ----------
     bytes : int
         Bytes of the arrays.
     seconds : float
-        Wall time.
+        Wall time, seconds.
     read_bytes : int
         Bytes read from the source, and from stores in between, decoded, by this attempt.
     slabs, slabs_found : int
@@ -65,9 +64,16 @@ class CopyReport:
     as_they_are: tuple[str, ...]
 
     @classmethod
-    def _of(cls, described: dict[str, Any]) -> Self:
-        lists = {name: tuple(described[name]) for name in ("arrays", "as_they_are")}
-        return cls(**{**described, **lists})
+    def _of(cls, copied: _core._Copied) -> Self:
+        return cls(
+            bytes=copied["bytes"],
+            seconds=copied["seconds"],
+            read_bytes=copied["read_bytes"],
+            slabs=copied["slabs"],
+            slabs_found=copied["slabs_found"],
+            arrays=tuple(copied["arrays"]),
+            as_they_are=tuple(copied["as_they_are"]),
+        )
 
 
 def copy(
@@ -109,8 +115,7 @@ def copy(
     memory : int
         Bytes that it may take. Default: 256 MiB.
     overwrite : bool
-        Whether what is at the target is replaced. It is never one that holds the source, or is
-        part of it.
+        Whether what is at the target is replaced. A target never holds the source, or a part.
     drop_attributes : bool
         Whether attributes are left out where the target has no place for them.
     ranks : int
@@ -124,6 +129,7 @@ def copy(
     Returns
     -------
     CopyReport
+        Bytes and seconds, and which arrays were copied.
 
     Raises
     ------
@@ -133,21 +139,29 @@ def copy(
 
     Notes
     -----
-    Chunks that hold nothing but the fill value are not stored. An array of a type or codec that
-    Penstock does not understand, such as strings, keeps its chunk files as they are.
+    Not collective: one process calls it; `Session.copy` is for all ranks. Chunks that hold nothing
+    but the fill value are not stored. An array of a type or codec that Penstock does not
+    understand, such as strings, keeps its chunk files as they are.
     """
     argument = copy_argument(target, options)
     paths = (os.fspath(source), os.fspath(target))
     return CopyReport._of(_core.copy(*paths, argument, ranks, bool(sync), progress))
 
 
-def copy_argument(target: Path, options: CopyOptions) -> dict[str, Any]:
-    """The options of a copy as the Rust side takes them."""
+def copy_argument(target: Path, options: CopyOptions) -> _core._CopyArgument:
+    """The options of a copy as the Rust side takes them.
+
+    Raises
+    ------
+    SchemaError, TypeError
+        When they do not fit together, or when there is no such option.
+    """
     unknown = set(options) - set(CopyOptions.__annotations__)
     if unknown:
         raise TypeError(f"a copy has no option {sorted(unknown)[0]!r}")
     arrays = options.get("arrays")
-    chunks, subchunks = (_text(name, options.get(name)) for name in ("chunks", "subchunks"))
+    chunks = _text("chunks", options.get("chunks"))
+    subchunks = _text("subchunks", options.get("subchunks"))
     is_npy = os.fspath(target).endswith(".npy")
     row_major = options.get("row_major", False) or (is_npy and chunks is None)
     codec = options.get("codec")
@@ -173,7 +187,7 @@ def copy_argument(target: Path, options: CopyOptions) -> dict[str, Any]:
     }
 
 
-def _text(what: str, extents: Any) -> str | None:
+def _text(what: str, extents: ChunkExtents | None) -> str | None:
     """Extents in the words of the command."""
     if extents is None or isinstance(extents, str):
         return extents
@@ -186,7 +200,7 @@ def _text(what: str, extents: Any) -> str | None:
     return ",".join(parts)
 
 
-def _extent(what: str, extent: Any) -> str:
+def _extent(what: str, extent: int | None) -> str:
     if extent is None or extent == -1:
         return "-1"
     (number,) = _extents(what, extent)
@@ -195,22 +209,22 @@ def _extent(what: str, extent: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Verified:
-    """What `verify` has found.
+    """A verdict of `verify` on a store.
 
     Attributes
     ----------
     timesteps, checkpoints : int
-        Those of a group that were looked at.
+        Timesteps and checkpoints of a group that were read.
     arrays : int
-        Arrays that were read, those of timesteps and checkpoints apart.
+        Arrays that were read, apart from those of timesteps and checkpoints.
     chunks : int
-        Chunks that were read, of timesteps those of each.
+        Chunks that were read; a timestep has its own.
     compared : int
         Chunks among them that have a checksum, of Penstock's or of their codec.
     absent : int
         Chunks among the others that are not there, and read as the fill value.
     bytes : int
-        Their bytes, decoded.
+        Bytes of the chunks, decoded.
     unread : tuple of (str, Error)
         Arrays that Penstock does not read, and why.
     damages : tuple of Error
@@ -232,8 +246,23 @@ class Verified:
 
     @property
     def is_well(self) -> bool:
-        """Whether there was something to compare, and nothing is wrong."""
+        """True when there was something to compare, and nothing is wrong."""
         return self.compared > 0 and not self.damages
+
+    @classmethod
+    def _of(cls, found: _core._Verified) -> Self:
+        return cls(
+            timesteps=found["timesteps"],
+            checkpoints=found["checkpoints"],
+            arrays=found["arrays"],
+            chunks=found["chunks"],
+            compared=found["compared"],
+            absent=found["absent"],
+            bytes=found["bytes"],
+            unread=tuple(found["unread"]),
+            damages=tuple(found["damages"]),
+            verdict=found["verdict"],
+        )
 
 
 def verify(path: Path, *, progress: Progress | None = None) -> Verified:
@@ -244,34 +273,56 @@ def verify(path: Path, *, progress: Progress | None = None) -> Verified:
     path : path
         A group with timesteps and checkpoints, any other Zarr hierarchy, or an array of any form.
     progress : callable, optional
-        Is called with the bytes that are done and all there are, now and then.
+        Is called with the bytes that are done and all there are, now and then. What it raises ends
+        the reading.
+
+    Returns
+    -------
+    Verified
+        What was read, and all that is wrong with it.
 
     Raises
     ------
     MissingError
         When nothing is there. What is wrong with what is there is in what this returns.
+
+    Notes
+    -----
+    Not collective.
     """
-    found = _core.verify(os.fspath(path), progress)
-    lists = {name: tuple(found[name]) for name in ("unread", "damages")}
-    return Verified(**{**found, **lists})
+    return Verified._of(_core.verify(os.fspath(path), progress))
 
 
 def repair(path: Path) -> list[str]:
-    """Find out from what is on disk what a group holds whose metadata another tool has rewritten,
-    or to which another program has added timesteps. Returns what was mended, a line each.
+    """Mend a group whose metadata another tool has rewritten, or to which another program has
+    added timesteps.
+
+    Parameters
+    ----------
+    path : path
+        The group.
+
+    Returns
+    -------
+    list of str
+        What was mended, a line each.
 
     Raises
     ------
     SchemaError, DamagedError, BusyError
-        When it is no group that Penstock has saved to, when that cannot be found out, or a job
-        writes to it.
+        When it is no group that Penstock has saved to, when the chunks on disk do not say what the
+        group holds, or when a job writes to it.
+
+    Notes
+    -----
+    Not collective.
     """
     return _core.repair(os.fspath(path))
 
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """What stands somewhere in a store.
+    """A node is an array or a group in a store.
 
     Attributes
     ----------
@@ -281,46 +332,66 @@ class Node:
         What it is.
     array : Array or None
         The array, as `Session.open` gives it.
-    why : str
+    error : Error or None
         Why it cannot be read.
     """
 
     path: str
-    kind: str
+    kind: Literal["array", "group", "unreadable"]
     array: Array | None = None
-    why: str = ""
+    error: Error | None = None
 
     def __str__(self) -> str:
+        if self.error is not None:
+            return f"{self.path}  {self.error.kind}: {self.error.cause}"
         if self.array is None:
-            return f"{self.path}/" if self.kind == "group" else f"{self.path}  {self.why}"
+            return f"{self.path}/"
         name = self.path or self.array.name
         return f"{name}  {self.array.dtype.name}  {list(self.array.shape)}  {_form(self.array)}"
 
 
 def _form(array: Array) -> str:
     """How an array lies on disk, in words."""
-    kind, *words = ("natural",) if array.disk is None else array.disk._disk()
-    if kind == "chunks":
-        chunk, subchunks, codec = words
+    words: _core._Disk = ("natural",) if array.disk is None else array.disk._disk()
+    if words[0] == "chunks":
+        _, chunk, subchunks, codec = words
         if subchunks is None:
             return f"chunks {chunk}, {codec}"
         return f"shards {chunk} of sub-chunks {subchunks}, {codec}"
-    return f"parts {words[0]} over {words[1]}" if words else f"row-major, {kind}"
+    if words[0] == "parts":
+        _, dists, mesh = words
+        return f"parts {dists} over {mesh}"
+    return f"row-major, {words[0]}"
 
 
 def ls(path: Path) -> list[Node]:
-    """All that stands at `path`: an array, or a Zarr group with all that is in it.
+    """List all that stands at `path`.
+
+    Parameters
+    ----------
+    path : path
+        An array of any form, or a Zarr group.
+
+    Returns
+    -------
+    list of Node
+        The array, or the group with all that is in it, sorted by path.
 
     Raises
     ------
     MissingError
         When nothing is there.
+
+    Notes
+    -----
+    Not collective.
     """
     place = os.fspath(path)
     described = info(place)
     nodes = [Node(group["path"], "group") for group in described["groups"]]
     for about in described["unreadable"]:
-        nodes.append(Node(about["path"], "unreadable", why=f"{about['kind']}: {about['cause']}"))
+        why = error_of(about["kind"], about["cause"], os.path.join(place, about["path"]))
+        nodes.append(Node(about["path"], "unreadable", error=why))
     for about in described["arrays"]:
         group, _, name = about["path"].rpartition("/")
         at = os.path.join(place, group) if group else place
@@ -330,7 +401,27 @@ def ls(path: Path) -> list[Node]:
 
 
 def tree(path: Path) -> str:
-    """The same as text, a line each, indented by groups."""
+    """Draw all that stands at `path` as text.
+
+    Parameters
+    ----------
+    path : path
+        As of `ls`.
+
+    Returns
+    -------
+    str
+        A line for each node of `ls`, indented by groups.
+
+    Raises
+    ------
+    MissingError
+        When nothing is there.
+
+    Notes
+    -----
+    Not collective.
+    """
     lines = []
     for node in ls(path):
         depth = node.path.count("/") + (1 if node.path else 0)
@@ -343,11 +434,27 @@ def tree(path: Path) -> str:
 
 
 def info(path: Path) -> dict[str, Any]:
-    """All that is known of what stands at `path`, as `penstock info --json` prints it.
+    """Describe what stands at `path` as `penstock info --json` prints it.
+
+    Parameters
+    ----------
+    path : path
+        As of `ls`.
+
+    Returns
+    -------
+    dict
+        JSON's values: lists of `arrays`, `groups` and what is `unreadable`, and what is known of
+        each.
 
     Raises
     ------
     MissingError
         When nothing is there.
+
+    Notes
+    -----
+    Not collective.
     """
-    return json.loads(_core.describe(os.fspath(path)))
+    described: dict[str, Any] = json.loads(_core.describe(os.fspath(path)))
+    return described

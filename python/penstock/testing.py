@@ -1,7 +1,7 @@
-"""For tests and benchmarks: disks that are slow, fail, or keep nothing, and small buffers.
+"""Disks that are slow, fail, or keep nothing, and small buffers, for tests and benchmarks.
 
-slow = ps.SessionOptions(faults=ps.testing.Faults(bytes_per_second=50e6))
-with ps.Session(options=slow) as s: ...
+A session takes them as options:
+`ps.Session(faults=ps.testing.Faults(bytes_per_second=50e6))`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ import json
 from collections.abc import Sequence
 from typing import Literal
 
+__all__ = ["Buffers", "Fault", "Faults"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """One call of a disk that fails.
+    """A fault is one call of a disk that fails.
 
     Parameters
     ----------
     operation : {"open", "write", "read", "finish"}
-        Of what.
+        The operation that fails.
     nth : int
-        The how manyth call of it, from 1 on, counted by each server in each collective call.
+        Which call of it fails, from 1 on, as each server counts them in each collective call.
     error : {"ENOSPC", "EIO", "short"}
         How: no space is left, the device says that it failed, or the first half of the data is
         moved before that.
@@ -34,12 +36,12 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True)
 class Faults:
-    """What is wrong with the disk of each server.
+    """Faults say what is wrong with the disk of each server.
 
     Parameters
     ----------
     bytes_per_second : float, optional
-        The most that goes through it.
+        The most that goes through it, bytes per second. Default: as fast as it is.
     faults : sequence of Fault
         The calls that fail.
     null : bool
@@ -60,14 +62,15 @@ class Faults:
 
 @dataclasses.dataclass(frozen=True)
 class Buffers:
-    """How much memory the rivals of disk-directed I/O take. Results do not depend on it.
+    """Buffers are the memory that the rivals of disk-directed I/O take. Results do not depend on
+    it.
 
     Parameters
     ----------
     blocks_per_client : int
-        Blocks of a caching server, for each client.
+        Blocks that a caching server has for each client.
     staging_bytes : int
-        Of a client's buffer in two-phase I/O.
+        Bytes of a client's buffer in two-phase I/O.
     """
 
     blocks_per_client: int

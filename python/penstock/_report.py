@@ -1,0 +1,36 @@
+"""Reports: what a collective call did."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """A report says what a collective call did.
+
+    Attributes
+    ----------
+    bytes : int
+        Bytes of the array, or of all arrays of a group.
+    seconds : float
+        Wall time on this rank, seconds.
+    blocks : int
+        Blocks that all servers moved.
+    disk_bytes : int
+        Bytes between buffers and disks, decoded, with padding.
+    transfers : int
+        Memgets or memputs.
+    buffer_bytes : int
+        Bytes of the staging buffers of all servers.
+    servers : int
+        Number of servers.
+    """
+
+    bytes: int
+    seconds: float
+    blocks: int
+    disk_bytes: int
+    transfers: int
+    buffer_bytes: int
+    servers: int
