@@ -68,12 +68,14 @@ crash: build ## kill a writing job 300 times, and look at what is left
 	@echo "== crash: 3 ranks, killed 300 times"
 	python tests/crash_kills.py --kills 300 --ranks 3 --seed 1
 
-lint: venv ## formatting and lints, Rust and Python
-	@echo "== lint: rustfmt, clippy, ruff"
+lint: build ## formatting, lints and types, Rust and Python
+	@echo "== lint: rustfmt, clippy, ruff, mypy, stubtest"
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --release -- -D warnings
 	ruff check .
 	ruff format --check .
+	mypy
+	python -m mypy.stubtest penstock._core
 
 bench: build ## the benchmark against MPI-IO (BENCH_ARGS="..." for another case)
 	@echo "== bench: 8 ranks, 512 MiB, on /dev/shm"
@@ -95,7 +97,7 @@ venv: $(VENV)/.requirements ## the virtual environment, with MPICH, mpi4py and a
 build: $(VENV)/.build ## penstock, built and installed into the virtual environment
 
 clean: ## remove what was built (the virtual environment too)
-	rm -rf $(VENV) target out .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) target out .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find python \( -name '*.so' -o -name __pycache__ \) -prune -exec rm -rf {} +
 
 $(VENV)/.requirements: requirements-dev.txt | tools
