@@ -68,14 +68,19 @@ crash: build ## kill a writing job 300 times, and look at what is left
 	@echo "== crash: 3 ranks, killed 300 times"
 	python tests/crash_kills.py --kills 300 --ranks 3 --seed 1
 
+# What production code does not do, unless an attribute says why it may.
+STRICT = $(addprefix -D clippy::,unwrap_used expect_used panic cast_possible_truncation)
+
 lint: build ## formatting, lints and types, Rust and Python
 	@echo "== lint: rustfmt, clippy, ruff, mypy, stubtest"
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --release -- -D warnings
+	cargo clippy --workspace --lib --bins --release -- -D warnings $(STRICT)
 	ruff check .
 	ruff format --check .
 	mypy
 	python -m mypy.stubtest penstock._core
+	python tools/lint.py
 
 bench: build ## the benchmark against MPI-IO (BENCH_ARGS="..." for another case)
 	@echo "== bench: 8 ranks, 512 MiB, on /dev/shm"

@@ -11,6 +11,7 @@
 use std::fmt;
 
 use penstock_engine::{Error, Kind, Result};
+use penstock_layout::exact;
 use serde::{Deserialize, Serialize};
 
 /// What one element is.
@@ -162,7 +163,7 @@ impl ElementType {
         match self {
             Self::C8 => 4,
             Self::C16 => 8,
-            _ => self.width() as usize,
+            _ => exact::<usize>(self.width()),
         }
     }
 

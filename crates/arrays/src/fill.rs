@@ -1,6 +1,7 @@
 //! Fill values: what elements are that were never written.
 
 use penstock_engine::{Error, Kind, Result};
+use penstock_layout::exact;
 use serde_json::Value;
 use zarrs::array::{DataType, FillValue};
 use zarrs::metadata::v3::MetadataV3;
@@ -38,7 +39,7 @@ impl Fill {
     /// The bytes of one element, zeros included.
     pub fn element(&self, element: ElementType) -> Vec<u8> {
         match self.is_zero() {
-            true => vec![0; element.width() as usize],
+            true => vec![0; exact::<usize>(element.width())],
             false => self.0.clone(),
         }
     }

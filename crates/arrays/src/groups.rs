@@ -22,7 +22,7 @@
 //!   particle_count/         how many rows it has
 //!   latitude/               static: a coordinate
 //!   checkpoints/            a Zarr group
-//!     50/                   one checkpoint: a Zarr group of its own, with attributes and consolidated metadata
+//!     50/                   one checkpoint: a group of its own, with consolidated metadata
 //!       temperature/.sums   its checksums, beside the array's metadata
 //!   .penstock/record/       see `formats::record`
 //! ```

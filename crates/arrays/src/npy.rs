@@ -15,6 +15,7 @@
 use std::fmt;
 
 use penstock_engine::Error;
+use penstock_layout::exact;
 
 use crate::dtype::{ByteOrder, ElementType};
 
@@ -79,7 +80,7 @@ impl Header {
         bytes.extend([if long { 2 } else { 1 }, 0]);
         match u16::try_from(text.len()) {
             Ok(length) if !long => bytes.extend(length.to_le_bytes()),
-            _ => bytes.extend((text.len() as u32).to_le_bytes()),
+            _ => bytes.extend(exact::<u32>(text.len()).to_le_bytes()),
         }
         bytes.extend(text.as_bytes());
         bytes

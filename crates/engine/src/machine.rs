@@ -16,7 +16,7 @@ use std::future::Future;
 use std::ops::Range;
 use std::time::Duration;
 
-use penstock_layout::{Block, DiskSchema, Piece, Region, Share};
+use penstock_layout::{Block, DiskSchema, Piece, Region, Share, exact};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -116,8 +116,8 @@ impl Window {
     /// The region of a block that begins at a byte of its buffer.
     pub fn at(block: &Block, width: u64, offset: u64) -> Self {
         Self {
-            width: width as usize,
-            offset: offset as usize,
+            width: exact::<usize>(width),
+            offset: exact::<usize>(offset),
             strides: block.byte_strides(width),
         }
     }

@@ -12,6 +12,7 @@
 //! Throughput of `ra` is divided by the number of clients, as in the article. A cache has so many
 //! buffers for each disk and client, so that it keeps its size when only I/O nodes vary.
 
+use penstock_layout::exact;
 use std::fmt;
 use std::sync::Arc;
 
@@ -153,11 +154,11 @@ impl Variable {
     fn apply(self, preset: &Preset, count: u64) -> Preset {
         let mut preset = preset.clone();
         match self {
-            Variable::Clients => preset.nodes.clients = count as usize,
-            Variable::IoNodes => preset.nodes.io_nodes = count as usize,
+            Variable::Clients => preset.nodes.clients = exact::<usize>(count),
+            Variable::IoNodes => preset.nodes.io_nodes = exact::<usize>(count),
             Variable::Disks => {
                 preset.nodes.io_nodes = 1;
-                preset.nodes.disks = count as usize;
+                preset.nodes.disks = exact::<usize>(count);
             }
             Variable::File => preset.file.bytes = count << 20,
         }

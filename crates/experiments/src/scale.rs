@@ -276,7 +276,11 @@ impl fmt::Display for Scale {
                 rate(row.throughput_mb_s),
                 format!("{:.0}", row.messages),
                 planning,
-                bytes(row.buffer_bytes_max as u64),
+                bytes({
+                    #[expect(clippy::cast_possible_truncation, reason = "whole bytes do")]
+                    let whole = row.buffer_bytes_max as u64;
+                    whole
+                }),
                 format!("{:.2}", row.wall_seconds),
             ]);
         }

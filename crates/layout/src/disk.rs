@@ -14,9 +14,9 @@
 //! | BLOCK and `*` over a disk mesh | BLOCK sizes | no | [`Split::Contiguous`] |
 //!
 //! ```text
-//! shape 5 x 6, chunk 2 x 4, padded: objects        0 | 1     object 1 covers columns 4..8, of which
-//!                                                  2 | 3     4..6 exist: its block has region
-//!                                                  4 | 5     0..2 x 4..6 and strides 4, 1
+//! shape 5 x 6, chunk 2 x 4, padded: objects       0 | 1     object 1 covers columns 4..8, of which
+//!                                                 2 | 3     4..6 exist: its block has region
+//!                                                 4 | 5     0..2 x 4..6 and strides 4, 1
 //! ```
 //!
 //! Of an array that grows along its first dimension a [`DiskSchema::window`] is what one step adds:
@@ -36,6 +36,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LayoutError;
+use crate::exact::exact;
 use crate::region::Region;
 use crate::row_major_strides;
 
@@ -164,7 +165,7 @@ impl Block {
     pub fn byte_strides(&self, width: u64) -> Vec<isize> {
         self.strides
             .iter()
-            .map(|stride| (stride * width) as isize)
+            .map(|stride| exact::<isize>(stride * width))
             .collect()
     }
 }
@@ -478,7 +479,7 @@ impl DiskSchema {
     /// If there is no server.
     pub fn server_of_object(&self, object: u64, servers: usize) -> usize {
         let servers = servers as u64;
-        ((self.turn(servers) + object % servers) % servers) as usize
+        exact::<usize>((self.turn(servers) + object % servers) % servers)
     }
 
     /// The server, of `servers`, that moves the first object.
@@ -513,7 +514,7 @@ impl DiskSchema {
         step: u64,
     ) -> impl Iterator<Item = u64> + use<> {
         let (all, some) = match self.padded {
-            false => (Some(own.step_by(step as usize)), None),
+            false => (Some(own.step_by(exact::<usize>(step))), None),
             true => {
                 let inside = self.indices_in(&self.object_region(object), cut);
                 let is_own = move |index: &u64| {

@@ -24,6 +24,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LayoutError;
+use crate::exact::exact;
 use crate::region::Region;
 use crate::saturating_product;
 use crate::share::{DimShare, Share};
@@ -271,6 +272,6 @@ impl Distribution {
             });
             ranks = deeper.collect();
         }
-        ranks.into_iter().map(|rank| rank as usize).collect()
+        ranks.into_iter().map(|rank| exact::<usize>(rank)).collect()
     }
 }

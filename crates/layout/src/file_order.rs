@@ -24,6 +24,7 @@
 use std::ops::Range;
 
 use crate::disk::{Assignment, Block, Cut, DiskSchema};
+use crate::exact::exact;
 use crate::region::Region;
 
 impl DiskSchema {
@@ -48,7 +49,7 @@ impl DiskSchema {
         assert!(servers > 0, "no server to move a block");
         match self.assignment() {
             Assignment::Objects => self.server_of_object(block.object, servers),
-            Assignment::Blocks => (block.index % servers as u64) as usize,
+            Assignment::Blocks => exact::<usize>(block.index % servers as u64),
         }
     }
 
@@ -203,7 +204,7 @@ fn part(count: u64, rank: usize, ranks: usize) -> Range<u64> {
     if rank >= ranks {
         return 0..0;
     }
-    let cut = |rank: usize| (rank as u128 * count as u128 / ranks as u128) as u64;
+    let cut = |rank: usize| exact::<u64>(rank as u128 * u128::from(count) / ranks as u128);
     cut(rank)..cut(rank + 1)
 }
 

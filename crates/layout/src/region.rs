@@ -85,11 +85,9 @@ impl Region {
         if self.elements() <= elements_max.max(1) {
             return vec![self.clone()];
         }
-        let d = self
-            .shape
-            .iter()
-            .position(|&n| n > 1)
-            .expect("more than one element");
+        let Some(d) = self.shape.iter().position(|&n| n > 1) else {
+            return vec![self.clone()]; // one element
+        };
         let inner = saturating_product(self.shape[d + 1..].iter().copied());
         let step = (elements_max / inner).max(1).min(self.shape[d]);
         let mut parts = Vec::new();

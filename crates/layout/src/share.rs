@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
 use crate::copy::{Axis, StridedCopy};
+use crate::exact::exact;
 use crate::region::Region;
 use crate::saturating_product;
 
@@ -349,16 +350,19 @@ impl StridedCopy {
             Direction::Scatter => (region, memory),
         };
         let mut copy = self.clone();
-        let (source, target) = ordered(run.region as isize * region, run.memory as isize * memory);
+        let (source, target) = ordered(
+            exact::<isize>(run.region) * region,
+            exact::<isize>(run.memory) * memory,
+        );
         copy.source += source;
         copy.target += target;
         if run.count > 1 {
             let (source, target) = ordered(
-                run.region_stride as isize * region,
-                run.memory_stride as isize * memory,
+                exact::<isize>(run.region_stride) * region,
+                exact::<isize>(run.memory_stride) * memory,
             );
             copy.axes.push(Axis {
-                count: run.count as usize,
+                count: exact::<usize>(run.count),
                 source,
                 target,
             });
@@ -366,7 +370,7 @@ impl StridedCopy {
         if run.block > 1 {
             let (source, target) = ordered(region, memory);
             copy.axes.push(Axis {
-                count: run.block as usize,
+                count: exact::<usize>(run.block),
                 source,
                 target,
             });

@@ -26,7 +26,7 @@
 //! let mut drive = Drive::new(&model, Span::ZERO);
 //! let mut bus = Bus::new(parts::SCSI_2_BYTES_PER_SECOND);
 //!
-//! // An 8 KB read at logical block 0: 2.2 ms overhead, a seek of one cylinder, rotation, media, bus.
+//! // An 8 KB read at block 0: 2.2 ms overhead, a seek of one cylinder, rotation, media, bus.
 //! let read = drive.begin_read(Time::ZERO, 0, 16);
 //! let sent = bus.transfer(read.in_buffer_at, 8192);
 //! assert_eq!(format!("{:.2}", read.phases.seek.span()), "3.64 ms");

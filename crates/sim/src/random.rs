@@ -3,6 +3,8 @@
 //! Integer arithmetic only, so the stream is the same on every machine and in every release. It is
 //! for simulation, not for secrets.
 
+use penstock_layout::exact;
+
 /// A stream of random numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Random {
@@ -44,7 +46,9 @@ impl Random {
         loop {
             let product = u128::from(self.next_u64()) * u128::from(bound);
             // The low half is short by the part of 2^64 that `bound` does not divide: draw again.
-            if product as u64 >= bound.wrapping_neg() % bound {
+            #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+            let low = product as u64;
+            if low >= bound.wrapping_neg() % bound {
                 return (product >> 64) as u64;
             }
         }
@@ -58,7 +62,7 @@ impl Random {
     /// Puts `items` into a random order, each equally likely.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for left in (1..items.len()).rev() {
-            items.swap(left, self.below(left as u64 + 1) as usize);
+            items.swap(left, exact::<usize>(self.below(left as u64 + 1)));
         }
     }
 

@@ -5,6 +5,13 @@
 //! is checked, in release builds too: virtual time that overflows or runs backwards is a mistake of
 //! the program, and panics.
 
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "a simulation of more than 213 days is a mistake of its author"
+)]
+
 use std::fmt;
 use std::ops::{Add, AddAssign, Mul, Sub};
 

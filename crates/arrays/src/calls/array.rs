@@ -5,7 +5,9 @@ use std::path::Path;
 
 use penstock_engine::numbers::SHARES_MAX;
 use penstock_engine::{Ask, Error, Kind, Operation, Result};
-use penstock_layout::{Boxes, Dist, Distribution, Dists, LayoutError, MemorySchema, Region, Share};
+use penstock_layout::{
+    Boxes, Dist, Distribution, Dists, LayoutError, MemorySchema, Region, Share, exact,
+};
 use penstock_machines::ClientMemory;
 
 use crate::schema::part_extents;
@@ -409,7 +411,7 @@ impl LocalPart {
         if !self.shape.contains(&0) {
             let steps = array.halo().iter().zip(&self.memory.strides);
             let past: isize = steps
-                .map(|((below, _), stride)| *below as isize * stride)
+                .map(|((below, _), stride)| exact::<isize>(*below) * stride)
                 .sum();
             // Inside the array: the halo is part of the shape that was just checked.
             self.memory.base = self.memory.base.wrapping_offset(past);

@@ -15,6 +15,7 @@ use futures::stream::FuturesUnordered;
 use penstock_engine::{
     Agreement, Call, Decision, Error, Kind, Machine, Opening, Operation, Result, Roles, Who,
 };
+use penstock_layout::exact;
 use penstock_machines::mpi::api::{Api, Handle};
 use penstock_machines::mpi::{self, Transport};
 use penstock_machines::node::pause::Pause;
@@ -72,7 +73,7 @@ impl Seat {
         let servers = options.servers.unwrap_or_else(|| default_servers(ranks));
         check_count("ranks", ranks)?;
         check_count("servers", servers)?;
-        check_count("block_bytes", options.block_bytes as usize)?;
+        check_count("block_bytes", exact::<usize>(options.block_bytes))?;
         let nodes = if options.dedicated {
             ranks + servers
         } else {
@@ -303,7 +304,7 @@ fn mpi_roles(hosts: &[usize], options: &SessionOptions) -> Result<Roles> {
         Some(servers) => servers,
     };
     check_count("servers", servers)?;
-    check_count("block_bytes", options.block_bytes as usize)?;
+    check_count("block_bytes", exact::<usize>(options.block_bytes))?;
     if options.dedicated && servers >= size {
         let cause = format!("{servers} dedicated servers leave no client among {size} ranks");
         return Err(Error::new(Kind::Schema, "opening a session", cause));

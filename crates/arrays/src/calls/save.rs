@@ -12,7 +12,7 @@ use penstock_engine::{
     Ask, Decision, Director, Error, Kind, Operation, RankBoxes, Request, Rest, Result, Sum, Tally,
     Traffic,
 };
-use penstock_layout::{DiskSchema, MemorySchema};
+use penstock_layout::{DiskSchema, MemorySchema, exact};
 use serde_json::{Map, Value};
 
 use super::array::{ArrayCall, LocalPart};
@@ -401,10 +401,10 @@ impl SaveDirector {
     fn sums(parts: &[Part], sums: &[Sum]) -> Vec<Sums> {
         let objects = parts.iter().map(|part| part.disk.objects());
         let mut all: Vec<Sums> = objects
-            .map(|objects| vec![None; objects as usize])
+            .map(|objects| vec![None; exact::<usize>(objects)])
             .collect();
         for sum in sums {
-            all[sum.array][sum.object as usize] = Some(sum.crc32c);
+            all[sum.array][exact::<usize>(sum.object)] = Some(sum.crc32c);
         }
         all
     }

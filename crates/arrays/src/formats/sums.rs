@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 
 use crc32c::{crc32c, crc32c_combine};
 use penstock_engine::{Error, Kind, Result};
-use penstock_layout::{Block, DiskSchema};
+use penstock_layout::{Block, DiskSchema, exact};
 use penstock_machines::Medium;
 
 use crate::fs::files::{damaged, lock, read_if_there};
@@ -50,7 +50,7 @@ pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Sums> {
     let (numbers, rest) = bytes.as_chunks::<8>();
     let sum = |number: &[u8; 8]| match u64::from_le_bytes(*number) {
         0 | IS_ABSENT => Ok(None),
-        number if number >> 32 == 1 => Ok(Some(number as u32)),
+        number if number >> 32 == 1 => Ok(Some(exact::<u32>(number))),
         _ => Err(damaged(path, "these are no checksums")),
     };
     match rest {
@@ -94,10 +94,10 @@ impl Parts {
     pub(crate) fn sum(&self, object_bytes: u64, element: &[u8]) -> u32 {
         let (mut sum, mut end) = (0, 0);
         let gap = |sum, from: u64, to: u64| {
-            crc32c_combine(sum, repeated(element, to - from), (to - from) as usize)
+            crc32c_combine(sum, repeated(element, to - from), exact::<usize>(to - from))
         };
         for (&offset, &(bytes, crc)) in &self.blocks {
-            sum = crc32c_combine(gap(sum, end, offset), crc, bytes as usize);
+            sum = crc32c_combine(gap(sum, end, offset), crc, exact::<usize>(bytes));
             end = offset + bytes;
         }
         gap(sum, end, object_bytes)
@@ -219,7 +219,12 @@ impl CheckMedium {
 
     /// Takes a block into account; of a complete object, whether it is what it was.
     fn check(&self, block: &Block, data: &[u8]) -> Result<()> {
-        let Some(known) = self.known.get(block.object as usize).copied().flatten() else {
+        let Some(known) = self
+            .known
+            .get(exact::<usize>(block.object))
+            .copied()
+            .flatten()
+        else {
             return Ok(());
         };
         let mut objects = lock(&self.objects);

@@ -32,6 +32,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use penstock_engine::{Error, Kind, Result};
+use penstock_layout::exact;
 use penstock_machines::memory::segment::{HUGE_PAGE_BYTES, Mapping};
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags};
 use serde::{Deserialize, Serialize};
@@ -272,7 +273,7 @@ fn whole_pages(offset: u64, bytes: usize, page_bytes: u64) -> Range<usize> {
     let first = offset.next_multiple_of(page_bytes);
     let last = end - end % page_bytes;
     if first < last {
-        (first - offset) as usize..(last - offset) as usize
+        exact::<usize>(first - offset)..exact::<usize>(last - offset)
     } else {
         0..0
     }

@@ -10,6 +10,7 @@
 //! What this model leaves out: renamings and removals that were not synced are kept, and kept in
 //! order; bytes that were synced stay when others of their sector are written.
 
+use penstock_layout::exact;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -50,7 +51,7 @@ impl UnsyncedFile {
         for &(offset, length) in &self.pieces {
             let (lost, end) = (offset + length / 2, (offset + length).min(bytes));
             if lost < end {
-                file.write_all_at(&vec![0xA5; (end - lost) as usize], lost)?;
+                file.write_all_at(&vec![0xA5; exact::<usize>(end - lost)], lost)?;
             }
         }
         match bytes.checked_sub(self.former_bytes) {

@@ -173,7 +173,8 @@ pub fn list(path: &Path) -> Result<Vec<Entry>> {
 /// {"arrays": [{"path": "u", "name": "u", "shape": [3, 4], "element": "f8", "disk": {...}, ...}],
 ///  "groups": [{"path": "", "attributes": {...}}],
 ///  "unreadable": [{"path": "s", "kind": "Unsupported", "cause": "..."}],
-///  "group": {"name": "sim", "timesteps": 3, "time_chunk": 1, "arrays": ["u"], "rows": {}, "checkpoints": [...]}}
+///  "group": {"name": "sim", "timesteps": 3, "time_chunk": 1, "arrays": ["u"], "rows": {},
+///            "checkpoints": [...]}}
 /// ```
 ///
 /// # Errors

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crc32c::crc32c;
 use penstock_engine::{Error, Kind, Result};
+use penstock_layout::exact;
 use serde_json::{Map, Value, json};
 
 use crate::dtype::ElementType;
@@ -101,9 +102,9 @@ impl Coordinate {
         let mut bytes = match &self.values {
             Values::Elements(_, bytes) => bytes.clone(),
             Values::Strings(strings) => {
-                let mut bytes = (strings.len() as u32).to_le_bytes().to_vec();
+                let mut bytes = (exact::<u32>(strings.len())).to_le_bytes().to_vec();
                 for string in strings {
-                    bytes.extend((string.len() as u32).to_le_bytes());
+                    bytes.extend((exact::<u32>(string.len())).to_le_bytes());
                     bytes.extend(string.as_bytes());
                 }
                 bytes

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use crc32c::crc32c;
 use penstock_engine::{Error, Kind, Result};
+use penstock_layout::exact;
 use serde_json::Value;
 
 use super::catalog::former_sums;
@@ -138,7 +139,7 @@ fn convert_sums(
             count: 1,
         };
         if let Ok(known) = timestep_sums(path, name, timestep, objects) {
-            let offset = sums_offset(metadata, record, name, rows)? as usize;
+            let offset = exact::<usize>(sums_offset(metadata, record, name, rows)?);
             bytes.resize(bytes.len().max(offset), 0);
             bytes.truncate(offset);
             bytes.extend(sums::encode(&known));

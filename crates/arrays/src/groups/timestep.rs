@@ -308,8 +308,8 @@ pub(super) fn rows_of(
 /// or part of one, that the timestep has.
 ///
 /// ```text
-/// timestep        0       1       2        a chunk that two timesteps share has a checksum in each, so that the parts
-/// chunks          0 1     1 2     3        of timestep t begin at place (first chunk + t)
+/// timestep        0       1       2        a chunk that two timesteps share has a checksum in
+/// chunks          0 1     1 2     3        each: timestep t's begin at place (first chunk + t)
 /// place           0 1     2 3     5
 /// ```
 pub(super) fn sums_offset(

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_layout::{Block, DiskSchema, Split};
+use penstock_layout::{Block, DiskSchema, Split, exact};
 use penstock_machines::Medium;
 
 use super::catalog::{Catalog, Contents, checkpoint_sums, list, open};
@@ -350,7 +350,7 @@ impl Verification {
                     continue;
                 };
                 self.compared += 1;
-                let cause = match known.get(object as usize).copied().flatten() {
+                let cause = match known.get(exact::<usize>(object)).copied().flatten() {
                     Some(_) if !is_there => "the chunk is missing".to_string(),
                     Some(expected) if sum == expected => continue,
                     Some(expected) => {
@@ -413,7 +413,7 @@ fn timestep_sums(
     if record.penstock != VERSION {
         return former::timestep_sums(group, name, rows.timestep, count).map(Some);
     }
-    let mut bytes = vec![0; (count * SUM_BYTES) as usize];
+    let mut bytes = vec![0; exact::<usize>(count * SUM_BYTES)];
     let offset = sums_offset(metadata, record, name, rows)?;
     let Some(file) = open_if_there(&path)? else {
         return Ok(None);
@@ -439,7 +439,7 @@ fn of_object(
     let mut parts: Vec<Parts> = steps.iter().map(|_| Parts::default()).collect();
     let mut buffer = Vec::new();
     for block in schema.object_blocks(object) {
-        buffer.resize(block.bytes as usize, 0);
+        buffer.resize(exact::<usize>(block.bytes), 0);
         medium.read(&block, &mut buffer)?;
         add(&mut parts, &block, &buffer, steps);
     }
@@ -458,9 +458,9 @@ fn add(parts: &mut [Parts], block: &Block, data: &[u8], steps: &[(u64, Option<&S
     let step_bytes = steps.first().map_or(u64::MAX, |(bytes, _)| *bytes);
     let (mut at, end) = (block.offset, block.offset + data.len() as u64);
     while at < end {
-        let step = (at / step_bytes) as usize;
+        let step = exact::<usize>(at / step_bytes);
         let until = end.min((step as u64 + 1) * step_bytes);
-        let data = &data[(at - block.offset) as usize..(until - block.offset) as usize];
+        let data = &data[exact::<usize>(at - block.offset)..exact::<usize>(until - block.offset)];
         parts[step].add(at % step_bytes, data, 0);
         at = until;
     }

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_layout::{DiskSchema, Order};
+use penstock_layout::{DiskSchema, Order, exact};
 
 use super::witness::Witness;
 use crate::dtype::{ByteOrder, ElementType};
@@ -253,7 +253,7 @@ fn start_of(path: &Path) -> Result<(File, Vec<u8>)> {
     let file = File::open(path).map_err(|e| Error::io(&e, "opening", path))?;
     let mut start = vec![0; 12];
     let length = files::length(&file, path)?.min(start.len() as u64);
-    start.truncate(length as usize);
+    start.truncate(exact::<usize>(length));
     files::read_at(&file, &mut start, 0, path)?;
     Ok((file, start))
 }

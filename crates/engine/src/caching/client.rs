@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use penstock_layout::{Block, Region, Share, Stretch};
+use penstock_layout::{Block, Region, Share, Stretch, exact};
 use rustc_hash::FxHashMap;
 
 use super::messages::{Ask, Reply};
@@ -211,7 +211,7 @@ impl<'a, M: Machine> Client<'a, M> {
             bytes,
         };
         let to = self.tree.roles.servers[server];
-        let tag = self.tree.tag(Step::Ask(server as u32));
+        let tag = self.tree.tag(Step::Ask(exact::<u32>(server)));
         machine.send(to, tag, encode(&ask)?, parcel).await?;
         *self.outstanding.entry(server).or_default() += 1;
         let wanted = Inquiry {

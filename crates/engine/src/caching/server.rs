@@ -15,7 +15,7 @@ use std::task::Poll;
 
 use futures::future::{join_all, poll_fn};
 use futures::stream::{FuturesUnordered, Stream};
-use penstock_layout::Block;
+use penstock_layout::{Block, exact};
 
 use super::cache::{Cache, Name, Room, name};
 use super::messages::{Ask, Reply};
@@ -102,7 +102,7 @@ impl<'a, M: Machine> Server<'a, M> {
         let mut message = pin!(
             self.tree
                 .machine
-                .receive(self.tree.tag(Step::Ask(self.server as u32)))
+                .receive(self.tree.tag(Step::Ask(exact::<u32>(self.server))))
         );
         let mut stopped = pin!(self.stopped.until(|| self.is_stopped.get().then_some(())));
         poll_fn(|context| match message.as_mut().poll(context) {
@@ -152,7 +152,7 @@ impl<'a, M: Machine> OpenServer<'a, M> {
             .request
             .disk
             .conforming_blocks_max(server.request.servers);
-        let buffers = wanted.min(blocks as usize);
+        let buffers = wanted.min(exact::<usize>(blocks));
         Self {
             server,
             machine: server.tree.machine,
@@ -269,7 +269,9 @@ impl<'a, M: Machine> OpenServer<'a, M> {
     /// The buffer of a pinned block, and the part of it that a client asks for.
     fn part(&self, name: Name, ask: &Ask) -> Result<(Rc<M::Buffer>, Range<u64>)> {
         let mut cache = self.cache.borrow_mut();
-        let entry = cache.get(name).expect("a pinned block is in the cache");
+        let Some(entry) = cache.get(name) else {
+            unreachable!("a pinned block is in the cache");
+        };
         match ask.offset.checked_add(ask.bytes) {
             Some(end) if end <= entry.block.bytes => Ok((entry.buffer.clone(), ask.offset..end)),
             _ => Err(refusal("it asks for bytes beyond a block")),
@@ -475,7 +477,9 @@ impl<'a, M: Machine> OpenServer<'a, M> {
 
     fn pinned(&self, name: Name) -> PinnedBlock<M::Buffer> {
         let mut cache = self.cache.borrow_mut();
-        let entry = cache.get(name).expect("a pinned block is in the cache");
+        let Some(entry) = cache.get(name) else {
+            unreachable!("a pinned block is in the cache");
+        };
         PinnedBlock {
             block: entry.block.clone(),
             buffer: entry.buffer.clone(),

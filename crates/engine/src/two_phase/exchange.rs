@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use futures::future::{join, join_all, join3};
-use penstock_layout::{Block, Holder, Piece, Share};
+use penstock_layout::{Block, Holder, Piece, Share, exact};
 
 use crate::error::{Error, Kind, Result, Who};
 use crate::machine::{Elements, Machine, Operation, Step, Tag, Window, Work};
@@ -188,7 +188,7 @@ impl Bundle {
     fn tag(&self, from: usize) -> Tag {
         Tag {
             call: self.memory,
-            step: Step::Exchange(from as u32),
+            step: Step::Exchange(exact::<u32>(from)),
         }
     }
 
@@ -367,7 +367,7 @@ impl<M: Machine> Round<'_, M> {
             by,
         };
         tree.machine.work(pack).await;
-        let width = request.disk.width() as usize;
+        let width = exact::<usize>(request.disk.width());
         tree.machine
             .copy(bundle.memory, width, &bundle.pieces, from, to, by)
     }

@@ -29,7 +29,7 @@ mod exchange;
 use std::rc::Rc;
 
 use futures::future::{join, join_all};
-use penstock_layout::{Block, MemorySchema};
+use penstock_layout::{Block, MemorySchema, exact};
 
 use crate::caching;
 use crate::caching::client::{Client, Local};
@@ -91,11 +91,11 @@ impl<'a, M: Machine> Conforming<'a, M> {
             .conforming_blocks_max(clients)
             .div_ceil(blocks_staged);
         // All clients go through all rounds, also with nothing to move in some.
-        let mut blocks = vec![Vec::new(); rounds as usize];
+        let mut blocks = vec![Vec::new(); exact::<usize>(rounds)];
         if let Some(rank) = tree.roles.rank(tree.machine.me()) {
             for block in request.disk.conforming(rank, clients) {
                 let (_, place) = request.disk.conforming_place(&block, clients);
-                blocks[(place / blocks_staged) as usize].push(Rc::new(block));
+                blocks[exact::<usize>(place / blocks_staged)].push(Rc::new(block));
             }
         }
         Self {
@@ -159,7 +159,9 @@ impl<'a, M: Machine> Conforming<'a, M> {
         match must {
             true => {
                 let number = 2 * round + phase;
-                self.tree.barrier(Members::Clients, number as u32).await
+                self.tree
+                    .barrier(Members::Clients, exact::<u32>(number))
+                    .await
             }
             false => Ok(()),
         }
@@ -331,7 +333,10 @@ impl<'a, M: Machine> Conforming<'a, M> {
         blocks: &'b [Rc<Block>],
     ) -> impl Iterator<Item = (Rc<Block>, u64)> + use<'b, M> {
         let bytes = self.request.disk.block_bytes_max();
-        blocks.iter().cloned().zip((0..).step_by(bytes as usize))
+        blocks
+            .iter()
+            .cloned()
+            .zip((0..).step_by(exact::<usize>(bytes)))
     }
 }
 

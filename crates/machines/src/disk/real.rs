@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 
 use futures::channel::oneshot;
 use penstock_engine::{BlockFile, Error, Kind, NodeId, Opening, Result};
-use penstock_layout::Block;
+use penstock_layout::{Block, exact};
 
 use super::medium::Medium;
 use crate::memory::buffer::Buffer;
@@ -147,7 +147,7 @@ impl RealDisk {
         act: impl FnOnce(&dyn Medium, &Block, &mut [u8]) -> Result<()> + Send + 'static,
     ) -> Result<()> {
         let (block, staging) = (block.clone(), buffer.staging().clone());
-        let (at, bytes) = (at as usize, block.bytes as usize);
+        let (at, bytes) = (exact::<usize>(at), exact::<usize>(block.bytes));
         let end = at.checked_add(bytes);
         assert!(
             end.is_some_and(|end| end <= staging.bytes()),
@@ -209,7 +209,11 @@ impl BlockFile for RealDisk {
         let parts = parts.to_vec();
         self.with_data(block, buffer, 0, move |medium, block, data| {
             parts.into_iter().try_for_each(|Range { start, end }| {
-                medium.write_part(block, start, &data[start as usize..end as usize])
+                medium.write_part(
+                    block,
+                    start,
+                    &data[exact::<usize>(start)..exact::<usize>(end)],
+                )
             })
         })
         .await
@@ -219,7 +223,11 @@ impl BlockFile for RealDisk {
         let parts = parts.to_vec();
         self.with_data(block, buffer, 0, move |medium, block, data| {
             parts.into_iter().try_for_each(|Range { start, end }| {
-                medium.read_part(block, start, &mut data[start as usize..end as usize])
+                medium.read_part(
+                    block,
+                    start,
+                    &mut data[exact::<usize>(start)..exact::<usize>(end)],
+                )
             })
         })
         .await

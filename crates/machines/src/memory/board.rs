@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use penstock_engine::Window;
-use penstock_layout::{Direction, Piece, StridedCopy};
+use penstock_layout::{Direction, Piece, StridedCopy, exact};
 
 use super::client::ClientMemory;
 
@@ -68,7 +68,7 @@ impl Board {
         }
         notice
             .dims
-            .store(memory.strides.len() as u32, Ordering::Relaxed);
+            .store(exact::<u32>(memory.strides.len()), Ordering::Relaxed);
         let base = memory.base.expose_provenance() as u64;
         notice.base.store(base, Ordering::Relaxed);
         notice.call.store(call + 1, Ordering::SeqCst);
@@ -166,9 +166,9 @@ impl NoticeReader<'_> {
         let dims = self.notice.dims.load(Ordering::Relaxed) as usize;
         let strides = self.notice.strides.iter().take(dims);
         let strides: Vec<_> = strides
-            .map(|s| s.load(Ordering::Relaxed) as isize)
+            .map(|s| exact::<isize>(s.load(Ordering::Relaxed)))
             .collect();
-        let base = self.notice.base.load(Ordering::Relaxed) as usize;
+        let base = exact::<usize>(self.notice.base.load(Ordering::Relaxed));
         let buffer = buffer.wrapping_add(window.offset);
         let copies = piece.copies(window.width, &window.strides, &strides, direction);
         let mut vectors = Vectors::default();

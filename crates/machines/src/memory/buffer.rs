@@ -97,9 +97,12 @@ impl BufferPool {
             }));
         }
         let state = &mut slots[slot];
+        let Some(staging) = state.staging.clone() else {
+            unreachable!("the slot has just been seen to have enough bytes");
+        };
         state.is_taken = true;
         Ok(Buffer {
-            staging: state.staging.clone().expect("it has enough bytes"),
+            staging,
             slot,
             pool: self.clone(),
         })

@@ -1,7 +1,7 @@
 //! A client's memory, and the copies to and from it.
 
 use penstock_engine::{CopyKind, Window};
-use penstock_layout::{Direction, Piece, Region, Share, row_major_strides};
+use penstock_layout::{Direction, Piece, Region, Share, exact, row_major_strides};
 
 /// Where a client's share lies in its memory. Halos, Fortran order and views of other arrays are
 /// all a matter of base and strides.
@@ -67,7 +67,9 @@ impl ClientMemory {
         let memory_box = piece.memory_box();
         let whole = Share::of_box(&Region::whole(&memory_box.shape));
         let steps = memory_box.start.iter().zip(&self.strides);
-        let first: isize = steps.map(|(&index, &stride)| index as isize * stride).sum();
+        let first: isize = steps
+            .map(|(&index, &stride)| exact::<isize>(index) * stride)
+            .sum();
         let Some(whole) = whole.intersect(&Region::whole(&memory_box.shape)) else {
             return;
         };
@@ -112,11 +114,11 @@ pub unsafe fn copy_unpacked(
 fn packed_strides(shape: &[u64], width: usize) -> Vec<isize> {
     row_major_strides(shape)
         .into_iter()
-        .map(|stride| stride as isize * width as isize)
+        .map(|stride| exact::<isize>(stride) * width as isize)
         .collect()
 }
 
 /// The bytes that a piece has when packed.
 pub fn packed_bytes(piece: &Piece, width: usize) -> usize {
-    piece.elements() as usize * width
+    exact::<usize>(piece.elements()) * width
 }

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use penstock_engine::NodeId;
+use penstock_layout::exact;
 
 use crate::bell::Bell;
 use crate::memory::board::Board;
@@ -70,7 +71,7 @@ impl Inbox {
         while *sent < packet.len() {
             let part = &packet[*sent..(*sent + SLOT_BYTES).min(packet.len())];
             let rest = (packet.len() - *sent - part.len()) as u64;
-            if !self.put_slot(from as u32, part, rest) {
+            if !self.put_slot(exact::<u32>(from), part, rest) {
                 break;
             }
             *sent += part.len();
@@ -85,7 +86,7 @@ impl Inbox {
     fn put_slot(&self, from: u32, part: &[u8], rest: u64) -> bool {
         let mut position = self.tail.load(Ordering::Relaxed);
         loop {
-            let slot = &self.slots[position as usize % SLOTS];
+            let slot = &self.slots[exact::<usize>(position) % SLOTS];
             let turn = slot.turn.load(Ordering::Acquire);
             if turn < position {
                 return false; // the reader has not freed it yet
@@ -107,7 +108,7 @@ impl Inbox {
                     // has claimed `position`; `part` is no longer than the slot.
                     unsafe {
                         *slot.from.get() = from;
-                        *slot.bytes.get() = part.len() as u32;
+                        *slot.bytes.get() = exact::<u32>(part.len());
                         *slot.rest.get() = rest;
                         let data = slot.data.get().cast::<u8>();
                         std::ptr::copy_nonoverlapping(part.as_ptr(), data, part.len());
@@ -125,7 +126,7 @@ impl Inbox {
     pub fn take(&self, begun: &mut HashMap<u32, Vec<u8>>) -> Option<Vec<u8>> {
         loop {
             let position = self.head.load(Ordering::Relaxed);
-            let slot = &self.slots[position as usize % SLOTS];
+            let slot = &self.slots[exact::<usize>(position) % SLOTS];
             if slot.turn.load(Ordering::Acquire) != position + 1 {
                 return None;
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use penstock_engine::{
     CopyKind, Elements, Error, Kind, Machine, Message, NodeId, Opening, Result, Tag, Window, Work,
 };
-use penstock_layout::{Direction, Piece, Region, Share};
+use penstock_layout::{Direction, Piece, Region, Share, exact};
 
 use super::Node;
 use super::packet::{Header, ParcelPlace};
@@ -69,7 +69,7 @@ impl Machine for Node {
         buffer: &Buffer,
         bytes: u64,
     ) -> Result<()> {
-        let size = bytes as usize;
+        let size = exact::<usize>(bytes);
         let distance = self.links.distance(to);
         if to == self.me {
             let parcel = Parcel::Own(buffer.bytes(0..size).to_vec());
@@ -119,7 +119,7 @@ impl Machine for Node {
 
     fn pack(&self, call: u64, share: &Share, elements: &Region, window: &Window) -> Result<Parcel> {
         let memory = self.process.exposures.of(call, self.me)?;
-        let mut parcel = vec![0; elements.elements() as usize * window.width];
+        let mut parcel = vec![0; exact::<usize>(elements.elements()) * window.width];
         if let Some(piece) = share.intersect(elements) {
             let packed = parcel.as_mut_ptr();
             // SAFETY: the memory holds the share, and the parcel all of the elements, which lie one
@@ -139,7 +139,7 @@ impl Machine for Node {
     ) -> Result<()> {
         let memory = self.process.exposures.of(call, self.me)?;
         let parcel = parcel.bytes();
-        check_size(parcel, elements.elements() as usize * window.width)?;
+        check_size(parcel, exact::<usize>(elements.elements()) * window.width)?;
         if let Some(piece) = share.intersect(elements) {
             let packed = parcel.as_ptr().cast_mut();
             // SAFETY: as above; scattering only reads the parcel.
@@ -157,12 +157,12 @@ impl Machine for Node {
     }
 
     fn cut(&self, buffer: &Buffer, part: Range<u64>) -> Parcel {
-        let part = buffer.bytes(part.start as usize..part.end as usize);
+        let part = buffer.bytes(exact::<usize>(part.start)..exact::<usize>(part.end));
         Parcel::Own(part.to_vec())
     }
 
     fn paste(&self, parcel: &Parcel, buffer: &Buffer, offset: u64) {
-        buffer.fill(offset as usize, parcel.bytes());
+        buffer.fill(exact::<usize>(offset), parcel.bytes());
     }
 
     fn expose(&self, call: u64, memory: ClientMemory) -> Exposure {
@@ -175,11 +175,11 @@ impl Machine for Node {
     }
 
     fn buffer(&self, bytes: u64) -> Result<Buffer> {
-        self.buffers.take(bytes as usize)
+        self.buffers.take(exact::<usize>(bytes))
     }
 
     fn clear(&self, buffer: &Buffer, bytes: u64, element: &[u8]) {
-        buffer.clear(bytes as usize, element);
+        buffer.clear(exact::<usize>(bytes), element);
     }
 
     fn copy(

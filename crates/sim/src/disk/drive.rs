@@ -7,8 +7,8 @@
 //! read, miss   |overhead|seek|rotate|media|                  then the caller's bus transfer
 //! read, hit    |overhead|                                    the media stream on meanwhile
 //!              |....media of the stream....|
-//! write        |overhead|bus|seek|rotate|media|              reported after the bus when alone,
-//! next write                |overhead|bus|....|seek|...      else when the one before is on the media
+//! write        |overhead|bus|seek|rotate|media|              reported after the bus if alone,
+//! next write                |overhead|bus|....|seek|...      else when the former is on the media
 //! ```
 //!
 //! - After a read the drive reads on, over tracks and cylinders, until it holds the read-ahead
@@ -265,9 +265,7 @@ impl Drive {
             self.last_call
         );
         assert!(sectors > 0, "a command for no sectors");
-        let end = lba
-            .checked_add(sectors)
-            .expect("a block number beyond 2^64");
+        let end = lba.saturating_add(sectors);
         assert!(
             end <= self.model.sectors(),
             "block {end} of {}",

@@ -3,7 +3,7 @@
 //! A request passes three things, each with a queue:
 //!
 //! ```text
-//! request --> channels (a request holds one for its latency) --> gate (operations/s, bytes/s) --> done
+//! request --> channels (each holds one for its latency) --> gate (operations/s, bytes/s) --> done
 //! ```
 //!
 //! The channels are what works in parallel: a flash die, or a slot of a network disk's queue. The
@@ -17,6 +17,7 @@
 //!
 //! A request costs the logarithm of the channels, and allocates nothing.
 
+use penstock_layout::exact;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -152,7 +153,7 @@ impl Flash {
 
     /// How many requests it works at together.
     pub fn queue_depth(&self) -> u32 {
-        self.channels.len() as u32
+        exact::<u32>(self.channels.len())
     }
 
     /// When everything that was received is on the media.
@@ -223,9 +224,7 @@ impl Flash {
             self.last_call
         );
         assert!(sectors > 0, "a request for no sectors");
-        let end = lba
-            .checked_add(sectors)
-            .expect("a block number beyond 2^64");
+        let end = lba.saturating_add(sectors);
         assert!(end <= self.sectors, "block {end} of {}", self.sectors);
         self.last_call = now;
     }

@@ -15,6 +15,7 @@
 //!
 //! Memory: 8 bytes for each cylinder (the seek table). Time: a few divisions for each look-up.
 
+use penstock_layout::exact;
 use std::sync::Arc;
 
 use super::parameters::DiskParameters;
@@ -170,11 +171,11 @@ impl DriveModel {
         let (cylinder, head) = (track / self.heads, track % self.heads);
         let slot = cylinder * region.skew_per_cylinder + head * region.skew_per_head + sector;
         DiskAddress {
-            cylinder: cylinder as u32,
-            head: head as u32,
-            sector: sector as u32,
-            slot: (slot % per_track) as u32,
-            sectors_per_track: per_track as u32,
+            cylinder: exact::<u32>(cylinder),
+            head: exact::<u32>(head),
+            sector: exact::<u32>(sector),
+            slot: exact::<u32>(slot % per_track),
+            sectors_per_track: exact::<u32>(per_track),
         }
     }
 

@@ -10,8 +10,6 @@ use super::parameters::{DiskParameters, Region, SeekCurve, WriteSeek};
 /// "10 Mbytes/s" of the SCSI-2 bus (TR94-226, Table 1; TOCS 1997, Table I), by the article's
 /// footnote 1 (MB = 2^20): 8 KB in 0.781 ms. **S**
 pub const SCSI_2_BYTES_PER_SECOND: u64 = 10 << 20;
-/// SATA 3.2 at 6 Gb/s with 8b/10b coding: 6e9 * 8/10 / 8. **D**
-pub const SATA_6_GB_BYTES_PER_SECOND: u64 = 600_000_000;
 /// PCI Express 4.0 x4: 16e9 transfers/s * 4 lanes * 128/130 / 8, before packet headers. **D**
 pub const PCIE_4_X4_BYTES_PER_SECOND: u64 = 7_876_923_076;
 
@@ -103,6 +101,10 @@ pub fn hp_97560() -> DiskParameters {
 /// | write buffer | 64 MB | **E** |
 ///
 /// Queued commands are not reordered: the caller sorts.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "rounded numbers below 5,000"
+)]
 pub fn nearline_18_tb() -> DiskParameters {
     const ZONES: u32 = 16;
     const ZONE_CYLINDERS: u32 = 36_158;

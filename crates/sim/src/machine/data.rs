@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use penstock_engine::{Error, Kind, Result, Window};
-use penstock_layout::{Direction, Piece, Region, Share, row_major_strides};
+use penstock_layout::{Direction, Piece, Region, Share, exact, row_major_strides};
 
 use crate::time::Time;
 
@@ -35,7 +35,7 @@ impl Parcel {
     /// When it has fewer.
     pub(crate) fn part(&self, part: &Range<u64>) -> Result<Vec<u8>> {
         let data = self.data.as_deref().unwrap_or_default();
-        let part = data.get(part.start as usize..part.end as usize);
+        let part = data.get(exact::<usize>(part.start)..exact::<usize>(part.end));
         let cut_short = || {
             let cause = format!("only {} bytes came", data.len());
             Error::new(Kind::Peer, "unpacking a message", cause)
@@ -83,7 +83,7 @@ impl Buffer {
             number,
             since: Cell::new(now),
             // Filled with what nobody has written, so that it shows where it is taken for data.
-            data: is_real.then(|| RefCell::new(vec![0xa5; bytes as usize])),
+            data: is_real.then(|| RefCell::new(vec![0xa5; exact::<usize>(bytes)])),
             space: space.clone(),
         }
     }
@@ -91,7 +91,7 @@ impl Buffer {
     /// Fills a part with an element, its bytes over and over; without any, with zeros.
     pub(crate) fn clear(&self, part: Range<u64>, element: &[u8]) {
         if let Some(data) = &self.data {
-            let data = &mut data.borrow_mut()[part.start as usize..part.end as usize];
+            let data = &mut data.borrow_mut()[exact::<usize>(part.start)..exact::<usize>(part.end)];
             match element.len() {
                 0 => data.fill(0),
                 width => data
@@ -105,7 +105,7 @@ impl Buffer {
     pub(crate) fn cut(&self, part: Range<u64>) -> Parcel {
         let bytes = part.end - part.start;
         let data = self.data.as_ref().map(|data| {
-            let part = part.start as usize..part.end as usize;
+            let part = exact::<usize>(part.start)..exact::<usize>(part.end);
             data.borrow()[part].to_vec()
         });
         Parcel { bytes, data }
@@ -114,7 +114,7 @@ impl Buffer {
     /// Puts a parcel in from byte `offset` on.
     pub(crate) fn paste(&self, parcel: &Parcel, offset: u64) {
         if let (Some(data), Some(parcel)) = (&self.data, &parcel.data) {
-            let offset = offset as usize;
+            let offset = exact::<usize>(offset);
             data.borrow_mut()[offset..offset + parcel.len()].copy_from_slice(parcel);
         }
     }
@@ -122,7 +122,7 @@ impl Buffer {
     /// Puts bytes in from byte `offset` on.
     pub(crate) fn fill(&self, offset: u64, bytes: &[u8]) {
         if let Some(data) = &self.data {
-            let offset = offset as usize;
+            let offset = exact::<usize>(offset);
             data.borrow_mut()[offset..offset + bytes.len()].copy_from_slice(bytes);
         }
     }
@@ -207,7 +207,7 @@ pub(crate) fn copy_box(
 fn byte_strides(shape: &[u64], width: usize) -> Vec<isize> {
     let strides = row_major_strides(shape).into_iter();
     strides
-        .map(|stride| stride as isize * width as isize)
+        .map(|stride| exact::<isize>(stride) * width as isize)
         .collect()
 }
 

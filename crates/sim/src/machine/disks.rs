@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 use penstock_engine::queue::Queue;
 use penstock_engine::tuning::QueueOrder;
 use penstock_engine::{BlockFile, NodeId, Opening, Operation, Result};
-use penstock_layout::{Block, DiskSchema};
+use penstock_layout::{Block, DiskSchema, exact};
 
 use super::data::{Buffer, Parcel};
 use super::turns::{Turns, turn_of};
@@ -95,7 +95,7 @@ impl FileSystem {
             0 => (end - start).max(1),
             cluster_bytes => cluster_bytes,
         };
-        let first = (start..end.max(start + 1)).step_by(cluster_bytes as usize);
+        let first = (start..end.max(start + 1)).step_by(exact::<usize>(cluster_bytes));
         first.map(move |first| first..(first + cluster_bytes).min(end))
     }
 
@@ -168,7 +168,7 @@ impl SimDisk {
     fn lba(&self, slot: u64) -> u64 {
         match &self.station.places {
             Places::Contiguous => slot * self.station.slot_sectors,
-            Places::Listed(places) => places[slot as usize],
+            Places::Listed(places) => places[exact::<usize>(slot)],
         }
     }
 
@@ -275,9 +275,9 @@ impl BlockFile for SimDisk {
             self.write_bytes(block, part.clone()).await;
             if let Some(data) = buffer.cut(part.clone()).data {
                 let mut stored = self.station.stored.borrow_mut();
-                let nothing = || vec![0; block.bytes as usize];
+                let nothing = || vec![0; exact::<usize>(block.bytes)];
                 let whole = stored.entry(self.slot(block)).or_insert_with(nothing);
-                whole[part.start as usize..part.end as usize].copy_from_slice(&data);
+                whole[exact::<usize>(part.start)..exact::<usize>(part.end)].copy_from_slice(&data);
             }
         }
         Ok(())
@@ -292,8 +292,10 @@ impl BlockFile for SimDisk {
         for part in parts {
             self.read_bytes(block, part.clone()).await;
             let data = match self.station.stored.borrow().get(&self.slot(block)) {
-                Some(stored) => stored[part.start as usize..part.end as usize].to_vec(),
-                None => vec![0; (part.end - part.start) as usize],
+                Some(stored) => {
+                    stored[exact::<usize>(part.start)..exact::<usize>(part.end)].to_vec()
+                }
+                None => vec![0; exact::<usize>(part.end - part.start)],
             };
             let parcel = Parcel {
                 bytes: part.end - part.start,

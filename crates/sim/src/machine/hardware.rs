@@ -1,6 +1,7 @@
 //! The hardware of one run, from its preset: network, disks, and where blocks lie on them.
 
 use penstock_engine::{Error, Kind, Result};
+use penstock_layout::exact;
 
 use super::disks::Places;
 use super::setup::{Layout, Setup};
@@ -38,7 +39,7 @@ pub(super) fn network(preset: &Preset, seed: u64) -> std::result::Result<Network
         NetworkKind::FatTree(tree) => {
             let nodes = preset.nodes.clients + preset.nodes.io_nodes;
             Network::FatTree(FatTree::new(&FatTreeParameters {
-                nodes: preset.nodes.first_place + nodes as u32,
+                nodes: preset.nodes.first_place + exact::<u32>(nodes),
                 nodes_per_leaf: tree.nodes_per_leaf,
                 leaves_per_pod: tree.leaves_per_pod,
                 bytes_per_second: tree.bytes_per_second,
@@ -99,7 +100,7 @@ pub(super) fn places(
         let cause = format!("{} blocks on a disk that holds {slots_max}", setup.slots);
         return Err(Error::new(Kind::Full, "laying out the file", cause));
     }
-    let count = setup.slots as usize;
+    let count = exact::<usize>(setup.slots);
     match setup.layout {
         Layout::Contiguous => Ok(Places::Contiguous),
         Layout::RandomBlocks => {

@@ -48,7 +48,7 @@ use penstock_engine::{
     CopyKind, Elements, Error, Kind, Machine, Message, NodeId, Opening, Result, Roles, Tag, Window,
     Work,
 };
-use penstock_layout::{Direction, Piece, Region, Share};
+use penstock_layout::{Direction, Piece, Region, Share, exact};
 
 pub use data::{Buffer, Memory, Parcel};
 pub use disks::SimDisk;
@@ -474,7 +474,7 @@ impl Machine for SimNode {
 
     fn pack(&self, call: u64, share: &Share, elements: &Region, window: &Window) -> Result<Parcel> {
         let bytes = elements.elements() * window.width as u64;
-        let mut data = self.shared.is_real.then(|| vec![0; bytes as usize]);
+        let mut data = self.shared.is_real.then(|| vec![0; exact::<usize>(bytes)]);
         if let (Some(data), Some(piece)) = (&mut data, share.intersect(elements))
             && let (_, Some(memory)) = self.exposed(call, self.me)?
         {
@@ -556,7 +556,7 @@ impl Machine for SimNode {
             let mut packed = match from {
                 Elements::Packed(buffer) => buffer.cut(part.clone()).data.unwrap_or_default(),
                 Elements::Parcel(parcel) => parcel.part(&part)?,
-                Elements::Exposed | Elements::Staged(..) => vec![0; bytes as usize],
+                Elements::Exposed | Elements::Staged(..) => vec![0; exact::<usize>(bytes)],
             };
             let memory = (&memory, &share);
             match from {

@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use penstock_engine::{Error, Kind, Message, NodeId, Result, Tag};
+use penstock_layout::exact;
 
 use super::data::Parcel;
 use super::prices::Prices;
@@ -125,7 +126,7 @@ impl<T> Slab<T> {
             }
             None => {
                 self.items.push(Some(item));
-                (self.items.len() - 1) as u32
+                exact::<u32>(self.items.len() - 1)
             }
         }
     }
@@ -507,7 +508,7 @@ impl World {
         let cpu = &mut self.nodes.borrow_mut()[node];
         cpu.is_running = false;
         if !cpu.threads.is_empty() {
-            self.schedule_ranked(self.now(), 1, Event::Cpu(node as u32));
+            self.schedule_ranked(self.now(), 1, Event::Cpu(exact::<u32>(node)));
         }
     }
 
@@ -555,7 +556,7 @@ impl World {
         self.anyway.borrow_mut().remove(&sleeper);
         cpu.is_running = false;
         if !cpu.threads.is_empty() {
-            self.schedule_ranked(self.now(), 1, Event::Cpu(node as u32));
+            self.schedule_ranked(self.now(), 1, Event::Cpu(exact::<u32>(node)));
         }
         false
     }
@@ -676,7 +677,7 @@ impl World {
 
     fn port_at(&self, at: Time, node: NodeId, rank: u32) {
         self.nodes.borrow_mut()[node].is_port_due = true;
-        self.schedule_ranked(at, rank, Event::Port(node as u32));
+        self.schedule_ranked(at, rank, Event::Port(exact::<u32>(node)));
     }
 
     /// Sends the first that waits at a port, which is free, and sees to it that the next goes when
@@ -703,7 +704,7 @@ impl World {
     }
 
     fn place(&self, node: NodeId) -> u32 {
-        self.first_place + node as u32
+        self.first_place + exact::<u32>(node)
     }
 
     /// The next message for `node` with `tag`.

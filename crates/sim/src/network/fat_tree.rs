@@ -7,6 +7,7 @@
 //!
 //! Not modelled: congestion inside the tree, packets, losses.
 
+use penstock_layout::exact;
 use serde::{Deserialize, Serialize};
 
 use super::Delivery;
@@ -75,7 +76,7 @@ impl FatTree {
 
     /// How many nodes it joins.
     pub fn nodes(&self) -> u32 {
-        self.ports.len() as u32
+        exact::<u32>(self.ports.len())
     }
 
     /// When the port of `node` can send again.

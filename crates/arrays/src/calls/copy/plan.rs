@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! slabs    |         |         |         |      n / e of them
-//! blocks   |     |     |     |     |     |      a block is read once for each slab that it touches:
+//! blocks   |     |     |     |     |     |    a block is read once for each slab that it touches:
 //! read       1     2     2     1 ...            blocks + slab boundaries inside of blocks
 //! ```
 //!

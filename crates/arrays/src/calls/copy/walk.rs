@@ -4,7 +4,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::path::Path;
 
 use penstock_engine::{Ask, Error, Kind, Operation, Result};
-use penstock_layout::{Dists, Region, row_major_strides};
+use penstock_layout::{Dists, Region, exact, row_major_strides};
 use penstock_machines::ClientMemory;
 
 use super::job::{Agenda, Job, Shared, SlabDirector};
@@ -170,10 +170,10 @@ fn strides(own: &Region, block: &[u64], width: u64) -> Vec<isize> {
     let (thin, full): (Vec<usize>, Vec<usize>) =
         (0..own.dims()).partition(|&d| block[d] < own.shape[d]);
     let mut strides = vec![0; own.dims()];
-    let mut stride = width as isize;
+    let mut stride = exact::<isize>(width);
     for d in thin.into_iter().chain(full).rev() {
         strides[d] = stride;
-        stride *= own.shape[d].max(1) as isize;
+        stride *= exact::<isize>(own.shape[d].max(1));
     }
     strides
 }

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use penstock_engine::{Error, Result};
-use penstock_layout::Block;
+use penstock_layout::{Block, exact};
 use penstock_machines::Medium;
 use penstock_machines::disk::medium::no_parts;
 use penstock_machines::memory::buffer::fill;
@@ -47,9 +47,9 @@ impl Writer {
 
     /// Writes rows of a chunk, whose others stay.
     fn write_rows(&self, block: &Block, data: &[u8], path: &Path) -> Result<()> {
-        let mut whole = vec![0; self.chunks.bytes(block.object) as usize];
+        let mut whole = vec![0; exact::<usize>(self.chunks.bytes(block.object))];
         self.read_chunk(block.object, &mut whole)?;
-        let start = self.chunks.offset(block) as usize;
+        let start = exact::<usize>(self.chunks.offset(block));
         whole[start..start + data.len()].copy_from_slice(data);
         let encoded = self.coder.encode(&whole).map_err(|e| e.at(path))?;
         self.written
@@ -154,9 +154,9 @@ fn read_rows(
     if data.len() as u64 == bytes {
         return read(data);
     }
-    let mut whole = vec![0; bytes as usize];
+    let mut whole = vec![0; exact::<usize>(bytes)];
     read(&mut whole)?;
-    let start = chunks.offset(block) as usize;
+    let start = exact::<usize>(chunks.offset(block));
     data.copy_from_slice(&whole[start..start + data.len()]);
     Ok(())
 }

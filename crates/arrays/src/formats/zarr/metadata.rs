@@ -43,7 +43,7 @@ pub(crate) fn array_json(schema: &ArraySchema) -> Result<Value> {
         codec,
     } = &schema.disk
     else {
-        panic!("Zarr's metadata for an array that is not stored in chunks");
+        unreachable!("Zarr's metadata for an array that is not stored in chunks");
     };
     let element = schema.element;
     let inner = codec.parse::<Codec>()?.zarr(element);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_layout::Block;
+use penstock_layout::{Block, exact};
 use penstock_machines::Medium;
 use penstock_machines::memory::buffer::fill;
 
@@ -55,7 +55,7 @@ impl Writer {
                 ops::set_len(&file, bytes, path)
                     .map_err(|e| Error::io(&e, "setting the length of", path))?;
                 if is_new && self.fill.iter().any(|&byte| byte != 0) {
-                    let mut filled = vec![0; bytes as usize];
+                    let mut filled = vec![0; exact::<usize>(bytes)];
                     fill(&mut filled, &self.fill);
                     files::write_at(&file, &filled, 0, path)?;
                 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_layout::Block;
+use penstock_layout::{Block, exact};
 use penstock_machines::memory::buffer::fill;
 use zarrs::array::codec::ShardingIndexLocation;
 
@@ -68,7 +68,11 @@ impl ShardForm {
 
     /// Numbers in an index: two for each sub-chunk.
     pub(super) fn index_numbers(&self) -> usize {
-        self.index.shape.iter().map(|n| n.get() as usize).product()
+        self.index
+            .shape
+            .iter()
+            .map(|n| exact::<usize>(n.get()))
+            .product()
     }
 
     /// Reads the index of a shard.
@@ -86,7 +90,7 @@ impl ShardForm {
         } else {
             end
         };
-        let mut encoded = vec![0; self.index_bytes as usize];
+        let mut encoded = vec![0; exact::<usize>(self.index_bytes)];
         files::read_at(file, &mut encoded, start, path)?;
         let mut decoded = vec![0; self.index_numbers() * 8];
         self.index.decode(&encoded, &mut decoded).map_err(|e| {
@@ -140,7 +144,7 @@ impl ShardForm {
             dtype::swap(data, swap_width);
             return Ok(());
         }
-        let mut encoded = vec![0; bytes as usize];
+        let mut encoded = vec![0; exact::<usize>(bytes)];
         files::read_at(file, &mut encoded, offset, path)?;
         let decoded = self.inner.decode(&encoded, data);
         decoded.map_err(|e| e.at(path).in_bytes(offset..offset + bytes))

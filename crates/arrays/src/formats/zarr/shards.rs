@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use penstock_engine::{Error, Result};
-use penstock_layout::Block;
+use penstock_layout::{Block, exact};
 use penstock_machines::Medium;
 use penstock_machines::disk::medium::no_parts;
 use penstock_machines::memory::buffer::fill;
@@ -64,7 +64,7 @@ struct Shard {
 impl Shard {
     /// Where a sub-chunk lies, offset and bytes.
     fn entry(&self, number: u64) -> (u64, u64) {
-        let at = 2 * number as usize;
+        let at = 2 * exact::<usize>(number);
         (self.index[at], self.index[at + 1])
     }
 
@@ -74,7 +74,7 @@ impl Shard {
 
     fn append(&mut self, number: u64, encoded: &[u8]) -> Result<()> {
         files::write_at(&self.file, encoded, self.end, &self.path)?;
-        let at = 2 * number as usize;
+        let at = 2 * exact::<usize>(number);
         self.index[at] = self.end;
         self.index[at + 1] = encoded.len() as u64;
         self.end += encoded.len() as u64;
@@ -93,7 +93,7 @@ impl Shard {
         for number in 0..self.index.len() as u64 / 2 {
             if self.has(number) {
                 let (offset, bytes) = self.entry(number);
-                let mut encoded = vec![0; bytes as usize];
+                let mut encoded = vec![0; exact::<usize>(bytes)];
                 files::read_at(&old, &mut encoded, offset, &self.path)?;
                 self.append(number, &encoded)?;
             }
@@ -324,7 +324,7 @@ impl Medium for Reader {
         match shard.as_ref() {
             None => fill(data, &self.form.fill),
             Some(shard) => {
-                let at = 2 * block.index as usize;
+                let at = 2 * exact::<usize>(block.index);
                 let entry = (shard.index[at], shard.index[at + 1]);
                 self.form
                     .read_sub_chunk(&shard.file, (entry, shard.bytes), block, data, &path)?;
