@@ -64,7 +64,9 @@ test-mpi: build ## the Python tests under mpiexec, on 1, 2, 3, 5 and 8 ranks
 MPI_RANK = rank=$${PMI_RANK:-$${OMPI_COMM_WORLD_RANK:-0}}; set -- $(PYTEST) -x -p no:cacheprovider tests/mpi; \
     if [ $$rank = 0 ]; then exec "$$@"; else exec "$$@" >$$LOGS/rank-$$rank.txt 2>&1; fi
 
-crash: build ## kill a writing job 300 times, and look at what is left
+crash: build ## crash at every change to the disk; kill a writing job 300 times; look at what is left
+	@echo "== crash: at every change"
+	PENSTOCK_CRASH_STEP=1 cargo test -p penstock-arrays --release --test crash -- --nocapture
 	@echo "== crash: 3 ranks, killed 300 times"
 	python tests/crash_kills.py --kills 300 --ranks 3 --seed 1
 

@@ -43,6 +43,8 @@
 //! # }
 //! ```
 
+#![warn(missing_docs)]
+
 pub mod calls;
 pub mod codec;
 pub mod dtype;

@@ -1,6 +1,7 @@
 //! A job that crashes at every change that it makes to the disk, and what is then there.
 //!
-//! A program runs on threads, first to its end, then once for every change: it crashes in the
+//! A program runs on threads, first to its end, then once for every change (for every fifth, unless
+//! `PENSTOCK_CRASH_STEP=1` says otherwise): it crashes in the
 //! middle of that one ([`change`]), as a killed process does, and as a power failure does, which
 //! takes what was not synced. What was complete must be there, byte for byte, and what was in
 //! progress whole or not at all. What follows a crash crashes, too, somewhere; what follows that
@@ -37,6 +38,8 @@ const RANKS: usize = 2;
 /// Names the only crash that is to be, and, to other processes of a test, which part they do.
 const ONE: &str = "PENSTOCK_CRASH";
 const PART: &str = "PENSTOCK_CRASH_PART";
+/// The environment variable that says the number of changes from one crash to the next.
+const STEP: &str = "PENSTOCK_CRASH_STEP";
 
 static PROCESS: Mutex<()> = Mutex::new(());
 
@@ -54,14 +57,14 @@ fn options() -> SessionOptions {
 
 /// What crashes: what is then lost.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum AccessMode {
+enum CrashKind {
     /// The process: nothing.
     Killed,
     /// The machine: what was not synced.
     Power,
 }
 
-impl AccessMode {
+impl CrashKind {
     fn word(self) -> &'static str {
         match self {
             Self::Killed => "killed",
@@ -82,7 +85,7 @@ impl AccessMode {
 /// Prints how to replay a case that fails.
 struct Replay {
     test: &'static str,
-    way: AccessMode,
+    way: CrashKind,
     number: u64,
 }
 
@@ -96,6 +99,15 @@ impl Drop for Replay {
                 "PENSTOCK_CRASH={way}:{number} cargo test -p penstock-arrays --release --test crash {test}"
             );
         }
+    }
+}
+
+/// The number of changes from one crash to the next: 1 in `make crash`, which crashes at all of them.
+fn step() -> usize {
+    match std::env::var(STEP) {
+        Ok(step) => step.parse().unwrap(),
+        Err(_) if std::env::var(ONE).is_ok() => 1,
+        Err(_) => 5,
     }
 }
 
@@ -136,23 +148,26 @@ fn in_all_processes(test: &'static str, body: impl FnOnce()) {
 
 /// Calls `crash(way, n)`, which is to crash at change n, for each n there is: it says whether the
 /// program has come to its end before.
-fn at_every_change(test: &'static str, mut crash: impl FnMut(AccessMode, u64) -> bool) {
+fn at_every_change(test: &'static str, mut crash: impl FnMut(CrashKind, u64) -> bool) {
     let one = std::env::var(ONE).ok();
     let (own, all) = share();
     let one = one.map(|one| {
         let (way, number) = one.split_once(':').unwrap();
         (way.to_string(), number.parse::<u64>().unwrap())
     });
-    for way in [AccessMode::Killed, AccessMode::Power] {
+    for way in [CrashKind::Killed, CrashKind::Power] {
         let numbers = match &one {
             Some((word, number)) if word == way.word() => *number..number + 1,
             Some(_) => continue,
             None => 0..100_000,
         };
-        let crashes = numbers.skip(own).step_by(all).take_while(|&number| {
-            let _replay = Replay { test, way, number };
-            !crash(way, number)
-        });
+        let crashes = numbers
+            .skip(own * step())
+            .step_by(all * step())
+            .take_while(|&number| {
+                let _replay = Replay { test, way, number };
+                !crash(way, number)
+            });
         println!("{test}, {}: {} crashes", way.word(), crashes.count());
     }
 }
@@ -808,7 +823,7 @@ fn the_group_at_every_change(test: &'static str, store: &Store, program: &[Act])
         let complete = !possible[0].checkpoints.is_empty();
         assert!(!complete || !state.checkpoints.is_empty(), "no checkpoint");
         // What follows crashes, too: at any of its changes, which are about 100.
-        crash_after(Chance(number * 2 + u64::from(way == AccessMode::Power)).below(100));
+        crash_after(Chance(number * 2 + u64::from(way == CrashKind::Power)).below(100));
         let former = possible;
         let (possible, _) = run(store, &state, &AFTER, 100);
         way.end();

@@ -23,6 +23,8 @@
 //! Nodes run single-threaded asynchronous code. Nothing here knows threads, MPI, wall clocks or
 //! real disks, and there is no lock.
 
+#![warn(missing_docs)]
+
 pub mod caching;
 pub mod collective;
 mod direct_disks;

@@ -31,6 +31,8 @@
 //! # Ok::<(), penstock_layout::LayoutError>(())
 //! ```
 
+#![warn(missing_docs)]
+
 pub mod boxes;
 pub mod copy;
 pub mod disk;
