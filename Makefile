@@ -9,8 +9,8 @@ PYTHON  ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11;
 RANKS   := 1 2 3 5 8
 LIMIT   := timeout -k 10 1200
 PYTEST  := python -m pytest -q -o faulthandler_timeout=240 -o faulthandler_exit_on_timeout=true
-SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.csv' 2>/dev/null) \
-           $(wildcard Cargo.toml Cargo.lock pyproject.toml python/penstock/_plots.py)
+SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.csv' -o -name '*.py' 2>/dev/null) \
+           $(wildcard Cargo.toml Cargo.lock pyproject.toml bench/pyproject.toml)
 DEMO_ARGS  ?=
 BENCH_ARGS ?= --strategy penstock,mpiio,mmap,limit --repeats 5
 COPY_ARGS  ?=
@@ -86,7 +86,7 @@ lint: build ## formatting, lints and types, Rust and Python
 
 bench: build ## the benchmark against MPI-IO (BENCH_ARGS="..." for another case)
 	@echo "== bench: 8 ranks, 512 MiB, on /dev/shm"
-	mpiexec -n 8 python -m penstock.bench $(BENCH_ARGS)
+	mpiexec -n 8 python -m penstock_bench collective $(BENCH_ARGS)
 
 # rechunker wants an older zarr than the tests do.
 $(VENV)/rechunker/.installed:
@@ -97,11 +97,11 @@ $(VENV)/rechunker/.installed:
 
 bench-copy: build $(VENV)/rechunker/.installed ## rearranging an array on disk, against rechunker and TensorStore
 	@echo "== bench: 512^3 float64, chunks thin along one dimension to thin along another"
-	penstock bench copy --rechunker $(VENV)/rechunker/bin/python $(COPY_ARGS)
+	python -m penstock_bench copy --rechunker $(VENV)/rechunker/bin/python $(COPY_ARGS)
 
 venv: $(VENV)/.requirements ## the virtual environment, with MPICH, mpi4py and all tools
 
-build: $(VENV)/.build ## penstock, built and installed into the virtual environment
+build: $(VENV)/.build ## penstock and penstock-bench, built and installed into the virtual environment
 
 clean: ## remove what was built (the virtual environment too)
 	rm -rf $(VENV) target out .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -117,6 +117,7 @@ $(VENV)/.requirements: requirements-dev.txt | tools
 $(VENV)/.build: $(SOURCES) $(VENV)/.requirements
 	@echo "== build: penstock into $(VENV) (release; the first time takes some minutes)"
 	maturin develop --release
+	python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e bench
 	@touch $@
 
 # $(call need,package,what): installs a Debian package if that can be done, or says what is missing.

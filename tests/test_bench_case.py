@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import zarr
 
-from penstock._bench_case import Case, Disk, Distribution, values
+from penstock_bench.case import Case, Disk, Distribution, values
 
 SHAPE = (7, 5, 6)
 SALT = 3
@@ -45,7 +45,7 @@ def store(disk: Disk, elements: np.ndarray, target: Path) -> None:
 )
 @pytest.mark.parametrize("ranks", [1, 3, 16])
 def test_every_wrong_element_is_counted_once(tmp_path, monkeypatch, ranks, disk, dtype):
-    monkeypatch.setattr("penstock._bench_case.SLAB_ELEMENTS", 61)
+    monkeypatch.setattr("penstock_bench.case.SLAB_ELEMENTS", 61)
     cases = [
         Case(
             SHAPE,

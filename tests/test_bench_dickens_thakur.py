@@ -1,4 +1,4 @@
-"""``penstock bench dickens-thakur``: it draws all figures, of what it has measured and verified."""
+"""``penstock_bench dickens-thakur`` draws all figures of what it has measured and verified."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from penstock import _bench_dickens_thakur as command
-from penstock._bench_split import Job, make_case, square
+from penstock_bench import dickens_thakur as command
+from penstock_bench import figures as shared
+from penstock_bench.split import SplitJob, make_case, square
 
 ROOT = Path(__file__).parent.parent
-PENSTOCK = [sys.executable, "-m", "penstock"]
+BENCH = [sys.executable, "-m", "penstock_bench"]
 
 
 def bench(*words: str, cwd: Path) -> tuple[str, dict]:
     """Runs the command at its smallest; its text and its JSON."""
-    arguments = ["bench", "dickens-thakur", "--quick", *words, "--json", "figures.json"]
+    arguments = ["dickens-thakur", "--quick", *words, "--json", "figures.json"]
     done = subprocess.run(
-        [*PENSTOCK, *arguments], cwd=cwd, text=True, capture_output=True, timeout=100, check=False
+        [*BENCH, *arguments], cwd=cwd, text=True, capture_output=True, timeout=100, check=False
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     return done.stdout, json.loads((cwd / "figures.json").read_text())
@@ -92,7 +93,7 @@ def test_meshes(count, factors):
 
 def test_arrays():
     """Square and by blocks; or, for ranks that do not exchange, one section of rows each."""
-    job = Job(8, [], "/tmp", repeats=1, sync=True)
+    job = SplitJob(clients=8, cases=[], directory="/tmp", repeats=1, sync=True)
     case = make_case(job, "collective", 64 << 20, rank=0)
     assert (case.shape, case.memory.text, case.memory.mesh) == ((4096, 4096), "BLOCK,BLOCK", (2, 4))
     case = make_case(job, "own", 4 << 20, rank=7)
@@ -100,18 +101,16 @@ def test_arrays():
 
 
 WRONG = [
-    ([], "WHAT"),
-    (["kotz"], "kotz"),
-    (["dickens-thakur", "8"], "there is no Figure '8'"),
-    (["dickens-thakur", "--ranks", "2,x"], "--ranks"),
-    (["dickens-thakur", "--ranks", "0"], "--ranks"),
-    (["dickens-thakur", "--sizes", "3"], "powers of 2"),
-    (["dickens-thakur", "--repeats", "0"], "--repeats"),
-    (["dickens-thakur", "--throttle", "-1"], "--throttle"),
-    (["dickens-thakur", "--path", "/nowhere"], "/nowhere"),
-    (["dickens-thakur", "--sizes", "524288"], "MB free"),
-    (["dickens-thakur", "--json", "/nowhere/a.json"], "/nowhere/a.json"),
-    (["dickens-thakur", "--speed"], "--speed"),
+    (["8"], "there is no Figure '8'"),
+    (["--ranks", "2,x"], "--ranks"),
+    (["--ranks", "0"], "--ranks"),
+    (["--sizes", "3"], "powers of 2"),
+    (["--repeats", "0"], "--repeats"),
+    (["--throttle", "-1"], "--throttle"),
+    (["--path", "/nowhere"], "/nowhere"),
+    (["--sizes", "524288"], "MB free"),
+    (["--json", "/nowhere/a.json"], "/nowhere/a.json"),
+    (["--speed"], "--speed"),
 ]
 
 
@@ -120,23 +119,26 @@ def test_wrong_options_are_one_line_and_exit_code_2(capsys, words, why):
     assert command.main(words) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("penstock: error: ")
+    assert said.err.startswith("penstock-bench: error: ")
     assert said.err.count("\n") == 1
     assert why in said.err
 
 
-def test_the_command_hands_bench_to_python():
-    done = subprocess.run(
-        [*PENSTOCK, "bench"], text=True, capture_output=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "WHAT" in done.stderr
+def test_the_benchmarks_are_listed():
+    for words in ([], ["--help"]):
+        done = subprocess.run([*BENCH, *words], text=True, capture_output=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
+        for name in ("collective", "copy", "panda", "dickens-thakur"):
+            assert f"\n  {name} " in done.stdout
+    done = subprocess.run([*BENCH, "kotz"], text=True, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "kotz" in done.stderr
 
 
 def test_without_mpiexec(capsys, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     monkeypatch.setenv("PATH", "/nowhere")
-    assert command.main(["dickens-thakur", "--quick"]) == 2
+    assert command.main(["--quick"]) == 2
     assert "mpiexec" in capsys.readouterr().err
 
 
@@ -153,9 +155,9 @@ def test_ranks_that_fail(capsys, monkeypatch, tmp_path, script, why):
     mpiexec = tmp_path / "mpiexec"
     mpiexec.write_text(f"#!/bin/sh\n{script}\n")
     mpiexec.chmod(0o755)
-    monkeypatch.setattr(command, "find_mpiexec", lambda: str(mpiexec))
+    monkeypatch.setattr(shared, "find_mpiexec", lambda: str(mpiexec))
     monkeypatch.chdir(tmp_path)
-    assert command.main(["dickens-thakur", "4", "--quick"]) == 1
+    assert command.main(["4", "--quick"]) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.count("\n") == 1
@@ -165,7 +167,9 @@ def test_ranks_that_fail(capsys, monkeypatch, tmp_path, script, why):
 
 def commands_of_the_page() -> list[str]:
     text = (ROOT / "docs/dickens-thakur.md").read_text()
-    lines = re.findall(r"^    penstock bench ([^#\n]*)", text, re.MULTILINE)
+    lines = re.findall(
+        r"^    python -m penstock_bench dickens-thakur ?([^#\n]*)", text, re.MULTILINE
+    )
     return sorted({line.strip() for line in lines})
 
 
@@ -174,4 +178,4 @@ def test_the_commands_of_the_page_are_understood(monkeypatch, tmp_path):
     commands = commands_of_the_page()
     assert len(commands) >= 2
     for line in commands:
-        command.Plan(command.parser().parse_args(line.split()))
+        shared.new_plan(command.DickensThakur, line.split())

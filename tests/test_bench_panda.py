@@ -1,4 +1,4 @@
-"""``penstock bench panda``: it draws all figures, of what it has measured and verified."""
+"""``penstock_bench panda`` draws all figures of what it has measured and verified."""
 
 from __future__ import annotations
 
@@ -10,26 +10,29 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers import is_in_memory
 
-from penstock import _bench_panda as command
-from penstock._bench_case import Distribution, give_space_back, touch_free_memory
-from penstock._bench_panda_job import (
+from penstock_bench import figures as shared
+from penstock_bench import panda as command
+from penstock_bench.case import Distribution
+from penstock_bench.panda_job import (
     NATURAL,
     TRADITIONAL,
     Files,
-    Job,
+    PandaJob,
     PlacedFiles,
     make_case,
     mesh_of,
     shape_of,
 )
+from penstock_bench.storage import give_space_back, touch_free_memory
 
 ROOT = Path(__file__).parent.parent
-PENSTOCK = [sys.executable, "-m", "penstock"]
+BENCH = [sys.executable, "-m", "penstock_bench"]
 MIB = 1 << 20
 
 
@@ -48,11 +51,17 @@ class Alone:
         return True
 
 
+def make_job(clients: int, directory: str = "/tmp", **how: Any) -> PandaJob:
+    """A job without cases."""
+    how = {"cases": [], "server_counts": [8], "repeats": 0, "direct": False} | how
+    return PandaJob(clients=clients, directory=directory, **how)
+
+
 def bench(*words: str, cwd: Path) -> tuple[str, dict]:
     """Runs the command at its smallest; its text and its JSON."""
-    arguments = ["bench", "panda", "--quick", *words, "--json", "figures.json"]
+    arguments = ["panda", "--quick", *words, "--json", "figures.json"]
     done = subprocess.run(
-        [*PENSTOCK, *arguments], cwd=cwd, text=True, capture_output=True, timeout=100, check=False
+        [*BENCH, *arguments], cwd=cwd, text=True, capture_output=True, timeout=100, check=False
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     return done.stdout, json.loads((cwd / "figures.json").read_text())
@@ -110,11 +119,11 @@ def test_an_array_and_its_peak_are_measured_in_turn(tmp_path):
 
 
 def test_small_arrays_are_measured_more_often():
-    often = [command.repeats_of(size * MIB, None) for size in command.SIZES]
+    often = [command.repeats_of(size * MIB, 0) for size in command.Panda.full.sizes]
     assert often == [100, 50, 25, 20, 20, 20]
-    job = Job(8, [], [8], "/tmp", repeats=None, direct=False)
+    job = make_job(8)
     assert [job.turns(size * MIB) for size in (1, 64, 512)] == [range(101), range(26), range(21)]
-    assert Job(8, [], [8], "/tmp", repeats=3, direct=False).turns(MIB) == range(4)
+    assert make_job(8, repeats=3).turns(MIB) == range(4)
 
 
 def test_what_a_percentage_is():
@@ -178,7 +187,7 @@ def test_shapes(mib, shape):
 
 def test_arrays():
     """Chunks are what clients hold; in traditional order each server has one piece."""
-    job = Job(32, [], [8], "/tmp", repeats=1, direct=False)
+    job = make_job(32)
     case = make_case(job, NATURAL, 512 * MIB, 8, rank=31)
     assert case.bytes == 512 * MIB
     assert case.disk.chunk == case.local_shape() == (64, 128, 256)
@@ -192,7 +201,7 @@ def test_a_peak_that_was_cut_short_is_wrong(tmp_path, count, direct):
     if direct and is_in_memory(tmp_path):
         pytest.skip("the directory for temporary files is in memory")
 
-    job = Job(1, [], [1], str(tmp_path), repeats=1, direct=direct)
+    job = make_job(1, directory=str(tmp_path), direct=direct)
     case = make_case(job, NATURAL, 4 * MIB, 1, rank=0)
     files = Files("plain", case, Alone(), 1, count, direct=direct)
     local = np.zeros(case.local_shape())
@@ -228,7 +237,7 @@ def test_files_put_in_place_are_there_as_a_whole(tmp_path, monkeypatch, direct):
 
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", sync)
-    job = Job(1, [], [1], str(tmp_path), repeats=1, direct=False)
+    job = make_job(1, directory=str(tmp_path))
     case = make_case(job, NATURAL, 4 * MIB, 1, rank=0)
     files = PlacedFiles(case, Alone(), 1, 3, direct=direct)
     files.write(target, np.zeros(case.local_shape()))
@@ -267,21 +276,12 @@ WRONG = [
 
 @pytest.mark.parametrize(("words", "why"), WRONG)
 def test_wrong_options_are_one_line_and_exit_code_2(capsys, words, why):
-    assert command.main(["panda", *words]) == 2
+    assert command.main(words) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("penstock: error: ")
+    assert said.err.startswith("penstock-bench: error: ")
     assert said.err.count("\n") == 1
     assert why in said.err
-
-
-def test_the_command_is_listed_with_the_others():
-    done = subprocess.run(
-        [*PENSTOCK, "bench", "--help"], text=True, capture_output=True, timeout=60, check=False
-    )
-    assert done.returncode == 0
-    assert "panda" in done.stdout
-    assert "dickens-thakur" in done.stdout
 
 
 def test_memory_cannot_be_gone_around(capsys, place):
@@ -289,9 +289,9 @@ def test_memory_cannot_be_gone_around(capsys, place):
         pytest.skip("there is no file system in memory")
     options = ["--quick", "--directory", str(place)]
     for figure in "34":
-        assert command.main(["panda", figure, *options]) == 2
+        assert command.main([figure, *options]) == 2
         assert "take --cached" in capsys.readouterr().err
-    assert not command.Plan(command.parser().parse_args(["5", *options])).is_direct(5)
+    assert not shared.new_plan(command.Panda, ["5", *options]).is_direct(5)
 
 
 def test_ranks_that_fail(capsys, monkeypatch, tmp_path):
@@ -299,9 +299,9 @@ def test_ranks_that_fail(capsys, monkeypatch, tmp_path):
     mpiexec = tmp_path / "mpiexec"
     mpiexec.write_text("#!/bin/sh\necho no slots left >&2; exit 3\n")
     mpiexec.chmod(0o755)
-    monkeypatch.setattr(command, "find_mpiexec", lambda: str(mpiexec))
+    monkeypatch.setattr(shared, "find_mpiexec", lambda: str(mpiexec))
     monkeypatch.chdir(tmp_path)
-    assert command.main(["panda", "4", "--quick"]) == 1
+    assert command.main(["4", "--quick"]) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.count("\n") == 1
@@ -312,7 +312,7 @@ def test_ranks_that_fail(capsys, monkeypatch, tmp_path):
 def test_the_commands_of_the_page_are_understood(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs/panda.md").read_text()
-    lines = re.findall(r"^    penstock bench panda ?([^#\n]*)", text, re.MULTILINE)
+    lines = re.findall(r"^    python -m penstock_bench panda ?([^#\n]*)", text, re.MULTILINE)
     assert len(lines) >= 3
     for line in lines:
-        command.Plan(command.parser().parse_args(line.split()))
+        shared.new_plan(command.Panda, line.split())

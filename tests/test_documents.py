@@ -91,7 +91,8 @@ def test_the_benchmark(tmp_path, disk):
     """It verifies all that it writes and reads; here, that it says what it measured."""
     strategies = "penstock,mpiio" if disk == "row-major" else "penstock"
     run(
-        *(MPIEXEC, "-n", 4, sys.executable, "-m", "penstock.bench", "--shape", "24,20,16"),
+        *(MPIEXEC, "-n", 4, sys.executable, "-m", "penstock_bench", "collective"),
+        *("--shape", "24,20,16"),
         *("--repeats", 1, "--path", tmp_path, "--disk", disk, "--strategy", strategies),
         *("--json", tmp_path / "figures.json", "--quiet"),
         cwd=tmp_path,
@@ -100,7 +101,7 @@ def test_the_benchmark(tmp_path, disk):
 
 
 def test_the_benchmark_refuses_nonsense_in_one_line(tmp_path):
-    command = [sys.executable, "-m", "penstock.bench", "--shape", "a,b"]
+    command = [sys.executable, "-m", "penstock_bench", "collective", "--shape", "a,b"]
     done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=60)
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1

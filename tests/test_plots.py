@@ -1,7 +1,7 @@
 """The plots of the simulator: files, labels, the same bytes each time, and what bad input gets.
 
-Every plot is made by a process of its own, as the command line does it: the module is handed over
-as source text and must not need the package around it.
+A process of its own makes each plot, as for the command line: the program is handed over as source
+text and must not need a package around it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-MODULE = Path(__file__).resolve().parent.parent / "python" / "penstock" / "_plots.py"
+PROGRAM = Path(__file__).resolve().parent.parent / "crates" / "cli" / "assets" / "plots.py"
 
-spec = importlib.util.spec_from_file_location("plots_under_test", MODULE)
+spec = importlib.util.spec_from_file_location("plots_under_test", PROGRAM)
 plots = importlib.util.module_from_spec(spec)
 sys.modules[spec.name] = plots
 spec.loader.exec_module(plots)
@@ -215,10 +215,10 @@ CASES = {
 }
 
 
-def run(*arguments, data="", module=False, **environment):
-    """The module as a process; `data` is JSON or text."""
+def run(*arguments, data="", command=False, **environment):
+    """The program as a process, or the command `penstock plot`; `data` is JSON or text."""
     text = data if isinstance(data, str) else json.dumps(data)
-    start = ["-m", "penstock._plots"] if module else ["-c", MODULE.read_text("utf-8")]
+    start = ["-m", "penstock", "plot"] if command else ["-c", PROGRAM.read_text("utf-8")]
     return subprocess.run(
         [sys.executable, *start, *map(str, arguments)],
         input=text.encode(),
@@ -294,10 +294,27 @@ def test_same_input_same_bytes(tmp_path, name):
         assert one.read_bytes() == other.read_bytes()
 
 
-def test_as_a_module_too(tmp_path):
-    done = run("summary", tmp_path / "s", data=summary(), module=True)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert (tmp_path / "s.svg").exists()
+def test_the_command_draws_the_same(tmp_path):
+    (tmp_path / "summary.json").write_text(json.dumps(summary()))
+    assert run("summary", tmp_path / "program", data=summary()).returncode == 0
+    for number, words in enumerate([[], ["--data", tmp_path / "summary.json"]]):
+        stem = tmp_path / f"command{number}"
+        done = run("summary", stem, *words, data="" if words else summary(), command=True)
+        assert (done.returncode, done.stderr, done.stdout) == (0, b"", b"")
+        assert stem.with_suffix(".svg").read_bytes() == (tmp_path / "program.svg").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "why"),
+    [("figure", "{", "bad JSON"), ("table", {}, "table: "), ("pie", {}, "invalid value 'pie'")],
+)
+def test_the_command_says_what_is_wrong_in_one_line(tmp_path, kind, data, why):
+    done = run(kind, tmp_path / "plot", data=data, command=True)
+    said = done.stderr.decode()
+    assert (done.returncode, done.stdout, said.count("\n")) == (2, b"", 1)
+    assert said.startswith("penstock: error: ")
+    assert why in said
+    assert not list(tmp_path.iterdir())
 
 
 def test_settings_of_the_user_change_nothing(tmp_path):

@@ -15,15 +15,6 @@ RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRAN
 def main() -> int:
     """Runs the command that the program's arguments say, and returns its exit code."""
     arguments = sys.argv[1:]
-    if arguments[:1] == ["bench"]:
-        if arguments[1:2] == ["panda"]:
-            from penstock._bench_panda import main as bench
-        elif arguments[1:2] == ["copy"]:
-            from penstock._bench_copy import main as bench
-        else:
-            from penstock._bench_dickens_thakur import main as bench
-
-        return bench(arguments[1:])
     if arguments[:1] == ["copy"] and any(name in os.environ for name in RANK_VARIABLES):
         return copy_under_mpi(arguments)
     # It runs outside of Python, which would notice Ctrl-C only at its end.

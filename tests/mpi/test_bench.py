@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from penstock import bench
-from penstock.bench import agree_on_start, timed, waking_seconds
+from penstock_bench import meters
+from penstock_bench.meters import agree_on_start, timed, waking_seconds
 
 
 def test_ranks_agree_on_when_they_start(mpi):
@@ -21,7 +21,7 @@ def test_ranks_agree_on_when_they_start(mpi):
 def test_no_rank_starts_before(mpi, monkeypatch):
     """What is timed begins after that moment on all of them, and once."""
     start, started = agree_on_start(mpi) + 0.1, []
-    monkeypatch.setattr(bench, "agree_on_start", lambda _: start)
+    monkeypatch.setattr(meters, "agree_on_start", lambda _: start)
     timed(mpi, lambda: started.append(time.perf_counter()))
     assert len(started) == 1
     assert start <= started[0]

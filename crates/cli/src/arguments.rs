@@ -1,6 +1,5 @@
 //! What can be asked for.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use penstock_sim::network::Contention;
 use penstock_sim::preset::{NetworkKind, Preset};
 
 use crate::failure::Failure;
+use crate::output::Plot;
 use crate::provenance::{self, Provenance};
 
 /// Collective I/O for distributed arrays: the servers that own the disks direct the flow.
@@ -44,12 +44,8 @@ pub(crate) enum Command {
     /// Experiments on a simulated machine
     #[command(subcommand, arg_required_else_help = true)]
     Sim(Box<Sim>),
-    /// Papers' measurements on this machine: with the Python package
-    #[command(disable_help_flag = true)]
-    Bench {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
-        arguments: Vec<OsString>,
-    },
+    /// Draw JSON that `penstock sim` or a benchmark has written; with Python and matplotlib
+    Plot(Draw),
 }
 
 #[derive(Subcommand)]
@@ -170,6 +166,21 @@ pub(crate) struct Copy {
     /// Do not wait for stable storage
     #[arg(long)]
     pub(crate) no_sync: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Draw {
+    /// What the JSON describes
+    pub(crate) kind: Plot,
+    /// One file, whose name ends in .png, .svg or .pdf, or else the stem of a .png and a .svg
+    #[arg(value_name = "FILE|STEM")]
+    pub(crate) out: PathBuf,
+    /// Read the JSON from a file, and not from the standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data: Option<PathBuf>,
+    /// Draw no title: a caption stands elsewhere
+    #[arg(long)]
+    pub(crate) no_title: bool,
 }
 
 #[derive(Args)]

@@ -8,7 +8,7 @@
 //! | `gather` | one store, made of what each server has |
 //! | `copy` | an array or a data set into another arrangement |
 //! | `sim` | the papers' experiments on the simulated machine |
-//! | `bench` | the papers' measurements on this one, with the Python package |
+//! | `plot` | JSON drawn as a picture |
 //!
 //! `penstock sim` runs the papers' experiments on the simulated machine; each has a subcommand:
 //!
@@ -76,9 +76,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
             Command::Gather(gather) => store::gather(&gather),
             Command::Copy(copy) => copy::run(&copy),
             Command::Sim(sim) => sim::run(&sim, &Surroundings { python }),
-            Command::Bench { .. } => Err(Failure::input(
-                "bench needs the Python package: pip install penstock",
-            )),
+            Command::Plot(asked) => output::plot(&asked, &Surroundings { python }),
         });
     match done {
         Ok(()) => 0,

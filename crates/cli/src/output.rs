@@ -2,26 +2,32 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{BufWriter, Error, ErrorKind, Write};
+use std::io::{BufWriter, Error, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::Surroundings;
-use crate::arguments::Output;
+use crate::arguments::{self, Output};
 use crate::failure::Failure;
 
 /// The program that draws: it needs nothing but matplotlib.
-const PLOTS: &str = include_str!("../../../python/penstock/_plots.py");
+const PLOTS: &str = include_str!("../assets/plots.py");
 
-/// What `_plots.py` can draw.
-#[derive(Clone, Copy)]
+/// What `plots.py` can draw.
+#[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Plot {
+    /// A table's throughputs, measured beside published
     Table,
+    /// Series of points, as lines or as bars
     Figure,
+    /// Least, mean and greatest gain of each method
     Summary,
+    /// What many clients and servers do
     Scale,
+    /// The way of a disk's arm
     Seeks,
 }
 
@@ -85,38 +91,46 @@ fn complaint(plot: &Path) -> Option<String> {
     let shown = plot.display();
     let text = plot.to_string_lossy();
     if text.ends_with('/') || plot.file_name().is_none() {
-        return Some(format!("--plot {shown} names no file"));
+        return Some(format!("{shown} names no file"));
     }
     let (.., known) = ending(plot)?;
     OTHERS.contains(&known.as_str()).then(|| {
         format!(
-            "--plot {shown}: plots are .png, .svg or .pdf; a name with none of these endings is the stem of \
+            "{shown}: plots are .png, .svg or .pdf; a name with none of these endings is the stem of \
              a .png and a .svg"
         )
     })
 }
 
+/// Whether a file can be written to its directory, as far as can be seen before.
+fn check_directory(path: &Path) -> Result<(), Failure> {
+    let directory = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    match directory.is_dir() {
+        true => Ok(()),
+        false => Err(Failure::failed(format!(
+            "cannot write {}: there is no directory {}",
+            path.display(),
+            directory.display()
+        ))),
+    }
+}
+
+/// Whether a plot can be written where it is to go, as far as can be seen before.
+fn check_plot(plot: &Path) -> Result<(), Failure> {
+    match complaint(plot) {
+        Some(complaint) => Err(Failure::input(complaint)),
+        None => check_directory(plot),
+    }
+}
+
 impl Output {
     /// Whether it can be written where it is to go, as far as can be seen before.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        let plot = self.plot.as_deref();
-        if let Some(complaint) = plot.and_then(complaint) {
-            return Err(Failure::input(complaint));
-        }
-        for path in self.json_file().into_iter().chain(plot) {
-            let directory = match path.parent() {
-                Some(parent) if parent != Path::new("") => parent,
-                _ => Path::new("."),
-            };
-            if !directory.is_dir() {
-                return Err(Failure::failed(format!(
-                    "cannot write {}: there is no directory {}",
-                    path.display(),
-                    directory.display()
-                )));
-            }
-        }
-        Ok(())
+        self.plot.as_deref().map_or(Ok(()), check_plot)?;
+        self.json_file().map_or(Ok(()), check_directory)
     }
 
     fn json_file(&self) -> Option<&Path> {
@@ -189,36 +203,74 @@ impl Output {
         surroundings: &Surroundings,
     ) -> Result<(), Failure> {
         let json = serde_json::to_vec(data).map_err(Failure::failed)?;
-        let python = &surroundings.python;
-        let no_python = |error: Error| {
-            Failure::failed(format!(
-                "no plot: cannot run {}: {error}; PENSTOCK_PYTHON names another Python",
-                python.display()
-            ))
-        };
-        let mut child = Command::new(python)
-            .args(["-c", PLOTS, plot.kind()])
-            .arg(target)
-            .args(self.no_title.then_some("--no-title"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(no_python)?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // A program that does not read has something to say on its standard error.
-            let _ = stdin.write_all(&json);
-        }
-        let ended = child.wait_with_output().map_err(no_python)?;
-        if ended.status.success() {
-            return Ok(());
-        }
-        let said = String::from_utf8_lossy(&ended.stderr);
-        let last = said.lines().rfind(|line| !line.trim().is_empty());
-        let last = last.map(|line| line.strip_prefix("penstock: ").unwrap_or(line));
-        let why = last.map_or_else(|| ended.status.to_string(), str::to_owned);
-        Err(Failure::failed(format!("no plot: {why}")))
+        draw(plot, target, &json, self.no_title, surroundings)
     }
+}
+
+/// Runs `penstock plot`: draws JSON that comes from a file or from the standard input.
+pub(crate) fn plot(asked: &arguments::Draw, surroundings: &Surroundings) -> Result<(), Failure> {
+    check_plot(&asked.out)?;
+    let mut json = Vec::new();
+    match &asked.data {
+        Some(path) => {
+            json = std::fs::read(path).map_err(|error| {
+                Failure::failed(format!("cannot read {}: {error}", path.display()))
+            })?;
+        }
+        None => {
+            let read = std::io::stdin().lock().read_to_end(&mut json);
+            read.map_err(|error| {
+                Failure::failed(format!("cannot read the standard input: {error}"))
+            })?;
+        }
+    }
+    draw(asked.kind, &asked.out, &json, asked.no_title, surroundings)
+}
+
+/// The exit code of `plots.py` for data that it cannot draw.
+const BAD_DATA: i32 = 2;
+
+/// Draws `json` into the file `target`, or into the two of which it is the stem.
+fn draw(
+    plot: Plot,
+    target: &Path,
+    json: &[u8],
+    no_title: bool,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    let python = &surroundings.python;
+    let no_python = |error: Error| {
+        Failure::failed(format!(
+            "no plot: cannot run {}: {error}; PENSTOCK_PYTHON names another Python",
+            python.display()
+        ))
+    };
+    let mut child = Command::new(python)
+        .args(["-c", PLOTS, plot.kind()])
+        .arg(target)
+        .args(no_title.then_some("--no-title"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(no_python)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that does not read has something to say on its standard error.
+        let _ = stdin.write_all(json);
+    }
+    let ended = child.wait_with_output().map_err(no_python)?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&ended.stderr);
+    let last = said.lines().rfind(|line| !line.trim().is_empty());
+    let last = last.map(|line| line.strip_prefix("penstock: ").unwrap_or(line));
+    let why = last.map_or_else(|| ended.status.to_string(), str::to_owned);
+    let why = format!("no plot: {why}");
+    Err(match ended.status.code() {
+        Some(BAD_DATA) => Failure::input(why),
+        _ => Failure::failed(why),
+    })
 }
 
 fn write_json(out: impl Write, json: &impl Serialize) -> Result<(), Error> {

@@ -160,6 +160,9 @@ fn bad_input_gets_one_line_and_exit_code_2() {
         ),
         (&["sim", "run", "--plot", "plots/"], "names no file"),
         (&["sim", "run", "--no-title"], "--plot"),
+        (&["plot", "pie", "p"], "invalid value 'pie'"),
+        (&["plot", "figure"], "<FILE|STEM>"),
+        (&["plot", "figure", "plots/"], "plots/ names no file"),
         (&["sim", "preset", "tr95"], "preset tr95: there is none"),
         (&["sim", "preset", "no.toml"], "take one of tr94, "),
         (&["sim", "scale", "--clients", "0"], "nodes.clients is 0"),
@@ -522,8 +525,13 @@ fn every_result_says_what_it_was_made_with() {
     assert_eq!(machines[0]["provenance"]["text"], *expected);
 }
 
-/// In place of Python: notes what it is asked to draw, and what from.
+/// What a stand-in for Python is asked to draw, and what from.
 fn plotted(arguments: &[&str], plot: &str) -> Vec<(String, Value)> {
+    drawn(&[arguments, &["--plot", plot]].concat(), "")
+}
+
+/// Runs a command that reads `input`; what its stand-in for Python is asked to draw, and what from.
+fn drawn(arguments: &[&str], input: &str) -> Vec<(String, Value)> {
     use std::os::unix::fs::PermissionsExt;
 
     let directory = tempfile::tempdir().unwrap();
@@ -531,13 +539,14 @@ fn plotted(arguments: &[&str], plot: &str) -> Vec<(String, Value)> {
     let script = "#!/bin/sh\nshift 2\necho \"$@\" >> \"$LOG\"\ncat >> \"$LOG\"\necho >> \"$LOG\"\n";
     std::fs::write(&python, script).unwrap();
     std::fs::set_permissions(&python, PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::write(directory.path().join("input.json"), input).unwrap();
     let log = directory.path().join("log");
     let ran = Command::new(env!("CARGO_BIN_EXE_penstock"))
         .args(arguments)
-        .args(["--plot", plot])
         .env("PENSTOCK_PYTHON", &python)
         .env("LOG", &log)
         .current_dir(directory.path())
+        .stdin(std::fs::File::open(directory.path().join("input.json")).unwrap())
         .output()
         .unwrap();
     assert!(ran.status.success(), "{arguments:?}: {ran:?}");
@@ -547,6 +556,30 @@ fn plotted(arguments: &[&str], plot: &str) -> Vec<(String, Value)> {
     pairs
         .map(|pair| (pair[0].into(), serde_json::from_str(pair[1]).unwrap()))
         .collect()
+}
+
+#[test]
+fn json_is_drawn_from_the_standard_input_or_a_file() {
+    let input = "{\"points\": []}";
+    let points: Value = serde_json::from_str(input).unwrap();
+    for (more, expected) in [
+        (&[][..], "seeks arm.png"),
+        (&["--no-title"], "seeks arm.png --no-title"),
+        (&["--data", "input.json"], "seeks arm.png"),
+    ] {
+        let drawn = drawn(&[&["plot", "seeks", "arm.png"], more].concat(), input);
+        assert_eq!(drawn, [(expected.to_owned(), points.clone())]);
+    }
+    let there_is_none = refused(&["plot", "seeks", "arm", "--data", "/nowhere.json"], 1);
+    assert!(
+        there_is_none.contains("cannot read /nowhere.json"),
+        "{there_is_none}"
+    );
+    let there_is_none = refused(&["plot", "seeks", "/nowhere/arm"], 1);
+    assert!(
+        there_is_none.contains("no directory /nowhere"),
+        "{there_is_none}"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-"""What the benchmark moves: one distributed array, where it lies on disk, and how it is checked.
+"""A case is one distributed array: where it lies in memory and on disk, and how it is checked.
 
 Nothing here uses Penstock. The distributions are computed from their definition in High-Performance
 Fortran, and files are read back with NumPy and zarr-python, so that an error in Penstock cannot
@@ -12,20 +12,24 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import add
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+from penstock_bench.command import UsageError, dims_text, parse_dims
+
+Elements = NDArray[Any]
+Indices = NDArray[np.int64]
+Reader = Callable[[slice], Elements]
+"""A reader returns the elements of a slab of an array on disk."""
 
 SLAB_ELEMENTS = 1 << 18
 """Elements that are made or compared at once: 2 MiB of float64, which stays in the cache."""
-
-
-class UsageError(Exception):
-    """The options make no sense together; the message is one line for the user."""
 
 
 # ---------------------------------------------------------------------------------------------
@@ -45,7 +49,7 @@ class Distribution:
 
     @classmethod
     def parse(cls, text: str, mesh: tuple[int, ...]) -> Distribution:
-        """Reads ``"BLOCK,*,CYCLIC(4)"``."""
+        """Read ``"BLOCK,*,CYCLIC(4)"``."""
         kinds = tuple(kind.strip().upper() for kind in text.split(","))
         for kind in kinds:
             if kind not in ("BLOCK", "CYCLIC", "*") and cyclic_width(kind) is None:
@@ -60,16 +64,16 @@ class Distribution:
 
     @property
     def text(self) -> str:
-        """As the user wrote it: ``"BLOCK,*,CYCLIC(4)"``."""
+        """The distribution as the user wrote it: ``"BLOCK,*,CYCLIC(4)"``."""
         return ",".join(self.kinds)
 
     @property
     def parts(self) -> int:
-        """Ranks that hold a share; ranks beyond them hold nothing."""
+        """The number of ranks that hold a share; ranks beyond them hold nothing."""
         return math.prod(self.mesh)
 
     def per_dimension(self, part: int) -> list[tuple[str, int, int]]:
-        """For each dimension: its kind, the mesh extent and the coordinate of ``part``."""
+        """Return for each dimension its kind, the mesh extent and the coordinate of ``part``."""
         coordinates = iter(np.unravel_index(part, self.mesh)) if self.mesh else iter(())
         extents = iter(self.mesh)
         return [
@@ -77,8 +81,8 @@ class Distribution:
             for kind in self.kinds
         ]
 
-    def indices(self, shape: tuple[int, ...], part: int) -> list[np.ndarray]:
-        """The global indices that ``part`` holds, one ascending array for each dimension."""
+    def indices(self, shape: tuple[int, ...], part: int) -> list[Indices]:
+        """Return the global indices that ``part`` holds, an ascending array a dimension."""
         if part >= self.parts:
             return [np.arange(0) for _ in shape]
         per_dimension = zip(shape, self.per_dimension(part), strict=True)
@@ -86,7 +90,7 @@ class Distribution:
 
 
 def cyclic_width(kind: str) -> int | None:
-    """The k of ``CYCLIC(k)``, 1 for plain ``CYCLIC``, ``None`` for anything else."""
+    """Return the k of ``CYCLIC(k)``, 1 for plain ``CYCLIC``, ``None`` for anything else."""
     if kind == "CYCLIC":
         return 1
     inner = kind.removeprefix("CYCLIC(").removesuffix(")")
@@ -95,19 +99,21 @@ def cyclic_width(kind: str) -> int | None:
     return int(inner)
 
 
-def owned(extent: int, kind: str, parts: int, part: int) -> np.ndarray:
-    """The indices of one dimension that coordinate ``part`` of ``parts`` holds."""
-    index = np.arange(extent)
+def owned(extent: int, kind: str, parts: int, part: int) -> Indices:
+    """Return the indices of one dimension that coordinate ``part`` of ``parts`` holds."""
+    index: Indices = np.arange(extent)
     if kind == "*":
         return index
     if kind == "BLOCK":
         block = -(-extent // parts)
         return index[part * block : (part + 1) * block]
-    return index[(index // cyclic_width(kind)) % parts == part]
+    width = cyclic_width(kind)
+    assert width is not None  # `Distribution.parse` knows no other kinds
+    return np.flatnonzero((index // width) % parts == part)
 
 
-def as_slice(indices: np.ndarray) -> slice | np.ndarray:
-    """A slice that selects ``indices`` if there is one, otherwise ``indices`` themselves."""
+def as_slice(indices: Indices) -> slice | Indices:
+    """Return a slice that selects ``indices`` if there is one, otherwise ``indices``."""
     if len(indices) == 0:
         return slice(0, 0)
     step = int(indices[1] - indices[0]) if len(indices) > 1 else 1
@@ -122,9 +128,9 @@ def as_slice(indices: np.ndarray) -> slice | np.ndarray:
 
 
 def values(
-    shape: tuple[int, ...], dtype: np.dtype, indices: list[np.ndarray], salt: int
-) -> np.ndarray:
-    """The elements at ``indices`` (an outer product), each from its global index and ``salt``."""
+    shape: tuple[int, ...], dtype: np.dtype[Any], indices: list[Indices], salt: int
+) -> Elements:
+    """Make the elements at ``indices`` (an outer product) from global index and ``salt``."""
     linear = np.full((1,) * len(shape), salt, np.int64)
     stride = 1
     for dimension in reversed(range(len(shape))):
@@ -144,9 +150,11 @@ def values(
     return mixed.astype(np.uint8) % 2 == 1 if dtype.kind == "b" else mixed.astype(dtype)
 
 
-def slabs(indices: list[np.ndarray]) -> Iterator[tuple[slice, list[np.ndarray]]]:
-    """Cuts the first dimension so that a slab has about ``SLAB_ELEMENTS`` elements: slabs of what
-    has these indices, and the indices of each. Of no elements there are none."""
+def slabs(indices: list[Indices]) -> Iterator[tuple[slice, list[Indices]]]:
+    """Cut the first dimension into slabs of about ``SLAB_ELEMENTS`` elements, with their indices.
+
+    An array without elements has no slabs.
+    """
     first, *others = indices
     row = math.prod(len(along) for along in others)
     rows = max(1, SLAB_ELEMENTS // max(1, row))
@@ -162,7 +170,7 @@ def slabs(indices: list[np.ndarray]) -> Iterator[tuple[slice, list[np.ndarray]]]
 
 @dataclass(frozen=True)
 class Disk:
-    """How the array is stored: ``--disk`` taken apart."""
+    """The disk schema of an array: ``--disk`` taken apart."""
 
     kind: str
     """``row-major``, ``npy``, ``chunks`` or ``parts``."""
@@ -173,7 +181,7 @@ class Disk:
 
     @classmethod
     def parse(cls, text: str) -> Disk:
-        """Reads ``row-major``, ``npy``, ``chunks:64,64[/32,32][:codec]`` or ``parts:*,BLOCK:2``."""
+        """Read ``row-major``, ``npy``, ``chunks:64,64[/32,32][:codec]`` or ``parts:*,BLOCK:2``."""
         kind, _, rest = text.partition(":")
         if kind in ("row-major", "npy") and not rest:
             return cls(kind)
@@ -195,19 +203,6 @@ class Disk:
         )
 
 
-def parse_dims(text: str, option: str) -> tuple[int, ...]:
-    """Reads extents: ``512x512x256`` or ``512,512,256``."""
-    words = text.replace("x", ",").split(",")
-    if not all(word.strip().isdigit() and int(word) > 0 for word in words):
-        raise UsageError(f"{option} {text!r}: expected positive integers such as 512x512x256")
-    return tuple(int(word) for word in words)
-
-
-def dims_text(dims: tuple[int, ...]) -> str:
-    """``(2, 2, 2)`` as ``2x2x2``."""
-    return "x".join(str(extent) for extent in dims)
-
-
 # ---------------------------------------------------------------------------------------------
 # The case
 # ---------------------------------------------------------------------------------------------
@@ -215,10 +210,10 @@ def dims_text(dims: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True)
 class Case:
-    """One array, its distribution in memory and its schema on disk; the same on every rank."""
+    """One array has a distribution in memory and a schema on disk, the same on every rank."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype
+    dtype: np.dtype[Any]
     memory: Distribution
     disk: Disk
     directory: Path
@@ -229,55 +224,65 @@ class Case:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the whole array."""
+        """The bytes of the whole array."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def local_indices(self) -> list[np.ndarray]:
-        """What this rank holds, one array of global indices for each dimension."""
+    def local_indices(self) -> list[Indices]:
+        """Return the global indices that this rank holds, one array for each dimension."""
         return self.memory.indices(self.shape, self.rank)
 
     def local_shape(self) -> tuple[int, ...]:
-        """The shape of what this rank holds."""
+        """Return the shape of this rank's share."""
         return tuple(len(indices) for indices in self.local_indices())
 
-    def fill(self, local: np.ndarray, salt: int) -> None:
-        """Gives every element of this rank's share its value."""
+    def fill(self, local: Elements, salt: int) -> None:
+        """Give every element of this rank's share its value."""
         for slab, truth in self._truth(self.local_indices(), salt):
             local[slab] = truth
 
-    def wrong_in_memory(self, local: np.ndarray, salt: int) -> int:
-        """Counts the elements of this rank's share that do not have their value."""
+    def wrong_in_memory(self, local: Elements, salt: int) -> int:
+        """Count the elements of this rank's share that do not have their value."""
         truths = self._truth(self.local_indices(), salt)
         return sum(int(np.count_nonzero(local[slab] != truth)) for slab, truth in truths)
 
     def wrong_on_disk(self, target: Path, salt: int) -> int:
-        """Counts the wrong elements in this rank's part of the files; the ranks' parts cover all.
+        """Count the wrong elements in this rank's part of the files; the ranks' parts cover all.
 
-        What is read back is dealt out to the ranks only to save time: no rank looks at what it
-        wrote itself in particular.
+        The files are dealt out to the ranks only to save time: no rank looks at its own share in
+        particular.
         """
+        if self.disk.kind == "chunks":
+            return self._count_wrong(self._chunks(target), salt)
+        return sum(self.wrong_in_file(*file, salt) for file in self._files(target))
+
+    def wrong_in_file(self, read: Reader, indices: list[Indices], salt: int) -> int:
+        """Count the wrong elements in this rank's slabs of a file that has these indices."""
+        mine = (
+            (read(slab), along)
+            for turn, (slab, along) in enumerate(slabs(indices))
+            if turn % self.size == self.rank
+        )
+        return self._count_wrong(mine, salt)
+
+    def everything(self) -> list[Indices]:
+        """Return all indices of the array, one array for each dimension."""
+        return [np.arange(extent) for extent in self.shape]
+
+    def _count_wrong(self, found: Iterator[tuple[Elements, list[Indices]]], salt: int) -> int:
         return sum(
-            int(np.count_nonzero(found != values(self.shape, self.dtype, indices, salt)))
-            for found, indices in self._found(target)
+            int(np.count_nonzero(elements != values(self.shape, self.dtype, indices, salt)))
+            for elements, indices in found
         )
 
-    def _truth(self, indices: list[np.ndarray], salt: int) -> Iterator[tuple[slice, np.ndarray]]:
+    def _truth(self, indices: list[Indices], salt: int) -> Iterator[tuple[slice, Elements]]:
         for slab, along in slabs(indices):
             yield slab, values(self.shape, self.dtype, along, salt)
 
-    def _found(self, target: Path) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-        """What this rank is to read back: elements, and their indices."""
-        if self.disk.kind == "chunks":
-            yield from self._chunks(target)
-            return
-        for reader, indices in self._files(target):
-            for turn, (slab, along) in enumerate(slabs(indices)):
-                if turn % self.size == self.rank:
-                    yield reader(slab), along
+    def _chunks(self, target: Path) -> Iterator[tuple[Elements, list[Indices]]]:
+        """Read the chunks that are this rank's to check, and each once.
 
-    def _chunks(self, target: Path) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-        """The chunks that this rank is to read back, each read once: zarr-python reads all of one
-        whatever is wanted of it."""
+        zarr-python reads all of a chunk, even for a part of it.
+        """
         import zarr
 
         stored = zarr.open_array(target / self.name, mode="r")
@@ -289,33 +294,34 @@ class Case:
             if (turn + 1) % self.size == self.rank:
                 ends = map(min, map(add, start, self.disk.chunk), self.shape)
                 box = tuple(map(slice, start, ends))
-                chunk = stored[box]
+                chunk = np.asarray(stored[box])
                 indices = [np.arange(along.start, along.stop) for along in box]
                 for slab, along in slabs(indices):
                     yield chunk[slab], along
 
-    def _files(self, target: Path):
-        """Files to be read back: a function from a slab to its elements, and their indices."""
-        everything = [np.arange(extent) for extent in self.shape]
+    def _files(self, target: Path) -> Iterator[tuple[Reader, list[Indices]]]:
+        """Yield a reader for each file to be checked, and the indices of its elements."""
         if self.disk.kind == "row-major":
-            yield flat_reader(target, self.dtype, self.shape), everything
+            yield flat_reader(target, self.dtype, self.shape), self.everything()
         elif self.disk.kind == "npy":
             mapped = np.load(target, mmap_mode="r")
             if mapped.shape != self.shape or mapped.dtype != self.dtype:
                 raise ValueError(f"{target} holds {mapped.dtype} {mapped.shape}")
-            yield mapped.__getitem__, everything
+            yield mapped.__getitem__, self.everything()
         else:
             yield from self._parts(target)
 
-    def _parts(self, target: Path):
-        """The part files in the order of their numbers, which is that of the disk mesh."""
+    def _parts(self, target: Path) -> Iterator[tuple[Reader, list[Indices]]]:
+        """Yield the part files in the order of their numbers, which is that of the disk mesh."""
+        parts = self.disk.parts
+        assert parts is not None
         files = sorted(
             (path for path in target.iterdir() if path.suffix not in (".json", ".toml")),
             key=lambda path: [int(word) for word in digits(path.name)],
         )
         wanted = {}
-        for part in range(self.disk.parts.parts):
-            indices = self.disk.parts.indices(self.shape, part)
+        for part in range(parts.parts):
+            indices = parts.indices(self.shape, part)
             if math.prod(len(along) for along in indices):
                 wanted[part] = indices
         files = [path for path in files if path.stat().st_size > 0]
@@ -327,46 +333,19 @@ class Case:
 
 
 def digits(name: str) -> list[str]:
-    """The runs of digits in a file name."""
+    """Return the runs of digits in a file name."""
     return "".join(letter if letter.isdigit() else " " for letter in name).split()
 
 
-def flat_reader(path: Path, dtype: np.dtype, shape: tuple[int, ...]):
-    """Reads slabs of a flat row-major file, which must have exactly the size of the array."""
+def flat_reader(path: Path, dtype: np.dtype[Any], shape: Sequence[int]) -> Reader:
+    """Return a reader of a flat row-major file, which must have exactly the array's size."""
     row = math.prod(shape[1:])
     if path.stat().st_size != shape[0] * row * dtype.itemsize:
         raise ValueError(f"{path} has {path.stat().st_size} bytes")
 
-    def read(slab: slice) -> np.ndarray:
+    def read(slab: slice) -> Elements:
         rows = slab.stop - slab.start
         offset = slab.start * row * dtype.itemsize
         return np.fromfile(path, dtype, rows * row, offset=offset).reshape((rows, *shape[1:]))
 
     return read
-
-
-def give_space_back(target: Path) -> None:
-    """Empties a file, or the files of a directory, and leaves their names.
-
-    ext4 without a journal does not give a removed file's inode to another for one to six minutes:
-    whoever makes a file looks at all that were removed meanwhile. Who removes what was measured
-    measures that, soon.
-    """
-    for path in [target, *target.rglob("*")]:
-        if path.is_file():
-            os.truncate(path, 0)
-
-
-def touch_free_memory(directory: Path, count: int) -> None:
-    """Writes a file of `count` bytes, and gives its space back.
-
-    A virtual machine gives the memory of removed files back to its host after a while, and getting
-    it again takes longer than any of the contenders: which of them has to wait for it would be
-    chance. After this, none has.
-    """
-    piece = bytes(1 << 20)
-    scratch = directory / "touched"
-    with open(scratch, "wb") as file:
-        for _ in range(-(-count // len(piece))):
-            file.write(piece)
-        file.truncate(0)

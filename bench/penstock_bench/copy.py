@@ -1,4 +1,4 @@
-"""``penstock bench copy``: rearranging an array on disk, beside rechunker and TensorStore.
+"""This benchmark rearranges an array on disk, beside rechunker and TensorStore.
 
 One array in chunks that are thin along one dimension is copied to chunks that are thin along
 another, so that every chunk of the one has elements of every chunk of the other. Each program
@@ -23,6 +23,8 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+
+from penstock_bench.command import FailedError, Parser, UsageError, complain, parse_dims
 
 TIMED = """
 import json, resource, sys, time
@@ -67,7 +69,7 @@ with dask.config.set(scheduler="threads"):
 
 
 def make_source(path: Path, shape: tuple[int, ...], chunks: tuple[int, ...]) -> None:
-    """An array of random numbers, in chunks without codec."""
+    """Make an array of random numbers, in chunks without codec."""
     import zarr
 
     array = zarr.create_array(
@@ -85,28 +87,30 @@ def make_source(path: Path, shape: tuple[int, ...], chunks: tuple[int, ...]) -> 
 
 
 def is_same(source: Path, target: Path) -> bool:
-    """Whether zarr-python finds the same values in both."""
+    """Tell whether zarr-python finds the same values in both."""
     import zarr
 
     old, new = zarr.open_array(source, mode="r"), zarr.open_array(target, mode="r")
     rows = (slice(start, start + 64) for start in range(0, old.shape[0], 64))
-    return old.shape == new.shape and all(np.array_equal(old[r], new[r]) for r in rows)
+    same = (np.array_equal(np.asarray(old[r]), np.asarray(new[r])) for r in rows)
+    return old.shape == new.shape and all(same)
 
 
 class Rivals:
-    """The programs that copy, by name."""
+    """The rivals are programs that copy."""
 
     def __init__(self, options: argparse.Namespace, place: Path) -> None:
         self.options, self.place = options, place
         self.source, self.scratch = place / "source.zarr", place / "scratch"
 
     def names(self) -> list[str]:
+        """Return the names of the rivals in the order of the table."""
         penstock = [f"penstock, {memory}" for memory in self.options.memory]
         rechunker = ["rechunker"] if self.options.rechunker else []
         return [*penstock, "TensorStore", *rechunker, "a copy of the files"]
 
     def run(self, name: str, target: Path) -> tuple[float, int]:
-        """Seconds, and bytes of memory beyond what the process had before."""
+        """Return seconds, and bytes of memory beyond what the process had before."""
         if name.startswith("penstock"):
             return self.penstock(target, name.split(", ")[1])
         if name == "a copy of the files":
@@ -116,86 +120,105 @@ class Rivals:
         return timed([python, "-c", program, *self.arguments(target)])
 
     def arguments(self, target: Path) -> list[str]:
+        """Return what a program is told."""
         chunks, limit = json.dumps(self.options.to), str(self.options.rechunker_memory)
         return [str(self.source), str(target), str(self.scratch), chunks, limit]
 
     def penstock(self, target: Path, memory: str) -> tuple[float, int]:
-        """The command as a user runs it. All of its memory counts, and all of its time, its start
-        included."""
+        """Run the command as a user does. All its memory counts, and its time from its start."""
         chunks = ",".join(map(str, self.options.to))
         program = (
             "import json, os, resource, subprocess, sys, time\n"
             "start = time.perf_counter()\n"
-            "subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)\n"
+            "done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)\n"
             "seconds = time.perf_counter() - start\n"
             "used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024\n"
             "print(json.dumps([seconds, used]))\n"
+            "sys.exit(done.returncode)\n"
         )
         command = [sys.executable, "-m", "penstock", "copy", str(self.source), str(target)]
         command += ["--chunks", chunks, "--memory", memory, "--no-sync"]
         return timed([sys.executable, "-c", program, *command])
 
     def plain(self, target: Path) -> tuple[float, int]:
-        """What the machine can do: the same bytes in the same files."""
+        """Copy the same bytes in the same files: the most that the machine can do."""
         program = TIMED.format(imports="import shutil", copy="shutil.copytree(source, target)")
         return timed([sys.executable, "-c", program, *self.arguments(target)])
 
 
 def timed(command: list[str]) -> tuple[float, int]:
+    """Return the seconds and bytes that a program prints."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command[:3])} failed:\n{done.stdout}{done.stderr}")
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise FailedError(lines[-1].removeprefix("penstock: error: "))
     seconds, used = json.loads(done.stdout.splitlines()[-1])
     return seconds, used
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """What the command's arguments say."""
-    parser = argparse.ArgumentParser(
-        prog="penstock bench copy", description="Rearrange an array, beside what others take."
+    """Read the options."""
+    parser = Parser(
+        prog="python -m penstock_bench copy",
+        description="Rearrange an array, beside what others take.",
     )
-    extents = lambda text: [int(word) for word in text.split(",")]  # noqa: E731
     add = parser.add_argument
-    add("--shape", type=extents, default=[512, 512, 512], metavar="N,N,...")
-    add("--from", dest="source", type=extents, default=[512, 512, 1], metavar="N,N,...")
-    add("--to", type=extents, default=[1, 512, 512], metavar="N,N,...")
+    add("--shape", default="512,512,512", metavar="N,N,...", help="(default: %(default)s)")
+    add("--from", dest="source", default="512,512,1", metavar="N,N,...", help="chunks before")
+    add("--to", default="1,512,512", metavar="N,N,...", help="chunks after")
     add("--memory", action="append", help="for penstock; several times for several [256MiB, 64MiB]")
-    add("--repeats", type=int, default=5)
+    add("--repeats", type=int, default=5, help="(default: %(default)s)")
     add("--directory", type=Path, default=None, help="where to do it [/dev/shm if it is there]")
     add("--rechunker", metavar="PYTHON", help="an interpreter that has rechunker and dask")
     add("--rechunker-memory", type=int, default=256 << 20, metavar="BYTES", help="its max_mem")
     options = parser.parse_args(arguments)
     options.memory = options.memory or ["256MiB", "64MiB"]
+    for name, option in (("shape", "--shape"), ("source", "--from"), ("to", "--to")):
+        setattr(options, name, parse_dims(getattr(options, name), option))
+    if not len(options.shape) == len(options.source) == len(options.to):
+        raise UsageError("--shape, --from and --to must have as many dimensions each")
     return options
 
 
 def main(arguments: list[str]) -> int:
-    """Measures, checks what was made, and prints a table."""
-    options = parse(arguments[1:])
+    """Run the benchmark, and return the exit code."""
+    try:
+        options = parse(arguments)
+        found = measure(options)
+    except (UsageError, FailedError) as error:
+        complain(error)
+        return 2 if isinstance(error, UsageError) else 1
+    print_table(options, 8 * int(np.prod(options.shape)), found)
+    return 0
+
+
+def measure(options: argparse.Namespace) -> dict[str, list[tuple[float, int]]]:
+    """Let the rivals copy in turn, and check what they made."""
     directory = options.directory or (Path("/dev/shm") if os.path.isdir("/dev/shm") else None)
-    size = 8 * int(np.prod(options.shape))
     found: dict[str, list[tuple[float, int]]] = {}
     with tempfile.TemporaryDirectory(dir=directory) as place:
         rivals = Rivals(options, Path(place))
-        make_source(rivals.source, tuple(options.shape), tuple(options.source))
+        make_source(rivals.source, options.shape, options.source)
         for turn in range(options.repeats):
             for name in rivals.names():
                 target = Path(place) / "target.zarr"
-                found.setdefault(name, []).append(rivals.run(name, target))
+                try:
+                    found.setdefault(name, []).append(rivals.run(name, target))
+                except FailedError as error:
+                    raise FailedError(f"{name}: {error}") from error
                 made = target / rivals.source.stem if name.startswith("penstock") else target
                 if turn == 0 and not is_same(rivals.source, made):
-                    raise SystemExit(f"{name}: what it made is not what there was")
+                    raise FailedError(f"{name}: what it made is not what there was")
                 shutil.rmtree(target)
                 shutil.rmtree(rivals.scratch, ignore_errors=True)
-    print_table(options, size, found)
-    return 0
+    return found
 
 
 def print_table(
     options: argparse.Namespace, size: int, found: dict[str, list[tuple[float, int]]]
 ) -> None:
-    """Medians, and the range of the seconds."""
-    shape, old, new = options.shape, options.source, options.to
+    """Print medians, and the range of the seconds."""
+    shape, old, new = map(list, (options.shape, options.source, options.to))
     print(f"{shape} float64, {size / 1e6:.0f} MB, chunks {old} to {new}, {options.repeats} runs")
     print(f"{'':<22}{'MB/s':>8}{'seconds (range)':>24}{'memory, MiB':>14}")
     for name, runs in found.items():

@@ -1,9 +1,9 @@
-"""Draws what ``penstock sim`` has measured: JSON on the standard input, a picture as result.
+"""This program draws pictures for ``penstock plot`` and ``penstock sim``: JSON comes on the
+standard input, and a picture is the result.
 
-Run as ``python -m penstock._plots KIND OUT [--no-title]``. OUT is a file that ends in .png (200
-dots an inch), .svg (text stays text) or .pdf, or else the stem of a .png and a .svg. The command
-line also hands this file over as ``python -c SOURCE KIND OUT``, therefore it imports nothing of the
-package.
+The command line runs it as ``python -c SOURCE KIND OUT [--no-title]``, therefore it imports nothing
+but matplotlib. OUT is a file that ends in .png (200 dots an inch), .svg (text stays text) or .pdf,
+or else the stem of a .png and a .svg.
 
 What each KIND takes (`...|null` may be left out):
 
@@ -1363,7 +1363,7 @@ def draw(kind: str, out: str, text: str, *, has_title: bool = True) -> None:
 def main(arguments: Sequence[str]) -> int:
     names = [argument for argument in arguments if argument != NO_TITLE]
     if len(names) != 2:
-        print("penstock: usage: python -m penstock._plots KIND OUT [--no-title]", file=sys.stderr)
+        print("penstock: usage: python plots.py KIND OUT [--no-title]", file=sys.stderr)
         return 2
     try:
         text = sys.stdin.buffer.read().decode("utf-8", "replace")

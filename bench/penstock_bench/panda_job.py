@@ -1,7 +1,6 @@
-"""What every rank of ``penstock bench panda`` does: it measures one job, and rank 0 prints lines of
-JSON.
+"""Every rank of the benchmark ``panda`` runs this module, which measures one job.
 
-    mpiexec -n RANKS python -m penstock._bench_panda_job JOB
+    mpiexec -n RANKS python -m penstock_bench.panda_job JOB
 
 The ranks are the clients of Panda's experiments (Seamons et al., SC '95, section 3); some of them
 are also servers during a call. A *case* is an array of so many bytes in one disk schema, on a disk
@@ -16,10 +15,10 @@ the same bytes, that is measured in turn with it:
   read) as much by messages of 1 MiB: what MPI gives. Beside that they copy it, 1 MiB at a time, out
   of the memory of other ranks or into it: what the memory of one host would give.
 
-How time is taken, and what alternates, is what :mod:`penstock.bench` says. Writes end on stable
-storage; reads begin with nothing in the page cache. Arrays go around it (``direct=True``), unless
-the job says otherwise. Every byte of an array is verified, after each write and each read. An
-infinitely fast disk keeps nothing: there is nothing to verify on it.
+Time is taken as :mod:`penstock_bench.meters` says. Writes end on stable storage; reads begin with
+nothing in the page cache. Arrays go around it (``direct=True``), unless the job says otherwise.
+Every byte of an array is verified, after each write and each read. An infinitely fast disk keeps
+nothing: there is nothing to verify on it.
 """
 
 from __future__ import annotations
@@ -33,19 +32,24 @@ import mmap
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import penstock as ps
-from penstock._bench_case import Case, Disk, Distribution, give_space_back, touch_free_memory
-from penstock._bench_job import main_of_job
-from penstock._bench_rivals import Penstock
-from penstock.bench import drop_from_cache, machine_facts, rest, timed, waking_seconds
+from penstock_bench.case import Case, Disk, Distribution, Elements
+from penstock_bench.command import MIB
+from penstock_bench.job import Job, Result, main_of_rank
+from penstock_bench.machine import machine_facts
+from penstock_bench.meters import in_turn, rest, timed, waking_seconds
+from penstock_bench.rivals import penstock_array, penstock_disk
+from penstock_bench.storage import drop_from_cache, give_space_back, touch_free_memory
 
-MIB = 1 << 20
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm, Win
+
 NATURAL, TRADITIONAL = "natural", "traditional"
 SERVED = "server-directed"
 SYSTEM_CALLS, MESSAGES, COPIES = "system calls", "messages", "memory copies"
@@ -72,45 +76,37 @@ BYTES_TOGETHER = 1600 * MIB
 """As many repeats as move so much, between these two."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """What one start of mpiexec measures."""
+@dataclass(frozen=True, kw_only=True)
+class PandaJob(Job):
+    """A job measures these cases with one number of clients, some of which serve."""
 
-    clients: int
     cases: list[tuple[str, bool, int, list[str]]]
     """Schema, whether the disk is infinitely fast, bytes of the array, operations."""
     server_counts: list[int]
-    directory: str
-    repeats: int | None
-    """Of every size; None for as many as :func:`repeats_of` says."""
+    repeats: int
+    """The repeats of every size; 0 for as many as :func:`repeats_of` says."""
     direct: bool
     """Whether arrays are moved around the page cache."""
-    servers: int = 0
-    """Beside the clients: none, since clients serve."""
-
-    def to_json(self) -> str:
-        """For the command line of the ranks."""
-        return json.dumps(asdict(self))
 
     @property
     def steps(self) -> int:
-        """How many contenders it measures, how often."""
+        """The number of turns of all contenders."""
         return sum(
             CONTENDERS * len(self.server_counts) * len(self.turns(size))
             for _schema, _is_null, size, _operations in self.cases
         )
 
     def chunk_files(self, schema: str, servers: int) -> int:
-        """How many files the array is of each server."""
+        """Return the number of files that each server has of the array."""
         return -(-self.clients // servers) if schema == NATURAL else 1
 
     def turns(self, bytes_: int) -> range:
-        """The repeats for an array of that size; what is measured in number 0 does not count."""
+        """Return the repeats for an array of that size; repeat number 0 does not count."""
         return range(repeats_of(bytes_, self.repeats) + 1)
 
 
-def repeats_of(bytes_: int, said: int | None) -> int:
-    """How often an array of that size is measured: as it is said, if it is."""
+def repeats_of(bytes_: int, said: int) -> int:
+    """Return how often an array of that size is measured: as `said`, unless that is 0."""
     least, most = REPEATS
     return said or min(max(BYTES_TOGETHER // bytes_, least), most)
 
@@ -121,7 +117,7 @@ def repeats_of(bytes_: int, said: int | None) -> int:
 
 
 def mesh_of(count: int) -> tuple[int, int, int]:
-    """The paper's mesh of so many clients; of others, one as near to a cube as can be."""
+    """Return the paper's mesh of so many clients; for others, one as near to a cube as can be."""
     if count in MESHES:
         return MESHES[count]
     best = (count, 1, 1)
@@ -133,13 +129,13 @@ def mesh_of(count: int) -> tuple[int, int, int]:
 
 
 def shape_of(bytes_: int) -> tuple[int, int, int]:
-    """Powers of 2 as near to a cube as can be, of an array of a power of 2 bytes."""
+    """Return extents near to a cube, powers of 2, of an array of a power of 2 bytes."""
     power = (bytes_ // ELEMENT.itemsize).bit_length() - 1
     return 1 << power // 3, 1 << (power + 1) // 3, 1 << (power + 2) // 3
 
 
-def make_case(job: Job, schema: str, bytes_: int, servers: int, rank: int) -> Case:
-    """The array of a case, as `servers` servers have it on disk."""
+def make_case(job: PandaJob, schema: str, bytes_: int, servers: int, rank: int) -> Case:
+    """Return the array of a case, as `servers` servers have it on disk."""
     shape, mesh = shape_of(bytes_), mesh_of(job.clients)
     if schema == NATURAL:
         chunk = tuple(-(-n // m) for n, m in zip(shape, mesh, strict=True))
@@ -159,54 +155,94 @@ def make_case(job: Job, schema: str, bytes_: int, servers: int, rank: int) -> Ca
 
 
 # ---------------------------------------------------------------------------------------------
-# Contenders: each writes, and reads what it wrote
+# Contenders
 # ---------------------------------------------------------------------------------------------
 
 
-class Served:
-    """The array itself, by a collective call of Penstock."""
+class Mover:
+    """A contender writes, and reads what it wrote."""
+
+    label: str
+    servers: int
+    is_array = False
+    """Whether it moves the array itself."""
+    is_on_disk = False
+    """Whether anything of it reaches a disk."""
+
+    def write(self, target: str, local: Elements) -> None:
+        """Write to `target`."""
+        raise NotImplementedError
+
+    def read(self, target: str, local: Elements) -> None:
+        """Read from `target`."""
+        raise NotImplementedError
+
+    def wrong_on_disk(self, target: Path, salt: int) -> int:
+        """Count what is wrong after a write."""
+        return 0
+
+    def wrong_in_memory(self, local: Elements, salt: int) -> int:
+        """Count what is wrong after a read."""
+        return 0
+
+    def close(self) -> None:
+        """Give back what the constructor took."""
+        return
+
+
+class Served(Mover):
+    """The array itself is moved, by a collective call of Penstock."""
 
     label = SERVED
+    is_array = True
 
     def __init__(
-        self, case: Case, comm, servers: int, *, natural: bool, is_null: bool, direct: bool
+        self, case: Case, comm: Intracomm, servers: int, *, natural: bool, null: bool, direct: bool
     ) -> None:
-        self.case, self.servers, self.is_null = case, servers, is_null
-        memory = ps.Distribution(case.memory.text, mesh=case.memory.mesh)
-        disk = None if natural else Penstock.disk(case)
-        self.array = ps.Array(
-            case.name, shape=case.shape, dtype=case.dtype, memory=memory, disk=disk
-        )
+        self.case, self.servers, self.is_on_disk = case, servers, not null
+        self.array = penstock_array(case, None if natural else penstock_disk(case))
         self.session = ps.Session(
             comm,
             servers=servers,
-            sync=not is_null,
-            direct=direct and not is_null,
-            faults=ps.testing.Faults(null=is_null),
+            sync=not null,
+            direct=direct and not null,
+            faults=ps.testing.Faults(null=null),
         )
 
-    def write(self, target: str, local: np.ndarray) -> None:
+    def write(self, target: str, local: Elements) -> None:
         self.session.write(target, self.array, local)
 
-    def read(self, target: str, local: np.ndarray) -> None:
+    def read(self, target: str, local: Elements) -> None:
         self.session.read(target, self.array, out=local)
 
     def wrong_on_disk(self, target: Path, salt: int) -> int:
-        return 0 if self.is_null else self.case.wrong_on_disk(target, salt)
+        return self.case.wrong_on_disk(target, salt) if self.is_on_disk else 0
 
-    def wrong_in_memory(self, local: np.ndarray, salt: int) -> int:
-        return 0 if self.is_null else self.case.wrong_in_memory(local, salt)
+    def wrong_in_memory(self, local: Elements, salt: int) -> int:
+        return self.case.wrong_in_memory(local, salt) if self.is_on_disk else 0
 
     def close(self) -> None:
         self.session.close()
 
 
-class Files:
-    """The peak of a disk: each of the first ranks has a file, or several, of whole pages; plain
-    system calls. Those that go around the page cache have a huge page for it."""
+class Files(Mover):
+    """Plain system calls on files are the peak of a disk.
+
+    Each of the first ranks has a file, or several, of whole pages. Calls that go around the page
+    cache have a huge page for it.
+    """
+
+    is_on_disk = True
 
     def __init__(
-        self, label: str, case: Case, comm, servers: int, files: int = 1, *, direct: bool = False
+        self,
+        label: str,
+        case: Case,
+        comm: Intracomm,
+        servers: int,
+        files: int = 1,
+        *,
+        direct: bool = False,
     ) -> None:
         self.label, self.around = label, os.O_DIRECT if direct else 0
         self.rank, self.servers = comm.rank, servers
@@ -216,7 +252,7 @@ class Files:
         self.buffer = huge_page()[:REQUEST_BYTES]
         np.asarray(self.buffer)[...] = comm.rank + 1
 
-    def write(self, target: str, local: np.ndarray) -> None:
+    def write(self, target: str, local: Elements) -> None:
         with contextlib.ExitStack() as stack:
             written = []
             for path, size in self._files(target):
@@ -231,9 +267,9 @@ class Files:
                 os.fsync(file)
 
     def wrote(self, file: int, offset: int, count: int) -> None:
-        """What is done about a request of a write besides."""
+        """Take note that a part of a file has been written."""
 
-    def read(self, target: str, local: np.ndarray) -> None:
+    def read(self, target: str, local: Elements) -> None:
         for path, size in self._files(target):
             file = os.open(path, os.O_RDONLY | self.around)
             try:
@@ -246,7 +282,7 @@ class Files:
     def wrong_on_disk(self, target: Path, salt: int) -> int:
         return sum(os.stat(path).st_size != size for path, size in self._files(str(target)))
 
-    def wrong_in_memory(self, local: np.ndarray, salt: int) -> int:
+    def wrong_in_memory(self, local: Elements, salt: int) -> int:
         return int(np.count_nonzero(np.asarray(self.buffer) != self.rank + 1)) if self.sizes else 0
 
     def _files(self, target: str) -> Iterator[tuple[str, int]]:
@@ -255,16 +291,20 @@ class Files:
 
 
 class PlacedFiles(Files):
-    """As many files as the array has, and as safe: they are written to another directory, which
-    takes the place of the target when all of them, and it, are on stable storage. To be quick, what
-    goes through the page cache begins to be written back at once, and only those that write wait
-    for each other."""
+    """Plain system calls move as many files as the array has, as safely.
 
-    def __init__(self, case: Case, comm, servers: int, files: int, *, direct: bool) -> None:
+    The files are written to another directory, which takes the place of the target when all of
+    them, and it, are on stable storage. To be quick, what goes through the page cache begins to be
+    written back at once, and only the ranks that write wait for each other.
+    """
+
+    def __init__(
+        self, case: Case, comm: Intracomm, servers: int, files: int, *, direct: bool
+    ) -> None:
         super().__init__(ARRAY_FILES, case, comm, servers, files, direct=direct)
         self.writers = comm.Split(comm.rank < servers, comm.rank)
 
-    def write(self, target: str, local: np.ndarray) -> None:
+    def write(self, target: str, local: Elements) -> None:
         if not self.sizes:
             return
         directory, name = os.path.split(target)
@@ -288,15 +328,15 @@ class PlacedFiles(Files):
 
 
 def start_writeback(file: int, offset: int, count: int) -> None:
-    """Asks Linux to begin to write so many bytes of a file to its disk, without waiting."""
-    offset, count = ctypes.c_int64(offset), ctypes.c_int64(count)
-    if LIBC.sync_file_range(file, offset, count, SYNC_FILE_RANGE_WRITE) != 0:
+    """Ask Linux to begin to write so many bytes of a file to its disk, without waiting."""
+    part = ctypes.c_int64(offset), ctypes.c_int64(count)
+    if LIBC.sync_file_range(file, *part, SYNC_FILE_RANGE_WRITE) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"beginning to write back: {os.strerror(number)}")
 
 
 def sync_directory(path: str) -> None:
-    """Brings a directory's entries to stable storage."""
+    """Bring a directory's entries to stable storage."""
     directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)
@@ -305,7 +345,7 @@ def sync_directory(path: str) -> None:
 
 
 def huge_page() -> memoryview:
-    """So much memory, in one piece if the system has any, which only direct I/O cares for."""
+    """Return a piece of memory that is a huge page if the system has any, for direct I/O."""
     memory = mmap.mmap(-1, 2 * HUGE_PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.madvise(mmap.MADV_HUGEPAGE)
     start = -np.frombuffer(memory, np.uint8).ctypes.data % HUGE_PAGE_BYTES
@@ -313,31 +353,34 @@ def huge_page() -> memoryview:
 
 
 def requests(size: int) -> Iterator[tuple[int, int]]:
-    """A file's bytes, one request after the other: where each begins, and how long it is."""
+    """Yield where each request of a file begins, and how long it is."""
     for offset in range(0, size, REQUEST_BYTES):
         yield offset, min(REQUEST_BYTES, size - offset)
 
 
-class Messages:
-    """The peak of messages: as many ranks as there are servers receive from another rank each, for
-    a write, or send to it, for a read."""
+class Messages(Mover):
+    """Plain messages are the peak of MPI.
+
+    As many ranks as there are servers receive from another rank each, for a write, or send to it,
+    for a read.
+    """
 
     label = MESSAGES
 
-    def __init__(self, case: Case, comm, servers: int) -> None:
+    def __init__(self, case: Case, comm: Intracomm, servers: int) -> None:
         self.comm, self.servers, self.bytes = comm, servers, case.bytes // servers
         self.half = comm.size // 2
         self.buffer = np.ones(REQUEST_BYTES, np.uint8)
         self.spare = np.ones(REQUEST_BYTES, np.uint8)
 
-    def write(self, target: str, local: np.ndarray) -> None:
+    def write(self, target: str, local: Elements) -> None:
         self._move(local, is_write=True)
 
-    def read(self, target: str, local: np.ndarray) -> None:
+    def read(self, target: str, local: Elements) -> None:
         self._move(local, is_write=False)
 
-    def _move(self, local: np.ndarray, *, is_write: bool) -> None:
-        """Each server's bytes, between its buffer and its client's share of the array."""
+    def _move(self, local: Elements, *, is_write: bool) -> None:
+        """Move each server's bytes between its buffer and its client's share of the array."""
         comm, share = self.comm, local.reshape(-1).view(np.uint8)
         share = self.spare if share.size < REQUEST_BYTES else share
         client = (comm.rank + self.half) % comm.size
@@ -347,49 +390,46 @@ class Messages:
             count = min(REQUEST_BYTES, self.bytes - offset)
             at = at if at + count <= share.size else 0
             requests = []
+            to_server, to_client = (
+                (comm.Irecv, comm.Isend) if is_write else (comm.Isend, comm.Irecv)
+            )
             if comm.rank < self.servers:
-                move = comm.Irecv if is_write else comm.Isend
-                requests.append(move(self.buffer[:count], client))
+                requests.append(to_server(self.buffer[:count], client))
             if server < self.servers:
-                move = comm.Isend if is_write else comm.Irecv
-                requests.append(move(share[at : at + count], server))
+                requests.append(to_client(share[at : at + count], server))
             for request in requests:
                 request.Wait()
             at += count
 
-    def wrong_on_disk(self, target: Path, salt: int) -> int:
-        return 0
 
-    def wrong_in_memory(self, local: np.ndarray, salt: int) -> int:
-        return 0
+class Copies(Mover):
+    """Plain copies are what one host's memory gives.
 
-
-class Copies:
-    """What one host's memory gives: as many ranks as there are servers copy out of the shares of
-    other ranks in turn, for a write, or into them, for a read."""
+    As many ranks as there are servers copy out of the shares of other ranks in turn, for a write,
+    or into them, for a read.
+    """
 
     label = COPIES
 
-    def __init__(self, case: Case, comm, servers: int, window) -> None:
+    def __init__(self, case: Case, comm: Intracomm, servers: int, window: Win) -> None:
         self.servers = servers
         self.bytes = case.bytes // servers if comm.rank < servers else 0
         clients = range(comm.rank + comm.size // 2, comm.rank + comm.size // 2 + comm.size, servers)
-        shares = [window.Shared_query(client % comm.size)[0] for client in clients]
-        self.shares = [np.frombuffer(share, np.uint8) for share in shares]
+        self.shares = [shared_bytes(window, client % comm.size) for client in clients]
         for share in self.shares if self.bytes else []:
             share[:: mmap.PAGESIZE] = 1  # so that no page is mapped while time is taken
         self.buffer = np.ones(REQUEST_BYTES, np.uint8)
 
-    def write(self, target: str, local: np.ndarray) -> None:
+    def write(self, target: str, local: Elements) -> None:
         for part in self._parts():
             self.buffer[: part.size] = part
 
-    def read(self, target: str, local: np.ndarray) -> None:
+    def read(self, target: str, local: Elements) -> None:
         for part in self._parts():
             part[...] = self.buffer[: part.size]
 
-    def _parts(self) -> Iterator[np.ndarray]:
-        """Share after share, from the first again if need be, as far as the bytes go."""
+    def _parts(self) -> Iterator[Elements]:
+        """Yield parts of share after share, from the first again if need be."""
         left = self.bytes
         while left:
             for share in self.shares:
@@ -397,17 +437,16 @@ class Copies:
                     yield share[at : at + min(REQUEST_BYTES, left - at, share.size - at)]
                 left -= min(left, share.size)
 
-    def wrong_on_disk(self, target: Path, salt: int) -> int:
-        return 0
 
-    def wrong_in_memory(self, local: np.ndarray, salt: int) -> int:
-        return 0
+def shared_bytes(window: Win, rank: int) -> Elements:
+    """Return the memory of a rank in a shared window."""
+    memory: Any = window.Shared_query(rank)[0]
+    return np.frombuffer(memory, np.uint8)
 
 
 @contextlib.contextmanager
-def shared_window(case: Case, comm) -> Iterator[Any]:
-    """As much memory as each rank's share of the array, which all ranks see; none if they are on
-    several hosts."""
+def shared_window(case: Case, comm: Intracomm) -> Iterator[Win | None]:
+    """Make memory as large as each rank's share, which all ranks see, if they have one host."""
     from mpi4py import MPI
 
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
@@ -419,8 +458,7 @@ def shared_window(case: Case, comm) -> Iterator[Any]:
     share = math.prod(case.local_shape()) * case.dtype.itemsize
     window = MPI.Win.Allocate_shared(max(share, 1), 1, comm=comm)
     try:
-        memory, _ = window.Shared_query(comm.rank)
-        np.frombuffer(memory, np.uint8)[...] = 1
+        shared_bytes(window, comm.rank)[...] = 1
         rest(comm)
         yield window
     finally:
@@ -429,11 +467,11 @@ def shared_window(case: Case, comm) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def contenders(
-    job: Job, schema: str, is_null: bool, bytes_: int, operations: list[str], comm
-) -> Iterator[list]:
-    """The peaks, and Penstock, for each number of servers."""
+    job: PandaJob, schema: str, is_null: bool, bytes_: int, comm: Intracomm
+) -> Iterator[list[Mover]]:
+    """Make the peaks, and Penstock, for each number of servers."""
     with contextlib.ExitStack() as stack:
-        found: list[Any] = []
+        found: list[Mover] = []
         window = None
         if is_null:
             case = make_case(job, schema, bytes_, job.server_counts[0], comm.rank)
@@ -455,7 +493,7 @@ def contenders(
                 comm,
                 servers,
                 natural=schema == NATURAL,
-                is_null=is_null,
+                null=is_null,
                 direct=job.direct,
             )
             found.append(stack.enter_context(contextlib.closing(served)))
@@ -468,18 +506,20 @@ def contenders(
 
 
 def measure(
-    job: Job,
+    job: PandaJob,
     case: Case,
-    comm,
-    found: list,
+    comm: Intracomm,
+    found: list[Mover],
     operations: list[str],
     salts: Iterator[int],
     step: Callable[[str], None],
-) -> list[dict]:
-    """All contenders, again and again; what the ranks agree on of each operation. Each turn takes
-    a salt of its own."""
+) -> list[Result]:
+    """Measure all contenders, again and again, and return what the ranks agree on.
+
+    Each turn takes a salt of its own.
+    """
     local = np.zeros(case.local_shape(), case.dtype)
-    results = {
+    results: dict[tuple[str, int, str], Result] = {
         (one.label, one.servers, operation): {
             "contender": one.label,
             "servers": one.servers,
@@ -490,43 +530,42 @@ def measure(
         for one in found
         for operation in operations
     }
-    for repeat in job.turns(case.bytes):
-        for one in found[::-1] if repeat % 2 else found:
-            salt = next(salts)
-            step(f"{one.servers} servers, {one.label}")
-            for operation, seconds, wrong in turn(case, comm, one, local, operations, salt):
-                if operation not in operations:
-                    continue
-                result = results[one.label, one.servers, operation]
-                result["wrong"] += wrong
-                if repeat > 0:
-                    result["seconds"].append(seconds)
+    for repeat, one in in_turn(found, job.turns(case.bytes)):
+        salt = next(salts)
+        step(f"{one.servers} servers, {one.label}")
+        for operation, seconds, wrong in turn(case, comm, one, local, operations, salt):
+            if operation not in operations:
+                continue
+            result = results[one.label, one.servers, operation]
+            result["wrong"] += wrong
+            if repeat > 0:
+                result["seconds"].append(seconds)
     return list(results.values())
 
 
 def turn(
-    case: Case, comm, one, local: np.ndarray, operations: list[str], salt: int
+    case: Case, comm: Intracomm, one: Mover, local: Elements, operations: list[str], salt: int
 ) -> Iterator[tuple[str, float, int]]:
-    """One write and, if it is asked for, one read; seconds and wrong elements of each. It leaves
-    empty files, which the command removes at its end."""
+    """Write once and, if it is asked for, read once; yield seconds and wrong elements of each.
+
+    It leaves empty files, which the command removes at its end.
+    """
     target = case.directory / f"{case.name}-{comm.size}-{salt}"
     place = str(target)  # what is timed should not be how a path becomes a string
-    is_array = isinstance(one, Served)
-    is_on_disk = isinstance(one, Files) or (is_array and not one.is_null)
-    if is_array:
+    if one.is_array:
         case.fill(local, salt)
     if comm.rank == 0:
         if isinstance(one, Files):
             target.mkdir()
-        if is_on_disk:
+        if one.is_on_disk:
             touch_free_memory(case.directory, case.bytes)
     rest(comm)
     seconds, _ = timed(comm, lambda: one.write(place, local))
     yield "write", seconds, comm.allreduce(one.wrong_on_disk(target, salt))
     if "read" in operations:
-        if is_on_disk and comm.rank == 0:
+        if one.is_on_disk and comm.rank == 0:
             drop_from_cache(target)
-        if is_array:
+        if one.is_array:
             local.reshape(-1).view(np.uint8)[...] = 0xA5
         rest(comm)
         seconds, _ = timed(comm, lambda: one.read(place, local))
@@ -537,20 +576,25 @@ def turn(
     rest(comm)
 
 
-def run(job: Job, comm, say: Callable[..., None]) -> None:
-    """Measures the job; `say` is told of every step and every result."""
+def run(job: PandaJob, comm: Intracomm, say: Callable[..., None]) -> None:
+    """Measure the job, and tell `say` of every step and every result."""
     say(machine=machine_facts())
     salts = itertools.count(1)
     for schema, is_null, bytes_, operations in job.cases:
-        about = {"schema": schema, "null": is_null, "bytes": bytes_, "clients": job.clients}
+        about: dict[str, Any] = {
+            "schema": schema,
+            "null": is_null,
+            "bytes": bytes_,
+            "clients": job.clients,
+        }
         case = make_case(job, schema, bytes_, job.server_counts[0], comm.rank)
 
-        def step(text: str, about: dict = about) -> None:
+        def step(text: str, about: dict[str, Any] = about) -> None:
             disk = ", infinitely fast disk" if about["null"] else ""
             text = f"{about['clients']} clients, {about['bytes'] / MIB:g} MiB{disk}, {text}"
             say(step=text)
 
-        with contenders(job, schema, is_null, bytes_, operations, comm) as found:
+        with contenders(job, schema, is_null, bytes_, comm) as found:
             measured = measure(job, case, comm, found, operations, salts, step)
             about["waking_seconds"] = [waking_seconds(comm) for _ in range(WAKING_TIMES)]
             for result in measured:
@@ -559,8 +603,9 @@ def run(job: Job, comm, say: Callable[..., None]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the job that the only argument describes; the exit code."""
-    return main_of_job(lambda world, say: run(Job(**json.loads(arguments[0])), world, say))
+    """Run the job that the only argument describes, and return the exit code."""
+    job = PandaJob(**json.loads(arguments[0]))
+    return main_of_rank(lambda world, say: run(job, world, say))
 
 
 if __name__ == "__main__":

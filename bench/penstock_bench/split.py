@@ -1,15 +1,13 @@
-"""What every rank of ``penstock bench dickens-thakur`` does: it measures one job, and rank 0 prints
-lines of JSON.
+"""Every rank of the benchmark ``dickens-thakur`` runs this module, which measures one job.
 
-    mpiexec -n RANKS python -m penstock._bench_split JOB
+    mpiexec -n RANKS python -m penstock_bench.split JOB
 
 The clients of a job are its first ranks. The others are servers that do nothing else: they sleep
 while what needs none is measured.
 
-What is measured, and how, is what :mod:`penstock.bench` says: from a common start to the end of the
-slowest rank, the contenders in turn within each repeat, forwards and backwards, every byte verified
-each time. One repeat before them is thrown away. Arrays of a gigabyte are written half as often,
-and without that.
+Time is taken as :mod:`penstock_bench.meters` says. The contenders alternate within each repeat, in
+turn forwards and backwards, and every byte is verified each time. One repeat before them is thrown
+away. Arrays of a gigabyte are written half as often, and without that.
 
 A *case* is an array of so many bytes and what is done with it:
 
@@ -29,25 +27,30 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
 import penstock as ps
-from penstock._bench_case import Case, Disk, Distribution, give_space_back, touch_free_memory
-from penstock._bench_job import main_of_job
-from penstock._bench_rivals import MpiIo, Penstock, best_hints
-from penstock.bench import machine_facts, rest, timed
+from penstock_bench.case import Case, Disk, Distribution, Elements
+from penstock_bench.job import Job, Result, main_of_rank
+from penstock_bench.machine import machine_facts
+from penstock_bench.meters import in_turn, rest, timed
+from penstock_bench.rivals import MpiIo, best_hints, penstock_array, penstock_disk
+from penstock_bench.storage import give_space_back, touch_free_memory
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
 
 STRATEGIES = ("independent", "two-phase:1", "two-phase:2", "two-phase:5", "disk-directed")
 MPIIO = "MPI-IO"
 MPIIO_AGGREGATORS_MAX = 8
 """More were not faster: see docs/performance.md."""
 FINAL = "two-phase:5"
-"""The paper's best implementation: the one that its Figures 4 to 7 use."""
+"""The paper's best implementation is this: its Figures 4 to 7 use it."""
 COLLECTIVE = (FINAL, "disk-directed")
 BACKGROUNDS = ("none", "disk", "all")
 """Everything before the computation; beside it the disk alone; beside it everything."""
@@ -64,35 +67,29 @@ RATE_SECONDS = 0.2
 """How long ranks multiply to find how fast they are: many turns of the scheduler."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """What one start of mpiexec measures."""
+@dataclass(frozen=True, kw_only=True)
+class SplitJob(Job):
+    """A job measures these cases with one number of ranks."""
 
-    clients: int
     cases: list[tuple[str, int]]
-    directory: str
+    """The kind of each case, and the bytes of its array."""
     repeats: int
     sync: bool
-    servers: int = 0
     throttle: float | None = None
     """Bytes a second of a disk that takes no processor time, in place of the one there is."""
     compute_seconds: float = 0.0
 
-    def to_json(self) -> str:
-        """For the command line of the ranks."""
-        return json.dumps(asdict(self))
-
     @property
     def steps(self) -> int:
-        """How many calls it measures."""
+        """The number of calls that it measures."""
         return sum(len(self.labels(kind)) * len(self.turns(size)) for kind, size in self.cases)
 
     def turns(self, bytes_: int) -> range:
-        """The repeats for an array of that size; what is measured in number 0 does not count."""
+        """Return the repeats for an array of that size; repeat number 0 does not count."""
         return range(self.repeats + 1) if bytes_ < LARGE_BYTES else range(1, self.repeats // 2 + 2)
 
     def labels(self, kind: str) -> list[str]:
-        """The contenders of a case. MPI-IO knows nothing of a disk that is throttled."""
+        """Return the contenders of a case. MPI-IO has no disk that is throttled."""
         if kind == "bandwidth":
             return [*STRATEGIES, *([] if self.throttle else [MPIIO])]
         if kind == "io":
@@ -104,7 +101,7 @@ class Job:
 
 
 def label(strategy: str, background: str) -> str:
-    """What tables call a strategy with part of it in the background."""
+    """Return what tables call a strategy with part of it in the background."""
     return f"{strategy}, {background}"
 
 
@@ -114,7 +111,7 @@ def label(strategy: str, background: str) -> str:
 
 
 def square(count: int) -> tuple[int, int]:
-    """Two factors of ``count``, as equal as can be, the larger one last.
+    """Return two factors of ``count``, as equal as can be, the larger one last.
 
     As a mesh of 2 or 8 ranks it cuts rows, not only columns: so elements must be exchanged.
     """
@@ -122,8 +119,8 @@ def square(count: int) -> tuple[int, int]:
     return small, count // small
 
 
-def make_case(job: Job, kind: str, bytes_: int, rank: int) -> Case:
-    """The array of a case: by blocks on a square mesh, or of whole rows."""
+def make_case(job: SplitJob, kind: str, bytes_: int, rank: int) -> Case:
+    """Return the array of a case: by blocks on a square mesh, or of whole rows."""
     shape, memory = square(bytes_ // ELEMENT_BYTES), "BLOCK,BLOCK"
     mesh: tuple[int, ...] = square(job.clients)
     if kind == "own":
@@ -146,10 +143,12 @@ def make_case(job: Job, kind: str, bytes_: int, rank: int) -> Case:
 
 
 class Compute:
-    """Multiplies floating-point numbers in place: as much work as takes so many seconds when all
-    ranks do it at once. It is work, not a pause: who takes the processor meanwhile, delays it."""
+    """The compute phase multiplies numbers in place, for so many seconds when all ranks do.
 
-    def __init__(self, comm, seconds: float) -> None:
+    It is work, not a pause: what takes the processor meanwhile delays it.
+    """
+
+    def __init__(self, comm: Intracomm, seconds: float) -> None:
         self.numbers = np.ones(PRODUCTS)
         self.turns = 1
         while (taken := self._seconds(comm)) < RATE_SECONDS:
@@ -163,10 +162,10 @@ class Compute:
 
     @property
     def multiplications(self) -> int:
-        """How many, on each rank."""
+        """The number of multiplications on each rank."""
         return self.turns * PRODUCTS
 
-    def _seconds(self, comm) -> float:
+    def _seconds(self, comm: Intracomm) -> float:
         return timed(comm, self)[0]
 
 
@@ -175,25 +174,37 @@ class Compute:
 # ---------------------------------------------------------------------------------------------
 
 
+class Way(Protocol):
+    """A way to write an array, with a computation or without."""
+
+    label: str
+
+    def write(self, target: Path, local: Elements) -> None:
+        """Write this rank's share."""
+
+
 class Write:
     """One write by a strategy of Penstock."""
 
-    def __init__(self, label: str, session, array) -> None:
+    def __init__(self, label: str, session: ps.Session, array: ps.Array) -> None:
         self.label, self.session, self.array = label, session, array
 
-    def write(self, target: Path, local: np.ndarray) -> None:
-        self.session.write(str(target), self.array, local, strategy=self.label)
+    def write(self, target: Path, local: Elements) -> None:
+        by: Any = self.label
+        self.session.write(str(target), self.array, local, strategy=by)
 
 
 class Iteration:
     """One iteration: a write that begins, computation, and the end of the write."""
 
-    def __init__(self, label: str, session, array, compute: Compute, **how: str) -> None:
+    def __init__(
+        self, label: str, session: ps.Session, array: ps.Array, compute: Compute, **how: Any
+    ) -> None:
         self.label, self.session, self.array = label, session, array
         self.compute, self.how = compute, how
-        self.parts = (0.0, 0.0, 0.0)
+        self.parts: Sequence[float] = (0.0, 0.0, 0.0)
 
-    def write(self, target: Path, local: np.ndarray) -> None:
+    def write(self, target: Path, local: Elements) -> None:
         times = [time.perf_counter()]
         split = self.session.begin_write(str(target), self.array, local, **self.how)
         times.append(time.perf_counter())
@@ -201,40 +212,39 @@ class Iteration:
         times.append(time.perf_counter())
         split.end()
         times.append(time.perf_counter())
-        self.parts = tuple(float(part) for part in np.diff(times))
+        self.parts = [float(part) for part in np.diff(times)]
 
 
 @contextlib.contextmanager
-def contenders(job: Job, kind: str, case: Case, comm, world, compute) -> Iterator[list]:
-    """Those of a case, with their sessions; with its servers, if the case has such."""
-    memory = ps.Distribution(case.memory.text, mesh=case.memory.mesh)
-    array = ps.Array(
-        case.name, shape=case.shape, dtype=case.dtype, memory=memory, disk=Penstock.disk(case)
-    )
+def contenders(
+    job: SplitJob, kind: str, case: Case, comm: Intracomm, world: Intracomm, compute: Compute | None
+) -> Iterator[list[Way]]:
+    """Make the contenders of a case, with their sessions and its servers, if it has such."""
+    array, labels = penstock_array(case, penstock_disk(case)), job.labels(kind)
     with contextlib.ExitStack() as stack:
         by_ranks = stack.enter_context(session(job, kind, comm, writers=job.clients))
         by_servers = stack.enter_context(session(job, kind, comm, writers=1))
-        found: list[Any] = []
+        found: list[Way] = []
         for name in STRATEGIES:
             mine = by_servers if name == "disk-directed" else by_ranks
-            if name in job.labels(kind):
+            if name in labels:
                 found.append(Write(name, mine, array))
             for how in BACKGROUNDS:
-                if (title := label(name, how)) in job.labels(kind):
+                if compute and (title := label(name, how)) in labels:
                     by = {"strategy": name, "background": how}
                     found.append(Iteration(title, mine, array, compute, **by))
-        if MPIIO in job.labels(kind):
+        if MPIIO in labels:
             hints = best_hints(min(MPIIO_AGGREGATORS_MAX, case.size))
             found.append(stack.enter_context(contextlib.closing(MpiIo(case, comm, MPIIO, hints))))
-        if SERVER_DIRECTED in job.labels(kind):
+        if compute and SERVER_DIRECTED in labels:
             served = stack.enter_context(serving(job, kind, world))
             by = {"strategy": "disk-directed"}
             found.append(Iteration(SERVER_DIRECTED, served, array, compute, **by))
         yield found
 
 
-def session(job: Job, kind: str, comm, *, writers: int, **how: Any):
-    """A session in which so many of the ranks write: they share what a throttled disk gives."""
+def session(job: SplitJob, kind: str, comm: Intracomm, *, writers: int, **how: Any) -> ps.Session:
+    """Open a session in which so many ranks write: they share what a throttled disk gives."""
     if job.throttle:
         how["faults"] = ps.testing.Faults(bytes_per_second=job.throttle / writers)
     if kind == "direct":
@@ -242,8 +252,8 @@ def session(job: Job, kind: str, comm, *, writers: int, **how: Any):
     return ps.Session(comm, sync=job.sync, **how)
 
 
-def serving(job: Job, kind: str, world):
-    """A session with servers that do nothing else; they are in it until the clients close it."""
+def serving(job: SplitJob, kind: str, world: Intracomm) -> ps.Session:
+    """Open a session with servers that do nothing else, until the clients close it."""
     rest(world)
     return session(job, kind, world, writers=1, servers=job.servers, dedicated=True)
 
@@ -255,47 +265,47 @@ def serving(job: Job, kind: str, world):
 
 def measure(
     case: Case,
-    comm,
-    found: list,
+    comm: Intracomm,
+    found: list[Way],
     turns: range,
     salts: Iterator[int],
     step: Callable[[str], None],
-) -> list[dict]:
-    """All contenders, again and again; what the ranks agree on of each. Each call takes a salt of
-    its own, and leaves empty files, which the command removes at its end."""
+) -> list[Result]:
+    """Measure all contenders, again and again, and return what the ranks agree on of each.
+
+    Each call takes a salt of its own, and leaves empty files, which the command removes at its end.
+    """
     from mpi4py import MPI
 
     local = np.zeros(case.local_shape(), case.dtype)
-    results = {
-        contender.label: {"contender": contender.label, "seconds": [], "parts": [], "wrong": 0}
-        for contender in found
+    results: dict[str, Result] = {
+        way.label: {"contender": way.label, "seconds": [], "parts": [], "wrong": 0} for way in found
     }
-    for repeat in turns:
-        for contender in found[::-1] if repeat % 2 else found:
-            salt = next(salts)
-            target = case.directory / f"{case.name}-{salt}"
-            case.fill(local, salt)
-            step(contender.label)
-            if comm.rank == 0:
-                touch_free_memory(case.directory, case.bytes)
-            rest(comm)
-            seconds, _ = timed(comm, lambda: contender.write(target, local))  # noqa: B023
-            result = results[contender.label]
-            result["wrong"] += comm.allreduce(case.wrong_on_disk(target, salt))
-            if repeat > 0:
-                result["seconds"].append(seconds)
-            if repeat > 0 and isinstance(contender, Iteration):
-                result["parts"].append([comm.allreduce(part, MPI.MAX) for part in contender.parts])
-            if comm.rank == 0:
-                give_space_back(target)
-            rest(comm)
+    for repeat, way in in_turn(found, turns):
+        salt = next(salts)
+        target = case.directory / f"{case.name}-{salt}"
+        case.fill(local, salt)
+        step(way.label)
+        if comm.rank == 0:
+            touch_free_memory(case.directory, case.bytes)
+        rest(comm)
+        seconds, _ = timed(comm, lambda: way.write(target, local))  # noqa: B023
+        result = results[way.label]
+        result["wrong"] += comm.allreduce(case.wrong_on_disk(target, salt))
+        if repeat > 0:
+            result["seconds"].append(seconds)
+        if repeat > 0 and isinstance(way, Iteration):
+            result["parts"].append([comm.allreduce(part, MPI.MAX) for part in way.parts])
+        if comm.rank == 0:
+            give_space_back(target)
+        rest(comm)
     return list(results.values())
 
 
-def run(job: Job, world, say: Callable[..., None]) -> None:
-    """Measures the job; `say` is told of every step and every result."""
+def run(job: SplitJob, world: Intracomm, say: Callable[..., None]) -> None:
+    """Measure the job, and tell `say` of every step and every result."""
     is_client = world.rank < job.clients
-    comm = world.Split(0 if is_client else 1)
+    comm = cast("Intracomm", world.Split(0 if is_client else 1))
     if not is_client:
         for kind, _ in job.cases:
             if SERVER_DIRECTED in job.labels(kind):
@@ -315,7 +325,7 @@ def run(job: Job, world, say: Callable[..., None]) -> None:
         case = make_case(job, kind, bytes_, comm.rank)
         about = {"kind": kind, "array_bytes": bytes_, "bytes": case.bytes, "ranks": job.clients}
 
-        def step(text: str, about: dict = about) -> None:
+        def step(text: str, about: dict[str, Any] = about) -> None:
             say(step=f"{about['ranks']} ranks, {about['bytes'] >> 20} MiB: {text}")
 
         with contenders(job, kind, case, comm, world, compute) as found:
@@ -325,8 +335,9 @@ def run(job: Job, world, say: Callable[..., None]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the job that the only argument describes; the exit code."""
-    return main_of_job(lambda world, say: run(Job(**json.loads(arguments[0])), world, say))
+    """Run the job that the only argument describes, and return the exit code."""
+    job = SplitJob(**json.loads(arguments[0]))
+    return main_of_rank(lambda world, say: run(job, world, say))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,50 @@
+"""``python -m penstock_bench`` runs one of the benchmarks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from penstock_bench import collective, copy, dickens_thakur, panda
+from penstock_bench.command import complain
+
+BENCHMARKS: dict[str, tuple[Callable[[list[str]], int], str]] = {
+    "collective": (collective.main, "one collective write and read, beside other libraries"),
+    "copy": (copy.main, "an array rearranged on disk, beside rechunker and TensorStore"),
+    "panda": (panda.main, "Figures 3 to 9 of Panda: server-directed I/O beside the peak"),
+    "dickens-thakur": (
+        dickens_thakur.main,
+        "Figures 2 to 7 of Dickens and Thakur: two-phase I/O by steps, split collectives",
+    ),
+}
+
+
+def usage() -> str:
+    """Return the list of benchmarks."""
+    lines = [f"  {name:<16}{what}" for name, (_, what) in BENCHMARKS.items()]
+    return "\n".join(
+        [
+            "usage: python -m penstock_bench BENCHMARK [options]",
+            "",
+            *lines,
+            "",
+            "BENCHMARK --help explains the options. `collective` runs under mpiexec.",
+        ]
+    )
+
+
+def main() -> int:
+    """Run the benchmark that the program's arguments name, and return its exit code."""
+    words = sys.argv[1:]
+    if not words or words[0] in ("-h", "--help"):
+        print(usage())
+        return 0
+    if words[0] not in BENCHMARKS:
+        complain(f"there is no benchmark {words[0]!r}: take one of {', '.join(BENCHMARKS)}")
+        return 2
+    run, _ = BENCHMARKS[words[0]]
+    return run(words[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
