@@ -18,7 +18,7 @@ import numpy as np
 
 from penstock_bench.case import Case, Elements
 from penstock_bench.command import FailedError, UsageError
-from penstock_bench.rivals import Contender, Options
+from penstock_bench.rivals import Contender, Options, hint_variants
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -37,15 +37,18 @@ class PnetCdf(Contender):
 
     @classmethod
     def contenders(cls, case: Case, comm: Intracomm, options: Options) -> list[PnetCdf]:
-        """Make the only variant."""
+        """Make a variant for each set of hints: GIO takes those of MPI-IO."""
         if options.pnetcdf is None:
             raise UsageError("--strategy pnetcdf needs --pnetcdf PATH/libpnetcdf.so")
-        return [cls(options.pnetcdf, case, comm)]
+        variants = hint_variants(cls.name, case, options).items()
+        return [cls(options.pnetcdf, case, comm, label, hints) for label, hints in variants]
 
-    def __init__(self, path: Path, case: Case, comm: Intracomm) -> None:
+    def __init__(
+        self, path: Path, case: Case, comm: Intracomm, label: str, hints: dict[str, str]
+    ) -> None:
         from mpi4py import MPI
 
-        super().__init__(self.name, case, comm)
+        super().__init__(label, case, comm)
         kind = case.dtype.str[1:]
         if kind not in TYPES:
             raise UsageError(f"--strategy pnetcdf has no type for --dtype {case.dtype.name}")
@@ -64,7 +67,9 @@ class PnetCdf(Contender):
         self.start = offset(*(int(along[0]) if len(along) else 0 for along in case.local_indices()))
         self.count = offset(*(local if math.prod(local) else [0] * dims))
         self.comm_handle = self.handle(comm.handle)
-        self.info = self.handle(MPI.INFO_NULL.handle)
+        info = MPI.Info.Create(hints)
+        self.resources.callback(info.Free)
+        self.info = self.handle(info.handle)
         self.same_type = self.handle(MPI.DATATYPE_NULL.handle)
         self.offset = 0
 

@@ -146,14 +146,9 @@ class MpiIo(Contender):
     @classmethod
     def contenders(cls, case: Case, comm: Intracomm, options: Options) -> list[MpiIo]:
         """Make one with default hints, those with the best hints, and an independent one."""
-        nodes = dict.fromkeys(min(nodes, case.size) for nodes in options.cb_nodes)
-        best = [
-            cls(case, comm, f"mpiio, best hints, cb_nodes {many}, {mib} MiB", best_hints(many, mib))
-            for many, mib in itertools.product(nodes, options.cb_buffers_mib)
-        ]
+        variants = hint_variants(cls.name, case, options).items()
         return [
-            cls(case, comm, "mpiio, default hints", {}),
-            *best,
+            *(cls(case, comm, label, hints) for label, hints in variants),
             cls(case, comm, "mpiio, independent", {}, collective=False),
         ]
 
@@ -169,10 +164,8 @@ class MpiIo(Contender):
 
         super().__init__(label, case, comm)
         self.collective = collective
-        self.info = MPI.Info.Create()
+        self.info = MPI.Info.Create(hints)
         self.resources.callback(self.info.Free)
-        for key, value in hints.items():
-            self.info.Set(key, value)
         self.element = MPI.BYTE.Create_contiguous(case.dtype.itemsize).Commit()
         self.resources.callback(self.element.Free)
         self.view = mpi_view(case, self.element).Commit()
@@ -198,6 +191,20 @@ class MpiIo(Contender):
         file.Set_view(0, self.element, self.view, "native", self.info)
         (file.Read_all if self.collective else file.Read)([out, self.count, self.element])
         file.Close()
+
+
+def hint_variants(name: str, case: Case, options: Options) -> dict[str, dict[str, str]]:
+    """Return the hints of collective MPI-IO to be measured, by their labels.
+
+    There are the default hints, and those that were found best for each number of aggregators and
+    size of their buffers.
+    """
+    nodes = dict.fromkeys(min(nodes, case.size) for nodes in options.cb_nodes)
+    best = {
+        f"{name}, best hints, cb_nodes {many}, {mib} MiB": best_hints(many, mib)
+        for many, mib in itertools.product(nodes, options.cb_buffers_mib)
+    }
+    return {f"{name}, default hints": {}, **best}
 
 
 def best_hints(nodes: int, buffer_mib: int = 1) -> dict[str, str]:
@@ -370,6 +377,7 @@ class ZarrPython(Contender):
 
     def __init__(self, label: str, case: Case, comm: Intracomm) -> None:
         import zarr
+        from zarr.codecs import ZstdCodec
 
         super().__init__(f"{label}, fused codecs" if use_fused_codecs() else label, case, comm)
         if case.sync:
@@ -377,14 +385,14 @@ class ZarrPython(Contender):
         if not has_own_chunks(case):
             raise UsageError("--strategy zarr needs chunks that belong to one rank each")
         self.zarr = zarr
-        self.level = zstd_level(case.disk.codec, self.name)
+        zarr.config.set({"array.write_empty_chunks": True})  # or it looks for what is empty
+        level = zstd_level(case.disk.codec, self.name)
+        self.compressors = None if level is None else ZstdCodec(level=level)
         self.empty = math.prod(case.local_shape()) == 0
         self.where: tuple[Any, ...] = tuple(map(as_slice, case.local_indices()))
 
     def write(self, target: Path, local: Elements) -> None:
-        from zarr.codecs import ZstdCodec
-
-        disk, level = self.case.disk, self.level
+        disk = self.case.disk
         if self.comm.rank == 0:
             self.zarr.create_array(
                 target / self.case.name,
@@ -392,7 +400,7 @@ class ZarrPython(Contender):
                 dtype=self.case.dtype,
                 chunks=disk.subchunk or disk.chunk,
                 shards=disk.chunk if disk.subchunk else None,
-                compressors=None if level is None else ZstdCodec(level=level),
+                compressors=self.compressors,
             )
         self.comm.Barrier()
         if not self.empty:
