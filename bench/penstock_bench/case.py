@@ -39,7 +39,7 @@ SLAB_ELEMENTS = 1 << 18
 
 @dataclass(frozen=True)
 class Distribution:
-    """BLOCK, CYCLIC, CYCLIC(k) or ``*`` for each dimension, over a mesh of processes.
+    """A distribution is BLOCK, CYCLIC, CYCLIC(k) or ``*`` for each dimension, over a mesh.
 
     The mesh has one extent for each distributed dimension, in order; ``*`` takes none.
     """

@@ -7,10 +7,10 @@ in the background of a computation? docs/dickens-thakur.md says what each figure
 This module starts ``mpiexec`` once for every number of ranks and every place; the ranks run
 :mod:`penstock_bench.split`.
 
-The length of the compute phase is found once: it is that of the write of Figures 5 and 6 in the
-foreground by two-phase:5, at the largest number of ranks. For every number of ranks, the
+The compute phase takes as long as the write of Figures 5 and 6 in the foreground by two-phase:5, at
+the largest number of ranks; this time is found once. For every number of ranks, the
 multiplications are counted off anew that take so long when all ranks multiply at once: ranks share
-the processors of one machine, where those of the paper had one each.
+the processors of one machine, where each rank of the paper had its own.
 
 What was *hidden* is how much shorter an iteration is than in the foreground, in percent of the
 shorter of its two parts, computation and write. 100 is the most there can be.

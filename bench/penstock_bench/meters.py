@@ -28,13 +28,13 @@ Contender = TypeVar("Contender")
 
 SAMPLE_SECONDS = 0.005
 WORK_UP_SECONDS = 0.1
-"""How long all ranks work before each timed call."""
+"""All ranks work so long before each timed call."""
 REST_SECONDS = 0.0002
-"""How long a rank sleeps between two looks at a barrier: short against what is measured."""
+"""A rank sleeps so long between two looks at a barrier: short against what is measured."""
 QUIET_SECONDS = 0.01
-"""How long it sleeps where others are still being timed: looking takes their processors."""
+"""It sleeps so long where others are still being timed: looking takes their processors."""
 START_SECONDS = 0.02
-"""How long before they start ranks agree on when: long enough for all to hear of it."""
+"""Ranks agree so long before on when they start: long enough for all to hear of it."""
 
 
 def in_turn(

@@ -102,7 +102,7 @@ class Panda(Plan):
     ranks_run = "penstock_bench.panda_job"
     numbers = tuple(FIGURES)
     full = Extent(ranks=(), sizes=(16, 32, 64, 128, 256, 512), repeats=0)
-    """No ranks stand for those of each figure, and no repeats for what `repeats_of` says."""
+    """Without ranks each figure has its own, and with 0 repeats `repeats_of` counts them."""
     quick = Extent(ranks=(2,), sizes=(1, 2), repeats=1)
 
     def __init__(self, options: argparse.Namespace) -> None:

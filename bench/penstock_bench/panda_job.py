@@ -56,24 +56,26 @@ SYSTEM_CALLS, MESSAGES, COPIES = "system calls", "messages", "memory copies"
 ARRAY_FILES = "system calls on the array's files"
 OPERATIONS = ("write", "read")
 MESHES = {8: (2, 2, 2), 16: (4, 2, 2), 24: (6, 2, 2), 32: (4, 4, 2)}
-"""The paper's."""
+"""The paper has these meshes."""
 ELEMENT = np.dtype("f8")
 REQUEST_BYTES = MIB
-"""Of a peak's system calls and messages, as in the paper."""
+"""A system call or message of a peak moves so much, as in the paper."""
 HUGE_PAGE_BYTES = 2 * MIB
 TURN_SECONDS = 0.00005
-"""How long those that put files in place sleep between two looks for each other."""
+"""Ranks that put files in place sleep so long between two looks for each other."""
 LIBC = ctypes.CDLL(None, use_errno=True)
 SYNC_FILE_RANGE_WRITE = 2
 WAKING_TIMES = 5
-"""How often it is looked at how long it takes to wake all ranks, in each case."""
+"""Each case measures so often how long it takes to wake all ranks."""
 CONTENDERS = 3
-"""For each number of servers: the peak, what stands beside it, and the array."""
+"""Each number of servers has a peak, what stands beside it, and the array."""
 REPEATS = 20, 100
-"""At least, and at most, unless it is said how many: small arrays take little time, and are nearest
-to what is to be reached."""
+"""There are at least and at most so many repeats, unless options say how many.
+
+Small arrays take little time, and are nearest to what is to be reached.
+"""
 BYTES_TOGETHER = 1600 * MIB
-"""As many repeats as move so much, between these two."""
+"""Between these two, all repeats together move so much."""
 
 
 @dataclass(frozen=True, kw_only=True)

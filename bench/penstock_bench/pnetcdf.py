@@ -37,7 +37,7 @@ class PnetCdf(Contender):
 
     @classmethod
     def contenders(cls, case: Case, comm: Intracomm, options: Options) -> list[PnetCdf]:
-        """Make a variant for each set of hints: GIO takes those of MPI-IO."""
+        """Make a variant for each set of hints: GIO takes the hints of MPI-IO."""
         if options.pnetcdf is None:
             raise UsageError("--strategy pnetcdf needs --pnetcdf PATH/libpnetcdf.so")
         variants = hint_variants(cls.name, case, options).items()

@@ -53,18 +53,18 @@ FINAL = "two-phase:5"
 """The paper's best implementation is this: its Figures 4 to 7 use it."""
 COLLECTIVE = (FINAL, "disk-directed")
 BACKGROUNDS = ("none", "disk", "all")
-"""Everything before the computation; beside it the disk alone; beside it everything."""
+"""The computation has nothing beside it, the disk alone, or everything."""
 SERVER_DIRECTED = "server-directed"
 
 ELEMENT_BYTES = 4
 LARGE_BYTES = 512 << 20
-"""From here on, what an array takes to be filled and verified is dear, and a warm-up no use."""
+"""Arrays from this size on are slow to fill and to verify, and need no warm-up."""
 PRODUCTS = 8192
-"""Numbers that are multiplied over and over: 64 KiB, which stay in the cache."""
+"""So many numbers are multiplied over and over: 64 KiB, which stay in the cache."""
 FACTORS = 1.0 + 2**-20, 1.0 / (1.0 + 2**-20)
-"""In turn, so that the products stay near 1."""
+"""Factors take turns, so that the products stay near 1."""
 RATE_SECONDS = 0.2
-"""How long ranks multiply to find how fast they are: many turns of the scheduler."""
+"""Ranks multiply so long to find how fast they are: many turns of the scheduler."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +219,7 @@ class Iteration:
 def contenders(
     job: SplitJob, kind: str, case: Case, comm: Intracomm, world: Intracomm, compute: Compute | None
 ) -> Iterator[list[Way]]:
-    """Make the contenders of a case, with their sessions and its servers, if it has such."""
+    """Make the contenders of a case, with their sessions and the servers of the case."""
     array, labels = penstock_array(case, penstock_disk(case)), job.labels(kind)
     with contextlib.ExitStack() as stack:
         by_ranks = stack.enter_context(session(job, kind, comm, writers=job.clients))

@@ -44,7 +44,7 @@ pub(crate) enum Command {
     /// Experiments on a simulated machine
     #[command(subcommand, arg_required_else_help = true)]
     Sim(Box<Sim>),
-    /// Draw JSON that `penstock sim` or a benchmark has written; with Python and matplotlib
+    /// Draw JSON as `penstock sim table`, `figure`, `summary` and `scale` write it; with Python and matplotlib
     Plot(Draw),
 }
 
