@@ -206,8 +206,7 @@ def measure(options: argparse.Namespace) -> dict[str, list[tuple[float, int]]]:
                     found.setdefault(name, []).append(rivals.run(name, target))
                 except FailedError as error:
                     raise FailedError(f"{name}: {error}") from error
-                made = target / rivals.source.stem if name.startswith("penstock") else target
-                if turn == 0 and not is_same(rivals.source, made):
+                if turn == 0 and not is_same(rivals.source, target):
                     raise FailedError(f"{name}: what it made is not what there was")
                 shutil.rmtree(target)
                 shutil.rmtree(rivals.scratch, ignore_errors=True)
