@@ -13,7 +13,6 @@ use penstock_sim::network::Contention;
 use penstock_sim::preset::{NetworkKind, Preset};
 
 use crate::failure::Failure;
-use crate::output::Plot;
 use crate::provenance::{self, Provenance};
 
 /// Collective I/O for distributed arrays: the servers that own the disks direct the flow.
@@ -44,7 +43,7 @@ pub(crate) enum Command {
     /// Experiments on a simulated machine
     #[command(subcommand, arg_required_else_help = true)]
     Sim(Box<Sim>),
-    /// Draw JSON as `penstock sim table`, `figure`, `summary` and `scale` write it; with Python and matplotlib
+    /// Draw the JSON of `penstock sim table`, `figure`, `summary` and `scale`, with matplotlib
     Plot(Draw),
 }
 
@@ -564,4 +563,31 @@ pub(crate) fn method(name: &str) -> Result<Method, Failure> {
 fn list<T>(known: &[(&str, T)]) -> String {
     let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
     names.join(", ")
+}
+
+/// What `plots.py` can draw.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Plot {
+    /// A table's throughputs, measured beside published
+    Table,
+    /// Series of points, as lines or as bars
+    Figure,
+    /// Least, mean and greatest gain of each method
+    Summary,
+    /// What many clients and servers do
+    Scale,
+    /// The way of a disk's arm
+    Seeks,
+}
+
+impl Plot {
+    pub(crate) fn kind(self) -> &'static str {
+        match self {
+            Plot::Table => "table",
+            Plot::Figure => "figure",
+            Plot::Summary => "summary",
+            Plot::Scale => "scale",
+            Plot::Seeks => "seeks",
+        }
+    }
 }

@@ -53,12 +53,6 @@ use arguments::{Command, Penstock};
 use failure::Failure;
 use penstock_arrays::calls::Session;
 
-/// What a command needs of its surroundings.
-struct Surroundings {
-    /// The interpreter that draws plots.
-    python: PathBuf,
-}
-
 /// Runs the command that `arguments` say, the first of which is its own name; the exit code.
 ///
 /// `python` is the interpreter that plots are drawn with, if there is a preferred one.
@@ -75,8 +69,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
             Command::Repair(repair) => store::repair(&repair),
             Command::Gather(gather) => store::gather(&gather),
             Command::Copy(copy) => copy::run(&copy),
-            Command::Sim(sim) => sim::run(&sim, &Surroundings { python }),
-            Command::Plot(asked) => output::plot(&asked, &Surroundings { python }),
+            Command::Sim(sim) => sim::run(&sim, &python),
+            Command::Plot(asked) => output::plot(&asked, &python),
         });
     match done {
         Ok(()) => 0,

@@ -6,42 +6,13 @@ use std::io::{BufWriter, Error, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::Surroundings;
-use crate::arguments::{self, Output};
+use crate::arguments::{self, Output, Plot};
 use crate::failure::Failure;
 
 /// The program that draws: it needs nothing but matplotlib.
 const PLOTS: &str = include_str!("../assets/plots.py");
-
-/// What `plots.py` can draw.
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum Plot {
-    /// A table's throughputs, measured beside published
-    Table,
-    /// Series of points, as lines or as bars
-    Figure,
-    /// Least, mean and greatest gain of each method
-    Summary,
-    /// What many clients and servers do
-    Scale,
-    /// The way of a disk's arm
-    Seeks,
-}
-
-impl Plot {
-    fn kind(self) -> &'static str {
-        match self {
-            Plot::Table => "table",
-            Plot::Figure => "figure",
-            Plot::Summary => "summary",
-            Plot::Scale => "scale",
-            Plot::Seeks => "seeks",
-        }
-    }
-}
 
 /// So many of something, in words: `1 timestep`, `2 timesteps`.
 pub(crate) fn counted(count: u64, one: &str) -> String {
@@ -166,10 +137,10 @@ impl Output {
         &self,
         plot: Plot,
         data: &impl Serialize,
-        surroundings: &Surroundings,
+        python: &Path,
     ) -> Result<(), Failure> {
         match &self.plot {
-            Some(target) => self.draw(plot, target, data, surroundings),
+            Some(target) => self.draw(plot, target, data, python),
             None => Ok(()),
         }
     }
@@ -180,7 +151,7 @@ impl Output {
         &self,
         plot: Plot,
         all: &[(String, impl Serialize)],
-        surroundings: &Surroundings,
+        python: &Path,
     ) -> Result<(), Failure> {
         let Some(target) = &self.plot else {
             return Ok(());
@@ -190,7 +161,7 @@ impl Output {
                 true => target.clone(),
                 false => named(target, name),
             };
-            self.draw(plot, &target, data, surroundings)?;
+            self.draw(plot, &target, data, python)?;
         }
         Ok(())
     }
@@ -200,15 +171,15 @@ impl Output {
         plot: Plot,
         target: &Path,
         data: &impl Serialize,
-        surroundings: &Surroundings,
+        python: &Path,
     ) -> Result<(), Failure> {
         let json = serde_json::to_vec(data).map_err(Failure::failed)?;
-        draw(plot, target, &json, self.no_title, surroundings)
+        draw(plot, target, &json, self.no_title, python)
     }
 }
 
 /// Runs `penstock plot`: draws JSON that comes from a file or from the standard input.
-pub(crate) fn plot(asked: &arguments::Draw, surroundings: &Surroundings) -> Result<(), Failure> {
+pub(crate) fn plot(asked: &arguments::Draw, python: &Path) -> Result<(), Failure> {
     check_plot(&asked.out)?;
     let mut json = Vec::new();
     match &asked.data {
@@ -224,7 +195,7 @@ pub(crate) fn plot(asked: &arguments::Draw, surroundings: &Surroundings) -> Resu
             })?;
         }
     }
-    draw(asked.kind, &asked.out, &json, asked.no_title, surroundings)
+    draw(asked.kind, &asked.out, &json, asked.no_title, python)
 }
 
 /// The exit code of `plots.py` for data that it cannot draw.
@@ -236,9 +207,9 @@ fn draw(
     target: &Path,
     json: &[u8],
     no_title: bool,
-    surroundings: &Surroundings,
+    python: &Path,
 ) -> Result<(), Failure> {
-    let python = &surroundings.python;
+    let python = python;
     let no_python = |error: Error| {
         Failure::failed(format!(
             "no plot: cannot run {}: {error}; PENSTOCK_PYTHON names another Python",

@@ -1,6 +1,7 @@
 //! `penstock sim`.
 
 use std::fmt::{self, Write};
+use std::path::Path;
 use std::sync::Arc;
 
 use penstock_experiments::dickens_thakur::{self, Machine};
@@ -15,10 +16,9 @@ use penstock_experiments::{Case, StudyError, measure, scale, summary, table};
 use penstock_sim::preset::Preset;
 use serde::{Serialize, Serializer};
 
-use crate::Surroundings;
-use crate::arguments::{self, Sim};
+use crate::arguments::{self, Plot, Sim};
 use crate::failure::Failure;
-use crate::output::{self, Plot};
+use crate::output;
 use crate::progress::Bar;
 use crate::provenance::Finding;
 
@@ -26,21 +26,21 @@ const REPORT: &str = "tr94";
 const ARTICLE: &str = "tocs97";
 const TODAY: &str = "nvme-server";
 
-pub(crate) fn run(sim: &Sim, surroundings: &Surroundings) -> Result<(), Failure> {
+pub(crate) fn run(sim: &Sim, python: &Path) -> Result<(), Failure> {
     match sim {
-        Sim::Run(asked) => one(asked, surroundings),
-        Sim::Table(asked) => table(asked, surroundings),
-        Sim::Figure(asked) => figure(asked, surroundings),
-        Sim::Summary(asked) => summary(asked, surroundings),
-        Sim::Trace(asked) => trace(asked, surroundings),
-        Sim::Scale(asked) => scale(asked, surroundings),
-        Sim::DickensThakur(asked) => dickens_thakur(asked, surroundings),
-        Sim::Panda(asked) => panda(asked, surroundings),
+        Sim::Run(asked) => one(asked, python),
+        Sim::Table(asked) => table(asked, python),
+        Sim::Figure(asked) => figure(asked, python),
+        Sim::Summary(asked) => summary(asked, python),
+        Sim::Trace(asked) => trace(asked, python),
+        Sim::Scale(asked) => scale(asked, python),
+        Sim::DickensThakur(asked) => dickens_thakur(asked, python),
+        Sim::Panda(asked) => panda(asked, python),
         Sim::Preset(asked) => preset(asked),
     }
 }
 
-fn one(asked: &arguments::Run, surroundings: &Surroundings) -> Result<(), Failure> {
+fn one(asked: &arguments::Run, python: &Path) -> Result<(), Failure> {
     asked.output.check()?;
     let trials = asked.repeat.trials()?;
     let (preset, provenance) = asked.machine.preset(REPORT, &trials)?;
@@ -51,12 +51,12 @@ fn one(asked: &arguments::Run, surroundings: &Surroundings) -> Result<(), Failur
         asked.output.write(&provenance.of(&report))?;
         let figure = report.figure(&case);
         let figure = provenance.of(&figure);
-        asked.output.plot(Plot::Figure, &figure, surroundings)?;
+        asked.output.plot(Plot::Figure, &figure, python)?;
     }
     Ok(())
 }
 
-fn table(asked: &arguments::Table, surroundings: &Surroundings) -> Result<(), Failure> {
+fn table(asked: &arguments::Table, python: &Path) -> Result<(), Failure> {
     asked.output.check()?;
     let trials = asked.repeat.trials()?;
     let (preset, provenance) = asked.machine.preset(REPORT, &trials)?;
@@ -65,10 +65,10 @@ fn table(asked: &arguments::Table, surroundings: &Surroundings) -> Result<(), Fa
     let table = Table::new(asked.number, &preset, &cases, &measured);
     let table = provenance.of(&table);
     asked.output.write(&table)?;
-    asked.output.plot(Plot::Table, &table, surroundings)
+    asked.output.plot(Plot::Table, &table, python)
 }
 
-fn figure(asked: &arguments::Figure, surroundings: &Surroundings) -> Result<(), Failure> {
+fn figure(asked: &arguments::Figure, python: &Path) -> Result<(), Failure> {
     asked.output.check()?;
     let trials = asked.repeat.trials()?;
     let (preset, provenance) = asked.machine.preset(ARTICLE, &trials)?;
@@ -77,10 +77,10 @@ fn figure(asked: &arguments::Figure, surroundings: &Surroundings) -> Result<(), 
     let figure = plan.figure(&measured);
     let figure = provenance.of(&figure);
     asked.output.write(&figure)?;
-    asked.output.plot(Plot::Figure, &figure, surroundings)
+    asked.output.plot(Plot::Figure, &figure, python)
 }
 
-fn summary(asked: &arguments::Summary, surroundings: &Surroundings) -> Result<(), Failure> {
+fn summary(asked: &arguments::Summary, python: &Path) -> Result<(), Failure> {
     asked.output.check()?;
     let trials = asked.repeat.trials()?;
     let (preset, provenance) = asked.machine.preset(ARTICLE, &trials)?;
@@ -89,10 +89,10 @@ fn summary(asked: &arguments::Summary, surroundings: &Surroundings) -> Result<()
     let summary = Summary::new(&preset, &cases, &measured);
     let summary = provenance.of(&summary);
     asked.output.write(&summary)?;
-    asked.output.plot(Plot::Summary, &summary, surroundings)
+    asked.output.plot(Plot::Summary, &summary, python)
 }
 
-fn trace(asked: &arguments::Trace, surroundings: &Surroundings) -> Result<(), Failure> {
+fn trace(asked: &arguments::Trace, python: &Path) -> Result<(), Failure> {
     asked.output.check()?;
     let trials = arguments::trials(1, asked.seed, None)?;
     let (preset, provenance) = asked.machine.preset(REPORT, &trials)?;
@@ -121,7 +121,7 @@ fn trace(asked: &arguments::Trace, surroundings: &Surroundings) -> Result<(), Fa
     if asked.output.plot.is_some() {
         let seeks = Seeks::new(&trace, asked.disk, title)?;
         let seeks = provenance.of(&seeks);
-        asked.output.plot(Plot::Seeks, &seeks, surroundings)?;
+        asked.output.plot(Plot::Seeks, &seeks, python)?;
     }
     Ok(())
 }
@@ -162,10 +162,7 @@ impl fmt::Display for TraceReport<'_> {
     }
 }
 
-fn dickens_thakur(
-    asked: &arguments::DickensThakur,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
+fn dickens_thakur(asked: &arguments::DickensThakur, python: &Path) -> Result<(), Failure> {
     asked.output.check()?;
     let trials = arguments::trials(1, asked.seed, asked.jobs)?;
     let presets: Vec<&str> = match &asked.preset {
@@ -199,7 +196,7 @@ fn dickens_thakur(
         })
     });
     let figures: Vec<_> = figures.collect();
-    asked.output.plots(Plot::Figure, &figures, surroundings)
+    asked.output.plots(Plot::Figure, &figures, python)
 }
 
 /// Several results, one below the other.
@@ -214,7 +211,7 @@ impl<T: fmt::Display> fmt::Display for Findings<'_, T> {
     }
 }
 
-fn panda(asked: &arguments::Panda, surroundings: &Surroundings) -> Result<(), Failure> {
+fn panda(asked: &arguments::Panda, python: &Path) -> Result<(), Failure> {
     asked.output.check()?;
     let trials = arguments::trials(asked.trials, asked.seed, asked.jobs)?;
     let given = asked.preset.as_deref().unwrap_or(panda::PRESET);
@@ -234,10 +231,10 @@ fn panda(asked: &arguments::Panda, surroundings: &Surroundings) -> Result<(), Fa
     let figures = measured.figures.iter();
     let figures = figures.map(|figure| (figure.number().into(), provenance.of(figure)));
     let figures: Vec<_> = figures.collect();
-    asked.output.plots(Plot::Figure, &figures, surroundings)
+    asked.output.plots(Plot::Figure, &figures, python)
 }
 
-fn scale(asked: &arguments::Scale, surroundings: &Surroundings) -> Result<(), Failure> {
+fn scale(asked: &arguments::Scale, python: &Path) -> Result<(), Failure> {
     asked.output.check()?;
     let trials = arguments::trials(asked.trials, asked.seed, asked.jobs)?;
     let given = asked.preset.as_deref().unwrap_or(TODAY);
@@ -257,7 +254,7 @@ fn scale(asked: &arguments::Scale, surroundings: &Surroundings) -> Result<(), Fa
     let scale = scale::Scale::new(&options, &cases, &measured)?;
     let scale = provenance.of(&scale);
     asked.output.write(&scale)?;
-    asked.output.plot(Plot::Scale, &scale, surroundings)
+    asked.output.plot(Plot::Scale, &scale, python)
 }
 
 /// The text of one machine, or a line for each.
