@@ -70,7 +70,9 @@ impl Seat {
     /// # Errors
     /// When `ranks` or the number of servers is zero, or no thread can be started.
     pub fn all(ranks: usize, options: &SessionOptions) -> Result<Vec<Seat>> {
-        let servers = options.servers.unwrap_or_else(|| default_servers(ranks));
+        let servers = options
+            .servers
+            .unwrap_or_else(|| default_servers(ranks, processors()));
         check_count("ranks", ranks)?;
         check_count("servers", servers)?;
         check_count("block_bytes", exact::<usize>(options.block_bytes))?;
@@ -172,9 +174,13 @@ pub fn on_threads<T: Send>(
 }
 
 /// Servers where the user names no number: one a processor, but not more than ranks.
-fn default_servers(ranks: usize) -> usize {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+fn default_servers(ranks: usize, processors: usize) -> usize {
     processors.min(ranks.max(2)).max(1)
+}
+
+/// The processors that this rank may use. Others may have other numbers, on this host, too.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn check_count(what: &str, count: usize) -> Result<()> {
@@ -256,18 +262,24 @@ impl Session {
             // As words: not all of the tuning can be hashed.
             (format!("{options:?}"), *transport == Transport::Shared).hash(&mut hasher);
         }
-        let all = api.allgather(comm, [u64::from(given.is_ok()), hasher.finish()])?;
+        let told = [
+            u64::from(given.is_ok()),
+            hasher.finish(),
+            processors() as u64,
+        ];
+        let all = api.allgather(comm, told)?;
         let (transport, options) = given?;
-        if let Some(rank) = all.iter().position(|[is_ok, _]| *is_ok == 0) {
+        if let Some(rank) = all.iter().position(|[is_ok, ..]| *is_ok == 0) {
             let error = Error::new(Kind::Schema, opening, "its options do not fit");
             return Err(error.by(Who::Rank(rank)));
         }
-        if let Some(other) = all.iter().position(|digest| *digest != all[0]) {
+        if let Some(other) = all.iter().position(|[_, digest, _]| *digest != all[0][1]) {
             let cause = format!("ranks 0 and {other} give different options");
             return Err(Error::new(Kind::Mismatch, opening, cause));
         }
         let job = mpi::join(api, comm, transport, StoreOpener::new(&options))?;
-        let roles = mpi_roles(&job.hosts, &options)?;
+        let processors: Vec<usize> = all.iter().map(|&[.., count]| count as usize).collect();
+        let roles = mpi_roles(&job.hosts, &processors, &options)?;
         let rank = roles.rank(job.node.me());
         let hosts = job.hosts.iter().collect::<HashSet<_>>().len();
         let has_threads = may_use_threads || !job.node.needs_mpi();
@@ -286,21 +298,23 @@ impl Session {
     }
 }
 
-/// Which ranks of an MPI job are clients and which are servers.
-fn mpi_roles(hosts: &[usize], options: &SessionOptions) -> Result<Roles> {
+/// Which ranks of an MPI job are clients and which are servers, by the host and the processors of
+/// each rank. All ranks must come to the same result.
+fn mpi_roles(hosts: &[usize], processors: &[usize], options: &SessionOptions) -> Result<Roles> {
     let size = hosts.len();
     let mut by_host: Vec<Vec<usize>> = vec![Vec::new(); size];
     for (rank, &host) in hosts.iter().enumerate() {
         by_host[host].push(rank);
     }
     by_host.retain(|ranks| !ranks.is_empty());
-    let chosen: usize = by_host
-        .iter()
-        .map(|ranks| default_servers(ranks.len()).min(ranks.len()))
-        .sum();
+    let of_host = |ranks: &Vec<usize>| {
+        let most = ranks.iter().map(|&rank| processors[rank]).max();
+        default_servers(ranks.len(), most.unwrap_or(1)).min(ranks.len())
+    };
+    let by_default: Vec<usize> = by_host.iter().map(of_host).collect();
     let servers = match options.servers {
         None if options.dedicated => by_host.len().min(size.saturating_sub(1)),
-        None => chosen,
+        None => by_default.iter().sum(),
         Some(servers) => servers,
     };
     check_count("servers", servers)?;
@@ -318,6 +332,9 @@ fn mpi_roles(hosts: &[usize], options: &SessionOptions) -> Result<Roles> {
         }
         let ranks = &by_host[host];
         if !options.dedicated {
+            if options.servers.is_none() && turn >= by_default[host] {
+                continue;
+            }
             of_servers.push(ranks[turn % ranks.len()]);
         } else if let Some(place) = ranks.len().checked_sub(turn + 1) {
             of_servers.push(ranks[place]);
@@ -326,4 +343,22 @@ fn mpi_roles(hosts: &[usize], options: &SessionOptions) -> Result<Roles> {
     let is_client = |rank: &usize| !options.dedicated || !of_servers.contains(rank);
     let clients = (0..size).filter(is_client).collect();
     Ok(Roles::new(size, clients, of_servers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_host_has_as_many_servers_as_processors_or_ranks() {
+        let options = SessionOptions::default();
+        let servers = |hosts: &[usize], processors: &[usize]| {
+            let roles = mpi_roles(hosts, processors, &options).unwrap();
+            roles.servers
+        };
+        assert_eq!(servers(&[0, 0, 0], &[2, 2, 2]), [0, 1]);
+        assert_eq!(servers(&[0, 0, 2], &[2, 2, 8]), [0, 2, 1]);
+        assert_eq!(servers(&[0, 1, 1, 1], &[4, 4, 4, 4]), [0, 1, 2, 3]);
+        assert_eq!(servers(&[0, 0, 2, 2], &[1, 1, 2, 1]), [0, 2, 3]);
+    }
 }
