@@ -172,7 +172,7 @@ def descendants(root: int) -> list[int]:
 def is_rank(process: int) -> bool:
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
-        return bool(words) and b"python" in words[0] and str(VICTIM).encode() in words
+        return b"python" in words[0] and words[1:2] == [str(VICTIM).encode()]
     return False
 
 

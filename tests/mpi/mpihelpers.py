@@ -11,6 +11,13 @@ from mpi4py import MPI
 import penstock as ps
 
 TRANSPORTS = ("shared", "messages")
+HOSTS = MPI.COMM_WORLD.allgather(MPI.Get_processor_name())
+"""The host of each rank: mostly one."""
+
+
+def sends_messages(transport: str) -> bool:
+    """Whether any ranks reach each other by MPI messages."""
+    return len(HOSTS) > 1 and (transport == "messages" or len(set(HOSTS)) > 1)
 
 
 def rows(session: ps.Session, columns: int = 5, extra: int = 3, **more: Any) -> ps.Array:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import caught, opened_with, ramp, same_bits, some_attempt, tree
 from mpi4py import MPI
-from mpihelpers import TRANSPORTS, assert_fails, part, ramp_of, rows
+from mpihelpers import HOSTS, TRANSPORTS, assert_fails, part, ramp_of, rows, sends_messages
 
 import penstock as ps
 
@@ -18,8 +18,8 @@ HAS_THREADS = MPI.Query_thread() == MPI.THREAD_MULTIPLE
 
 def backgrounds(session: ps.Session, transport: str) -> list[str]:
     """Those that there are: a thread may not use MPI unless it was initialised for that."""
-    needs_threads = transport == "messages" and MPI.COMM_WORLD.size > 1
-    return ["disk", "none"] if needs_threads and not HAS_THREADS else ["disk", "none", "all"]
+    has_all = HAS_THREADS or not sends_messages(transport)
+    return ["disk", "none", "all"] if has_all else ["disk", "none"]
 
 
 @pytest.fixture
@@ -128,10 +128,11 @@ def test_most_of_the_disks_time_is_hidden(mpi, place, transport, slow, way):
         pytest.skip("no clients would be left")
     slow(2e6)
     job = {"servers": 1, "dedicated": way == "dedicated", "sync": False, "block_bytes": 1 << 16}
-    server = mpi.size - 1 if transport == "shared" else 0  # the last of its host, or of a host each
+    # The last rank of the first host; by messages each rank is a host.
+    server = HOSTS.count(HOSTS[0]) - 1 if transport == "shared" else 0
     clients = mpi.Split(way == "dedicated" and mpi.rank == server)
     with ps.Session(mpi, transport=transport, **job) as s:
-        threads_needed = way == "all" or (way == "dedicated" and transport == "messages")
+        threads_needed = way == "all" or (way == "dedicated" and sends_messages(transport))
         if s.is_client and not (threads_needed and "all" not in backgrounds(s, transport)):
             u = rows(s, columns=65536 // s.size, extra=0, disk=ps.RowMajor())
             took = u.shape[0] * u.shape[1] * 8 / 2e6
