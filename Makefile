@@ -14,6 +14,7 @@ SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.csv' -
 DEMO_ARGS  ?=
 BENCH_ARGS ?= --strategy penstock,mpiio,mmap,limit --repeats 5
 COPY_ARGS  ?=
+HOST_KILLS ?= 10
 
 # The interpreter, mpiexec and tools of the virtual environment come first; maturin and PyO3 look
 # at VIRTUAL_ENV and PYO3_PYTHON.
@@ -22,7 +23,8 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PYO3_PYTHON := $(CURDIR)/$(VENV)/bin/python
 unexport PYTHONHOME
 
-.PHONY: help demo test test-rust test-python test-mpi crash lint bench bench-copy venv build clean tools
+.PHONY: help demo test test-rust test-python test-mpi test-hosts crash lint \
+        bench bench-copy venv build clean tools
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -33,7 +35,7 @@ demo: build ## set up, then run the main job: a simulation on 8 ranks, written, 
 	rm -rf out/gray_scott
 	python examples/gray_scott.py $(DEMO_ARGS)
 
-test: test-rust test-python test-mpi ## set up, then run all tests
+test: test-rust test-python test-mpi test-hosts ## set up, then run all tests
 	@echo "== all tests passed"
 
 test-rust: venv ## the Rust tests
@@ -42,7 +44,7 @@ test-rust: venv ## the Rust tests
 
 test-python: build ## the Python tests without MPI
 	@echo "== test: Python, embedded"
-	$(LIMIT) $(PYTEST) tests --ignore=tests/mpi
+	$(LIMIT) $(PYTEST) tests --ignore=tests/mpi --ignore=tests/hosts
 
 test-mpi: build ## the Python tests under mpiexec, on 1, 2, 3, 5 and 8 ranks
 	@for ranks in $(RANKS); do \
@@ -63,6 +65,16 @@ test-mpi: build ## the Python tests under mpiexec, on 1, 2, 3, 5 and 8 ranks
 # mpiexec fail. The ranks share the directory, so none keeps a cache.
 MPI_RANK = rank=$${PMI_RANK:-$${OMPI_COMM_WORLD_RANK:-0}}; set -- $(PYTEST) -x -p no:cacheprovider tests/mpi; \
     if [ $$rank = 0 ]; then exec "$$@"; else exec "$$@" >$$LOGS/rank-$$rank.txt 2>&1; fi
+
+test-hosts: build ## the tests over several hosts, made of namespaces, where those are allowed
+	@command -v ip >/dev/null && command -v nsenter >/dev/null || \
+	    ( $(call need,iproute2 util-linux,ip and nsenter) ) || true
+	@why=$$(python tests/hosts/cluster.py --check); case $$? in \
+	    0) echo "== test: Python on two and three hosts, made of namespaces"; \
+	        HOST_KILLS=$(HOST_KILLS) $(LIMIT) $(PYTEST) tests/hosts ;; \
+	    77) echo "== skipped: several hosts: $$why" ;; \
+	    *) exit 1 ;; \
+	esac
 
 crash: build ## crash at every change to the disk; kill a writing job 300 times; look at what is left
 	@echo "== crash: at every change"
