@@ -9,7 +9,7 @@ import pytest
 from conformance import check_disk, random_block_bytes, random_case
 from helpers import leftovers, opened_with, tree
 from mpi4py import MPI
-from mpihelpers import TRANSPORTS, assert_fails, rows
+from mpihelpers import TRANSPORTS, assert_fails, rows, sends_messages
 from strategies import SMALL, STRATEGIES, may_be_refused, read_by, some_ways, write_by
 
 import penstock as ps
@@ -41,7 +41,8 @@ def test_all_write_the_same_files_and_read_them(mpi, place, transport, dedicated
         )
         with session:
             if session.is_client:
-                has_threads = transport == "shared" or MPI.Query_thread() == MPI.THREAD_MULTIPLE
+                is_multiple = MPI.Query_thread() == MPI.THREAD_MULTIPLE
+                has_threads = is_multiple or not sends_messages(transport)
                 one_case(session, case, place, turn, has_threads)
         mpi.Barrier()
 
