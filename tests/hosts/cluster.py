@@ -32,7 +32,7 @@ PRIVATE = ("/dev/shm", "/tmp")
 """Directories of which each host has its own, empty but for what all must see."""
 NEEDS = (
     "ip link add bridge0 type bridge && ip link add one type veth peer name two && "
-    "mount -t tmpfs tmpfs /mnt"
+    "mount -t proc proc /proc && mount -t tmpfs tmpfs /tmp"
 )
 """What the kernel must allow, as a command to try it."""
 NOT_ALLOWED = 77
@@ -146,7 +146,6 @@ def connect(name: str, address: str, process: int) -> None:
 
 def be_host(name: str, directory: Path) -> None:
     """Sets up a host, as its first process, and keeps it until it is killed."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     socket.sethostname(name)
     run("mount", "-t", "proc", "proc", "/proc")
     shared, stage = directory / "shared", directory / "state" / "stage"
