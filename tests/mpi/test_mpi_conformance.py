@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import numpy as np
@@ -166,9 +167,31 @@ def test_two_sessions_at_once(mpi, place):
             assert np.array_equal(c.read(place / "b", u), part(u, c.rank, -truth))
 
 
+@pytest.mark.parametrize("bound", ["all", "first"])
+def test_ranks_bound_to_processors(mpi, place, bound):
+    """Each rank to one of its own, as Open MPI does it, or only the first: all count the same
+    servers."""
+    allowed = os.sched_getaffinity(0)
+    mine = sorted(allowed)[mpi.rank % len(allowed)]
+    if bound == "all" or mpi.rank == 0:
+        os.sched_setaffinity(0, {mine})
+    try:
+        with ps.Session(mpi, sync=False) as session:
+            u = rows(session)
+            truth = ramp_of(u)
+            session.write(place / "g", u, part(u, session.rank, truth))
+            assert np.array_equal(session.read(place / "g", u), part(u, session.rank, truth))
+            servers = mpi.allgather(session.servers)
+    finally:
+        os.sched_setaffinity(0, allowed)
+    if bound == "all":
+        together = len(set().union(*mpi.allgather({mine})))
+        assert servers == [together] * mpi.size
+    assert len(set(servers)) == 1
+
+
 def test_many_sessions_one_after_the_other(mpi, place):
     """They leave nothing behind that runs out: communicators, segments, descriptors."""
-    import os
 
     def descriptors():
         return len(os.listdir("/proc/self/fd"))

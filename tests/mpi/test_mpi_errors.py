@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 
 import numpy as np
 import pytest
@@ -223,23 +222,6 @@ def test_options_that_differ(mpi, transport):
     assert len(set(mpi.allgather(str(met)))) == 1
     with ps.Session(mpi, transport=transport) as s:
         s.barrier()
-
-
-@pytest.mark.parametrize("which", ["first", "last"])
-def test_processors_that_differ(mpi, place, transport, which):
-    """Ranks agree on who serves where one may use fewer processors than the others."""
-    allowed = os.sched_getaffinity(0)
-    if mpi.rank == (0 if which == "first" else mpi.size - 1):
-        os.sched_setaffinity(0, {min(allowed)})
-    try:
-        with ps.Session(mpi, transport=transport, sync=False) as s:
-            assert len(set(mpi.allgather(s.servers))) == 1
-            u = rows(s)
-            local = part(u, s.rank, ramp_of(u))
-            s.write(place / "g", u, local)
-            assert same_bits(s.read(place / "g", u), local)
-    finally:
-        os.sched_setaffinity(0, allowed)
 
 
 def test_options_that_do_not_fit(mpi, transport):

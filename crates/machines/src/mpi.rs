@@ -8,6 +8,7 @@
 
 pub mod api;
 mod inbox;
+mod processors;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -51,8 +52,10 @@ pub enum Transport {
 pub struct Job {
     /// This rank's node.
     pub node: Node,
-    /// The host of each rank, counted from zero.
+    /// The host of each rank, named by its first rank.
     pub hosts: Vec<usize>,
+    /// For each rank, how many processors the ranks of its host may use together.
+    pub processors: Vec<usize>,
 }
 
 /// Makes this rank a node.
@@ -75,6 +78,7 @@ pub fn join(api: Api, comm: Handle, transport: Transport, opener: Arc<dyn Opener
         .map(|[name, _]| names.iter().position(|[other, _]| other == name))
         .map_while(|h| h)
         .collect();
+    let processors = processors_by_rank(&comm, &hosts)?;
     let mates: Vec<usize> = (0..size).filter(|&rank| hosts[rank] == hosts[me]).collect();
     let shared = share_inboxes(&comm, me, &mates)?;
     let mut rank_in_host = vec![None; size];
@@ -94,7 +98,31 @@ pub fn join(api: Api, comm: Handle, transport: Transport, opener: Arc<dyn Opener
     };
     links.shared.at(links.my_place).board().claim();
     let node = Node::new(me, size, Box::new(links), Process::default(), opener);
-    Ok(Job { node, hosts })
+    Ok(Job {
+        node,
+        hosts,
+        processors,
+    })
+}
+
+/// For each rank, how many processors the ranks of its host may use together. All ranks get the
+/// same.
+fn processors_by_rank(comm: &OwnComm, hosts: &[usize]) -> Result<Vec<usize>> {
+    let told = comm.api.allgather(comm.handle, processors::mine())?;
+    let on = |host: usize| -> Vec<_> {
+        let ranks = hosts.iter().zip(&told).filter(|(other, _)| **other == host);
+        ranks.map(|(_, told)| *told).collect()
+    };
+    // A host's name is its first rank.
+    let mut counts = vec![0; hosts.len()];
+    for (rank, &host) in hosts.iter().enumerate() {
+        counts[rank] = if host == rank {
+            processors::together(&on(host))
+        } else {
+            counts[host]
+        };
+    }
+    Ok(counts)
 }
 
 /// A number that ranks have in common if they can share memory: host and PID namespace.

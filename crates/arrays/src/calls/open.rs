@@ -178,7 +178,7 @@ fn default_servers(ranks: usize, processors: usize) -> usize {
     processors.min(ranks.max(2)).max(1)
 }
 
-/// The processors that this rank may use. Others may have other numbers, on this host, too.
+/// The number of processors that this process may use.
 fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -262,24 +262,19 @@ impl Session {
             // As words: not all of the tuning can be hashed.
             (format!("{options:?}"), *transport == Transport::Shared).hash(&mut hasher);
         }
-        let told = [
-            u64::from(given.is_ok()),
-            hasher.finish(),
-            processors() as u64,
-        ];
+        let told = [u64::from(given.is_ok()), hasher.finish()];
         let all = api.allgather(comm, told)?;
         let (transport, options) = given?;
-        if let Some(rank) = all.iter().position(|[is_ok, ..]| *is_ok == 0) {
+        if let Some(rank) = all.iter().position(|[is_ok, _]| *is_ok == 0) {
             let error = Error::new(Kind::Schema, opening, "its options do not fit");
             return Err(error.by(Who::Rank(rank)));
         }
-        if let Some(other) = all.iter().position(|[_, digest, _]| *digest != all[0][1]) {
+        if let Some(other) = all.iter().position(|[_, digest]| *digest != all[0][1]) {
             let cause = format!("ranks 0 and {other} give different options");
             return Err(Error::new(Kind::Mismatch, opening, cause));
         }
         let job = mpi::join(api, comm, transport, StoreOpener::new(&options))?;
-        let processors: Vec<usize> = all.iter().map(|&[.., count]| count as usize).collect();
-        let roles = mpi_roles(&job.hosts, &processors, &options)?;
+        let roles = mpi_roles(&job.hosts, &job.processors, &options)?;
         let rank = roles.rank(job.node.me());
         let hosts = job.hosts.iter().collect::<HashSet<_>>().len();
         let has_threads = may_use_threads || !job.node.needs_mpi();
@@ -298,8 +293,8 @@ impl Session {
     }
 }
 
-/// Which ranks of an MPI job are clients and which are servers, by the host and the processors of
-/// each rank. All ranks must come to the same result.
+/// Which ranks of an MPI job are clients and which are servers, by the host of each rank and the
+/// number of processors there. All ranks must come to the same result.
 fn mpi_roles(hosts: &[usize], processors: &[usize], options: &SessionOptions) -> Result<Roles> {
     let size = hosts.len();
     let mut by_host: Vec<Vec<usize>> = vec![Vec::new(); size];
@@ -307,10 +302,8 @@ fn mpi_roles(hosts: &[usize], processors: &[usize], options: &SessionOptions) ->
         by_host[host].push(rank);
     }
     by_host.retain(|ranks| !ranks.is_empty());
-    let of_host = |ranks: &Vec<usize>| {
-        let most = ranks.iter().map(|&rank| processors[rank]).max();
-        default_servers(ranks.len(), most.unwrap_or(1)).min(ranks.len())
-    };
+    let of_host =
+        |ranks: &Vec<usize>| default_servers(ranks.len(), processors[ranks[0]]).min(ranks.len());
     let by_default: Vec<usize> = by_host.iter().map(of_host).collect();
     let servers = match options.servers {
         None if options.dedicated => by_host.len().min(size.saturating_sub(1)),
@@ -359,6 +352,6 @@ mod tests {
         assert_eq!(servers(&[0, 0, 0], &[2, 2, 2]), [0, 1]);
         assert_eq!(servers(&[0, 0, 2], &[2, 2, 8]), [0, 2, 1]);
         assert_eq!(servers(&[0, 1, 1, 1], &[4, 4, 4, 4]), [0, 1, 2, 3]);
-        assert_eq!(servers(&[0, 0, 2, 2], &[1, 1, 2, 1]), [0, 2, 3]);
+        assert_eq!(servers(&[0, 0, 2, 2], &[1, 1, 2, 2]), [0, 2, 3]);
     }
 }
