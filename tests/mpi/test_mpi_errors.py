@@ -6,10 +6,12 @@ import contextlib
 
 import numpy as np
 import pytest
-from helpers import caught, leftovers, same_bits, tree
+from helpers import caught, leftovers, tree
+from mpi4py import MPI
 from mpihelpers import TRANSPORTS, assert_fails, part, ramp_of, rows
 
 import penstock as ps
+from penstock import _session
 
 pytestmark = pytest.mark.parametrize("transport", TRANSPORTS)
 
@@ -235,6 +237,15 @@ def test_options_that_do_not_fit(mpi, transport):
         met = caught(call)
         assert isinstance(met, ps.SchemaError), met
         assert len(set(mpi.allgather(str(met)))) == 1
+
+
+def test_a_library_of_an_unknown_abi(mpi, transport, monkeypatch):
+    """It is refused by name: its handles and structures may have any form."""
+    library, comm, byte, *more = _session._mpi(mpi)
+    monkeypatch.setattr(_session, "_mpi", lambda _: (library, comm, byte + 1, *more))
+    met = caught(lambda: ps.Session(mpi, transport=transport))
+    assert isinstance(met, ps.UnsupportedError), met
+    assert "ABI" in str(met) and MPI.Get_library_version().split()[0] in str(met)
 
 
 def test_a_dedicated_server_makes_no_calls(mpi, place, transport):

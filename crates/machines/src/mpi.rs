@@ -6,6 +6,7 @@
 //! the thread that opened the session calls MPI, so that MPI_THREAD_FUNNELED is enough; but where
 //! ranks exchange MPI messages, so does the thread of a call that was begun in the background.
 
+mod abi;
 pub mod api;
 mod inbox;
 mod processors;

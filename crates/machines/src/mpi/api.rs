@@ -4,8 +4,8 @@
 //! there is none. So the functions are looked up at run time, in the very library that mpi4py (or
 //! any other caller) uses, and its constants are given by the caller. Handles are passed as machine
 //! words: they are 32-bit integers in MPICH's ABI and pointers in Open MPI's and the standard ABI,
-//! and both travel in one register in the calling conventions of x86-64 and AArch64. See
-//! `docs/decisions/002-mpi-at-run-time.md`.
+//! and both travel in one register in the calling conventions of x86-64 and AArch64. A library of
+//! any other ABI is refused. See `docs/decisions/002-mpi-at-run-time.md`.
 
 use std::ffi::{c_int, c_void};
 use std::path::Path;
@@ -13,10 +13,13 @@ use std::path::Path;
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL, Symbol};
 use penstock_engine::{Error, Kind, Result};
 
+use crate::mpi::abi;
+
 /// An MPI handle as a machine word.
 pub type Handle = usize;
 
-/// Room for an `MPI_Status` of any library.
+/// Room for an `MPI_Status` of any ABI that is let in. MPICH's has 20 bytes, Open MPI's has 24, and
+/// the standard one has 32.
 #[repr(C, align(16))]
 pub struct Status([u8; 128]);
 
@@ -89,15 +92,17 @@ impl Api {
     /// libmpi itself. It must be loaded already.
     ///
     /// # Errors
-    /// When it cannot be found, or has not all the functions (MPI 3.0 has).
+    /// When it cannot be found, has not all the functions (MPI 3.0 has), or has an ABI that Penstock
+    /// does not know.
     pub fn load(library: &Path, constants: Constants) -> Result<Self> {
-        let failed = |e: libloading::Error| {
-            Error::new(Kind::Unsupported, "finding the program's MPI library", e).at(library)
-        };
+        let failed =
+            |e: libloading::Error| Error::new(Kind::Unsupported, abi::FINDING, e).at(library);
         // SAFETY: the object is loaded already, so that no initialiser runs.
         let found = unsafe { Library::open(Some(library), RTLD_LAZY | RTLD_LOCAL) };
         let found = found.map_err(failed)?;
-        // SAFETY: the signatures are those of the MPI standard, with handles as machine words.
+        abi::check(&found, constants).map_err(|error| error.at(library))?;
+        // SAFETY: the signatures are those of the MPI standard, with handles as machine words, as
+        // they may be in the ABIs that were let in.
         unsafe {
             Ok(Self {
                 comm_rank: found.get(b"MPI_Comm_rank").map_err(failed)?,

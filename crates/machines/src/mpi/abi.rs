@@ -1,0 +1,142 @@
+//! The ABIs of MPI libraries that Penstock can call.
+//!
+//! An ABI says how wide a handle is, how long an `MPI_Status` is, and which value a constant has.
+//! Every ABI has an `MPI_BYTE` of its own, so the caller's `MPI_BYTE` shows which ABI the caller was
+//! compiled for, and the library shows whether it has the same.
+
+use std::ffi::{c_char, c_int};
+
+use libloading::os::unix::Library;
+use penstock_engine::{Error, Kind, Result};
+
+use crate::mpi::api::{Constants, Handle};
+
+/// What was being done when a library is refused.
+pub const FINDING: &str = "finding the program's MPI library";
+/// `MPI_BYTE` in the ABI that MPICH, Intel MPI, MVAPICH and Cray MPICH share.
+const MPICH_BYTE: Handle = 0x4c00_010d;
+/// `MPI_BYTE` in the standard ABI, since MPI 5.0.
+const STANDARD_BYTE: Handle = 0x247;
+/// The longest text of `MPI_Get_library_version` (8192 in MPICH, 256 in Open MPI).
+const VERSION_BYTES_MAX: usize = 8192;
+
+/// The marks by which the ABI of a library is known.
+struct Marks {
+    /// The address of Open MPI's `MPI_BYTE`.
+    open_mpi_byte: Option<Handle>,
+    /// Whether the library says that it has the standard ABI.
+    is_standard: bool,
+}
+
+impl Marks {
+    fn of(library: &Library) -> Self {
+        // SAFETY: the symbol's address is taken, and nothing is read there.
+        let byte = unsafe { library.get::<*mut u8>(b"ompi_mpi_byte") };
+        // SAFETY: the signature is that of the MPI standard.
+        let version = unsafe {
+            library.get::<unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int>(
+                b"MPI_Abi_get_version",
+            )
+        };
+        let (mut major, mut minor) = (-1, -1);
+        // SAFETY: out-parameters live across the call, which is allowed at any time.
+        let code = version.map_or(-1, |ask| unsafe { ask(&mut major, &mut minor) });
+        Self {
+            open_mpi_byte: byte.ok().map(|symbol| symbol.into_raw() as Handle),
+            is_standard: code == 0 && major >= 1,
+        }
+    }
+
+    /// Whether `byte` is the `MPI_BYTE` of an ABI that Penstock knows, and of this library.
+    fn fit(&self, byte: Handle) -> bool {
+        let is_mpich = byte == MPICH_BYTE && !self.is_standard && self.open_mpi_byte.is_none();
+        let is_standard = byte == STANDARD_BYTE && self.is_standard;
+        is_mpich || is_standard || self.open_mpi_byte == Some(byte)
+    }
+}
+
+/// Checks that the library has an ABI that Penstock knows, and that the caller's constants are of
+/// the same.
+///
+/// # Errors
+/// When that is not so. The error has the library's name and version in its own words.
+pub fn check(library: &Library, constants: Constants) -> Result<()> {
+    if Marks::of(library).fit(constants.byte) {
+        return Ok(());
+    }
+    let cause = format!(
+        "{} and its caller agree on none of the ABIs that Penstock knows: MPICH's, Open MPI's, and \
+         the standard ABI of MPI 5",
+        version(library)
+    );
+    Err(Error::new(Kind::Unsupported, FINDING, cause))
+}
+
+/// The first line of what the library says of itself.
+fn version(library: &Library) -> String {
+    let nameless = || "a library without a name".to_owned();
+    // SAFETY: the signature is that of the MPI standard.
+    let ask = unsafe {
+        library.get::<unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int>(
+            b"MPI_Get_library_version",
+        )
+    };
+    let Ok(ask) = ask else {
+        return nameless();
+    };
+    let (mut text, mut bytes) = (vec![0u8; VERSION_BYTES_MAX], 0);
+    // SAFETY: the text has room for the longest; the call is allowed at any time.
+    let code = unsafe { ask(text.as_mut_ptr().cast(), &mut bytes) };
+    let end = usize::try_from(bytes).map_or(0, |bytes| bytes.min(text.len()));
+    let text = String::from_utf8_lossy(&text[..end]);
+    match text.lines().next() {
+        Some(line) if code == 0 => line.trim_end_matches(['\0', ' ']).to_owned(),
+        _ => nameless(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPEN_MPI_BYTE: Handle = 0x7f00_1234_5680;
+
+    fn marks(open_mpi_byte: Option<Handle>, is_standard: bool) -> Marks {
+        Marks {
+            open_mpi_byte,
+            is_standard,
+        }
+    }
+
+    #[test]
+    fn known_abis_fit() {
+        assert!(marks(None, false).fit(MPICH_BYTE));
+        assert!(marks(None, true).fit(STANDARD_BYTE));
+        assert!(marks(Some(OPEN_MPI_BYTE), false).fit(OPEN_MPI_BYTE));
+    }
+
+    #[test]
+    fn a_caller_of_another_abi_does_not_fit() {
+        let libraries = [
+            (marks(None, false), MPICH_BYTE),
+            (marks(None, true), STANDARD_BYTE),
+            (marks(Some(OPEN_MPI_BYTE), false), OPEN_MPI_BYTE),
+        ];
+        for (library, own) in libraries {
+            for byte in [MPICH_BYTE, STANDARD_BYTE, OPEN_MPI_BYTE, 1] {
+                assert_eq!(library.fit(byte), byte == own, "{byte:x}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_library_without_mpi_is_refused_by_name() {
+        let constants = Constants {
+            byte: MPICH_BYTE + 1,
+            any_source: -2,
+        };
+        let error = check(&Library::this(), constants).unwrap_err();
+        assert_eq!(error.kind, Kind::Unsupported);
+        assert!(error.to_string().contains("a library without a name"));
+    }
+}
