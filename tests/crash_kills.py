@@ -177,10 +177,11 @@ def is_rank(process: int) -> bool:
 
 
 def mpi_segments(process: int) -> list[Path]:
-    """Shared memory of MPICH, which nobody removes when its processes are killed."""
+    """Shared memory of MPICH or Open MPI, which nobody removes when its processes are killed."""
+    names = "/dev/shm/mpich_shm_", "/dev/shm/sm_segment."
     with contextlib.suppress(OSError):
         mapped = Path(f"/proc/{process}/maps").read_text().split()
-        return [Path(word) for word in mapped if word.startswith("/dev/shm/mpich_shm_")]
+        return [Path(word) for word in mapped if word.startswith(names)]
     return []
 
 
@@ -239,9 +240,13 @@ class Campaign:
         self.reader.has_saved, self.reader.life = False, self.life
         arguments = map(str, (self.store, log, self.life, STEPS_MAX))
         command = ["mpiexec", "-n", str(self.ranks), sys.executable, VICTIM, *arguments]
-        output = self.store.parent / "output"
+        output, temporary = self.store.parent / "output", self.store.parent / "tmp"
+        temporary.mkdir(exist_ok=True)  # a killed mpiexec leaves files
+        environment = {**os.environ, "TMPDIR": str(temporary)}
         with open(output, "w") as out:
-            job = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+            job = subprocess.Popen(
+                command, stdout=out, stderr=out, env=environment, start_new_session=True
+            )
         try:
             is_early = self.wait_for_start(job, log)
             way = self.kill(job, is_early)

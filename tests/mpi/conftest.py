@@ -46,8 +46,19 @@ def rest(comm=OURS, seconds: float | None = None) -> bool:
     return True
 
 
+def name_of_mpi() -> str:
+    """The name that `make test-mpi` has for the library that is loaded."""
+    if MPI.Get_abi_version()[0] > 0:
+        return "abi"
+    return {"MPICH": "mpich", "Open MPI": "openmpi"}.get(MPI.get_vendor()[0], "unknown")
+
+
 @pytest.hookimpl(trylast=True)  # after the reporter is made
 def pytest_configure(config):
+    wanted = os.environ.get("TEST_MPI")
+    if wanted is not None and wanted != name_of_mpi():
+        words = f"TEST_MPI is {wanted}, but mpi4py has loaded {MPI.Get_library_version()}"
+        raise pytest.UsageError(words)
     if WORLD.rank != 0:
         reporter = config.pluginmanager.get_plugin("terminalreporter")
         reporter._tw._file = open(os.devnull, "w")  # noqa: SIM115 - until the end
