@@ -209,7 +209,6 @@ fn draw(
     no_title: bool,
     python: &Path,
 ) -> Result<(), Failure> {
-    let python = python;
     let no_python = |error: Error| {
         Failure::failed(format!(
             "no plot: cannot run {}: {error}; PENSTOCK_PYTHON names another Python",

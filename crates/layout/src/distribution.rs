@@ -272,6 +272,6 @@ impl Distribution {
             });
             ranks = deeper.collect();
         }
-        ranks.into_iter().map(|rank| exact::<usize>(rank)).collect()
+        ranks.into_iter().map(exact::<usize>).collect()
     }
 }

@@ -20,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use penstock_engine::{Error, Kind, Result};
+use penstock_layout::exact;
 
 use crate::bell::{Bell, HasBell};
 use crate::disk::real::Opener;
@@ -93,7 +94,7 @@ pub fn join(api: Api, comm: Handle, transport: Transport, opener: Arc<dyn Opener
         rank_in_host,
         shared: Arc::new(shared),
         comm,
-        tag: (1 + names[0][1] % TAGS) as c_int,
+        tag: exact::<c_int>(1 + names[0][1] % TAGS),
         kept: RefCell::default(),
         begun: RefCell::default(),
     };
@@ -184,9 +185,9 @@ fn share_inboxes(comm: &OwnComm, me: usize, mates: &[usize]) -> Result<SharedInb
         )),
         None => {
             let name = SegmentName {
-                process: process as u32,
-                descriptor: descriptor as i32,
-                bytes: bytes as usize,
+                process: exact::<u32>(process),
+                descriptor: exact::<i32>(descriptor),
+                bytes: exact::<usize>(bytes),
             };
             Mapping::open(&name).map(|mapping| SharedInboxes { mapping })
         }

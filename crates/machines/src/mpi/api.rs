@@ -12,6 +12,7 @@ use std::path::Path;
 
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL, Symbol};
 use penstock_engine::{Error, Kind, Result};
+use penstock_layout::exact;
 
 use crate::mpi::abi;
 
@@ -184,7 +185,7 @@ impl Api {
     pub fn allgather<const N: usize>(&self, comm: Handle, mine: [u64; N]) -> Result<Vec<[u64; N]>> {
         let (_, size) = self.rank_and_size(comm)?;
         let mut all = vec![[0u64; N]; size];
-        let (bytes, byte) = (size_of::<[u64; N]>() as c_int, self.constants.byte);
+        let (bytes, byte) = (exact::<c_int>(size_of::<[u64; N]>()), self.constants.byte);
         // SAFETY: the receive buffer has room for `bytes` from each of `size` ranks.
         let code = unsafe {
             (self.allgather)(
@@ -221,7 +222,7 @@ impl Api {
                 start,
                 bytes,
                 self.constants.byte,
-                to as c_int,
+                exact::<c_int>(to),
                 tag,
                 comm,
                 &mut request,

@@ -3,6 +3,7 @@
 //! Open MPI's `mpiexec` binds each rank to a processor of its own, and then no rank can count those
 //! of its host. So the ranks tell each other which ones they may use.
 
+use penstock_layout::exact;
 use rustix::thread::CpuSet;
 
 /// Words of a mask of processors.
@@ -39,7 +40,7 @@ pub fn together(ranks: &[Told]) -> usize {
     } else {
         ones(&all).max(at_a_time)
     };
-    count as usize
+    exact::<usize>(count)
 }
 
 fn ones(mask: &[u64]) -> u64 {
