@@ -50,7 +50,7 @@ pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Sums> {
     let (numbers, rest) = bytes.as_chunks::<8>();
     let sum = |number: &[u8; 8]| match u64::from_le_bytes(*number) {
         0 | IS_ABSENT => Ok(None),
-        number if number >> 32 == 1 => Ok(Some(exact::<u32>(number))),
+        number if number >> 32 == 1 => Ok(Some(exact::<u32>(number & u64::from(u32::MAX)))),
         _ => Err(damaged(path, "these are no checksums")),
     };
     match rest {
