@@ -7,40 +7,10 @@ use penstock_arrays::{ArraySchema, ElementType, Format, Keys, Pending, Storage, 
 use penstock_engine::Kind;
 use serde_json::json;
 
-const CODECS: [&str; 9] = [
-    "none",
-    "crc32c",
-    "zstd",
-    "zstd:-5+crc32c",
-    "blosc",
-    "blosc:lz4:5",
-    "blosc:blosclz:9:bitshuffle",
-    "blosc:zlib:1:noshuffle+crc32c",
-    "blosc:lz4hc:3",
-];
-
-/// Every form for an array of two dimensions.
-fn disks() -> Vec<Storage> {
-    let mut disks = vec![
-        flat(Format::Raw),
-        flat(Format::Npy),
-        parts("BLOCK,*", &[3]),
-        parts("*,BLOCK", &[4]),
-        parts("BLOCK,BLOCK", &[4, 3]),
-        parts("*,*", &[]),
-        chunks(&[4, 6], Some(&[2, 3]), "none"),
-        chunks(&[4, 6], Some(&[4, 2]), "zstd:1+crc32c"),
-        chunks(&[4, 6], Some(&[1, 6]), "blosc"),
-        chunks(&[20, 20], Some(&[5, 4]), "crc32c"),
-    ];
-    disks.extend(CODECS.map(|codec| chunks(&[4, 3], None, codec)));
-    disks
-}
-
 #[test]
 fn every_type_through_every_store() {
     let directory = place();
-    for (at, disk) in disks().into_iter().enumerate() {
+    for (at, disk) in forms().into_iter().enumerate() {
         for element in ElementType::all() {
             let schema = schema(&[9, 7], element, disk.clone());
             let path = directory.path().join(format!("{at}-{element}"));
@@ -178,7 +148,7 @@ fn what_is_not_written_is_zero() {
     let skips: [fn(usize) -> bool; 2] = [|number| number % 3 == 1, |_all| true];
     for is_skipped in skips {
         let directory = place();
-        for (at, disk) in disks().into_iter().enumerate() {
+        for (at, disk) in forms().into_iter().enumerate() {
             let schema = schema(&[9, 7], ElementType::F8, disk);
             let path = directory.path().join(at.to_string());
             let pending = Pending::create(&path, &schema, Keys::Nested).unwrap();
@@ -358,7 +328,7 @@ fn raw_files_whose_schema_the_caller_knows() {
 #[test]
 fn blocks_may_come_in_any_order_and_twice() {
     let directory = place();
-    let forms = disks().into_iter().chain([
+    let forms = forms().into_iter().chain([
         // A shard of many sub-chunks, some of padding alone, and more shards than are kept open.
         chunks(&[8, 12], Some(&[1, 2]), "zstd:1"),
         chunks(&[2, 2], Some(&[1, 1]), "crc32c"),

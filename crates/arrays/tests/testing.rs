@@ -1,12 +1,15 @@
 //! A faulty medium is as slow as it was told to be, and fails where it was told to, with the errors
 //! of a device that does.
 
+mod cases;
 mod common;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::*;
+use penstock_arrays::calls::settings::SessionOptions;
 use penstock_arrays::testing::Faults;
 use penstock_arrays::{ElementType, Format, Keys, Pending, Storage, StoredArray};
 use penstock_engine::{Error, Kind, Result};
@@ -333,6 +336,45 @@ fn no_fault_changes_nothing() {
         write(&plain, &schema, &values).unwrap();
         assert_eq!(read(&path).unwrap(), values);
         assert!(StoredArray::open(&plain, None).is_ok());
+    }
+}
+
+/// What stands in the files of checksums: 8 bytes a chunk.
+fn sums_in(path: &Path) -> Vec<(String, Vec<u8>)> {
+    let is_of_sums = |name: &str| name.ends_with("/sums/u") || name.ends_with("/u/.sums");
+    let all = snapshot(path).into_iter();
+    all.filter(|(name, _)| is_of_sums(name)).collect()
+}
+
+/// The wrapper passes on what the one below has made.
+#[test]
+fn a_group_saved_under_faults_has_its_checksums() {
+    let place = place();
+    for (name, faults) in [
+        ("none", None),
+        ("slow", Some(faults(json!({"bytes_per_second": 1e9})))),
+        ("later", {
+            let late = json!({"operation": "write", "nth": 1000, "error": "EIO"});
+            Some(faults(json!({"faults": [late]})))
+        }),
+    ] {
+        let path = place.path().join(name);
+        let options = SessionOptions {
+            faults,
+            ..SessionOptions::default()
+        };
+        let disk = chunks(&[2, 3], None, "zstd:1");
+        let array = schema(&[4, 3], ElementType::F8, disk);
+        let bytes = cases::save_group(&path, &array, &options);
+        let sums = bytes.chunks(2 * 3 * 8).map(crc32c::crc32c);
+        let expected: Vec<u8> = sums
+            .flat_map(|sum| ((1_u64 << 32) + u64::from(sum)).to_le_bytes())
+            .collect();
+        let found = sums_in(&path);
+        assert_eq!(found.len(), 2, "of timesteps and of the checkpoint: {name}");
+        for (file, sums) in found {
+            assert_eq!(sums, expected, "{name}: {file}");
+        }
     }
 }
 

@@ -194,6 +194,8 @@ type Place = Box<dyn Fn(&Block) -> Option<PathBuf> + Send + Sync>;
 pub(crate) struct CheckMedium {
     medium: Arc<dyn Medium>,
     schema: DiskSchema,
+    /// What an object's padding holds that lies in no block.
+    element: Vec<u8>,
     known: Sums,
     place: Place,
     /// What has been read of the objects that are not yet complete.
@@ -205,12 +207,14 @@ impl CheckMedium {
     pub(crate) fn new(
         medium: Arc<dyn Medium>,
         schema: &DiskSchema,
+        element: Vec<u8>,
         known: Sums,
         place: Place,
     ) -> Self {
         Self {
             medium,
             schema: schema.clone(),
+            element,
             known,
             place,
             objects: Mutex::default(),
@@ -233,7 +237,7 @@ impl CheckMedium {
         if parts.elements < self.schema.object_region(block.object).elements() {
             return Ok(());
         }
-        let sum = parts.sum(self.schema.object_bytes(block.object), &[]);
+        let sum = parts.sum(self.schema.object_bytes(block.object), &self.element);
         objects.remove(&block.object);
         if sum == known {
             return Ok(());

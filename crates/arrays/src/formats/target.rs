@@ -93,7 +93,7 @@ impl Target {
     /// The same, blocks that hold nothing but this element left out as it is written: the fill
     /// value of the array, each of whose elements is written once.
     #[must_use]
-    pub(crate) fn leaving_out(self, fill: Vec<u8>) -> Self {
+    pub fn leaving_out(self, fill: Vec<u8>) -> Self {
         let leaves_out = Some(fill);
         Self { leaves_out, ..self }
     }
@@ -163,13 +163,14 @@ impl Target {
         Ok(Arc::new(CheckMedium::new(
             medium,
             schema,
+            self.fill(),
             known,
             Box::new(place),
         )))
     }
 
     /// What an object holds where nothing is written, the bytes of one element; none for zeros.
-    fn fill(&self) -> Vec<u8> {
+    pub(crate) fn fill(&self) -> Vec<u8> {
         match &self.form {
             Form::Zarr(location) => location.form.fill(),
             Form::Flat(_) | Form::Parts(_) => Vec::new(),

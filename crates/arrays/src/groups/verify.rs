@@ -331,7 +331,7 @@ impl Verification {
             let place = place.and_then(|block| part.target.place_of(part.disk, &block).ok());
             let path = place.map(|(path, _)| path);
             let is_there = path.as_ref().is_none_or(|path| path.exists());
-            let found = of_object(&*medium, part.disk, object, steps);
+            let found = of_object(&*medium, part, object, steps);
             tell(Progress::More(
                 part.disk.object_region(object).elements() * part.disk.width(),
             ))?;
@@ -432,10 +432,11 @@ fn timestep_sums(
 /// The checksums of the timesteps that an object holds, each of so many bytes, read block by block.
 fn of_object(
     medium: &dyn Medium,
-    schema: &DiskSchema,
+    part: &Part<'_>,
     object: u64,
     steps: &[(u64, Option<&Sums>)],
 ) -> Result<Vec<u32>> {
+    let (schema, element) = (part.disk, part.target.fill());
     let mut parts: Vec<Parts> = steps.iter().map(|_| Parts::default()).collect();
     let mut buffer = Vec::new();
     for block in schema.object_blocks(object) {
@@ -446,7 +447,7 @@ fn of_object(
     let bytes = schema.object_bytes(object);
     let sums = parts.iter().zip(steps);
     Ok(sums
-        .map(|(parts, (step_bytes, _))| parts.sum(bytes.min(*step_bytes), &[]))
+        .map(|(parts, (step_bytes, _))| parts.sum(bytes.min(*step_bytes), &element))
         .collect())
 }
 

@@ -2,10 +2,13 @@
 //! wrong.
 #![allow(dead_code, missing_docs)]
 
+use std::path::Path;
+
 use penstock_arrays::calls::array::{ArrayCall, LocalPart, Memory};
+use penstock_arrays::calls::save::{GroupCall, Save};
 use penstock_arrays::calls::settings::SessionOptions;
 use penstock_arrays::calls::{Seat, Session};
-use penstock_arrays::{ElementType, Fill, Format, Storage};
+use penstock_arrays::{ArraySchema, ElementType, Fill, Format, Storage};
 use penstock_layout::{Dist, Dists, Region};
 use penstock_machines::ClientMemory;
 
@@ -254,6 +257,47 @@ pub fn on_threads(ranks: usize, options: &SessionOptions, body: impl Fn(&Session
         let ended = threads.into_iter().map(|thread| thread.join().is_ok());
         ended.fold(true, |a, b| a & b)
     })
+}
+
+/// A group of one array, all of it on one rank.
+pub fn group_of_one(path: &Path, schema: &ArraySchema) -> GroupCall {
+    let dims = schema.shape.len();
+    let array = ArrayCall {
+        schema: schema.clone(),
+        memory: Memory::Distribution {
+            dists: Dists(vec![Dist::Whole; dims]),
+            mesh: Vec::new(),
+            halo: vec![(0, 0); dims],
+        },
+    };
+    GroupCall {
+        name: "g".to_string(),
+        path: path.to_path_buf(),
+        arrays: vec![array],
+        coordinates: Vec::new(),
+        attributes: serde_json::Map::new(),
+        time_attributes: serde_json::Map::new(),
+        time_chunk: None,
+        keep: 2,
+    }
+}
+
+/// Saves a timestep and a checkpoint of a group of one array, and gives that array's bytes.
+pub fn save_group(path: &Path, schema: &ArraySchema, options: &SessionOptions) -> Vec<u8> {
+    let group = group_of_one(path, schema);
+    let saved = on_threads(1, options, |session| {
+        let step = Save::Checkpoint {
+            step: Some(1),
+            time: None,
+            attributes: serde_json::Map::new(),
+        };
+        for save in [Save::Timestep(Some(0.5)), step] {
+            let (_bytes, locals) = local_arrays(&group.arrays[0], 0, true);
+            session.save(group.clone(), vec![locals], save).unwrap();
+        }
+    });
+    assert!(saved);
+    local_arrays(&group.arrays[0], 0, true).0.concat()
 }
 
 /// What each element of an array is on disk: whether some rank holds it.

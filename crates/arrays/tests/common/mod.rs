@@ -27,6 +27,36 @@ pub fn flat(format: Format) -> Storage {
     Storage::RowMajor { format }
 }
 
+pub const CODECS: [&str; 9] = [
+    "none",
+    "crc32c",
+    "zstd",
+    "zstd:-5+crc32c",
+    "blosc",
+    "blosc:lz4:5",
+    "blosc:blosclz:9:bitshuffle",
+    "blosc:zlib:1:noshuffle+crc32c",
+    "blosc:lz4hc:3",
+];
+
+/// Every form for an array of two dimensions.
+pub fn forms() -> Vec<Storage> {
+    let mut disks = vec![
+        flat(Format::Raw),
+        flat(Format::Npy),
+        parts("BLOCK,*", &[3]),
+        parts("*,BLOCK", &[4]),
+        parts("BLOCK,BLOCK", &[4, 3]),
+        parts("*,*", &[]),
+        chunks(&[4, 6], Some(&[2, 3]), "none"),
+        chunks(&[4, 6], Some(&[4, 2]), "zstd:1+crc32c"),
+        chunks(&[4, 6], Some(&[1, 6]), "blosc"),
+        chunks(&[20, 20], Some(&[5, 4]), "crc32c"),
+    ];
+    disks.extend(CODECS.map(|codec| chunks(&[4, 3], None, codec)));
+    disks
+}
+
 pub fn schema(shape: &[u64], element: ElementType, disk: Storage) -> ArraySchema {
     ArraySchema::new("u", shape, element, disk)
 }

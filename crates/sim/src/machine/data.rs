@@ -29,18 +29,17 @@ impl Parcel {
         }
     }
 
-    /// A part of its bytes.
+    /// All of its bytes.
     ///
     /// # Errors
-    /// When it has fewer.
-    pub(crate) fn part(&self, part: &Range<u64>) -> Result<Vec<u8>> {
+    /// When it has another number of them.
+    pub(crate) fn whole(&self, bytes: u64) -> Result<&[u8]> {
         let data = self.data.as_deref().unwrap_or_default();
-        let part = data.get(exact::<usize>(part.start)..exact::<usize>(part.end));
-        let cut_short = || {
-            let cause = format!("only {} bytes came", data.len());
-            Error::new(Kind::Peer, "unpacking a message", cause)
-        };
-        part.map(<[u8]>::to_vec).ok_or_else(cut_short)
+        if data.len() as u64 == bytes {
+            return Ok(data);
+        }
+        let cause = format!("{} bytes came, not {bytes}", data.len());
+        Err(Error::new(Kind::Peer, "unpacking a message", cause))
     }
 }
 
@@ -176,7 +175,7 @@ impl Drop for Buffer {
 
 /// Copies a piece between a client's memory and `packed`, where its box of that memory lies dense.
 pub(crate) fn copy_box(
-    (memory, share): (&Memory, &Share),
+    (share, memory): &(Share, Memory),
     piece: &Piece,
     width: usize,
     packed: &mut [u8],

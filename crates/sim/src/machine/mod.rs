@@ -492,16 +492,19 @@ impl Machine for SimNode {
         elements: &Region,
         window: &Window,
     ) -> Result<()> {
-        if let (Some(data), Some(piece)) = (&parcel.data, share.intersect(elements))
-            && let (_, Some(memory)) = self.exposed(call, self.me)?
-        {
+        if !self.shared.is_real {
+            return Ok(());
+        }
+        let (_, memory) = self.exposed(call, self.me)?;
+        let data = parcel.whole(elements.elements() * window.width as u64)?;
+        if let (Some(memory), Some(piece)) = (memory, share.intersect(elements)) {
             let memory = &mut memory.borrow_mut();
             data::copy(
                 memory,
                 share,
                 &piece,
                 window,
-                &mut data.clone(),
+                &mut data.to_vec(),
                 Direction::Scatter,
             );
         }
@@ -547,7 +550,17 @@ impl Machine for SimNode {
         if !self.shared.is_real {
             return Ok(());
         }
-        let (share, memory) = self.exposed(call, self.me)?;
+        let exposed = match (&from, &to) {
+            (Elements::Exposed, _) | (_, Elements::Exposed) => Some(self.exposed(call, self.me)?),
+            _ => None,
+        };
+        let came = match &from {
+            Elements::Parcel(parcel) => {
+                let elements = pieces.iter().map(Piece::elements).sum::<u64>();
+                parcel.whole(elements * width as u64)?
+            }
+            _ => &[],
+        };
         let mut dense = 0;
         for (nth, piece) in pieces.iter().enumerate() {
             let bytes = piece.elements() * width as u64;
@@ -555,23 +568,24 @@ impl Machine for SimNode {
             dense = part.end;
             let mut packed = match from {
                 Elements::Packed(buffer) => buffer.cut(part.clone()).data.unwrap_or_default(),
-                Elements::Parcel(parcel) => parcel.part(&part)?,
+                Elements::Parcel(_) => {
+                    came[exact::<usize>(part.start)..exact::<usize>(part.end)].to_vec()
+                }
                 Elements::Exposed | Elements::Staged(..) => vec![0; exact::<usize>(bytes)],
             };
-            let memory = (&memory, &share);
+            let with_memory = |packed: &mut [u8], direction| {
+                let exposed = exposed.iter();
+                exposed.for_each(|held| data::copy_box(held, piece, width, packed, direction));
+            };
             match from {
-                Elements::Exposed => {
-                    data::copy_box(memory, piece, width, &mut packed, Direction::Gather)
-                }
+                Elements::Exposed => with_memory(&mut packed, Direction::Gather),
                 Elements::Staged(windows, buffer) => {
                     buffer.copy_packed(piece, &windows[nth], &mut packed, Direction::Scatter);
                 }
                 Elements::Packed(_) | Elements::Parcel(_) => {}
             }
             match to {
-                Elements::Exposed => {
-                    data::copy_box(memory, piece, width, &mut packed, Direction::Scatter)
-                }
+                Elements::Exposed => with_memory(&mut packed, Direction::Scatter),
                 Elements::Staged(windows, buffer) => {
                     buffer.copy_packed(piece, &windows[nth], &mut packed, Direction::Gather);
                 }

@@ -99,8 +99,8 @@ pub(super) enum Layout {
 pub(crate) enum ChunkForm {
     /// And how chunks are named, in Zarr's words.
     Plain(Plain, Value),
-    /// All of the metadata but attributes.
-    Encoded(String),
+    /// All of the metadata but attributes, and the bytes of the fill value.
+    Encoded(String, Vec<u8>),
 }
 
 impl ChunkForm {
@@ -122,10 +122,10 @@ impl ChunkForm {
     /// What a chunk holds where no block of it was written, the bytes of one element; none for
     /// zeros.
     pub(crate) fn fill(&self) -> Vec<u8> {
-        match self {
-            Self::Plain(plain, _) if plain.fill.iter().any(|&byte| byte != 0) => plain.fill.clone(),
-            // What is encoded is written whole.
-            Self::Plain(..) | Self::Encoded(_) => Vec::new(),
+        let (Self::Plain(Plain { fill, .. }, _) | Self::Encoded(_, fill)) = self;
+        match fill.iter().all(|&byte| byte == 0) {
+            true => Vec::new(),
+            false => fill.clone(),
         }
     }
 
@@ -148,7 +148,7 @@ impl ChunkForm {
                 let keys = keys.map_err(|e| unknown(e.to_string()))?;
                 Ok((Layout::Plain(plain.clone()), keys))
             }
-            Self::Encoded(text) => {
+            Self::Encoded(text, _) => {
                 let raw = serde_json::from_str(text).map_err(|e| {
                     damaged(
                         directory,
@@ -258,7 +258,7 @@ impl Metadata {
             raw.remove("attributes");
             raw.remove("consolidated_metadata");
         }
-        ChunkForm::Encoded(raw.to_string())
+        ChunkForm::Encoded(raw.to_string(), self.fill())
     }
 
     /// The array's schema under the given name. `attributes` are those of the second format,

@@ -1,0 +1,369 @@
+//! One body of tests for [`Medium`], run on every form of an array and through every wrapper.
+//!
+//! What a medium should hold is told by a naive model: the bytes of each block.
+
+mod cases;
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use cases::Chance;
+use common::*;
+use penstock_arrays::calls::settings::SessionOptions;
+use penstock_arrays::groups::verify;
+use penstock_arrays::testing::Faults;
+use penstock_arrays::{ArraySchema, ElementType, Fill, Keys, Pending, StoredArray, Target};
+use penstock_engine::Kind;
+use penstock_layout::{Block, DiskSchema};
+use penstock_machines::Medium;
+
+/// What is done with a medium while it is open for writing.
+const ACTS: usize = 120;
+
+/// What is put around the medium of a form, from the inside out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wrapper {
+    /// Faults of which none is met.
+    Faults,
+    /// Blocks of the fill value are left out. Each block is to be written once.
+    LeavesOut,
+    /// Checksums are made of what is written, and compared when it is read.
+    Sums,
+}
+
+use Wrapper::{Faults as Faulty, LeavesOut, Sums};
+
+/// Every wrapper, and wrappers on wrappers.
+const WRAPPINGS: [&[Wrapper]; 8] = [
+    &[],
+    &[Faulty],
+    &[Sums],
+    &[LeavesOut],
+    &[Sums, Faulty],
+    &[LeavesOut, Sums],
+    &[LeavesOut, Faulty, Faulty],
+    &[LeavesOut, Sums, Faulty, Faulty],
+];
+
+/// A medium as a server has it, with what should be in it.
+struct Case {
+    medium: Arc<dyn Medium>,
+    blocks: Vec<Block>,
+    schema: ArraySchema,
+    disk: DiskSchema,
+    model: BTreeMap<(u64, u64), Vec<u8>>,
+    chance: Chance,
+    /// What is said when something is wrong.
+    about: String,
+}
+
+/// Puts faults around a medium, as often as the wrapping says.
+fn around(
+    mut medium: Arc<dyn Medium>,
+    wrapping: &[Wrapper],
+    target: &Target,
+    disk: &DiskSchema,
+) -> Arc<dyn Medium> {
+    let faults = Faults {
+        bytes_per_second: Some(1e12),
+        ..Faults::default()
+    };
+    for _ in wrapping.iter().filter(|&&wrapper| wrapper == Faulty) {
+        medium = faults.around(medium, target, disk).unwrap();
+    }
+    medium
+}
+
+impl Case {
+    /// A medium that is open for writing.
+    fn write(pending: &Pending, schema: &ArraySchema, wrapping: &[Wrapper], seed: u64) -> Self {
+        let disk = schema.disk_schema(20).unwrap();
+        let mut target = pending.target().clone();
+        if wrapping.contains(&LeavesOut) {
+            target = target.leaving_out(schema.fill.element(schema.element));
+        }
+        if wrapping.contains(&Sums) {
+            target = target.with_sums();
+        }
+        let medium = target.open_write(&disk).unwrap();
+        Self {
+            medium: around(medium, wrapping, &target, &disk),
+            blocks: disk.blocks(0, 1).collect(),
+            schema: schema.clone(),
+            disk,
+            model: BTreeMap::new(),
+            chance: Chance(seed),
+            about: format!("{:?} through {wrapping:?}", schema.disk),
+        }
+    }
+
+    /// What was written, opened for reading.
+    fn read(self, path: &Path, wrapping: &[Wrapper], sums: &[(u64, u32)]) -> Self {
+        let stored = StoredArray::open(path, None).unwrap();
+        let mut target = stored.target().clone();
+        if wrapping.contains(&Sums) {
+            let mut known = vec![None; self.disk.objects() as usize];
+            sums.iter()
+                .for_each(|&(object, sum)| known[object as usize] = Some(sum));
+            target = target.checked_by(known);
+        }
+        let medium = target.open_read(&self.disk).unwrap();
+        let medium = around(medium, wrapping, &target, &self.disk);
+        Self { medium, ..self }
+    }
+
+    fn fill(&self, bytes: u64) -> Vec<u8> {
+        let element = self.schema.fill.element(self.schema.element);
+        element.repeat(bytes as usize / element.len())
+    }
+
+    /// Some block, and some of its bytes: an offset and a length, of whole elements.
+    fn some(&mut self) -> (Block, usize, usize) {
+        let nth = self.chance.below(self.blocks.len() as u64) as usize;
+        let block = self.blocks[nth].clone();
+        let width = self.schema.element.width();
+        let elements = block.bytes / width;
+        let start = self.chance.below(elements);
+        let count = 1 + self.chance.below(elements - start);
+        (block, (start * width) as usize, (count * width) as usize)
+    }
+
+    fn stored(&self, block: &Block) -> Vec<u8> {
+        let written = self.model.get(&(block.object, block.offset)).cloned();
+        written.unwrap_or_else(|| self.fill(block.bytes))
+    }
+
+    /// A block's elements, now and then all of the fill value; its padding is of that always.
+    fn data(&mut self, block: &Block) -> Vec<u8> {
+        let seed = self.chance.below(u64::MAX);
+        let values = match seed % 4 {
+            0 => self.fill(self.disk.bytes()),
+            _ => values(&self.schema, seed),
+        };
+        let mut data = self.fill(block.bytes);
+        let held = gather(
+            block,
+            &values,
+            &self.schema.shape,
+            self.schema.element.width(),
+        );
+        let inside = gather(
+            block,
+            &vec![1; values.len()],
+            &self.schema.shape,
+            self.schema.element.width(),
+        );
+        let elements = data.iter_mut().zip(held).zip(inside);
+        elements
+            .filter(|(_, inside)| *inside == 1)
+            .for_each(|((to, from), _)| *to = from);
+        data
+    }
+
+    fn write_block(&mut self, block: &Block) {
+        let data = self.data(block);
+        self.medium.write(block, &data).unwrap();
+        self.model.insert((block.object, block.offset), data);
+    }
+
+    fn read_block(&self, block: &Block) {
+        let mut data = vec![0x5a; block.bytes as usize];
+        self.medium.read(block, &mut data).unwrap();
+        assert!(data == self.stored(block), "{}: {block:?}", self.about);
+    }
+
+    /// Where parts cannot be moved by themselves, that is said, and the block stays what it is.
+    fn write_part(&mut self) {
+        let (block, offset, length) = self.some();
+        let data = self.data(&block)[offset..offset + length].to_vec();
+        let written = self.medium.write_part(&block, offset as u64, &data);
+        if !self.medium.moves_parts() {
+            return assert_eq!(
+                written.unwrap_err().kind,
+                Kind::Unsupported,
+                "{}",
+                self.about
+            );
+        }
+        written.unwrap();
+        let mut stored = self.stored(&block);
+        stored[offset..offset + length].copy_from_slice(&data);
+        self.model.insert((block.object, block.offset), stored);
+    }
+
+    fn read_part(&mut self) {
+        let (block, offset, length) = self.some();
+        let mut data = vec![0x5a; length];
+        match self.medium.read_part(&block, offset as u64, &mut data) {
+            Ok(()) => assert!(
+                data == self.stored(&block)[offset..offset + length],
+                "{}",
+                self.about
+            ),
+            Err(error) => {
+                assert!(!self.medium.moves_parts(), "{}: {error}", self.about);
+                assert_eq!(error.kind, Kind::Unsupported, "{}", self.about);
+            }
+        }
+    }
+
+    /// Writes and reads at random. Where each block is to be written once, some stay unwritten.
+    fn act(&mut self, writes_again: bool) {
+        for _ in 0..ACTS {
+            let (block, ..) = self.some();
+            let is_new = !self.model.contains_key(&(block.object, block.offset));
+            match self.chance.below(5) {
+                0 | 1 if is_new || writes_again => self.write_block(&block),
+                2 if writes_again => self.write_part(),
+                3 => self.read_part(),
+                _ => self.read_block(&block),
+            }
+        }
+    }
+
+    /// The checksum of each object that was written, of all its bytes.
+    fn sums(&self) -> Vec<(u64, u32)> {
+        let mut objects = BTreeMap::new();
+        for (&(object, offset), data) in &self.model {
+            let bytes = objects
+                .entry(object)
+                .or_insert_with(|| self.fill(self.disk.object_bytes(object)));
+            bytes[offset as usize..offset as usize + data.len()].copy_from_slice(data);
+        }
+        let sum = |(object, bytes): (u64, Vec<u8>)| (object, crc32c::crc32c(&bytes));
+        objects.into_iter().map(sum).collect()
+    }
+
+    /// Everything is there, in any order and twice; and nothing can be written.
+    fn look(&mut self) {
+        let mut blocks = self.blocks.clone();
+        blocks.sort_by_key(|block| (block.object * 31 + block.index * 17 + 5) % 23);
+        for block in self.blocks.iter().chain(&blocks) {
+            self.read_block(block);
+        }
+        for _ in 0..ACTS / 4 {
+            self.read_part();
+        }
+        let (block, offset, length) = self.some();
+        self.medium
+            .write(&block, &vec![1; block.bytes as usize])
+            .unwrap_err();
+        self.medium
+            .write_part(&block, offset as u64, &vec![1; length])
+            .unwrap_err();
+        self.read_block(&block);
+        self.medium.finish(true).unwrap();
+        assert!(self.medium.sums().is_empty(), "{}", self.about);
+    }
+}
+
+/// Writes an array through a wrapping, and reads it through another.
+fn run(path: &Path, schema: &ArraySchema, wrapping: &[Wrapper], seed: u64) {
+    let pending = Pending::create(path, schema, Keys::Nested).unwrap();
+    let mut case = Case::write(&pending, schema, wrapping, seed);
+    let writes_again = !wrapping.contains(&LeavesOut);
+    assert!(!wrapping.contains(&Sums) || !case.medium.moves_parts());
+    case.act(writes_again);
+    case.medium.finish(seed.is_multiple_of(2)).unwrap();
+    let sums = case.medium.sums();
+    match wrapping.contains(&Sums) {
+        true => assert_eq!(sums, case.sums(), "{}", case.about),
+        false => assert!(sums.is_empty(), "nobody asked for sums: {}", case.about),
+    }
+    pending.commit().unwrap();
+    case.read(path, wrapping, &sums).look();
+}
+
+fn run_all(schemas: impl IntoIterator<Item = ArraySchema>) {
+    let directory = place();
+    let mut seed = 0;
+    for schema in schemas {
+        for wrapping in WRAPPINGS {
+            seed += 1;
+            let path = directory.path().join(seed.to_string());
+            run(&path, &schema, wrapping, seed);
+        }
+    }
+}
+
+#[test]
+fn every_form_through_every_wrapper() {
+    run_all(
+        forms()
+            .into_iter()
+            .map(|disk| schema(&[9, 7], ElementType::I4, disk)),
+    );
+}
+
+/// What is never written is the fill value, also in checksums, and sub-chunks of padding alone are.
+#[test]
+fn chunks_with_a_fill_value_through_every_wrapper() {
+    let fill = Fill::new(ElementType::I2, &[3, 9]).unwrap();
+    let disks = [
+        chunks(&[4, 6], None, "none"),
+        chunks(&[4, 6], None, "zstd:1"),
+        chunks(&[4, 6], Some(&[2, 3]), "none"),
+        chunks(&[8, 12], Some(&[1, 2]), "zstd:1"),
+        chunks(&[20, 20], Some(&[5, 4]), "crc32c"),
+    ];
+    let schemas = disks.map(|disk| schema(&[9, 7], ElementType::I2, disk));
+    run_all(schemas.map(|schema| ArraySchema {
+        fill: fill.clone(),
+        ..schema
+    }));
+}
+
+#[test]
+fn every_shape_through_every_wrapper() {
+    let shapes: [&[u64]; 3] = [&[], &[13], &[3, 4, 5]];
+    let schemas = shapes.into_iter().flat_map(|shape| {
+        let (dims, twos, fours) = (shape.len(), vec![2; shape.len()], vec![4; shape.len()]);
+        let disks = [
+            flat(penstock_arrays::Format::Raw),
+            parts(&vec!["BLOCK"; dims].join(","), &vec![3; dims]),
+            chunks(&twos, None, "none"),
+            chunks(&fours, None, "zstd"),
+            chunks(&fours, Some(&twos), "blosc+crc32c"),
+        ];
+        disks.map(|disk| schema(shape, ElementType::F8, disk))
+    });
+    run_all(schemas);
+}
+
+/// Padding that lies in no block is of the fill value, in the checksums that were made as in those
+/// with which they are compared.
+#[test]
+fn a_group_with_a_fill_value_is_what_its_checksums_say() {
+    let directory = place();
+    let options = SessionOptions {
+        block_bytes: 20,
+        ..SessionOptions::default()
+    };
+    for (at, disk) in [
+        chunks(&[4, 6], None, "none"),
+        chunks(&[20, 20], Some(&[5, 4]), "none"),
+        chunks(&[8, 12], Some(&[1, 2]), "zstd:1"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = directory.path().join(at.to_string());
+        let array = ArraySchema {
+            fill: Fill::new(ElementType::I2, &[3, 9]).unwrap(),
+            ..schema(&[9, 7], ElementType::I2, disk)
+        };
+        let saved = cases::save_group(&path, &array, &options);
+        let verified = verify(&path, &mut |_| Ok(())).unwrap();
+        assert!(verified.damages.is_empty(), "{:?}", verified.damages);
+        let all_well = cases::on_threads(1, &options, |session| {
+            let found = session.find_checkpoint(&path, None).unwrap().unwrap();
+            let group = cases::group_of_one(&path, &array);
+            let (bytes, locals) = cases::local_arrays(&group.arrays[0], 0, false);
+            session.restart(&found, &group, vec![locals]).unwrap();
+            assert!(bytes.concat() == saved);
+        });
+        assert!(all_well);
+    }
+}

@@ -1,0 +1,345 @@
+//! A node that leaves while others are at something with it.
+//!
+//! The last node leaves. It takes no further part in the calls from [`LOST`] on. It still looks at
+//! what comes until all others have ended, but in [`gone_at_once`].
+
+use std::ops::Range;
+use std::pin::pin;
+
+use futures::future::join;
+use penstock_engine::{Error, Kind, Machine, Result, Window};
+use penstock_layout::{Piece, Region, Share};
+
+use crate::seat::{look, pause, tag};
+use crate::truth::noise;
+use crate::{Bench, Form, Held, Seat};
+
+/// A call that goes on.
+const KEPT: u64 = 4;
+/// The first of the calls that are given up.
+const LOST: u64 = 5;
+const GIVEN_UP: Range<u64> = LOST..u64::MAX;
+/// Why.
+const CAUSE: &str = "it has seen enough";
+
+fn leaver<B: Bench>(seat: &Seat<B>) -> usize {
+    seat.nodes - 1
+}
+
+fn is_leaver<B: Bench>(seat: &Seat<B>) -> bool {
+    seat.me() == leaver(seat)
+}
+
+fn leave<B: Bench>(seat: &Seat<B>) {
+    let error = Error::new(Kind::Peer, "leaving", CAUSE);
+    B::leave(&seat.machine, &error, GIVEN_UP);
+}
+
+/// Leaves, and looks at what comes until all others have ended.
+async fn leave_and_look<B: Bench>(seat: &Seat<B>) {
+    leave(seat);
+    let mut ended = 1;
+    while ended < seat.nodes {
+        match seat.machine.receive(tag(KEPT, 99)).await {
+            Ok(message) => {
+                ended += 1;
+                seat.tell(message.from, tag(KEPT, 100)).await;
+            }
+            Err(_) => pause().await, // it has left itself
+        }
+    }
+}
+
+/// Tells the node that leaves that this one has ended, and waits until that is known: all that was
+/// sent to either has come then.
+async fn end<B: Bench>(seat: &Seat<B>) {
+    seat.tell(leaver(seat), tag(KEPT, 99)).await;
+    seat.receive(tag(KEPT, 100)).await;
+}
+
+/// The leaver's word arrives as it was.
+fn check(error: &Error) {
+    assert_eq!((error.kind, &*error.cause), (Kind::Peer, CAUSE));
+}
+
+/// Waits until it is known that a node has left.
+async fn await_loss<B: Bench>(seat: &Seat<B>) {
+    check(
+        &seat
+            .machine
+            .receive(tag(LOST, 98))
+            .await
+            .map(drop)
+            .unwrap_err(),
+    );
+}
+
+/// Does something again and again, until that fails.
+async fn until_it_fails(mut act: impl AsyncFnMut() -> Result<()>) -> Error {
+    loop {
+        match act().await {
+            Ok(()) => pause().await,
+            Err(error) => return error,
+        }
+    }
+}
+
+/// The leaver leaves once all others have told it that they wait.
+pub(super) async fn receive<B: Bench>(seat: Seat<B>) {
+    if is_leaver(&seat) {
+        for _ in 1..seat.nodes {
+            seat.receive(tag(KEPT, 0)).await;
+        }
+        return leave_and_look(&seat).await;
+    }
+    let waits = [LOST, LOST + 1000].map(|call| seat.machine.receive(tag(call, 1)));
+    let [one, other] = waits;
+    let told = seat.tell(leaver(&seat), tag(KEPT, 0));
+    let ((one, other), ()) = join(join(one, other), told).await;
+    check(&one.map(drop).unwrap_err());
+    check(&other.map(drop).unwrap_err());
+    // And whoever waits afterwards.
+    check(
+        &seat
+            .machine
+            .receive(tag(LOST + 1, 1))
+            .await
+            .map(drop)
+            .unwrap_err(),
+    );
+    end(&seat).await;
+}
+
+pub(super) async fn what_came_before<B: Bench>(seat: Seat<B>) {
+    let body = |nth: u64| noise(&[nth], [3, 100_000][nth as usize % 2]);
+    if is_leaver(&seat) {
+        for to in 0..leaver(&seat) {
+            for nth in 0..6 {
+                let parcel = Some(seat.parcel(&body(nth + 1)));
+                let sent = seat.machine.send(to, tag(LOST, 0), body(nth), parcel);
+                sent.await.unwrap();
+            }
+        }
+        return leave_and_look(&seat).await;
+    }
+    await_loss(&seat).await;
+    for nth in 0..6 {
+        let message = seat.receive(tag(LOST, 0)).await;
+        assert!(message.body == body(nth), "message {nth}");
+        assert!(seat.is_parcel(&message.parcel.unwrap(), &body(nth + 1)));
+    }
+    check(
+        &seat
+            .machine
+            .receive(tag(LOST, 0))
+            .await
+            .map(drop)
+            .unwrap_err(),
+    );
+    end(&seat).await;
+}
+
+pub(super) async fn other_calls<B: Bench>(seat: Seat<B>) {
+    if is_leaver(&seat) {
+        return leave_and_look(&seat).await;
+    }
+    await_loss(&seat).await;
+    let others = seat.nodes - 1;
+    let to = (seat.me() + 1) % others;
+    let buffer = seat.buffer(&[seat.me() as u8; 5000]);
+    let receives = async {
+        for nth in 0..10 {
+            let message = seat.receive(tag(KEPT, nth)).await;
+            let sent = [message.from as u8; 5000];
+            assert!(seat.is_parcel(&message.parcel.unwrap(), &sent));
+        }
+    };
+    let sends = async {
+        for nth in 0..10 {
+            let body = vec![0; 20_000];
+            let end = seat
+                .machine
+                .transmit(to, tag(KEPT, nth), body, &buffer, 5000);
+            end.await.unwrap();
+        }
+    };
+    join(receives, sends).await;
+    end(&seat).await;
+}
+
+/// Long messages are sent until it is known that nobody answers.
+pub(super) async fn send<B: Bench>(seat: Seat<B>) {
+    let (question, answer) = (tag(LOST, 0), tag(LOST, 1));
+    if is_leaver(&seat) {
+        for _ in 0..3 * (seat.nodes - 1) {
+            let message = seat.receive(question).await;
+            seat.tell(message.from, answer).await;
+        }
+        return leave_and_look(&seat).await;
+    }
+    let to = leaver(&seat);
+    let ask = async || {
+        let body = vec![1; 400_000];
+        seat.machine.send(to, question, body, None).await?;
+        seat.machine.receive(answer).await.map(drop)
+    };
+    check(&until_it_fails(ask).await);
+    // A send that is not answered ends, whether it can tell or not.
+    let sent = seat.machine.send(to, question, vec![1; 400_000], None);
+    if let Err(error) = sent.await {
+        check(&error);
+    }
+    end(&seat).await;
+}
+
+pub(super) async fn transmit<B: Bench>(seat: Seat<B>) {
+    if is_leaver(&seat) {
+        for _ in 0..3 * (seat.nodes - 1) {
+            seat.receive(tag(LOST, 0)).await;
+        }
+        return leave_and_look(&seat).await;
+    }
+    let (to, buffer) = (leaver(&seat), seat.buffer(&vec![1; 200_000]));
+    let transmit = async || {
+        let body = vec![2; 20];
+        let end = seat
+            .machine
+            .transmit(to, tag(LOST, 0), body, &buffer, 200_000);
+        end.await
+    };
+    check(&until_it_fails(transmit).await);
+    check(&transmit().await.unwrap_err());
+    end(&seat).await;
+}
+
+/// Where the parcel stays in the sender's buffer, the sender has an error.
+pub(super) async fn held_parcel<B: Bench>(seat: Seat<B>) {
+    if is_leaver(&seat) {
+        let mut held = Vec::new();
+        for other in 0..leaver(&seat) {
+            let mut receive = pin!(seat.machine.receive(tag(LOST, other as u32)));
+            assert!(look(receive.as_mut()).await.is_none());
+            seat.tell(other, tag(KEPT, 0)).await;
+            held.push(receive.await.unwrap());
+        }
+        leave_and_look(&seat).await;
+        return drop(held);
+    }
+    seat.receive(tag(KEPT, 0)).await;
+    let buffer = seat.buffer(&vec![1; 200_000]);
+    let tag = tag(LOST, seat.me() as u32);
+    let transmitted = seat
+        .machine
+        .transmit(leaver(&seat), tag, Vec::new(), &buffer, 200_000);
+    if let Err(error) = transmitted.await {
+        check(&error);
+    }
+    await_loss(&seat).await;
+    end(&seat).await;
+}
+
+/// A line of bytes that the leaver exposes.
+fn line() -> (Share, Piece, Window) {
+    let region = Region::whole(&[5000]);
+    let share = Share::of_box(&region);
+    let piece = share.intersect(&region).unwrap();
+    let window = Window {
+        width: 1,
+        offset: 0,
+        strides: vec![1],
+    };
+    (share, piece, window)
+}
+
+/// Exposes the line until all others have moved it, and leaves.
+async fn expose_and_leave<B: Bench>(seat: &Seat<B>) {
+    let held = B::hold(&line().0, 1, &[3; 5000], Form::Dense);
+    let exposure = seat.machine.expose(LOST, held.memory());
+    for other in 0..leaver(seat) {
+        seat.tell(other, tag(KEPT, 0)).await;
+    }
+    for _ in 0..3 * leaver(seat) {
+        seat.receive(tag(KEPT, 1)).await;
+    }
+    drop(exposure);
+    assert!(held.values() == [3; 5000]);
+    leave_and_look(seat).await;
+}
+
+/// Moves the line until the leaver has left, or has taken its memory back.
+async fn move_line<B: Bench>(seat: &Seat<B>, mut act: impl AsyncFnMut() -> Result<()>) {
+    seat.receive(tag(KEPT, 0)).await;
+    let mut moved = 0;
+    let error = until_it_fails(async || {
+        act().await?;
+        moved += 1;
+        if moved <= 3 {
+            seat.tell(leaver(seat), tag(KEPT, 1)).await;
+        }
+        Ok(())
+    });
+    assert_eq!(error.await.kind, Kind::Peer);
+    await_loss(seat).await;
+    assert_eq!(act().await.unwrap_err().kind, Kind::Peer);
+    end(seat).await;
+}
+
+pub(super) async fn memget<B: Bench>(seat: Seat<B>) {
+    if is_leaver(&seat) {
+        return expose_and_leave(&seat).await;
+    }
+    let (_, piece, window) = line();
+    let (from, buffer) = (leaver(&seat), seat.buffer(&[0; 5000]));
+    let get = async || {
+        seat.machine
+            .memget(LOST, from, &piece, &window, &buffer)
+            .await
+    };
+    move_line(&seat, get).await;
+    assert!(seat.bytes(&buffer, 0..5000) == [3; 5000]);
+}
+
+/// What is put is what is there, so that the leaver sees whether anything else comes.
+pub(super) async fn memput<B: Bench>(seat: Seat<B>) {
+    if is_leaver(&seat) {
+        return expose_and_leave(&seat).await;
+    }
+    let (_, piece, window) = line();
+    let (to, buffer) = (leaver(&seat), seat.buffer(&[3; 5000]));
+    let put = async || {
+        seat.machine
+            .memput(LOST, to, &piece, &window, &buffer)
+            .await
+    };
+    move_line(&seat, put).await;
+}
+
+/// The leaver's node is dropped as soon as it has left.
+pub(super) async fn gone_at_once<B: Bench>(seat: Seat<B>) {
+    if is_leaver(&seat) {
+        return leave(&seat);
+    }
+    await_loss(&seat).await;
+    let (_, piece, window) = line();
+    let (gone, buffer) = (leaver(&seat), seat.buffer(&[0; 5000]));
+    let results = [
+        seat.machine.receive(tag(LOST, 0)).await.map(drop),
+        seat.machine
+            .transmit(gone, tag(LOST, 0), Vec::new(), &buffer, 50)
+            .await,
+        seat.machine
+            .memget(LOST, gone, &piece, &window, &buffer)
+            .await,
+        seat.machine
+            .memput(LOST, gone, &piece, &window, &buffer)
+            .await,
+    ];
+    for result in results {
+        assert_eq!(result.unwrap_err().kind, Kind::Peer);
+    }
+    // A send ends, whether it can tell or not.
+    let sent = seat.machine.send(gone, tag(LOST, 0), vec![1; 50], None);
+    if let Err(error) = sent.await {
+        check(&error);
+    }
+}

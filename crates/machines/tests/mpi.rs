@@ -1,0 +1,243 @@
+//! The machine of MPI ranks keeps what machines promise: by shared memory, and by messages.
+//!
+//! Started by itself this program starts `mpiexec` on itself, on two and on three ranks. Where no
+//! `mpiexec` is on the path it says so and ends. The library is that beside `mpiexec`, or the one
+//! that `PENSTOCK_TEST_MPI_LIBRARY` names.
+
+mod common;
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Memory, Stores};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use penstock_conformance::{Bench, Case, Form, Need, Seat};
+use penstock_engine::{Error, Machine};
+use penstock_layout::Share;
+use penstock_machines::Node;
+use penstock_machines::mpi::api::{Api, Constants, Handle};
+use penstock_machines::mpi::{Transport, join};
+
+/// Says to a rank that it is one, and how it reaches the others.
+const TRANSPORT: &str = "PENSTOCK_TEST_TRANSPORT";
+const LIBRARY: &str = "PENSTOCK_TEST_MPI_LIBRARY";
+/// Only what hangs takes longer: a case on a rank, and a job.
+const CASE_MAX: Duration = Duration::from_secs(120);
+const JOB_MAX: Duration = Duration::from_secs(600);
+
+fn main() {
+    match std::env::var(TRANSPORT) {
+        Ok(transport) => run_rank(&transport),
+        Err(_) => start_jobs(),
+    }
+}
+
+fn start_jobs() {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut found = std::env::split_paths(&path).map(|directory| directory.join("mpiexec"));
+    let Some(mpiexec) = found.find(|mpiexec| mpiexec.is_file()) else {
+        return println!("no mpiexec on the path: nothing is tested");
+    };
+    let library = library_beside(&mpiexec);
+    for ranks in ["2", "3"] {
+        for transport in ["shared", "messages"] {
+            let mut job = Command::new(&mpiexec);
+            job.args(["-n", ranks])
+                .arg(std::env::current_exe().unwrap());
+            job.env(TRANSPORT, transport).env(LIBRARY, &library);
+            let start = Instant::now();
+            let passed = await_job(job.spawn().unwrap());
+            assert!(passed, "failed on {ranks} ranks by {transport}");
+            println!(
+                "{ranks} ranks by {transport}: passed in {:.1?}",
+                start.elapsed()
+            );
+        }
+    }
+}
+
+/// The MPI library to use: some packages have no link to it without a version.
+fn library_beside(mpiexec: &Path) -> PathBuf {
+    if let Some(named) = std::env::var_os(LIBRARY) {
+        return named.into();
+    }
+    let names = ["libmpi.so.12", "libmpi.so.40", "libmpi.so"];
+    let mut libraries = names
+        .map(|name| mpiexec.with_file_name("../lib").join(name))
+        .into_iter();
+    let found = libraries.find(|library| library.is_file());
+    found.unwrap_or_else(|| panic!("no MPI library beside {}: set {LIBRARY}", mpiexec.display()))
+}
+
+/// Whether a job ends well. One that hangs is stopped.
+fn await_job(mut job: Child) -> bool {
+    let until = Instant::now() + JOB_MAX;
+    while Instant::now() < until {
+        if let Some(status) = job.try_wait().unwrap() {
+            return status.success();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    job.kill().unwrap();
+    false
+}
+
+/// An MPI library, and what is in its headers.
+struct Mpi {
+    library: Library,
+    path: PathBuf,
+    world: Handle,
+    constants: Constants,
+}
+
+impl Mpi {
+    /// Loads the library, and initialises it.
+    fn init(path: &Path) -> Self {
+        // SAFETY: an MPI library may be loaded at any time.
+        let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.unwrap();
+        // SAFETY: the addresses are not read; they are the handles of Open MPI.
+        let at = |name: &[u8]| unsafe {
+            library
+                .get::<*const c_void>(name)
+                .ok()
+                .map(|at| at.into_raw().addr())
+        };
+        let of_open_mpi = (
+            at(b"ompi_mpi_comm_world"),
+            at(b"ompi_mpi_byte"),
+            at(b"ompi_mpi_errors_return"),
+        );
+        let (world, byte, errors_return, any_source) = match of_open_mpi {
+            (Some(world), Some(byte), Some(errors_return)) => (world, byte, errors_return, -1),
+            _ => (0x4400_0000, 0x4c00_010d, 0x5400_0001, -2), // MPICH's
+        };
+        type Init = unsafe extern "C" fn(*mut c_int, *mut c_void, c_int, *mut c_int) -> c_int;
+        let (funneled, mut provided) = (1, 0);
+        // SAFETY: the signature is that of the MPI standard, and there are no arguments to give.
+        let code = unsafe {
+            let init = library.get::<Init>(b"MPI_Init_thread").unwrap();
+            init(
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                funneled,
+                &mut provided,
+            )
+        };
+        assert!(code == 0 && provided >= funneled);
+        type Set = unsafe extern "C" fn(Handle, Handle) -> c_int;
+        // SAFETY: the signature is that of the MPI standard. MPI answers with errors then, instead
+        // of ending the job; so does mpi4py.
+        let code = unsafe {
+            library.get::<Set>(b"MPI_Comm_set_errhandler").unwrap()(world, errors_return)
+        };
+        assert_eq!(code, 0);
+        Self {
+            library,
+            path: path.to_path_buf(),
+            world,
+            constants: Constants { byte, any_source },
+        }
+    }
+
+    fn api(&self) -> Api {
+        Api::load(&self.path, self.constants).unwrap()
+    }
+
+    fn finalize(self) {
+        // SAFETY: the signature is that of the MPI standard; all nodes have been dropped.
+        let code = unsafe {
+            let finalize = self
+                .library
+                .get::<unsafe extern "C" fn() -> c_int>(b"MPI_Finalize");
+            finalize.unwrap()()
+        };
+        assert_eq!(code, 0);
+    }
+}
+
+struct OfRanks {
+    mpi: Mpi,
+    transport: Transport,
+    ranks: usize,
+    rank: usize,
+    cases: Arc<AtomicU64>,
+}
+
+impl Bench for OfRanks {
+    type Machine = Node;
+    type Held = Memory;
+
+    fn lacks(_need: Need) -> Option<&'static str> {
+        None
+    }
+
+    fn sizes(&self) -> Vec<usize> {
+        vec![self.ranks]
+    }
+
+    fn run(&self, nodes: usize, case: &Case<Self>) {
+        self.cases.fetch_add(1, Ordering::Relaxed);
+        let stores = Arc::new(Stores::default());
+        let job = join(self.mpi.api(), self.mpi.world, self.transport, stores).unwrap();
+        let node = Rc::new(job.node);
+        let run = || node.block_on((case.program)(Seat::new(node.clone(), nodes)));
+        if catch_unwind(AssertUnwindSafe(run)).is_err() {
+            eprintln!("rank {}: \"{}\" failed", self.rank, case.name);
+            std::process::abort();
+        }
+    }
+
+    fn hold(share: &Share, width: usize, values: &[u8], form: Form) -> Memory {
+        Memory::new(share, width, values, form)
+    }
+
+    fn leave(machine: &Node, error: &Error, calls: Range<u64>) {
+        machine.leave(error, &[calls]);
+    }
+
+    fn servers(machine: &Node, nodes: usize) -> (Vec<usize>, usize) {
+        (vec![machine.me()], nodes)
+    }
+}
+
+/// Aborts this process, and with it the job, when a case takes too long.
+fn watch(cases: Arc<AtomicU64>) {
+    std::thread::spawn(move || {
+        let mut seen = (0, Instant::now());
+        loop {
+            std::thread::sleep(Duration::from_millis(100));
+            let begun = cases.load(Ordering::Relaxed);
+            if begun > seen.0 {
+                seen = (begun, Instant::now());
+            } else if seen.1.elapsed() > CASE_MAX {
+                eprintln!("case {begun} hangs");
+                std::process::abort();
+            }
+        }
+    });
+}
+
+fn run_rank(transport: &str) {
+    let mpi = Mpi::init(Path::new(&std::env::var_os(LIBRARY).unwrap()));
+    let (rank, ranks) = mpi.api().rank_and_size(mpi.world).unwrap();
+    let bench = OfRanks {
+        mpi,
+        transport: match transport {
+            "shared" => Transport::Shared,
+            _ => Transport::Messages,
+        },
+        ranks,
+        rank,
+        cases: Arc::default(),
+    };
+    watch(bench.cases.clone());
+    assert!(penstock_conformance::run(&bench).is_empty());
+    bench.mpi.finalize();
+}
