@@ -1,21 +1,20 @@
-//! Collective calls on arrays and groups: what every rank does, and what the rank that directs a
-//! call does besides.
+//! Collective calls on arrays and groups.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`session`](Session) | the frame of all calls: start here |
-//! | `open` | how a session comes to be: on threads, or over MPI |
-//! | [`settings`] | how a session is set up, how its calls are met, what they report |
-//! | [`array`] | what one rank brings to a call: the array, how it lies in memory, this rank's parts |
-//! | `driver` | the calls of one rank that are under way, and what makes them go on |
-//! | `write`, `read` | an array, at once or split |
+//! | `open` | opens a session: on threads, or over MPI |
+//! | [`settings`] | the options of a session, how its calls are met, and their reports |
+//! | [`array`] | the ask of one rank: the array, how it lies in memory, this rank's parts |
+//! | `driver` | polls the calls of one rank that are under way |
+//! | `write`, `read` | one array, at once or split |
 //! | [`save`] | timesteps and checkpoints of groups |
-//! | `restart` | a checkpoint found, and read |
-//! | `explain` | what a write or read would do |
-//! | [`copy`] | arrays and whole data sets into another arrangement, out of core |
+//! | `restart` | finds a checkpoint and reads it |
+//! | `explain` | says in words what a write or read would do |
+//! | [`copy`] | copies arrays and whole data sets into another arrangement, out of core |
 //! | [`strategy`] | the strategies by name |
 //!
-//! A call has two halves, and both stand in one file: the methods of [`Session`], which every rank
+//! A call has two halves, and both are in one file: the methods of [`Session`], which every rank
 //! calls, and a director ([`penstock_engine::Director`]), which only the rank that directs the call
 //! keeps.
 

@@ -9,9 +9,9 @@
 //! chain      = the JSON of a list of codecs, as Zarr's metadata have it
 //! ```
 //!
-//! Defaults do what zarr-python's do: zstd at level 3 (which it writes as 0), gzip at level 5,
-//! blosc with zstd at level 5, bytes shuffled by the element's width (bits where that is one byte).
-//! A chain is what others have written and no word says: an array that is copied keeps it.
+//! Defaults are zarr-python's: zstd at level 3 (which it writes as 0), gzip at level 5, blosc with
+//! zstd at level 5, bytes shuffled by the element's width (bits if that is one byte). A chain is a
+//! list of codecs of other writers that no word describes: an array that is copied keeps it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::dtype::{ByteOrder, ElementType};
 
-/// What a codec word may be.
+/// The words for codecs that an error lists.
 const ALLOWED: &str = "allowed are \"none\", \"zstd\", \"zstd:LEVEL\" (-131072 to 22), \"gzip\", \
     \"gzip:LEVEL\" (0 to 9), \"blosc\", \
     \"blosc:CNAME\", \"blosc:CNAME:LEVEL\" (0 to 9) and \"blosc:CNAME:LEVEL:SHUFFLE\" with CNAME \
@@ -40,22 +40,22 @@ const SHUFFLES: [&str; 3] = ["noshuffle", "shuffle", "bitshuffle"];
 /// The most bytes that one call of blosc can compress (BLOSC2_MAX_BUFFERSIZE).
 pub const BLOSC_BYTES_MAX: u64 = i32::MAX as u64 - 32;
 
-/// What is done to a chunk's bytes on their way to the disk.
+/// The codec of a chunk's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Codec {
-    /// What a word says.
+    /// A codec that a word describes.
     Word {
-        /// How they are compressed.
+        /// The compressor of the bytes.
         compressor: Compressor,
-        /// Whether a CRC-32C follows them.
+        /// Whether a CRC-32C follows the bytes.
         crc32c: bool,
     },
-    /// Zarr's codecs, in order: any others.
+    /// Any other list of Zarr's codecs, in order.
     Chain(Vec<Value>),
 }
 
 impl Default for Codec {
-    /// The bytes as they are.
+    /// The codec that leaves bytes as they are.
     fn default() -> Self {
         Self::Word {
             compressor: Compressor::None,
@@ -64,23 +64,22 @@ impl Default for Codec {
     }
 }
 
-/// How a chunk's bytes are compressed.
+/// The compressor of a chunk's bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Compressor {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
-    /// With Zstandard at this level.
+    /// Zstandard at this level.
     Zstd(i32),
-    /// With gzip at this level.
+    /// gzip at this level.
     Gzip(u8),
-    /// With Blosc.
     Blosc {
-        /// The compressor inside.
+        /// The compressor inside Blosc.
         cname: &'static str,
-        /// Its level.
+        /// The level of the compressor.
         level: u8,
-        /// What is shuffled; by the element's width where that is not said.
+        /// The kind of shuffle; `None` shuffles by the element's width.
         shuffle: Option<&'static str>,
     },
 }
@@ -179,7 +178,7 @@ impl Codec {
         *self == Self::default()
     }
 
-    /// The most decoded bytes that it takes at once.
+    /// The most decoded bytes that the codec takes at once.
     pub fn bytes_max(&self) -> u64 {
         let has_blosc = match self {
             Self::Word { compressor, .. } => matches!(compressor, Compressor::Blosc { .. }),
@@ -226,7 +225,7 @@ impl Codec {
         chain
     }
 
-    /// What keeps a chain of Zarr's metadata, in the machine's byte order: a word where there is
+    /// The codec for a chain of Zarr's metadata, in the machine's byte order: a word if there is
     /// one, which [`Codec::zarr`] turns into the same chain.
     pub fn of_zarr(chain: &[Value], element: ElementType) -> Self {
         let mut chain = chain.to_vec();
@@ -238,8 +237,8 @@ impl Codec {
         Self::word_of(&chain, element).unwrap_or(Self::Chain(chain))
     }
 
-    /// The word for a chain of Zarr's metadata, if there is one: exactly when [`Codec::zarr`] of it
-    /// would give the same chain.
+    /// The word for a chain of Zarr's metadata, if there is one: exactly if [`Codec::zarr`] turns
+    /// the word into the same chain.
     fn word_of(chain: &[Value], element: ElementType) -> Option<Self> {
         let (bytes, mut rest) = chain.split_first()?;
         if byte_order_of(bytes, element) != Some(ByteOrder::NATIVE) {
@@ -301,7 +300,7 @@ fn compressor_of(codec: &Value, element: ElementType) -> Option<Compressor> {
     }
 }
 
-/// The name of a codec, whether it is written as an object or as a mere string.
+/// The name of a codec, which is written as an object or as a mere string.
 pub(crate) fn name_of(codec: &Value) -> Option<&str> {
     codec.as_str().or_else(|| codec["name"].as_str())
 }
@@ -314,7 +313,7 @@ pub(crate) fn bytes_codec(element: ElementType, order: ByteOrder) -> Value {
     }
 }
 
-/// The byte order that a `bytes` codec says; `None` where it is another codec.
+/// The byte order of a `bytes` codec; `None` for another codec.
 pub(crate) fn byte_order_of(codec: &Value, element: ElementType) -> Option<ByteOrder> {
     if !matches!(name_of(codec)?, "bytes" | "endian") {
         return None;

@@ -1,4 +1,4 @@
-//! Element types: those that NumPy and Zarr share.
+//! The element types that NumPy and Zarr share.
 //!
 //! | here | NumPy | Zarr | bytes | swapped in units of |
 //! |---|---|---|---|---|
@@ -14,7 +14,7 @@ use penstock_engine::{Error, Kind, Result};
 use penstock_layout::exact;
 use serde::{Deserialize, Serialize};
 
-/// What one element is.
+/// The type of one element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ElementType {
@@ -59,14 +59,14 @@ pub enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// The machine's own.
+    /// The machine's byte order.
     pub const NATIVE: Self = if cfg!(target_endian = "big") {
         Self::Big
     } else {
         Self::Little
     };
 
-    /// `little` or `big`, as Zarr writes it.
+    /// The name of the order as Zarr writes it: `little` or `big`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Little => "little",
@@ -74,7 +74,7 @@ impl ByteOrder {
         }
     }
 
-    /// `<` or `>`, as NumPy writes it.
+    /// The sign of the order as NumPy writes it: `<` or `>`.
     fn sign(self) -> char {
         match self {
             Self::Little => '<',
@@ -83,7 +83,7 @@ impl ByteOrder {
     }
 }
 
-/// Type, NumPy's letter and width, Zarr's name.
+/// The types, each with NumPy's letter and width, and Zarr's name.
 const TABLE: [(ElementType, &str, &str); 14] = [
     (ElementType::Bool, "b1", "bool"),
     (ElementType::I1, "i1", "int8"),
@@ -102,7 +102,7 @@ const TABLE: [(ElementType, &str, &str); 14] = [
 ];
 
 impl ElementType {
-    /// All of them.
+    /// All element types.
     pub fn all() -> impl Iterator<Item = ElementType> {
         TABLE.iter().map(|row| row.0)
     }
@@ -111,7 +111,7 @@ impl ElementType {
     /// (or with `=` or `|`) the byte order is the machine's.
     ///
     /// # Errors
-    /// [`Kind::Schema`], with the list of types there are.
+    /// [`Kind::Schema`], with the list of element types.
     pub fn parse(text: &str) -> Result<(Self, ByteOrder)> {
         let mut order = ByteOrder::NATIVE;
         let word = match text.as_bytes().first() {
@@ -147,7 +147,7 @@ impl ElementType {
         ))
     }
 
-    /// Bytes an element.
+    /// The bytes of one element.
     pub fn width(self) -> u64 {
         match self {
             Self::Bool | Self::I1 | Self::U1 => 1,
@@ -158,7 +158,7 @@ impl ElementType {
         }
     }
 
-    /// Bytes that are reversed together when the byte order changes.
+    /// The number of bytes that are reversed together when the byte order changes.
     pub fn swap_width(self) -> usize {
         match self {
             Self::C8 => 4,
@@ -167,8 +167,8 @@ impl ElementType {
         }
     }
 
-    /// Bytes that are reversed together in what was stored in this order; 1 where nothing is to be
-    /// reversed.
+    /// The number of bytes that are reversed together in elements of this byte order; 1 if it is
+    /// the machine's.
     pub fn swap_width_from(self, order: ByteOrder) -> usize {
         match order == ByteOrder::NATIVE {
             true => 1,
@@ -214,7 +214,7 @@ pub(crate) fn swap(data: &mut [u8], width: usize) {
     }
 }
 
-/// With the width known to the compiler this becomes vector shuffles.
+/// Reverses each `WIDTH` bytes: a constant width lets the compiler make vector shuffles.
 fn swap_fixed<const WIDTH: usize>(data: &mut [u8]) {
     for element in data.as_chunks_mut::<WIDTH>().0 {
         element.reverse();

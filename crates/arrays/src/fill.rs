@@ -1,4 +1,4 @@
-//! Fill values: what elements are that were never written.
+//! Fill values: the value of elements that were never written.
 
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::exact;
@@ -8,15 +8,15 @@ use zarrs::metadata::v3::MetadataV3;
 
 use crate::dtype::ElementType;
 
-/// The bytes of one element, in the machine's byte order. By default zero.
+/// The fill value: the bytes of one element, in the machine's byte order. The default is zero.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Fill(Vec<u8>);
 
 impl Fill {
-    /// The element of these bytes.
+    /// The fill value with the bytes of one element.
     ///
     /// # Errors
-    /// [`Kind::Schema`] when they are not as many as an element has.
+    /// [`Kind::Schema`] when the number of bytes is not the element's width.
     pub fn new(element: ElementType, bytes: &[u8]) -> Result<Self> {
         if bytes.len() as u64 != element.width() {
             let cause = format!("{} bytes for an element of {element}", bytes.len());
@@ -26,12 +26,12 @@ impl Fill {
         Ok(Self(if is_zero { Vec::new() } else { bytes.to_vec() }))
     }
 
-    /// The element's bytes; none where it is zero.
+    /// The element's bytes; none if it is zero.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether it is zero.
+    /// Whether the fill value is zero.
     pub fn is_zero(&self) -> bool {
         self.0.is_empty()
     }
@@ -44,7 +44,7 @@ impl Fill {
         }
     }
 
-    /// As Zarr's metadata have it.
+    /// The fill value as Zarr's metadata have it.
     pub fn zarr(&self, element: ElementType) -> Value {
         let value = data_type(element).and_then(|data_type| {
             let fill = FillValue::new(self.element(element));
@@ -54,10 +54,10 @@ impl Fill {
         value.unwrap_or_default() // every element type is one of Zarr's
     }
 
-    /// What Zarr's metadata say.
+    /// Reads the fill value of Zarr's metadata.
     ///
     /// # Errors
-    /// [`Kind::Schema`] when that is no such element.
+    /// [`Kind::Schema`] when the value is no such element.
     pub fn of_zarr(element: ElementType, value: &Value) -> Result<Self> {
         let fill = data_type(element).and_then(|data_type| {
             let value = serde_json::from_value(value.clone()).ok()?;

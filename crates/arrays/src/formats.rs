@@ -1,17 +1,17 @@
 //! Forms in which arrays are stored, as servers see them: where the files of an array are, and how
-//! blocks are read from them and written to them.
+//! blocks are read and written.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`target`](Target) | what a server must know to open an array, and the one dispatch over forms |
+//! | [`target`](Target) | what a server needs to open an array, and the one dispatch over forms |
 //! | [`zarr`] | Zarr: nodes and metadata; chunks, encoded chunks and shards as media |
 //! | `flat` | one row-major file as a medium |
 //! | `parts` | one file for each part of a distribution as a medium |
-//! | `record` | what Penstock keeps in a group that it saves to |
-//! | `sidecar` | the JSON file that says what a raw file or a directory of parts holds |
-//! | [`spread`] | an array of which each server has a part |
+//! | `record` | the record that Penstock keeps in a group |
+//! | `sidecar` | the JSON file that describes a raw file or a directory of parts |
+//! | [`spread`] | a store that has a part on the disks of each server |
 //! | [`sums`] | checksums of whole objects |
-//! | `sparse` | blocks of the fill value stay missing |
+//! | `sparse` | leaves out blocks of the fill value |
 //!
 //! Each form describes where its files are in a `Location`, and makes a
 //! [`Medium`](penstock_machines::Medium) of it.

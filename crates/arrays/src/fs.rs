@@ -1,10 +1,11 @@
-//! The file system: what formats, writes and groups ask of it. Knows no format.
+//! The operations of the file system that formats, writes and groups use. This layer knows no
+//! format.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`ops`] | every change to the file system, and a crash between any two |
 //! | `files` | files and directories: errors with paths, syncs, locks, JSON, open files kept in hand |
-//! | `direct` | files of elements, moved around the page cache where that is asked for |
+//! | `direct` | files of elements, moved around the page cache where a user chooses so |
 //! | `temporary` | the temporary beside a target: its lock, its remains, its renaming |
 
 pub(crate) mod direct;

@@ -2,15 +2,15 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`catalog`](Catalog) | what a group holds, for those who look at it; opening arrays that may be saved |
-//! | `metadata` | the metadata of a group that is written to: of its arrays, and of all that others have added |
+//! | [`catalog`](Catalog) | reads what a group holds; opens arrays that may be saved |
+//! | `metadata` | the metadata of a group that is written to: of its arrays, and of all nodes that others have added |
 //! | `timestep` | timesteps: written in place, made visible by two renames |
 //! | `checkpoint` | checkpoints: written aside, and renamed into place |
-//! | `declared` | what a group is to be |
+//! | `declared` | the declaration of a group |
 //! | `coordinate` | static variables whose values every rank knows |
-//! | `former` | groups of the first version, and those that have lost their record |
-//! | [`verify`] | everything is read again and compared with its checksums |
-//! | [`gather`] | one store made of what each server has |
+//! | `former` | groups of the first version, and groups that have lost their record |
+//! | [`verify`] | reads all objects again and compares them with their checksums |
+//! | [`gather`] | makes one store of the parts on all servers |
 //!
 //! ```text
 //! sim2.zarr/
@@ -19,7 +19,7 @@
 //!   temperature/            shape (timesteps, ...), chunks (time_chunk, ...)
 //!   particles/              shape (rows of all timesteps, ...)
 //!   particle_start/         the first row of each timestep
-//!   particle_count/         how many rows it has
+//!   particle_count/         the number of rows of each timestep
 //!   latitude/               static: a coordinate
 //!   checkpoints/            a Zarr group
 //!     50/                   one checkpoint: a group of its own, with consolidated metadata
@@ -28,20 +28,21 @@
 //! ```
 //!
 //! # A timestep
-//! Its rows are written where they belong, which nobody looks at yet, and synced; so are its time,
-//! its counts of rows and its checksums. Then the record is replaced by one that counts one
-//! timestep more: that rename makes the timestep. At once the group's `zarr.json` follows, in which
-//! all arrays are longer: one rename shows the timestep to readers of consolidated metadata, for
-//! all arrays at once. Last come the arrays' own `zarr.json`, for other readers. All of these were
-//! written aside before, so that a disk that becomes full does so before the timestep is there.
+//! Servers write the rows of a timestep where they belong, beyond the length that readers know, and
+//! sync them; the director does so with the timestep's time, its counts of rows and its checksums.
+//! Then a record that counts one timestep more replaces the record: that rename makes the timestep.
+//! At once the group's `zarr.json` follows, in which all arrays are longer: one rename shows the
+//! timestep of all arrays to readers of consolidated metadata. Last come the arrays' own
+//! `zarr.json`, for other readers. All of these files were written aside before, so that a disk
+//! becomes full before the timestep is there, if at all.
 //!
 //! # A checkpoint
-//! It is written to `.penstock/record/new`, synced, and renamed into `checkpoints`. Only then old
-//! ones go.
+//! A checkpoint is written to `.penstock/record/new`, synced, and renamed into `checkpoints`. Only
+//! then old checkpoints are removed.
 //!
 //! # After a crash
-//! The next save finds what is on disk beyond what the record counts, and removes it; metadata that
-//! have stayed behind are brought up to it. What other tools have added stays.
+//! The next save removes all rows and files beyond the record, and brings metadata that have stayed
+//! behind up to the record. Nodes that other tools have added stay.
 
 mod catalog;
 mod checkpoint;
@@ -79,17 +80,17 @@ use crate::fs::temporary::{Temporary, nonce, remove_remains_of};
 use crate::schema::ArraySchema;
 use crate::write::checks::resolve;
 
-/// What stays in the directory of a record between saves.
+/// The files that stay in the directory of a record between saves.
 const KEPT: [&str; 4] = ["zarr.json", "group.json", "lock", "sums"];
 
 /// A group, opened to write to it.
 pub struct Group {
     path: PathBuf,
-    /// The path as it was given, where that is one a server.
+    /// The path as the user gave it, if it contains `{server}`.
     template: Option<PathBuf>,
     record: Record,
     metadata: Metadata,
-    /// Metadata of the arrays of the checkpoint that is being written.
+    /// The metadata of the arrays of the checkpoint that is being written.
     begun: Map<String, Value>,
     _lock: File,
 }
@@ -99,13 +100,13 @@ fn checkpoints(path: &Path) -> PathBuf {
 }
 
 impl Group {
-    /// Opens the group at `path`, or makes it there, and mends what a crash has left. Where the
-    /// path is one a server, a new group is spread over `servers`. `is_first` says that this
-    /// session has not written to it yet: then coordinates are compared with those that are there.
+    /// Opens the group at `path`, or makes it there, and mends the remains of a crash. If the path
+    /// contains `{server}`, a new group is spread over `servers`. `is_first` says that this session
+    /// has not written to the group yet: then coordinates are compared with the stored ones.
     ///
     /// # Errors
-    /// [`Kind::Schema`] when something else stands there, or a group of other arrays;
-    /// [`Kind::Busy`] when another job is writing to it.
+    /// [`Kind::Schema`] when something else is at `path`, or a group of other arrays;
+    /// [`Kind::Busy`] when another job is writing to the group.
     pub fn open(
         path: &Path,
         declared: &Declaration,
@@ -148,27 +149,27 @@ impl Group {
         Ok(group)
     }
 
-    /// How the timesteps are spread over servers, if they are.
+    /// The spread of the timesteps over servers, if they are spread.
     fn spread(&self) -> Result<Option<Spread>> {
         let first = self.record.arrays.keys().next();
         first.map_or(Ok(None), |name| self.metadata.spread(self.place(), name))
     }
 
-    /// The path as it was given.
+    /// The path as the user gave it.
     fn place(&self) -> &Path {
         self.template.as_deref().unwrap_or(&self.path)
     }
 
-    /// Sees that so many servers can add timesteps.
+    /// Checks that `servers` servers can add timesteps.
     ///
     /// # Errors
-    /// [`Kind::Schema`] when it is on the disks of more.
+    /// [`Kind::Schema`] when the group is spread over more servers.
     pub fn check_servers(&self, servers: usize) -> Result<()> {
         self.spread()?
             .map_or(Ok(()), |spread| spread.check_servers(servers))
     }
 
-    /// A version of an array, to be written beside those that there are.
+    /// A new version of a spread array, which keeps all versions that are stored.
     fn beside(&self, name: &str, new: Spread) -> Result<SpreadArray> {
         let there = catalog::spreads(self.place(), &self.metadata, name)?;
         Ok(SpreadArray {
@@ -177,30 +178,30 @@ impl Group {
         })
     }
 
-    /// 16 digits that no other group has.
+    /// The group's id: 16 digits that no other group has.
     pub fn id(&self) -> &str {
         &self.record.id
     }
 
-    /// How many timesteps are in a chunk.
+    /// The number of timesteps in a chunk.
     pub fn time_chunk(&self) -> u64 {
         self.record.time_chunk
     }
 
-    /// Number of timesteps.
+    /// The number of timesteps.
     pub fn timesteps(&self) -> u64 {
         self.record.timesteps
     }
 
-    /// How an array of the group is stored at one moment.
+    /// The schema of an array of the group at one moment.
     ///
     /// # Errors
-    /// When its metadata make no sense.
+    /// When the array's metadata make no sense.
     pub fn moment(&self, name: &str) -> Result<ArraySchema> {
         self.metadata.moment(&self.record, name)
     }
 
-    /// Sees that the arrays that are there are those that were declared, and stored as they were.
+    /// Checks that the stored arrays are declared, and stored as declared.
     fn check_arrays(&self, declared: &Declaration) -> Result<()> {
         if self.template.is_some() && self.spread()?.is_none() {
             let cause = "the group there is all in one place: give its path without {server}";
@@ -284,21 +285,20 @@ impl Group {
         Error::new(Kind::Schema, "writing to a group", cause).at(&self.path)
     }
 
-    /// Brings what is on disk to what the record says.
+    /// Brings the files of the group to the state that the record counts.
     fn mend(&mut self) -> Result<()> {
         self.remove_leftovers()?;
         if self.timesteps() == 0 {
-            // A crash between the renaming of a new group and the removal of what it was made in
-            // leaves that, and no other write ever looks there.
+            // A crash after a new group was renamed into place, and before its temporary was
+            // removed, leaves the temporary, and no other write looks there.
             remove_remains_of(&self.path);
         }
-        // Metadata that speak of rows go before those rows.
+        // The metadata lose rows before the chunks of these rows are removed.
         self.write_metadata()?;
         self.remove_rows_beyond()
     }
 
-    /// Removes what saves that did not come to their end have left beside the record and the
-    /// chunks.
+    /// Removes the files that unfinished saves have left beside the record and the chunks.
     fn remove_leftovers(&self) -> Result<()> {
         remove_but(&KEPT, &record::directory(&self.path))?;
         let names = self.record.names();
@@ -307,8 +307,7 @@ impl Group {
             .try_for_each(|name| Location::remove_aside(&self.path.join(name)))
     }
 
-    /// Makes arrays that were declared and are not there: of the timesteps before this they have
-    /// nothing.
+    /// Makes declared arrays that are missing: they have no elements in former timesteps.
     fn add_arrays(&mut self, declared: &Declaration) -> Result<()> {
         let is_new =
             |array: &&ArrayDeclaration| !self.record.arrays.contains_key(&array.schema.name);
@@ -331,7 +330,7 @@ impl Group {
         self.publish(next, Vec::new())
     }
 
-    /// Makes coordinates that were declared and are not there, and compares the others.
+    /// Makes declared coordinates that are missing, and compares the others.
     fn add_coordinates(&mut self, declared: &Declaration, is_first: bool) -> Result<()> {
         let mut made = Vec::new();
         for coordinate in &declared.coordinates {
@@ -351,7 +350,7 @@ impl Group {
 }
 
 impl Record {
-    /// Of a new group.
+    /// The record of a new group.
     fn of(declared: &Declaration) -> Self {
         let mut record = Self {
             penstock: VERSION,
@@ -376,7 +375,7 @@ impl Record {
     }
 }
 
-/// Removes all that is in a directory, but for entries of these names.
+/// Removes all entries of a directory but those with the names in `kept`.
 fn remove_but(kept: &[&str], directory: &Path) -> Result<()> {
     for entry in files::entries(directory)? {
         if !kept.iter().any(|kept| entry.file_name() == *kept) {
@@ -386,7 +385,7 @@ fn remove_but(kept: &[&str], directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Sees that what is declared makes a group: names that differ, and none that is taken.
+/// Checks that a declaration makes a group: its names differ, and none is taken.
 fn check_declared(declared: &Declaration) -> Result<()> {
     let wrong = |cause: String| Err(Error::new(Kind::Schema, "describing a group", cause));
     if declared.arrays.is_empty() {
@@ -416,7 +415,7 @@ fn check_declared(declared: &Declaration) -> Result<()> {
     Ok(())
 }
 
-/// Locks a group, whose record has a directory, against others who write to it.
+/// Locks a group, whose record has a directory, against other writers.
 ///
 /// # Errors
 /// [`Kind::Busy`].
@@ -449,15 +448,15 @@ fn create(path: &Path, declared: &Declaration, spread: Option<&Spread>) -> Resul
     })
 }
 
-/// Makes a record in a Zarr group that has none: what is there stays.
+/// Makes a record in a Zarr group that has none: all nodes there stay.
 fn adopt(path: &Path, declared: &Declaration) -> Result<Record> {
     let made = lay_out(path, declared, None)?;
     files::sync_paths(&made)?;
     Ok(Record::of(declared))
 }
 
-/// Makes all of a group that is not there but its own metadata: the record is the last. Gives what
-/// is yet to be synced.
+/// Makes the files of a new group but its own metadata: the record is the last. Gives the paths
+/// that are yet to be synced.
 fn lay_out(path: &Path, declared: &Declaration, spread: Option<&Spread>) -> Result<Vec<PathBuf>> {
     let record = Record::of(declared);
     let mut made = record::make_directory(path)?;
@@ -485,8 +484,8 @@ fn lay_out(path: &Path, declared: &Declaration, spread: Option<&Spread>) -> Resu
     Ok(made)
 }
 
-/// Makes a group, all of it or nothing, where at most an empty directory is. `make` makes, and
-/// syncs, what is to be at `path`, elsewhere.
+/// Makes a group as a whole or not at all, if `path` is missing or an empty directory. `make` makes
+/// and syncs the group in a temporary.
 fn make_whole(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if path.is_dir() && !files::is_empty(path)? {
         let cause = "it is a directory, but not a group";
@@ -496,7 +495,7 @@ fn make_whole(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()>
     let data = temporary.data();
     make(&data)?;
     files::put_in_place(&data, path)?;
-    // The group is in its place: what stays is removed by the next write.
+    // The group is in its place: the next write removes a temporary that stays.
     let _ = temporary.remove();
     Ok(())
 }

@@ -1,29 +1,29 @@
 //! JSON as people's programs write it: with `NaN`, `Infinity` and `-Infinity` among the numbers.
 //!
-//! Python's `json` writes them, and so do zarr-python and xarray in attributes; the standard has
-//! none of them. A [`Value`] cannot hold such a number. Here it holds a string in its place, which
-//! begins with a mark: a character that Unicode leaves to private use. A string that begins with
-//! that character itself gets one more.
+//! Python's `json` writes these numbers, and so do zarr-python and xarray in attributes; the
+//! standard has none of them. A [`Value`] cannot hold such a number. Here a string takes its place,
+//! which begins with a mark: a character that Unicode leaves to private use. A string that begins
+//! with that character itself gets one more.
 //!
 //! ```text
 //! text      {"missing": NaN, "name": "NaN"}
 //! value     {"missing": "\u{e000}NaN", "name": "NaN"}
 //! ```
 //!
-//! [`parse`] and [`text`] undo each other. All JSON that others may have written, or will read,
-//! goes through them.
+//! [`parse`] and [`text`] undo each other. All JSON that other programs may have written, or will
+//! read, goes through these two.
 
 use serde_json::Value;
 
-/// What stands before the words of a number that JSON does not have.
+/// The mark before the words of a number that JSON does not have.
 const MARK: char = '\u{e000}';
-/// The numbers, as Python writes them.
+/// The numbers that JSON does not have, as Python writes them.
 const NUMBERS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 
-/// Reads JSON, numbers that are none in the standard included.
+/// Reads JSON, with the numbers that the standard does not have.
 ///
 /// # Errors
-/// When it is not JSON.
+/// When the text is not JSON.
 pub fn parse(text: &[u8]) -> serde_json::Result<Value> {
     let has_any = |bytes: &[u8]| {
         NUMBERS
@@ -37,7 +37,7 @@ pub fn parse(text: &[u8]) -> serde_json::Result<Value> {
     serde_json::from_slice(&marked(text))
 }
 
-/// Writes JSON on lines, with one at the end.
+/// Writes JSON on several lines, with a newline at the end.
 pub fn text(value: &Value) -> Vec<u8> {
     // A value has string keys, and writing to memory does not fail.
     let mut text = unmarked(serde_json::to_vec_pretty(value).unwrap_or_default());
@@ -59,7 +59,7 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|window| window == word)
 }
 
-/// Whether the mark is there as an escape, as programs write it that keep to ASCII.
+/// Whether a text has the mark as an escape, as programs write it that keep to ASCII.
 fn contains_escape(text: &[u8]) -> bool {
     text.windows(6).any(is_escape)
 }
@@ -68,8 +68,8 @@ fn is_escape(window: &[u8]) -> bool {
     window.eq_ignore_ascii_case(b"\\ue000")
 }
 
-/// The same text with marked strings in the place of numbers that are none, and strings that begin
-/// with the mark marked.
+/// Marks a text: puts marked strings in the place of numbers that JSON does not have, and adds a
+/// mark to strings that begin with one.
 fn marked(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() + 64);
     let mut rest = text;
@@ -97,7 +97,7 @@ fn marked(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The reverse, of what `serde_json` has written: it writes the mark as it is.
+/// Undoes the marks in a text that `serde_json` has written: it writes the mark as it is.
 fn unmarked(text: Vec<u8>) -> Vec<u8> {
     let marked = format!("\"{MARK}");
     if !contains(&text, marked.as_bytes()) {
@@ -130,8 +130,8 @@ fn unmarked(text: Vec<u8>) -> Vec<u8> {
     out
 }
 
-/// The bytes of the string with which a text begins, both quotation marks included; all of the text
-/// where it does not end.
+/// The length of the string at the beginning of a text, with both quotation marks; the length of
+/// the text if the string does not end.
 fn string_bytes(text: &[u8]) -> usize {
     let mut at = 1;
     while let Some(&byte) = text.get(at) {

@@ -1,32 +1,32 @@
 //! Arrays on ordinary file systems, in formats that everybody already reads.
 //!
-//! Arrows go downwards: no module names one above it.
+//! Each module but [`testing`] uses only modules below it in this table.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`calls`] | collective calls on arrays and groups: start with [`calls::Session`] |
 //! | [`groups`] | timesteps and checkpoints of arrays that are saved together |
-//! | [`write`] | an array comes to its place whole, or not at all |
-//! | [`read`] | what stands on disk, opened to be read |
+//! | [`write`] | puts an array in its place whole, or not at all |
+//! | [`read`] | opens the arrays on disk to be read |
 //! | [`formats`] | the forms in which arrays are stored, as servers see them |
 //! | [`fs`] | the file system, and a crash between any two changes to it |
 //! | [`schema`], [`dtype`], [`fill`], [`codec`] | an array: its name, shape, element type, and how it lies on disk |
 //! | [`npy`], [`json`] | the header of a `.npy` file; JSON as people's programs write it |
 //! | [`testing`] | for tests and benchmarks: a disk that is slow, or fails |
 //!
-//! A write goes through three hands. The root rank calls [`Pending::create`], which makes
-//! everything but the elements under a temporary name, and sends the [`Target`] to the servers with
-//! the collective request. Each server opens it as a [`penstock_machines::Medium`] and writes its
-//! blocks. When all have synced, the root calls [`Pending::commit`]: one rename, and the array is
-//! there. For a read the root calls [`StoredArray::open`], and the servers open its target.
+//! A write has three steps. The root rank calls [`Pending::create`], which makes everything but the
+//! elements under a temporary name, and sends the [`Target`] to the servers with the collective
+//! request. Each server opens the target as a [`penstock_machines::Medium`] and writes its blocks.
+//! When all have synced, the root calls [`Pending::commit`]: one rename, and the array is in its
+//! place. For a read the root calls [`StoredArray::open`], and the servers open its target.
 //!
 //! ```
-//! use penstock_arrays::{ArraySchema, Disk, ElementType, Keys, Pending, Stored};
+//! use penstock_arrays::{ArraySchema, ElementType, Keys, Pending, Storage, StoredArray};
 //!
 //! # fn main() -> penstock_engine::Result<()> {
 //! # let directory = tempfile::tempdir().unwrap();
 //! let path = directory.path().join("run.zarr");
-//! let disk = Disk::Chunks { chunk: vec![2, 2], subchunks: None, codec: "zstd:3".to_string() };
+//! let disk = Storage::Chunks { chunk: vec![2, 2], subchunks: None, codec: "zstd:3".to_string() };
 //! let schema = ArraySchema::new("u", &[4, 3], ElementType::F8, disk);
 //!
 //! let pending = Pending::create(&path, &schema, Keys::Nested)?;
@@ -38,12 +38,10 @@
 //! medium.finish(true)?;
 //! pending.commit()?;
 //!
-//! assert_eq!(Stored::open(&path, None)?.schema().shape, [4, 3]);
+//! assert_eq!(StoredArray::open(&path, None)?.schema().shape, [4, 3]);
 //! # Ok(())
 //! # }
 //! ```
-
-#![warn(missing_docs)]
 
 pub mod calls;
 pub mod codec;

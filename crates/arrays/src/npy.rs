@@ -3,14 +3,14 @@
 //! ```text
 //! 6 bytes    \x93NUMPY
 //! 2 bytes    version 1.0, 2.0 or 3.0
-//! 2 or 4     length of what follows, little-endian (4 from version 2.0 on)
+//! 2 or 4     length of the text, little-endian (4 from version 2.0 on)
 //! text       {'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }, padded with spaces to a
 //!            multiple of 64 bytes and ended by a newline
 //! elements
 //! ```
 //!
-//! The text is a literal of Python. What is read here is as much of that language as the format
-//! has: a dictionary of strings, truth values and tuples of integers.
+//! The text is a literal of Python. This module reads as much of that language as the format has: a
+//! dictionary of strings, truth values and tuples of integers.
 
 use std::fmt;
 
@@ -21,16 +21,17 @@ use crate::dtype::{ByteOrder, ElementType};
 
 /// The first bytes of every `.npy` file.
 pub const MAGIC: &[u8; 6] = b"\x93NUMPY";
-/// The most bytes of text read: NumPy itself refuses more than 10,000 unless told otherwise.
+/// The most bytes of text that are read: NumPy itself refuses more than 10,000 unless told
+/// otherwise.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 const ALIGN: usize = 64;
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// Extents.
+    /// The extents of the array.
     pub shape: Vec<u64>,
-    /// What one element is.
+    /// The type of one element.
     pub element: ElementType,
     /// The byte order of the elements.
     pub order: ByteOrder,
@@ -38,12 +39,12 @@ pub struct Header {
     pub fortran: bool,
 }
 
-/// Why a header cannot be read.
+/// The reason why a header cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeaderError {
-    /// It is not what NumPy writes.
+    /// NumPy does not write such a header.
     Damaged(String),
-    /// NumPy writes it, and Penstock does not read it.
+    /// NumPy writes such a header, but Penstock does not read it.
     Unsupported(String),
 }
 
@@ -60,7 +61,7 @@ fn damaged(cause: impl Into<String>) -> HeaderError {
 }
 
 impl Header {
-    /// The header as bytes: version 1.0, or 2.0 where the text is too long for it.
+    /// The header as bytes: version 1.0, or 2.0 if the text is too long for it.
     pub fn encode(&self) -> Vec<u8> {
         let extents: Vec<String> = self.shape.iter().map(u64::to_string).collect();
         let comma = if extents.len() == 1 { "," } else { "" };
@@ -86,10 +87,10 @@ impl Header {
         bytes
     }
 
-    /// Where the text begins and ends, from the first 12 bytes of a file.
+    /// The range of the text in a file, from the file's first 12 bytes.
     ///
     /// # Errors
-    /// When they are not those of a `.npy` file of a known version.
+    /// When the bytes do not begin a `.npy` file of a known version.
     pub fn text_range(start: &[u8]) -> Result<std::ops::Range<usize>, HeaderError> {
         if start.len() < 10 || start[..6] != MAGIC[..] {
             return Err(damaged("it does not begin as a .npy file does"));
@@ -112,7 +113,7 @@ impl Header {
     /// Reads the text of a header.
     ///
     /// # Errors
-    /// When it is not what NumPy writes, or says what Penstock does not read.
+    /// When NumPy does not write such a header, or Penstock does not read it.
     pub fn parse(text: &[u8]) -> Result<Self, HeaderError> {
         let text = std::str::from_utf8(text).map_err(|_| damaged("its header is not text"))?;
         let mut reader = Reader { rest: text };

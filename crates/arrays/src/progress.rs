@@ -1,8 +1,8 @@
-/// How far a copy or a verification has come.
+/// The progress of a copy or a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// So many bytes are to be moved in all.
+    /// The number of bytes that are to be moved in all.
     All(u64),
-    /// So many more have been.
+    /// The number of bytes that were moved since the last report.
     More(u64),
 }

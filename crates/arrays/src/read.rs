@@ -1,9 +1,9 @@
-//! What stands on disk, opened to be read.
+//! Opens stored arrays to be read.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`stored`](Stored) | an array: recognised, described, and ready to be read |
-//! | [`witness`](Witness) | notices that what is read was replaced meanwhile |
+//! | [`stored`](StoredArray) | recognises a stored array, describes it and opens it to be read |
+//! | [`witness`](Witness) | notices that an array was replaced while it was read |
 
 mod stored;
 mod witness;

@@ -1,7 +1,7 @@
-//! An array's schema: its name, shape and element type, and how it is to lie on disk.
+//! An array's schema: its name, shape and element type, and its storage on disk.
 //!
 //! The schema is *identity* in the sense of the house style: it is stored with the data set and
-//! fixed for its life. How large the pieces are in which it is moved is tuning, and comes in only
+//! fixed for its life. The size of the blocks in which it is moved is tuning, and comes in only
 //! with [`ArraySchema::disk_schema`].
 
 use std::fmt;
@@ -18,27 +18,27 @@ use crate::fill::Fill;
 /// The most part files of an array: more are a mistake, or damage.
 const PARTS_MAX: u64 = 1 << 20;
 
-/// What an array is and how it lies on disk.
+/// The schema of an array: its identity in memory and on disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Encoded", into = "Encoded")]
 pub struct ArraySchema {
-    /// Its name: the array's in a Zarr group, the stem of part files.
+    /// The array's name in a Zarr group, and the stem of part files.
     pub name: String,
-    /// Extents.
+    /// The extents.
     pub shape: Vec<u64>,
-    /// What one element is.
+    /// The element type.
     pub element: ElementType,
-    /// How it is stored.
+    /// The storage on disk.
     pub disk: Storage,
-    /// Names of the dimensions.
+    /// The names of the dimensions.
     pub dimension_names: Option<Vec<String>>,
-    /// What the user says about it.
+    /// The attributes.
     pub attributes: Map<String, Value>,
-    /// What elements are that were never written.
+    /// The value of elements that were never written.
     pub fill: Fill,
 }
 
-/// An [`ArraySchema`] as it is stored.
+/// An [`ArraySchema`] in its stored form.
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "ArraySchema", deny_unknown_fields)]
 struct Encoded {
@@ -48,7 +48,7 @@ struct Encoded {
     disk: Storage,
     dimension_names: Option<Vec<String>>,
     attributes: Map<String, Value>,
-    /// As Zarr's metadata have it; nothing for zero.
+    /// The fill value as Zarr's metadata have it; `None` for zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fill_value: Option<Value>,
 }
@@ -87,34 +87,34 @@ impl TryFrom<Encoded> for ArraySchema {
     }
 }
 
-/// How an array is stored.
+/// The storage of an array.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Storage {
-    /// As in memory: each rank's share a chunk of a Zarr array. See
-    /// [`ArrayCall::stored_schema`](crate::call::ArrayCall::stored_schema) for what it comes to;
-    /// nothing is stored with this schema.
+    /// Natural chunking: each rank's share is a chunk of a Zarr array.
+    /// [`ArrayCall::stored_schema`](crate::calls::array::ArrayCall::stored_schema) makes explicit
+    /// chunks of it before anything is stored.
     Natural,
     /// A Zarr array in a Zarr group.
     Chunks {
-        /// Extents of a chunk: what a server writes as one file.
+        /// The extents of a chunk, which a server writes as one file.
         chunk: Vec<u64>,
-        /// Extents of the sub-chunks of it, each encoded by itself; they divide the chunk.
+        /// The extents of a chunk's sub-chunks, each encoded by itself; they divide the chunk.
         subchunks: Option<Vec<u64>>,
-        /// What is done to the bytes: see [`crate::codec`].
+        /// The codec of the bytes: see [`crate::codec`].
         codec: String,
     },
     /// One file, row-major.
     RowMajor {
-        /// With which header.
+        /// The form of the file.
         format: Format,
     },
-    /// One file a part of a BLOCK and `*` distribution over a mesh of parts.
+    /// One file for each part of a BLOCK and `*` distribution over a mesh of parts.
     Parts(#[serde(with = "dists_text")] Dists, Vec<u64>),
 }
 
 impl Storage {
-    /// Chunks as they are, without sub-chunks or codec.
+    /// Chunks without sub-chunks or codec.
     pub fn plain_chunks(chunk: Vec<u64>) -> Self {
         Self::Chunks {
             chunk,
@@ -123,7 +123,7 @@ impl Storage {
         }
     }
 
-    /// How many rows of the first dimension a chunk has, of what is stored in chunks.
+    /// The number of rows of the first dimension in a chunk; `None` for other storage.
     pub fn chunk_rows(&self) -> Option<u64> {
         match self {
             Self::Chunks { chunk, .. } => chunk.first().copied(),
@@ -131,8 +131,8 @@ impl Storage {
         }
     }
 
-    /// Whether runs of bytes can be written by themselves, by several ranks at once: where elements
-    /// lie as they are, and no index says where.
+    /// Whether several ranks can write runs of bytes of one object at once: elements lie as they
+    /// are, and no index locates them.
     pub fn writes_parts(&self) -> bool {
         match self {
             Self::Natural | Self::RowMajor { .. } | Self::Parts(..) => true,
@@ -175,9 +175,9 @@ impl fmt::Display for Storage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// Elements and nothing else; what they are stands in a JSON file beside it.
+    /// Elements and nothing else; a sidecar describes them.
     Raw,
-    /// NumPy's.
+    /// NumPy's `.npy` form.
     Npy,
 }
 
@@ -195,13 +195,13 @@ impl ArraySchema {
         }
     }
 
-    /// Bytes of its elements.
+    /// The bytes of all elements.
     pub fn bytes(&self) -> u64 {
         let elements = self.shape.iter().copied().fold(1, u64::saturating_mul);
         elements.saturating_mul(self.element.width())
     }
 
-    /// The names of its dimensions, made up where none are given: xarray wants a name for each
+    /// The names of the dimensions, made up if none are given: xarray wants a name for each
     /// dimension, and one name to have one extent.
     pub fn names_of_dimensions(&self) -> Vec<String> {
         let own = |d| format!("{}_{d}", self.name);
@@ -209,13 +209,14 @@ impl ArraySchema {
         self.dimension_names.clone().unwrap_or_else(named)
     }
 
-    /// How it is cut into objects, and those into blocks of at most `block_bytes_max` where the
-    /// store leaves that open: see the table in [`penstock_layout::disk`].
+    /// The disk schema: the array cut into objects, and these into blocks of at most
+    /// `block_bytes_max` bytes where the store leaves a choice. See the table in
+    /// [`penstock_layout::disk`].
     ///
     /// # Errors
-    /// [`Kind::Schema`] for everything in the schema that does not fit together, and for natural
-    /// chunking, which is none before the memory schema is known; [`Kind::Unsupported`] for parts
-    /// that are CYCLIC and for attributes of a `.npy` file.
+    /// [`Kind::Schema`] when the schema does not fit together, and for natural chunking, which
+    /// depends on the memory schema; [`Kind::Unsupported`] for parts that are CYCLIC and for
+    /// attributes of a `.npy` file.
     pub fn disk_schema(&self, block_bytes_max: u64) -> Result<DiskSchema> {
         self.check_names()?;
         let width = self.element.width();
@@ -282,7 +283,8 @@ impl ArraySchema {
         Ok(())
     }
 
-    /// What is encoded at once must be countable, and not more than the codec takes.
+    /// Checks that a chunk, or sub-chunk, that is encoded at once can be counted, and is not larger
+    /// than the codec takes.
     fn check_codec(&self, codec: &Codec, encoded: &[u64]) -> Result<()> {
         let Storage::Chunks { chunk, .. } = &self.disk else {
             return Ok(());
@@ -343,7 +345,7 @@ pub(crate) fn part_mesh(dists: &Dists, mesh: &[u64]) -> Vec<u64> {
     dists.0.iter().map(each).collect()
 }
 
-/// The lengths of all parts, those that hold nothing among them.
+/// The lengths of all parts, empty parts included.
 pub(crate) fn part_bytes(schema: &ArraySchema, mesh: &[u64]) -> Result<Vec<u64>> {
     let disk = schema.disk_schema(1)?;
     let parts: u64 = mesh.iter().product();
@@ -360,13 +362,13 @@ pub(crate) fn part_bytes(schema: &ArraySchema, mesh: &[u64]) -> Result<Vec<u64>>
     Ok((0..parts).map(length).collect())
 }
 
-/// The extents of the largest part, at least 1: of what is CYCLIC as if it were BLOCK.
+/// The extents of the largest part, at least 1. A CYCLIC dimension is cut as BLOCK would be.
 pub(crate) fn part_extents(shape: &[u64], dists: &Dists, mesh: &[u64]) -> Vec<u64> {
     let extents = shape.iter().zip(part_mesh(dists, mesh));
     extents.map(|(n, p)| n.div_ceil(p).max(1)).collect()
 }
 
-/// `BLOCK,*` rather than a list of variants, where people read it.
+/// Stores distributions as `BLOCK,*` rather than as a list of variants, since people read them.
 mod dists_text {
     use penstock_layout::Dists;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};

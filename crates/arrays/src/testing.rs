@@ -1,26 +1,25 @@
-//! For tests and benchmarks: a medium that is slow, fails, or keeps nothing, around one that does
-//! none of it.
+//! For tests and benchmarks: a medium around another, which is slow, fails, or keeps nothing.
 //!
 //! # Slow
 //! A medium is given `bytes_per_second`. A write or read, of a block or a part of one, reserves its
-//! time on the medium's schedule and returns when that is over, whatever the medium below takes of
-//! it: so calls made one after the other, or several at once, take together what their bytes take
-//! at that rate. Nobody works while the time passes. An idle medium saves no time up for later.
-//! Each medium has a schedule of its own, as each server has a disk.
+//! time on the medium's schedule and returns when that time is over, however long the medium below
+//! takes: so calls made one after the other, or several at once, together take the time of their
+//! bytes at that rate. No processor works while the time passes. An idle medium saves no time up
+//! for later. Each medium has a schedule of its own, as each server has a disk.
 //!
 //! # Failing
-//! A [`Fault`] names one operation and which call of it, counted from 1 by each medium for itself:
-//! a server opens a medium for each collective call, so a fault meets every server, in every call,
-//! that gets so far. The call fails with the error that a device's failure would come to, path and
-//! bytes included; those before and after it do what they should. What a call that fails should
-//! have written is not written, but for [`Failure::Short`].
+//! A [`Fault`] names an operation and the number of its failing call, which each medium counts by
+//! itself from 1: a server opens a medium for each collective call, so a fault meets every server,
+//! in every call, that gets so far. The call fails with the error of a failing device, path and
+//! bytes included; the calls before and after it work. A failing write writes nothing, but for
+//! [`Failure::Short`].
 //!
 //! # Null
 //! A medium that is `null` is an infinitely fast disk, as Panda's authors simulated one (Seamons et
 //! al., SC'95, section 3, "by commenting out the actual file system open/close/write/read
-//! commands"): what is left of a collective call is its messages. Writes are taken and dropped,
-//! reads leave in the buffer what is there, and finishing does nothing. What is written around the
-//! medium, metadata and empty files, is written still; the elements of such an array mean nothing.
+//! commands"): only the messages of a collective call are left. Writes are taken and dropped, reads
+//! leave the buffer as it is, and finishing does nothing. Metadata and empty files, which do not go
+//! through the medium, are written still; the elements of such an array mean nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,18 +32,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::Target;
 
-/// The widest element: what is cut into parts is cut at multiples of it.
+/// The width of the widest element: data are cut into parts at multiples of it.
 const ELEMENT_BYTES_MAX: usize = 16;
 
-/// What is to be wrong with a medium. By default nothing is.
+/// The faults of a medium. By default there are none.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Faults {
-    /// The most that goes through it; `None` is as much as there is.
+    /// The most bytes a second that go through the medium; `None` sets no limit.
     pub bytes_per_second: Option<f64>,
     /// The calls that fail.
     pub faults: Vec<Fault>,
-    /// Whether nothing reaches the medium, and nothing comes from it.
+    /// Whether writes do not reach the medium below, and reads bring nothing from it.
     pub null: bool,
 }
 
@@ -52,45 +51,46 @@ pub struct Faults {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// Of what.
+    /// The operation that fails.
     pub operation: Step,
-    /// The how manyth call of it, from 1 on.
+    /// The number of the failing call of this operation, from 1 on.
     pub nth: u64,
-    /// How.
+    /// The failure of the call.
     pub error: Failure,
 }
 
-/// What is done with a medium.
+/// An operation on a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Step {
-    /// It is opened, once.
+    /// The opening of the medium, which happens once.
     Open,
-    /// A block, or a part of one, is written.
+    /// A write of a block, or of a part of one.
     Write,
-    /// A block, or a part of one, is read.
+    /// A read of a block, or of a part of one.
     Read,
-    /// It is finished, once.
+    /// The finish of the medium, which happens once.
     Finish,
 }
 
-/// How a call fails.
+/// The failure of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Failure {
     /// No space left on the device.
     #[serde(rename = "ENOSPC")]
     Full,
-    /// The device says that it failed.
+    /// The device reports a failure.
     #[serde(rename = "EIO")]
     Io,
-    /// The first half of the data are moved, and then the device is full, or the file at its end.
-    /// Where parts cannot be moved by themselves, nothing is. Only of writes and reads.
+    /// The first half of the data are moved, and then the device is full, or the file at its end. A
+    /// medium that moves no parts moves nothing. Only writes and reads fail so.
     #[serde(rename = "short")]
     Short,
 }
 
 impl Faults {
-    /// The same medium, but slow and failing; `target` and `schema` are those it was opened with.
+    /// Wraps a medium, to make it slow and failing; `target` and `schema` are the ones with which
+    /// it was opened.
     ///
     /// # Errors
     /// The fault of [`Step::Open`], if there is one; [`Kind::Schema`] for faults that mean nothing.
@@ -135,7 +135,7 @@ impl Faults {
 }
 
 impl Failure {
-    /// As the operating system says it.
+    /// The failure as an error of the operating system.
     fn answer(self) -> std::io::Error {
         std::io::Error::from_raw_os_error(match self {
             Self::Full | Self::Short => libc::ENOSPC,
@@ -148,12 +148,12 @@ impl Failure {
     }
 }
 
-/// The time that is taken.
+/// The reserved time of a medium.
 #[derive(Default)]
 struct Schedule {
-    /// When all that is reserved is over.
+    /// The end of all reserved time.
     next_free: Option<Instant>,
-    /// By how much the last call returned too late, as sleepers do: the next begins that much
+    /// The time by which the last call returned too late, as sleepers do: the next begins that much
     /// earlier, so that many small calls keep the rate.
     overslept: Duration,
 }
@@ -173,7 +173,7 @@ impl Schedule {
 struct FaultyMedium {
     medium: Arc<dyn Medium>,
     faults: Vec<Fault>,
-    /// Calls so far, by [`Step`].
+    /// The number of calls so far, by [`Step`].
     calls: [AtomicU64; 4],
     bytes_per_second: Option<f64>,
     is_null: bool,
@@ -183,7 +183,7 @@ struct FaultyMedium {
 }
 
 impl FaultyMedium {
-    /// Counts a call, and says how it is to fail.
+    /// Counts a call, and gives its failure if it is to fail.
     fn fault(&self, step: Step) -> Option<Failure> {
         let call = self.calls[step as usize].fetch_add(1, Ordering::Relaxed) + 1;
         let mut faults = self.faults.iter();
@@ -207,7 +207,7 @@ impl FaultyMedium {
         answer
     }
 
-    /// What a failed call is told: as the media of the store say it.
+    /// The error of a failed call, as the media of the store give it.
     fn error(&self, failure: Failure, doing: &str, (block, part): (&Block, Part)) -> Error {
         let (path, place) = match self.target.place_of(&self.schema, block) {
             Ok(found) => found,
@@ -244,7 +244,7 @@ impl Part {
         Self { offset, bytes }
     }
 
-    /// Half of it, at a multiple of any element.
+    /// Half of the part's bytes, rounded down to a multiple of any element.
     fn half(self) -> usize {
         let half = self.bytes / 2;
         half - half % ELEMENT_BYTES_MAX
@@ -318,7 +318,7 @@ impl Medium for FaultyMedium {
         self.read_tried((block, part), data, read)
     }
 
-    /// Also returns only when the schedule is over.
+    /// Finishes the medium, and returns only when the schedule is over.
     fn finish(&self, sync: bool) -> Result<()> {
         let failure = self.fault(Step::Finish);
         self.slowly(0, || match failure {

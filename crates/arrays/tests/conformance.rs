@@ -1,5 +1,5 @@
-//! One body for every machine: whatever the schemas, what all ranks write together is on disk as a
-//! naive model says, and comes back to any other distribution.
+//! One body for every machine: for any schemas, the bytes that all ranks write together are on disk
+//! as a naive model says, and any other distribution reads them back.
 //!
 //! A failure prints its seed; `PENSTOCK_SEED=<seed> cargo test -p penstock-arrays --test
 //! conformance` runs that one alone.
@@ -14,7 +14,7 @@ use penstock_arrays::calls::Session;
 use penstock_arrays::calls::array::{ArrayCall, Memory};
 use penstock_arrays::calls::settings::SessionOptions;
 
-/// Writes by one schema, reads by another, on this rank of a machine of any kind.
+/// Writes by one schema and reads by another, on this rank of any machine.
 fn body(session: &Session, directory: &Path, seed: u64) {
     let chance = &mut Chance(seed);
     let (rank, ranks) = (session.rank().unwrap(), session.clients() as u64);

@@ -1,10 +1,9 @@
-//! A job that crashes at every change that it makes to the disk, and what is then there.
+//! A job crashes at each change that it makes to the disk, and the test checks the disk.
 //!
-//! A program runs on threads, first to its end, then once for every change (for every fifth, unless
-//! `PENSTOCK_CRASH_STEP=1` says otherwise): it crashes in the
-//! middle of that one ([`change`]), as a killed process does, and as a power failure does, which
-//! takes what was not synced. What was complete must be there, byte for byte, and what was in
-//! progress whole or not at all. What follows a crash crashes, too, somewhere; what follows that
+//! A program runs on threads, first to its end, then once for every change: it crashes in the
+//! middle of that change ([`crash_after`]), as a killed process does, and as a power failure does,
+//! which takes unsynced data. Saves that were complete must be there, byte for byte, and saves in
+//! progress whole or not at all. The run after a crash crashes, too, somewhere; the run after that
 //! does not, and leaves nothing over.
 //!
 //! A failure prints what replays it: `PENSTOCK_CRASH=<way>:<n> cargo test -p penstock-arrays --test
@@ -35,7 +34,8 @@ use penstock_machines::ClientMemory;
 
 const RANKS: usize = 2;
 
-/// Names the only crash that is to be, and, to other processes of a test, which part they do.
+/// The variables that name the only crash to make, and the part that another process of a test
+/// does.
 const ONE: &str = "PENSTOCK_CRASH";
 const PART: &str = "PENSTOCK_CRASH_PART";
 /// The environment variable that says the number of changes from one crash to the next.
@@ -55,12 +55,12 @@ fn options() -> SessionOptions {
 // Crashes
 // -------------------------------------------------------------------------------------------------
 
-/// What crashes: what is then lost.
+/// The kind of a crash, which determines the loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum CrashKind {
     /// The process: nothing.
     Killed,
-    /// The machine: what was not synced.
+    /// The machine crashes: unsynced data are lost.
     Power,
 }
 
@@ -72,7 +72,7 @@ impl CrashKind {
         }
     }
 
-    /// Ends the crash.
+    /// Ends the crash, and gives the number of changes.
     fn end(self) -> u64 {
         let changes = no_crash();
         if self == Self::Power {
@@ -102,7 +102,8 @@ impl Drop for Replay {
     }
 }
 
-/// The number of changes from one crash to the next: 1 in `make crash`, which crashes at all of them.
+/// The number of changes from one crash to the next: 1 in `make crash`, which crashes at all of
+/// them.
 fn step() -> usize {
     match std::env::var(STEP) {
         Ok(step) => step.parse().unwrap(),
@@ -126,8 +127,8 @@ fn share() -> (usize, usize) {
     }
 }
 
-/// Runs a test. The crash is one of the whole process: so tests come one after the other, and for
-/// each of them there are more processes, of which each does a part of the changes.
+/// Runs a test. A crash concerns the whole process: so tests run one after the other, and each test
+/// starts more processes, which each do a part of the changes.
 fn in_all_processes(test: &'static str, body: impl FnOnce()) {
     let _alone = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
     let (own, all) = share();
@@ -182,14 +183,15 @@ fn element(seed: u64, number: u64, width: u64) -> Vec<u8> {
     (0..width).map(|_| chance.below(256) as u8).collect()
 }
 
-/// All bytes of such an array.
+/// All bytes of the array that was written with `seed`.
 fn whole(schema: &ArraySchema, seed: u64) -> Vec<u8> {
     let elements = schema.shape.iter().product::<u64>();
     let each = (0..elements).flat_map(|number| element(seed, number, schema.element.width()));
     each.collect()
 }
 
-/// A rank's part of it, or zeros. Where ranks bring rows, its own begin at element `first`.
+/// A rank's part of an array, or zeros. If ranks bring rows, the rank's rows begin at element
+/// `first`.
 fn local(call: &ArrayCall, rank: usize, first: u64, seed: Option<u64>) -> (Vec<u8>, LocalPart) {
     let (mut all, mut locals) = cases::local_arrays(call, rank, false);
     let (mut bytes, local) = (all.remove(0), locals.remove(0));
@@ -218,7 +220,7 @@ fn rows(schema: ArraySchema) -> ArrayCall {
     ArrayCall { schema, memory }
 }
 
-/// Opens and reads.
+/// Opens and reads an array.
 fn read(path: &Path, name: Option<&str>) -> Result<(ArraySchema, Vec<u8>)> {
     let stored = StoredArray::open(path, name)?;
     Ok((stored.schema().clone(), read_stored(&stored)?))
@@ -251,11 +253,11 @@ fn copy_tree(from: &Path, to: &Path) {
 // A group
 // -------------------------------------------------------------------------------------------------
 
-/// What a group holds. Each save has a seed of its own.
+/// The contents of a group. Each save has a seed of its own.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct State {
     exists: bool,
-    /// Seeds, which are also times.
+    /// The seeds of the timesteps, which are also their times.
     timesteps: Vec<u64>,
     checkpoints: Vec<SavedContents>,
 }
@@ -272,9 +274,9 @@ const KEEP: usize = 2;
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Act {
     Timestep,
-    /// Of the step.
+    /// A checkpoint of this step.
     Checkpoint(u64),
-    /// A new session, that restarts: from the newest, or from that of a step.
+    /// A new session, which restarts from the newest checkpoint, or from the newest of a step.
     Restart(Option<u64>),
 }
 
@@ -294,7 +296,7 @@ const PROGRAM: [Act; 11] = [
     Save_(2),
     Timestep,
 ];
-/// From the older of two, and then from the newest that there is: still that one.
+/// A restart from the older of two checkpoints, and then from the newest, which is still that one.
 const BACK: [Act; 9] = [
     Timestep,
     Save_(1),
@@ -306,7 +308,7 @@ const BACK: [Act; 9] = [
     Restart(None),
     Save_(7),
 ];
-/// All sorts of saves, once.
+/// All kinds of acts, in a short program.
 const SHORT: [Act; 6] = [
     Timestep,
     Save_(1),
@@ -315,20 +317,20 @@ const SHORT: [Act; 6] = [
     Save_(2),
     Save_(3),
 ];
-/// What follows a crash.
+/// The program after a crash.
 const AFTER: [Act; 3] = [Restart(None), Timestep, Save_(9)];
 
-/// Where a session stands.
+/// The standing of a session in the group.
 #[derive(Clone, Default)]
 struct Standing {
     state: State,
-    /// The checkpoint from which it has restarted, and not yet saved anything.
+    /// The checkpoint from which the session has restarted, without a save since.
     restarted: Option<Option<SavedContents>>,
 }
 
 impl Standing {
-    /// The states through which an act leads, that before it apart: what may be there after a
-    /// crash.
+    /// The states through which an act leads, without the state before: a crash may leave any of
+    /// them.
     fn through(&mut self, act: Act, seed: u64) -> Vec<State> {
         let mut states = Vec::new();
         let state = &mut self.state;
@@ -368,19 +370,19 @@ impl Standing {
     }
 }
 
-/// A group's store, and how it is laid out.
+/// The store of a group, and its layout.
 #[derive(Debug, Clone)]
 struct Store {
     path: PathBuf,
     time_chunk: u64,
-    /// Whether it has particles: an array of which each save brings another number of rows.
+    /// Whether the group has particles: an array to which each save brings another number of rows.
     has_rows: bool,
 }
 
 const ROWS: &str = "particle";
 
 impl Store {
-    /// Its arrays, in the order of their names in the group.
+    /// The names of the arrays, in their order in the group.
     fn names(&self) -> &'static [&'static str] {
         match self.has_rows {
             true => &["u", "v", "p"],
@@ -388,12 +390,12 @@ impl Store {
         }
     }
 
-    /// How many timesteps are in a chunk.
+    /// The number of chunks that these timesteps take.
     fn chunks_of(&self, timesteps: usize) -> u64 {
         (timesteps as u64).div_ceil(self.time_chunk)
     }
 
-    /// The schema of an array as it is saved with a seed.
+    /// The schema of an array in the save with this seed.
     fn schema(&self, array: usize, seed: u64) -> ArraySchema {
         let shards = chunks(&[4, 4], Some(&[2, 4]), "zstd:1+crc32c");
         let mut schema = match array {
@@ -415,7 +417,7 @@ impl Store {
         schema
     }
 
-    /// The group as a rank saves it with a seed.
+    /// The group of a rank in the save with this seed.
     fn group(&self, seed: u64, rank: usize) -> GroupCall {
         let arrays = (0..self.names().len()).map(|array| {
             let schema = self.schema(array, seed);
@@ -435,7 +437,7 @@ impl Store {
         self.of(arrays.collect())
     }
 
-    /// The group as it is restarted from a checkpoint of other numbers of rows.
+    /// The group in a restart from a checkpoint, which has other numbers of rows.
     fn restarted(&self, found: &FoundCheckpoint) -> GroupCall {
         let arrays = self.names().iter().enumerate().map(|(array, name)| {
             let (_, shape) = found
@@ -483,17 +485,17 @@ impl Store {
     }
 }
 
-/// How many rows a rank brings to a save.
+/// The number of rows that a rank brings to a save.
 fn row_count(seed: u64, rank: usize) -> u64 {
     (seed * 5 + rank as u64 * 3) % 4
 }
 
-/// The values of one array of a save.
+/// The seed of the values of one array of a save.
 fn array_seed(seed: u64, array: usize) -> u64 {
     seed * 10 + array as u64
 }
 
-/// A rank's parts of the arrays of a group, and the memory that they are in.
+/// A rank's parts of the arrays of a group, and their memory.
 fn local_parts(
     group: &GroupCall,
     rank: usize,
@@ -515,7 +517,7 @@ fn local_parts(
     arrays.unzip()
 }
 
-/// One rank's part in an act.
+/// Performs one rank's part of an act.
 fn perform(
     session: &Session,
     store: &Store,
@@ -552,7 +554,8 @@ fn perform(
 }
 
 /// Runs a program until it ends or crashes; seeds begin after `seed`. Gives the states that may
-/// then be there, the last being that of a program that has ended, and whether it has.
+/// then be on disk, the last of them the state of a program that has ended, and whether the program
+/// has ended.
 fn run(store: &Store, from: &State, program: &[Act], seed: u64) -> (Vec<State>, bool) {
     let mut standing = Standing {
         state: from.clone(),
@@ -570,7 +573,7 @@ fn run(store: &Store, from: &State, program: &[Act], seed: u64) -> (Vec<State>, 
             lives
         });
     for life in lives {
-        // What each act leads through, and what it starts from.
+        // A plan lists each act with the states through which it leads, and its restart.
         let mut plan = Vec::new();
         for (at, &act) in life {
             let seed = seed + 1 + at as u64;
@@ -606,8 +609,8 @@ fn run(store: &Store, from: &State, program: &[Act], seed: u64) -> (Vec<State>, 
     (possible, true)
 }
 
-/// What stands on disk must be one of the states: which one. An array by itself may be of a
-/// `former` one, as long as no save has come to its end since.
+/// Checks that the disk has one of the possible states, and gives it. An array by itself may be of
+/// a `former` state, as long as no save has ended since.
 fn look(store: &Store, possible: &[State], former: &[State]) -> State {
     if !of_server(&store.path, 0).exists() {
         let none = possible.iter().find(|state| !state.exists);
@@ -626,7 +629,7 @@ fn look(store: &Store, possible: &[State], former: &[State]) -> State {
     fits.clone()
 }
 
-/// All bytes of an array of saves with these seeds.
+/// All bytes of an array in the saves with these seeds.
 fn of_all(store: &Store, array: usize, seeds: &[u64]) -> Vec<u8> {
     let all = seeds.iter().map(|&seed| {
         let schema = store.schema(array, seed);
@@ -635,7 +638,7 @@ fn of_all(store: &Store, array: usize, seeds: &[u64]) -> Vec<u8> {
     all.collect::<Vec<_>>().concat()
 }
 
-/// The counts of rows of saves with these seeds, and where they begin.
+/// The first rows and counts of rows of the saves with these seeds.
 fn rows_of(store: &Store, seeds: &[u64]) -> [Vec<u8>; 2] {
     let counts: Vec<u64> = seeds
         .iter()
@@ -646,12 +649,12 @@ fn rows_of(store: &Store, seeds: &[u64]) -> [Vec<u8>; 2] {
     [bytes(starts.collect()), bytes(counts.clone())]
 }
 
-/// Opens and reads an array of a group, as long as the group says.
+/// Opens and reads an array of a group, with the group's length.
 fn read_saved(path: &Path, name: &str) -> Vec<u8> {
     read_stored(&penstock_arrays::groups::open(path, Some(name)).unwrap()).unwrap()
 }
 
-/// Whether the store, by what counts its timesteps, holds what the state says, to the byte.
+/// Whether the store has this state, byte for byte, by the record's count of timesteps.
 fn is_state(store: &Store, catalog: &Catalog, state: &State) -> bool {
     let steps: Vec<(u64, u64)> = catalog
         .checkpoints
@@ -694,8 +697,8 @@ fn is_state(store: &Store, catalog: &Catalog, state: &State) -> bool {
             .all(|(there, saved)| is_checkpoint(there, saved))
 }
 
-/// Each array's own `zarr.json`, and what the group's says of it, speak of whole timesteps only:
-/// those of some state, perhaps not that of the group.
+/// Checks that each array's own `zarr.json`, and the group's entry for it, count whole timesteps of
+/// some possible state.
 fn check_own_metadata(store: &Store, possible: &[State]) {
     for (at, name) in store.names().iter().enumerate() {
         let (schema, found) = read(&store.path.join(name), None).unwrap();
@@ -727,7 +730,7 @@ fn check_own_metadata(store: &Store, possible: &[State]) {
     );
 }
 
-/// The names of what a write leaves in the directory of a store that is called so.
+/// The names that a write leaves in the directory of a store with this name.
 fn names_of(name: &str) -> BTreeSet<String> {
     let parts = |server: &str| format!("{}.parts", name.replace("{server}", server));
     let mut names = set([name.replace("{server}", "0").as_str()]);
@@ -737,7 +740,7 @@ fn names_of(name: &str) -> BTreeSet<String> {
     names
 }
 
-/// Nothing is there but what belongs there.
+/// Checks that no other files are there.
 fn check_tidy(store: &Store, state: &State) {
     let name = store.path.file_name().unwrap().to_string_lossy();
     assert_eq!(names(store.path.parent().unwrap()), names_of(&name));
@@ -765,8 +768,8 @@ fn check_tidy(store: &Store, state: &State) {
     assert_eq!(names(&record.join("sums")), with_sums);
     for (at, name) in store.names().iter().enumerate() {
         if is_spread {
-            // A checkpoint that is no more leaves the disks with the next save: the last save took
-            // one from the group, or two where a crash had kept one too many.
+            // A dropped checkpoint leaves the disks with the next save: the last save dropped one
+            // from the group, or two if a crash had kept one too many.
             for server in 0..RANKS {
                 let parts = PathBuf::from(format!(
                     "{}.parts",
@@ -881,7 +884,7 @@ fn former_group() -> PathBuf {
     tests.join("data/group-of-version-1.zarr")
 }
 
-/// As it is declared.
+/// The former group as a program declares it.
 fn of_former_group(path: &Path) -> GroupCall {
     let v = chunks(&[4, 4], None, "zstd:1+crc32c");
     GroupCall {
@@ -904,7 +907,7 @@ fn of_former_group(path: &Path) -> GroupCall {
     }
 }
 
-/// It goes on from the checkpoint, which drops the last timestep, and saves another.
+/// Restarts from the checkpoint, which drops the last timestep, and saves another.
 fn save_to_former(path: &Path) -> Result<()> {
     let failure = Mutex::new(Ok(()));
     assert!(on_threads(RANKS, &options(), |session| {
@@ -919,7 +922,8 @@ fn save_to_former(path: &Path) -> Result<()> {
     failure.into_inner().unwrap()
 }
 
-/// Two or three of the timesteps that were there, or two of them and the new one; the checkpoint.
+/// Checks for two or three of the former timesteps, or two of them and the new one, and for the
+/// checkpoint.
 fn look_at_former(path: &Path, is_done: bool) {
     let found = verify(path, &mut |_| Ok(())).unwrap();
     assert!(found.damages.is_empty(), "{:?}", found.damages);
@@ -973,7 +977,7 @@ fn a_group_of_the_first_version() {
     });
 }
 
-/// One of which another tool has rewritten the metadata.
+/// Repairs a group whose metadata another tool has rewritten.
 #[test]
 fn a_group_that_is_repaired() {
     let test = "a_group_that_is_repaired";
@@ -1043,7 +1047,7 @@ fn write_by(
     outcome.into_inner().unwrap()
 }
 
-/// A rank's part of the array, where a part is written.
+/// A rank's part of the array, if only a part is written.
 fn part(schema: &ArraySchema, rank: usize) -> Region {
     let (mut start, mut shape) = (vec![0; schema.shape.len()], schema.shape.clone());
     (start[0], shape[0]) = [(1, 1), (3, 2)][rank];
@@ -1052,7 +1056,8 @@ fn part(schema: &ArraySchema, rank: usize) -> Region {
     Region::new(&start, &shape)
 }
 
-/// The array's bytes when a part of those of one seed has been overwritten by those of another.
+/// The array's bytes after a part of the elements of seed `old` was overwritten by those with seed
+/// `new`.
 fn overwritten(schema: &ArraySchema, old: u64, new: u64) -> Vec<u8> {
     let (mut bytes, fresh) = (whole(schema, old), whole(schema, new));
     let width = schema.element.width() as usize;
@@ -1070,23 +1075,23 @@ fn overwritten(schema: &ArraySchema, old: u64, new: u64) -> Vec<u8> {
     bytes
 }
 
-/// One array, and what takes its place.
+/// A change from one array to another.
 struct Change {
-    /// What the store is called.
+    /// The name of the store.
     name: &'static str,
     old: Option<ArraySchema>,
     new: ArraySchema,
-    /// Whether only a part of it is written.
+    /// Whether only a part of the array is written.
     is_region: bool,
 }
 
-/// The schema as it is read back, but for what a form cannot keep.
+/// The terms of a schema that every form keeps.
 fn described(schema: &ArraySchema) -> (Vec<u64>, ElementType) {
     (schema.shape.clone(), schema.element)
 }
 
 impl Change {
-    /// What stands there before, beside which nothing else may change.
+    /// Writes the old array, and neighbours that must not change.
     fn prepare(&self, path: &Path) {
         if let Some(old) = &self.old {
             write(&path.join(self.name), old, 1, false).unwrap();
@@ -1098,7 +1103,7 @@ impl Change {
         }
     }
 
-    /// What a reader finds: the old array or the new, or nothing where nothing was.
+    /// Checks that a reader finds the old array or the new, or nothing if there was none.
     fn look(&self, path: &Path, is_done: bool) {
         let path = path.join(self.name);
         let new_bytes = match (&self.old, self.is_region) {
@@ -1125,7 +1130,7 @@ impl Change {
         }
     }
 
-    /// What there is after a write that ends well.
+    /// Checks the files after a write that ended well.
     fn check_tidy(&self, path: &Path) {
         let mut own = names_of(self.name);
         if self.new.disk == flat(Format::Raw) {
@@ -1155,7 +1160,7 @@ impl Change {
             crash_after(number);
             let target = path.join(self.name);
             let written = write_by(&target, &self.new, 3, self.is_region, options);
-            // After the renaming, what was made for it may stay: that is no failure.
+            // After the rename, remains of the write may stay: that is no failure.
             let has_ended = way.end() <= number;
             self.look(&path, written.is_ok());
             write(&path.join(self.name), &self.new, 5, false).unwrap();
@@ -1249,8 +1254,8 @@ fn parts_of_arrays() {
     });
 }
 
-/// Around the page cache servers make their files first. (What goes around it is no change that is
-/// counted: blocks are smaller than a page, and do not.)
+/// For direct I/O, servers make their files first. (Direct writes are not counted as changes. No
+/// block here is one: all are smaller than a page.)
 #[test]
 fn arrays_written_directly() {
     if disk_place().is_none() {
@@ -1277,7 +1282,7 @@ fn arrays_written_directly() {
     });
 }
 
-/// A copy that crashes goes on where it has stopped, and leaves nothing over.
+/// A copy that crashes goes on where it stopped, and leaves nothing over.
 #[test]
 fn copies() {
     in_all_processes("copies", || {
@@ -1323,7 +1328,7 @@ fn copies() {
                 assert!(found == whole(&schema, 1), "{name} is not what was copied");
                 assert!(schema.disk.chunk_rows() == Some(4));
             }
-            // After the renaming a crash may leave what stood there before.
+            // After the rename, a crash may leave the former array.
             if !is_there {
                 assert_eq!(names(directory.path()), set(["copy"]));
             }
@@ -1332,7 +1337,7 @@ fn copies() {
     });
 }
 
-/// A slab that is done is not done again.
+/// A resumed copy does not copy finished slabs again.
 #[test]
 fn what_is_to_be_resumed() {
     let _alone = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -1371,7 +1376,7 @@ fn what_is_to_be_resumed() {
     let report = copy(&target).unwrap();
     assert!((1..whole.slabs).contains(&report.slabs_found), "{report:?}");
     assert!(read(&target, Some("u")).unwrap().1 == values);
-    // Of a source that has changed: that is begun anew.
+    // The source has changed, so the copy begins anew.
     let again = directory.path().join("again");
     crash_after(changes * 2 / 3);
     copy(&again).unwrap_err();

@@ -1,4 +1,4 @@
-//! Whatever stands in the files, the worst that happens is `Damaged`, with the path.
+//! Damaged files give the error `Damaged` with the path, and nothing worse, for any contents.
 
 mod common;
 
@@ -9,7 +9,7 @@ use penstock_arrays::{ElementType, Format, Storage, StoredArray};
 use penstock_engine::{Error, Kind};
 use serde_json::{Value, json};
 
-/// A stored array of 8 x 6, in a place of its own.
+/// A stored array of 8 x 6, in a directory of its own.
 fn stored(disk: Storage) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run");
@@ -44,7 +44,7 @@ fn files_cut_short_are_damaged() {
             let (directory, path) = stored(disk.clone());
             let file = directory.path().join(file);
             edit(&file, |bytes| bytes.truncate(left));
-            // What no longer begins as a .npy file does may be anything.
+            // A file without the first bytes of a .npy file may be anything.
             let nothing = disk == flat(Format::Npy);
             let expected = if nothing {
                 Kind::Unsupported
@@ -152,7 +152,7 @@ fn the_index_of_a_shard_without_checksum() {
     let (directory, path) = stored(chunks(&[8, 6], Some(&[4, 3]), "none"));
     let metadata = directory.path().join("run/u/zarr.json");
     let file = directory.path().join("run/u/c/0/0");
-    // The same without the index's checksum, so that it is believed.
+    // Without its checksum, the index is believed.
     edit(&metadata, |bytes| {
         let mut json: Value = serde_json::from_slice(bytes).unwrap();
         let index = &mut json["codecs"][0]["configuration"]["index_codecs"];
@@ -186,7 +186,7 @@ fn the_index_of_a_shard_without_checksum() {
             bytes[index + 8 * entry..][..8].copy_from_slice(&before)
         });
     }
-    // Marked as missing: the fill value.
+    // A sub-chunk that is marked as missing reads as the fill value.
     edit(&file, |bytes| bytes[index..index + 16].fill(0xff));
     assert_eq!(read(&path).unwrap()[..8], [0; 8]);
 }

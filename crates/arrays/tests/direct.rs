@@ -1,4 +1,4 @@
-//! Around the page cache: the same files, byte for byte, and nothing of them left in memory.
+//! Direct I/O gives the same files, byte for byte, and leaves nothing of them in the page cache.
 
 mod common;
 
@@ -57,7 +57,7 @@ fn random(state: &mut u64, below: usize) -> usize {
     (*state >> 16) as usize % below
 }
 
-/// For each page of a file, whether it is in the page cache.
+/// Whether each page of a file is in the page cache.
 fn cached(path: &Path) -> Vec<bool> {
     let file = File::open(path).unwrap();
     let bytes = file.metadata().unwrap().len() as usize;
@@ -66,7 +66,7 @@ fn cached(path: &Path) -> Vec<bool> {
         return Vec::new();
     }
     // SAFETY: a new mapping of a file of this length, which nobody accesses; `mincore` fills one
-    // byte a page of it, and the mapping is taken away once.
+    // byte for each page, and the mapping is taken away once.
     unsafe {
         use rustix::mm::{MapFlags, ProtFlags};
         let at = rustix::mm::mmap(
@@ -84,14 +84,14 @@ fn cached(path: &Path) -> Vec<bool> {
     answer.into_iter().map(|page| page & 1 == 1).collect()
 }
 
-/// Takes a file out of the page cache.
+/// Removes a file from the page cache.
 fn forget(path: &Path) {
     let file = File::open(path).unwrap();
     file.sync_all().unwrap();
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
 }
 
-/// The files below a directory, none of them read.
+/// The paths of all files below a directory. No file is read.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -129,7 +129,7 @@ fn write_direct(
     pending.commit().unwrap();
 }
 
-/// Reads all blocks directly and compares them with those of `values`.
+/// Reads all blocks directly and compares them with `values`.
 fn check_direct(path: &Path, values: &[u8], block_bytes: u64) {
     let stored = StoredArray::open(path, None).unwrap();
     check_stored(&stored, values, block_bytes);
@@ -189,7 +189,7 @@ fn every_form_gives_the_same_files() {
                 write_direct(&path, &schema, &values, block_bytes, servers);
                 files(direct.path()).iter().for_each(|path| forget(path));
                 check_direct(&path, &values, block_bytes);
-                // What the cache holds, perhaps not yet written back, is read as well.
+                // Direct reads see cached data, even before writeback.
                 assert!(snapshot(buffered.path()) == snapshot(direct.path()));
                 check_direct(&path, &values, block_bytes + 4096);
                 assert!(read(&path).unwrap() == values, "{disk:?} {element}");
@@ -216,7 +216,7 @@ fn files_in_the_other_byte_order_are_swapped() {
     check_direct(&path, &values, 10_000);
 }
 
-/// A cache that spills does this.
+/// A cache that spills writes blocks twice, and reads them back.
 #[test]
 fn blocks_written_twice_and_read_back() {
     let Some(place) = disk_place() else { return };
@@ -258,7 +258,7 @@ fn blocks_written_twice_and_read_back() {
     }
 }
 
-/// Parts of a block's bytes, cut anywhere that elements can be.
+/// The parts of a block, cut anywhere between elements.
 fn cut(block: &Block, state: &mut u64) -> Vec<(u64, u64)> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -271,8 +271,8 @@ fn cut(block: &Block, state: &mut u64) -> Vec<(u64, u64)> {
     parts
 }
 
-/// One turn of one medium: its parts in its own order, some read back at once. Says whether they
-/// were what they should be; the others wait for this one, so it does not panic.
+/// Moves the parts of one medium in the medium's own order, and reads some back at once. Gives
+/// whether they were right: other threads wait for this one, so it does not panic.
 fn move_parts(
     medium: &dyn Medium,
     parts: &[(Block, u64, u64)],
@@ -320,7 +320,7 @@ fn media_that_write_parts_of_one_file_at_once_do_not_disturb_each_other() {
                     shares[random(&mut state, 4)].push((block.clone(), start, end));
                 }
             }
-            // The whole of it twice: what was there before shows where a neighbour is undone.
+            // The whole array is written twice: former values show if a neighbour is undone.
             let (first, last) = (values(&schema, round + 100), values(&schema, round));
             let barrier = Barrier::new(shares.len());
             std::thread::scope(|scope| {
@@ -350,7 +350,7 @@ fn media_that_write_parts_of_one_file_at_once_do_not_disturb_each_other() {
     }
 }
 
-/// Which pages of a file lie wholly in one of its blocks, which begin after a header.
+/// Whether each page of a file lies wholly in one of its blocks, which begin after a header.
 fn wholly_in_blocks(disk: &DiskSchema, header: usize, bytes: usize) -> Vec<bool> {
     let mut pages = vec![false; bytes.div_ceil(PAGE)];
     for block in disk.blocks(0, 1) {
@@ -380,7 +380,7 @@ fn whole_pages_are_not_in_the_cache_and_edges_are() {
                     "{name} {block_bytes}: page {page} is cached"
                 );
             }
-            // Reading it leaves nothing behind either, once its header has been looked at.
+            // A read leaves nothing behind either, once the header has been read.
             let stored = StoredArray::open(&path, None).unwrap();
             forget(&path);
             check_stored(&stored, &values, block_bytes);
@@ -390,7 +390,7 @@ fn whole_pages_are_not_in_the_cache_and_edges_are() {
                     "{name} {block_bytes}: page {page} is cached"
                 );
             }
-            // The measure measures: in the ordinary way it is all there.
+            // The measure works: an ordinary write leaves all pages in the cache.
             write(&path, &schema, &values).unwrap();
             let there = cached(&path).into_iter().filter(|page| *page).count();
             assert!(there > 900, "{there} pages");
@@ -464,7 +464,8 @@ fn where_there_is_no_direct_access_it_is_refused_by_name() {
             .and_then(|medium| medium.read(&block, &mut back));
         for answer in [written, read] {
             if encoded {
-                // It is never moved directly, so it need not be possible.
+                // Encoded chunks are never moved directly, so the file system need not have direct
+                // I/O.
                 answer.unwrap();
                 continue;
             }
@@ -541,7 +542,7 @@ fn the_flag_travels() {
     }
 }
 
-/// A small file system of its own, where the tests run as one who may mount.
+/// A small file system of its own, where tests may mount.
 struct Ext4(tempfile::TempDir);
 
 impl Ext4 {
@@ -602,7 +603,7 @@ fn direct_against_buffered() {
     }
 }
 
-/// Writes an array with one medium and reads it from the disk; says what each took.
+/// Writes an array with one medium and reads it from the disk, and gives the time of each.
 fn measure(path: &Path, schema: &ArraySchema, block_bytes: u64, direct: bool) -> (String, String) {
     let pending = Pending::create(path, schema, Keys::Nested).unwrap();
     let disk = schema.disk_schema(block_bytes).unwrap();
@@ -638,7 +639,8 @@ fn measure(path: &Path, schema: &ArraySchema, block_bytes: u64, direct: bool) ->
     (write, read)
 }
 
-/// Wall and processor seconds, the latter of this process: writing back is the kernel's own.
+/// The wall and processor seconds of `act`, the latter of this process: writeback is the kernel's
+/// own.
 fn timed(act: impl FnOnce()) -> String {
     let cpu = || cpu_seconds(libc::CLOCK_PROCESS_CPUTIME_ID);
     let (start, cpu_start) = (Instant::now(), cpu());
@@ -650,13 +652,13 @@ fn timed(act: impl FnOnce()) -> String {
     )
 }
 
-/// Seconds that a processor has worked for what the clock is of.
+/// The processor seconds of a clock.
 fn cpu_seconds(clock: libc::clockid_t) -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: it fills the time given, which is there for the length of the call.
+    // SAFETY: the call fills the given time, which lives for the length of the call.
     assert_eq!(unsafe { libc::clock_gettime(clock, &mut time) }, 0);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

@@ -1,4 +1,4 @@
-//! What is written is read, through every store, for every element type.
+//! Arrays are read as they were written, through every store, for every element type.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn every_type_through_every_store() {
     }
 }
 
-/// The schema as it comes back: with the codec's defaults written out, and names of dimensions.
+/// The schema as it is read back: with the codec's defaults written out, and names of dimensions.
 fn normalised(mut schema: ArraySchema) -> ArraySchema {
     if let Storage::Chunks { .. } = schema.disk {
         schema.dimension_names = Some(schema.names_of_dimensions());
@@ -41,7 +41,7 @@ fn normalised(mut schema: ArraySchema) -> ArraySchema {
             .parse::<penstock_arrays::codec::Codec>()
             .unwrap()
             .to_string();
-        // What the width implies anyway is not repeated.
+        // A shuffle that follows from the element's width is not repeated.
         let implied = if schema.element.width() == 1 {
             ":bitshuffle"
         } else {
@@ -129,7 +129,7 @@ fn attributes_and_dimension_names_come_back() {
 #[test]
 fn parts_concatenate_to_the_row_major_file() {
     let directory = place();
-    // 5 parts of 2 rows for 7 rows: the last is empty, and is there.
+    // 5 parts of 2 rows for 7 rows: the last part is empty, and exists.
     let schema = schema(&[7, 3], ElementType::I2, parts("BLOCK,*", &[5]));
     let (path, values) = (directory.path().join("p"), values(&schema, 3));
     write(&path, &schema, &values).unwrap();
@@ -194,7 +194,7 @@ fn more_objects_at_once_than_files_kept_open() {
         let pending = Pending::create(&path, &schema, Keys::Nested).unwrap();
         let disk = schema.disk_schema(4).unwrap();
         let medium = pending.target().open_write(&disk).unwrap();
-        // All first blocks, then all second ones: every file is given up and taken up again.
+        // All first blocks come, then all second ones: every file is closed and opened again.
         let mut blocks: Vec<_> = disk.blocks(0, 1).collect();
         blocks.sort_by_key(|block| (block.index, block.object));
         for block in blocks {
@@ -265,7 +265,7 @@ fn numpy_files_of_either_order() {
         }
         .encode();
         for number in 0..24 {
-            // The file's order of elements, as indices of the row-major one.
+            // The row-major index of each element, in the file's order.
             let at = if fortran {
                 let (i, j, k) = (number % 2, number / 2 % 3, number / 6);
                 (i * 3 + j) * 4 + k
@@ -309,7 +309,7 @@ fn raw_files_whose_schema_the_caller_knows() {
         StoredArray::open(&path, None).err().unwrap().kind,
         Kind::Unsupported
     );
-    // With a schema beside it, that one is held to.
+    // A raw file must fit the sidecar beside it.
     write(
         &path,
         &schema(&[3, 2], ElementType::I4, flat(Format::Raw)),
@@ -324,7 +324,7 @@ fn raw_files_whose_schema_the_caller_knows() {
 }
 
 /// A cache that spills writes a block before all of it has come, reads it back and writes it again,
-/// in an order of its own: the files are those of a write in order.
+/// in an order of its own: the files equal those of a write in order.
 #[test]
 fn blocks_may_come_in_any_order_and_twice() {
     let directory = place();

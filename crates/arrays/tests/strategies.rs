@@ -1,6 +1,6 @@
-//! Every strategy stores the same bytes, file by file, and reads what the others have stored:
-//! random schemas on a machine of threads, with caches so small that blocks are written before they
-//! are full, read back, and written again.
+//! Every strategy stores the same bytes, file by file, and reads the arrays of all others: random
+//! schemas on a machine of threads, with caches so small that blocks are written before they are
+//! full, read back, and written again.
 //!
 //! A failure prints its seed; `PENSTOCK_SEED=<seed> cargo test -p penstock-arrays --test
 //! strategies` runs that one alone.
@@ -21,7 +21,7 @@ use penstock_arrays::{ArraySchema, ElementType, Format, Storage};
 use penstock_engine::{Error, Kind, Operation, Result, Strategy};
 use penstock_layout::Region;
 
-/// The rank pairs that hold elements of one chunk, where that must not be.
+/// Whether two ranks hold elements of one chunk that must be written whole.
 fn is_shared(written: &ArrayCall, ranks: u64) -> bool {
     let Storage::Chunks { chunk, .. } = &written.schema.disk else {
         return false;
@@ -49,7 +49,7 @@ fn write(session: &Session, path: &Path, call: &ArrayCall, strategy: Strategy) -
     written.map(|_| ())
 }
 
-/// Writes by every strategy, compares, reads by every strategy.
+/// Writes by every strategy, compares, and reads by every strategy.
 fn body(session: &Session, directory: &Path, seed: u64) {
     let chance = &mut Chance(seed);
     let (rank, ranks) = (session.rank().unwrap(), session.clients() as u64);
@@ -136,7 +136,7 @@ fn all_store_the_same_bytes() {
     }
 }
 
-/// An array of which each of two ranks holds every second row.
+/// An array whose rows two ranks hold in turn.
 fn rows(schema: &ArraySchema) -> ArrayCall {
     ArrayCall {
         schema: schema.clone(),
@@ -148,7 +148,7 @@ fn rows(schema: &ArraySchema) -> ArrayCall {
     }
 }
 
-/// What ranks are told, one text for all.
+/// The error that all ranks get, with the same text.
 fn told(ranks: usize, call: impl Fn(&Session) -> Result<()> + Sync) -> Error {
     let met = std::sync::Mutex::new(Vec::new());
     let all_well = on_threads(ranks, &SessionOptions::default(), |session| {
@@ -222,7 +222,7 @@ fn ranks_that_choose_otherwise_are_told() {
     }
 }
 
-/// Every strategy meets the same damage alike, on all ranks, and goes on.
+/// Every strategy finds the same damage, on all ranks, and goes on.
 #[test]
 fn damage_is_found_by_every_strategy() {
     for (disk, file) in [
@@ -256,7 +256,7 @@ fn damage_is_found_by_every_strategy() {
     }
 }
 
-/// Boxes with a gap between them: nothing is left over there from other blocks.
+/// Elements in the gaps between boxes are zero, and not remains of other blocks.
 #[test]
 fn gaps_between_boxes_are_zero() {
     let directory = place();
@@ -282,7 +282,7 @@ fn gaps_between_boxes_are_zero() {
                     },
                 };
                 let by = named(word, &Tuning::default()).unwrap();
-                // First something else, so that buffers are not fresh.
+                // Another write comes first, so that buffers are not fresh.
                 let other = rows(&schema);
                 let other_path = directory.path().join("other");
                 write(session, &other_path, &other, Strategy::default()).unwrap();

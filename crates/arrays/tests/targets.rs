@@ -1,4 +1,4 @@
-//! Whole or not at all: what stands at the target before, during and after a write.
+//! A target is whole or unchanged before, during and after a write.
 
 mod common;
 
@@ -107,7 +107,7 @@ fn other_arrays_and_the_group_stay_as_they_are() {
     let path = directory.path().join("run.zarr");
     let (mut schema, values) = of(chunks(&[2, 2], None, "none"));
     write(&path, &schema, &values).unwrap();
-    // Somebody gives the group attributes and consolidates its metadata.
+    // Another tool gives the group attributes and consolidates its metadata.
     let group = json!({
         "zarr_format": 3, "node_type": "group", "attributes": { "title": "x" },
         "consolidated_metadata": { "kind": "inline", "must_understand": false, "metadata": {} },
@@ -129,7 +129,7 @@ fn other_arrays_and_the_group_stay_as_they_are() {
         .unwrap();
     assert_eq!(nodes.len(), 2);
     assert!(nodes.contains_key("u") && nodes.contains_key("v"));
-    // Which of the two must now be said.
+    // With two arrays, a read must name one.
     let error = StoredArray::open(&path, None).err().unwrap();
     assert!(
         error.kind == Kind::Schema && error.cause.contains("u, v"),
@@ -226,7 +226,7 @@ fn remains_of_a_killed_write_go_with_the_next() {
             name.starts_with(".run~") && name.ends_with(".penstock"),
             "{name}"
         );
-        // The same, but locked by nobody, as after a kill.
+        // The remains have a lock file that nobody locks, as after a kill.
         let (own, remains) = (directory.path().join(&name), directory.path().join("copy"));
         copy(&own, &remains);
         std::fs::write(directory.path().join(".run~keep"), "").unwrap();
@@ -375,7 +375,7 @@ fn a_full_disk_is_full_and_leaves_the_old() {
     }
 }
 
-/// The same form for an array of 16 x 16.
+/// A disk schema of the same form for an array of 16 x 16.
 fn small(disk: &Storage) -> Storage {
     match disk {
         Storage::Chunks { .. } => chunks(&[8, 8], None, "none"),
@@ -402,7 +402,7 @@ fn a_read_only_file_system_is_read_only() {
     assert_eq!(read(&path).unwrap(), values);
 }
 
-/// A small file system of its own, where the tests run as one who may mount.
+/// A small file system of its own, where tests may mount.
 struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {

@@ -1,5 +1,5 @@
-//! A faulty medium is as slow as it was told to be, and fails where it was told to, with the errors
-//! of a device that does.
+//! A faulty medium is as slow as its options say, and fails at the named calls, with the errors of
+//! a failing device.
 
 mod cases;
 mod common;
@@ -21,7 +21,7 @@ fn faults(json: Value) -> Faults {
     serde_json::from_value(json).unwrap()
 }
 
-/// An array of 8 blocks of 10,000 bytes being written, and a medium of it that is faulty.
+/// A write of an array of 8 blocks of 10,000 bytes, with a faulty medium.
 struct Case {
     place: tempfile::TempDir,
     pending: Pending,
@@ -63,17 +63,18 @@ fn forms() -> Vec<Storage> {
     ]
 }
 
-/// Seconds that `act` takes.
+/// The seconds that `act` takes.
 fn seconds(act: impl FnOnce()) -> f64 {
     let start = Instant::now();
     act();
     start.elapsed().as_secs_f64()
 }
 
-/// How often the machine may be late, being busy with others, before it is the medium that is slow.
+/// The most attempts before a late medium counts as slow: the machine may be busy.
 const ATTEMPTS: usize = 8;
 
-/// Never takes less than expected and, in one of several attempts, a quarter more at most.
+/// Checks that an attempt never takes less than `expected` and, once in several attempts, a quarter
+/// more at most.
 fn takes_about(expected: f64, mut attempt: impl FnMut() -> f64) {
     let mut all = Vec::new();
     while all.iter().all(|passed| *passed > expected * 1.25) {
@@ -87,13 +88,13 @@ fn takes_about(expected: f64, mut attempt: impl FnMut() -> f64) {
     }
 }
 
-/// Seconds that a processor has worked for what the clock is of.
+/// The processor seconds of a clock.
 fn cpu_seconds(clock: libc::clockid_t) -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: it fills the time given, which is there for the length of the call.
+    // SAFETY: the call fills the given time, which lives for the length of the call.
     assert_eq!(unsafe { libc::clock_gettime(clock, &mut time) }, 0);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
@@ -105,7 +106,7 @@ fn the_rate_is_kept_by_calls_of_any_size() {
     takes_about(1.0, || {
         let medium = case.medium(json!({"bytes_per_second": 320_000.0})).unwrap();
         let cpu = cpu_seconds(libc::CLOCK_THREAD_CPUTIME_ID);
-        // 160 kB in blocks and 160 kB in parts of 100 bytes, each of which sleeps too long.
+        // 160 kB go in blocks and 160 kB in parts of 100 bytes, each of which sleeps too long.
         let passed = seconds(|| {
             for block in &case.blocks {
                 medium.write(block, &data).unwrap();
@@ -166,7 +167,7 @@ fn idle_time_is_not_saved_and_finish_waits() {
         std::thread::sleep(Duration::from_millis(300));
         seconds(|| medium.write(block, &[1; 10_000]).unwrap())
     });
-    // Another thread's write is under way: finishing waits for it.
+    // Another thread's write is under way: the finish waits for it.
     takes_about(0.2, || {
         let medium = case.medium(rate.clone()).unwrap();
         seconds(|| {
@@ -179,7 +180,7 @@ fn idle_time_is_not_saved_and_finish_waits() {
     });
 }
 
-/// Writes and reads all blocks and finishes; what each call answered.
+/// Writes and reads all blocks and finishes, and gives the result of each call.
 fn answers(case: &Case, medium: &dyn Medium) -> Vec<Result<()>> {
     let data = vec![1; 10_000];
     let mut back = vec![0; 10_000];
@@ -194,7 +195,7 @@ fn answers(case: &Case, medium: &dyn Medium) -> Vec<Result<()>> {
     answers
 }
 
-/// The only error, and the call it was of, counted from 1: 8 writes, 8 reads, finish.
+/// The only error, and the number of its call, from 1: 8 writes, 8 reads, finish.
 fn only_error(answers: Vec<Result<()>>) -> (usize, Error) {
     let numbered = answers.into_iter().enumerate();
     let mut errors: Vec<_> = numbered
@@ -230,7 +231,7 @@ fn a_fault_meets_the_call_it_names_and_no_other() {
     }
 }
 
-/// The path and bytes are those that the medium itself would name.
+/// The error has the path and bytes that the medium below would name.
 #[test]
 fn the_error_is_that_of_the_medium_below() {
     for disk in forms().into_iter().take(4) {
@@ -297,7 +298,7 @@ fn of_a_short_write_half_arrives() {
         let arrived = if medium.moves_parts() { 4992 } else { 0 };
         assert!(back[..arrived].iter().all(|byte| *byte == 1));
         assert!(back[arrived..].iter().all(|byte| *byte == 0));
-        // Of a full or broken device nothing has arrived, and later calls are unharmed.
+        // A full or broken device has taken nothing, and later calls are unharmed.
         medium.write(block, &[2; 10_000]).unwrap();
         medium.read(block, &mut back).unwrap();
         assert!(back.iter().all(|byte| *byte == 2));
@@ -398,13 +399,13 @@ fn a_null_medium_keeps_nothing() {
         medium.finish(true).unwrap();
         let path = case.place.path().join("u");
         case.pending.commit().unwrap();
-        // The array is there, of zeros: nothing has come to its files.
+        // The array exists, but is all zeros: nothing has reached its files.
         let values = read(&path).unwrap();
         assert!(values.iter().all(|&byte| byte == 0), "{form:?}");
     }
 }
 
-/// It is as slow as it was told to be, and fails where it was told to.
+/// A null medium is as slow as its options say, and fails at the named calls.
 #[test]
 fn a_null_medium_fails_all_the_same() {
     let case = Case::new(flat(Format::Raw));

@@ -1,4 +1,4 @@
-//! What can be asked for.
+//! The arguments of the command.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ pub(crate) struct Penstock {
 pub(crate) enum Command {
     /// List the arrays, timesteps and checkpoints of a store, or the stores in a directory
     Ls(Ls),
-    /// Say what a store holds: shapes, types, how it lies on disk
+    /// Describe a store: shapes, types, chunks and codecs
     Info(Info),
     /// Read all of a store and compare it with its checksums; exit code 1 if something is damaged,
     /// 3 if nothing has a checksum
     Verify(Verify),
-    /// Find out from what is on disk what a group holds whose metadata another tool has rewritten
+    /// Repair a group whose metadata another tool has rewritten, from the files on disk
     Repair(Repair),
-    /// Make one store of what each server has written to a disk of its own
+    /// Make one store of the parts that each server has written to a disk of its own
     Gather(Gather),
     /// Copy an array or a whole data set into another arrangement, out of core; go on where a
     /// killed copy has stopped
@@ -57,8 +57,8 @@ pub(crate) enum Sim {
     Figure(Figure),
     /// Measure what each method gains over caching: Table III of the article of 1997
     Summary(Summary),
-    /// Run one trial and write what every part did when: JSON that ui.perfetto.dev opens; the plot
-    /// is the way of a disk's arm
+    /// Run one trial and write the activity of each part over time: JSON that ui.perfetto.dev
+    /// opens; the plot shows the positions of a disk's arm
     Trace(Trace),
     /// Measure 10 to 100,000 clients with 1 to 1,000 servers of today
     Scale(Scale),
@@ -104,41 +104,41 @@ pub(crate) struct Repair {
 #[derive(Args)]
 pub(crate) struct Gather {
     /// The store's directories, one a server in their order, or one path with {server} in it; then
-    /// what is made of them
+    /// the new store
     #[arg(required = true, num_args = 2.., value_names = ["SRC", "DST"])]
     pub(crate) paths: Vec<PathBuf>,
 }
 
 #[derive(Args)]
 pub(crate) struct Copy {
-    /// A Zarr array or group (format 2 or 3) with all that is in it, a .npy file, a raw file, or a
+    /// A Zarr array or group (format 2 or 3) with all of its nodes, a .npy file, a raw file, or a
     /// directory of parts
     pub(crate) source: PathBuf,
-    /// What is made of it: of the same kind in Zarr's format 3, an array of a Zarr group that is
-    /// there, or a file
+    /// The copy: a node of the same kind in Zarr's format 3, an array of a Zarr group that exists,
+    /// or a file
     pub(crate) target: PathBuf,
     /// Only this array of the source, by its path in it; several times for several
     #[arg(long = "array", value_name = "PATH")]
     pub(crate) arrays: Vec<String>,
-    /// What the array is called in the target, where only one is copied
+    /// The name of the array in the target, if only one is copied
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Chunks, of arrays that have as many dimensions or dimensions so called: 64,64,-1 or
-    /// time=1,lat=512, where -1 is the whole dimension [default: those of the source]
+    /// Chunks, for arrays with as many dimensions or dimensions of these names: 64,64,-1 or
+    /// time=1,lat=512, where -1 is the whole dimension [default: as in the source]
     #[arg(long, value_name = "EXTENTS", allow_hyphen_values = true)]
     pub(crate) chunks: Option<Extents>,
-    /// Sub-chunks of the chunks, which are then shards [default: those of the source, where they
-    /// divide the chunks]
+    /// Sub-chunks of the chunks, which are then shards [default: as in the source, if they divide
+    /// the chunks]
     #[arg(long, value_name = "EXTENTS", allow_hyphen_values = true)]
     pub(crate) subchunks: Option<Extents>,
     /// none, zstd[:LEVEL], gzip[:LEVEL], blosc[:CNAME[:LEVEL[:SHUFFLE]]], each with +crc32c if
-    /// wanted, or a list of codecs in JSON as Zarr's metadata have it [default: that of the source]
+    /// wanted, or a list of codecs in JSON as Zarr's metadata have it [default: as in the source]
     #[arg(long, value_name = "CODEC", conflicts_with = "row_major")]
     pub(crate) codec: Option<String>,
     /// One row-major file: .npy if its name ends so, otherwise raw with a JSON file beside it
     #[arg(long, conflicts_with_all = ["chunks", "subchunks"])]
     pub(crate) row_major: bool,
-    /// Replace what is at the target
+    /// Replace an existing target
     #[arg(long)]
     pub(crate) overwrite: bool,
     /// Shape of a raw source that has no JSON file beside it
@@ -149,17 +149,17 @@ pub(crate) struct Copy {
         requires = "dtype"
     )]
     pub(crate) shape: Option<Vec<u64>>,
-    /// Type of its elements, such as f8
+    /// Type of the elements of a raw source, such as f8
     #[arg(long, requires = "shape")]
     pub(crate) dtype: Option<String>,
-    /// Memory that it may take
+    /// Memory that the copy may take
     #[arg(long, value_name = "BYTES", default_value = "256MiB")]
     pub(crate) memory: String,
-    /// How many threads share the work; under mpiexec it is the processes [default: 1, with two
+    /// Number of threads that share the work; under mpiexec the processes do [default: 1, with two
     /// servers]
     #[arg(long, value_name = "N")]
     pub(crate) ranks: Option<usize>,
-    /// Leave attributes out where the target has no place for them
+    /// Drop attributes if the target has no place for them
     #[arg(long)]
     pub(crate) drop_attributes: bool,
     /// Do not wait for stable storage
@@ -256,25 +256,25 @@ pub(crate) struct Scale {
     /// 1,10,100,1000]
     #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
     pub(crate) servers: Option<Vec<usize>>,
-    /// Who holds what: see `penstock sim run --help`
+    /// The pattern: see `penstock sim run --help`
     #[arg(long, default_value = Scale::PATTERN)]
     pub(crate) pattern: String,
     /// Bytes of a record [default: an eighth of a block]
     #[arg(long, value_name = "BYTES")]
     pub(crate) record: Option<u64>,
-    /// Where blocks lie: contiguous, random-blocks or random-tracks
+    /// The layout of blocks on disk: contiguous, random-blocks or random-tracks
     #[arg(long, default_value = Scale::LAYOUT)]
     pub(crate) layout: String,
     /// The size of the file, in 2^20 bytes [default: 65536 blocks]
     #[arg(long, value_name = "N")]
     pub(crate) file_mb: Option<u64>,
-    /// How often each point is run
+    /// Number of runs of each point
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) trials: u64,
     /// The number of the first trial
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
-    /// How many trials run at a time [default: one a processor]
+    /// Number of trials that run at a time [default: one a processor]
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
     #[command(flatten)]
@@ -310,7 +310,7 @@ pub(crate) struct DickensThakur {
     /// The number of the trial
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
-    /// How many runs at a time [default: one a processor]
+    /// Number of runs at a time [default: one a processor]
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
     #[command(flatten)]
@@ -332,13 +332,13 @@ pub(crate) struct Panda {
     /// 512]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub(crate) array_mb: Option<u64>,
-    /// How often each point is run, as the paper did
+    /// Number of runs of each point, as in the paper
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) trials: u64,
     /// The number of the first trial
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
-    /// How many runs at a time [default: one a processor]
+    /// Number of runs at a time [default: one a processor]
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
     #[command(flatten)]
@@ -351,7 +351,7 @@ pub(crate) struct PresetName {
     pub(crate) name: Option<String>,
 }
 
-/// The machine, and what differs from its preset.
+/// The machine, and its changes from a preset.
 #[derive(Args)]
 pub(crate) struct Machine {
     /// A preset's name, or a TOML file [default: tr94; tocs97 for figures and the summary]
@@ -369,7 +369,7 @@ pub(crate) struct Machine {
     /// The size of the file in 2^20 bytes, in place of the preset's
     #[arg(long, value_name = "N")]
     file_mb: Option<u64>,
-    /// How contention in a torus is found, in place of the preset's
+    /// The model of contention in a torus, in place of the preset's
     #[arg(long, value_name = "MODE")]
     network: Option<Network>,
 }
@@ -382,38 +382,38 @@ pub(crate) enum Network {
     Stochastic,
 }
 
-/// What is moved, and how.
+/// The transfer of a simulated run, and its method.
 #[derive(Args)]
 pub(crate) struct Transfer {
-    /// Who holds what: r or w, then n, b or c for a vector, two of them for a matrix; or ra
+    /// The pattern: r or w, then n, b or c for a vector, two of them for a matrix; or ra
     #[arg(long, default_value = "rb")]
     pattern: String,
     /// Bytes of a record
     #[arg(long, value_name = "BYTES", default_value_t = 8192)]
     record: u64,
-    /// Where blocks lie: contiguous, random-blocks or random-tracks
+    /// The layout of blocks on disk: contiguous, random-blocks or random-tracks
     #[arg(long, default_value = "contiguous")]
     layout: String,
-    /// Who directs the flow: caching, two-phase, ddio or ddio-sort
+    /// The method: caching, two-phase, ddio or ddio-sort
     #[arg(long, default_value = "ddio-sort")]
     method: String,
 }
 
-/// How often.
+/// The repetitions of each case.
 #[derive(Args)]
 pub(crate) struct Repeat {
-    /// How often each case is run
+    /// Number of runs of each case
     #[arg(long, value_name = "N", default_value_t = 5)]
     trials: u64,
     /// The number of the first trial: layouts and rotations are drawn by the number
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// How many trials run at a time [default: one a processor]
+    /// Number of trials that run at a time [default: one a processor]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
 }
 
-/// Where results go.
+/// The destinations of a result.
 #[derive(Args)]
 pub(crate) struct Output {
     /// Write JSON to a file, or with - to the standard output in place of text
@@ -423,14 +423,14 @@ pub(crate) struct Output {
     /// Python and matplotlib
     #[arg(long, value_name = "FILE|STEM")]
     pub(crate) plot: Option<PathBuf>,
-    /// Draw no title: a caption stands elsewhere
+    /// Draw no title, for plots with a caption elsewhere
     #[arg(long, requires = "plot")]
     pub(crate) no_title: bool,
 }
 
 impl Machine {
-    /// The preset, `default` if none is named, with the changes that the options ask for; and its
-    /// provenance.
+    /// The preset of this machine, `default` if the options name none, with the options' changes;
+    /// and its provenance.
     pub(crate) fn preset(
         &self,
         default: &str,
@@ -477,7 +477,7 @@ impl Machine {
 }
 
 impl Transfer {
-    /// The case that moves this on the machine of `preset`.
+    /// The case that runs this transfer on the machine of `preset`.
     pub(crate) fn case(&self, preset: &Arc<Preset>) -> Result<Case, Failure> {
         let case = Case {
             preset: preset.clone(),
@@ -498,7 +498,7 @@ impl Repeat {
 }
 
 pub(crate) fn trials(count: u64, first: u64, jobs: Option<usize>) -> Result<Trials, Failure> {
-    // All are listed before the first is run.
+    // All trials are listed before the first is run.
     const COUNT_MAX: u64 = 1_000_000;
     if !(1..=COUNT_MAX).contains(&count) {
         return Err(Failure::input(format!(

@@ -1,4 +1,4 @@
-//! `penstock copy`: an array or a data set into another arrangement.
+//! `penstock copy`: copies an array or a data set into another arrangement.
 
 use penstock_arrays::calls::Session;
 use penstock_arrays::calls::copy::{self, Form, Options, Report};
@@ -28,7 +28,7 @@ pub(crate) fn run(copy: &Copy) -> Result<(), Failure> {
     output::text(&said(&report))
 }
 
-/// Copies as one rank of a session that is there.
+/// Copies as one rank of an open session.
 pub(crate) fn run_in(session: &Session, copy: &Copy) -> Result<(), Failure> {
     if copy.ranks.is_some() {
         let cause = "--ranks is of no use under mpiexec, where the processes are the ranks";
@@ -50,7 +50,7 @@ pub(crate) fn run_in(session: &Session, copy: &Copy) -> Result<(), Failure> {
     }
 }
 
-/// What was done, in a line.
+/// The report of a copy in a line.
 fn said(report: &Report) -> String {
     let rate = report.bytes as f64 / 1e6 / report.seconds.max(1e-9);
     let mut text = format!(
@@ -76,7 +76,7 @@ fn said(report: &Report) -> String {
     text + "\n"
 }
 
-/// What the arguments ask for.
+/// The options of a copy that the arguments name.
 fn options(copy: &Copy) -> Result<Options, Failure> {
     let raw = match (&copy.shape, &copy.dtype) {
         (Some(shape), Some(dtype)) => Some((shape.clone(), ElementType::parse(dtype)?.0)),
@@ -113,7 +113,7 @@ fn form(copy: &Copy) -> Result<Form, Failure> {
     }))
 }
 
-/// `256MiB` as a number of bytes.
+/// The number of bytes in a text such as `256MiB`.
 fn bytes(text: &str) -> Result<u64, Failure> {
     let text = text.trim();
     let digits = text

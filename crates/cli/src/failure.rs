@@ -1,4 +1,4 @@
-//! Why a command did not do what it was to do, in one line, and its exit code.
+//! The reason why a command failed, in one line, and its exit code.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -8,7 +8,7 @@ use penstock_experiments::StudyError;
 const FAILED: u8 = 1;
 const BAD_INPUT: u8 = 2;
 
-/// Why a command ends before its end.
+/// The reason why a command ends early.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     message: Option<String>,
@@ -16,7 +16,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Doing it failed.
+    /// A failure of the work itself.
     pub(crate) fn failed(message: impl Display) -> Self {
         Self {
             message: Some(message.to_string()),
@@ -24,7 +24,7 @@ impl Failure {
         }
     }
 
-    /// What was asked for cannot be.
+    /// A failure of bad input.
     pub(crate) fn input(message: impl Display) -> Self {
         Self {
             message: Some(message.to_string()),
@@ -32,7 +32,7 @@ impl Failure {
         }
     }
 
-    /// Nothing is to be said.
+    /// A failure without a message.
     pub(crate) fn silent(code: u8) -> Self {
         Self {
             message: None,
@@ -45,10 +45,10 @@ impl Failure {
         self.code
     }
 
-    /// Says it on the standard error; the exit code.
+    /// Prints the message on the standard error, and gives the exit code.
     pub(crate) fn report(&self) -> u8 {
         if let Some(message) = &self.message {
-            // There is nobody to tell if this fails.
+            // A failure to print cannot be reported.
             let _ = writeln!(std::io::stderr(), "penstock: error: {}", one_line(message));
         }
         self.code
@@ -73,13 +73,13 @@ impl From<StudyError> for Failure {
     }
 }
 
-/// The same without line breaks or what else would move a terminal's cursor.
+/// A message without line breaks and other characters that move a terminal's cursor.
 fn one_line(message: &str) -> String {
     let plain = message.replace(|char: char| char.is_control(), " ");
     plain.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Of clap's message, what is wrong and its tips.
+/// The complaint and the tips of clap's message.
 pub(crate) fn without_usage(message: &str) -> String {
     let message = message.strip_prefix("error:").unwrap_or(message);
     let lines = message.lines().map(str::trim);

@@ -1,14 +1,14 @@
-//! The command `penstock`, as a library, so that the Python package has the same one.
+//! The command `penstock`, as a library that the Python package shares.
 //!
 //! | command | what it does |
 //! |---|---|
-//! | `ls`, `info` | what a store holds |
-//! | `verify` | reads all of it, and compares it with its checksums |
-//! | `repair` | finds out what a group holds whose metadata were rewritten |
-//! | `gather` | one store, made of what each server has |
-//! | `copy` | an array or a data set into another arrangement |
-//! | `sim` | the papers' experiments on the simulated machine |
-//! | `plot` | JSON drawn as a picture |
+//! | `ls`, `info` | describe a store |
+//! | `verify` | reads all of a store, and compares it with its checksums |
+//! | `repair` | repairs a group whose metadata were rewritten |
+//! | `gather` | makes one store of the parts on all servers |
+//! | `copy` | copies an array or a data set into another arrangement |
+//! | `sim` | runs the papers' experiments on the simulated machine |
+//! | `bench` | the papers' measurements on this one, with the Python package |
 //!
 //! `penstock sim` runs the papers' experiments on the simulated machine; each has a subcommand:
 //!
@@ -18,20 +18,20 @@
 //! | `table` | Tables 3 and 4 of Kotz, PCS-TR94-226, measured beside published |
 //! | `figure` | Figures 4 to 15 of Kotz, TOCS 1997 |
 //! | `summary` | Table III of the latter |
-//! | `trace` | what every part of the machine did when |
-//! | `scale` | clients and servers in numbers that no paper had |
+//! | `trace` | the activity of each part of the machine over time |
+//! | `scale` | clients and servers in numbers beyond all papers |
 //! | `dickens-thakur` | Figures 2 to 7 of Dickens and Thakur |
 //! | `panda` | Figures 3 to 9 of Seamons et al., SC '95 |
 //! | `preset` | a machine as TOML, or a list of the machines |
 //!
 //! Text goes to the standard output, progress and errors to the standard error. `--json FILE`
 //! writes the same as JSON, `--json -` writes it instead of the text. `--plot FILE` draws it with
-//! matplotlib: the command hands the JSON to a Python interpreter, that of the package if it was
-//! started by it, else `$PENSTOCK_PYTHON` or `python3`. Text, JSON and plots say what they were
-//! made with.
+//! matplotlib: the command hands the JSON to a Python interpreter, which is the package's if the
+//! package runs the command, else `$PENSTOCK_PYTHON` or `python3`. Text, JSON and plots include
+//! their provenance.
 //!
 //! Exit codes: 0; 1 when something failed; 2 for bad input; 3 when `verify` found nothing to
-//! compare with. Either way one line says what is wrong.
+//! compare with. If the code is not 0, one line names the reason.
 
 mod arguments;
 mod copy;
@@ -55,7 +55,7 @@ use penstock_arrays::calls::Session;
 
 /// Runs the command that `arguments` say, the first of which is its own name; the exit code.
 ///
-/// `python` is the interpreter that plots are drawn with, if there is a preferred one.
+/// `python` is the interpreter that draws plots, if there is a preferred one.
 pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf>) -> u8 {
     let python = python
         .or_else(|| std::env::var_os("PENSTOCK_PYTHON").map(PathBuf::from))
@@ -78,7 +78,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
     }
 }
 
-/// Runs `penstock copy` as one rank of `session`; the exit code, the same on all ranks.
+/// Runs `penstock copy` as one rank of `session`, and gives the exit code, the same on all ranks.
 ///
 /// # Collective
 /// Over all clients, which must give the same arguments.
@@ -96,8 +96,8 @@ pub fn copy_in(session: &Session, arguments: impl IntoIterator<Item = OsString>)
     }
 }
 
-/// What clap says instead of arguments: help or the version, which go to the standard output, or
-/// what is wrong with them.
+/// Turns clap's answer into a failure: help and the version go to the standard output, complaints
+/// become bad input.
 fn refused(said: clap::Error) -> Failure {
     let text = said.render().to_string();
     match said.kind() {

@@ -1,4 +1,4 @@
-//! Where results go: text, JSON, plots.
+//! The destinations of results: text, JSON, plots.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// The program that draws: it needs nothing but matplotlib.
 const PLOTS: &str = include_str!("../assets/plots.py");
 
-/// So many of something, in words: `1 timestep`, `2 timesteps`.
+/// A number of things in words: `1 timestep`, `2 timesteps`.
 pub(crate) fn counted(count: u64, one: &str) -> String {
     match count {
         1 => format!("1 {one}"),
@@ -22,7 +22,7 @@ pub(crate) fn counted(count: u64, one: &str) -> String {
     }
 }
 
-/// The endings of plots that are written. A name with one of them is one file.
+/// The endings of plots that Penstock draws. A name with one of them is one file.
 const WRITTEN: [&str; 3] = ["png", "svg", "pdf"];
 
 /// The endings of other pictures. A name with one of them is a mistake, not a stem.
@@ -31,13 +31,13 @@ const OTHERS: [&str; 17] = [
     "svgz", "raw", "rgba", "emf",
 ];
 
-/// A plot's name before its ending, the ending, and the ending in small letters.
+/// The path of a plot without its ending, the ending, and the ending in small letters.
 fn ending(plot: &Path) -> Option<(PathBuf, &str, String)> {
     let suffix = plot.extension()?.to_str()?;
     Some((plot.with_extension(""), suffix, suffix.to_lowercase()))
 }
 
-/// The path of one plot of several: its `name` stands before the ending.
+/// The path of one plot of several: its `name` comes before the ending.
 fn named(plot: &Path, name: &str) -> PathBuf {
     let longer = |stem: &Path, rest: &str| {
         let mut longer = stem.to_path_buf().into_os_string();
@@ -57,7 +57,7 @@ fn is_one_file(plot: &Path) -> bool {
     ending(plot).is_some_and(|(.., known)| WRITTEN.contains(&known.as_str()))
 }
 
-/// Says what is wrong with the name of a plot, if anything is.
+/// The complaint about the name of a plot, if there is one.
 fn complaint(plot: &Path) -> Option<String> {
     let shown = plot.display();
     let text = plot.to_string_lossy();
@@ -98,7 +98,7 @@ fn check_plot(plot: &Path) -> Result<(), Failure> {
 }
 
 impl Output {
-    /// Whether it can be written where it is to go, as far as can be seen before.
+    /// Checks that the files can be written, as far as can be seen before the work.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         self.plot.as_deref().map_or(Ok(()), check_plot)?;
         self.json_file().map_or(Ok(()), check_directory)
@@ -113,7 +113,7 @@ impl Output {
         self.json.is_some() && self.json_file().is_none()
     }
 
-    /// A result as text and as JSON, to where they are to go.
+    /// Writes a result as text and as JSON to the destinations.
     pub(crate) fn write(&self, result: &(impl Display + Serialize)) -> Result<(), Failure> {
         if let Some(path) = self.json_file() {
             let written = File::create(path).and_then(|file| write_json(file, result));
@@ -132,7 +132,7 @@ impl Output {
         })
     }
 
-    /// Draws `data`, if that is asked for.
+    /// Draws `data`, if the options name a plot.
     pub(crate) fn plot(
         &self,
         plot: Plot,
@@ -145,8 +145,8 @@ impl Output {
         }
     }
 
-    /// Draws several plots, if that is asked for. The path of each has its name in it, unless there
-    /// is only one plot and the path is one file.
+    /// Draws several plots, if the options name a plot. The path of each has its name in it, unless
+    /// there is only one plot and the path is one file.
     pub(crate) fn plots(
         &self,
         plot: Plot,
@@ -263,7 +263,7 @@ pub(crate) fn text(text: &str) -> Result<(), Failure> {
     written.map_err(to_stdout)
 }
 
-/// Why the standard output cannot be written. A reader that has gone has had enough: no error.
+/// The failure of a write to the standard output. A reader that has gone is no error.
 pub(crate) fn to_stdout(error: Error) -> Failure {
     match error.kind() {
         ErrorKind::BrokenPipe => Failure::silent(0),

@@ -6,10 +6,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use penstock_arrays::Progress;
 use penstock_experiments::{Case, Watch};
 
-/// How often it shows that time passes.
+/// The time between two updates of the bar without progress.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Not there before there is work.
+/// A progress bar, which appears when there is work.
 pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
@@ -39,7 +39,7 @@ impl Watch for Bar {
 }
 
 impl Bar {
-    /// Shows how many bytes have been moved.
+    /// Shows the progress of the bytes.
     pub(crate) fn tell(&self, progress: Progress) {
         match progress {
             Progress::All(bytes) => self.begin_bytes(bytes),

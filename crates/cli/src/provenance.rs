@@ -1,12 +1,11 @@
-//! What a result was made with, so that it can be made again: version, preset, what differs from
-//! it, trials, seed.
+//! The provenance of a result, from which it can be made again: version, preset, changes from the
+//! preset, trials, seed.
 //!
-//! It stands in a line under every text, as `provenance` in all JSON, and at the foot of every
+//! Provenance is in a line under every text, as `provenance` in all JSON, and at the foot of every
 //! plot.
 //!
-//! What differs is found by comparison, not by looking at options: a preset that was printed,
-//! changed and given as a file keeps its name, and is compared with the one of that name that comes
-//! with Penstock.
+//! Changes are found by comparison, not from options: a preset that was printed, changed and given
+//! as a file keeps its name, and is compared with the built-in preset of that name.
 
 use std::fmt;
 
@@ -17,24 +16,24 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 
-/// What a result was made with.
+/// The provenance of a result.
 #[derive(Clone, Debug)]
 pub(crate) struct Provenance {
     preset: String,
-    /// The file that the preset was read from, where it does not come with Penstock.
+    /// The file of the preset, if it is not built in.
     file: Option<String>,
     overrides: Vec<Override>,
     trials: u64,
     seed: u64,
 }
 
-/// Something that is not as in the preset.
+/// A change from the preset.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Override {
     /// A key of the preset, or an option.
     key: String,
     value: Value,
-    /// What the preset has; none where it has no such key.
+    /// The value in the preset; `None` if it has no such key.
     #[serde(skip_serializing_if = "Option::is_none")]
     preset: Option<Value>,
 }
@@ -43,15 +42,15 @@ pub(crate) struct Override {
 pub(crate) struct Machine<'a> {
     /// The name or path under which it was found.
     pub(crate) given: &'a str,
-    /// As it was found.
+    /// The preset as it was found.
     pub(crate) found: &'a Preset,
-    /// As it is simulated.
+    /// The preset as it is simulated.
     pub(crate) simulated: &'a Preset,
 }
 
 impl Provenance {
-    /// Compares `machine` with the preset of its name that comes with Penstock, or else with the
-    /// file that it is from.
+    /// Compares `machine` with the built-in preset of its name, or else with the file that it is
+    /// from.
     pub(crate) fn new(machine: &Machine, trials: &Trials) -> Result<Self, Failure> {
         let name = &machine.simulated.name;
         let original = match Preset::names().contains(&name.as_str()) {
@@ -66,7 +65,7 @@ impl Provenance {
             Some(&tree(machine.simulated)?),
             &mut overrides,
         );
-        // What a preset describes in words changes no result.
+        // A preset's description in words changes no result.
         overrides.retain(|change| change.key != "about");
         overrides.sort_by(|a, b| a.key.cmp(&b.key));
         let is_built_in = Preset::names().contains(&machine.given);
@@ -79,8 +78,7 @@ impl Provenance {
         })
     }
 
-    /// Adds an option that changes what is run and has no key in a preset. An option that was not
-    /// given adds nothing.
+    /// Adds an option that changes the run and has no key in a preset, if it was given.
     pub(crate) fn with_option(mut self, option: &str, value: Option<impl Into<Value>>) -> Self {
         self.overrides.extend(value.map(|value| Override {
             key: option.into(),
@@ -90,7 +88,7 @@ impl Provenance {
         self
     }
 
-    /// Puts this beside `result`.
+    /// Puts the provenance beside `result`.
     pub(crate) fn of<'a, T>(&'a self, result: &'a T) -> Finding<'a, T> {
         Finding {
             result,
@@ -99,7 +97,7 @@ impl Provenance {
     }
 }
 
-/// Lists what differs, by the path of its key. Lists of the same length are compared element by
+/// Lists the changes, by the paths of their keys. Lists of the same length are compared element by
 /// element.
 fn compare(path: &str, old: Option<&Value>, new: Option<&Value>, overrides: &mut Vec<Override>) {
     let below = |key: &str| match path {
@@ -200,7 +198,7 @@ impl Serialize for Provenance {
     }
 }
 
-/// A result and what it was made with.
+/// A result and its provenance.
 #[derive(Serialize)]
 pub(crate) struct Finding<'a, T> {
     #[serde(flatten)]

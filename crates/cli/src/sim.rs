@@ -126,7 +126,7 @@ fn trace(asked: &arguments::Trace, python: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A trace: in words what was run and how busy its parts were, as JSON all of it.
+/// The report of a trace: as text the run and how busy its parts were, as JSON the whole trace.
 struct TraceReport<'a> {
     title: &'a str,
     outcome: &'a Outcome,
@@ -173,7 +173,7 @@ fn dickens_thakur(asked: &arguments::DickensThakur, python: &Path) -> Result<(),
             meant.map(Machine::preset).collect()
         }
     };
-    // What cannot be is said before anything is run.
+    // Bad arguments are refused before anything is run.
     let plans = presets.into_iter().map(|preset| {
         let (preset, provenance) = arguments::unchanged(preset, &trials)?;
         let plan = dickens_thakur::Plan::new(preset, asked.figure.as_slice())?;
@@ -257,7 +257,7 @@ fn scale(asked: &arguments::Scale, python: &Path) -> Result<(), Failure> {
     asked.output.plot(Plot::Scale, &scale, python)
 }
 
-/// The text of one machine, or a line for each.
+/// Prints the text of one machine, or a line for each.
 fn preset(asked: &arguments::PresetName) -> Result<(), Failure> {
     if let Some(name) = &asked.name {
         return output::text(Preset::text(name).map_err(Failure::input)?);

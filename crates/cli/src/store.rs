@@ -1,4 +1,4 @@
-//! `penstock ls`, `info`, `verify`, `repair` and `gather`: stores looked at from the shell.
+//! `penstock ls`, `info`, `verify`, `repair` and `gather`: stores from the shell.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -16,12 +16,12 @@ use crate::progress::Bar;
 /// The exit code of a verification that had nothing to compare with.
 const UNFOUNDED: u8 = 3;
 
-/// Prints one line a thing.
+/// Prints one line for each node.
 pub(crate) fn ls(ls: &Ls) -> Result<(), Failure> {
     let mut text = String::new();
     match groups::list(&ls.path) {
         Ok(entries) => list(&mut text, "", &ls.path, &entries),
-        // A directory that is no store may hold some.
+        // A directory that is no store may hold stores.
         Err(error) if ls.path.is_dir() => {
             let entries = std::fs::read_dir(&ls.path).map_err(Failure::failed)?;
             let mut entries: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
@@ -44,9 +44,9 @@ pub(crate) fn ls(ls: &Ls) -> Result<(), Failure> {
     output::text(&text)
 }
 
-/// What stands at a path, a line each.
+/// Lists the nodes at a path, a line each.
 fn list(text: &mut String, prefix: &str, path: &Path, entries: &[Entry]) {
-    // Why it cannot be read is in the list.
+    // The list says why the group cannot be read.
     let catalog = Catalog::read(path).unwrap_or(None);
     let checkpoints = catalog
         .as_ref()
@@ -59,7 +59,7 @@ fn list(text: &mut String, prefix: &str, path: &Path, entries: &[Entry]) {
         let is_saved = !checkpoints.is_empty() && path.starts_with("checkpoints/");
         // Writing into a String cannot fail.
         let _ = match contents {
-            // They are of the arrays of the group.
+            // Arrays of a checkpoint are the group's arrays again.
             _ if is_saved => Ok(()),
             Contents::Array(schema) => match saved {
                 Some((array, timesteps)) => {
@@ -99,7 +99,7 @@ fn why_unreadable(error: &penstock_engine::Error) -> String {
     }
 }
 
-/// An array in a line.
+/// Describes an array in a line.
 fn line(prefix: &str, path: &str, array: &ArraySchema, timesteps: Option<u64>) -> String {
     let name = match path.is_empty() {
         true => &array.name,
@@ -112,7 +112,7 @@ fn line(prefix: &str, path: &str, array: &ArraySchema, timesteps: Option<u64>) -
     format!("{line}  {}", array.disk)
 }
 
-/// Prints all that is known of a store.
+/// Prints the description of a store.
 pub(crate) fn info(info: &Info) -> Result<(), Failure> {
     if info.json {
         let described = groups::describe(&info.path)?;
@@ -199,7 +199,7 @@ pub(crate) fn gather(gather: &Gather) -> Result<(), Failure> {
     ))
 }
 
-/// Mends the metadata of a group.
+/// Repairs the metadata of a group.
 pub(crate) fn repair(repair: &Repair) -> Result<(), Failure> {
     let said = groups::repair(&repair.path)?;
     let mut text = String::new();
@@ -212,7 +212,7 @@ pub(crate) fn repair(repair: &Repair) -> Result<(), Failure> {
     output::text(&text)
 }
 
-/// Reads everything. What is damaged goes to the standard output, one line each.
+/// Verifies a store. Each damage is a line on the standard output.
 pub(crate) fn verify(verify: &Verify) -> Result<(), Failure> {
     let bar = Bar::new();
     let found = groups::verify(&verify.path, &mut |progress| {

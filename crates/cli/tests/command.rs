@@ -1,4 +1,4 @@
-//! The command as users run it: exit codes, what goes where, and JSON.
+//! Tests of the command as users run it: exit codes, output, and JSON.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -13,7 +13,7 @@ fn penstock(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// What a good command writes.
+/// The output of a good command.
 fn stdout(arguments: &[&str]) -> String {
     let output = penstock(arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -26,7 +26,7 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&stdout(arguments)).unwrap()
 }
 
-/// The one line that a bad command writes, without what all begin with.
+/// The one line of a bad command, without the prefix of all such lines.
 fn refused(arguments: &[&str], code: i32) -> String {
     let output = penstock(arguments);
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -196,7 +196,7 @@ fn results_that_cannot_be_written_are_exit_code_1() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), error.lines().count()), (Some(1), 1));
     assert!(error.contains("/nowhere/python"), "{error}");
-    // What was measured is not lost.
+    // The measured result is not lost.
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(json["throughput_mb_s"].is_number());
 }
@@ -290,7 +290,7 @@ fn run_as_json() {
     let hash = run["trace_hash"].as_str().unwrap();
     assert_eq!(hash.len(), 16);
     assert!(u64::from_str_radix(hash, 16).is_ok());
-    // The same again, but for the time that it takes.
+    // A second run gives the same, but for its time.
     let again = json(&arguments);
     assert_eq!(
         (&again["trace_hash"], &again["seconds"]),
@@ -324,7 +324,7 @@ fn random_is_short_for_random_blocks() {
     assert_ne!(hash("random"), hash("random-tracks"));
 }
 
-/// The report's machine with a file of 20 blocks, in a file of its own.
+/// The report's machine with a file of 20 blocks, as a preset file.
 fn small_preset(directory: &Path) -> String {
     let preset = include_str!("../../sim/presets/tr94.toml");
     let small = preset.replace("\nbytes = 10485760", "\nbytes = 163840");
@@ -384,7 +384,7 @@ fn other_studies_as_json() {
     assert!(trace["traceEvents"].as_array().unwrap().len() > 100);
 }
 
-/// Whoever reads may have enough: that is no error.
+/// A reader that closes the pipe early is no error.
 #[test]
 fn a_reader_may_leave() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_penstock"))
@@ -445,8 +445,7 @@ fn panda_is_shown_beside_what_is_simulated() {
     assert_eq!(series[0]["points"][2]["x"], 8);
 }
 
-/// What a result was made with: the same in the text, in the JSON, and in what plots are drawn
-/// from.
+/// The text, the JSON and the input of plots have the same provenance.
 #[test]
 fn every_result_says_what_it_was_made_with() {
     let version = env!("CARGO_PKG_VERSION");
@@ -525,7 +524,7 @@ fn every_result_says_what_it_was_made_with() {
     assert_eq!(machines[0]["provenance"]["text"], *expected);
 }
 
-/// What a stand-in for Python is asked to draw, and what from.
+/// Takes the place of Python: notes each plot that it is to draw, and the plot's data.
 fn plotted(arguments: &[&str], plot: &str) -> Vec<(String, Value)> {
     drawn(&[arguments, &["--plot", plot]].concat(), "")
 }

@@ -3,22 +3,21 @@
 //! Four passes over binary trees of nodes, whose root is the node of rank 0:
 //!
 //! ```text
-//! up    Propose   each rank says what it asks for, or why it cannot; the root compares
+//! up    Propose   each rank proposes a request, or says why it cannot; the root compares
 //! down  Request   one compact request, or the error that ends the call on every rank
 //!                 ... servers serve, clients let them get and put ...
-//! up    Outcome   how each server's part ended, and what it moved
-//! down  Verdict   the root has made the result visible (or has not): the same answer for all
+//! up    Outcome   each server's part has ended, and the server says what it moved
+//! down  Verdict   the root has made the result visible (or has not): one answer for all
 //! ```
 //!
-//! The first and the last go over all nodes. So do the others where clients have a part in the
-//! moving; where they only let servers get and put, the request and its outcome are the servers'
-//! alone, and a client that is no server sleeps until it is asked for a piece, or hears the
-//! verdict.
+//! The first and the last pass go over all nodes, and so do the others if clients have a part in
+//! the moving. If clients only let servers get and put, the request and its outcome go over the
+//! nodes of servers alone. A client that is no server then sleeps until it is asked for a piece, or
+//! hears the verdict.
 //!
-//! No rank ever returns early: what goes wrong on one of them travels up as a value, and comes
-//! back down to all. (Panda sends the
-//! request from a master client to a master server and on, section 2; Kotz puts barriers around a
-//! multicast, Figure 2(c). The tree is both.)
+//! No rank ever returns early: an error on one rank travels up as a value, and comes back down to
+//! all. (Panda sends the request from a master client to a master server and on, section 2; Kotz
+//! puts barriers around a multicast, Figure 2(c). The tree does both.)
 
 use std::cell::Cell;
 use std::fmt;
@@ -39,18 +38,18 @@ use crate::tree::{Members, Tree};
 use crate::tuning::{DiskDirected, Strategy};
 use crate::{caching, disk_directed, independent, two_phase};
 
-/// A request in terms that people understand. Ranks that ask for the same give the same; where they
-/// do not, an error says in what they differ.
+/// A rank's ask describes its request in terms that people understand. Ranks with equal requests
+/// give equal asks; if asks differ, an error says in which terms.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Ask {
-    /// What it is, such as "a write".
+    /// The kind of request, such as "a write".
     what: String,
-    /// Names and values of its terms.
+    /// Names and values of the terms.
     terms: Vec<(String, String)>,
 }
 
 impl Ask {
-    /// A request without terms.
+    /// Makes an ask without terms.
     pub fn new(what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -58,21 +57,21 @@ impl Ask {
         }
     }
 
-    /// The same with one term more.
+    /// Adds one term.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl fmt::Display) -> Self {
         self.terms.push((name.into(), value.to_string()));
         self
     }
 
-    /// The same with all terms of another.
+    /// Adds all terms of another ask.
     #[must_use]
     pub fn with_all(mut self, other: Self) -> Self {
         self.terms.extend(other.terms);
         self
     }
 
-    /// What two ranks that differ ask for.
+    /// Says in what the asks of two ranks differ.
     fn differs_from(&self, rank: usize, other: &Self, other_rank: usize) -> String {
         if self.what != other.what {
             let (what, other) = (&self.what, &other.what);
@@ -96,56 +95,56 @@ impl Ask {
     }
 }
 
-/// How many terms an error shows in which ranks differ.
+/// The most differing terms that an error shows.
 const TERMS_SHOWN: usize = 3;
 
-/// What one rank asks for.
+/// A proposal says what one rank asks for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Proposal {
     /// The whole request, boxes aside.
     pub ask: Ask,
-    /// The boxes that this rank holds of each array, where each names its own.
+    /// The rank's boxes of each array for which each rank names its own.
     pub own_boxes: Vec<Option<Vec<Region>>>,
-    /// What all ranks are to hear of, though it does not keep the session from being closed.
+    /// A complaint for all ranks to hear; it does not keep the session from being closed.
     pub complaint: Option<Error>,
 }
 
-/// What a call comes to, once all ranks agree.
+/// The decision on a call, once all ranks agree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Decision {
-    /// Servers are to serve these requests, one an array.
+    /// Servers serve these requests, one for each array.
     Serve(Vec<Request>),
-    /// Nothing is left to do: that all ranks came here, and are told this, was the point.
+    /// All ranks came here and hear this note; nothing is left to do.
     Tell(String),
-    /// The same, and no other call will follow: the director gives no complaint, that of the ranks
-    /// takes its place.
+    /// All ranks came here, and no other call will follow. The director gives no complaint: the
+    /// complaint of the ranks takes its place.
     Close(Option<Error>),
 }
 
-/// What a node hears after the first pass.
+/// The agreement is the answer that a node hears after the first pass.
 #[derive(Debug)]
 pub enum Agreement {
-    /// What the call comes to.
+    /// The decision on the call.
     Decision(Decision),
-    /// That it has ended: others did all of it.
+    /// The verdict of a call in which this node had no part.
     Verdict(Verdict),
 }
 
-/// How a call ended on all nodes.
+/// The verdict says how a call ended on all nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What all servers together have moved.
+    /// The traffic of all servers together.
     pub moved: Traffic,
     /// Whether no other call will follow.
     pub is_closed: bool,
-    /// What a rank had to complain of when it closed.
+    /// The complaint of a rank when it closed.
     pub complaint: Option<Error>,
-    /// What the director had to tell where nothing was moved.
+    /// The director's note, if nothing was moved.
     pub note: String,
 }
 
 impl Verdict {
-    /// Of a call that has moved something.
+    /// The verdict on a call that has moved something.
     fn of(moved: Traffic) -> Self {
         Self {
             moved,
@@ -156,22 +155,21 @@ impl Verdict {
     }
 }
 
-/// Boxes of ranks, one an array, by rank: of those ranks that name any.
+/// Boxes of ranks, one list for each array, by rank. Ranks that name no boxes are left out.
 pub type RankBoxes = Vec<(usize, Vec<Option<Vec<Region>>>)>;
 
-/// The part of a call that only the root does: what makes a target and shows it to the world.
+/// The director does the part of a call that only the root does: it makes a target and shows it.
 pub trait Director {
-    /// Turns what all ranks agreed on, with their boxes by rank, into a request; creates or opens
-    /// the target.
+    /// Turns the agreed ask, with boxes by rank, into a request; creates or opens the target.
     ///
     /// # Errors
-    /// Whatever is wrong with it: the call then ends with that on every rank.
+    /// The error of the target: the call then ends with this error on every rank.
     fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision>;
 
-    /// All servers have ended: makes the target visible, or removes what there is of it.
+    /// Makes the target visible, or removes its remains, when all servers have ended.
     ///
     /// # Errors
-    /// The servers' error, or what went wrong here.
+    /// The servers' error, or the director's own.
     fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic>;
 }
 
@@ -223,7 +221,7 @@ impl Proposals {
         self
     }
 
-    /// Themselves, boxes by rank, if all ranks asked for the same.
+    /// Sorts the boxes by rank, if all ranks asked for the same.
     fn agreed(mut self) -> Result<Self> {
         if let Some(error) = self.error {
             return Err(error);
@@ -249,7 +247,7 @@ pub struct Call<'a, M: Machine> {
 
 /// The barrier at which all nodes have handed over their parts of a split write.
 const HANDED_OVER: u32 = u32::MAX - 1;
-/// Who has a part in moving what is asked for, other than to let servers get and put.
+/// The nodes that move data for the requests; letting servers get and put does not count.
 fn taking_part(requests: &[Request]) -> Members {
     let is_servers = |request: &Request| {
         matches!(request.strategy, Strategy::DiskDirected(_)) && request.split.is_none()
@@ -261,8 +259,8 @@ fn taking_part(requests: &[Request]) -> Members {
 }
 
 impl<'a, M: Machine> Call<'a, M> {
-    /// Call `id`, the same on all nodes. `handed_over` is set when all ranks agree and, in a
-    /// split collective, only disks are left to work: see [`crate::split`].
+    /// Makes call `id`, which has one number on all nodes. The call sets `handed_over` when all
+    /// ranks agree and, in a split collective, only disks are left to work: see [`crate::split`].
     pub fn new(machine: &'a M, roles: &'a Roles, id: u64, handed_over: &'a Cell<bool>) -> Self {
         let tree = Tree {
             machine,
@@ -272,12 +270,12 @@ impl<'a, M: Machine> Call<'a, M> {
         Self { tree, handed_over }
     }
 
-    /// Runs the call to its verdict. A client gives its proposal, or why it has none; the client of
-    /// rank 0 also a director; a node without a client neither. The client's memories must have
-    /// been exposed, each under its [`memory_number`].
+    /// Runs the call to its verdict. A client gives its proposal, or its error; the client of rank
+    /// 0 also gives a director; a node without a client gives neither. The client's memories must
+    /// have been exposed, each under its [`memory_number`].
     ///
     /// # Errors
-    /// The verdict: the same error on all nodes.
+    /// The verdict's error, the same on all nodes.
     ///
     /// # Collective
     /// Every node must call it.
@@ -303,11 +301,11 @@ impl<'a, M: Machine> Call<'a, M> {
         }
     }
 
-    /// The first two passes: what the call comes to. A node that has no part in the second is back
-    /// when it has heard the verdict.
+    /// Runs the first two passes, to the decision. A node that has no part in the second pass
+    /// returns when it has heard the verdict.
     ///
     /// # Errors
-    /// The same on all nodes: that of the lowest rank, or the director's.
+    /// The error of the lowest rank, or of the director, the same on all nodes.
     ///
     /// # Collective
     /// Every node must call it.
@@ -350,8 +348,8 @@ impl<'a, M: Machine> Call<'a, M> {
         }
     }
 
-    /// This node's part in moving the data, by the strategy that the requests name: all the same.
-    /// What is about several arrays is disk-directed.
+    /// Runs this node's part in moving the data, by the one strategy that all requests name. A call
+    /// about several arrays is disk-directed.
     ///
     /// # Collective
     /// Every node must call it.
@@ -382,14 +380,14 @@ impl<'a, M: Machine> Call<'a, M> {
         match request.split {
             None => moving.await,
             Some(_) => {
-                // What moves is asked first: by then all its parts are known.
+                // The future that moves is polled first: then all its parts are known.
                 let (moved, handed_over) = join(moving, self.hand_over(request, &latch)).await;
                 moved.merge(Outcome::of(handed_over.map(|()| Traffic::default())))
             }
         }
     }
 
-    /// Waits until this node has handed over, and in a write all others too: then nobody will look
+    /// Waits until this node has handed over and, in a write, all others too: then nobody looks
     /// into this node's memory any more.
     async fn hand_over(&self, request: &Request, latch: &Latch) -> Result<()> {
         latch.all_handed_over().await;
@@ -400,10 +398,10 @@ impl<'a, M: Machine> Call<'a, M> {
         Ok(())
     }
 
-    /// The last two passes: the verdict on `requests`.
+    /// Runs the last two passes: the verdict on `requests`.
     ///
     /// # Errors
-    /// The verdict: the same error on all nodes.
+    /// The verdict's error, the same on all nodes.
     ///
     /// # Collective
     /// Every node must call it.
@@ -432,7 +430,7 @@ impl<'a, M: Machine> Call<'a, M> {
         self.hear_verdict(concluded).await
     }
 
-    /// The last pass.
+    /// Runs the last pass.
     async fn hear_verdict(&self, concluded: Option<Result<Traffic>>) -> Result<Verdict> {
         let verdict = self
             .tree
@@ -441,7 +439,8 @@ impl<'a, M: Machine> Call<'a, M> {
         moved.map(Verdict::of)
     }
 
-    /// Disk-directed: the part of every server on this node, side by side. Clients only let them.
+    /// Runs the disk-directed part of every server on this node, side by side. Clients only let
+    /// servers get and put.
     async fn serve(&self, requests: &[Request], options: &DiskDirected, latch: &Latch) -> Outcome {
         let tree = &self.tree;
         let servers = tree.roles.servers_on(tree.machine.me());

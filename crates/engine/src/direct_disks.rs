@@ -9,7 +9,8 @@ use crate::error::Result;
 use crate::machine::{BlockFile, Machine};
 use crate::request::Request;
 
-/// One disk where every node reaches the whole store, otherwise that of each server.
+/// The disks that a client opened itself: one where every node reaches the whole store, otherwise
+/// the disk of each server.
 pub(crate) struct DirectDisks<'a, M: Machine> {
     machine: &'a M,
     request: &'a Request,
@@ -17,7 +18,7 @@ pub(crate) struct DirectDisks<'a, M: Machine> {
 }
 
 impl<'a, M: Machine> DirectDisks<'a, M> {
-    /// Opens them.
+    /// Opens the disks.
     ///
     /// # Errors
     /// When the target is not there or does not allow the request's operation.
@@ -41,10 +42,10 @@ impl<'a, M: Machine> DirectDisks<'a, M> {
         &self.disks[&self.machine.disk_for(server)]
     }
 
-    /// Ends the writes.
+    /// Ends the writes on all disks.
     ///
     /// # Errors
-    /// The first that a disk met.
+    /// The first error of a disk.
     pub(crate) async fn finish(&self) -> Result<()> {
         for disk in self.disks.values() {
             disk.finish().await?;

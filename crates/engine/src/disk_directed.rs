@@ -1,9 +1,9 @@
-//! Disk-directed I/O: what a server does about a collective request.
+//! Disk-directed I/O: the part of a server in a collective request.
 //!
 //! Kotz, TOCS 1997, Figure 2(c) and section 4, on blocks; Seamons et al., SC'95, section 2, on the
 //! chunks of arrays. The server lists its own blocks, sorts them by where they lie on disk, and
 //! runs two buffers over the list. For a write each buffer gets the pieces of the next block from
-//! all clients that hold some, and gives the block to the disk; for a read the reverse:
+//! all clients that hold some, and gives the block to the disk; a read does the opposite:
 //!
 //! ```text
 //! buffer 0   memget block 0 | write block 0       | memget block 2 | write block 2 ...
@@ -13,13 +13,13 @@
 //! Clients are idle meanwhile, and the server asks no client for elements that it does not hold.
 //! The blocks of several arrays make one list, which each disk passes over once.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `disk_directed` | the server's part: opens, lists, sorts; how a buffer is filled and drained |
 //! | `relay` | the buffers' turns |
-//! | `portions` | which blocks are a server's, who holds what of them, and the memgets |
+//! | `portions` | the blocks of a server, the clients that hold portions of them, and the memgets |
 //!
-//! Memory: two buffers of one block, or what a split collective may take. Time to plan: in
+//! Memory: two buffers of one block, or as much as a split collective may take. Time to plan: in
 //! proportion to this server's blocks and to the clients that touch them.
 
 use penstock_layout::Block;
@@ -35,12 +35,12 @@ use crate::split::{self, HandOver};
 use crate::tree::Tree;
 use crate::tuning::DiskDirected;
 
-/// Buffers a disk: one to fill while the other is drained (Kotz, Table I).
+/// The buffers of a disk: one is filled while the other is drained (Kotz, Table I).
 pub const BUFFERS_PER_DISK: u64 = 2;
 
-/// Runs the part of `server` in `requests`, one an array, to the end or to the first error, which
-/// names the server. In a split collective the server hands over when all that is left to do is the
-/// disk's.
+/// Runs the part of `server` in `requests`, one for each array, to the end or to the first error,
+/// which names the server. In a split collective the server hands over when only the disk is left
+/// to work.
 pub(crate) async fn serve<M: Machine>(
     tree: &Tree<'_, M>,
     requests: &[Request],
@@ -61,13 +61,13 @@ pub(crate) async fn serve<M: Machine>(
     outcome
 }
 
-/// One server's part of one call.
+/// A job is one server's part of one call.
 struct Job<'a, M: Machine> {
     server: usize,
     files: Vec<File<'a, M>>,
 }
 
-/// One array of a call, on the disk of one server.
+/// A file is one array of a call, on the disk of one server.
 struct File<'a, M: Machine> {
     tree: Tree<'a, M>,
     array: usize,
@@ -76,7 +76,7 @@ struct File<'a, M: Machine> {
 }
 
 impl<'a, M: Machine> Job<'a, M> {
-    /// Opens the arrays of which this server has blocks.
+    /// Opens the arrays that have blocks on this server.
     async fn open(&mut self, tree: &Tree<'a, M>, requests: &'a [Request]) -> Result<()> {
         for (array, request) in requests.iter().enumerate() {
             if self.server < request.servers {
@@ -112,8 +112,7 @@ impl<'a, M: Machine> Job<'a, M> {
         }
     }
 
-    /// The blocks of all arrays, each with the number of its file, in the order in which they lie
-    /// on disk.
+    /// The blocks of all arrays, each with the number of its file, in their order on disk.
     async fn blocks(&self, machine: &M, tuning: &DiskDirected) -> Blocks<'_, (usize, Block)> {
         let all = self.files.iter().enumerate().flat_map(|(number, file)| {
             let blocks = file.request.blocks(self.server);
@@ -129,7 +128,7 @@ impl<'a, M: Machine> Job<'a, M> {
         Box::new(sorted.into_iter())
     }
 
-    /// The checksums of what was written.
+    /// The checksums of the objects that were written.
     fn sums(&self) -> Vec<Sum> {
         let sums_of = |file: &File<'a, M>| {
             let (array, sums) = (file.array, file.disk.sums());
@@ -144,8 +143,8 @@ impl<'a, M: Machine> Job<'a, M> {
 }
 
 impl<M: Machine> File<'_, M> {
-    /// Gets the portions of a block from their clients. Elements that nobody holds become what the
-    /// request says.
+    /// Gets the portions of a block from their clients. Elements that nobody holds become what
+    /// [`Rest`] says.
     async fn gather(&self, block: &Block, portions: &[Portion], buffer: &M::Buffer) -> Result<()> {
         let Self { tree, request, .. } = self;
         let held: u64 = portions.iter().map(|held| held.piece.elements()).sum();
@@ -162,10 +161,9 @@ impl<M: Machine> File<'_, M> {
 impl<M: Machine> Flow<M> for Job<'_, M> {
     /// The number of the file, and the block.
     type Block = (usize, Block);
-    /// The portions of the block.
     type Load = Vec<Portion>;
 
-    /// A write gets the portions from the clients, a read the block from the disk.
+    /// Gets the portions from the clients in a write, and the block from the disk in a read.
     async fn fill(
         &self,
         (file, block): &Self::Block,
@@ -183,7 +181,8 @@ impl<M: Machine> Flow<M> for Job<'_, M> {
         Ok(Some(portions))
     }
 
-    /// A write gives the block to the disk, a read puts the portions into the clients' memories.
+    /// Gives the block to the disk in a write, and puts the portions into the clients' memories in
+    /// a read.
     async fn drain(
         &self,
         (file, block): &Self::Block,

@@ -1,11 +1,11 @@
-//! What the world does wrong, as a value that travels through the protocol to every rank.
+//! Errors of the outside world, as values that travel through the protocol to every rank.
 
 use std::fmt;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// What sort of thing went wrong: the same word in Rust, Python and C.
+/// The kind of an error, named alike in Rust, Python and C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// A schema, shape, element type, mesh or option that does not fit.
@@ -38,7 +38,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Who met the error.
+/// The rank or server that met the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Who {
     /// A client, by its rank.
@@ -47,25 +47,26 @@ pub enum Who {
     Server(usize),
 }
 
-/// Which server or rank was doing what to which bytes of what, and why that failed.
+/// An error names the rank or server that met it, its action, the bytes and the file, and the
+/// cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub struct Error {
-    /// What sort of thing went wrong.
+    /// The kind of the error.
     pub kind: Kind,
-    /// Who met it, where that is known.
+    /// The rank or server that met the error, if known.
     pub who: Option<Who>,
-    /// What was being done, as in "writing chunk 3.0.1".
+    /// The action under way, as in "writing chunk 3.0.1".
     pub doing: String,
-    /// To which file or directory.
+    /// The file or directory.
     pub path: Option<String>,
-    /// To which bytes of it.
+    /// The bytes of the file.
     pub bytes: Option<Range<u64>>,
-    /// The cause, and what to do about it where that is known.
+    /// The cause, and the remedy if known.
     pub cause: String,
 }
 
 impl Error {
-    /// An error of `kind` met while `doing`, because of `cause`.
+    /// Makes an error of `kind`, met while `doing`, because of `cause`.
     pub fn new(kind: Kind, doing: impl Into<String>, cause: impl fmt::Display) -> Self {
         Self {
             kind,
@@ -77,7 +78,7 @@ impl Error {
         }
     }
 
-    /// What the operating system answered, while `doing` something to `path`.
+    /// Makes an error from the answer of the operating system, while `doing` something to `path`.
     pub fn io(error: &std::io::Error, doing: impl Into<String>, path: &std::path::Path) -> Self {
         use std::io::ErrorKind as Os;
         let kind = match error.kind() {
@@ -90,19 +91,19 @@ impl Error {
         Self::new(kind, doing, error).at(path)
     }
 
-    /// The same, at `path`.
+    /// Adds the path.
     pub fn at(mut self, path: &std::path::Path) -> Self {
         self.path = Some(path.display().to_string());
         self
     }
 
-    /// The same, at these bytes of the file.
+    /// Adds the bytes of the file.
     pub fn in_bytes(mut self, bytes: Range<u64>) -> Self {
         self.bytes = Some(bytes);
         self
     }
 
-    /// The same, met by `who` unless somebody is named already.
+    /// Adds the rank or server that met the error, unless one is named already.
     pub fn by(mut self, who: Who) -> Self {
         self.who.get_or_insert(who);
         self
@@ -127,5 +128,5 @@ impl fmt::Display for Error {
     }
 }
 
-/// A result of the engine.
+/// The result type of the engine.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -5,7 +5,7 @@
 //! the order of the file, one after the other:
 //!
 //! ```text
-//! share      . . x x . . | x x . . . .        two blocks, of which this rank holds the x
+//! share      . . x x . . | x x . . . .        two blocks; this rank holds the x
 //! a flat     writes bytes 2..4 of the first and 0..2 of the second, no byte of its neighbours'
 //! a chunk that can only be written whole      is written if no other rank holds any of it
 //! ```
@@ -15,8 +15,8 @@
 //! that wrote one object would undo each other's work in silence, so [`check`] refuses the request.
 //! Reading is always possible.
 //!
-//! Memory: a client's buffer of one block, or what a split collective may take. Messages: those of
-//! agreement and verdict.
+//! Memory: a client's buffer of one block, or as much as a split collective may take. Messages:
+//! only for agreement and verdict.
 
 use std::ops::Range;
 use std::slice;
@@ -32,11 +32,11 @@ use crate::request::Request;
 use crate::split::{self, HandOver, Latch};
 use crate::tree::Tree;
 
-/// Runs given to a disk at once, at most: their list is not to outgrow a block.
+/// The most runs given to a disk at once: their list is not to outgrow a block.
 const RUNS_MAX: usize = 4096;
 
-/// Refuses a write in which several ranks hold elements of one object: for stores that write
-/// objects whole. Takes time in proportion to the number of objects.
+/// Refuses a write in which several ranks hold elements of one object, for stores that write
+/// objects whole. The check takes time in proportion to the number of objects.
 ///
 /// # Errors
 /// [`Kind::Schema`], naming two of the ranks and the object.
@@ -62,7 +62,7 @@ fn check_object(memory: &MemorySchema, disk: &DiskSchema, object: u64) -> Result
     Err(Error::new(Kind::Schema, "writing independently", cause))
 }
 
-/// This node's part: its client moves all that it holds.
+/// Runs this node's part: its client moves all its shares.
 pub(crate) async fn transfer<M: Machine>(
     tree: &Tree<'_, M>,
     request: &Request,
@@ -106,16 +106,16 @@ async fn move_share<M: Machine>(
     }
 }
 
-/// The client of one node.
+/// A client moves all shares of its rank.
 struct Client<'a, M: Machine> {
     machine: &'a M,
     request: &'a Request,
-    /// What this rank holds, each with the number of its memory.
+    /// The rank's shares, each with the number of its memory.
     shares: Vec<(u64, Share)>,
     disks: DirectDisks<'a, M>,
 }
 
-/// The smallest box around two.
+/// The smallest box around two boxes.
 fn around(one: Region, other: Region) -> Region {
     let mut both = one.clone();
     for d in 0..one.dims() {
@@ -126,7 +126,7 @@ fn around(one: Region, other: Region) -> Region {
 }
 
 impl<M: Machine> Client<'_, M> {
-    /// What each share has of a block, with the number of its memory.
+    /// The pieces that the shares have of a block, each with the number of its memory.
     fn pieces<'b>(&'b self, block: &'b Block) -> impl Iterator<Item = (u64, Piece)> + use<'b, M> {
         let shares = self.shares.iter();
         shares.filter_map(|(memory, share)| Some((*memory, share.intersect(&block.region)?)))
@@ -137,7 +137,7 @@ impl<M: Machine> Client<'_, M> {
         held * self.request.disk.width()
     }
 
-    /// Between this rank's memory and the buffer, where the block begins at its first byte.
+    /// Copies between this rank's memory and a buffer that begins with the block.
     async fn copy(&self, block: &Block, buffer: &M::Buffer) -> Result<()> {
         let (machine, me) = (self.machine, self.machine.me());
         let window = Window::of_block(block, self.request.disk.width());
@@ -172,7 +172,7 @@ impl<M: Machine> Client<'_, M> {
         Ok(())
     }
 
-    /// The contiguous runs of a block that this rank holds, in bytes of the block: a few lists.
+    /// The contiguous runs of a block that this rank holds, in bytes of the block, as a few lists.
     fn runs<'b>(&'b self, block: &'b Block) -> impl Iterator<Item = Vec<Range<u64>>> + use<'b, M> {
         let width = self.request.disk.width();
         let shares = self.shares.iter();
@@ -199,10 +199,10 @@ impl<M: Machine> Client<'_, M> {
 
 impl<M: Machine> Flow<M> for Client<'_, M> {
     type Block = Block;
-    /// Bytes to be moved: what is held, or the whole block where its disk moves no parts.
+    /// Bytes to be moved: the rank's own, or the whole block if its disk moves no parts.
     type Load = u64;
 
-    /// A write copies from this rank's memory, a read reads.
+    /// Copies from this rank's memory in a write, and reads from the disk in a read.
     async fn fill(&self, block: &Block, buffer: &M::Buffer) -> Result<Option<u64>> {
         let held = self.held_bytes(block);
         let moves_parts = self.disks.of(block).moves_parts().await?;
@@ -222,7 +222,7 @@ impl<M: Machine> Flow<M> for Client<'_, M> {
         Ok(Some(bytes))
     }
 
-    /// The reverse.
+    /// Writes to the disk in a write, and copies into this rank's memory in a read.
     async fn drain(&self, block: &Block, buffer: &M::Buffer, bytes: u64) -> Result<Traffic> {
         match self.request.operation {
             Operation::Write => self.write(block, buffer, bytes).await?,

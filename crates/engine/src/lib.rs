@@ -3,21 +3,21 @@
 //! Start with [`disk_directed`]: a server's part of a collective write or read. Around it,
 //! [`collective`] brings the ranks to one request and to one verdict.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`machine`] | what a strategy may ask of the world: messages, memget and memput, block files, a clock |
-//! | [`request`], [`tuning`] | what the ranks ask for together, and by which strategy |
-//! | [`roles`], [`tree`] | which nodes are clients and servers, and the tree of all nodes |
+//! | [`machine`] | the machine of a strategy: messages, memget and memput, block files, a clock |
+//! | [`request`], [`tuning`] | the request that the ranks agree on, and its strategy |
+//! | [`roles`], [`tree`] | the nodes that are clients and servers, and the tree of all nodes |
 //! | [`collective`] | agreement, multicast, verdict: the frame of every collective call |
 //! | [`disk_directed`], `relay`, `portions` | the servers direct the flow (Kotz, TOCS 1997; Panda, SC'95) |
 //! | [`caching`] | the first rival: clients ask block by block, servers cache (Kotz) |
 //! | [`two_phase`] | the second rival: conforming parts, and a permutation (Kotz; Dickens and Thakur) |
 //! | [`independent`] | no servers: every rank moves its own runs (Dickens and Thakur) |
 //! | `direct_disks` | the disks that a client moves blocks on by itself |
-//! | `split` | what of a call is done while the clients compute (Dickens and Thakur) |
-//! | [`queue`] | the order in which a disk serves those who wait |
-//! | [`outcome`], [`error`] | what was moved, and what went wrong |
-//! | [`plan`] | what will happen, in words and numbers, before it does |
+//! | `split` | the part of a call that is done while the clients compute (Dickens and Thakur) |
+//! | [`queue`] | the order in which a disk serves its requests |
+//! | [`outcome`], [`error`] | the traffic of a call, and its errors |
+//! | [`plan`] | a request in words and numbers, before it runs |
 //! | [`numbers`], `signal` | the numbers of memories; waiting within a node |
 //!
 //! Nodes run single-threaded asynchronous code. Nothing here knows threads, MPI, wall clocks or

@@ -1,6 +1,6 @@
-//! What a strategy may ask of the world.
+//! The machine and the disks, as a strategy sees them.
 //!
-//! The vocabulary is that of the papers (Kotz, TOCS 1997, section 4): nodes that exchange messages;
+//! The words come from the papers (Kotz, TOCS 1997, section 4): nodes that exchange messages;
 //! memory that a client exposes for the length of a call and from which others get (*memget*) or
 //! into which they put (*memput*); parcels, which carry elements along with a message; staging
 //! buffers; disks that read and write blocks; a clock; and `work`, a charge for CPU time that a
@@ -21,99 +21,99 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 
-/// A node of the machine, counted from zero. A node may be client, server or both.
+/// The number of a node of the machine, from zero. A node may be client, server or both.
 pub type NodeId = usize;
 
-/// Which message of the protocol this is.
+/// A step of the protocol of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Step {
-    /// Up the tree: what each rank asks for.
+    /// Each rank's proposal goes up the tree.
     Propose,
-    /// Down the tree: the request, or why there is none.
+    /// The request, or the error in its place, goes down the tree.
     Request,
-    /// Up the tree: how each server's part ended.
+    /// The outcome of each server's part goes up the tree.
     Outcome,
-    /// Down the tree: how the call ended, the same for all.
+    /// The verdict goes down the tree, the same for all.
     Verdict,
-    /// Up the tree: this node has come to barrier so many.
+    /// A node has come to the barrier with this number; the word goes up the tree.
     Arrived(u32),
-    /// Down the tree: all nodes have.
+    /// All nodes have come to the barrier with this number; the word goes down the tree.
     Go(u32),
-    /// From the client of a rank to another: elements of two-phase I/O.
+    /// The client of this rank sends elements of two-phase I/O to another client.
     Exchange(u32),
-    /// From a client to server so many: please move a part of a block.
+    /// A client asks the server with this number to move a part of a block.
     Ask(u32),
-    /// From a server to a client: what became of that.
+    /// A server answers a client's request.
     Reply,
 }
 
-/// Addresses a message within a node: the collective call, and the step of it.
+/// A tag addresses a message within a node, by call and step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Tag {
-    /// Number of the collective call, the same on all nodes.
+    /// The number of the collective call, the same on all nodes.
     pub call: u64,
-    /// The step of the protocol.
+    /// The step of the call's protocol.
     pub step: Step,
 }
 
-/// What a node receives.
+/// A message, as a node receives it.
 #[derive(Debug)]
 pub struct Message<P> {
-    /// The node that sent it.
+    /// The node that sent the message.
     pub from: NodeId,
-    /// What it says.
+    /// The encoded content, as [`crate::tree::encode`] makes it.
     pub body: Vec<u8>,
-    /// The elements that it carries.
+    /// The elements that travel with the message.
     pub parcel: Option<P>,
 }
 
-/// What a node's CPU does for a strategy, beside messages, memgets, memputs and disk requests,
-/// which a machine charges by itself. What each costs is the machine's to know.
+/// Work is what a node's CPU does for a strategy, beside messages, memgets, memputs and disk
+/// requests, which a machine charges by itself. The machine knows the price of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// A client makes up one request to a server.
     Request,
     /// A server starts a thread for a request, or wakes one.
     Thread,
-    /// A server wakes the thread of an idle disk, which chooses from what is there when it runs.
+    /// A server wakes the thread of an idle disk, which then chooses from the requests there.
     Wake,
     /// A server looks for a block in its cache.
     Lookup,
-    /// A server copies so many bytes from memory to memory.
+    /// A server copies this number of bytes from memory to memory.
     Copy(u64),
-    /// A server makes a list of so many blocks, and sorts it.
+    /// A server makes a list of this number of blocks, and sorts it.
     List(u64),
-    /// A server sets up so many bytes of buffers.
+    /// A server sets up this number of bytes of buffers.
     Prepare(u64),
     /// A client copies elements into a send buffer or out of one.
     Pack {
-        /// Bytes.
+        /// The number of bytes.
         bytes: u64,
-        /// Into how many contiguous stretches they are cut.
+        /// The number of contiguous stretches that the bytes are cut into.
         stretches: u64,
-        /// How.
+        /// The kind of the copy.
         by: CopyKind,
     },
 }
 
-/// Where a region lies in a staging buffer.
+/// A window says where a region lies in a staging buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// Bytes an element.
+    /// Bytes of one element.
     pub width: usize,
-    /// Where the region's first element lies, bytes.
+    /// The byte at which the region's first element lies.
     pub offset: usize,
-    /// From one index to the next, bytes a dimension.
+    /// Bytes from one index to the next, in each dimension.
     pub strides: Vec<isize>,
 }
 
 impl Window {
-    /// The region of a block that has a buffer to itself.
+    /// Makes the window of a block that has a buffer to itself.
     pub fn of_block(block: &Block, width: u64) -> Self {
         Self::at(block, width, 0)
     }
 
-    /// The region of a block that begins at a byte of its buffer.
+    /// Makes the window of a block that begins at byte `offset` of its buffer.
     pub fn at(block: &Block, width: u64, offset: u64) -> Self {
         Self {
             width: exact::<usize>(width),
@@ -123,33 +123,33 @@ impl Window {
     }
 }
 
-/// How elements are copied into a send buffer and out of it.
+/// The kind of copy of elements into a send buffer and out of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CopyKind {
-    /// Byte for byte.
+    /// Copies go byte for byte.
     Bytes,
-    /// As fast as the machine can.
+    /// Copies go as fast as the machine can.
     Kernels,
 }
 
-/// Which way the data go.
+/// The direction of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Operation {
-    /// From the clients' memories to the disks.
+    /// Data go from the clients' memories to the disks.
     Write,
-    /// From the disks to the clients' memories.
+    /// Data go from the disks to the clients' memories.
     Read,
 }
 
-/// What a server opens: one target on its disks, for one operation.
+/// An opening describes what a server opens: one target on its disks, for one operation.
 #[derive(Debug, Clone)]
 pub struct Opening {
-    /// The target in words that the machine's stores understand; a strategy does not look into
+    /// The target in words that the machine's stores understand; a strategy does not interpret
     /// them.
     pub target: Vec<u8>,
-    /// How the array lies on disk.
+    /// The array's disk schema.
     pub disk: DiskSchema,
-    /// Which way the data will go.
+    /// The direction of the data.
     pub operation: Operation,
     /// Whether written data must be on stable storage when the disk has finished.
     pub sync: bool,
@@ -159,38 +159,39 @@ pub struct Opening {
     pub servers: usize,
 }
 
-/// Where the elements of a list of pieces are.
+/// The place of the elements of a list of pieces.
 #[derive(Debug)]
 pub enum Elements<'a, M: Machine + ?Sized> {
-    /// In the memory that this node exposes for the call.
+    /// The elements lie in the memory that this node exposes for the call.
     Exposed,
-    /// In a staging buffer, one window a piece.
+    /// The elements lie in a staging buffer, with one window for each piece.
     Staged(&'a [Window], &'a M::Buffer),
-    /// In a send buffer, piece after piece from its first byte on, each dense and in the order of
-    /// its rank's memory.
+    /// The elements lie in a send buffer, piece after piece from its first byte on. Each piece is
+    /// dense and in the order of its rank's memory.
     Packed(&'a M::Buffer),
-    /// In a parcel, in the same way.
+    /// The elements lie in a parcel, in the order of a send buffer.
     Parcel(&'a M::Parcel),
 }
 
-/// One disk of a server, opened for one call. There are no default methods: a disk around another
-/// one that forgot to pass one on would lose data in silence.
+/// A block file is one disk of a server, opened for one call. The trait has no default methods: a
+/// wrapper that forgot to pass one on would lose data in silence.
 pub trait BlockFile {
-    /// The staging buffer that it drains and fills.
+    /// The staging buffer that the block file drains and fills.
     type Buffer;
 
-    /// Where a block lies: blocks sorted by it are passed over once.
+    /// The position of a block: a disk passes once over blocks that are sorted by position.
     fn position(&self, block: &Block) -> (u64, u64);
 
-    /// Whether the schema's order is that of [`BlockFile::position`] already, so that nobody needs
-    /// to hold the list of blocks in order to sort it.
+    /// Whether the schema's order is the order of [`BlockFile::position`] already, so that nobody
+    /// needs to hold the list of blocks in order to sort it.
     fn is_in_schema_order(&self) -> bool;
 
-    /// How many reads and writes it works at together; who has more lets them wait.
+    /// The number of reads and writes that the disk works at together; a [`crate::queue::Queue`]
+    /// holds the others back.
     fn queue_depth(&self) -> u32;
 
-    /// Writes `block.bytes` bytes of `buffer`, from byte `at` on. A block may be written again:
-    /// what was written last is what stays.
+    /// Writes `block.bytes` bytes of `buffer`, from byte `at` on. A block may be written again: the
+    /// last write stays.
     fn write(
         &self,
         block: &Block,
@@ -198,8 +199,8 @@ pub trait BlockFile {
         at: u64,
     ) -> impl Future<Output = Result<()>>;
 
-    /// Reads into `block.bytes` bytes of `buffer`, from byte `at` on; in a write, what it has
-    /// written so far, and zeros where that is nothing.
+    /// Reads `block.bytes` bytes into `buffer`, from byte `at` on. In a write it reads the bytes
+    /// written so far, and zeros in place of others.
     fn read(
         &self,
         block: &Block,
@@ -211,10 +212,10 @@ pub trait BlockFile {
     /// block meanwhile.
     fn moves_parts(&self) -> impl Future<Output = Result<bool>>;
 
-    /// Writes these parts of a block, bytes counted in it, from where they lie in `buffer`.
+    /// Writes parts of a block, in bytes of the block, from where they lie in `buffer`.
     ///
     /// # Errors
-    /// Also where [`BlockFile::moves_parts`] says that it cannot.
+    /// Among others, one for a disk for which [`BlockFile::moves_parts`] is false.
     fn write_parts(
         &self,
         block: &Block,
@@ -222,10 +223,10 @@ pub trait BlockFile {
         buffer: &Self::Buffer,
     ) -> impl Future<Output = Result<()>>;
 
-    /// The reverse of [`BlockFile::write_parts`]: what lies between the parts is left alone.
+    /// Reads parts of a block to where they lie in `buffer`, and leaves the bytes between alone.
     ///
     /// # Errors
-    /// As [`BlockFile::write_parts`].
+    /// Like [`BlockFile::write_parts`].
     fn read_parts(
         &self,
         block: &Block,
@@ -233,20 +234,20 @@ pub trait BlockFile {
         buffer: &Self::Buffer,
     ) -> impl Future<Output = Result<()>>;
 
-    /// Ends the writes of this call, also those that are still under way; what was written is then
-    /// on stable storage if the request asks for that.
+    /// Ends the writes of this call, also those under way. The data are then on stable storage, if
+    /// the request asks for it.
     fn finish(&self) -> impl Future<Output = Result<()>>;
 
-    /// The checksum of each object that was written, by its number, where the target asks for them.
-    /// After [`BlockFile::finish`].
+    /// The checksum of each object that was written, by its number, if the target asks for
+    /// checksums. Call it after [`BlockFile::finish`].
     fn sums(&self) -> Vec<(u64, u32)>;
 }
 
-/// One node's view of the machine that it is part of.
+/// A machine, as one of its nodes sees it.
 pub trait Machine {
-    /// What a client exposes: its share of the array, and where that lies in its memory.
+    /// The memory that a client exposes: its share of the array, and where the share lies.
     type Memory;
-    /// Takes the memory back when dropped.
+    /// A guard that takes the memory back when dropped.
     type Exposure;
     /// A staging or send buffer.
     type Buffer;
@@ -258,14 +259,14 @@ pub trait Machine {
     /// This node.
     fn me(&self) -> NodeId;
 
-    /// Time since some moment before the first call.
+    /// The time since some moment before the first call.
     fn now(&self) -> Duration;
 
-    /// Charges this node's CPU. Costs nothing on a real machine.
+    /// Charges this node's CPU. A real machine charges nothing.
     fn work(&self, work: Work) -> impl Future<Output = ()>;
 
     /// Sends `body` and perhaps a parcel to `to`. Messages of one tag from one node arrive in
-    /// order. The parcel's elements may change as soon as this has returned.
+    /// order. The parcel's elements may change as soon as the future has ended.
     ///
     /// # Errors
     /// When a node has left the machine.
@@ -277,9 +278,9 @@ pub trait Machine {
         parcel: Option<Self::Parcel>,
     ) -> impl Future<Output = Result<()>>;
 
-    /// Sends `body` and a parcel that is the first `bytes` of a send buffer. Ends when the buffer
-    /// may be used again: when `to` has taken the parcel out of it, or its system has kept a copy
-    /// because nobody there waits for `tag` yet.
+    /// Sends `body` and a parcel of the first `bytes` bytes of a send buffer. The future ends when
+    /// the buffer may be used again: when `to` has taken the parcel out of it, or the system of
+    /// `to` has kept a copy because nobody there waits for `tag` yet.
     ///
     /// # Errors
     /// When a node has left the machine.
@@ -292,14 +293,14 @@ pub trait Machine {
         bytes: u64,
     ) -> impl Future<Output = Result<()>>;
 
-    /// The next message with `tag`, from whomever. Dropping the future loses none.
+    /// Receives the next message with `tag`, from any node. Dropping the future loses no message.
     ///
     /// # Errors
     /// When a node has left the machine.
     fn receive(&self, tag: Tag) -> impl Future<Output = Result<Message<Self::Parcel>>>;
 
-    /// Packs `elements`, which are of the `share` that this node exposes for `call`, one behind the
-    /// other as `window` has them.
+    /// Packs `elements` of the `share` that this node exposes for `call`, one behind the other in
+    /// the order of `window`.
     ///
     /// # Errors
     /// When this node exposes nothing for the call.
@@ -311,7 +312,7 @@ pub trait Machine {
         window: &Window,
     ) -> Result<Self::Parcel>;
 
-    /// The reverse of [`Machine::pack`].
+    /// Unpacks a parcel of [`Machine::pack`] into `elements` of the `share`.
     ///
     /// # Errors
     /// When this node exposes nothing for the call, or the parcel has another size.
@@ -324,7 +325,7 @@ pub trait Machine {
         window: &Window,
     ) -> Result<()>;
 
-    /// A part of a staging buffer, bytes, as a parcel.
+    /// Makes a parcel of a part of a staging buffer, in bytes.
     fn cut(&self, buffer: &Self::Buffer, part: Range<u64>) -> Self::Parcel;
 
     /// Copies a parcel into a staging buffer, from byte `offset` on.
@@ -333,14 +334,14 @@ pub trait Machine {
     /// Lets servers get from and put into this node's `memory` until the exposure is dropped.
     fn expose(&self, call: u64, memory: Self::Memory) -> Self::Exposure;
 
-    /// A staging buffer of at least `bytes`.
+    /// Makes a staging buffer of at least `bytes`.
     ///
     /// # Errors
     /// When there is no memory for it.
     fn buffer(&self, bytes: u64) -> Result<Self::Buffer>;
 
-    /// Fills the first `bytes` bytes of a buffer with an element, its bytes over and over; without
-    /// any, with zeros. What no client fills must not be left over from another block.
+    /// Fills the first `bytes` bytes of a buffer with copies of an element, or with zeros if the
+    /// element is empty. Bytes that no client fills must not be left over from another block.
     fn clear(&self, buffer: &Self::Buffer, bytes: u64, element: &[u8]);
 
     /// Copies pieces, all of elements of `width` bytes, from one place of this node to another.
@@ -373,7 +374,7 @@ pub trait Machine {
     /// Copies `piece` of `window` into the memory that `client` exposes.
     ///
     /// # Errors
-    /// As [`Machine::memget`].
+    /// Like [`Machine::memget`].
     fn memput(
         &self,
         call: u64,
@@ -384,7 +385,7 @@ pub trait Machine {
     ) -> impl Future<Output = Result<()>>;
 
     /// The server whose disk a client of this node opens in order to reach the blocks of `server`
-    /// without it: where every node reaches the whole store, one does for all.
+    /// by itself. If every node reaches the whole store, all servers have one answer.
     fn disk_for(&self, server: usize) -> usize {
         server
     }

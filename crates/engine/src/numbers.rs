@@ -1,5 +1,5 @@
-//! The numbers of memories. A client exposes each of its shares under a number of its own, which
-//! says the call, the array and the share:
+//! The numbers of memories. A client exposes each of its shares under a number of its own, which is
+//! made of the call, the array and the share:
 //!
 //! ```text
 //! number = (call * ARRAYS_MAX + array) * SHARES_MAX + share
@@ -7,14 +7,14 @@
 //!
 //! The messages of a call carry the number of its first array's first share.
 
-/// The most arrays that a call may be about.
+/// The most arrays of a call.
 const ARRAYS_MAX: u64 = 1 << 16;
 
 /// The most shares of one array that a client may have.
 pub const SHARES_MAX: u64 = 1 << 16;
 
-/// The number of a client's first share of an array of a call. The client's other shares of it
-/// follow.
+/// The number of a client's first share of an array of a call. The client's other shares of the
+/// array follow.
 ///
 /// # Panics
 /// For more arrays than a call may have.

@@ -1,13 +1,13 @@
-//! What servers have moved, and how their parts of a call ended.
+//! The traffic of servers, and the outcome of their parts of a call.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, Who};
 
-/// The checksum of an object that was written: of its bytes decoded, padding included.
+/// A sum is the checksum of an object that was written: of its decoded bytes, padding included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sum {
-    /// Which array of the call.
+    /// The array's number in the call.
     pub array: usize,
     /// The object's number.
     pub object: u64,
@@ -15,21 +15,21 @@ pub struct Sum {
     pub crc32c: u32,
 }
 
-/// What a call has done, as its director hears of it.
+/// A tally is the result of a call, as its director hears of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// What all servers together have moved.
+    /// The traffic of all servers together.
     pub moved: Traffic,
-    /// The checksums of what was written, where the disks were to make them; by array and object.
+    /// The checksums by array and object, if the disks were to make them.
     pub sums: Vec<Sum>,
 }
 
-/// What one or several servers have moved.
+/// The traffic of one or several servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// Blocks read or written.
     pub blocks: u64,
-    /// Their bytes on the way between buffers and disks, decoded, padding included.
+    /// The bytes of these blocks between buffers and disks, decoded, padding included.
     pub disk_bytes: u64,
     /// Memgets or memputs.
     pub transfers: u64,
@@ -38,7 +38,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// The sum of two.
+    /// Returns the sum of two traffics.
     #[must_use]
     pub fn and(&self, other: &Traffic) -> Traffic {
         Traffic {
@@ -49,25 +49,25 @@ impl Traffic {
         }
     }
 
-    /// Adds what another has moved.
+    /// Adds the traffic of another server.
     pub fn add(&mut self, other: &Traffic) {
         *self = self.and(other);
     }
 }
 
-/// How some nodes' parts ended, merged on their way up.
+/// An outcome says how the parts of some nodes ended, merged on their way up.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// What they have moved.
+    /// The traffic of these nodes.
     pub moved: Traffic,
-    /// The checksums of what they have written.
+    /// The checksums of the objects that these nodes have written.
     pub sums: Vec<Sum>,
     /// The error of the lowest rank or server, if any.
     pub error: Option<Error>,
 }
 
 impl Outcome {
-    /// Both together.
+    /// Merges two outcomes.
     pub fn merge(mut self, other: Self) -> Self {
         self.moved.add(&other.moved);
         self.sums.extend(other.sums);
@@ -75,7 +75,7 @@ impl Outcome {
         self
     }
 
-    /// How one part ended.
+    /// Makes the outcome of one part.
     pub fn of(result: Result<Traffic>) -> Self {
         match result {
             Ok(moved) => Self {
@@ -90,7 +90,7 @@ impl Outcome {
     }
 }
 
-/// Of two errors the one met by the lowest rank or server, so that all runs report the same.
+/// Chooses the error of the lowest rank or server, so that all runs report one error.
 pub(crate) fn lowest(first: Option<Error>, second: Option<Error>) -> Option<Error> {
     let key = |error: &Error| match error.who {
         Some(Who::Rank(rank)) => (0, rank),

@@ -1,4 +1,4 @@
-//! What will happen, in words and numbers, before it does.
+//! A plan describes a request in words and numbers before it runs.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -9,24 +9,24 @@ use crate::request::Request;
 use crate::roles::Roles;
 use crate::tuning::{Caching, Exchange, StoreAccess, Strategy, TwoPhase};
 
-/// The part of one server.
+/// The part of one server in a plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServerPlan {
-    /// Blocks that it moves.
+    /// Blocks that the server moves.
     pub blocks: u64,
-    /// Their bytes on disk's side, decoded, padding included.
+    /// The bytes of these blocks on the disk's side, decoded, padding included.
     pub bytes: u64,
     /// Memgets or memputs.
     pub transfers: u64,
     /// Contiguous stretches of the blocks that belong to one client.
     pub stretches: u64,
-    /// The fewest and the most clients that share a block.
+    /// The fewest clients that share a block.
     pub clients_min: u64,
-    /// See `clients_min`.
+    /// The most clients that share a block.
     pub clients_max: u64,
 }
 
-/// A whole request, planned for every server.
+/// A plan of a whole request, for every server.
 #[derive(Debug, Clone)]
 pub struct Plan {
     operation: Operation,
@@ -35,20 +35,20 @@ pub struct Plan {
     objects: u64,
     clients: usize,
     block_bytes_max: u64,
-    /// The most blocks of a server, and of a client in two-phase I/O.
+    /// The most blocks of a server.
     blocks_max: u64,
     conforming_blocks_max: u64,
     /// Messages between clients in two-phase I/O that exchanges by messages.
     exchanged: u64,
     sync: bool,
-    /// Nodes with a server, and that of rank 0.
+    /// The number of nodes with a server, and the node of rank 0.
     serving: usize,
     /// The part of each server.
     pub servers: Vec<ServerPlan>,
 }
 
 impl Plan {
-    /// Plans `request` for all of `roles`. Takes time in proportion to the number of blocks.
+    /// Plans `request` for all of `roles`, in time proportional to the number of blocks.
     pub fn new(request: &Request, roles: &Roles) -> Self {
         let servers = (0..request.servers).map(|server| Self::server(request, server));
         Self {
@@ -94,7 +94,7 @@ impl Plan {
         plan
     }
 
-    /// All servers together.
+    /// The sum of all servers' parts.
     pub fn total(&self) -> ServerPlan {
         let mut total = ServerPlan {
             clients_min: u64::MAX,
@@ -112,12 +112,12 @@ impl Plan {
         total
     }
 
-    /// Messages of the whole call: the passes over trees of nodes, and what the strategy sends.
+    /// Messages of the whole call: of the passes over trees of nodes, and of the strategy.
     pub fn messages(&self, nodes: usize) -> u64 {
         let total = self.total();
         let passes = self.agreement(nodes);
         match self.strategy {
-            // One to the client and one back.
+            // There is one message to the client, and one back.
             Strategy::DiskDirected(_) => passes + 2 * total.transfers,
             Strategy::Caching(_) => passes + 2 * total.stretches,
             Strategy::TwoPhase(options) => {
@@ -144,7 +144,7 @@ impl Plan {
         // down to all nodes.
         let answered = (clients - 1) + (nodes - 1);
         match self.strategy {
-            // Clients that are no servers hear the verdict only; servers sync together.
+            // Clients that are no servers hear only the verdict; servers sync together.
             Strategy::DiskDirected(_) => 2 * (nodes - 1) + (2 + 2 * syncs) * (serving - 1),
             Strategy::Independent => 4 * (nodes - 1),
             Strategy::Caching(_) => 4 * (nodes - 1) + answered,
@@ -162,7 +162,7 @@ impl Plan {
         }
     }
 
-    /// How often the two phases are gone through.
+    /// The number of times that clients go through both phases.
     fn rounds(&self) -> u64 {
         self.conforming_blocks_max.div_ceil(self.staged_blocks())
     }
@@ -175,7 +175,7 @@ impl Plan {
         (options.buffer_bytes_max / self.block_bytes_max.max(1)).max(1)
     }
 
-    /// Blocks that all caches can hold.
+    /// The number of blocks that all caches can hold.
     fn cached_blocks(&self, options: &Caching) -> u64 {
         let wanted = u64::from(options.buffers_per_client) * self.clients as u64;
         let of_one = wanted.min(self.blocks_max).max(1);
@@ -183,7 +183,7 @@ impl Plan {
         each.sum()
     }
 
-    /// Staging memory, bytes: the most there can be.
+    /// The most bytes of staging memory.
     pub fn buffer_bytes(&self) -> u64 {
         let staged = self.staged_blocks().min(self.conforming_blocks_max);
         let blocks = match &self.strategy {
@@ -204,7 +204,7 @@ impl Plan {
         blocks * self.block_bytes_max
     }
 
-    /// In which order what is moved.
+    /// The order of the blocks, in words.
     fn order(&self) -> String {
         let is_write = self.operation == Operation::Write;
         let order = match (&self.strategy, is_write) {
@@ -241,7 +241,7 @@ impl Plan {
         order + sync
     }
 
-    /// What the strategy sends, and what its memory is for.
+    /// The messages of the strategy, and the use of its memory, in words.
     fn messages_and_memory(&self) -> (String, String) {
         let total = self.total();
         let transfer = self.transfer();
@@ -284,7 +284,7 @@ impl Plan {
         (messages + ", and their answers", memory)
     }
 
-    /// Whether servers have a part in it.
+    /// Whether servers take part.
     fn is_served(&self) -> bool {
         match &self.strategy {
             Strategy::DiskDirected(_) | Strategy::Caching(_) => true,
@@ -293,7 +293,7 @@ impl Plan {
         }
     }
 
-    /// What a transfer is.
+    /// The word for a transfer.
     fn transfer(&self) -> &'static str {
         match (&self.strategy, self.operation) {
             (Strategy::Caching(_), _) => "requests",
@@ -302,7 +302,7 @@ impl Plan {
         }
     }
 
-    /// The plan in words and numbers.
+    /// Explains the plan in words and numbers.
     pub fn explain(&self, nodes: usize) -> String {
         let total = self.total();
         let (verb, way) = match self.operation {
@@ -369,8 +369,8 @@ impl Plan {
     }
 }
 
-/// How many messages the clients of two-phase I/O exchange: one a round for each two that have
-/// elements for each other.
+/// The number of messages that the clients of two-phase I/O exchange: one in each round for each
+/// two clients that have elements for each other.
 fn exchanged(request: &Request, clients: usize) -> u64 {
     let options = match &request.strategy {
         Strategy::TwoPhase(options) if options.exchange != Exchange::Remote => options,
@@ -393,7 +393,7 @@ fn exchanged(request: &Request, clients: usize) -> u64 {
         .count() as u64
 }
 
-/// `1536` as `1.5 KiB`.
+/// Writes `1536` as `1.5 KiB`.
 fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = count as f64;

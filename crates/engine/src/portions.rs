@@ -9,21 +9,20 @@ use crate::request::Request;
 use crate::roles::Roles;
 use crate::tree::Tree;
 
-/// The elements that one share has of a block.
+/// A portion is the elements that one share has of a block.
 #[derive(Debug, Clone)]
 pub struct Portion {
     /// The node of the client that holds the share.
     pub client: NodeId,
-    /// The share's number among those of its client, from 0.
+    /// The share's number among the client's shares, from 0.
     pub part: u64,
-    /// The elements, and where they are in the share.
+    /// The elements, and their place in the share.
     pub piece: Piece,
 }
 
 impl Request {
-    /// The blocks that `server` moves, in the order in which they lie on disk. Where ranks name
-    /// boxes, the server does not look at blocks far from all boxes, unless a write fills elements
-    /// that nobody holds.
+    /// The blocks that `server` moves, in their order on disk. If ranks name boxes, the server does
+    /// not look at blocks far from all boxes, unless a write fills elements that nobody holds.
     pub fn blocks(&self, server: usize) -> Box<dyn Iterator<Item = Block> + '_> {
         let Self { disk, servers, .. } = self;
         match &self.memory {
@@ -38,7 +37,8 @@ impl Request {
         }
     }
 
-    /// The portions of a block. Takes time in proportion to the shares that touch it, not to all.
+    /// The portions of a block, in time proportional to the shares that touch the block, not to
+    /// all.
     pub fn portions(&self, roles: &Roles, block: &Block) -> Vec<Portion> {
         let shares = self.memory.touching(&block.region).into_iter();
         let portions = shares.filter_map(|share| {
@@ -54,11 +54,11 @@ impl Request {
     }
 }
 
-/// Moves all portions of a block at once between their clients' memories and a buffer, where the
+/// Moves all portions of a block at once between their clients' memories and a buffer in which the
 /// block begins at byte `at`: a write gets them (memget), a read puts them (memput).
 ///
 /// # Errors
-/// The first that a client met; all have ended then.
+/// The first error of a client, once all memgets or memputs have ended.
 pub(crate) async fn move_portions<M: Machine>(
     tree: &Tree<'_, M>,
     request: &Request,

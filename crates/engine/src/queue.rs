@@ -1,8 +1,8 @@
-//! A disk's queue: who may use the disk next.
+//! The queue of a disk chooses the next request.
 //!
-//! A disk works at a few requests at a time (one, if it has an arm). Others wait here, and when one
-//! ends the next is chosen: the first come, or by Cyclical Scan the nearest one ahead in a sweep
-//! that always goes the same way (Seltzer, Chen and Ousterhout 1990; Kotz, TOCS 1997, section 4).
+//! A disk works at a few requests at a time (one, if it has an arm). Others wait here. When a
+//! request ends, the next is chosen: the first come, or by Cyclical Scan the nearest one ahead in a
+//! sweep that always goes one way (Seltzer, Chen and Ousterhout 1990; Kotz, TOCS 1997, section 4).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -14,10 +14,10 @@ use crate::machine::BlockFile;
 use crate::signal::Signal;
 use crate::tuning::QueueOrder;
 
-/// A sort key: the order's key for the block, then the order of arrival.
+/// The sort key of a request: the order's key for the block, then the order of arrival.
 type Key = ((u64, u64), u64);
 
-/// The queue of one disk.
+/// A queue of requests at one disk.
 pub struct Queue {
     order: QueueOrder,
     state: RefCell<State>,
@@ -26,7 +26,7 @@ pub struct Queue {
 struct State {
     free: u32,
     arrivals: u64,
-    /// Where the sweep has come to.
+    /// The place that the sweep has come to.
     head: (u64, u64),
     waiting: BTreeMap<Key, Rc<Waiter>>,
 }
@@ -38,7 +38,7 @@ struct Waiter {
 }
 
 impl Queue {
-    /// An empty queue of a disk that works at `depth` requests at a time.
+    /// Makes an empty queue for a disk that works at `depth` requests at a time.
     pub fn new(order: QueueOrder, depth: u32) -> Self {
         let state = State {
             free: depth.max(1),
@@ -52,8 +52,8 @@ impl Queue {
         }
     }
 
-    /// Waits for the disk. It is this caller's until the turn is dropped. Where the disk is idle,
-    /// `wake` is awaited before the next is chosen: what it takes to wake the thread that does.
+    /// Waits for the disk. The disk is the caller's until the turn is dropped. If the disk is idle,
+    /// `wake` is awaited before the next request is chosen: the cost of waking the disk's thread.
     pub async fn turn<D: BlockFile>(
         &self,
         disk: &D,
@@ -75,8 +75,8 @@ impl Queue {
         Turn { queue: self }
     }
 
-    /// Begins to wait; true if there is a free place at the disk, which is then kept for whoever is
-    /// chosen next.
+    /// Begins to wait; true if the disk has a free place, which is then kept for the request chosen
+    /// next.
     fn enter(&self, place: (u64, u64)) -> (Rc<Waiter>, bool) {
         let mut state = self.state.borrow_mut();
         let waiter = Rc::new(Waiter::default());
@@ -88,7 +88,7 @@ impl Queue {
         (waiter, is_idle)
     }
 
-    /// Gives the place at the disk to the next, if any.
+    /// Gives the place at the disk to the next request, if any.
     fn choose(&self) {
         let mut state = self.state.borrow_mut();
         let ahead = state.waiting.range((state.head, 0)..).next();
@@ -106,7 +106,7 @@ impl Queue {
     }
 }
 
-/// A place at the disk.
+/// A turn is a place at the disk.
 pub struct Turn<'a> {
     queue: &'a Queue,
 }

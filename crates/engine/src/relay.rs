@@ -1,5 +1,5 @@
-//! Blocks, one after the other, through a few buffers. Each buffer is filled, then drained, then
-//! takes the next block:
+//! A relay passes blocks, one after the other, through a few buffers. Each buffer is filled, then
+//! drained, then takes the next block:
 //!
 //! ```text
 //! buffer 0   fill block 0 | drain block 0       | fill block 2  | drain block 2 ...
@@ -23,17 +23,17 @@ use crate::outcome::Traffic;
 use crate::request::Request;
 use crate::signal::Signal;
 
-/// The two steps of a block.
+/// A flow has the two steps of a block.
 pub(crate) trait Flow<M: Machine> {
-    /// A block, and the array that it is of.
+    /// The block, with its array.
     type Block;
-    /// What filling finds out that draining needs.
+    /// The result of filling that draining needs.
     type Load;
 
-    /// Fills the buffer with a block. `None` if there is nothing to move of it.
+    /// Fills the buffer with a block, or returns `None` if nothing of the block is to be moved.
     async fn fill(&self, block: &Self::Block, buffer: &M::Buffer) -> Result<Option<Self::Load>>;
 
-    /// Drains the buffer, and says what was moved.
+    /// Drains the buffer, and returns the traffic.
     async fn drain(
         &self,
         block: &Self::Block,
@@ -48,7 +48,7 @@ pub(crate) trait Flow<M: Machine> {
 /// The blocks that a relay is to take.
 pub(crate) type Blocks<'a, B> = Box<dyn Iterator<Item = B> + 'a>;
 
-/// The buffers, and the blocks that they are to take.
+/// The buffers of a relay, and the blocks for them.
 pub(crate) struct Relay<'a, M: Machine, B> {
     machine: &'a M,
     pub(crate) operation: Operation,
@@ -87,10 +87,10 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
         }
     }
 
-    /// Moves all blocks, and finishes what was written.
+    /// Moves all blocks, and ends the writes.
     ///
     /// # Errors
-    /// The first that filling, draining or finishing met.
+    /// The first error of filling, draining or finishing.
     pub(crate) async fn run(&self, flow: &impl Flow<M, Block = B>) -> Result<Traffic> {
         let moved = self.move_all(flow).await?;
         if self.operation == Operation::Write {
@@ -102,7 +102,7 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
     /// Moves all blocks through all buffers.
     ///
     /// # Errors
-    /// The first that filling or draining met.
+    /// The first error of filling or draining.
     pub(crate) async fn move_all(&self, flow: &impl Flow<M, Block = B>) -> Result<Traffic> {
         join_all((0..self.buffers).map(|_| self.run_buffer(flow))).await;
         self.ended.borrow().clone()
@@ -114,7 +114,7 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
         self.filled.until(|| is_filled().then_some(())).await;
     }
 
-    /// Takes block after block through one buffer until there is none, or an error.
+    /// Takes block after block through one buffer until there is no block left, or an error.
     async fn run_buffer(&self, flow: &impl Flow<M, Block = B>) {
         let mut next = self.next();
         if next.is_none() {
@@ -152,7 +152,7 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
         }
     }
 
-    /// Adds what was moved, or keeps the first error.
+    /// Adds the traffic of a step, or keeps the first error.
     fn note(&self, step: Result<Traffic>) {
         let has_failed = step.is_err();
         let so_far = self.ended.replace(Ok(Traffic::default()));

@@ -1,4 +1,4 @@
-//! What the ranks ask for together: one compact request, whatever the size of the array.
+//! The request of all ranks together, compact whatever the size of the array.
 
 use penstock_layout::{DiskSchema, MemorySchema};
 use serde::{Deserialize, Serialize};
@@ -6,46 +6,46 @@ use serde::{Deserialize, Serialize};
 use crate::machine::{Opening, Operation};
 use crate::tuning::{Split, Strategy};
 
-/// A collective request about one array. Servers work out all else from it. A call may be about
-/// several arrays, with a request for each.
+/// A request is collective and about one array. Servers work out all else from it. A call about
+/// several arrays has a request for each.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Request {
-    /// Which way.
+    /// The direction of the data.
     pub operation: Operation,
-    /// By what strategy.
+    /// The strategy, with its tuning.
     pub strategy: Strategy,
-    /// Which rank holds which elements.
+    /// The memory schema: which rank holds which elements.
     pub memory: MemorySchema,
-    /// How the array lies on disk.
+    /// The array's disk schema.
     pub disk: DiskSchema,
-    /// What the disks are to open: the machine's own words, of no meaning to a strategy.
+    /// The target that the disks open, in the machine's own words, without meaning to a strategy.
     pub target: Vec<u8>,
-    /// How many of the servers take part: the first so many.
+    /// The number of servers that take part: servers 0 to `servers` - 1.
     pub servers: usize,
     /// Whether written data must be on stable storage before the verdict.
     pub sync: bool,
-    /// How the call is split, if the disks are to work while the clients compute.
+    /// The split of the call, if the disks are to work while the clients compute.
     pub split: Option<Split>,
-    /// Of a write, what becomes of elements that no rank holds.
+    /// The treatment of elements that no rank holds, in a write.
     pub rest: Rest,
 }
 
-/// What a write does about elements that no rank holds.
+/// The rest says what a write does to elements that no rank holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rest {
-    /// They keep what is stored. Only disk-directed.
+    /// The elements keep what is stored. Only disk-directed I/O can do it.
     Keep,
-    /// In a block of which a rank holds anything they become this element, its bytes; no bytes
-    /// stand for zero. Blocks of which nobody holds anything are not written: the store gives this
-    /// element for them.
+    /// The elements become this element, given by its bytes, in each block that has elements of a
+    /// rank; no bytes stand for zero. Other blocks are not written: the store gives this element
+    /// for them.
     Fill(Vec<u8>),
-    /// The same, but all blocks are written: the store cannot say what the others hold.
-    /// Disk-directed or two-phase.
+    /// The elements become this element in all blocks, since the store cannot give it for blocks
+    /// that are not written. Only disk-directed and two-phase I/O can do it.
     FillAll(Vec<u8>),
 }
 
 impl Rest {
-    /// The bytes of the element that elements of nobody become.
+    /// The bytes of the element that fills the rest.
     pub fn element(&self) -> &[u8] {
         match self {
             Self::Keep => &[],
@@ -55,7 +55,7 @@ impl Rest {
 }
 
 impl Request {
-    /// What `server` opens for this request.
+    /// The opening of `server` for this request.
     pub fn opening(&self, server: usize) -> Opening {
         Opening {
             target: self.target.clone(),
@@ -67,7 +67,7 @@ impl Request {
         }
     }
 
-    /// Whether a block is to be written of which nobody holds anything.
+    /// Whether a write also writes blocks without elements of any rank.
     pub fn writes_all(&self) -> bool {
         self.operation == Operation::Write && matches!(self.rest, Rest::FillAll(_))
     }

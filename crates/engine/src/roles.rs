@@ -1,11 +1,11 @@
-//! Which nodes are clients, and which are servers.
+//! The roles of nodes: clients and servers.
 
 use crate::machine::NodeId;
 
-/// Which node plays which part.
+/// Roles say which nodes are clients and which are servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roles {
-    /// Number of nodes.
+    /// The number of nodes.
     pub nodes: usize,
     /// The node of each client, by rank.
     pub clients: Vec<NodeId>,
@@ -13,12 +13,13 @@ pub struct Roles {
     pub servers: Vec<NodeId>,
     ranks: Vec<Option<usize>>,
     servers_by_node: Vec<(NodeId, usize)>,
-    /// The node of rank 0, and then the others that have a server, ascending.
+    /// The node of rank 0, and then the other nodes that have a server, ascending.
     serving: Vec<NodeId>,
 }
 
 impl Roles {
-    /// Rank `r` is the client on `clients[r]`, server `s` is on `servers[s]`.
+    /// Makes roles in which rank `r` is the client on `clients[r]`, and server `s` is on
+    /// `servers[s]`.
     ///
     /// # Panics
     /// When a node is not one of the machine's, or has two clients.
@@ -49,17 +50,17 @@ impl Roles {
         }
     }
 
-    /// The rank of the client on `node`, if it has one.
+    /// The rank of the client on `node`, if `node` has one.
     pub fn rank(&self, node: NodeId) -> Option<usize> {
         self.ranks[node]
     }
 
-    /// The node of rank 0, and then the others that have a server, ascending.
+    /// The node of rank 0, and then the other nodes that have a server, ascending.
     pub fn serving(&self) -> &[NodeId] {
         &self.serving
     }
 
-    /// Where `node` is among [`Roles::serving`], if it is.
+    /// The place of `node` in [`Roles::serving`], if any.
     pub fn place_serving(&self, node: NodeId) -> Option<usize> {
         let (root, others) = self.serving.split_first()?;
         match node == *root {

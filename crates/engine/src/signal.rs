@@ -1,10 +1,11 @@
-//! Waiting, within one node, for something that another part of its code will change.
+//! Signals let code of a node wait for a change that other code of the node makes.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::task::{Poll, Waker};
 
-/// Lets the node take in what has come, as a call of MPI does, and all else on it go on first.
+/// Lets the node take in messages that have come, as a call of MPI does, and lets its other code go
+/// on first.
 pub(crate) async fn yield_now() {
     let mut has_given_way = false;
     poll_fn(|context| {
@@ -17,13 +18,13 @@ pub(crate) async fn yield_now() {
     .await;
 }
 
-/// Wakes all who wait whenever something has changed; each looks for itself whether it was what it
-/// waits for.
+/// A signal wakes all waiting futures at each change; each future looks for itself whether it was
+/// the right one.
 #[derive(Debug, Default)]
 pub(crate) struct Signal(RefCell<Vec<Waker>>);
 
 impl Signal {
-    /// Something has changed.
+    /// Tells that something has changed.
     pub(crate) fn tell(&self) {
         for waker in self.0.take() {
             waker.wake();

@@ -19,18 +19,19 @@ use crate::outcome::Traffic;
 use crate::relay::{Flow, Relay};
 use crate::signal::Signal;
 
-/// Counts the parts of a node that are still to hand over.
+/// A latch counts the parts of a node that are still to hand over.
 #[derive(Debug, Default)]
 pub(crate) struct Latch {
     parts: Cell<usize>,
     signal: Signal,
 }
 
-/// One part of a node, before it hands over. Dropping this hands over; so does an error.
+/// A part of a node that is still to hand over. It hands over when this guard is dropped, also
+/// after an error.
 pub(crate) struct HandOver<'a>(&'a Latch);
 
 impl Latch {
-    /// Counts one more part.
+    /// Counts one more part, until its guard is dropped.
     pub(crate) fn hand_over(&self) -> HandOver<'_> {
         self.parts.set(self.parts.get() + 1);
         HandOver(self)
@@ -50,8 +51,8 @@ impl Drop for HandOver<'_> {
     }
 }
 
-/// A future that has been polled once: its first requests to disks and other nodes are on their
-/// way.
+/// A task is a future that has been polled once: its first requests to disks and other nodes are on
+/// their way.
 pub(crate) enum Task<F: Future> {
     Running(Pin<Box<F>>),
     Ended(F::Output),
@@ -80,7 +81,7 @@ impl<F: Future> Task<F> {
 /// is left to work.
 ///
 /// # Errors
-/// As [`Relay::run`].
+/// Like [`Relay::run`].
 pub(crate) async fn run<M: Machine, B>(
     relay: &Relay<'_, M, B>,
     flow: &impl Flow<M, Block = B>,
@@ -93,8 +94,8 @@ pub(crate) async fn run<M: Machine, B>(
             moving.end().await
         }
         Operation::Write => {
-            // The disk is told of the end right behind the last block, so that nothing need be done
-            // when it has come to that.
+            // The disk is told of the end right behind the last block, so that nobody need tell it
+            // when it has come there.
             let finishing = async {
                 relay.all_filled().await;
                 let finishing = start(flow.finish()).await;

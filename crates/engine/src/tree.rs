@@ -1,8 +1,8 @@
-//! A binary tree of nodes, along which a call gathers, multicasts and meets.
+//! The binary tree of nodes, along which a call gathers, multicasts and meets.
 //!
-//! Either all nodes are in it, or those with a client, or those with a server. Its root is the node
-//! of rank 0. A node sends at most one message to its parent and two to its children in each pass,
-//! so that the cost a node does not grow with the number of nodes.
+//! The members are all nodes, the nodes with a client, or the nodes with a server. The root is the
+//! node of rank 0. A node sends at most one message to its parent and two to its children in each
+//! pass, so that the cost for a node does not grow with the number of nodes.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,29 +11,29 @@ use crate::error::{Error, Kind, Result};
 use crate::machine::{Machine, NodeId, Step, Tag};
 use crate::roles::Roles;
 
-/// Which nodes take part.
+/// The members of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Members {
-    /// All.
+    /// All nodes are members.
     All,
-    /// Those with a client: others pass by.
+    /// Nodes with a client are members; others pass by.
     Clients,
-    /// The root, and those with a server: others pass by.
+    /// The root and the nodes with a server are members; others pass by.
     Servers,
 }
 
-/// One collective call's tree, as one node sees it.
+/// The tree of one collective call, as one node sees it.
 pub struct Tree<'a, M: Machine> {
     /// The machine, as this node sees it.
     pub machine: &'a M,
-    /// Who plays which part.
+    /// The roles of all nodes.
     pub roles: &'a Roles,
     /// The call's number, the same on all nodes.
     pub call: u64,
 }
 
 impl<M: Machine> Tree<'_, M> {
-    /// Merges the values of all members, up the tree: `Some` at the root.
+    /// Merges the values of all members, up the tree. The result is `Some` at the root alone.
     ///
     /// # Errors
     /// When a node has left the machine.
@@ -63,8 +63,8 @@ impl<M: Machine> Tree<'_, M> {
         }
     }
 
-    /// The root's value down the tree of those to whom it goes: the root has one to give, the
-    /// others have none.
+    /// Sends the root's value down the tree of the members that `to` names. Only the root gives a
+    /// value as `mine`.
     ///
     /// # Errors
     /// When a node has left the machine.
@@ -95,7 +95,7 @@ impl<M: Machine> Tree<'_, M> {
         Ok(())
     }
 
-    /// Waits until all members have come to barrier `number` of the call. Others pass by.
+    /// Waits until all members have come to barrier `number` of the call. Other nodes pass by.
     ///
     /// # Errors
     /// When a node has left the machine.
@@ -115,7 +115,7 @@ impl<M: Machine> Tree<'_, M> {
         self.pass_on(members, go, &[]).await
     }
 
-    /// Addresses a message of the call.
+    /// The tag of a message of the call.
     pub(crate) fn tag(&self, step: Step) -> Tag {
         Tag {
             call: self.call,
@@ -123,8 +123,8 @@ impl<M: Machine> Tree<'_, M> {
         }
     }
 
-    /// Where this node stands in the tree, if it is in it: clients by rank, nodes counted from the
-    /// root, servers' nodes as [`Roles::serving`] has them.
+    /// The place of this node in the tree, if it is a member: clients by rank, nodes counted from
+    /// the root, servers' nodes in the order of [`Roles::serving`].
     pub(crate) fn place(&self, members: Members) -> Option<usize> {
         let (me, Roles { nodes, clients, .. }) = (self.machine.me(), self.roles);
         match members {
@@ -134,7 +134,7 @@ impl<M: Machine> Tree<'_, M> {
         }
     }
 
-    /// The reverse.
+    /// The node at a place in the tree.
     fn node(&self, members: Members, place: usize) -> NodeId {
         let Roles { nodes, clients, .. } = self.roles;
         match members {
@@ -160,18 +160,18 @@ impl<M: Machine> Tree<'_, M> {
     }
 }
 
-/// A value as a message's body.
+/// Encodes a value as a message's body.
 ///
 /// # Errors
-/// When it cannot be encoded.
+/// When the value cannot be encoded.
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>> {
     postcard::to_stdvec(value).map_err(|e| Error::new(Kind::Io, "encoding a message", e))
 }
 
-/// A message's body as a value.
+/// Decodes a message's body.
 ///
 /// # Errors
-/// When it is not one.
+/// When the body does not hold such a value.
 pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     postcard::from_bytes(body).map_err(|e| Error::new(Kind::Io, "decoding a message", e))
 }

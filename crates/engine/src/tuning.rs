@@ -1,11 +1,10 @@
-//! How a request is met: strategies and their tuning. Data alone; it may change speed, never a
-//! stored byte.
+//! Strategies and their tuning. They are data alone, and may change speed, never a stored byte.
 
 use serde::{Deserialize, Serialize};
 
 use crate::machine::CopyKind;
 
-/// How a request is met, and the tuning of it: all ranks use the same.
+/// A strategy says how a request is met, with its tuning: all ranks use one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Strategy {
     /// The servers direct the flow: [`crate::disk_directed`].
@@ -19,7 +18,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// The word for it.
+    /// The word for the strategy.
     pub fn name(&self) -> &'static str {
         match self {
             Self::DiskDirected(_) => "disk-directed",
@@ -45,7 +44,7 @@ pub struct DiskDirected {
 }
 
 impl Default for DiskDirected {
-    /// Presorted: it costs next to nothing, and seeks are dear.
+    /// Blocks are presorted: it costs next to nothing, and seeks are dear.
     fn default() -> Self {
         Self { presort: true }
     }
@@ -55,23 +54,23 @@ impl Default for DiskDirected {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Caching {
-    /// How many requests a client has under way at one disk, at most.
+    /// The most requests of one client under way at one disk.
     pub outstanding_max: u32,
-    /// Whether a client that has as many under way at one disk goes on to what it wants of others.
-    /// Kotz's does not, as Figure 2(a) has it.
+    /// Whether a client with that number of requests under way at one disk goes on to ask others.
+    /// Kotz's client does not, according to Figure 2(a).
     pub looks_ahead: bool,
     /// The most bytes of one call of the file system. A longer contiguous chunk is several calls.
     pub call_bytes_max: u64,
-    /// Buffers of a disk's cache, one block each, for each client.
+    /// The buffers of a disk's cache for each client, one block each.
     pub buffers_per_client: u32,
     /// The order of a disk's queue.
     pub queue: QueueOrder,
-    /// How many blocks, those that follow on the same disk, are read after one that was asked for.
+    /// The number of blocks, next on the same disk, that are read after one that was asked for.
     pub read_ahead_blocks: u32,
 }
 
 impl Default for Caching {
-    /// The article's (TOCS 1997, section 4 and Table I).
+    /// The tuning of the article (TOCS 1997, section 4 and Table I).
     fn default() -> Self {
         Self {
             outstanding_max: 4,
@@ -84,27 +83,28 @@ impl Default for Caching {
     }
 }
 
-/// In which order a disk's queue is served.
+/// The order of a disk's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueOrder {
-    /// First come, first served.
+    /// The first to come is the first served.
     Fcfs,
-    /// Cyclical Scan by place in the file.
+    /// Requests are served by Cyclical Scan over places in the file.
     CScanFile,
-    /// Cyclical Scan by place on the disk.
+    /// Requests are served by Cyclical Scan over places on the disk.
     CScanDisk,
 }
 
-/// How clients exchange elements.
+/// The way in which clients exchange elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Exchange {
-    /// By memget and memput, with a barrier around each phase (Kotz).
+    /// Clients use memget and memput, with a barrier around each phase (Kotz).
     Remote,
-    /// Rank after rank: one message is sent, one waited for; copies byte for byte.
+    /// Clients go rank after rank: one message is sent, one waited for; copies go byte for byte.
     Step1,
-    /// The same; copies as fast as the machine can. So are those of the steps that follow.
+    /// Clients go rank after rank as in step 1; copies go as fast as the machine can, also in steps
+    /// 3 to 5.
     Step2,
     /// All sends are begun, then all receives; messages are taken as they come.
     Step3,
@@ -115,7 +115,7 @@ pub enum Exchange {
 }
 
 impl Exchange {
-    /// The steps by number, less one.
+    /// All steps in order: step `n` is `STEPS[n - 1]`.
     pub const STEPS: [Self; 5] = [
         Self::Step1,
         Self::Step2,
@@ -124,7 +124,7 @@ impl Exchange {
         Self::Step5,
     ];
 
-    /// The word for two-phase I/O that exchanges so.
+    /// The word for two-phase I/O with this exchange.
     pub fn name(self) -> &'static str {
         match self {
             Self::Remote | Self::Step5 => "two-phase",
@@ -143,7 +143,7 @@ impl Exchange {
     }
 }
 
-/// How conforming parts reach the disks.
+/// The way in which conforming parts reach the disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StoreAccess {
     /// Clients ask the servers of a parallel file system.
@@ -156,16 +156,17 @@ pub enum StoreAccess {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TwoPhase {
-    /// The staging buffer of a client, bytes: one block at least.
+    /// The most bytes of a client's staging buffer, which holds one block at least.
     pub buffer_bytes_max: u64,
-    /// How elements are exchanged.
+    /// The way in which elements are exchanged.
     pub exchange: Exchange,
-    /// How the disks are reached.
+    /// The way in which the disks are reached.
     pub io: StoreAccess,
 }
 
 impl Default for TwoPhase {
-    /// The best of Dickens and Thakur's, with 16 MiB, as MPI-IO's collective buffers usually have.
+    /// The best step of Dickens and Thakur, with 16 MiB, a usual size of MPI-IO's collective
+    /// buffers.
     fn default() -> Self {
         Self {
             buffer_bytes_max: 16 << 20,
@@ -175,20 +176,19 @@ impl Default for TwoPhase {
     }
 }
 
-/// How a call is split.
+/// The split of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
     /// The most bytes of buffers that a server, or a client that moves blocks itself, may fill
-    /// while the disks work. With less than what it is to move, some of that is moved in the
-    /// foreground.
+    /// while the disks work. Data that do not fit are moved in the foreground.
     pub buffer_bytes_max: u64,
 }
 
-/// Buffers of a split collective are not more than this, however small.
+/// The most buffers of a split collective, however small they are.
 const BUFFERS_MAX: u64 = 1 << 14;
 
 impl Split {
-    /// How many buffers of that size there may be.
+    /// The number of buffers of `bytes` bytes each.
     pub fn buffers(&self, bytes: u64) -> u64 {
         (self.buffer_bytes_max / bytes.max(1)).clamp(1, BUFFERS_MAX)
     }

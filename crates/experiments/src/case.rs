@@ -1,7 +1,7 @@
-//! Configurations, run for several trials each, many side by side.
+//! Cases are configurations, run for several trials each, many side by side.
 //!
 //! Trials are independent: they are handed to one thread a processor, the longest first by a rough
-//! count of what they will have to do, so that all threads end at about the same time.
+//! count of their steps, so that all threads end at about the same time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,29 +17,24 @@ use crate::pattern::Pattern;
 use penstock_sim::machine::Layout;
 use penstock_sim::preset::Preset;
 
-/// A configuration: an [`Experiment`] but for the trial.
+/// A case is an [`Experiment`] without the number of the trial.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The machine.
     pub preset: Arc<Preset>,
-    /// Who holds what, and which way it goes.
     pub pattern: Pattern,
-    /// Bytes of a record.
     pub record_bytes: u64,
-    /// Where blocks lie.
     pub layout: Layout,
-    /// Who directs the flow.
     pub method: Method,
 }
 
-/// How often each case is run.
+/// The trials of each case.
 #[derive(Clone, Copy, Debug)]
 pub struct Trials {
-    /// So many times.
+    /// The number of trials of each case.
     pub count: u64,
-    /// The number of the first trial, which all that is drawn depends on; the others follow.
+    /// The number of the first trial, on which all random numbers depend; the others follow.
     pub first: u64,
-    /// How many are run at a time.
+    /// The number of trials run at a time.
     pub threads: usize,
 }
 
@@ -55,42 +50,41 @@ impl Trials {
     }
 }
 
-/// Somebody who watches trials being run, from any thread.
+/// A watch hears of the progress of trials, from any thread.
 pub trait Watch: Sync {
-    /// There is work of `total` units.
+    /// Begins work of `total` units.
     fn begin(&self, total: u64) {
         let _ = total;
     }
 
-    /// `units` of it are done: a trial of `case`.
+    /// Notes that a trial of `case` is done, with `units` of the work.
     fn done(&self, units: u64, case: &Case) {
         let _ = (units, case);
     }
 }
 
-/// Nobody.
+/// The empty watch ignores all news.
 impl Watch for () {}
 
-/// How the trials of a case went.
+/// The results of the trials of a case.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// One a trial, in order.
+    /// The outcome of each trial, in order.
     pub outcomes: Vec<Outcome>,
-    /// What each took on this computer.
+    /// The time of each trial on this computer.
     pub walls: Vec<Duration>,
 }
 
-/// A mean and how far what it is of lies apart.
+/// The mean of some values, with their variation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Mean {
-    /// The mean.
     pub mean: f64,
     /// The coefficient of variation.
     pub cv: f64,
 }
 
 impl Mean {
-    /// Of these; of none it is no number.
+    /// Makes the mean of `values`; without values it is no number.
     pub fn of(values: &[f64]) -> Self {
         let count = values.len() as f64;
         let mean = values.iter().sum::<f64>() / count;
@@ -104,24 +98,24 @@ impl Mean {
 }
 
 impl Measured {
-    /// MB/s.
+    /// The mean throughput, MB/s.
     pub fn throughput(&self) -> Mean {
         let rates: Vec<f64> = self.outcomes.iter().map(Outcome::throughput_mb_s).collect();
         Mean::of(&rates)
     }
 
-    /// The mean of something counted.
+    /// The mean of a count of the outcomes.
     pub fn mean(&self, count: impl Fn(&Outcome) -> f64) -> f64 {
         let values: Vec<f64> = self.outcomes.iter().map(count).collect();
         Mean::of(&values).mean
     }
 
-    /// Events of all trials together.
+    /// The events of all trials together.
     pub fn events(&self) -> u64 {
         self.outcomes.iter().map(|outcome| outcome.events).sum()
     }
 
-    /// One digest for all trials: that of the trial itself where there is only one.
+    /// A digest of all trials; of one trial, its own digest.
     pub fn trace_hash(&self) -> u64 {
         // The prime of FNV-1a, 64 bits: any odd number that spreads bits would do.
         const PRIME: u64 = 0x0000_0100_0000_01b3;
@@ -130,14 +124,14 @@ impl Measured {
         together.unwrap_or(0)
     }
 
-    /// What all trials together took on this computer.
+    /// The time of all trials together on this computer.
     pub fn wall(&self) -> Duration {
         self.walls.iter().sum()
     }
 }
 
 impl Case {
-    /// The experiment with number `trial`.
+    /// Makes the experiment with number `trial`.
     pub fn experiment(&self, trial: u64) -> Experiment<'_> {
         Experiment {
             preset: &self.preset,
@@ -149,7 +143,7 @@ impl Case {
         }
     }
 
-    /// In words: "rbb, 8-byte records, contiguous, ddio".
+    /// Describes the case: "rbb, 8-byte records, contiguous, ddio".
     pub fn describe(&self) -> String {
         format!(
             "{}, {} records, {}, {}",
@@ -160,11 +154,11 @@ impl Case {
         )
     }
 
-    /// Whether the machine can be and the pattern fits it; and roughly what a trial will cost, in
-    /// steps of about the same length.
+    /// Checks that the machine is possible and the pattern fits it. Returns the rough cost of a
+    /// trial, in steps of about one length.
     ///
     /// # Errors
-    /// When it cannot be run.
+    /// When the case cannot be run.
     pub fn weigh(&self) -> Result<u64, StudyError> {
         self.preset.validate()?;
         let file = &self.preset.file;
@@ -172,7 +166,7 @@ impl Case {
         let (memory, disk) =
             self.pattern
                 .schemas(file.bytes, file.block_bytes, self.record_bytes, clients)?;
-        // The stretches of the first block are as many as those of any other.
+        // The first block has as many stretches as any other.
         let first = disk.blocks(0, 1).next();
         let stretches = first.map_or(0, |block| {
             let holders = memory.touching(&block.region).into_iter();
@@ -183,7 +177,7 @@ impl Case {
         });
         let blocks = file.bytes.div_ceil(file.block_bytes);
         let for_each_stretch = match self.method {
-            // A message there and one back, a thread, a look into the cache.
+            // A stretch takes a message there and one back, a thread, a look into the cache.
             Method::Caching => 8,
             Method::TwoPhase | Method::Ddio | Method::DdioSort => 1,
         };
@@ -191,7 +185,7 @@ impl Case {
     }
 }
 
-/// One trial of one case.
+/// A run is one trial of one case.
 struct Run {
     case: usize,
     trial: u64,
@@ -200,10 +194,10 @@ struct Run {
 
 type RunResult = Result<(Outcome, Duration), Error>;
 
-/// Runs the trials of all `cases`; in their order, how they went.
+/// Runs the trials of all `cases`. Returns the results in the order of the cases.
 ///
 /// # Errors
-/// When a case cannot be, before any is run; else the first that fails, in their order.
+/// When a case is impossible, before any is run; else the first failure, in the order of cases.
 pub fn measure(
     cases: &[Case],
     trials: &Trials,
@@ -234,7 +228,7 @@ pub fn measure(
         })
         .collect();
     for (run, ran) in runs.iter().zip(ran) {
-        // Where one has failed others have no result; its error is among these.
+        // After a failure others have no result; the failure is among these.
         if let Some(ran) = ran {
             let (outcome, wall) = ran?;
             measured[run.case].outcomes.push(outcome);
@@ -244,7 +238,7 @@ pub fn measure(
     Ok(measured)
 }
 
-/// Runs all, the longest first; a result for each, or none where another failed before it began.
+/// Runs all trials, the longest first. A trial that a failure kept from its start has no result.
 fn run_all(
     cases: &[Case],
     runs: &[Run],

@@ -1,4 +1,4 @@
-//! Why a study did not come to its end.
+//! Errors that end a study.
 
 use penstock_engine::{Error, Kind};
 use thiserror::Error;
@@ -6,25 +6,25 @@ use thiserror::Error;
 use crate::pattern::PatternError;
 use penstock_sim::preset::PresetError;
 
-/// Why a study did not come to its end.
+/// An error that ends a study.
 #[derive(Debug, Error)]
 pub enum StudyError {
-    /// A pattern that there is not, or that does not fit.
+    /// The pattern does not exist, or does not fit.
     #[error(transparent)]
     Pattern(#[from] PatternError),
-    /// A machine that there is not, or that cannot be.
+    /// The machine does not exist, or is impossible.
     #[error(transparent)]
     Preset(#[from] PresetError),
-    /// Something else that was asked for and cannot be.
+    /// Another input is impossible.
     #[error("{0}")]
     Input(String),
-    /// What a run met.
+    /// A run failed.
     #[error(transparent)]
     Run(#[from] Error),
 }
 
 impl StudyError {
-    /// Whether what was asked for cannot be, rather than that doing it failed.
+    /// Whether the input is impossible, rather than that a run failed.
     pub fn is_input(&self) -> bool {
         match self {
             Self::Pattern(_) | Self::Preset(_) | Self::Input(_) => true,

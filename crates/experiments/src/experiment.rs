@@ -1,4 +1,4 @@
-//! One run of the simulated machine: a pattern, moved by a method, timed.
+//! An experiment is one run of the simulated machine: a pattern, moved by a method, timed.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,86 +18,81 @@ use penstock_sim::preset::Preset;
 use penstock_sim::time::{Span, Time};
 use penstock_sim::trace::Trace;
 
-/// Who directs the flow.
+/// The method by which data are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// Traditional caching.
+    /// Clients and servers use traditional caching.
     Caching,
-    /// Two-phase I/O.
+    /// Clients use two-phase I/O.
     TwoPhase,
-    /// Disk-directed, in the order of the file.
+    /// Servers use disk-directed I/O, in the order of the file.
     Ddio,
-    /// Disk-directed, presorted.
+    /// Servers use disk-directed I/O, presorted.
     DdioSort,
 }
 
-/// What is to be run. The same experiment gives the same outcome, to the last bit.
+/// An experiment sets up one run. Equal experiments give equal outcomes, to the last bit.
 #[derive(Clone, Debug)]
 pub struct Experiment<'a> {
-    /// The machine.
     pub preset: &'a Preset,
-    /// Who holds what, and which way it goes.
     pub pattern: Pattern,
-    /// Bytes of a record.
     pub record_bytes: u64,
-    /// Where blocks lie.
     pub layout: Layout,
-    /// Who directs the flow.
     pub method: Method,
-    /// Seeds all that is drawn: trial `t` has the same disk layouts for all patterns and methods.
+    /// The seed of all random numbers: trial `t` has one set of disk layouts for all patterns and
+    /// methods.
     pub trial: u64,
 }
 
-/// How it went.
+/// The outcome of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// From the start to the end of the slowest, in virtual time.
+    /// The virtual time from the start to the end of the slowest client.
     #[serde(skip)]
     pub elapsed: Span,
-    /// Bytes that clients got or gave: of `ra` the file once for each client.
+    /// Bytes that clients got or gave; with `ra`, the file once for each client.
     pub bytes: u64,
-    /// Events of the simulation.
     pub events: u64,
     /// A digest of all events, in order.
     pub trace_hash: u64,
-    /// Messages between nodes, acknowledgements too.
+    /// Messages between nodes, including acknowledgements.
     pub messages: u64,
-    /// Their bytes.
+    /// The bytes of the messages.
     pub message_bytes: u64,
     /// Blocks that disks have read or written.
     pub blocks: u64,
-    /// Staging and cache buffers of all nodes together.
+    /// The bytes of staging and cache buffers of all nodes together.
     pub buffer_bytes: u64,
-    /// The most of them on one node.
+    /// The most buffer bytes on one node.
     pub buffer_bytes_max: u64,
 }
 
 impl Outcome {
-    /// 2^20 bytes a second.
+    /// The throughput, in 2^20 bytes a second.
     pub fn throughput_mb_s(&self) -> f64 {
         self.bytes as f64 / (1u64 << 20) as f64 / self.elapsed.as_seconds_f64()
     }
 }
 
 impl Experiment<'_> {
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
-    /// When the pattern does not fit the machine, or the machine cannot be.
+    /// When the pattern does not fit the machine, or the machine is impossible.
     pub fn run(&self) -> Result<Outcome, Error> {
         self.simulate(false).map(|(outcome, _)| outcome)
     }
 
-    /// Runs it, and keeps what every part did when.
+    /// Runs the experiment, and keeps a trace.
     ///
     /// # Errors
-    /// As [`Experiment::run`].
+    /// Like [`Experiment::run`].
     pub fn run_traced(&self) -> Result<(Outcome, Trace), Error> {
         self.simulate(true)
     }
 
-    /// What the clients ask for.
+    /// The request of the clients.
     ///
     /// # Errors
     /// When the pattern does not fit the machine.
@@ -108,8 +103,8 @@ impl Experiment<'_> {
             .pattern
             .schemas(file.bytes, file.block_bytes, self.record_bytes, clients)
             .map_err(|e| Error::new(Kind::Schema, "setting up an experiment", e))?;
-        // A program that deals out records one by one calls for one at a time, also where it is
-        // alone.
+        // A program that deals out records one by one makes a call for each, even as the only
+        // client.
         let call_bytes_max = match self.pattern.is_cyclic_inside() {
             true => self.record_bytes,
             false => u64::MAX,
@@ -191,16 +186,16 @@ impl Experiment<'_> {
     }
 }
 
-/// What every node does.
+/// The code of every node.
 struct Run {
     request: Request,
     roles: Rc<Roles>,
-    /// Whether the file system is told of the whole request: the multicast is then part of the
-    /// time.
+    /// Whether the file system hears of the whole request: the multicast is then part of the time.
     is_collective: bool,
 }
 
-/// One node's part in a call of a phantom run: the request is agreed on first if `is_collective`.
+/// Runs one node's part in a call of a phantom run: the request is agreed on first if
+/// `is_collective`.
 pub(crate) async fn call_once(
     node: &SimNode,
     roles: &Roles,
@@ -234,7 +229,7 @@ pub(crate) async fn call_once(
 
 const CALL: u64 = 0;
 
-/// Asks for what the experiment is about.
+/// A director that asks for the request of the experiment.
 struct ExperimentDirector(Request);
 
 impl Director for ExperimentDirector {

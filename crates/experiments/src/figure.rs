@@ -1,6 +1,6 @@
 //! Figures 4 to 15 of Kotz, TOCS 1997.
 //!
-//! | figures | what varies |
+//! | figures | variable |
 //! |---|---|
 //! | 4 to 7 | the pattern; random-blocks and contiguous layout, records of 8 and of 8192 bytes |
 //! | 8, 9 | clients; the other numbers are fixed |
@@ -9,8 +9,8 @@
 //! | 13, 14 | the size of the file; contiguous and random-blocks layout |
 //! | 15 | the size of records, for traditional caching of `rc` |
 //!
-//! Throughput of `ra` is divided by the number of clients, as in the article. A cache has so many
-//! buffers for each disk and client, so that it keeps its size when only I/O nodes vary.
+//! Throughput of `ra` is divided by the number of clients, as in the article. A cache has a number
+//! of buffers for each disk and client, so that it keeps its size when only I/O nodes vary.
 
 use penstock_layout::exact;
 use std::fmt;
@@ -24,15 +24,15 @@ use crate::experiment::Method;
 use penstock_sim::machine::Layout;
 use penstock_sim::preset::{DiskKind, Preset};
 
-/// How the horizontal axis is divided.
+/// The scale of the horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// By names.
+    /// The places are names.
     Category,
-    /// In powers of two.
+    /// The places are powers of two.
     Log2,
-    /// In powers of ten.
+    /// The places are powers of ten.
     Log10,
 }
 
@@ -42,18 +42,18 @@ pub enum Scale {
 pub enum X {
     /// A pattern.
     Name(String),
-    /// A number of something.
+    /// A count, such as of clients.
     Count(u64),
 }
 
-/// A place in a figure.
+/// A point of a line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Along the axis.
+    /// The place along the axis.
     pub x: X,
-    /// MB/s.
+    /// The throughput, MB/s.
     pub y: f64,
-    /// The coefficient of variation, where it is measured.
+    /// The coefficient of variation, if measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cv: Option<f64>,
 }
@@ -61,59 +61,53 @@ pub struct Point {
 /// A line of a figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
-    /// What it is: a method, or a method and a pattern.
+    /// The method, or method and pattern.
     pub name: String,
-    /// From left to right.
+    /// The points from left to right.
     pub points: Vec<Point>,
 }
 
-/// A number or a range that a paper gives, for a place of a figure or for all of it.
+/// A number or range that a paper gives, for a place of a figure or for all of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Published {
-    /// Its name in the plot: "the paper", "paper: 85 to 98%".
+    /// The name in the plot: "the paper", "paper: 85 to 98%".
     pub name: String,
-    /// The line that it belongs to; without one it belongs to all of them.
+    /// The line of the number; without one it belongs to all lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub series: Option<String>,
-    /// Its place along the axis; without one it holds everywhere.
+    /// The place along the axis; without one the number holds everywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub x: Option<X>,
     /// The least, in units of the vertical axis.
     pub low: f64,
-    /// The greatest: the same as the least, where the paper has one number.
+    /// The greatest: equal to the least, if the paper has one number.
     pub high: f64,
     /// Whether the paper has a percentage of another line. The number is then that percentage of
-    /// the line as simulated.
+    /// the simulated line.
     pub is_relative: bool,
 }
 
-/// A figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
-    /// Its number, or what else stands after "Figure".
+    /// The number, or other words that follow "Figure".
     pub figure: String,
-    /// What it shows.
     pub title: String,
-    /// What the horizontal axis shows.
     pub x_label: String,
-    /// What the vertical axis shows.
     pub y_label: String,
-    /// How the horizontal axis is divided.
     pub x_scale: Scale,
-    /// What is measured.
+    /// The measured lines.
     pub series: Vec<Line>,
-    /// What the hardware could do at best.
+    /// The limits of the hardware.
     pub limits: Vec<Line>,
-    /// What a paper says of it in numbers.
+    /// The numbers of a paper.
     pub published: Vec<Published>,
-    /// The machine.
     pub preset: String,
-    /// Trials of each point.
+    /// The trials of each point.
     pub trials: u64,
 }
 
 impl Figure {
-    /// Its number, without what else stands after it.
+    /// The number of the figure, without words that follow it.
     pub fn number(&self) -> &str {
         let number = self.figure.split(' ').next();
         number.unwrap_or(&self.figure)
@@ -123,21 +117,21 @@ impl Figure {
 /// A figure, not yet measured.
 pub struct Plan {
     figure: Figure,
-    /// For each point of each series.
+    /// The cases of all points of all series.
     cases: Vec<Case>,
 }
 
-/// Records of the figures that vary the machine.
+/// The record size of the figures that vary the machine.
 const SENSITIVITY_RECORD: u64 = 8192;
 
-/// What has been varied of a machine.
+/// The part of a machine that a figure varies.
 #[derive(Clone, Copy)]
 enum Variable {
     Clients,
     IoNodes,
-    /// On one I/O node.
+    /// The disks on one I/O node.
     Disks,
-    /// In MB.
+    /// The file, in MB.
     File,
 }
 
@@ -166,7 +160,7 @@ impl Variable {
     }
 }
 
-/// What a figure that varies the machine runs at each count.
+/// The runs of a figure that varies the machine, at each count.
 struct Sweep<'a> {
     title: &'a str,
     varied: Variable,
@@ -174,7 +168,7 @@ struct Sweep<'a> {
     layout: Layout,
     methods: &'a [Method],
     patterns: &'a [&'a str],
-    /// Whether what the hardware could do is drawn.
+    /// Whether the limits of the hardware are drawn.
     has_limits: bool,
 }
 
@@ -185,7 +179,7 @@ const FILES: [u64; 3] = [10, 100, 1000];
 const CACHING_DDIO: [Method; 2] = [Method::Caching, Method::DdioSort];
 
 impl Plan {
-    /// Figure `number` on the machine of `preset`.
+    /// Plans figure `number` on the machine of `preset`.
     ///
     /// # Errors
     /// When there is no such figure.
@@ -247,17 +241,17 @@ impl Plan {
         Self::sweep(number, preset, &sweep)
     }
 
-    /// What is to be measured.
+    /// The cases to measure.
     pub fn cases(&self) -> &[Case] {
         &self.cases
     }
 
-    /// Throughput by pattern.
+    /// Plans a figure of throughput by pattern.
     fn by_pattern(number: u8, preset: &Arc<Preset>) -> Result<Self, StudyError> {
         let layout = either(number >= 6);
         let record_bytes = if number.is_multiple_of(2) { 8 } else { 8192 };
         let methods: &[Method] = match layout {
-            // Presorting changes nothing where blocks lie in their order.
+            // Presorting changes nothing if blocks lie in their order.
             Layout::Contiguous => &[Method::Caching, Method::TwoPhase, Method::DdioSort],
             _ => &[
                 Method::Caching,
@@ -297,7 +291,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Throughput of caching by the size of records.
+    /// Plans a figure of the throughput of caching by the size of records.
     fn by_record(preset: &Arc<Preset>) -> Result<Self, StudyError> {
         let title = "Throughput of caching for rc as the size of records varies".into();
         let mut plan = Self::empty(15, preset, title, "record size (bytes)", Scale::Log2);
@@ -318,7 +312,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Throughput as the machine varies.
+    /// Plans a figure of throughput as the machine varies.
     fn sweep(number: u8, preset: &Arc<Preset>, sweep: &Sweep) -> Result<Self, StudyError> {
         let scale = match sweep.varied {
             Variable::File => Scale::Log10,
@@ -381,7 +375,7 @@ impl Plan {
         }
     }
 
-    /// The figure, from what its cases, in their order, have measured.
+    /// Makes the figure from the results of its cases, in their order.
     pub fn figure(self, measured: &[Measured]) -> Figure {
         let mut figure = self.figure;
         figure.trials = measured.first().map_or(0, |m| m.outcomes.len() as u64);
@@ -426,12 +420,12 @@ fn point(x: X, y: f64) -> Point {
     Point { x, y, cv: None }
 }
 
-/// What all buses carry.
+/// The rate of all buses.
 fn buses_mb_s(preset: &Preset) -> f64 {
     preset.nodes.io_nodes as f64 * preset.bus.bytes_per_second as f64 / MB
 }
 
-/// What all disks give from one track after the other: the papers' peak, 2.11 MB/s an HP 97560.
+/// The rate of all disks, track after track: the papers' peak, 2.11 MB/s an HP 97560.
 fn disks_mb_s(preset: &Preset) -> f64 {
     let one = match &preset.disk {
         DiskKind::Flash(flash) => flash.read_bytes_per_second as f64,

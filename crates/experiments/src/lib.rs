@@ -1,23 +1,23 @@
-//! The papers' experiments, and one beyond them: which runs each takes, and what is made of them.
+//! The papers' experiments, and one beyond them: the runs of each, and their tables and figures.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`experiment`] | one run: a preset, a pattern, a layout, a method |
-//! | [`pattern`] | which client holds what: `rb`, `wcn` and the others |
+//! | [`pattern`] | the records that each client holds: `rb`, `wcn` and the others |
 //! | [`case`](mod@case) | a configuration, run for several trials, many side by side |
 //! | [`run`] | one case by itself |
 //! | [`table`] | Tables 3 and 4 of Kotz, PCS-TR94-226, measured beside published |
 //! | [`figure`] | Figures 4 to 15 of Kotz, TOCS 1997 |
-//! | [`summary`] | Table III of the latter: what each method gains over traditional caching |
+//! | [`summary`] | Table III of TOCS 1997: the gain of each method over traditional caching |
 //! | [`scale`] | clients and servers in numbers that no paper had |
 //! | [`dickens_thakur`] | Figures 2 to 7 of Dickens and Thakur, on four machines of their time |
 //! | [`panda`] | Figures 3 to 9 of Seamons et al., SC '95, on the machine of that paper |
-//! | [`trace`] | what every part did when, for Perfetto, and the way of a disk's arm |
+//! | [`trace`] | traces for Perfetto, and the way of a disk's arm |
 //!
-//! Each is planned first, as a list of cases, then measured, then put together; only measuring
-//! takes time. What comes out is data that serialises, and prints as aligned text. Throughput is in
-//! MB/s of 2^20 bytes, the mean of trials; `cv`, its coefficient of variation, is the deviation of
-//! a sample over the mean, 0 for one trial.
+//! Each study is planned first, as a list of cases, then measured, then put together; only
+//! measuring takes time. The results are data that serialise, and print as aligned text. Throughput
+//! is in MB/s of 2^20 bytes, the mean of trials; `cv`, its coefficient of variation, is the
+//! deviation of a sample over the mean, 0 for one trial.
 //!
 //! ```
 //! use penstock_experiments::experiment::{Experiment, Method}
@@ -55,5 +55,5 @@ pub mod trace;
 pub use case::{Case, Mean, Measured, Trials, Watch, measure};
 pub use error::StudyError;
 
-/// 2^20 bytes.
+/// The bytes of a MB.
 pub(crate) const MB: f64 = (1u64 << 20) as f64;

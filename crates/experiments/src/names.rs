@@ -1,4 +1,4 @@
-//! The words for layouts and methods, as they are given and as they are shown.
+//! The words for layouts and methods, given and shown.
 
 use crate::experiment::Method;
 use penstock_sim::machine::Layout;
@@ -18,7 +18,7 @@ pub const METHODS: [(&str, Method); 4] = [
     ("ddio-sort", Method::DdioSort),
 ];
 
-/// What a layout is called.
+/// The name of a layout.
 pub fn layout(layout: Layout) -> &'static str {
     match layout {
         Layout::Contiguous => "contiguous",
@@ -27,7 +27,7 @@ pub fn layout(layout: Layout) -> &'static str {
     }
 }
 
-/// What a method is called.
+/// The name of a method.
 pub fn method(method: Method) -> &'static str {
     match method {
         Method::Caching => "caching",
@@ -37,7 +37,7 @@ pub fn method(method: Method) -> &'static str {
     }
 }
 
-/// The layout of that name; `random` is short for `random-blocks`.
+/// Finds the layout of that name; `random` is short for `random-blocks`.
 pub fn parse_layout(name: &str) -> Option<Layout> {
     let name = if name == "random" {
         "random-blocks"
@@ -48,7 +48,7 @@ pub fn parse_layout(name: &str) -> Option<Layout> {
     found.map(|(_, layout)| *layout)
 }
 
-/// The method of that name.
+/// Finds the method of that name.
 pub fn parse_method(name: &str) -> Option<Method> {
     let found = METHODS.iter().find(|(known, _)| *known == name);
     found.map(|(_, method)| *method)

@@ -1,7 +1,7 @@
-//! The access patterns of the papers: who holds which records of the file.
+//! The access patterns of the papers: which client holds which records of the file.
 //!
-//! A pattern is named by what it does (`r`ead or `w`rite) and by how each dimension of the array of
-//! records is dealt out: `n`one, `b`lock or `c`yclic, rows first. `ra` is all of the file for every
+//! A pattern is named by its operation (`r`ead or `w`rite) and by the deal of each dimension of the
+//! array of records: `n`one, `b`lock or `c`yclic, rows first. `ra` is all of the file for every
 //! client. Kotz, PCS-TR94-226, section 5 and table 2; TOCS 1997, table II.
 //!
 //! ```text
@@ -12,8 +12,8 @@
 //!
 //! The matrix has as many columns as the largest power of two that leaves it at least 1.25 times as
 //! high as wide, which gives the papers' matrices. Blocks of the file are to be blocks of the array
-//! too: rows fill whole blocks or blocks whole rows. Where records have another size than a power
-//! of two that can need more columns, and then the matrix is wider.
+//! too: rows fill whole blocks or blocks whole rows. If the size of records is no power of two,
+//! that can need more columns, and then the matrix is wider.
 //!
 //! `rbn` is `rb`, as table 2 has it: 40 rows over 16 clients are two and a half rows each.
 //!
@@ -30,39 +30,39 @@ use penstock_layout::{
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 
-/// How one dimension is dealt out to the clients.
+/// The deal of one dimension to the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Deal {
-    /// Not at all: `n`.
+    /// The dimension is not dealt out: `n`.
     None,
-    /// One contiguous block a client: `b`.
+    /// Each client has one contiguous block: `b`.
     Block,
-    /// One after the other: `c`.
+    /// Clients take records in turn: `c`.
     Cyclic,
 }
 
-/// Which records each client holds.
+/// The arrangement of records on the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Arrangement {
-    /// All of them, each client.
+    /// Each client holds all records.
     All,
-    /// Of a vector.
+    /// Records are a vector, dealt out.
     Vector(Deal),
-    /// Of a matrix: rows, columns.
+    /// Records are a matrix, dealt out by rows and columns.
     Matrix(Deal, Deal),
 }
 
-/// An access pattern: `rb`, `wcn`.
+/// An access pattern, such as `rb` or `wcn`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
     operation: Operation,
     arrangement: Arrangement,
 }
 
-/// A pattern that there is not, or that does not fit.
+/// An error of a pattern that does not exist, or does not fit.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PatternError {
-    /// None of the papers'.
+    /// The papers have no such pattern.
     #[error(
         "'{0}' is not a pattern: use ra, or r or w and then n, b or c for a vector, or two of them \
          for a matrix, as in rb, rcn, wbc"
@@ -71,28 +71,27 @@ pub enum PatternError {
     /// Several clients would write the same bytes.
     #[error("'wa' cannot be: every client would write all of the file; only ra reads all of it")]
     WriteAll,
-    /// A record or a file of no bytes, or no clients.
+    /// A record or the file has no bytes, or there are no clients.
     #[error("{0} is 0")]
     Zero(&'static str),
     /// Records do not fill the file.
     #[error("a file of {file_bytes} bytes is no whole number of records of {record_bytes} bytes")]
     Records {
-        /// The file's size.
+        /// The size of the file.
         file_bytes: u64,
-        /// The records'.
+        /// The size of a record.
         record_bytes: u64,
     },
     /// Records do not fill a matrix.
     #[error("{records} records do not fill a matrix of {columns} columns, as {pattern} needs")]
     Matrix {
-        /// The pattern.
         pattern: Pattern,
-        /// How many records there are.
+        /// The number of records.
         records: u64,
-        /// How many columns the matrix should have.
+        /// The number of columns that the matrix should have.
         columns: u64,
     },
-    /// An array that is too large.
+    /// The array is too large.
     #[error(transparent)]
     Layout(#[from] LayoutError),
 }
@@ -175,12 +174,11 @@ impl Serialize for Pattern {
 }
 
 impl Pattern {
-    /// Which way data go.
+    /// The direction of the data.
     pub fn operation(&self) -> Operation {
         self.operation
     }
 
-    /// Who holds what.
     pub fn arrangement(&self) -> Arrangement {
         self.arrangement
     }
@@ -193,7 +191,7 @@ impl Pattern {
         }
     }
 
-    /// How often each byte of the file moves.
+    /// The number of times that each byte of the file moves.
     pub fn copies(&self, clients: usize) -> u64 {
         match self.arrangement {
             Arrangement::All => clients as u64,
@@ -201,11 +199,11 @@ impl Pattern {
         }
     }
 
-    /// Who holds what of a file of `file_bytes`, and how it lies in blocks of `block_bytes`.
+    /// The memory and disk schemas of a file of `file_bytes`, in blocks of `block_bytes`.
     ///
     /// # Errors
-    /// When the file is no whole number of records, or, where the pattern needs a matrix, records
-    /// do not fill one.
+    /// When the file is no whole number of records, or records do not fill a matrix that the
+    /// pattern needs.
     pub fn schemas(
         &self,
         file_bytes: u64,
@@ -271,14 +269,14 @@ impl Pattern {
         Ok((memory, disk))
     }
 
-    /// How many columns the matrix of `records` has.
+    /// The number of columns of the matrix of `records`.
     fn columns(
         &self,
         records: u64,
         record_bytes: u64,
         block_bytes: u64,
     ) -> Result<u64, PatternError> {
-        // columns * columns * 1.25 <= records, in whole numbers
+        // The condition is columns * columns * 1.25 <= records, in whole numbers.
         let narrow = |columns: u64| {
             let squared = columns.checked_mul(columns).and_then(|c| c.checked_mul(5));
             squared.is_some_and(|five| five <= records.saturating_mul(4))
@@ -307,8 +305,8 @@ impl Pattern {
     }
 }
 
-/// The clients as a grid: all along the one dimension that is dealt out, or as square as can be, no
-/// wider than high.
+/// The clients as a grid: all along the one dimension that is dealt out, or as square as possible,
+/// no wider than high.
 fn mesh(rows: Deal, columns: Deal, clients: u64) -> (u64, u64) {
     match (rows, columns) {
         (Deal::None, _) => (1, clients),

@@ -1,4 +1,4 @@
-//! One configuration, measured by itself.
+//! Reports of one configuration, measured by itself.
 
 use std::fmt;
 
@@ -9,80 +9,70 @@ use super::text::{Grid, bytes, rate};
 use super::{Case, Measured, Trials, names, table};
 use crate::pattern::Pattern;
 
-/// One trial.
+/// The result of one trial.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trial {
-    /// Its number.
+    /// The number of the trial.
     pub trial: u64,
-    /// MB/s.
     pub throughput_mb_s: f64,
-    /// Virtual seconds.
+    /// The virtual seconds.
     pub seconds: f64,
     /// Bytes that clients got or gave.
     pub bytes: u64,
-    /// Events of the simulation.
     pub events: u64,
     /// The digest of all events, 16 hexadecimal digits.
     pub trace_hash: String,
     /// Messages between nodes.
     pub messages: u64,
-    /// Their bytes.
+    /// The bytes of the messages.
     pub message_bytes: u64,
     /// Blocks that disks have read or written.
     pub blocks: u64,
-    /// Buffers of all nodes.
+    /// The buffer bytes of all nodes.
     pub buffer_bytes: u64,
-    /// Buffers of the node that has most.
+    /// The most buffer bytes on one node.
     pub buffer_bytes_max: u64,
-    /// Seconds of this computer.
+    /// The seconds of this computer.
     pub wall_seconds: f64,
 }
 
-/// A configuration and how its trials went.
+/// A report of a configuration, with the results of its trials.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// The machine.
     pub preset: String,
-    /// Its clients.
     pub clients: usize,
-    /// Its I/O nodes.
     pub io_nodes: usize,
-    /// Its disks.
     pub disks: usize,
-    /// Bytes of the file.
     pub file_bytes: u64,
-    /// Who holds what.
     pub pattern: Pattern,
-    /// Bytes of a record.
+    /// The bytes of a record.
     pub record: u64,
-    /// Where blocks lie.
     pub layout: &'static str,
-    /// Who directs the flow.
     pub method: &'static str,
-    /// How many trials.
+    /// The number of trials.
     pub trials: u64,
-    /// The number of the first.
+    /// The number of the first trial.
     pub seed: u64,
-    /// MB/s: the mean.
+    /// The mean throughput.
     pub throughput_mb_s: f64,
-    /// Its coefficient of variation.
+    /// The coefficient of variation of the throughput.
     pub cv: f64,
-    /// MB/s in the report's table, where that has a cell of this.
+    /// The throughput in the report's table, MB/s, if it has a cell for this case.
     pub published: Option<f64>,
-    /// Virtual seconds: the mean.
+    /// The mean of virtual seconds.
     pub seconds: f64,
-    /// Events of all trials.
+    /// The events of all trials.
     pub events: u64,
     /// A digest of all trials' digests, 16 hexadecimal digits.
     pub trace_hash: String,
-    /// Seconds of this computer, all trials together.
+    /// The seconds of this computer for all trials together.
     pub wall_seconds: f64,
-    /// One a trial.
+    /// The result of each trial.
     pub per_trial: Vec<Trial>,
 }
 
 impl Report {
-    /// Of `case`, measured in `trials`.
+    /// Makes the report of `case`, measured in `trials`.
     pub fn new(case: &Case, trials: &Trials, measured: &Measured) -> Self {
         let nodes = &case.preset.nodes;
         let rate = measured.throughput();
@@ -126,7 +116,7 @@ impl Report {
         }
     }
 
-    /// The trials side by side.
+    /// Makes a figure of the trials, side by side.
     pub fn figure(&self, case: &Case) -> Figure {
         let point = |trial: &Trial| Point {
             x: X::Name(trial.trial.to_string()),
@@ -151,7 +141,7 @@ impl Report {
     }
 }
 
-/// A cell of the report's table, beside all trials.
+/// Draws a cell of the report's table beside all trials.
 fn published(mb_s: f64) -> Published {
     Published {
         name: format!("published: {mb_s:.1}"),

@@ -1,13 +1,12 @@
-//! Beyond the papers: clients and servers in numbers that they could not have had, on a machine of
-//! today.
+//! Scale goes beyond the papers: clients and servers in numbers that were out of their reach, on a
+//! machine of today.
 //!
 //! One file, the same for all, is moved by 10 to 100,000 clients and 1 to 1,000 servers, each an
 //! I/O node with as many disks as the preset gives one. By default it is a matrix in blocks of rows
 //! and columns, `rbb`: the more clients, the smaller the piece of each, and the more share a block;
-//! where there are more clients than the matrix can be cut into, some hold nothing. For each point:
-//! throughput, messages, buffer memory on the node that needs most, and, for disk-directed I/O,
-//! what planning takes one server: to list its blocks and who holds what of each, as timed on this
-//! computer.
+//! if there are more clients than the matrix can be cut into, some hold nothing. Each point has
+//! throughput, messages, the most buffer memory of a node and, for disk-directed I/O, the time in
+//! which one server plans: it lists its blocks and their portions, as timed on this computer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,93 +22,79 @@ use crate::pattern::Pattern;
 use penstock_sim::machine::Layout;
 use penstock_sim::preset::Preset;
 
-/// Blocks of the file: every disk of 1,000 servers has some, and a run takes seconds.
+/// The blocks of the file: every disk of 1,000 servers has some, and a run takes seconds.
 pub const BLOCKS: u64 = 1 << 16;
-/// Records in a block, where nothing else is asked for.
+/// The records in a block, if no size is given.
 pub const RECORDS_PER_BLOCK: u64 = 8;
-/// The numbers of clients.
 pub const CLIENTS: [usize; 5] = [10, 100, 1_000, 10_000, 100_000];
-/// The numbers of servers.
 pub const SERVERS: [usize; 4] = [1, 10, 100, 1_000];
-/// The strategies.
 pub const METHODS: [Method; 3] = [Method::Caching, Method::TwoPhase, Method::DdioSort];
 
-/// Planning is repeated for so long, and the shortest counts.
+/// The time for which planning is repeated; the shortest run counts.
 const PLANNING: Duration = Duration::from_millis(50);
 
-/// What is scaled.
+/// The options of the study.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The machine, but for its numbers of clients and servers.
+    /// The machine, with other numbers of clients and servers.
     pub preset: Arc<Preset>,
-    /// Who holds what.
     pub pattern: Pattern,
-    /// Bytes of a record; a part of a block where nothing is said.
+    /// The bytes of a record; a part of a block if none are given.
     pub record_bytes: Option<u64>,
-    /// Where blocks lie.
     pub layout: Layout,
-    /// Bytes of the file; [`BLOCKS`] where nothing is said.
+    /// The bytes of the file; [`BLOCKS`] if none are given.
     pub file_bytes: Option<u64>,
-    /// The numbers of clients.
     pub clients: Vec<usize>,
-    /// The numbers of servers.
     pub servers: Vec<usize>,
 }
 
-/// One method with so many clients and servers.
+/// A row is one method with one number of clients and of servers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Its name.
     pub method: &'static str,
-    /// Clients.
     pub clients: usize,
-    /// I/O nodes.
+    /// The number of I/O nodes.
     pub servers: usize,
-    /// Disks of all of them.
+    /// The disks of all I/O nodes.
     pub disks: usize,
-    /// MB/s.
     pub throughput_mb_s: f64,
-    /// Virtual seconds.
+    /// The virtual seconds.
     pub seconds: f64,
     /// Messages between nodes.
     pub messages: f64,
-    /// Microseconds of this computer in which one server plans its part; 0 where it does not plan.
+    /// The microseconds of this computer in which one server plans its part; 0 if it does not plan.
     pub planning_us: f64,
-    /// Blocks that it plans.
+    /// The blocks that the server plans.
     pub planned_blocks: u64,
-    /// Buffers of the node that needs most.
+    /// The most buffer bytes on one node.
     pub buffer_bytes_max: f64,
-    /// Buffers of all nodes.
+    /// The buffer bytes of all nodes.
     pub buffer_bytes: f64,
-    /// Events of a trial.
+    /// The events of a trial.
     pub events: u64,
-    /// Seconds of this computer for a trial.
+    /// The seconds of this computer for a trial.
     pub wall_seconds: f64,
 }
 
-/// All of them.
+/// The results of the study.
 #[derive(Clone, Debug, Serialize)]
 pub struct Scale {
-    /// The machine.
     pub preset: String,
-    /// Who holds what.
     pub pattern: Pattern,
-    /// Bytes of a record.
+    /// The bytes of a record.
     pub record: u64,
-    /// Bytes of a block.
     pub block_bytes: u64,
-    /// Bytes of the file.
     pub file_bytes: u64,
-    /// Trials of each point.
+    /// The trials of each point.
     pub trials: u64,
-    /// By servers, clients, methods.
+    /// The rows by servers, clients, methods.
     pub rows: Vec<Row>,
 }
 
-/// What is to be measured: by servers, clients, methods.
+/// The cases to measure, by servers, clients, methods.
 ///
 /// # Errors
-/// When a machine cannot be.
+/// When a machine is impossible.
 pub fn cases(options: &Options) -> Result<Vec<Case>, StudyError> {
     if options.clients.is_empty() || options.servers.is_empty() {
         return Err(StudyError::Input(
@@ -145,14 +130,14 @@ pub fn cases(options: &Options) -> Result<Vec<Case>, StudyError> {
     Ok(cases)
 }
 
-/// What one server does before it can begin: blocks, and who holds what of each.
+/// The cost of one server's plan: its blocks, and the portions of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanCost {
-    /// How long it took.
+    /// The time of planning.
     pub took: Duration,
-    /// Blocks of the server.
+    /// The blocks of the server.
     pub blocks: u64,
-    /// What clients hold of them.
+    /// The portions of these blocks.
     pub pieces: u64,
 }
 
@@ -193,7 +178,7 @@ fn plan_once(request: &Request, roles: &Roles, io_nodes: usize) -> PlanCost {
 }
 
 impl Scale {
-    /// From what `cases` have measured. Times planning, one server after the other.
+    /// Makes the results from the measured `cases`. Times planning, one server after the other.
     ///
     /// # Errors
     /// When a pattern does not fit.
@@ -322,9 +307,9 @@ mod tests {
         Ok(())
     }
 
-    /// A hundred times the clients and the servers, each server with as many blocks and clients as
-    /// before: planning takes a server as long as before. Were there a step for each client, it
-    /// would take a hundred times as long.
+    /// With a hundred times the clients and the servers, each server has as many blocks and clients
+    /// as before, and planning takes a server as long as before. A step for each client would take
+    /// a hundred times as long.
     #[test]
     fn planning_does_not_cost_more_for_clients_that_are_not_served() -> Result<(), StudyError> {
         let planned = |clients: usize, servers: usize| -> Result<PlanCost, StudyError> {

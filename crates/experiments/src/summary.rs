@@ -1,5 +1,5 @@
-//! Table III of Kotz, TOCS 1997: how much faster than traditional caching each other method is,
-//! over all patterns of Figures 4 to 7: the least, the geometric mean and the greatest ratio.
+//! Table III of Kotz, TOCS 1997: the speed of each method over traditional caching, over all
+//! patterns of Figures 4 to 7, as the least, the geometric mean and the greatest ratio.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,16 +16,13 @@ use penstock_sim::preset::Preset;
 /// The least, the geometric mean and the greatest of ratios.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
-    /// The least.
     pub min: f64,
-    /// The geometric mean.
     pub mean: f64,
-    /// The greatest.
     pub max: f64,
 }
 
-/// Rows of the article's table. Disk-directed I/O without presorting has the random-blocks layout
-/// only: on the other it is the same as with.
+/// The rows of the article's table. Disk-directed I/O without presorting has the random-blocks
+/// layout only: on the contiguous layout presorting changes nothing.
 const PUBLISHED: [(Method, Range); 3] = [
     (Method::DdioSort, range(1.00, 1.64, 18.10)),
     (Method::Ddio, range(1.00, 1.18, 5.88)),
@@ -36,48 +33,45 @@ const fn range(min: f64, mean: f64, max: f64) -> Range {
     Range { min, mean, max }
 }
 
-/// One pattern of one method.
+/// The ratio of one pattern of one method.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ratio {
-    /// Which: "8-byte wbc, contiguous".
+    /// The pattern, such as "8-byte wbc, contiguous".
     pub pattern: String,
-    /// Throughput over that of caching.
+    /// The throughput over caching's.
     pub ratio: f64,
 }
 
-/// One method.
+/// The row of one method.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Its name.
     pub method: &'static str,
-    /// Measured.
+    /// The measured range.
     #[serde(flatten)]
     pub measured: Range,
-    /// Where the least was measured.
+    /// The pattern of the least ratio.
     pub min_pattern: String,
-    /// Where the greatest was measured.
+    /// The pattern of the greatest ratio.
     pub max_pattern: String,
-    /// What the article has.
+    /// The article's range.
     pub published: Range,
-    /// All patterns.
+    /// The ratios of all patterns.
     pub ratios: Vec<Ratio>,
 }
 
-/// The table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// The machine.
     pub preset: String,
-    /// Trials of each pattern.
+    /// The trials of each pattern.
     pub trials: u64,
-    /// One a method.
+    /// The row of each method.
     pub rows: Vec<Row>,
 }
 
-/// What is to be measured.
+/// The cases to measure.
 ///
 /// # Errors
-/// None but those of a mistake in this crate.
+/// No error, except by a mistake in this crate.
 pub fn cases(preset: &Arc<Preset>) -> Result<Vec<Case>, StudyError> {
     let mut cases = Vec::new();
     for figure in 4..=7 {
@@ -87,7 +81,7 @@ pub fn cases(preset: &Arc<Preset>) -> Result<Vec<Case>, StudyError> {
 }
 
 impl Summary {
-    /// From what `cases` have measured. A method that was not is left out.
+    /// Makes the table from the measured `cases`. A method without cases is left out.
     pub fn new(preset: &Preset, cases: &[Case], measured: &[Measured]) -> Self {
         let rows = PUBLISHED.iter().filter_map(|&(method, published)| {
             let ratios = ratios(method, cases, measured);
@@ -215,7 +209,7 @@ mod tests {
         let preset = Arc::new(Preset::find("tocs97")?);
         let cases = cases(&preset)?;
         assert_eq!(cases.len(), 4 * (16 + 19) + 3 * (16 + 19));
-        // Everything takes a second, but for two cells of the presorted method.
+        // Everything takes a second, except two cells of the presorted method.
         let of = |case: &Case| {
             let is_sorted = case.method == Method::DdioSort && case.record_bytes == 8;
             match (is_sorted, case.pattern.to_string().as_str(), case.layout) {

@@ -1,12 +1,12 @@
 //! Tables 3 and 4 of Kotz, PCS-TR94-226: throughput by pattern, measured beside published.
 //!
-//! Table 3 has the random-blocks layout and caching, disk-directed I/O and the same presorted;
-//! Table 4 the contiguous layout, where presorting changes nothing, and the first two. `ra`, `rn`
-//! and `wn` do not depend on the size of records and stand with the larger. `ra` counts every
-//! client's copy.
+//! Table 3 has the random-blocks layout and caching, disk-directed I/O and presorted disk-directed
+//! I/O. Table 4 has the contiguous layout, in which presorting changes nothing, and the first two
+//! methods. `ra`, `rn` and `wn` do not depend on the size of records and stand with the larger.
+//! `ra` counts every client's copy.
 //!
-//! The published cells are in `data/tr94_cells.csv`; some of the report's are kept back there, to
-//! check that the model generalises.
+//! The published cells are in `data/tr94_cells.csv`; some of the report's cells are kept back
+//! there, to check that the model generalises.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -32,28 +32,27 @@ pub const PATTERNS: [&str; 19] = [
 /// The sizes of records.
 pub const RECORDS: [u64; 2] = [8, 8192];
 
-/// How far a cell may be from the published one, as a part of it, and is not marked.
+/// The greatest distance of an unmarked cell from the published one, as a part of it.
 const NEAR: f64 = 0.10;
 
-/// A cell of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cell {
-    /// `random` or `contiguous`.
+    /// The layout: `random` or `contiguous`.
     pub layout: &'static str,
-    /// The row.
+    /// The pattern, which is the row.
     pub pattern: Pattern,
-    /// Bytes of a record.
+    /// The bytes of a record.
     pub record: u64,
-    /// The column.
+    /// The method, which is the column.
     #[serde(serialize_with = "by_name")]
     pub method: Method,
-    /// MB/s, measured.
+    /// The measured throughput.
     pub mb_s: f64,
-    /// MB/s, published.
+    /// The published throughput, MB/s.
     pub published: Option<f64>,
-    /// The coefficient of variation of what was measured.
+    /// The coefficient of variation of the measured throughput.
     pub cv: f64,
-    /// Measured over published.
+    /// The measured throughput over the published.
     pub ratio: Option<f64>,
 }
 
@@ -62,7 +61,7 @@ fn by_name<S: serde::Serializer>(method: &Method, serializer: S) -> Result<S::Ok
 }
 
 impl Cell {
-    /// Whether it is not near the published one.
+    /// Whether the cell is not near the published one.
     pub fn is_off(&self) -> bool {
         self.ratio.is_some_and(|ratio| (ratio - 1.0).abs() > NEAR)
     }
@@ -71,13 +70,12 @@ impl Cell {
 /// A table, filled in.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
-    /// 3 or 4.
+    /// The number of the table, 3 or 4.
     pub number: u8,
-    /// The machine.
     pub preset: String,
-    /// Trials of each cell.
+    /// The trials of each cell.
     pub trials: u64,
-    /// Row by row.
+    /// The cells, row by row.
     pub cells: Vec<Cell>,
 }
 
@@ -86,7 +84,7 @@ pub fn is_listed(pattern: &str, record: u64) -> bool {
     record != 8 || !["ra", "rn", "wn"].contains(&pattern)
 }
 
-/// What table `number` measures, row by row.
+/// The cases of table `number`, row by row.
 ///
 /// # Errors
 /// When there is no such table.
@@ -125,7 +123,7 @@ fn columns(number: u8) -> Result<(Layout, &'static [Method]), StudyError> {
     }
 }
 
-/// What the tables call a layout.
+/// The tables' name of a layout.
 fn layout_name(layout: Layout) -> &'static str {
     match layout {
         Layout::RandomBlocks => "random",
@@ -145,8 +143,8 @@ pub fn published(layout: &str, pattern: &str, record: u64, method: &str) -> Opti
     found?.parse().ok()
 }
 
-/// The published throughput of `case`, MB/s, where the report has a cell for it: on the report's
-/// machine, of which nothing is changed.
+/// The published throughput of `case`, MB/s, if the report has a cell for it: on the unchanged
+/// machine of the report.
 pub fn published_of(case: &Case) -> Option<f64> {
     static REPORT: LazyLock<Option<Preset>> = LazyLock::new(|| Preset::find("tr94").ok());
     if REPORT.as_ref() != Some(&*case.preset) {
@@ -157,7 +155,7 @@ pub fn published_of(case: &Case) -> Option<f64> {
 }
 
 impl Table {
-    /// Table `number` of `cases`, measured.
+    /// Makes table `number` from the measured `cases`.
     pub fn new(number: u8, preset: &Preset, cases: &[Case], measured: &[Measured]) -> Self {
         let cells = cases.iter().zip(measured).map(|(case, measured)| {
             let layout = layout_name(case.layout);
@@ -189,7 +187,7 @@ impl Table {
         })
     }
 
-    /// How near it came.
+    /// Says how near the table came to the published one.
     fn verdict(&self) -> String {
         let off = |cell: &Cell| cell.ratio.map(|ratio| (ratio - 1.0).abs());
         let mut errors: Vec<f64> = self.cells.iter().filter_map(off).collect();
@@ -215,7 +213,7 @@ impl Table {
     }
 }
 
-/// Of sorted values, one at least.
+/// The median of sorted values, one at least.
 fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len().is_multiple_of(2) {

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Rows of cells, as wide as their widest: the first column to the left, the others to the right.
+/// A grid of cells, each column as wide as its widest cell: the first column to the left, the
+/// others to the right.
 #[derive(Default)]
 pub(crate) struct Grid {
     rows: Vec<Vec<String>>,
@@ -36,7 +37,7 @@ impl fmt::Display for Grid {
     }
 }
 
-/// MB/s, with as many places as say something.
+/// Writes MB/s with as many places as say something.
 pub(crate) fn rate(mb_s: f64) -> String {
     let places = match mb_s {
         below if below < 10.0 => 2,
@@ -46,7 +47,7 @@ pub(crate) fn rate(mb_s: f64) -> String {
     format!("{mb_s:.places$}")
 }
 
-/// `1536` as `1.5 KB`, of 2^10 bytes.
+/// Writes `1536` as `1.5 KB`, of 2^10 bytes.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
     let mut value = count as f64;
@@ -59,7 +60,7 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{value:.places$} {}", UNITS[unit])
 }
 
-/// How often something was measured.
+/// Writes the number of trials.
 pub(crate) fn trials(count: u64) -> String {
     match count {
         1 => "1 trial".into(),
@@ -67,7 +68,7 @@ pub(crate) fn trials(count: u64) -> String {
     }
 }
 
-/// "8-byte": how records are spoken of.
+/// Writes the size of a record as "8-byte".
 pub(crate) fn record(record_bytes: u64) -> String {
     format!("{record_bytes}-byte")
 }

@@ -1,4 +1,4 @@
-//! A trace for people to look at: as ui.perfetto.dev opens it, and as the way of a disk's arm.
+//! Traces for people: for ui.perfetto.dev, and as the way of a disk's arm.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,9 +14,8 @@ use penstock_sim::trace::{Part, Record, Trace};
 /// A trace in Chrome's JSON format, "JSON Object Format" of the Trace Event Format: a process for
 /// each node, a thread for each of its parts, a complete event for each record.
 pub struct Chrome<'a> {
-    /// What is shown.
     pub trace: &'a Trace,
-    /// How many of the first nodes are clients; those that follow are I/O nodes.
+    /// The number of clients, which are the first nodes; the others are I/O nodes.
     pub clients: usize,
 }
 
@@ -44,7 +43,7 @@ impl Serialize for Events<'_> {
     }
 }
 
-/// What a process or a thread is called, or where it stands.
+/// The name of a process or a thread, or its place in the order.
 #[derive(Serialize)]
 struct Name {
     ph: &'static str,
@@ -61,7 +60,7 @@ enum NameArgs {
     SortIndex(u64),
 }
 
-/// Something that took from `ts` on `dur` microseconds.
+/// An action that took `dur` microseconds from `ts` on.
 #[derive(Serialize)]
 struct Event {
     ph: &'static str,
@@ -82,7 +81,7 @@ struct EventArgs {
 }
 
 impl Chrome<'_> {
-    /// The names of all processes and threads that there are.
+    /// The names of all processes and threads in the trace.
     fn names(&self) -> Vec<Name> {
         let records = self.trace.records.iter();
         let threads: BTreeSet<(usize, u64, String)> = records
@@ -132,12 +131,12 @@ impl Event {
     }
 }
 
-/// The number of a part among those of its node.
+/// The number of a part among the parts of its node.
 fn thread(part: Part) -> u64 {
     match part {
         Part::Cpu => 1,
         Part::Bus => 2,
-        // Odd and even numbers, so that neither runs into the other.
+        // Disks have odd and buffers even numbers, so that neither runs into the other.
         Part::Disk(disk) => 3 + 2 * disk as u64,
         Part::Buffer(buffer) => 4 + 2 * buffer as u64,
     }
@@ -156,33 +155,31 @@ fn microseconds(span: Span) -> f64 {
     span.as_ps() as f64 / 1e6
 }
 
-/// A place that a disk's arm was at.
+/// A stop is a place of a disk's arm.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Stop {
-    /// When, in milliseconds.
+    /// The time in milliseconds.
     pub t_ms: f64,
-    /// Where.
     pub cylinder: u32,
-    /// What for.
+    /// The action at the stop.
     pub what: &'static str,
 }
 
 /// The way of a disk's arm.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Seeks {
-    /// The disk's number.
     pub disk: usize,
-    /// What was run.
+    /// The title of the run.
     pub title: String,
-    /// In order of time: both ends of each seek, the begin of all else.
+    /// The stops in order of time: both ends of each seek, the beginning of all other actions.
     pub points: Vec<Stop>,
 }
 
 impl Seeks {
-    /// Of `disk`, from a trace of what `title` says.
+    /// Makes the way of the arm of `disk`, from a trace with the title `title`.
     ///
     /// # Errors
-    /// When there is no arm of that number, or it was not used.
+    /// When there is no arm of that number, or the arm was not used.
     pub fn new(trace: &Trace, disk: usize, title: String) -> Result<Self, StudyError> {
         let mut points: Vec<Stop> = Vec::new();
         let of_disk = trace.records.iter().filter(|r| r.part == Part::Disk(disk));
@@ -216,26 +213,26 @@ impl Seeks {
     }
 }
 
-/// How busy the parts of one sort were in a run.
+/// The share of a run in which the parts of one sort were busy.
 ///
 /// A part is busy while it does at least one thing. A disk does several at once: it takes a command
 /// in while the media stream on for the command before, and flash works at many commands. Time that
-/// several things share counts once, so that no part is busy for longer than the run.
+/// several actions share counts once, so that no part is busy for longer than the run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Busy {
-    /// The sort.
+    /// The sort of part.
     pub part: &'static str,
-    /// What such a part does while it is busy.
+    /// The action of such a part while it is busy.
     pub does: &'static str,
-    /// How many of them did anything.
+    /// The number of parts that did anything.
     pub count: usize,
-    /// Their mean, as a part of the run: 0 to 1.
+    /// The mean of the parts' busy time, as a part of the run: 0 to 1.
     pub mean: f64,
-    /// The greatest of them, likewise.
+    /// The greatest of the parts' busy times, as a part of the run.
     pub max: f64,
 }
 
-/// What a part of each sort does while it is busy.
+/// The actions for which a part of each sort is busy.
 const SORTS: [(&str, &str); 4] = [
     ("CPU", "runs software"),
     ("bus", "carries bytes"),
@@ -256,7 +253,7 @@ fn sort(part: Part) -> &'static str {
 }
 
 /// Measures how busy each sort of part was in a run that took `elapsed`. Parts that did nothing are
-/// left out, and so is what a part did after the end of the run.
+/// left out, and so are actions after the end of the run.
 pub fn busy(trace: &Trace, elapsed: Span) -> Vec<Busy> {
     let end = Time::ZERO + elapsed;
     let mut parts = BTreeMap::<(usize, u64), (&'static str, Vec<Interval>)>::new();
@@ -289,7 +286,7 @@ pub fn busy(trace: &Trace, elapsed: Span) -> Vec<Busy> {
     SORTS.into_iter().filter_map(of_sort).collect()
 }
 
-/// How much time lies in at least one of the intervals.
+/// The time that lies in at least one of the intervals.
 fn covered(mut intervals: Vec<Interval>) -> Span {
     intervals.sort_by_key(|interval| interval.start);
     let mut all = Span::ZERO;
@@ -304,9 +301,8 @@ fn covered(mut intervals: Vec<Interval>) -> Span {
 
 /// The report of [`busy`], as aligned text.
 pub struct Shares<'a> {
-    /// What it reports.
     pub busy: &'a [Busy],
-    /// How long the run took.
+    /// The time of the run.
     pub elapsed: Span,
 }
 
@@ -445,7 +441,8 @@ mod tests {
     fn no_part_is_busy_for_longer_than_the_run() {
         let mut trace = trace();
         let mut over = trace.records[3].clone();
-        // A second command's overhead while the media stream on, and media that pass after the end.
+        // The trace has a second command's overhead while the media stream on, and media after the
+        // end.
         over.interval = interval(2_500, 4_700);
         trace.records.push(over.clone());
         over.interval = interval(8_000, 20_000);

@@ -1,4 +1,4 @@
-//! What Dickens and Thakur say in numbers and comparisons, on the simulated machines: see
+//! The numbers and comparisons of Dickens and Thakur, on the simulated machines: see
 //! docs/simulation-dickens-thakur.md.
 
 use penstock_experiments::dickens_thakur::{Machine, Measured, Plan};
@@ -11,7 +11,8 @@ fn measured(machine: Machine, figures: &[u8]) -> Result<Measured, StudyError> {
     plan.measure(&Trials::new(1))
 }
 
-/// All numbers are near the paper's but these, which the document explains; all comparisons hold.
+/// Checks that all numbers are near the paper's except `far`, which the document explains, and that
+/// all comparisons hold.
 fn assert_as_published(machine: Machine, far: &[&str]) -> Result<(), StudyError> {
     let measured = measured(machine, &[])?;
     let off = measured.numbers.iter().filter(|number| !number.is_near);

@@ -1,5 +1,5 @@
-//! Whole experiments: that they repeat, that the two network models agree, and the landmarks of the
-//! papers that take no time to run.
+//! Whole experiments: they repeat, the two network models agree, and the landmarks of the papers
+//! that take no time to run hold.
 
 use penstock_experiments::experiment::{Experiment, Method, Outcome};
 use penstock_sim::machine::Layout;

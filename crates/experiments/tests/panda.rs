@@ -1,4 +1,4 @@
-//! What Seamons et al. say of Figures 3 to 9, on the simulated machine: see
+//! The claims of Seamons et al. about Figures 3 to 9, on the simulated machine: see
 //! docs/simulation-panda.md.
 
 use penstock_experiments::experiment::{Experiment, Method};
@@ -8,12 +8,14 @@ use penstock_experiments::{StudyError, Trials};
 use penstock_sim::machine::Layout;
 use penstock_sim::preset::Preset;
 
-/// One trial of each run: the paper's five differ in how the disks stand, by a tenth of a point.
+/// Measures one trial of each run: the paper's five differ in the disks' angles, by a tenth of a
+/// point.
 fn measured(figures: &[u8]) -> Result<Measured, StudyError> {
     Plan::new(Preset::find(PRESET)?, figures)?.measure(&Trials::new(1))
 }
 
-/// All runs of the figures lie in their range, and reach both of its ends, within 5 points.
+/// Checks that all runs of the figures lie in their range, and reach both its ends, within 5
+/// points.
 fn assert_range(figures: &[u8], from: f64, to: f64) -> Result<(), StudyError> {
     let measured = measured(figures)?;
     assert_eq!(measured.comparisons.len(), figures.len());
@@ -75,7 +77,7 @@ fn natural_chunking_without_disks() -> Result<(), StudyError> {
         assert!(comparison.most <= 90.0 + NEAR_POINTS, "{measured}");
         assert!(comparison.holds, "{measured}");
     }
-    // What is further below has little for each I/O node, so that the start-up shows.
+    // Runs further below have little for each I/O node, so that the start-up shows.
     let far = measured
         .cells
         .iter()
@@ -127,7 +129,7 @@ fn arrays_of_any_size_stay_below_the_peak() -> Result<(), StudyError> {
     for cell in measured.cells.iter().flatten() {
         assert!(cell.percent > 0.0 && cell.percent < 100.0, "{measured}");
     }
-    // 7 MB lie between 8 MB, to which they are near, and 1 MB.
+    // More MB take more time: 7 MB lie between 1 MB and 8 MB.
     for cells in &measured.cells {
         for of_servers in cells.chunks(5) {
             let seconds: Vec<f64> = of_servers
@@ -152,7 +154,7 @@ fn the_machine_is_that_of_table_1() -> Result<(), StudyError> {
     Ok(())
 }
 
-/// Where calls block and disks have file systems, every method still comes to its end.
+/// On a machine whose calls block and whose disks have file systems, every method comes to its end.
 #[test]
 fn other_methods_run_on_the_machine() -> Result<(), StudyError> {
     let mut preset = Preset::find(PRESET)?;

@@ -14,7 +14,7 @@ use penstock_experiments::{Case, StudyError, Trials, Watch, measure};
 use penstock_sim::machine::Layout;
 use penstock_sim::preset::Preset;
 
-/// Two clients, two I/O nodes with a disk each, and a file of 20 blocks.
+/// Makes two clients, two I/O nodes with a disk each, and a file of 20 blocks.
 fn tiny(name: &str) -> Arc<Preset> {
     let mut preset = Preset::find(name).unwrap();
     preset.nodes.clients = 2;
@@ -34,7 +34,7 @@ fn case(pattern: &str, method: Method) -> Case {
     }
 }
 
-/// Counts what it is told.
+/// A watch that counts its news.
 #[derive(Default)]
 struct Counted {
     total: AtomicU64,
@@ -132,8 +132,7 @@ fn tables() -> Result<(), StudyError> {
 
 #[test]
 fn figures() -> Result<(), StudyError> {
-    // 8 and 12 vary the machine, 13 the file, which is then the article's: that takes too long
-    // here.
+    // 8 and 12 vary the machine, 13 the file up to the article's, which takes too long here.
     for number in [5, 8, 12, 15] {
         let plan = Plan::new(number, &tiny("tocs97"))?;
         let measured = measure(plan.cases(), &Trials::new(1), &())?;
@@ -147,7 +146,7 @@ fn figures() -> Result<(), StudyError> {
     Ok(())
 }
 
-/// All clients have all of the file: no faster than the disks are.
+/// With `ra` all clients have all of the file, but the rate is no faster than the disks.
 #[test]
 fn figures_count_one_copy() -> Result<(), StudyError> {
     let plan = Plan::new(7, &tiny("tocs97"))?;
@@ -232,8 +231,7 @@ fn traced() -> Result<(), StudyError> {
     Ok(())
 }
 
-/// Also where a disk reads ahead while it takes the next command, where it writes behind, and where
-/// it is flash.
+/// A disk may also read ahead while it takes the next command, or write behind, or be flash.
 #[test]
 fn no_part_is_busy_for_longer_than_the_run() -> Result<(), StudyError> {
     for preset in ["tr94", "nvme-server"] {

@@ -1,9 +1,9 @@
-//! How near the kernels come to memcpy. Run with `cargo bench -p penstock-layout`.
+//! The speed of the kernels beside memcpy. Run with `cargo bench -p penstock-layout`.
 //!
 //! Every case moves [`BYTES`], a usual block of a disk, between a rank's memory and a block buffer,
-//! with the strides that the case has in practice. `memcpy` moves as many in one piece: the
-//! throughput of a case by that of `memcpy` of the same size is its ratio. A CYCLIC case gathers or
-//! scatters the pieces of all ranks of a block, one after the other, and so goes over the block
+//! with the strides that the case has in practice. `memcpy` moves as many bytes in one piece: the
+//! throughput of a case divided by the throughput of `memcpy` is its ratio. A CYCLIC case gathers
+//! or scatters the pieces of all ranks of a block, one after the other, and so goes over the block
 //! once a rank.
 
 use std::hint::black_box;
@@ -12,11 +12,11 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use penstock_layout::{Axis, StridedCopy};
 
-/// Bytes moved by one copy: a block that fits the cache of a core, and one that does not.
+/// The bytes moved by one copy: a block that fits the cache of a core, and one that does not.
 const BYTES: [usize; 2] = [256 << 10, 16 << 20];
 
-/// One case: elements of `width`; axes of count, source stride and target stride; and how many
-/// ranks do the same, each a source and a target offset behind the last.
+/// A case has elements of `width`; axes of count, source stride and target stride; and the number
+/// of ranks, each with a source and a target offset behind the last.
 struct Case {
     name: &'static str,
     width: usize,
@@ -34,8 +34,7 @@ impl Case {
         }
     }
 
-    /// All of a block of `n` elements that is CYCLIC(`k`) over `ranks`, gathered from their
-    /// memories.
+    /// Gathers all of a block of `n` elements that is CYCLIC(`k`) over `ranks` from their memories.
     fn gather(name: &'static str, n: usize, width: usize, k: usize, ranks: usize) -> Self {
         let dealt = n / k / ranks;
         let axes = vec![(dealt, k * width, k * width * ranks), (k, width, width)];
@@ -45,7 +44,7 @@ impl Case {
         }
     }
 
-    /// The way back.
+    /// Scatters the block of [`Case::gather`] into the memories.
     fn scatter(name: &'static str, n: usize, width: usize, k: usize, ranks: usize) -> Self {
         let mut case = Self::gather(name, n, width, k, ranks);
         case.axes
@@ -72,7 +71,7 @@ impl Case {
         (0..self.ranks.0).map(copy).collect()
     }
 
-    /// From the first byte to the last, of the source and of the target.
+    /// The bytes from the first to the last, of the source and of the target.
     fn extents(&self) -> (usize, usize) {
         let loops = self.axes.iter().chain([&self.ranks]);
         loops.fold(
@@ -90,7 +89,7 @@ impl Case {
 fn cases(bytes: usize) -> Vec<Case> {
     let n = |width: usize| bytes / width;
     let transpose = |name, width| {
-        // The side of a square of elements: not a power of two, as few arrays are.
+        // The square of elements has no power of two for a side, as few arrays have.
         let m = n(width).isqrt() - n(width).isqrt() % 2 - 2;
         Case::new(
             name,
@@ -143,8 +142,8 @@ fn kernels(criterion: &mut Criterion) {
                 bencher.iter(|| {
                     let (source, target) = (black_box(&source), black_box(&mut target));
                     for copy in &copies {
-                        // SAFETY: both have the bytes from the first element of the first rank to
-                        // the last of the last; strides are positive.
+                        // SAFETY: both buffers have the bytes from the first element of the first
+                        // rank to the last of the last; strides are positive.
                         unsafe { copy.run(source.as_ptr(), target.as_mut_ptr()) }
                     }
                 });

@@ -1,8 +1,8 @@
 //! Irregular shares: boxes of ranks, as adaptive meshes and users of ADIOS and HDF5 have them.
 //!
 //! A box holds the indices `{ i | start <= i < start + shape }`. A rank has one box, or a list of
-//! them. Boxes are disjoint and lie inside the array; they need not cover it, and any of them may
-//! be empty. Boxes that are only read into may overlap.
+//! boxes. Boxes are disjoint and lie inside the array; they need not cover it, and any box may be
+//! empty. Boxes that are only read into may overlap.
 //!
 //! Each box is a *share*, and shares are numbered through all ranks:
 //!
@@ -12,9 +12,9 @@
 //! share      0 1 2    3                       4      holder of share 2: rank 0, part 2
 //! ```
 //!
-//! To find the boxes that touch a region without looking at the others, the boxes are sorted once
-//! into a tree of bounding boxes. A node halves its boxes at the median of the dimension in which
-//! their centres spread widest, so that slabs are cut across and never along:
+//! The boxes are sorted once into a tree of bounding boxes, so that the boxes that touch a region
+//! are found without looking at the others. A node halves its boxes at the median of the dimension
+//! in which their centres spread widest, so that slabs are cut across and never along:
 //!
 //! ```text
 //! 0 0 0 1 1        {0 1 2 3}          region 0..1 x 4..5 enters {0 1} only
@@ -35,31 +35,31 @@ use crate::error::LayoutError;
 use crate::region::Region;
 use crate::share::Share;
 
-/// Boxes in a leaf of the tree: few enough to look at each, enough to keep the tree small.
+/// The most boxes in a leaf of the tree: few enough to look at each, enough to keep the tree small.
 const LEAF: usize = 8;
 
-/// Boxes of ranks.
+/// The boxes of all ranks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "Encoded", into = "Encoded")]
 pub struct Boxes {
     shape: Vec<u64>,
     boxes: Vec<Region>,
-    /// The number of each rank's first share; empty where each rank has one.
+    /// The number of each rank's first share; empty if each rank has one share.
     firsts: Vec<usize>,
     may_overlap: bool,
     tree: Tree,
 }
 
-/// Who holds a share.
+/// The holder of a share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
-    /// The rank.
+    /// The rank of the holder.
     pub rank: usize,
-    /// Which of the rank's shares it is, from 0.
+    /// The share's number among the rank's shares, from 0.
     pub part: usize,
 }
 
-/// What of [`Boxes`] is serialised.
+/// The serialised part of [`Boxes`].
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "Boxes", deny_unknown_fields)]
 struct Encoded {
@@ -70,19 +70,19 @@ struct Encoded {
 }
 
 impl Boxes {
-    /// Box `rank` of `boxes` is what that rank holds of an array of `shape`.
+    /// Makes boxes in which rank `r` holds box `boxes[r]` of an array of `shape`.
     ///
     /// # Errors
     /// When a box has another number of dimensions than the array, reaches out of it, or shares
-    /// elements with another.
+    /// elements with another box.
     pub fn new(shape: &[u64], boxes: Vec<Region>) -> Result<Self, LayoutError> {
         Self::overlapping(shape, boxes)?.disjoint()
     }
 
-    /// List `rank` of `lists` has the boxes of that rank.
+    /// Makes boxes in which rank `r` holds the boxes of list `lists[r]`.
     ///
     /// # Errors
-    /// As [`Boxes::new`]; boxes of one rank must be disjoint, too, unless boxes may overlap.
+    /// Like [`Boxes::new`]; boxes of one rank must be disjoint, too, unless boxes may overlap.
     pub fn of_lists(
         shape: &[u64],
         lists: Vec<Vec<Region>>,
@@ -105,11 +105,11 @@ impl Boxes {
         stored.try_into()
     }
 
-    /// The same, if no two share elements.
+    /// Refuses boxes that share elements.
     fn disjoint(mut self) -> Result<Self, LayoutError> {
         self.may_overlap = false;
         for (first, region) in self.boxes.iter().enumerate() {
-            // Shares below have been compared with all others, so another is always higher.
+            // Shares below have been compared with all others, so the other share is always higher.
             let mut touching = self.touching(region).into_iter();
             if let Some(second) = touching.find(|&share| share != first) {
                 let both = region.intersect(&self.boxes[second]);
@@ -123,7 +123,7 @@ impl Boxes {
         Ok(self)
     }
 
-    /// The same where boxes may share elements: to be read into, not written from.
+    /// Makes boxes that may share elements: they can be read into, not written from.
     ///
     /// # Errors
     /// When a box has another number of dimensions than the array, or reaches out of it.
@@ -151,7 +151,7 @@ impl Boxes {
         &self.shape
     }
 
-    /// Number of ranks.
+    /// The number of ranks.
     pub fn ranks(&self) -> usize {
         match self.firsts.len() {
             0 => self.boxes.len(),
@@ -164,12 +164,12 @@ impl Boxes {
         &self.boxes
     }
 
-    /// The smallest box around all; `None` where all are empty.
+    /// The smallest box around all boxes; `None` if all are empty.
     pub fn bounds(&self) -> Option<&Region> {
         self.tree.nodes.first().map(|root| &root.bounds)
     }
 
-    /// The shares of `rank`: none where it lies beyond the list.
+    /// The shares of `rank`: none if `rank` lies beyond the list.
     pub fn shares_of(&self, rank: usize) -> Range<usize> {
         let all = self.boxes.len();
         let first = |rank: usize| match self.firsts.is_empty() {
@@ -179,7 +179,7 @@ impl Boxes {
         first(rank)..first(rank + 1)
     }
 
-    /// Who holds a share.
+    /// The holder of a share.
     pub fn holder(&self, share: usize) -> Holder {
         if self.firsts.is_empty() {
             return Holder {
@@ -195,7 +195,7 @@ impl Boxes {
         }
     }
 
-    /// The elements of a share: none where it lies beyond the list.
+    /// The elements of a share: none if the share lies beyond the list.
     pub fn share(&self, share: usize) -> Share {
         self.boxes
             .get(share)
@@ -208,7 +208,7 @@ impl Boxes {
     }
 }
 
-/// The tree follows from the boxes.
+/// Two boxes are equal whatever their trees, since a tree follows from its boxes.
 impl PartialEq for Boxes {
     fn eq(&self, other: &Self) -> bool {
         let kind = (&self.shape, &self.firsts, self.may_overlap);
@@ -254,7 +254,7 @@ impl TryFrom<Encoded> for Boxes {
     }
 }
 
-/// The same error with the rank in the place of the share.
+/// Puts the rank in the place of the share in an error.
 fn of_rank(mut error: LayoutError, firsts: &[usize]) -> LayoutError {
     if let LayoutError::OutOfBounds { rank, .. } = &mut error
         && !firsts.is_empty()
@@ -291,9 +291,9 @@ fn check_inside(array: &[u64], rank: usize, region: &Region) -> Result<(), Layou
 /// A binary tree over the boxes that are not empty.
 #[derive(Debug, Clone, Default)]
 struct Tree {
-    /// The ranks, such that every node has a range of them.
+    /// The ranks, in an order in which every node has a range.
     ranks: Vec<usize>,
-    /// In preorder: the first child of node `i` is node `i + 1`.
+    /// The nodes in preorder: the first child of node `i` is node `i + 1`.
     nodes: Vec<Node>,
 }
 
@@ -322,7 +322,7 @@ impl Tree {
         tree
     }
 
-    /// Adds the node of `ranks` and all below it.
+    /// Adds the node of `ranks` and all nodes below it.
     fn grow(&mut self, boxes: &[Region], ranks: Range<usize>) {
         let held = &mut self.ranks[ranks.clone()];
         let bounds = bounds(held.iter().map(|&rank| &boxes[rank]));
@@ -384,8 +384,8 @@ fn centre(region: &Region, d: usize) -> u64 {
     region.start[d] + region.shape[d] / 2
 }
 
-/// The dimension in which the centres of the boxes of `ranks` lie farthest apart; `None` where
-/// there is no dimension.
+/// The dimension in which the centres of the boxes of `ranks` lie farthest apart; `None` if there
+/// is no dimension.
 fn widest(boxes: &[Region], ranks: &[usize]) -> Option<usize> {
     let dims = ranks.first().map_or(0, |&rank| boxes[rank].dims());
     (0..dims).max_by_key(|&d| {
@@ -395,7 +395,7 @@ fn widest(boxes: &[Region], ranks: &[usize]) -> Option<usize> {
     })
 }
 
-/// The smallest box around `boxes`, of which there is at least one.
+/// The smallest box around `boxes`, at least one.
 fn bounds<'a>(boxes: impl Iterator<Item = &'a Region>) -> Region {
     let around = boxes.fold(None, |around: Option<Region>, region| {
         let Some(mut around) = around else {

@@ -1,7 +1,7 @@
 //! Nested strided copies: the kernels that gather and scatter.
 //!
 //! A [`StridedCopy`] moves elements `{ (i0, i1, ..) | 0 <= i < count }` from
-//! `source + i0 * axes[0].source + i1 * axes[1].source + ..` to the same sum of target strides.
+//! `source + i0 * axes[0].source + i1 * axes[1].source + ..` to the like sum of target strides.
 //! All offsets and strides are bytes. No two elements have the same target, and no source byte is
 //! also a target byte: therefore the order of the loops is free, and [`StridedCopy::simplify`]
 //! chooses it.
@@ -23,22 +23,22 @@
 //! |---|---|
 //! | none, or elements of more than 128 bytes | memcpy, once an element |
 //! | source or target strided | unrolled loop of fixed-size moves |
-//! | source contiguous along one, target along the other | the same in square tiles |
-//! | a long axis outside a very short one | the same in tiles, along the long one |
+//! | source contiguous along one, target along the other | unrolled loop in square tiles |
+//! | a long axis outside a very short one | unrolled loop in tiles, along the long one |
 //!
 //! A *fixed-size move* is one or two loads and stores of 1, 2, 4, .. 64 bytes, unaligned; a width
-//! between the powers of two takes two that overlap. Nothing is allocated.
+//! between two powers of two takes two moves that overlap. Nothing is allocated.
 
 use smallvec::SmallVec;
 
-/// One loop of a [`StridedCopy`].
+/// An axis is one loop of a [`StridedCopy`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Axis {
-    /// How many times.
+    /// The number of steps.
     pub count: usize,
-    /// Bytes from one to the next in the source; may be negative.
+    /// Bytes from one step to the next in the source; may be negative.
     pub source: isize,
-    /// Bytes from one to the next in the target; may be negative.
+    /// Bytes from one step to the next in the target; may be negative.
     pub target: isize,
 }
 
@@ -50,23 +50,24 @@ impl Axis {
     }
 }
 
-/// Copies elements of `width` bytes in nested loops, `axes[0]` outermost. `source` and `target`
-/// are byte offsets of the first element from whatever base pointers [`StridedCopy::run`] is given.
+/// A strided copy moves elements of `width` bytes in nested loops, `axes[0]` outermost. `source`
+/// and `target` are byte offsets of the first element from the base pointers of
+/// [`StridedCopy::run`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StridedCopy {
-    /// Bytes that lie together on both sides: those of an element, and after
-    /// [`StridedCopy::simplify`] those of a run of elements.
+    /// Bytes that lie together on both sides: an element, and after [`StridedCopy::simplify`] a run
+    /// of elements.
     pub width: usize,
-    /// Offset of the first element in the source, bytes.
+    /// The byte offset of the first element in the source.
     pub source: isize,
-    /// Offset of the first element in the target, bytes.
+    /// The byte offset of the first element in the target.
     pub target: isize,
     /// The loops, outermost first.
     pub axes: SmallVec<[Axis; 6]>,
 }
 
 impl StridedCopy {
-    /// One element at offset 0 of both sides.
+    /// Makes the copy of one element at offset 0 of both sides.
     pub fn element(width: usize) -> Self {
         Self {
             width,
@@ -76,15 +77,16 @@ impl StridedCopy {
         }
     }
 
-    /// Bytes that it moves.
+    /// The bytes that the copy moves.
     pub fn bytes(&self) -> usize {
         self.width * self.axes.iter().map(|axis| axis.count).product::<usize>()
     }
 
-    /// Rewrites it into fewer and better loops that move the same bytes: no axis of one, target
-    /// strides ascending in memory and descending from axis to axis, axes that continue each other
-    /// merged, an innermost axis that is contiguous on both sides made part of the width. Where
-    /// the source would rather have another axis innermost, that axis is put next to the innermost.
+    /// Rewrites the copy into fewer and better loops that move the same bytes: no axis of one,
+    /// target strides ascending in memory and descending from axis to axis, axes that continue each
+    /// other merged, an innermost axis that is contiguous on both sides made part of the width. If
+    /// another axis has a smaller source stride than the innermost, it is put next to the
+    /// innermost.
     pub fn simplify(&mut self) {
         if self.axes.iter().any(|axis| axis.count == 0) {
             self.axes = SmallVec::from_slice(&[Axis {
@@ -119,7 +121,7 @@ impl StridedCopy {
         self.pair();
     }
 
-    /// Merges neighbouring axes that are one.
+    /// Merges neighbouring axes into one if they continue each other.
     fn merge(&mut self) {
         let mut merged: SmallVec<[Axis; 6]> = SmallVec::new();
         for axis in self.axes.iter().rev() {
@@ -149,9 +151,9 @@ impl StridedCopy {
     /// Moves the bytes.
     ///
     /// # Safety
-    /// From `source` every byte that the offsets, strides and counts reach must be readable, and
-    /// from `target` writable; the two must not overlap, and no byte of the target may be reached
-    /// twice. Nothing need be aligned.
+    /// Every byte that the offsets, strides and counts reach must be readable from `source` on, and
+    /// writable from `target` on; the two must not overlap, and no byte of the target may be
+    /// reached twice. Nothing need be aligned.
     pub unsafe fn run(&self, source: *const u8, target: *mut u8) {
         if self.bytes() == 0 {
             return;
@@ -166,11 +168,11 @@ impl StridedCopy {
 }
 
 impl StridedCopy {
-    /// Moves the bytes one by one, in the order of the loops, as a program does that does not know
-    /// better: the yardstick of [`StridedCopy::run`] (Dickens and Thakur, section 3.3.1).
+    /// Moves the bytes one by one, in the order of the loops, as a simple program does: the
+    /// yardstick of [`StridedCopy::run`] (Dickens and Thakur, section 3.3.1).
     ///
     /// # Safety
-    /// As [`StridedCopy::run`].
+    /// Like [`StridedCopy::run`].
     pub unsafe fn run_by_bytes(&self, source: *const u8, target: *mut u8) {
         let (source, target) = (
             source.wrapping_offset(self.source),
@@ -182,11 +184,11 @@ impl StridedCopy {
 }
 
 /// # Safety
-/// As [`StridedCopy::run`], from these pointers on.
+/// Like [`StridedCopy::run`], from these pointers on.
 unsafe fn bytes_one_by_one(width: usize, axes: &[Axis], source: *const u8, target: *mut u8) {
     let Some((axis, inner)) = axes.split_first() else {
         for byte in 0..width {
-            // SAFETY: inside the element. Volatile: or the compiler would make a memcpy of it.
+            // SAFETY: inside the element. Volatile, or the compiler would make a memcpy of it.
             unsafe {
                 target
                     .add(byte)

@@ -1,9 +1,9 @@
-//! Disk schemas: how an array is cut into objects and blocks, and which server moves which.
+//! Disk schemas: the cut of an array into objects and blocks, and the server that moves each.
 //!
-//! An *object* is what the store names: a chunk (or shard) of a Zarr array, the one flat file, a
-//! part file. Objects form a grid over the array. A *block* is what a disk moves at once, through
-//! one staging buffer: a whole object, or a piece of it that is contiguous in the object, or one
-//! sub-chunk of a shard. Every form that Penstock stores is one [`DiskSchema`]:
+//! A store names an *object*: a chunk (or shard) of a Zarr array, the one flat file, a part file.
+//! Objects form a grid over the array. A disk moves a *block* at once, through one staging buffer:
+//! a whole object, or a piece of it that is contiguous in the object, or one sub-chunk of a shard.
+//! Every form that Penstock stores is one [`DiskSchema`]:
 //!
 //! | stored as | chunk | padded | split |
 //! |---|---|---|---|
@@ -14,13 +14,14 @@
 //! | BLOCK and `*` over a disk mesh | BLOCK sizes | no | [`Split::Contiguous`] |
 //!
 //! ```text
-//! shape 5 x 6, chunk 2 x 4, padded: objects       0 | 1     object 1 covers columns 4..8, of which
+//! shape 5 x 6, chunk 2 x 4, padded: objects       0 | 1     object 1 covers columns 4..8; only
 //!                                                 2 | 3     4..6 exist: its block has region
 //!                                                 4 | 5     0..2 x 4..6 and strides 4, 1
 //! ```
 //!
-//! Of an array that grows along its first dimension a [`DiskSchema::window`] is what one step adds:
-//! rows that may begin and end within a chunk. What a window has of a chunk is contiguous there:
+//! A [`DiskSchema::window`] is the rows that one step adds to an array that grows along its first
+//! dimension; they may begin and end within a chunk. The rows of a window in a chunk are contiguous
+//! there:
 //!
 //! ```text
 //! chunks of 4 rows    0 0 0 0 | 1 1 1 1 | 2 2 2 2
@@ -43,33 +44,34 @@ use crate::row_major_strides;
 /// The order of the elements inside an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
-    /// The last dimension is contiguous: C.
+    /// The last dimension is contiguous, as in C.
     RowMajor,
-    /// The first dimension is contiguous: Fortran.
+    /// The first dimension is contiguous, as in Fortran.
     ColumnMajor,
 }
 
-/// How an object is cut into blocks.
+/// The split of an object into blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Split {
-    /// Not at all: the object must be moved whole, as a compressed chunk must.
+    /// The object is moved whole, as a compressed chunk must be.
     Whole,
-    /// Into contiguous pieces of at most this many bytes (but of one element at least).
+    /// The object is cut into contiguous pieces of at most this number of bytes (but of one element
+    /// at least).
     Contiguous(u64),
-    /// Into sub-chunks of these extents, which divide the chunk.
+    /// The object is cut into sub-chunks of these extents, which divide the chunk.
     Inner(Vec<u64>),
 }
 
-/// What is dealt out to the servers in turn.
+/// The assignment of objects or blocks to servers, in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Assignment {
-    /// Whole objects: one server writes all of a chunk.
+    /// Whole objects are dealt out: one server writes all of a chunk.
     Objects,
-    /// The blocks of each object, where an object can be written by several servers.
+    /// The blocks of each object are dealt out, so that several servers write one object.
     Blocks,
 }
 
-/// How an array lies on disk.
+/// A disk schema says how an array lies on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Encoded")]
 pub struct DiskSchema {
@@ -81,8 +83,8 @@ pub struct DiskSchema {
     split: Split,
     assignment: Assignment,
     dealt_before: u64,
-    /// Of a window: the rows of its first chunk that are before it. In the first dimension nothing
-    /// is padded then.
+    /// The rows of a window's first chunk that are before the window; `None` for a whole array. A
+    /// window has no padding in the first dimension.
     window: Option<u64>,
 }
 
@@ -135,33 +137,33 @@ impl TryFrom<Encoded> for DiskSchema {
     }
 }
 
-/// What a disk moves at once.
+/// A block is the part of an object that a disk moves at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
     /// The object's number: its place in the grid of objects, row-major.
     pub object: u64,
     /// The block's number within its object.
     pub index: u64,
-    /// Where it begins in the object's decoded bytes. For [`Split::Inner`], where it would begin
-    /// if the sub-chunks were stored one behind the other.
+    /// The byte of the object's decoded bytes at which the block begins. For [`Split::Inner`], the
+    /// byte at which it would begin if the sub-chunks were stored one behind the other.
     pub offset: u64,
     /// Decoded bytes, padding included.
     pub bytes: u64,
-    /// The elements of the array that it holds; padding lies outside.
+    /// The elements of the array in the block; padding lies outside.
     pub region: Region,
     /// The extents of the decoded block, padding included.
     pub extents: Vec<u64>,
-    /// Strides of the decoded block, elements.
+    /// The strides of the decoded block, in elements.
     pub strides: Vec<u64>,
 }
 
 impl Block {
-    /// Whether some of its elements lie outside the array.
+    /// Whether some elements of the block lie outside the array.
     pub fn is_padded(&self) -> bool {
         self.region.shape != self.extents
     }
 
-    /// Strides of the decoded block in bytes, for elements of `width` bytes.
+    /// The strides of the decoded block in bytes, for elements of `width` bytes.
     pub fn byte_strides(&self, width: u64) -> Vec<isize> {
         self.strides
             .iter()
@@ -170,27 +172,27 @@ impl Block {
     }
 }
 
-/// How one object is cut into blocks.
+/// A cut of one object into blocks.
 #[derive(Debug, Clone)]
 pub(crate) struct Cut {
-    /// What the object fills, padding included where it is stored.
+    /// The region that the object fills, with padding if it is stored.
     pub(crate) stored: Region,
-    /// The extents of a block; those at the far edges may be cut.
+    /// The extents of a block; blocks at the far edges may be smaller.
     pub(crate) step: Vec<u64>,
     /// The extents of the grid of blocks.
     pub(crate) counts: Vec<u64>,
 }
 
 impl Cut {
-    /// How many blocks it has, those of padding alone included.
+    /// The number of blocks, including blocks of padding alone.
     pub(crate) fn blocks(&self) -> u64 {
         self.counts.iter().product()
     }
 }
 
 impl DiskSchema {
-    /// An array of `shape`, elements of `width` bytes, in objects of `chunk` extents, row-major,
-    /// each object one block, objects dealt out in turn.
+    /// Makes the schema of an array of `shape`, with elements of `width` bytes, in objects of
+    /// `chunk` extents, row-major, each object one block, objects dealt out in turn.
     ///
     /// # Errors
     /// When `chunk` has another number of dimensions or an extent of zero, when `width` is zero, or
@@ -237,8 +239,8 @@ impl DiskSchema {
         })
     }
 
-    /// One object for the whole array, in contiguous blocks of at most `bytes_max`, which are
-    /// dealt out to the servers in turn.
+    /// Makes the schema of one object for the whole array, in contiguous blocks of at most
+    /// `bytes_max`, which are dealt out to the servers in turn.
     ///
     /// # Errors
     /// When the array has more than 2^63 - 1 bytes.
@@ -257,17 +259,16 @@ impl DiskSchema {
         Ok(schema)
     }
 
-    /// The same with edge objects cut to the array instead of padded.
+    /// Cuts edge objects to the array instead of padding them.
     pub fn unpadded(mut self) -> Self {
         self.padded = false;
         self
     }
 
-    /// What rows of the first dimension this schema's array has: an array of these rows, in the
-    /// same chunks. Objects are numbered from the first chunk that it touches, which is [`row /
-    /// chunk`](DiskSchema::chunk) of the array; they are dealt out to the servers as those of the
-    /// whole array are. Sub-chunks are given up where they hold several rows: a chunk is then moved
-    /// whole.
+    /// The window of rows `rows` of the first dimension: an array of these rows, in the chunks of
+    /// this schema. Its objects are numbered from the first chunk that it touches, which is
+    /// [`row / chunk`](DiskSchema::chunk) of the array, and each stays with its server. Sub-chunks
+    /// of several rows are given up: the chunk is then moved whole.
     ///
     /// # Panics
     /// If the array has no dimensions, is a window itself, or is not dealt out in row-major
@@ -295,12 +296,12 @@ impl DiskSchema {
         }
     }
 
-    /// Of a window: how many rows of its first chunk are before it.
+    /// The rows of a window's first chunk that are before the window; otherwise 0.
     pub fn rows_before(&self) -> u64 {
         self.before(0)
     }
 
-    /// Where in its chunk begins what this schema has of an object, bytes decoded: 0, but in the
+    /// The decoded byte of the chunk at which an object of this schema begins: 0, except in the
     /// first row of chunks of a window.
     pub fn offset_in_chunk(&self, object: u64) -> u64 {
         let before = match self.grid_index(object).first() {
@@ -311,8 +312,7 @@ impl DiskSchema {
         before * rows.iter().skip(1).product::<u64>() * self.width
     }
 
-    /// The bytes of the chunk in which an object is, decoded: those of the object, but for a
-    /// window's.
+    /// The decoded bytes of an object's whole chunk, which may be more than the object in a window.
     pub fn chunk_bytes(&self, object: u64) -> u64 {
         let mut extents = self.object_extents(object);
         if self.window.is_some() {
@@ -321,7 +321,7 @@ impl DiskSchema {
         extents.iter().product::<u64>() * self.width
     }
 
-    /// The same, with objects cut into blocks as `split` says.
+    /// Cuts objects into blocks by `split`.
     ///
     /// # Errors
     /// When sub-chunks do not divide the chunk.
@@ -357,32 +357,32 @@ impl DiskSchema {
         &self.shape
     }
 
-    /// Bytes an element.
+    /// The bytes of an element.
     pub fn width(&self) -> u64 {
         self.width
     }
 
-    /// Extents of an object.
+    /// The extents of an object.
     pub fn chunk(&self) -> &[u64] {
         &self.chunk
     }
 
-    /// How objects are cut.
+    /// The split of objects into blocks.
     pub fn split_of(&self) -> &Split {
         &self.split
     }
 
-    /// What is dealt out to the servers.
+    /// The assignment to servers.
     pub fn assignment(&self) -> Assignment {
         self.assignment
     }
 
-    /// Bytes of the array's elements.
+    /// The bytes of the array's elements.
     pub fn bytes(&self) -> u64 {
         self.shape.iter().product::<u64>() * self.width
     }
 
-    /// Extents of the grid of objects.
+    /// The extents of the grid of objects.
     pub fn grid(&self) -> Vec<u64> {
         let dims = self.shape.iter().zip(&self.chunk).enumerate();
         dims.map(|(d, (n, c))| match n {
@@ -400,12 +400,12 @@ impl DiskSchema {
         }
     }
 
-    /// Number of objects.
+    /// The number of objects.
     pub fn objects(&self) -> u64 {
         self.grid().iter().product()
     }
 
-    /// An object's place in the grid.
+    /// The place of an object in the grid.
     pub fn grid_index(&self, object: u64) -> Vec<u64> {
         let mut rest = object;
         let mut index: Vec<u64> = Vec::with_capacity(self.shape.len());
@@ -417,7 +417,7 @@ impl DiskSchema {
         index
     }
 
-    /// The extents that an object has in the store: padded ones are all alike.
+    /// The extents of an object in the store: padded objects are all alike.
     pub fn object_extents(&self, object: u64) -> Vec<u64> {
         let whole = self.object_box(object);
         if self.padded {
@@ -427,17 +427,17 @@ impl DiskSchema {
         }
     }
 
-    /// The elements of the array that an object holds.
+    /// The elements of the array in an object.
     pub fn object_region(&self, object: u64) -> Region {
         self.clip(&self.object_box(object))
     }
 
-    /// The bytes of an object, decoded.
+    /// The decoded bytes of an object.
     pub fn object_bytes(&self, object: u64) -> u64 {
         self.object_extents(object).iter().product::<u64>() * self.width
     }
 
-    /// The most bytes a block can have: the size of a staging buffer.
+    /// The most bytes of a block: the size of a staging buffer.
     pub fn block_bytes_max(&self) -> u64 {
         let mut extents = self.chunk.clone();
         if self.window.is_some() {
@@ -451,7 +451,7 @@ impl DiskSchema {
         }
     }
 
-    /// The blocks that `server` of `servers` moves, in the order in which they lie on disk.
+    /// The blocks that `server` of `servers` moves, in their order on disk.
     pub fn blocks(&self, server: usize, servers: usize) -> impl Iterator<Item = Block> + '_ {
         let objects = self.objects_of(server, servers);
         let (server, servers) = (server as u64, servers as u64);
@@ -461,7 +461,7 @@ impl DiskSchema {
         })
     }
 
-    /// The objects of which `server` of `servers` moves blocks.
+    /// The objects with blocks that `server` of `servers` moves.
     pub fn objects_of(&self, server: usize, servers: usize) -> impl Iterator<Item = u64> + use<> {
         let (first, step) = match self.assignment {
             Assignment::Objects => {
@@ -473,10 +473,10 @@ impl DiskSchema {
         (first..self.objects()).step_by(step)
     }
 
-    /// The server, of `servers`, that moves all of an object, where whole objects are dealt out.
+    /// The server, of `servers`, that moves all of an object, if whole objects are dealt out.
     ///
     /// # Panics
-    /// If there is no server.
+    /// If `servers` is 0.
     pub fn server_of_object(&self, object: u64, servers: usize) -> usize {
         let servers = servers as u64;
         exact::<usize>((self.turn(servers) + object % servers) % servers)
@@ -492,7 +492,7 @@ impl DiskSchema {
         self.dealt_blocks(object, 0, 1)
     }
 
-    /// Every `servers`th of the blocks of one object, from block `server` on.
+    /// The blocks `server`, `server + servers`, and so on, of one object.
     fn dealt_blocks(
         &self,
         object: u64,
@@ -504,8 +504,8 @@ impl DiskSchema {
         self.numbered_blocks(object, cut, indices)
     }
 
-    /// Every `step`th of the numbers `own` of an object's blocks, as far as blocks are not of
-    /// padding alone: of a chunk that is far larger than the array that are few.
+    /// The numbers `own`, by steps of `step`, of an object's blocks, without blocks of padding
+    /// alone: few in a chunk far larger than the array.
     pub(crate) fn wanted(
         &self,
         object: u64,
@@ -526,7 +526,7 @@ impl DiskSchema {
         all.into_iter().flatten().chain(some.into_iter().flatten())
     }
 
-    /// The blocks with these numbers of one object, without those of padding alone.
+    /// The blocks of one object with these numbers, without blocks of padding alone.
     pub(crate) fn numbered_blocks<I: Iterator<Item = u64>>(
         &self,
         object: u64,
@@ -536,7 +536,7 @@ impl DiskSchema {
         indices.filter_map(move |index| self.block(object, index, &cut))
     }
 
-    /// How an object is cut into blocks.
+    /// The cut of an object into blocks.
     pub(crate) fn cut(&self, object: u64) -> Cut {
         let whole = self.object_box(object);
         let stored = if self.padded {
@@ -558,7 +558,7 @@ impl DiskSchema {
         }
     }
 
-    /// Block `index` of an object; `None` where all of it is padding.
+    /// Block `index` of an object; `None` if it is all padding.
     pub(crate) fn block(&self, object: u64, index: u64, cut: &Cut) -> Option<Block> {
         let Cut {
             stored,
@@ -588,8 +588,8 @@ impl DiskSchema {
         })
     }
 
-    /// How many elements of `stored` lie in the blocks before `block`, when blocks follow each
-    /// other in this schema's order.
+    /// The number of elements of `stored` in the blocks before `block`, if blocks follow each other
+    /// in this schema's order.
     ///
     /// ```text
     /// stored 4 x 5, blocks of 2 x 2    0 0 1 1 2     before block 4: the 2 * 5 above,
@@ -600,8 +600,8 @@ impl DiskSchema {
     fn elements_before(&self, stored: &Region, block: &Region) -> u64 {
         let mut inside = 1;
         let mut before = 0;
-        // From the contiguous dimension outwards: what is before within a row of blocks, then the
-        // rows of blocks before, which are whole inside.
+        // The loop goes from the contiguous dimension outwards: first elements before the block in
+        // its row of blocks, then the rows of blocks before, which count whole.
         for d in self.inner_to_outer() {
             before = before * block.shape[d] + (block.start[d] - stored.start[d]) * inside;
             inside *= stored.shape[d];
@@ -609,7 +609,7 @@ impl DiskSchema {
         before
     }
 
-    /// The box of an object, reaching beyond the array at the edges: not at those of a window.
+    /// The box of an object. It may reach beyond the edges of the array, but not of a window.
     fn object_box(&self, object: u64) -> Region {
         let index = self.grid_index(object);
         let start: Vec<u64> = index.iter().zip(&self.chunk).map(|(i, c)| i * c).collect();
@@ -622,10 +622,10 @@ impl DiskSchema {
         whole
     }
 
-    /// No object has more blocks.
+    /// The most blocks of an object.
     pub(crate) fn object_blocks_max(&self) -> u64 {
-        // Those at the far edges are no larger; of a window the first may be cut, and the second
-        // not.
+        // Objects at the far edges are no larger; a window's first object may be cut, and the
+        // second not.
         let second = self.grid().iter().skip(1).product::<u64>();
         let others = (self.window.is_some() && second < self.objects()).then_some(second);
         let all = std::iter::once(0).chain(others);
@@ -641,7 +641,7 @@ impl DiskSchema {
             .unwrap_or(nothing)
     }
 
-    /// The extents of a block of an object of `stored` extents.
+    /// The extents of a block in an object of `stored` extents.
     fn block_extents(&self, stored: &[u64]) -> Vec<u64> {
         match &self.split {
             Split::Whole => stored.to_vec(),
@@ -661,7 +661,7 @@ impl DiskSchema {
         }
     }
 
-    /// Strides, in elements, of something of `extents` stored in this schema's order.
+    /// The strides, in elements, of a box of `extents` stored in this schema's order.
     fn strides(&self, extents: &[u64]) -> Vec<u64> {
         match self.order {
             Order::RowMajor => row_major_strides(extents),
@@ -672,7 +672,7 @@ impl DiskSchema {
         }
     }
 
-    /// Dimensions, the contiguous one first.
+    /// The dimensions, the contiguous one first.
     pub(crate) fn inner_to_outer(&self) -> Vec<usize> {
         match self.order {
             Order::RowMajor => (0..self.shape.len()).rev().collect(),

@@ -15,7 +15,7 @@
 //! A rank beyond the mesh holds nothing. BLOCK over extents that do not divide leaves the last
 //! shares short or empty.
 //!
-//! Costs: a distribution is a few numbers a dimension. To find the ranks that touch a region takes
+//! Costs: a distribution is a few numbers a dimension. Finding the ranks that touch a region takes
 //! time in proportion to their number.
 
 use std::fmt;
@@ -29,14 +29,14 @@ use crate::region::Region;
 use crate::saturating_product;
 use crate::share::{DimShare, Share};
 
-/// How one dimension is dealt out.
+/// The distribution of one dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Dist {
-    /// One contiguous block a coordinate.
+    /// Each coordinate has one contiguous block.
     Block,
-    /// Blocks of this many indices, dealt in turn.
+    /// Blocks of this number of indices are dealt in turn.
     Cyclic(u64),
-    /// Not distributed: `*`.
+    /// The dimension is not distributed: `*`.
     Whole,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for Dist {
     }
 }
 
-/// One [`Dist`] a dimension; parses from and prints as `BLOCK,CYCLIC(4),*`.
+/// The distributions of all dimensions; parses from and prints as `BLOCK,CYCLIC(4),*`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dists(pub Vec<Dist>);
 
@@ -99,7 +99,7 @@ impl fmt::Display for Dists {
     }
 }
 
-/// One dimension: `extent` indices in blocks of `block` over `coordinates` mesh coordinates.
+/// A dimension of `extent` indices, dealt in blocks of `block` over `coordinates` mesh coordinates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Dealt {
     extent: u64,
@@ -114,8 +114,8 @@ impl Dealt {
         DimShare::dealt(self.extent, first, self.block, stride)
     }
 
-    /// The coordinates that hold an index of `start .. end`, ascending. Indices beyond the extent
-    /// are nobody's.
+    /// The coordinates that hold an index of `start .. end`, ascending. No coordinate holds indices
+    /// beyond the extent.
     fn touching(&self, start: u64, end: u64) -> Vec<u64> {
         let end = end.min(self.extent);
         if start >= end {
@@ -131,7 +131,7 @@ impl Dealt {
     }
 }
 
-/// An array's shape dealt out over a mesh of ranks.
+/// A distribution deals an array's shape out over a mesh of ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Encoded", into = "Encoded")]
 pub struct Distribution {
@@ -141,7 +141,7 @@ pub struct Distribution {
     dims: Vec<Dealt>,
 }
 
-/// What of a [`Distribution`] is serialised; the rest follows from it, and is checked again.
+/// The serialised part of a [`Distribution`]; the rest follows from it, and is checked again.
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "Distribution", deny_unknown_fields)]
 struct Encoded {
@@ -168,11 +168,12 @@ impl TryFrom<Encoded> for Distribution {
 }
 
 impl Distribution {
-    /// `shape` dealt out as `dists` over `mesh`.
+    /// Makes the distribution of `shape` by `dists` over `mesh`.
     ///
     /// # Errors
-    /// When the numbers of distributions and dimensions differ, when one is CYCLIC(0), when the
-    /// mesh has not one extent for each distributed dimension, or when one of its extents is zero.
+    /// When the numbers of distributions and dimensions differ, when a distribution is CYCLIC(0),
+    /// when the mesh has not one extent for each distributed dimension, or when a mesh extent is
+    /// zero.
     pub fn new(shape: &[u64], dists: &Dists, mesh: &[u64]) -> Result<Self, LayoutError> {
         if dists.0.len() != shape.len() {
             return Err(LayoutError::DistCount {
@@ -227,22 +228,22 @@ impl Distribution {
         &self.shape
     }
 
-    /// The distributions, one a dimension.
+    /// The distribution of each dimension.
     pub fn dists(&self) -> &Dists {
         &self.dists
     }
 
-    /// The mesh, one extent a distributed dimension.
+    /// The mesh, one extent for each distributed dimension.
     pub fn mesh(&self) -> &[u64] {
         &self.mesh
     }
 
-    /// Ranks in the mesh. 1 where nothing is distributed.
+    /// The number of ranks in the mesh: 1 if nothing is distributed.
     pub fn ranks(&self) -> usize {
         usize::try_from(saturating_product(self.mesh.iter().copied())).unwrap_or(usize::MAX)
     }
 
-    /// What `rank` holds: nothing where it lies beyond the mesh.
+    /// The share of `rank`: empty if `rank` lies beyond the mesh.
     pub fn share(&self, rank: usize) -> Share {
         if rank >= self.ranks() {
             return Share::empty(self.shape.len());

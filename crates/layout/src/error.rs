@@ -1,6 +1,6 @@
 use thiserror::Error;
 
-/// What is wrong with a schema. Every message says what was given and what would fit.
+/// An error of a schema. Every message says what was given and what would fit.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LayoutError {
     /// A distribution that is none of `BLOCK`, `CYCLIC`, `CYCLIC(k)`, `*`.
@@ -9,9 +9,9 @@ pub enum LayoutError {
     /// The number of distributions is not the number of dimensions.
     #[error("{dists} distributions for an array of {dims} dimensions")]
     DistCount {
-        /// How many distributions were given.
+        /// The number of distributions given.
         dists: usize,
-        /// How many dimensions the array has.
+        /// The number of dimensions of the array.
         dims: usize,
     },
     /// The mesh has not one extent for each distributed dimension.
@@ -22,23 +22,23 @@ pub enum LayoutError {
     MeshRank {
         /// The mesh as given.
         mesh: Vec<u64>,
-        /// How many dimensions are not `*`.
+        /// The number of dimensions that are not `*`.
         distributed: usize,
     },
     /// A mesh or chunk extent of zero.
     #[error("{what} {given:?} has an extent of zero")]
     ZeroExtent {
-        /// Which thing.
+        /// The name of the mesh, chunk or width.
         what: &'static str,
-        /// Its extents.
+        /// The extents as given.
         given: Vec<u64>,
     },
-    /// Two things that must have the same number of dimensions do not.
+    /// The array and a chunk or box have different numbers of dimensions.
     #[error("{what} {given:?} has {} dimensions, the array {dims}", given.len())]
     DimCount {
-        /// Which thing.
+        /// The name of the chunk or box.
         what: &'static str,
-        /// Its extents.
+        /// The extents as given.
         given: Vec<u64>,
         /// The array's number of dimensions.
         dims: usize,
@@ -48,11 +48,11 @@ pub enum LayoutError {
         "the box of rank {rank}, start {start:?} shape {extents:?}, is not inside the array {array:?}"
     )]
     OutOfBounds {
-        /// Whose box.
+        /// The rank that holds the box.
         rank: usize,
-        /// Its start.
+        /// The start of the box.
         start: Vec<u64>,
-        /// Its extents.
+        /// The extents of the box.
         extents: Vec<u64>,
         /// The array's shape.
         array: Vec<u64>,
@@ -62,12 +62,12 @@ pub enum LayoutError {
     Overlap {
         /// The lower rank.
         first: usize,
-        /// The higher rank, or the same.
+        /// The higher rank, or `first` again if one rank holds both boxes.
         second: usize,
-        /// The first element that both hold.
+        /// The first element of both boxes.
         at: Vec<u64>,
     },
-    /// Shares that are not numbered through all ranks.
+    /// The shares of a list are not numbered through all ranks.
     #[error("the first shares {firsts:?} of ranks do not ascend from 0 to the number of boxes")]
     ShareNumbers {
         /// The number of each rank's first share.
@@ -76,17 +76,17 @@ pub enum LayoutError {
     /// The inner chunks do not divide the chunk.
     #[error("sub-chunks {inner:?} do not divide the chunk {chunk:?} evenly")]
     InnerDoesNotDivide {
-        /// The chunk.
+        /// The extents of the chunk.
         chunk: Vec<u64>,
-        /// The sub-chunk.
+        /// The extents of the sub-chunk.
         inner: Vec<u64>,
     },
-    /// A window that does not begin in its first chunk.
+    /// A window does not begin in its first chunk.
     #[error("a window begins {before} rows into chunks {chunk:?}")]
     Window {
-        /// Rows of the first chunk that are before it.
+        /// The rows of the first chunk that are before the window.
         before: u64,
-        /// The chunk.
+        /// The extents of the chunk.
         chunk: Vec<u64>,
     },
     /// The array has more than 2^63 - 1 bytes.
@@ -96,7 +96,7 @@ pub enum LayoutError {
     TooLarge {
         /// The array's shape.
         shape: Vec<u64>,
-        /// Bytes an element.
+        /// The bytes of an element.
         width: u64,
     },
 }

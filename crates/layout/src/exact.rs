@@ -1,9 +1,9 @@
-//! Numbers in other types, without the loss of a bit.
+//! Conversion of numbers to other types, without the loss of a bit.
 
 use std::any::type_name;
 use std::fmt::Display;
 
-/// The same number in another type, as `n as T` is where nothing is lost.
+/// Converts a number to another type, as `n as T` does if nothing is lost.
 ///
 /// ```
 /// assert_eq!(penstock_layout::exact::<u32>(7_u64), 7);

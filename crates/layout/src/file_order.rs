@@ -1,9 +1,9 @@
-//! Blocks by number: the order of a file, and what follows from it.
+//! Blocks by number: the order of a file, and its consequences.
 //!
-//! A block is known by its object and by its index within the object, and *file order* is that of
+//! A block is known by its object and by its index within the object. *File order* is the order of
 //! these pairs: objects as their grid counts them, row-major, and within an object the blocks as
-//! they lie one behind the other. Everything here is computed from the two numbers; nothing keeps
-//! a list of blocks.
+//! they lie one behind the other. All functions here compute with the two numbers; nothing keeps a
+//! list of blocks.
 //!
 //! ```text
 //! columns 0..12, chunks of 6, blocks of 2      object  0  0  0  1  1  1
@@ -16,10 +16,10 @@
 //!   conforming, 2 ranks, blocks dealt out      rank    0  1  1  0  1  1
 //! ```
 //!
-//! Costs: a block from its numbers, or the next on its server, takes time in proportion to the
-//! dimensions, plus any blocks of padding alone that are passed over; the blocks of a region, time
-//! in proportion to those found, for the grid of objects and that of blocks are both cut to the
-//! region a dimension at a time.
+//! Costs: a block from its numbers, or the next block of its server, takes time in proportion to
+//! the dimensions, plus any blocks of padding alone that are passed over. The blocks of a region
+//! take time in proportion to their number, for the grids of objects and of blocks are both cut to
+//! the region a dimension at a time.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ use crate::exact::exact;
 use crate::region::Region;
 
 impl DiskSchema {
-    /// Block `index` of `object`; `None` where there is none, or where all of it is padding.
+    /// Block `index` of `object`; `None` if there is no such block, or if it is all padding.
     pub fn block_at(&self, object: u64, index: u64) -> Option<Block> {
         if object >= self.objects() {
             return None;
@@ -40,11 +40,10 @@ impl DiskSchema {
         self.block(object, index, &cut)
     }
 
-    /// The server, of `servers`, that moves `block`: the one among whose [`DiskSchema::blocks`] it
-    /// is.
+    /// The server, of `servers`, that moves `block`: the block is in its [`DiskSchema::blocks`].
     ///
     /// # Panics
-    /// If there is no server.
+    /// If `servers` is 0.
     pub fn server_of(&self, block: &Block, servers: usize) -> usize {
         assert!(servers > 0, "no server to move a block");
         match self.assignment() {
@@ -56,7 +55,7 @@ impl DiskSchema {
     /// The block that its server moves next; `None` after the last.
     ///
     /// # Panics
-    /// If there is no server.
+    /// If `servers` is 0.
     pub fn successor(&self, block: &Block, servers: usize) -> Option<Block> {
         let server = self.server_of(block, servers) as u64;
         let (object_step, index_first, index_step) = match self.assignment() {
@@ -75,13 +74,13 @@ impl DiskSchema {
         })
     }
 
-    /// Where `block` stands on the disk of its server: a number that no other block of that server
-    /// has and that grows along [`DiskSchema::blocks`], from 0 on. Every object has room for as
-    /// many blocks as the first, which has the most: smaller ones at the edges leave slots empty,
-    /// and so do blocks of padding alone.
+    /// The slot of `block` on its server's disk: a number that no other block of the server has and
+    /// that grows along [`DiskSchema::blocks`], from 0 on. Every object has room for as many blocks
+    /// as the first, which has the most. Smaller objects at the edges leave slots empty, and so do
+    /// blocks of padding alone.
     ///
     /// # Panics
-    /// If there is no server.
+    /// If `servers` is 0.
     pub fn slot(&self, block: &Block, servers: usize) -> u64 {
         let server = self.server_of(block, servers) as u64;
         let servers = servers as u64;
@@ -99,8 +98,8 @@ impl DiskSchema {
         }
     }
 
-    /// The blocks that hold an element of `region`, in file order. Indices beyond the array are in
-    /// no block.
+    /// The blocks that hold an element of `region`, in file order. No block holds indices beyond
+    /// the array.
     ///
     /// # Panics
     /// If the region has another number of dimensions than the array.
@@ -125,10 +124,10 @@ impl DiskSchema {
     }
 
     /// The part of `rank` in the conforming distribution of two-phase I/O (del Rosario, Bordawekar
-    /// and Choudhary 1993; Kotz, TOCS 1997, section 4): of the blocks in file order, one of `ranks`
-    /// consecutive parts that are as equal as can be. Where whole objects are dealt out to the
-    /// servers, the parts are of whole objects; where blocks are, each object is cut by itself. A
-    /// rank beyond has nothing.
+    /// and Choudhary 1993; Kotz, TOCS 1997, section 4). The blocks in file order are cut into
+    /// `ranks` consecutive parts that are as equal as can be. If whole objects are dealt out to the
+    /// servers, the parts are of whole objects; if blocks are, each object is cut by itself. A rank
+    /// beyond has nothing.
     pub fn conforming(&self, rank: usize, ranks: usize) -> impl Iterator<Item = Block> + use<'_> {
         let assignment = self.assignment();
         let objects = match assignment {
@@ -146,13 +145,13 @@ impl DiskSchema {
         })
     }
 
-    /// The rank whose conforming part `block` is in, and where in it: a number below
-    /// [`DiskSchema::conforming_blocks_max`] that no other block of that part has and that grows
+    /// The rank with `block` in its conforming part, and the block's place in it: a number below
+    /// [`DiskSchema::conforming_blocks_max`] that no other block of the part has and that grows
     /// along [`DiskSchema::conforming`]. Smaller objects and blocks of padding alone leave numbers
     /// out.
     ///
     /// # Panics
-    /// If there is no rank.
+    /// If `ranks` is 0.
     pub fn conforming_place(&self, block: &Block, ranks: usize) -> (usize, u64) {
         let room = self.object_blocks_max();
         match self.assignment() {
@@ -168,10 +167,10 @@ impl DiskSchema {
         }
     }
 
-    /// No part of the conforming distribution over `ranks` has more blocks.
+    /// The most blocks of a part of the conforming distribution over `ranks`.
     ///
     /// # Panics
-    /// If there is no rank.
+    /// If `ranks` is 0.
     pub fn conforming_blocks_max(&self, ranks: usize) -> u64 {
         let blocks = self.object_blocks_max();
         match self.assignment() {
@@ -187,7 +186,7 @@ impl DiskSchema {
         region: &Region,
         cut: &Cut,
     ) -> impl Iterator<Item = u64> + use<> {
-        // The object is among those that the region touches, so both have elements in common.
+        // The region touches the object, so both have elements in common.
         let nothing = Region::new(&cut.stored.start, &vec![0; region.dims()]);
         let held = cut.stored.intersect(region).unwrap_or(nothing);
         let blocks = Tiles {
@@ -208,16 +207,16 @@ fn part(count: u64, rank: usize, ranks: usize) -> Range<u64> {
     cut(rank)..cut(rank + 1)
 }
 
-/// Which [`part`] number `nth` is in, and its place there.
+/// The [`part`] that number `nth` is in, and its place there.
 fn part_of(count: u64, nth: u64, ranks: usize) -> (usize, u64) {
-    // The last rank whose part begins at `nth` or before: (nth + 1) * ranks > rank * count.
+    // This is the last rank whose part begins at `nth` or before: (nth + 1) * ranks > rank * count.
     let rank = ((nth as u128 + 1) * ranks as u128 - 1) / u128::from(count);
     let rank = rank as usize;
     (rank, nth - part(count, rank, ranks).start)
 }
 
-/// The tiles of a grid that begins at `origin`, of `step` extents each, that hold an element of
-/// `region`: a box of the grid.
+/// The tiles that hold an element of `region`, as a box of the grid. The grid begins at `origin`,
+/// and its tiles have `step` extents.
 fn touched(region: &Region, origin: &[u64], step: &[u64]) -> Region {
     let mut tiles = Region::whole(&region.shape);
     for d in 0..region.dims() {
@@ -231,8 +230,8 @@ fn touched(region: &Region, origin: &[u64], step: &[u64]) -> Region {
     tiles
 }
 
-/// A box of tiles in a grid of `counts` that is numbered along the dimensions, first the one that
-/// `inner_to_outer` names first.
+/// A box of tiles in a grid of `counts`. Tiles are numbered along the dimensions in the order of
+/// `inner_to_outer`.
 struct Tiles {
     touched: Region,
     counts: Vec<u64>,
@@ -240,7 +239,7 @@ struct Tiles {
 }
 
 impl Tiles {
-    /// Their numbers, ascending.
+    /// The numbers of the tiles, ascending.
     fn numbers(self) -> impl Iterator<Item = u64> {
         (0..self.touched.elements()).map(move |nth| {
             let (mut rest, mut number, mut weight) = (nth, 0, 1);

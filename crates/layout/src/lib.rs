@@ -1,22 +1,22 @@
-//! Pure index mathematics: which elements of a distributed array belong to which rank, where they
-//! lie in its memory, and where they lie on disk.
+//! Index mathematics alone: which elements of a distributed array belong to which rank, and where
+//! they lie in its memory and on disk.
 //!
 //! Everything in Penstock comes down to one question, and this crate answers it: *which elements
 //! of this disk region belong to which rank, at which offset of its memory?* The answer is found
 //! per dimension and symbolically, never element by element, and only for the ranks that touch the
 //! region.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`region`] | a box of array indices |
 //! | [`distribution`] | High-Performance Fortran distributions over a mesh, in the terms of Panda and Kotz |
 //! | [`boxes`] | irregular shares: boxes of ranks |
-//! | [`memory`] | either of the two, or a copy on every rank, as the memory schema of an array |
-//! | [`share`] | what one rank holds, and what of it lies in a region: runs, pieces |
+//! | [`memory`] | a distribution, boxes, or a copy on every rank, as a memory schema |
+//! | [`share`] | the share of one rank, and its piece of a region, as runs |
 //! | [`copy`] | nested strided copies: the kernels that gather and scatter a piece |
 //! | [`disk`] | disk schemas: chunk grids, row-major order, parts, and the blocks a server moves |
-//! | [`file_order`] | the blocks by number: those of a region, the next, where one stands on a disk |
-//! | [`stretch`] | what of a share lies in a block, as stretches without gaps |
+//! | [`file_order`] | the blocks by number: blocks of a region, the next block, a block's slot |
+//! | [`stretch`] | the part of a share in a block, as stretches without gaps |
 //!
 //! There is no I/O here, no clock, and nothing is asynchronous.
 //!
@@ -65,7 +65,7 @@ pub fn row_major_strides(shape: &[u64]) -> Vec<u64> {
     strides
 }
 
-/// The product, or the highest number if that is no `u64`; 0 where any factor is.
+/// The product, or the highest number if no `u64` holds it; 0 if any factor is 0.
 fn saturating_product(factors: impl Iterator<Item = u64>) -> u64 {
     factors.fold(1, u64::saturating_mul)
 }

@@ -1,8 +1,9 @@
 //! Memory schemas: a regular distribution over a mesh, irregular boxes, or a copy on every rank.
 //!
-//! Of the first two every element has one holder at most, so that they can be written and read. A
-//! [`Replicated`] array has as many holders as there are ranks, and boxes may be allowed to
-//! overlap: these can be read only, and [`MemorySchema::is_shared`] says so.
+//! An element of a distribution or of disjoint boxes has one holder at most, so that such arrays
+//! can be written and read. A [`Replicated`] array has as many holders as there are ranks, and
+//! boxes may be allowed to overlap: such arrays can be read only, and [`MemorySchema::is_shared`]
+//! says so.
 
 use std::ops::Range;
 
@@ -13,19 +14,19 @@ use crate::distribution::Distribution;
 use crate::region::Region;
 use crate::share::Share;
 
-/// How an array is spread over the memories of the ranks.
+/// A memory schema says how an array is spread over the memories of the ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemorySchema {
-    /// Dealt out over a process mesh.
+    /// The array is dealt out over a mesh of ranks.
     Distribution(Distribution),
-    /// Boxes of ranks.
+    /// Each rank holds boxes.
     Boxes(Boxes),
-    /// All of it on every rank.
+    /// Each rank holds the whole array.
     Replicated(Replicated),
 }
 
-/// The whole array on every rank: pattern `ra` of Kotz (TOCS 1997), all processors read the entire
-/// file.
+/// A replicated array is whole on every rank: pattern `ra` of Kotz (TOCS 1997), in which all
+/// processors read the entire file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replicated {
@@ -34,7 +35,7 @@ pub struct Replicated {
 }
 
 impl Replicated {
-    /// All of an array of `shape` on each of `ranks` ranks.
+    /// Makes the schema of an array of `shape`, whole on each of `ranks` ranks.
     pub fn new(shape: &[u64], ranks: usize) -> Self {
         Self {
             shape: shape.to_vec(),
@@ -47,12 +48,12 @@ impl Replicated {
         &self.shape
     }
 
-    /// Number of ranks that hold it.
+    /// The number of ranks that hold the array.
     pub fn ranks(&self) -> usize {
         self.ranks
     }
 
-    /// What `rank` holds: everything, or nothing where it lies beyond the ranks.
+    /// The share of `rank`: the whole array, or nothing if `rank` lies beyond the ranks.
     pub fn share(&self, rank: usize) -> Share {
         if rank < self.ranks {
             Share::of_box(&Region::whole(&self.shape))
@@ -61,7 +62,7 @@ impl Replicated {
         }
     }
 
-    /// The ranks that hold an element of `region`, ascending: all, or none where the array has no
+    /// The ranks that hold an element of `region`, ascending: all, or none if the array has no
     /// element there.
     pub fn touching(&self, region: &Region) -> Vec<usize> {
         match Region::whole(&self.shape).intersect(region) {
@@ -81,7 +82,7 @@ impl MemorySchema {
         }
     }
 
-    /// How many ranks it speaks of: those beyond hold nothing.
+    /// The number of ranks of the schema: ranks beyond hold nothing.
     pub fn ranks(&self) -> usize {
         match self {
             Self::Distribution(distribution) => distribution.ranks(),
@@ -90,7 +91,7 @@ impl MemorySchema {
         }
     }
 
-    /// Whether an element may be held by several ranks: such a schema can be read, but not written.
+    /// Whether several ranks may hold one element: such a schema can be read, but not written.
     pub fn is_shared(&self) -> bool {
         match self {
             Self::Distribution(_) => false,
@@ -99,8 +100,8 @@ impl MemorySchema {
         }
     }
 
-    /// The numbers of the shares that `rank` holds: one, but for lists of boxes, and that of the
-    /// rank.
+    /// The numbers of the shares of `rank`. Except in lists of boxes there is one, with the number
+    /// of the rank.
     pub fn shares_of(&self, rank: usize) -> Range<usize> {
         match self {
             Self::Boxes(boxes) => boxes.shares_of(rank),
@@ -108,7 +109,7 @@ impl MemorySchema {
         }
     }
 
-    /// Who holds a share.
+    /// The holder of a share.
     pub fn holder(&self, share: usize) -> Holder {
         match self {
             Self::Boxes(boxes) => boxes.holder(share),
@@ -119,7 +120,7 @@ impl MemorySchema {
         }
     }
 
-    /// The elements of a share: none where there is no share of that number.
+    /// The elements of a share: none if there is no share of that number.
     pub fn share(&self, share: usize) -> Share {
         match self {
             Self::Distribution(distribution) => distribution.share(share),

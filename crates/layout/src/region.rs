@@ -4,21 +4,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::saturating_product;
 
-/// The indices `start[d] .. start[d] + shape[d]` of every dimension `d`. A region of zero
-/// dimensions holds one element, as a NumPy scalar does.
+/// A region is the indices `start[d] .. start[d] + shape[d]` of every dimension `d`. A region of
+/// zero dimensions holds one element, as a NumPy scalar does.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Region {
-    /// First index, a dimension.
+    /// The first index in each dimension.
     pub start: Vec<u64>,
-    /// Number of indices, a dimension.
+    /// The number of indices in each dimension.
     pub shape: Vec<u64>,
 }
 
 impl Region {
-    /// The region of `shape` elements at `start`.
+    /// Makes the region of `shape` elements at `start`.
     ///
     /// # Panics
-    /// If the two differ in length.
+    /// If `start` and `shape` differ in length.
     pub fn new(start: &[u64], shape: &[u64]) -> Self {
         assert_eq!(
             start.len(),
@@ -31,7 +31,7 @@ impl Region {
         }
     }
 
-    /// All of an array of `shape`.
+    /// Makes the region of all of an array of `shape`.
     pub fn whole(shape: &[u64]) -> Self {
         Self {
             start: vec![0; shape.len()],
@@ -39,27 +39,27 @@ impl Region {
         }
     }
 
-    /// One past the last index of dimension `d`, or the highest number if that is no `u64`.
+    /// One past the last index of dimension `d`, or the highest number if no `u64` holds it.
     pub fn end(&self, d: usize) -> u64 {
         self.start[d].saturating_add(self.shape[d])
     }
 
-    /// Number of dimensions.
+    /// The number of dimensions.
     pub fn dims(&self) -> usize {
         self.start.len()
     }
 
-    /// Number of elements, or the highest number if that is no `u64`.
+    /// The number of elements, or the highest number if no `u64` holds it.
     pub fn elements(&self) -> u64 {
         saturating_product(self.shape.iter().copied())
     }
 
-    /// Whether it holds no element.
+    /// Whether the region holds no element.
     pub fn is_empty(&self) -> bool {
         self.shape.contains(&0)
     }
 
-    /// What both hold, or `None` where that is nothing.
+    /// The elements of both regions, or `None` if there are none.
     pub fn intersect(&self, other: &Region) -> Option<Region> {
         let mut both = self.clone();
         for d in 0..self.dims() {
@@ -74,13 +74,13 @@ impl Region {
         Some(both)
     }
 
-    /// Whether all of `other` lies inside.
+    /// Whether all of `other` lies inside the region.
     pub fn contains(&self, other: &Region) -> bool {
         (0..self.dims()).all(|d| self.start[d] <= other.start[d] && other.end(d) <= self.end(d))
     }
 
-    /// Cuts into boxes of at most `elements_max` elements (at least one each), outermost
-    /// dimension first, so that each is a run of whole inner rows.
+    /// Cuts the region into boxes of at most `elements_max` elements (at least one each), outermost
+    /// dimension first, so that each box is a run of whole inner rows.
     pub fn split(&self, elements_max: u64) -> Vec<Region> {
         if self.elements() <= elements_max.max(1) {
             return vec![self.clone()];

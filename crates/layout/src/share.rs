@@ -1,4 +1,4 @@
-//! What one rank holds, and what of it lies in a region.
+//! Shares of ranks, and their pieces of regions.
 //!
 //! A rank's share is a product of sets, one a dimension, and each set is a comb: blocks of `block`
 //! indices, `stride` apart, from `first` on. In memory the blocks lie one behind the other.
@@ -10,11 +10,11 @@
 //!   region                 [7 ........... 14)         meets memory 3..6, in one run
 //! ```
 //!
-//! Because the memory index grows with the array index, what lies in `[a, b)` is always one range
-//! of memory indices, found by counting how many held indices are below `a` and below `b`. As seen
-//! from the region it is at most three [`Run`]s: a cut block, whole blocks, a cut block. A
-//! [`Piece`] is the product of these, and a copy of it a handful of nested strided loops: its size
-//! does not depend on how many elements there are.
+//! Because the memory index grows with the array index, the held indices in `[a, b)` are always one
+//! range of memory indices, found by counting the held indices below `a` and below `b`. As seen
+//! from the region they are at most three [`Run`]s: a cut block, whole blocks, a cut block. A
+//! [`Piece`] is the product of the runs of all dimensions, and a copy of it a handful of nested
+//! strided loops: its size does not depend on the number of elements.
 
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
@@ -34,7 +34,8 @@ pub struct DimShare {
 }
 
 impl DimShare {
-    /// Blocks of `block` from `first` on, `stride` apart, of the indices below `array_extent`.
+    /// Makes the share of blocks of `block` from `first` on, `stride` apart, of the indices below
+    /// `array_extent`.
     pub(crate) fn dealt(array_extent: u64, first: u64, block: u64, stride: u64) -> Self {
         let unbounded = Self {
             first,
@@ -48,7 +49,7 @@ impl DimShare {
         }
     }
 
-    /// The indices `start .. start + extent`.
+    /// Makes the share of the indices `start .. start + extent`.
     pub(crate) fn interval(start: u64, extent: u64) -> Self {
         Self {
             first: start,
@@ -58,12 +59,12 @@ impl DimShare {
         }
     }
 
-    /// How many indices are held.
+    /// The number of indices held.
     pub fn extent(&self) -> u64 {
         self.extent
     }
 
-    /// How many held indices are below `index`: the memory index of the first that is not.
+    /// The number of held indices below `index`: the memory index of the first that is not below.
     pub(crate) fn below(&self, index: u64) -> u64 {
         if index <= self.first {
             return 0;
@@ -77,8 +78,7 @@ impl DimShare {
         self.first + (memory / self.block).saturating_mul(self.stride) + memory % self.block
     }
 
-    /// `(start, stop, step)` where the held indices are an arithmetic sequence, as a slice is;
-    /// `None` where they are blocks with gaps.
+    /// The held indices as a slice `(start, stop, step)`; `None` if they are blocks with gaps.
     pub fn slice(&self) -> Option<(u64, u64, u64)> {
         match self.extent {
             0 => Some((0, 0, 1)),
@@ -92,13 +92,13 @@ impl DimShare {
         }
     }
 
-    /// `(first, block, stride, extent)`: blocks of `block` indices, `stride` apart, `extent` in
-    /// all.
+    /// The held indices as `(first, block, stride, extent)`: blocks of `block` indices, `stride`
+    /// apart, `extent` in all.
     pub fn comb(&self) -> (u64, u64, u64, u64) {
         (self.first, self.block, self.stride, self.extent)
     }
 
-    /// What is held of `start .. start + extent`, at most three runs.
+    /// The held indices of `start .. start + extent`, as at most three runs.
     fn runs(&self, start: u64, extent: u64) -> SmallVec<[Run; 3]> {
         let (low, high) = (self.below(start), self.below(start.saturating_add(extent)));
         let run = |memory: u64, block: u64, count: u64| Run {
@@ -132,28 +132,29 @@ impl DimShare {
     }
 }
 
-/// `count` blocks of `block` indices: block `j` lies at `region + j * region_stride` in the region
-/// and at `memory + j * memory_stride` in the rank's memory, both in elements of one dimension.
+/// A run is `count` blocks of `block` indices. Block `j` lies at `region + j * region_stride` in
+/// the region and at `memory + j * memory_stride` in the rank's memory, both in elements of one
+/// dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// First index, counted from the region's start.
+    /// The first index, counted from the region's start.
     pub region: u64,
-    /// First index in the rank's memory.
+    /// The first index in the rank's memory.
     pub memory: u64,
-    /// Indices a block.
+    /// The number of indices of a block.
     pub block: u64,
-    /// Blocks.
+    /// The number of blocks.
     pub count: u64,
-    /// From block to block in the region. Of no meaning where `count` is 1.
+    /// The distance from block to block in the region, without meaning if `count` is 1.
     pub region_stride: u64,
-    /// From block to block in memory. Of no meaning where `count` is 1.
+    /// The distance from block to block in memory, without meaning if `count` is 1.
     pub memory_stride: u64,
 }
 
 impl Run {
     /// One past the last index in the region.
     fn region_end(&self) -> u64 {
-        // The stride means nothing where there is one block only, and may be anything.
+        // The stride has no meaning if there is one block, and may be anything.
         let blocks = if self.count > 1 {
             (self.count - 1) * self.region_stride
         } else {
@@ -168,7 +169,7 @@ fn indices(runs: &[Run]) -> u64 {
     runs.iter().map(|run| run.block * run.count).sum()
 }
 
-/// All that one rank holds of an array.
+/// A share is the elements that a rank holds of an array, as a product of one set a dimension.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     dims: Vec<DimShare>,
@@ -179,7 +180,7 @@ impl Share {
         Self { dims }
     }
 
-    /// The smallest box that holds the share, if it holds any element.
+    /// The smallest box around the share, if the share holds any element.
     pub fn bounds(&self) -> Option<Region> {
         let extent = |dim: &DimShare| dim.index(dim.extent() - 1) + 1 - dim.index(0);
         (self.elements() > 0).then(|| Region {
@@ -188,15 +189,16 @@ impl Share {
         })
     }
 
-    /// Nothing of an array of `dims` dimensions.
+    /// Makes an empty share of an array of `dims` dimensions.
     pub fn empty(dims: usize) -> Self {
-        // Where there is no dimension to have no index of, one that is not the array's says so.
+        // An array without dimensions gets one dimension without indices, which makes the share
+        // empty.
         Self {
             dims: vec![DimShare::interval(0, 0); dims.max(1)],
         }
     }
 
-    /// A box.
+    /// Makes the share of a box.
     pub fn of_box(region: &Region) -> Self {
         let dims = region.start.iter().zip(&region.shape);
         Self {
@@ -211,17 +213,17 @@ impl Share {
         &self.dims
     }
 
-    /// The shape it has in memory, without any halo.
+    /// The shape of the share in memory, without any halo.
     pub fn extents(&self) -> Vec<u64> {
         self.dims.iter().map(DimShare::extent).collect()
     }
 
-    /// Number of elements, or the highest number if that is no `u64`.
+    /// The number of elements, or the highest number if no `u64` holds it.
     pub fn elements(&self) -> u64 {
         saturating_product(self.dims.iter().map(DimShare::extent))
     }
 
-    /// What of it lies in `region`, or `None` where that is nothing.
+    /// The piece of the share in `region`, or `None` if it is empty.
     ///
     /// # Panics
     /// If the region has another number of dimensions than the array.
@@ -247,23 +249,24 @@ impl Share {
     }
 }
 
-/// Which way a piece is copied.
+/// The direction of a copy of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Direction {
-    /// From the rank's memory to the region's buffer.
+    /// Elements go from the rank's memory to the region's buffer.
     Gather,
-    /// From the region's buffer to the rank's memory.
+    /// Elements go from the region's buffer to the rank's memory.
     Scatter,
 }
 
-/// What one rank holds of one region: the product of the runs of each dimension.
+/// A piece is the elements that one share has of one region: the product of the runs of each
+/// dimension.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
     dims: Vec<SmallVec<[Run; 3]>>,
 }
 
 impl Piece {
-    /// Number of elements, or the highest number if that is no `u64`.
+    /// The number of elements, or the highest number if no `u64` holds it.
     pub fn elements(&self) -> u64 {
         saturating_product(self.dims.iter().map(|runs| indices(runs)))
     }
@@ -273,8 +276,8 @@ impl Piece {
         &self.dims
     }
 
-    /// The box of the rank's memory that the piece comes from: first index and extent, a dimension.
-    /// It is always a box, whatever the distribution.
+    /// The box of the rank's memory that the piece comes from. The elements of a piece always form
+    /// a box there, whatever the distribution.
     pub fn memory_box(&self) -> Region {
         let start: Vec<u64> = self.dims.iter().map(|runs| runs[0].memory).collect();
         let extents = self
@@ -287,8 +290,7 @@ impl Piece {
         }
     }
 
-    /// The same piece of a memory that holds nothing but its [`Piece::memory_box`]: what a message
-    /// that carries it looks like.
+    /// The piece in a memory that holds nothing but its [`Piece::memory_box`], as in a message.
     pub fn packed(&self) -> Self {
         let mut packed = self.clone();
         for runs in &mut packed.dims {
@@ -298,11 +300,12 @@ impl Piece {
         packed
     }
 
-    /// How many contiguous stretches of a dense row-major region it is cut into: what an
-    /// element-by-element protocol would send one message each for.
+    /// The number of contiguous stretches into which a dense row-major region cuts the piece: an
+    /// element-by-element protocol would send one message for each.
     pub fn stretches(&self, region_shape: &[u64]) -> u64 {
-        // From the inside out: the stretches of one index of dimension d, and whether the first
-        // and the last element of that index are held, so that neighbours join.
+        // The loop goes from the inside out. It keeps the stretches of one index of dimension d,
+        // and whether the first and the last element of that index are held, so that neighbours
+        // join.
         let mut stretches = 1u64;
         let mut joins = true;
         for (runs, &extent) in self.dims.iter().zip(region_shape).rev() {
@@ -318,9 +321,9 @@ impl Piece {
         stretches
     }
 
-    /// The nested strided copies that move the piece, between a buffer in which the region has
+    /// The nested strided copies that move the piece between a buffer in which the region has
     /// `region_strides` and a memory in which the share has `memory_strides`, all in bytes, for
-    /// elements of `width` bytes. At most three a dimension, multiplied.
+    /// elements of `width` bytes. There are at most three for each dimension, multiplied.
     pub fn copies(
         &self,
         width: usize,
@@ -343,7 +346,7 @@ impl Piece {
 }
 
 impl StridedCopy {
-    /// Puts the loops of `run` inside those there are.
+    /// Puts the loops of `run` inside the loops of this copy.
     fn deeper(&self, run: &Run, region: isize, memory: isize, direction: Direction) -> Self {
         let ordered = |region: isize, memory: isize| match direction {
             Direction::Gather => (memory, region),

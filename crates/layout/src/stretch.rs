@@ -1,10 +1,10 @@
-//! What of a share lies in a block, as stretches without gaps.
+//! The part of a share in a block, as stretches without gaps.
 //!
-//! A *stretch* is a box of elements that lie one behind the other in a block as it is decoded: what
-//! a machine without strided messages would move with one. From the contiguous dimension outwards,
-//! a dimension is *whole* when the share holds the block's full extent of it, padding included. The
-//! box of a stretch spans the whole dimensions and, of the first that is not, one run of indices;
-//! of those outside it has one index each.
+//! A *stretch* is a box of elements that lie one behind the other in a decoded block: a machine
+//! without strided messages would move each with one message. From the contiguous dimension
+//! outwards, a dimension is *whole* when the share holds the block's full extent of it, padding
+//! included. The box of a stretch spans the whole dimensions and one run of indices of the first
+//! dimension that is not whole; it has one index of each dimension outside.
 //!
 //! ```text
 //! block 4 x 6, row-major            rows 1..3, all columns     one stretch, offset 6, 2 x 6
@@ -12,11 +12,10 @@
 //! array ends at column 5: padded    rows 1..3, columns 0..5    two: 6, 12, 1 x 5 each
 //! ```
 //!
-//! The stretches are as large as such a box can be. The end of one row and the start of the next
-//! touch without being a box, and are two.
+//! The stretches are as large as such boxes can be. The end of one row and the start of the next
+//! touch without forming a box, and are two stretches.
 //!
-//! Costs: a few divisions a dimension to begin with; a stretch costs no more than the region it
-//! returns.
+//! Costs: a few divisions a dimension to begin with; then a stretch costs no more than its region.
 
 use smallvec::SmallVec;
 
@@ -24,17 +23,17 @@ use crate::disk::Block;
 use crate::region::Region;
 use crate::share::{DimShare, Share};
 
-/// A box of elements that lie one behind the other in a block.
+/// A stretch is a box of elements that lie one behind the other in a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stretch {
     /// The elements, by their indices in the array.
     pub region: Region,
-    /// Where the first lies, in elements from the block's first.
+    /// The place of the first element, in elements from the block's first.
     pub offset: u64,
 }
 
 impl Share {
-    /// What of it lies in `block`, stretch by stretch, by ascending offset.
+    /// The stretches of the share in `block`, by ascending offset.
     ///
     /// # Panics
     /// If the block has another number of dimensions than the array.
@@ -67,14 +66,14 @@ impl Share {
     }
 }
 
-/// The [`Stretch`]es of a share in a block: see [`Share::stretches`].
+/// An iterator over the [`Stretch`]es of a share in a block: see [`Share::stretches`].
 #[derive(Debug, Clone)]
 pub struct Stretches {
-    /// One a dimension of the array.
+    /// The walk of each dimension of the array.
     walks: SmallVec<[Walk; 4]>,
     /// Whether the first dimension is the contiguous one, not the last.
     column_major: bool,
-    /// Of the stretch that is next.
+    /// The offset of the next stretch.
     offset: u64,
     ended: bool,
 }
@@ -89,7 +88,7 @@ impl Stretches {
         }
     }
 
-    /// Has the dimensions outside the first that is not whole go by single indices.
+    /// Lets the dimensions outside the first that is not whole go by single indices.
     fn step_singly(&mut self, extents: &[u64]) {
         let mut whole = true;
         for depth in 0..self.walks.len() {
@@ -134,23 +133,23 @@ impl Iterator for Stretches {
 
 impl std::iter::FusedIterator for Stretches {}
 
-/// A way along the held indices of one dimension, run by run or one by one.
+/// A walk goes along the held indices of one dimension, run by run or one by one.
 #[derive(Debug, Clone, Copy)]
 struct Walk {
     now: RunStart,
     first: RunStart,
-    /// Indices a run that is not cut off, and from one run to the next.
+    /// The indices of a run that is not cut off, and the distance from one run to the next.
     block: u64,
     stride: u64,
     /// One past the last held index.
     end: u64,
-    /// From index to index in the block, elements.
+    /// The distance from index to index in the block, in elements.
     pitch: u64,
-    /// Whether to go by single indices, not by runs.
+    /// Whether the walk goes by single indices, not by runs.
     singly: bool,
 }
 
-/// Indices `at .. end`: the rest of a run that would begin at `run` were it not cut off.
+/// The indices `at .. end`: the rest of a run that would begin at `run` were it not cut off.
 #[derive(Debug, Clone, Copy)]
 struct RunStart {
     run: u64,
@@ -165,7 +164,8 @@ impl RunStart {
 }
 
 impl Walk {
-    /// What `share` holds of dimension `d` of `block`; `None` where that is nothing.
+    /// Makes the walk over the indices of dimension `d` of `block` in `share`; `None` if there are
+    /// none.
     fn new(share: &DimShare, block: &Block, d: usize) -> Option<Self> {
         let low = share.below(block.region.start[d]);
         let high = share.below(block.region.end(d));
@@ -174,7 +174,7 @@ impl Walk {
         }
         let (_, run, stride, _) = share.comb();
         let (at, end) = (share.index(low), share.index(high - 1) + 1);
-        // Runs that touch are one.
+        // Runs that touch become one.
         let (begin, run, stride) = if run == stride {
             (at, end - at, u64::MAX)
         } else {
@@ -196,12 +196,12 @@ impl Walk {
         })
     }
 
-    /// How many indices the next stretch has in this dimension.
+    /// The number of indices of the next stretch in this dimension.
     fn indices(&self) -> u64 {
         if self.singly { 1 } else { self.now.indices() }
     }
 
-    /// Goes on, or back to the first and says `false`.
+    /// Goes on, or goes back to the first run and returns `false`.
     fn advance(&mut self) -> bool {
         if self.singly && self.now.indices() > 1 {
             self.now.at += 1;

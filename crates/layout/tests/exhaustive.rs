@@ -1,4 +1,4 @@
-//! Small cases, all of them, against the naive model.
+//! All small cases against the naive model.
 
 mod model;
 
@@ -35,7 +35,7 @@ fn check(shape: &[u64], dists: &[(Dist, u64)], regions: &[Region], width: usize)
         &mesh,
     )
     .unwrap();
-    // What each rank holds: numbers of elements, and where they lie in its memory.
+    // Each rank holds numbers of elements, each with its place in the rank's memory.
     let mut held: Vec<Vec<(Vec<u64>, Vec<u64>)>> = vec![Vec::new(); memory.ranks()];
     for index in indices(&Region::whole(shape)) {
         let (rank, local) = owner(&memory, &index);

@@ -1,4 +1,4 @@
-//! Blocks by number, stretches and replicated arrays, against all blocks and all elements listed.
+//! Blocks by number, stretches and replicated arrays, against lists of all blocks and elements.
 
 mod model;
 
@@ -15,7 +15,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Numbers of servers and of ranks: one, some, more than there are blocks in a small case.
+/// The numbers of servers and of ranks: one, some, more than there are blocks in a small case.
 const COUNTS: [usize; 5] = [1, 2, 3, 5, 40];
 
 fn all_blocks(schema: &DiskSchema) -> Vec<Block> {
@@ -38,7 +38,7 @@ fn all_listed(schema: &DiskSchema, blocks: &[Block]) -> bool {
     })
 }
 
-/// `block_at` knows the blocks that there are, and no others.
+/// Checks that `block_at` knows the blocks of the list, and no others.
 fn check_numbers(schema: &DiskSchema, blocks: &[Block]) {
     let number = |block: &Block| (block.object, block.index);
     assert!(blocks.is_sorted_by(|a, b| number(a) < number(b)));
@@ -53,7 +53,7 @@ fn check_numbers(schema: &DiskSchema, blocks: &[Block]) {
     assert_eq!(schema.block_at(u64::MAX, 0), None);
 }
 
-/// Server, slot and successor are those of the servers' lists.
+/// Checks server, slot and successor against the servers' lists.
 fn check_servers(schema: &DiskSchema, blocks: &[Block], servers: usize) {
     let objects = by_object(blocks);
     let alike = objects
@@ -80,7 +80,7 @@ fn check_servers(schema: &DiskSchema, blocks: &[Block], servers: usize) {
     }
 }
 
-/// What a window has lies where the whole array has it, on the same server.
+/// Checks that the blocks of a window lie where the whole array has them, on the same server.
 fn check_window(schema: &DiskSchema, rows: std::ops::Range<u64>, servers: usize) {
     let window = schema.window(rows.clone());
     let blocks = all_blocks(&window);
@@ -124,7 +124,7 @@ fn check_window(schema: &DiskSchema, rows: std::ops::Range<u64>, servers: usize)
     );
 }
 
-/// The parts of the conforming distribution are nearly equal and together the file, in order.
+/// Checks that the conforming parts are nearly equal and together are the file, in order.
 fn check_conforming(schema: &DiskSchema, blocks: &[Block], ranks: usize) {
     let parts: Vec<Vec<Block>> = (0..ranks)
         .map(|r| schema.conforming(r, ranks).collect())
@@ -180,7 +180,7 @@ fn check_conforming(schema: &DiskSchema, blocks: &[Block], ranks: usize) {
     }
 }
 
-/// `blocks_in` finds those that an element-wise look finds.
+/// Checks that `blocks_in` finds the blocks that an element-wise look finds.
 fn check_region(schema: &DiskSchema, blocks: &[Block], region: &Region) {
     let inside = |index: &Vec<u64>| {
         (0..index.len()).all(|d| region.start[d] <= index[d] && index[d] < region.end(d))
@@ -195,8 +195,8 @@ fn check_region(schema: &DiskSchema, blocks: &[Block], region: &Region) {
     );
 }
 
-/// The elements of a share in a block by offset, cut where the next element does not follow or the
-/// longest box from the first on ends.
+/// Lists the elements of a share in a block by offset, cut where the next element does not follow
+/// or the longest box from the first on ends.
 fn naive_stretches(share: &Share, block: &Block) -> Vec<Stretch> {
     let mut elements: Vec<(u64, Vec<u64>)> = Vec::new();
     if share.elements() > 0 {
@@ -269,7 +269,7 @@ fn all_small_schemas() {
         &[2, 3, 3],
     ];
     for shape in shapes {
-        // Beyond the array too, where there is nothing.
+        // Regions also reach beyond the array, where there is nothing.
         let beyond: Vec<u64> = shape.iter().map(|n| n + 1).collect();
         let regions = model::regions(&beyond);
         let step = if shape.len() > 2 { 37 } else { 1 };
@@ -324,7 +324,7 @@ fn all_small_stretches() {
     }
 }
 
-/// Schemas of larger arrays.
+/// Makes schemas of larger arrays.
 fn disks(shape: Vec<u64>) -> impl Strategy<Value = Parts> {
     let dims = shape.len();
     let split = prop_oneof![
@@ -469,7 +469,7 @@ fn replicated_arrays_from_outside() {
     assert!(from_fields::<Replicated>(unknown).is_err());
 }
 
-/// The drawing at the head of `file_order`.
+/// Checks the drawing at the head of `file_order`.
 #[test]
 fn file_order_as_drawn() {
     let mut parts = Parts {
@@ -497,7 +497,7 @@ fn file_order_as_drawn() {
     }
 }
 
-/// The examples at the head of `stretch`.
+/// Checks the examples at the head of `stretch`.
 #[test]
 fn stretches_as_drawn() {
     let of = |columns: u64, start: [u64; 2], extents: [u64; 2]| -> Vec<(u64, Vec<u64>)> {
@@ -519,7 +519,7 @@ fn stretches_as_drawn() {
     );
 }
 
-/// 2^40 elements, 2^30 blocks and more: what is asked for is reached without passing the others.
+/// A file of 2^40 elements and 2^30 blocks or more gives a block without passing the others.
 #[test]
 fn phantom_file() {
     let schema = DiskSchema::flat(&[1 << 20, 1 << 20], 8, Order::RowMajor, 8192).unwrap();
@@ -540,10 +540,10 @@ fn phantom_file() {
     );
     let first = schema.conforming(3, 7).next().unwrap();
     assert_eq!(first.index, 3 * (1 << 30) / 7);
-    // A column of 2^20 rows has as many blocks, of which the first ones cost nothing more.
+    // A column of 2^20 rows has as many blocks; the first ones cost nothing more.
     let column = schema.blocks_in(&Region::new(&[0, 5], &[1 << 20, 1]));
     assert!(column.take(3).map(|b| b.index).eq([0, 1024, 2048]));
-    // The same in chunks: 2^30 objects of 2^5 x 2^5.
+    // Chunks of 2^5 x 2^5 make 2^30 objects.
     let schema = DiskSchema::chunked(&[1 << 20, 1 << 20], 8, &[32, 32]).unwrap();
     let found: Vec<u64> = schema
         .blocks_in(&Region::new(&[31, 63], &[2, 2]))
@@ -558,7 +558,7 @@ fn phantom_file() {
     assert_eq!(schema.successor(&last, 16), None);
 }
 
-/// A share of 2^40 elements in one block: the first stretches are there at once.
+/// A share of 2^40 elements in one block gives its first stretches at once.
 #[test]
 fn phantom_stretches() {
     let n = 1u64 << 20;
@@ -584,7 +584,7 @@ fn phantom_stretches() {
     );
 }
 
-/// A chunk may be far larger than its array; there are 2^36 blocks in this one.
+/// A chunk may be far larger than its array: this one has 2^36 blocks.
 #[test]
 fn blocks_of_padding_alone_are_not_looked_at() {
     for split in [Split::Inner(vec![4, 8]), Split::Contiguous(256)] {

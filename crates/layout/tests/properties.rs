@@ -15,7 +15,7 @@ use proptest::sample::{Index, select};
 const FILL: u8 = 255;
 const WIDTHS: [usize; 7] = [1, 2, 3, 4, 8, 12, 16];
 
-/// How memories are laid out: nesting of dimensions, those reversed, halos.
+/// The layout of a memory: the nesting of dimensions, reversed dimensions, halos.
 type Layout = (Vec<usize>, Vec<bool>, Vec<(u64, u64)>);
 
 fn layouts(dims: usize) -> impl Strategy<Value = Layout> {
@@ -167,7 +167,7 @@ proptest! {
     }
 }
 
-/// A disk schema and what it was made of.
+/// A disk schema, with its parameters.
 #[derive(Debug, Clone)]
 struct Disk {
     schema: DiskSchema,
@@ -199,7 +199,7 @@ fn disks(shape: Vec<u64>, width: u64) -> impl Strategy<Value = Disk> {
     ];
     let chunked =
         (vec(1u64..5, dims), any::<bool>(), split).prop_map(move |(part, padded, split)| {
-            // Where there are sub-chunks they are `part`, and the chunk a multiple of it.
+            // Sub-chunks, if there are any, are `part`, and the chunk is a multiple of it.
             let (chunk, split, inner) = match split {
                 None => (part, Split::Whole, None),
                 Some(Ok(max)) => (part, Split::Contiguous(max), None),
@@ -234,7 +234,7 @@ fn places(extents: &[u64], order: Order) -> Vec<Vec<u64>> {
     }
 }
 
-/// The elements of an object in the order in which it stores them; `None` is padding.
+/// The elements of an object in their order in the object; `None` is padding.
 fn object_elements(disk: &Disk, object: u64) -> Vec<Option<Vec<u64>>> {
     let (shape, chunk) = (disk.schema.shape(), disk.schema.chunk());
     let start: Vec<u64> = disk
@@ -369,7 +369,8 @@ proptest! {
     }
 }
 
-/// More than 2^32 elements a dimension and 2^45 bytes: nothing may depend on their number.
+/// More than 2^32 elements a dimension and 2^45 bytes change nothing: no cost depends on their
+/// number.
 #[test]
 fn phantom_cyclic_in_two_dimensions() {
     let n = (1u64 << 33) + 11;
@@ -409,7 +410,7 @@ fn phantom_cyclic_in_two_dimensions() {
 
 #[test]
 fn phantom_disk() {
-    // 2^43 bytes, of which one server's blocks are reached without passing the others'.
+    // The file has 2^43 bytes; a server's blocks are reached without passing the others'.
     let schema = DiskSchema::flat(&[1 << 20, 1 << 20], 8, Order::RowMajor, 1 << 20).unwrap();
     let block = schema.blocks(3, 5).nth(2).unwrap();
     assert_eq!(

@@ -1,16 +1,16 @@
-//! A doorbell: how a node sleeps until it is wanted, and is woken from any thread or process.
+//! A bell lets a node sleep until it is wanted; any thread or process wakes it.
 //!
-//! Whoever has something for a node puts it where the node will look, then rings. The node reads
-//! the bell, looks everywhere, and sleeps only if the bell has not rung since it was read. The
-//! words lie in memory that all who ring have mapped, and the kernel's futex does the sleeping: an
-//! idle rank costs nothing, and ringing an awake one costs no system call.
+//! Others put work for a node where the node will look, then ring. The node reads the bell, looks
+//! everywhere, and sleeps only if the bell has not rung since it was read. The words of the bell
+//! lie in memory that all who ring have mapped, and the kernel's futex does the sleeping: an idle
+//! rank costs nothing, and ringing an awake one costs no system call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Wake;
 use std::time::Duration;
 
-/// The two words of a doorbell. All zero is a bell that has not rung.
+/// A bell is two words in memory. All zero is a bell that has not rung.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Bell {
@@ -19,7 +19,7 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// How often it has rung, modulo 2^32. Read it before looking for work.
+    /// The number of rings, modulo 2^32. A node reads it before it looks for work.
     pub fn read(&self) -> u32 {
         self.rung.load(Ordering::SeqCst)
     }
@@ -35,7 +35,8 @@ impl Bell {
         }
     }
 
-    /// Sleeps until it rings, unless it has rung since `seen` was read, or until `at_most` is over.
+    /// Sleeps until the bell rings, unless it has rung since `seen` was read, or until `at_most` is
+    /// over.
     pub fn sleep(&self, seen: u32, at_most: Option<Duration>) {
         self.sleeping.store(1, Ordering::SeqCst);
         if self.read() == seen {
@@ -62,9 +63,8 @@ impl Bell {
     }
 }
 
-/// Somewhere that holds a bell: the heap, or a segment of shared memory.
+/// A holder of a bell: the heap, or a segment of shared memory.
 pub trait HasBell: Send + Sync {
-    /// The bell.
     fn bell(&self) -> &Bell;
 }
 
@@ -74,7 +74,7 @@ impl HasBell for Bell {
     }
 }
 
-/// Wakes a node's futures by ringing its bell.
+/// A waker that wakes a node's futures by ringing its bell.
 pub struct BellWaker(pub Arc<dyn HasBell>);
 
 impl Wake for BellWaker {

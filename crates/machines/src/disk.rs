@@ -1,8 +1,8 @@
 //! Disks of real nodes.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`medium`] | what a disk's blocks are made of: stores implement it |
+//! | [`medium`] | the trait that stores implement to read and write a disk's blocks |
 //! | [`real`] | a disk: a medium, and the thread that waits for it |
 
 pub mod medium;

@@ -1,14 +1,14 @@
 //! Real machines for Penstock's engine.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`node`] | one node: runs the engine, answers other nodes, sleeps when idle |
-//! | [`links`] | the way that packets travel between nodes: where a new machine begins |
+//! | [`node`] | a node: runs the engine, answers other nodes, sleeps when idle |
+//! | [`links`] | the way that packets travel between nodes: a new machine begins here |
 //! | [`threads`] | the machine whose nodes are threads of one process |
 //! | [`mpi`] | the machine whose nodes are the ranks of an MPI job |
 //! | [`disk`] | disks: a medium and the thread that waits for it |
-//! | [`memory`] | what clients expose, staging buffers, memory that processes share |
-//! | [`bell`] | how a node sleeps, and is woken |
+//! | [`memory`] | exposed memory of clients, staging buffers, memory that processes share |
+//! | [`bell`] | the sleep and waking of a node |
 
 pub mod bell;
 pub mod disk;

@@ -1,10 +1,11 @@
-//! Memory of real nodes: what clients expose, staging buffers, and what processes of a host share.
+//! Memory of real nodes: exposed memory of clients, staging buffers, memory shared by processes of
+//! a host.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`client`] | a client's memory, and the copies to and from it |
-//! | [`exposures`] | what the clients of a process expose for the length of a call |
-//! | [`board`] | the same for other processes of the host, which copy by themselves where the kernel lets them |
+//! | [`exposures`] | the memory that the clients of a process expose for the length of a call |
+//! | [`board`] | notices of exposed memory, with which other processes of the host may copy by themselves |
 //! | [`buffer`] | staging and send buffers, and mappings of other nodes' buffers |
 //! | [`segment`] | memory that processes share, and memory in huge pages |
 //! | [`parcel`] | elements that have come with a message |

@@ -6,7 +6,7 @@
 //! the thread that opened the session calls MPI, so that MPI_THREAD_FUNNELED is enough; but where
 //! ranks exchange MPI messages, so does the thread of a call that was begun in the background.
 
-mod abi;
+pub mod abi;
 pub mod api;
 mod inbox;
 mod processors;
@@ -27,7 +27,8 @@ use crate::disk::real::Opener;
 use crate::links::{Distance, LEAVING_MAX, Links, Process};
 use crate::memory::board::{Board, HasBoard};
 use crate::memory::segment::{Mapping, SegmentName};
-use crate::mpi::api::{Api, Handle};
+use crate::mpi::abi::Handle;
+use crate::mpi::api::Api;
 use crate::mpi::inbox::Inbox;
 use crate::node::Node;
 

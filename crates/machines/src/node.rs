@@ -1,8 +1,8 @@
-//! One node of a real machine: it runs its asynchronous code, answers what other nodes ask of its
+//! A node of a real machine runs its asynchronous code, answers other nodes' requests for its
 //! memory, and sleeps when there is nothing to do.
 //!
-//! All nodes work alike; machines differ in their [`Links`], the way packets travel. How a memget
-//! is done depends on where the client is:
+//! All nodes work alike; machines differ in their [`Links`], the way packets travel. The kind of a
+//! memget depends on the client's place:
 //!
 //! | the client is | a memget is |
 //! |---|---|
@@ -10,17 +10,17 @@
 //! | on this host | a copy by the server, if it may ([`crate::memory::board`]); else by the client, into a shared buffer |
 //! | elsewhere | a message with the piece packed, unpacked by the server into its buffer |
 //!
-//! The first two are a single copy from the user's array into the staging buffer, laid out as the
-//! disk wants it.
+//! The first two kinds are a single copy from the user's array into the staging buffer, laid out as
+//! the disk wants it.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `engine` | what the engine asks of a node: its `Machine` |
+//! | `engine` | the node as the engine's `Machine` |
 //! | `transfers` | memget and memput, by the client's distance |
-//! | `answers` | what a node does with each packet that comes |
-//! | [`packet`] | what nodes send one another |
-//! | `mail` | messages that have come, and who waits for them |
-//! | [`pause`] | how long a node may sleep |
+//! | `answers` | the answer of a node to each packet |
+//! | [`packet`] | the packets that nodes send one another |
+//! | `mail` | messages that have come, and the futures that wait for them |
+//! | [`pause`] | the sleep of a node between two looks |
 
 mod answers;
 mod engine;
@@ -51,7 +51,7 @@ use mail::Mail;
 use packet::{Header, Packet};
 use pause::Pause;
 
-/// One node. See the module's head.
+/// A node of a real machine. See the module's head.
 pub struct Node {
     me: NodeId,
     nodes: usize,
@@ -65,20 +65,20 @@ pub struct Node {
     losses: RefCell<Vec<Loss>>,
     buffers: Rc<BufferPool>,
     mapped: RefCell<Mappings>,
-    /// Whether the kernel lets this process copy from and to others of the host.
+    /// Whether the kernel lets this process copy from and to other processes of the host.
     copies_across: Cell<bool>,
     returned: Returns,
     disks: RefCell<Vec<Rc<DiskThread>>>,
 }
 
-/// An answer that this node waits for.
+/// A ticket stands for an answer that this node waits for.
 struct Ticket {
-    /// The call for which it was asked.
+    /// The call of the request.
     call: u64,
     answer: oneshot::Sender<Result<Vec<u8>>>,
 }
 
-/// Calls that cannot succeed any more.
+/// A loss names calls that cannot succeed any more.
 struct Loss {
     calls: Vec<Range<u64>>,
     error: Error,
@@ -91,7 +91,7 @@ impl Loss {
 }
 
 impl Node {
-    /// Node `me` of `nodes`.
+    /// Makes node `me` of `nodes`.
     pub fn new(
         me: NodeId,
         nodes: usize,
@@ -119,12 +119,12 @@ impl Node {
         }
     }
 
-    /// Why no call that has yet to begin can succeed, if so.
+    /// The error that lets no later call succeed, if any.
     pub fn broken(&self) -> Option<Error> {
         self.loss_of(u64::MAX - 1)
     }
 
-    /// Why this call cannot succeed any more, if so.
+    /// The error that keeps this call from success, if any.
     fn loss_of(&self, call: u64) -> Option<Error> {
         let losses = self.losses.borrow();
         let loss = losses.iter().find(|loss| loss.is_of(call));
@@ -147,7 +147,7 @@ impl Node {
         }
     }
 
-    /// Takes in what has come, lets `poll` go on, and says in `pause` how long this node may sleep.
+    /// Takes in packets, lets `poll` go on, and notes in `pause` how long this node may sleep.
     pub fn look<T>(&self, pause: &mut Pause, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
         let bell = pause.bell.get_or_insert_with(|| self.links.bell()).clone();
         pause.seen = bell.bell().read();
@@ -162,17 +162,17 @@ impl Node {
         polled
     }
 
-    /// Makes this node look, if it sleeps: another thread has given it something to do.
+    /// Wakes this node: another thread has given it something to do.
     pub fn wake(&self) {
         self.links.bell().bell().ring();
     }
 
-    /// Whether the MPI library is called when this node looks, from whatever thread.
+    /// Whether the node calls the MPI library when it looks, from any thread.
     pub fn needs_mpi(&self) -> bool {
         self.links.needs_mpi()
     }
 
-    /// Tells other nodes that what they have lent has been read.
+    /// Tells other nodes that their loans have been read.
     fn give_back(&self) {
         let returned = self.returned.take();
         for (to, ticket) in returned {
@@ -182,16 +182,16 @@ impl Node {
         }
     }
 
-    /// Tells all nodes that this one leaves because of `error`. Calls of these numbers, in which it
-    /// takes no further part, fail on all nodes instead of waiting. All other calls go on: this
-    /// node has done its part.
+    /// Tells all nodes that this node leaves because of `error`. The calls with these numbers, in
+    /// which it takes no further part, fail on all nodes instead of waiting. All other calls go on:
+    /// this node has done its part.
     pub fn leave(&self, error: &Error, calls: &[Range<u64>]) {
         let left = Header::Left {
             calls: calls.to_vec(),
             error: error.clone(),
         };
         for node in (0..self.nodes).filter(|&node| node != self.me) {
-            // A node that cannot be reached any more has its own reason to fail.
+            // An unreachable node has its own reason to fail.
             let _ = self.post(node, &left, 0, |_| {});
         }
         let until = Instant::now() + LEAVING_MAX;
@@ -202,8 +202,8 @@ impl Node {
         self.fail(error.clone());
     }
 
-    /// Waits until nothing is kept: others wait for these packets, and this node may be busy with
-    /// something else for long.
+    /// Waits until the links keep no packets: others wait for these packets, and this node may be
+    /// busy with something else for long.
     pub fn post_all_kept(&self) {
         while self.links.keeps_any() && self.broken().is_none() {
             self.answer_all();
@@ -223,13 +223,13 @@ impl Node {
         self.links.post(to, packet)
     }
 
-    /// From now on every call fails with this error, unless it has failed with another.
+    /// Makes every later call fail with this error, unless it has failed with another.
     fn fail(&self, error: Error) {
         let all = 0..u64::MAX;
         self.lose(vec![all], error);
     }
 
-    /// From now on these calls fail with this error, unless they have failed with another.
+    /// Makes these calls fail with this error, unless they have failed with another.
     fn lose(&self, calls: Vec<Range<u64>>, error: Error) {
         self.losses.borrow_mut().push(Loss { calls, error });
         let mut tickets = self.tickets.borrow_mut();
@@ -240,7 +240,7 @@ impl Node {
         self.mail.wake_all();
     }
 
-    /// The thread of a disk that no other call is using.
+    /// A disk thread that no other call is using.
     fn disk_thread(&self) -> Result<Rc<DiskThread>> {
         let mut disks = self.disks.borrow_mut();
         if let Some(free) = disks.iter().find(|disk| Rc::strong_count(disk) == 1) {

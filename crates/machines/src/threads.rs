@@ -1,6 +1,6 @@
-//! The machine of threads: nodes are threads of one process, and a memget is a memory copy.
+//! The machine of threads: its nodes are threads of one process, and a memget is a memory copy.
 //!
-//! Nothing has to be started, and no library is needed: the embedded default.
+//! This machine starts nothing, and needs no library: it is the embedded default.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +33,7 @@ impl ThreadInbox {
     }
 }
 
-/// What the nodes of one machine share. Each thread makes its own [`Node`] of it.
+/// A machine of threads is what its nodes share. Each thread makes its own [`Node`] of it.
 #[derive(Clone)]
 pub struct Threads {
     inboxes: Arc<Vec<Arc<ThreadInbox>>>,
@@ -41,7 +41,7 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// A machine of `nodes` threads.
+    /// Makes a machine of `nodes` threads.
     pub fn new(nodes: usize) -> Self {
         let inboxes = (0..nodes).map(|_| Arc::default()).collect();
         Self {
@@ -50,12 +50,12 @@ impl Threads {
         }
     }
 
-    /// Number of nodes.
+    /// The number of nodes.
     pub fn nodes(&self) -> usize {
         self.inboxes.len()
     }
 
-    /// Node `me`, to be used by one thread.
+    /// Makes node `me`, to be used by one thread.
     pub fn node(&self, me: usize, opener: Arc<dyn Opener>) -> Node {
         let links = ThreadLinks {
             me,

@@ -22,7 +22,8 @@ use penstock_conformance::{Bench, Case, Form, Need, Seat};
 use penstock_engine::{Error, Machine};
 use penstock_layout::Share;
 use penstock_machines::Node;
-use penstock_machines::mpi::api::{Api, Constants, Handle};
+use penstock_machines::mpi::abi::{Constants, Handle};
+use penstock_machines::mpi::api::Api;
 use penstock_machines::mpi::{Transport, join};
 
 /// Says to a rank that it is one, and how it reaches the others.

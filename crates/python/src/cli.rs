@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 
-/// Runs the command that `argv` says, the first of which is its own name; the exit code. `python`
-/// is the interpreter that draws plots.
+/// Runs the command in `argv`, which begins with the command's own name, and gives the exit code.
+/// `python` is the interpreter that draws plots.
 #[pyfunction]
 pub(crate) fn run_command(py: Python<'_>, argv: Vec<OsString>, python: PathBuf) -> u8 {
     py.detach(|| penstock_cli::run(argv, Some(python)))

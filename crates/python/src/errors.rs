@@ -5,7 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// The kinds, by the names that Python has for them.
+/// The kinds, by their names in Python.
 const KINDS: [Kind; 11] = [
     Kind::Schema,
     Kind::Mismatch,
@@ -20,7 +20,7 @@ const KINDS: [Kind; 11] = [
     Kind::Io,
 ];
 
-/// The kind of that name. What is of no kind of ours does not fit.
+/// The kind with this name. Any other error is one of the schema.
 pub fn kind_of(name: &str) -> Kind {
     let named = KINDS.iter().find(|kind| kind.to_string() == name);
     named.copied().unwrap_or(Kind::Schema)
@@ -32,7 +32,7 @@ pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
     exception(py, error).map_or_else(|other| other, PyErr::from_value)
 }
 
-/// The exception itself.
+/// The exception of an error.
 pub fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
     let (rank, server) = match error.who {
         Some(Who::Rank(rank)) => (Some(rank), None),

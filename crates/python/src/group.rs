@@ -1,4 +1,4 @@
-//! A group as Python describes it, and checkpoints.
+//! Groups as Python describes them, and checkpoints.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ use crate::spec::{Spec, attributes_of};
 /// This rank's parts of each array of a group.
 pub type Locals<'py> = Vec<Vec<Bound<'py, PyUntypedArray>>>;
 
-/// A coordinate as Python has it.
+/// A coordinate in Python's terms.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct CoordinateArgument {
@@ -26,9 +26,9 @@ struct CoordinateArgument {
     dims: Vec<String>,
     shape: Vec<u64>,
     dtype: String,
-    /// Of elements.
+    /// The values of a coordinate of elements.
     bytes: Vec<u8>,
-    /// Of `dtype` "str".
+    /// The values of a coordinate with the `dtype` "str".
     strings: Vec<String>,
     attributes: String,
 }
@@ -49,7 +49,7 @@ impl CoordinateArgument {
     }
 }
 
-/// How a group is saved, as Python has it.
+/// A group's description in Python's terms.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct GroupArgument {
@@ -95,8 +95,8 @@ impl PyGroup {
 }
 
 impl PyGroup {
-    /// The group as a call takes it, with this rank's parts: those of an array of rows say how many
-    /// it brings.
+    /// The group as a call takes it, with this rank's parts. The parts of an array of rows
+    /// determine the number of rows.
     pub fn with_locals(&self, locals: &Locals<'_>) -> Result<(GroupCall, Vec<Vec<LocalPart>>)> {
         let mut group = self.0.clone();
         let locals = locals.iter().map(|locals| locals_of(locals));
@@ -129,13 +129,13 @@ impl PyCheckpoint {
         self.0.checkpoint.time
     }
 
-    /// How many timesteps the group had.
+    /// The number of timesteps that the group had.
     #[getter]
     fn timesteps(&self) -> u64 {
         self.0.checkpoint.timesteps
     }
 
-    /// What the user said about it, as JSON.
+    /// The attributes of the checkpoint, as JSON.
     #[getter]
     fn attributes(&self) -> String {
         json::line(&self.0.attributes.clone().into())

@@ -1,7 +1,7 @@
-//! The Python face: turns Python's values into calls on a session and errors into exceptions.
+//! The face to Python: turns Python's values into calls on a session, and errors into exceptions.
 //!
-//! The names that users see are in `python/penstock/`; this module, `penstock._core`, is what they
-//! stand on. Everything that does not depend on Python lives in the crates below.
+//! The names that users see are in `python/penstock/`, which is built on this module,
+//! `penstock._core`. Everything that does not depend on Python lives in the crates below.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `spec` | an array as Python describes it |
 //! | `group` | a group as Python describes it, and checkpoints |
 //! | `local` | the memory of a NumPy array |
-//! | `stores` | stores looked at and copied without a session |
+//! | `stores` | reads, repairs and copies stores without a session |
 //! | `interrupt` | Ctrl-C while a call waits |
 //! | `errors` | errors as exceptions |
 //! | `cli` | the command `penstock` |

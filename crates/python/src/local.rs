@@ -25,7 +25,7 @@ fn local_of(array: &Bound<'_, PyUntypedArray>) -> Result<LocalPart> {
         let cause = format!("its elements are {dtype}: give them in the machine's byte order");
         return Err(Error::new(Kind::Schema, "bringing a local array", cause));
     }
-    // SAFETY: the array object is alive, and so is the struct that the pointer leads to.
+    // SAFETY: the array object is alive, and so is the struct behind the pointer.
     let fields = unsafe { &(*array.as_array_ptr()).fields };
     let (base, is_writable) = (
         fields.data.cast::<u8>(),

@@ -15,7 +15,8 @@ use penstock_arrays::calls::strategy::{self, Tuning};
 use penstock_arrays::calls::{Seat, Session};
 use penstock_engine::{Error, Kind, Operation, Result, Strategy};
 use penstock_machines::mpi::Transport;
-use penstock_machines::mpi::api::{Api, Constants};
+use penstock_machines::mpi::abi::Constants;
+use penstock_machines::mpi::api::Api;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyDict};
 
@@ -29,17 +30,17 @@ use crate::stores::{CopyArgument, Listener, copied};
 /// A session that one thread at a time may use.
 struct SessionCell(Session);
 
-// SAFETY: a session and all that it refers to is one value with nothing tied to a thread; its
-// reference counts and cells are only reached through it, and the mutex in `PySession` lets only
-// one thread do so at a time. (MPI wants its calls from one thread: the face says so.)
+// SAFETY: a session and all that it refers to is one value, and no part of it is tied to a thread;
+// its reference counts and cells are only reached through it, and the mutex in `PySession` lets
+// only one thread do so at a time. (MPI wants its calls from one thread: the face says so.)
 unsafe impl Send for SessionCell {}
 
-/// A place in a machine of threads, to be opened in the thread that will use it.
+/// A rank's place in a machine of threads. The thread that will use the session opens it.
 #[pyclass(frozen, module = "penstock._core")]
 pub struct PySeat {
     seat: Mutex<Option<Seat>>,
     tuning: Tuning,
-    /// Whether somebody wants all ranks of the machine to stop.
+    /// Whether all ranks of the machine are to stop.
     stops: Arc<AtomicBool>,
 }
 
@@ -59,13 +60,13 @@ impl PySeat {
         Ok(PySession::new(session, self.tuning, raised))
     }
 
-    /// Lets all ranks of the machine stop: their calls fail.
+    /// Stops all ranks of the machine: their calls fail.
     fn interrupt(&self) {
         self.stops.store(true, Ordering::Relaxed);
     }
 }
 
-/// How a session is set up, as the face has it.
+/// The options of a session in Python's terms.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct OptionsArgument {
@@ -76,9 +77,10 @@ pub struct OptionsArgument {
     background_bytes: u64,
     direct: bool,
     strategy: String,
-    /// For tests: blocks of a cache for each client, and bytes of a client's staging buffer.
+    /// For tests: the number of cached blocks for each client, and the bytes of a client's staging
+    /// buffer.
     buffers: Option<(u32, u64)>,
-    /// For tests and benchmarks: what is wrong with the disks, as JSON.
+    /// For tests and benchmarks: the faults of the disks, as JSON.
     faults: Option<String>,
 }
 
@@ -130,12 +132,12 @@ pub fn seats(py: Python<'_>, ranks: usize, options: OptionsArgument) -> PyResult
     Ok(seats.collect())
 }
 
-/// How the MPI library is reached: `(shared object, communicator, MPI_BYTE, MPI_ANY_SOURCE)`, and
-/// whether any thread may call it at any time.
+/// The MPI library: `(shared object, communicator, MPI_BYTE, MPI_ANY_SOURCE)`, and whether any
+/// thread may call it at any time.
 type Mpi = (PathBuf, usize, usize, i32, bool);
 
-/// The session of this rank of an MPI job. Collective, so that what is wrong with this rank's
-/// options, which Python found, comes as `wrong`: its kind and cause.
+/// Joins the session of an MPI job. The call is collective, so an error that Python found in this
+/// rank's options comes as `wrong`: its kind and cause.
 #[pyfunction]
 pub fn join_mpi(
     py: Python<'_>,
@@ -178,7 +180,7 @@ pub fn join_mpi(
     Ok(PySession::new(joined.0, tuning, raised))
 }
 
-/// What a call has done: bytes, seconds, blocks, disk_bytes, transfers, buffer_bytes, servers.
+/// The report of a call: bytes, seconds, blocks, disk_bytes, transfers, buffer_bytes, servers.
 type ReportFields = (u64, f64, u64, u64, u64, u64, usize);
 
 fn fields_of(report: Report) -> ReportFields {
@@ -202,7 +204,7 @@ pub struct PySession {
     raised: RaisedException,
 }
 
-/// A call that has been begun; nothing once it was given up.
+/// A call that has begun; `None` once it was abandoned.
 #[pyclass(frozen, module = "penstock._core")]
 pub struct PyOutstanding(Mutex<Option<Outstanding>>);
 
@@ -234,7 +236,7 @@ impl PyOutstanding {
             .map(fields_of)
     }
 
-    /// Gives the call up: nobody will end it.
+    /// Abandons the call: nobody will end it.
     fn abandon(&self, py: Python<'_>, session: &PySession) -> PyResult<()> {
         let call = self
             .0
@@ -288,8 +290,8 @@ impl PySession {
         }
     }
 
-    /// Runs `call` on the session with the GIL released. What a handler of a signal raised
-    /// meanwhile comes first.
+    /// Runs `call` on the session with the GIL released. An exception of a signal handler comes
+    /// first.
     fn released<T: Send>(
         &self,
         py: Python<'_>,
@@ -305,7 +307,7 @@ impl PySession {
         }
     }
 
-    /// The strategy of that name; none if there is no name.
+    /// The strategy with this name; `None` without a name.
     fn named(&self, strategy: Option<&str>) -> Result<Option<Strategy>> {
         let named = strategy.map(|word| strategy::named(word, &self.tuning));
         named.transpose()
@@ -314,26 +316,26 @@ impl PySession {
 
 #[pymethods]
 impl PySession {
-    /// This rank; `None` on a dedicated server.
+    /// The rank of this client; `None` on a dedicated server.
     #[getter]
     fn rank(&self, py: Python<'_>) -> PyResult<Option<usize>> {
         Ok(self.session(py)?.0.rank())
     }
 
-    /// Number of clients.
+    /// The number of clients.
     #[getter]
     fn size(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.session(py)?.0.clients())
     }
 
-    /// Number of servers.
+    /// The number of servers.
     #[getter]
     fn servers(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.session(py)?.0.servers())
     }
 
-    /// Takes part in the call that the other ranks make, with the word that this one cannot. Gives
-    /// the exception that it comes to on all ranks.
+    /// Takes part in the call that the other ranks make, with the complaint that this rank cannot.
+    /// Gives the exception of the call, the same on all ranks.
     fn refuse<'py>(
         &self,
         py: Python<'py>,
@@ -461,7 +463,7 @@ impl PySession {
         self.save(py, group, &locals, save)
     }
 
-    /// The newest checkpoint of a group, or that of a step.
+    /// Finds the newest checkpoint of a group, or the newest of a step.
     fn find_checkpoint(
         &self,
         py: Python<'_>,
@@ -489,7 +491,7 @@ impl PySession {
         self.released(py, restart).map(fields_of)
     }
 
-    /// Copies what is at a path to another: what was done, as keyword arguments.
+    /// Copies a source to a target, and gives the report as keyword arguments.
     fn copy<'py>(
         &self,
         py: Python<'py>,
@@ -518,7 +520,7 @@ impl PySession {
         copied(py, &self.released(py, copy)?)
     }
 
-    /// Runs `penstock copy` as one of the session's ranks; the exit code.
+    /// Runs `penstock copy` as one of the session's ranks, and gives the exit code.
     fn run_copy(&self, py: Python<'_>, argv: Vec<OsString>) -> PyResult<u8> {
         self.released(py, move |session| Ok(penstock_cli::copy_in(session, argv)))
     }

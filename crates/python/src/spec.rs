@@ -10,18 +10,18 @@ use pyo3::types::{PyAny, PyDict};
 
 use crate::errors::raise;
 
-/// A half-width of a halo below and above, a dimension.
+/// The widths of a halo below and above, in each dimension.
 type Halo = Vec<(u64, u64)>;
-/// Where a box begins, and its extents.
+/// The start of a box, and its extents.
 type StartAndShape = (Vec<u64>, Vec<u64>);
 
-/// How memory is described from Python.
+/// A memory schema in Python's terms.
 #[derive(FromPyObject)]
 enum MemoryArgument {
-    /// Distributions, mesh, halo.
+    /// A distribution: its words, mesh and halo.
     #[pyo3(transparent)]
     Distribution((String, Vec<u64>, Halo)),
-    /// Starts and shapes of boxes, halo, whether a call is about them alone.
+    /// Boxes: starts and shapes, halo, and whether a call is about the boxes alone.
     #[pyo3(transparent)]
     Boxes((Vec<StartAndShape>, Halo, bool)),
 }
@@ -32,7 +32,8 @@ pub struct Spec {
     pub call: ArrayCall,
 }
 
-/// Where nothing is said, rows of each rank's own: how many, a call says.
+/// The memory schema of an argument. Without one, each rank brings rows of its own, as many as a
+/// call says.
 fn memory_of(argument: Option<MemoryArgument>) -> Result<Memory> {
     match argument {
         None => Ok(Memory::Rows { count: 0 }),
@@ -132,8 +133,8 @@ impl Spec {
         self.call.local_shapes(rank).map_err(|e| raise(py, &e))
     }
 
-    /// What `rank` holds in each of its shares, a dimension: a slice's `(start, stop, step)`, or a
-    /// comb's `(first, block, stride, extent)`.
+    /// The elements that `rank` holds in each of its shares, for each dimension: a slice's `(start,
+    /// stop, step)`, or a comb's `(first, block, stride, extent)`.
     fn local_slices<'py>(
         &self,
         py: Python<'py>,

@@ -1,4 +1,4 @@
-//! Stores looked at, mended and copied without a session.
+//! Reads, repairs and copies stores without a session.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -26,7 +26,7 @@ pub fn open_schema<'py>(
     spec::describe(py, &schema.map_err(|e| raise(py, &e))?)
 }
 
-/// All that is known of what stands at a path, as JSON.
+/// Describes the contents of a path, as JSON.
 #[pyfunction]
 pub fn describe(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     let described = py.detach(|| groups::describe(&path));
@@ -34,7 +34,7 @@ pub fn describe(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     Ok(json::line(&described))
 }
 
-/// Somebody in Python who is told of bytes that are done, and of how many there are.
+/// A Python object that hears of the bytes that are done, and of their number in all.
 pub struct Listener {
     listener: Option<Py<PyAny>>,
     raised: RaisedException,
@@ -52,8 +52,8 @@ impl Listener {
         }
     }
 
-    /// Tells of it, and lets handlers of signals run. An error where one of them has raised
-    /// something.
+    /// Reports the progress, and lets handlers of signals run. Gives an error if one of them has
+    /// raised an exception.
     pub fn tell(&mut self, progress: Progress) -> Result<()> {
         match progress {
             Progress::All(bytes) => self.all = bytes,
@@ -77,7 +77,7 @@ impl Listener {
     }
 }
 
-/// Reads everything again: what was found, as keyword arguments.
+/// Verifies a store, and gives the result as keyword arguments.
 #[pyfunction]
 pub fn verify<'py>(
     py: Python<'py>,
@@ -108,21 +108,21 @@ pub fn verify<'py>(
     Ok(described)
 }
 
-/// Mends the metadata of a group: what was mended, a line each.
+/// Repairs the metadata of a group, and gives the findings, a line each.
 #[pyfunction]
 pub fn repair(py: Python<'_>, path: PathBuf) -> PyResult<Vec<String>> {
     let said = py.detach(|| groups::repair(&path));
     said.map_err(|e| raise(py, &e))
 }
 
-/// How a copy is made, as Python has it.
+/// The options of a copy in Python's terms.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct CopyArgument {
     arrays: Vec<String>,
     name: Option<String>,
     raw: Option<(Vec<u64>, String)>,
-    /// "raw", "npy" or none.
+    /// The form of a row-major file: "raw", "npy" or none.
     row_major: Option<String>,
     chunks: Option<String>,
     subchunks: Option<String>,
@@ -159,7 +159,7 @@ impl CopyArgument {
     }
 }
 
-/// What a copy has done, as keyword arguments.
+/// The report of a copy, as keyword arguments.
 pub fn copied<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
     let described = PyDict::new(py);
     described.set_item("bytes", report.bytes)?;
@@ -173,7 +173,7 @@ pub fn copied<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDi
     Ok(described)
 }
 
-/// Copies on threads of this process: what was done, as keyword arguments.
+/// Copies on threads of this process, and gives the report as keyword arguments.
 #[pyfunction]
 pub fn copy<'py>(
     py: Python<'py>,
@@ -188,7 +188,7 @@ pub fn copy<'py>(
     let listener = Mutex::new(Listener::new(listener, raised.clone()));
     let report = py.detach(|| {
         let options = argument.options()?;
-        // Signals are the calling thread's.
+        // Only the calling thread handles signals.
         let interrupt = || Python::attach(|py| raised.check(py));
         let tell = |progress| {
             let mut listener = listener.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,24 +1,24 @@
-//! What is wrong with a description of hardware.
+//! Errors in a description of hardware.
 
 use thiserror::Error;
 
-/// A description that no hardware fits.
+/// An error in a description that no hardware fits.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{part}: {what}")]
 pub struct ParameterError {
-    /// Which part: the name of a device, or the kind of network.
+    /// The name of a device, or the kind of network.
     pub part: String,
-    /// What does not hold, with the numbers.
+    /// The mistake, with the numbers.
     pub what: String,
 }
 
-/// Makes errors that say which part they are about.
+/// A check makes errors that name their part.
 pub(crate) struct Check<'a> {
     pub(crate) part: &'a str,
 }
 
 impl Check<'_> {
-    /// An error with `what` unless `holds`.
+    /// Returns an error with `what` unless `holds`.
     pub(crate) fn that(
         &self,
         holds: bool,
@@ -33,12 +33,12 @@ impl Check<'_> {
         }
     }
 
-    /// An error unless `count` is at least 1.
+    /// Returns an error unless `count` is at least 1.
     pub(crate) fn positive(&self, what: &str, count: u64) -> Result<(), ParameterError> {
         self.that(count > 0, || format!("{what} is 0"))
     }
 
-    /// An error unless `length` of time is a number from 0 up to a million.
+    /// Returns an error unless `length` of time is a number from 0 up to a million.
     pub(crate) fn duration(&self, what: &str, length: f64) -> Result<(), ParameterError> {
         self.that((0.0..1e6).contains(&length), || {
             format!("{what} is {length}")

@@ -1,16 +1,16 @@
 //! A simulated multiprocessor: the engine's strategies in virtual time.
 //!
 //! Start with [`machine`], which implements the engine's `Machine` over the models of hardware. The
-//! models are pure: their caller says what time it is and what is asked, they answer when it will
-//! be done. There is no wall clock, no I/O, and no randomness but that of a seeded [`Random`]. The
-//! same program gives the same events, to the picosecond, on every machine. The papers' experiments
+//! models are pure: their caller gives the time and the request, and they answer when it will be
+//! done. There is no wall clock, no I/O, and no randomness except from a seeded [`Random`]. A
+//! program gives the same events, to the picosecond, on every machine. The papers' experiments
 //! stand in the crate `penstock-experiments`.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`preset`] | whole machines, as TOML |
 //! | [`machine`] | clock, events, CPUs, disks, messages: the engine's `Machine` |
-//! | [`trace`] | what every part did when |
+//! | [`trace`] | the activity of every part, with its time |
 //! | [`time`] | [`Time`], [`Span`] and [`Interval`] in integer picoseconds |
 //! | [`random`] | [`Random`], a seeded generator with the same stream everywhere |
 //! | [`disk`] | [`Device`]: rotating drives (HP 97560 and its kind) and flash; the [`Bus`] they share |

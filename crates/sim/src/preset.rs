@@ -1,8 +1,8 @@
 //! Descriptions of whole machines: hardware, software costs, and the tuning of each strategy.
 //!
 //! A preset is a TOML file in which every number stands with its unit in its name, and its source
-//! in a comment. Unknown keys are refused. Those that come with Penstock are in `presets/`; a path
-//! to another may be given wherever a name may.
+//! in a comment. Unknown keys are refused. The presets of Penstock are in `presets/`; a path to
+//! another file may be given in place of a name.
 
 mod check;
 mod load;
@@ -15,54 +15,51 @@ use crate::network::TorusParameters;
 
 pub use load::PresetError;
 
-/// A machine.
+/// A preset describes a machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preset {
-    /// What it is called.
     pub name: String,
-    /// What it describes, in a line.
+    /// A description in a line.
     pub about: String,
-    /// How many of what there are.
+    /// The numbers of nodes and disks.
     pub nodes: Nodes,
     /// The file that experiments move.
     pub file: File,
-    /// Every disk.
+    /// The kind of every disk.
     pub disk: DiskKind,
-    /// How the disks stand when an experiment starts.
+    /// The state of the disks when an experiment starts.
     pub start: Start,
-    /// The bus of each I/O node.
     pub bus: BusParameters,
-    /// The network.
     pub network: NetworkKind,
-    /// What software costs.
+    /// The costs of software.
     pub costs: Costs,
-    /// Traditional caching.
+    /// The tuning of traditional caching.
     pub caching: Caching,
-    /// Two-phase I/O, on top of that.
+    /// The tuning of two-phase I/O, beside the tuning of caching.
     pub two_phase: TwoPhase,
-    /// Disk-directed I/O.
+    /// The tuning of disk-directed I/O.
     pub disk_directed: DiskDirected,
-    /// What compute processors do by themselves, where that is known.
+    /// The costs of compute processors by themselves, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processors: Option<Processors>,
-    /// What clients of the file system get in one another's way with, where that is known.
+    /// The costs of sharing the file system between clients, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Sharing>,
-    /// What the file system of an I/O node adds to its disk, where there is one.
+    /// The costs of the file system of an I/O node beside its disk, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_system: Option<FileSystem>,
 }
 
-/// How many of what there are. Clients are nodes 0 and up, I/O nodes follow.
+/// The numbers of nodes and disks. Clients are nodes 0 and up, I/O nodes follow.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nodes {
-    /// Compute processors, each one client.
+    /// The number of compute processors, each one client.
     pub clients: usize,
-    /// I/O processors, each with a bus.
+    /// The number of I/O processors, each with a bus.
     pub io_nodes: usize,
-    /// Disks, each with a server of its own, dealt out to the I/O nodes in turn.
+    /// The number of disks, each with a server of its own, dealt out to the I/O nodes in turn.
     pub disks: usize,
     /// The place in the network of the first node; the others follow.
     pub first_place: u32,
@@ -72,45 +69,42 @@ pub struct Nodes {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct File {
-    /// Its size.
     pub bytes: u64,
-    /// What it is striped over the disks by.
+    /// The bytes of a block, by which the file is striped over the disks.
     pub block_bytes: u64,
 }
 
-/// What a disk is.
+/// The kind of a disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum DiskKind {
-    /// A disk that turns.
+    /// A rotating drive.
     Rotating(DiskParameters),
-    /// One that does not.
+    /// A device without moving parts.
     Flash(FlashParameters),
 }
 
-/// How the disks stand when an experiment starts.
+/// The state of the disks when an experiment starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Start {
-    /// All at the same angle: so long before the index mark comes round.
+    /// All disks stand at one angle.
     Common {
         /// Milliseconds of rotation that have passed since the index mark.
         rotation_ms: f64,
     },
-    /// Each at an angle of its own, drawn anew for each trial.
+    /// Each disk stands at an angle of its own, drawn anew for each trial.
     #[serde(deserialize_with = "no_keys")]
     Random,
 }
 
-/// The bus of an I/O node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BusParameters {
-    /// What it carries.
     pub bytes_per_second: u64,
 }
 
-/// What a network is.
+/// The kind of a network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum NetworkKind {
@@ -120,115 +114,113 @@ pub enum NetworkKind {
     FatTree(FatTreeKind),
 }
 
-/// A fat tree but for the number of its nodes.
+/// A fat tree without the number of its nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FatTreeKind {
-    /// Nodes on one leaf switch.
     pub nodes_per_leaf: u32,
-    /// Leaf switches in a pod.
     pub leaves_per_pod: u32,
-    /// Of a port, in each direction.
+    /// The rate of a port, in each direction.
     pub bytes_per_second: u64,
-    /// Of both adapters together.
+    /// The latency of both adapters together.
     pub adapter_latency_ns: f64,
-    /// Of one switch and its cable.
+    /// The latency of one switch and its cable.
     pub switch_latency_ns: f64,
 }
 
-/// What software costs: time of a node's one CPU, on which all its software waits its turn.
+/// The costs of software: time of a node's one CPU, on which all its software waits its turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// To send a message, whatever its size: the network interface moves the bytes.
+    /// The cost to send a message, whatever its size: the network interface moves the bytes.
     pub send_us: f64,
-    /// To take a message in: the interrupt, and telling the network interface where to.
+    /// The cost to take a message in: the interrupt, and the order to the network interface.
     pub receive_us: f64,
-    /// What a message has beside what the program sends.
+    /// The bytes of a message beside those that the program sends.
     pub header_bytes: u64,
-    /// A client's loop over blocks, for each request that it makes.
+    /// The cost of a client's loop over blocks, for each request that it makes.
     pub request_us: f64,
-    /// A thread for a request, created or woken.
+    /// The cost of a thread for a request, created or woken.
     pub thread_us: f64,
-    /// To look a block up in the cache, and to keep the cache.
+    /// The cost to look a block up in the cache, and to keep the cache.
     pub lookup_us: f64,
-    /// To copy from memory to memory, whatever the size, and to keep account of it,
+    /// The cost of a copy from memory to memory, whatever the size, with its accounting.
     pub copy_us: f64,
-    /// and for each byte.
+    /// The cost of a copy for each byte.
     pub copy_ns_per_byte: f64,
-    /// To set a buffer up: its memory is zeroed.
+    /// The cost to set a buffer up, for each byte: its memory is zeroed.
     pub buffer_ns_per_byte: f64,
-    /// To hand a request to a disk, and to take in its end.
+    /// The cost to hand a request to a disk, and to take in its end.
     pub disk_request_us: f64,
-    /// An entry of a list of blocks, made and sorted in.
+    /// The cost of an entry of a list of blocks, made and sorted in.
     pub entry_us: f64,
-    /// A memput, whatever its size, at the node that puts; the acknowledgement is in it.
+    /// The cost of a memput, whatever its size, at the node that puts, with the acknowledgement.
     pub memput_us: f64,
-    /// And for each byte.
+    /// The cost of a memput for each byte.
     pub memput_ns_per_byte: f64,
-    /// A memget, whatever its size, at the node that gets.
+    /// The cost of a memget, whatever its size, at the node that gets.
     pub memget_us: f64,
-    /// To take in the answer to it, beside that.
+    /// The cost to take in the answer to a memget, besides.
     pub memget_reply_us: f64,
-    /// And for each byte.
+    /// The cost of a memget for each byte.
     pub memget_ns_per_byte: f64,
-    /// A memput or memget at the node whose memory it is: the interrupt.
+    /// The cost of a memput or memget at the node that exposes the memory: the interrupt.
     pub remote_us: f64,
-    /// And for each byte.
+    /// The cost at that node for each byte.
     pub remote_ns_per_byte: f64,
-    /// For an I/O node to find where a contiguous stretch belongs: of an array of one dimension,
+    /// The cost for an I/O node to find where a stretch belongs, in an array of one dimension.
     pub index_1d_us: f64,
-    /// and of more.
+    /// The cost to find a stretch in an array of more dimensions.
     pub index_2d_us: f64,
-    /// Whether a server's calls block, of messages and of files: it moves one message, takes what
-    /// has come to where it belongs, and moves none while its disk works. If not, all of that goes
-    /// on side by side.
+    /// Whether a server's calls block, for messages and for files: it moves one message, copies it
+    /// to where it belongs, and moves none while its disk works. Otherwise all of that goes on side
+    /// by side.
     #[serde(default)]
     pub one_call_at_a_time: bool,
-    /// How memputs and memgets of many stretches travel.
+    /// The way in which memputs and memgets of many stretches travel.
     pub batch: Batch,
 }
 
-/// How memputs and memgets of many stretches travel.
+/// The way in which memputs and memgets of many stretches travel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Batch {
-    /// Each stretch as a message of its own.
+    /// Each stretch travels as a message of its own.
     #[serde(deserialize_with = "no_keys")]
     None,
-    /// Many stretches in one message.
+    /// Many stretches travel in one message.
     Gather {
         /// The longest message.
         bytes_max: u64,
-        /// To ask for a stretch, at the node that gets.
+        /// The cost to ask for a stretch, at the node that gets.
         list_us: f64,
-        /// To take a stretch into the message, at the node that has it.
+        /// The cost to take a stretch into the message, at the node that has it.
         gather_us: f64,
-        /// To take a stretch out of the message, at the node that is to have it.
+        /// The cost to take a stretch out of the message, at the node that is to have it.
         scatter_us: f64,
     },
 }
 
-/// Traditional caching.
+/// The tuning of traditional caching.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Caching {
-    /// How many requests a client has under way at one disk, at most.
+    /// The most requests of one client under way at one disk.
     pub outstanding_max: u32,
-    /// Whether a client that has as many under way at one disk goes on to what it wants of others.
+    /// Whether a client with that number of requests under way at one disk goes on to ask others.
     pub looks_ahead: bool,
-    /// Buffers of a disk's cache, one block each, for each client.
+    /// The buffers of a disk's cache for each client, one block each.
     pub buffers_per_client: u32,
     /// The order of a disk's queue: `fcfs`, `c-scan-file` or `c-scan-disk`.
     pub queue: QueueOrder,
-    /// How many blocks are read after one that was asked for.
+    /// The number of blocks that are read after one that was asked for.
     pub read_ahead_blocks: u32,
     /// Whether a write ends only when its data are on the media.
     pub waits_for_media: bool,
 }
 
 impl Caching {
-    /// As the engine has it, for a program whose calls are of at most so many bytes.
+    /// The engine's tuning, for a program whose calls are of at most `call_bytes_max` bytes.
     pub fn tuning(&self, call_bytes_max: u64) -> tuning::Caching {
         tuning::Caching {
             call_bytes_max,
@@ -241,15 +233,15 @@ impl Caching {
     }
 }
 
-/// Two-phase I/O.
+/// The tuning of two-phase I/O.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TwoPhase {
-    /// The staging buffer of a client, at most.
+    /// The most bytes of a client's staging buffer.
     pub buffer_bytes_max: u64,
 }
 
-/// Disk-directed I/O.
+/// The tuning of disk-directed I/O.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskDirected {
@@ -257,76 +249,76 @@ pub struct DiskDirected {
     pub waits_for_media: bool,
 }
 
-/// What compute processors do by themselves: copies into buffers of messages and out of them, and
-/// two threads at a time.
+/// The costs of compute processors by themselves: copies into buffers of messages and out of them,
+/// and two threads at a time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Processors {
-    /// To copy byte for byte.
+    /// The cost to copy byte for byte.
     pub byte_copy_ns_per_byte: f64,
-    /// To copy as the library does (`memcpy`).
+    /// The cost to copy as the library does (`memcpy`).
     pub kernel_copy_ns_per_byte: f64,
-    /// And for each contiguous stretch, either way.
+    /// The cost of each contiguous stretch, either way.
     pub stretch_us: f64,
-    /// Processors differ: each takes up to this part longer for what it copies, drawn for each.
+    /// The most that a processor is slower in its copies than another, as a part; drawn for each.
     pub slowness_max: f64,
-    /// So many share a memory, where several such nodes make up the machine. 0: there is only one
-    /// memory, or each has its own.
+    /// The number of processors that share a memory, if several such groups make up the machine. 0:
+    /// there is only one memory, or each processor has its own.
     pub hypernode: usize,
-    /// What lies in another node's memory takes longer to copy: this part for each node further on.
+    /// The slowness of copies from another group's memory, as a part for each group further on.
     pub hypernode_slowness: f64,
-    /// To start a thread beside the program's own, and to end it.
+    /// The cost to start a thread beside the program's own, and to end it.
     pub spawn_us: f64,
-    /// How long a thread that computes keeps the processor, if another wants it.
+    /// The time for which a thread that computes keeps the processor, if another wants it.
     pub slice_us: f64,
-    /// To change from one thread to the other.
+    /// The cost to change from one thread to the other.
     pub switch_us: f64,
 }
 
-/// What clients of the file system get in one another's way with.
+/// The costs of sharing the file system between clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sharing {
-    /// Every call for the file takes its token (or lock), one client after the other: to hand it
-    /// over,
+    /// The cost to hand over the file's token (or lock), which every call for the file takes, one
+    /// client after the other.
     pub token_us: f64,
-    /// and for each client that waits for it.
+    /// The cost of the token for each client that waits for it.
     pub token_waiting_us: f64,
-    /// A server takes a request up: for each client that has requests at its I/O node.
+    /// The cost of a server's request for each client that has requests at its I/O node.
     pub poll_us: f64,
-    /// A client copies what it writes into its system's buffers.
+    /// The cost of a client's copy of its data into its system's buffers.
     pub system_copy_ns_per_byte: f64,
-    /// What the system's copying takes at the I/O node where a program might write directly and
+    /// The cost of the system's copies at the I/O node for a program that might write directly and
     /// does not, in place of `costs.copy_ns_per_byte`.
     pub buffered_copy_ns_per_byte: f64,
-    /// What a disk's file system keeps of writes that it has reported, when that is more than the
+    /// The bytes of reported writes that a disk's file system keeps, if they are more than the
     /// disk's own buffer.
     pub behind_bytes: u64,
-    /// Where servers have no processor of their own: with so many clients or more they run on that
-    /// of the last of these. 0: they have one.
+    /// The number of processors, if servers have none of their own: with this number of clients or
+    /// more, servers run on the last of these processors. 0: servers have processors.
     pub processors: usize,
 }
 
-/// What the file system of an I/O node adds to its disk. The disk waits meanwhile, the processor
-/// does not.
+/// The costs of the file system of an I/O node beside its disk. The disk waits meanwhile, the
+/// processor does not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSystem {
-    /// To open a file, to find where it lies, and to close it.
+    /// The time to open a file, to find where it lies, and to close it.
     pub open_us: f64,
-    /// To create it instead, and to force out what describes it: of a call that waits for the
-    /// media.
+    /// The time to create a file instead and to force out its description, in a call that waits for
+    /// the media.
     pub sync_us: f64,
-    /// It reads a file by commands of so many bytes, one behind the other: one is on the bus while
-    /// the disk reads ahead for the next.
+    /// The bytes of a read command. Commands follow each other: one is on the bus while the disk
+    /// reads ahead for the next.
     pub read_cluster_bytes: u64,
-    /// For each byte that is read,
+    /// The time for each byte that is read.
     pub read_ns_per_byte: f64,
-    /// or written.
+    /// The time for each byte that is written.
     pub write_ns_per_byte: f64,
 }
 
-/// What has a kind and nothing else: serde by itself would let any key pass.
+/// Refuses keys beside a kind that has none: serde by itself would let any key pass.
 fn no_keys<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

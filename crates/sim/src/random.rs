@@ -1,7 +1,7 @@
 //! A small seeded generator: xoshiro256++, seeded through SplitMix64 (Blackman and Vigna, 2018).
 //!
-//! Integer arithmetic only, so the stream is the same on every machine and in every release. It is
-//! for simulation, not for secrets.
+//! It uses only integer arithmetic, so its stream is the same on every machine and in every
+//! release. It is for simulation, not for secrets.
 
 use penstock_layout::exact;
 
@@ -12,7 +12,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// The stream of `seed`.
+    /// Makes the stream of `seed`.
     pub fn new(seed: u64) -> Random {
         let mut mix = seed;
         Random {
@@ -20,15 +20,15 @@ impl Random {
         }
     }
 
-    /// A stream of its own for the thing with number `index`, such as one disk of many. Two indices
-    /// or two seeds give unrelated streams, in whatever order they are asked for.
+    /// Makes a stream for the item with number `index`, such as one disk of many. Two indices or
+    /// two seeds give unrelated streams, in whatever order they are made.
     pub fn of(seed: u64, index: u64) -> Random {
         let mut mix = seed;
         let mut other = split_mix(&mut mix) ^ index;
         Random::new(split_mix(&mut other))
     }
 
-    /// 64 random bits.
+    /// Draws 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         let [a, b, c, d] = self.state;
         let result = a.wrapping_add(d).rotate_left(23).wrapping_add(a);
@@ -37,7 +37,7 @@ impl Random {
         result
     }
 
-    /// A number from 0 up to `bound`, each equally likely (Lemire, 2019).
+    /// Draws a number from 0 up to `bound`, each equally likely (Lemire, 2019).
     ///
     /// # Panics
     /// When `bound` is 0.
@@ -54,7 +54,7 @@ impl Random {
         }
     }
 
-    /// A number from 0 up to 1, with 53 random bits.
+    /// Draws a number from 0 up to 1, with 53 random bits.
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -66,10 +66,11 @@ impl Random {
         }
     }
 
-    /// `count` different numbers below `bound`, in random order (Floyd's method, then a shuffle).
+    /// Draws `count` different numbers below `bound`, in random order (Floyd's method, then a
+    /// shuffle).
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When there are fewer than `count`.
     pub fn distinct(&mut self, count: usize, bound: u64) -> Vec<u64> {
         assert!(
             count as u64 <= bound,

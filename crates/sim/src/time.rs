@@ -20,7 +20,7 @@ const PS_PER_US: u64 = 1_000_000;
 const PS_PER_MS: u64 = 1_000_000_000;
 const PS_PER_S: u64 = 1_000_000_000_000;
 
-/// A moment: picoseconds since the start of the simulation.
+/// A moment, in picoseconds since the start of the simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
@@ -28,7 +28,7 @@ pub struct Time(u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(u64);
 
-/// From `start` up to `end`; empty where they are equal.
+/// The time from `start` up to `end`; empty if they are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Interval {
     /// The first moment.
@@ -40,25 +40,25 @@ pub struct Interval {
 impl Time {
     /// The start of the simulation.
     pub const ZERO: Time = Time(0);
-    /// Later than anything that happens.
+    /// A moment later than all events.
     pub const MAX: Time = Time(u64::MAX);
 
-    /// `ps` picoseconds after the start.
+    /// Makes the moment `ps` picoseconds after the start.
     pub const fn from_ps(ps: u64) -> Time {
         Time(ps)
     }
 
-    /// Picoseconds since the start.
+    /// The picoseconds since the start.
     pub const fn as_ps(self) -> u64 {
         self.0
     }
 
-    /// Seconds since the start, rounded to a float.
+    /// The seconds since the start, rounded to a float.
     pub fn as_seconds_f64(self) -> f64 {
         self.0 as f64 / PS_PER_S as f64
     }
 
-    /// How long after `earlier` this is, or zero if it is before it.
+    /// The time from `earlier` to this moment, or zero if this moment is before `earlier`.
     pub fn saturating_since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
@@ -68,35 +68,35 @@ impl Span {
     /// No time at all.
     pub const ZERO: Span = Span(0);
 
-    /// `ps` picoseconds.
+    /// Makes a span of `ps` picoseconds.
     pub const fn from_ps(ps: u64) -> Span {
         Span(ps)
     }
 
-    /// `ns` nanoseconds.
+    /// Makes a span of `ns` nanoseconds.
     ///
     /// # Panics
-    /// When that is more than 2^64 picoseconds, as all whole-number constructors do.
+    /// When the span is more than 2^64 picoseconds, as all whole-number constructors do.
     pub const fn from_ns(ns: u64) -> Span {
         Span::scaled(ns, PS_PER_NS)
     }
 
-    /// `us` microseconds.
+    /// Makes a span of `us` microseconds.
     pub const fn from_us(us: u64) -> Span {
         Span::scaled(us, PS_PER_US)
     }
 
-    /// `ms` milliseconds.
+    /// Makes a span of `ms` milliseconds.
     pub const fn from_ms(ms: u64) -> Span {
         Span::scaled(ms, PS_PER_MS)
     }
 
-    /// `seconds` seconds.
+    /// Makes a span of `seconds` seconds.
     pub const fn from_seconds(seconds: u64) -> Span {
         Span::scaled(seconds, PS_PER_S)
     }
 
-    /// `ns` nanoseconds, rounded to the nearest picosecond.
+    /// Makes a span of `ns` nanoseconds, rounded to the nearest picosecond.
     ///
     /// # Panics
     /// When `ns` is negative, not finite, or more than 2^64 picoseconds, as all constructors from
@@ -105,17 +105,17 @@ impl Span {
         Span::rounded(ns * PS_PER_NS as f64)
     }
 
-    /// `us` microseconds, rounded to the nearest picosecond.
+    /// Makes a span of `us` microseconds, rounded to the nearest picosecond.
     pub fn from_us_f64(us: f64) -> Span {
         Span::rounded(us * PS_PER_US as f64)
     }
 
-    /// `ms` milliseconds, rounded to the nearest picosecond.
+    /// Makes a span of `ms` milliseconds, rounded to the nearest picosecond.
     pub fn from_ms_f64(ms: f64) -> Span {
         Span::rounded(ms * PS_PER_MS as f64)
     }
 
-    /// How long `bytes` take at `bytes_per_second`, rounded down.
+    /// The time of `bytes` at `bytes_per_second`, rounded down.
     ///
     /// # Panics
     /// When the rate is zero, or the time is more than 2^64 picoseconds.
@@ -129,22 +129,21 @@ impl Span {
         }
     }
 
-    /// Picoseconds.
     pub const fn as_ps(self) -> u64 {
         self.0
     }
 
-    /// Milliseconds, rounded to a float.
+    /// The milliseconds, rounded to a float.
     pub fn as_ms_f64(self) -> f64 {
         self.0 as f64 / PS_PER_MS as f64
     }
 
-    /// Seconds, rounded to a float.
+    /// The seconds, rounded to a float.
     pub fn as_seconds_f64(self) -> f64 {
         self.0 as f64 / PS_PER_S as f64
     }
 
-    /// This much less `other`, or zero.
+    /// This span less `other`, or zero.
     pub fn saturating_sub(self, other: Span) -> Span {
         Span(self.0.saturating_sub(other.0))
     }
@@ -163,7 +162,7 @@ impl Span {
 }
 
 impl Interval {
-    /// From `start` to `end`.
+    /// Makes the interval from `start` to `end`.
     ///
     /// # Panics
     /// When the end is before the start.
@@ -172,7 +171,7 @@ impl Interval {
         Interval { start, end }
     }
 
-    /// `span` from `start` on.
+    /// Makes the interval of length `span` from `start` on.
     pub fn starting(start: Time, span: Span) -> Interval {
         Interval {
             start,
@@ -180,17 +179,17 @@ impl Interval {
         }
     }
 
-    /// The empty interval at `at`.
+    /// Makes the empty interval at `at`.
     pub fn empty(at: Time) -> Interval {
         Interval { start: at, end: at }
     }
 
-    /// Its length.
+    /// The length of the interval.
     pub fn span(self) -> Span {
         self.end - self.start
     }
 
-    /// Whether it has no length.
+    /// Whether the interval has no length.
     pub fn is_empty(self) -> bool {
         self.start == self.end
     }
@@ -256,14 +255,14 @@ impl Mul<u64> for Span {
 }
 
 impl fmt::Display for Time {
-    /// In milliseconds, with six places unless the format says how many.
+    /// Writes milliseconds, with six places unless the format gives a number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Span(self.0).fmt(f)
     }
 }
 
 impl fmt::Display for Span {
-    /// In milliseconds, with six places unless the format says how many.
+    /// Writes milliseconds, with six places unless the format gives a number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.*} ms", f.precision().unwrap_or(6), self.as_ms_f64())
     }

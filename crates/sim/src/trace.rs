@@ -1,4 +1,4 @@
-//! What every part of the machine did when, for people to look at.
+//! Traces show people what every part of the machine did, with its time.
 
 use crate::time::Interval;
 
@@ -9,32 +9,29 @@ pub enum Part {
     Cpu,
     /// An I/O node's bus.
     Bus,
-    /// A disk's mechanism: the second number is the disk's.
+    /// A disk's mechanism, by the disk's number.
     Disk(usize),
-    /// A buffer: the second number is the buffer's on its node.
+    /// A buffer, by its number on its node.
     Buffer(usize),
 }
 
-/// One thing that one part did.
+/// A record tells one action of one part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// The node.
     pub node: usize,
-    /// The part of it.
     pub part: Part,
-    /// What it did, as in "seek", "rotate", "media", "memput".
+    /// The action, as in "seek", "rotate", "media", "memput".
     pub what: &'static str,
-    /// From when to when.
+    /// The time of the action.
     pub interval: Interval,
-    /// For "seek" and "media" of a disk with an arm: the cylinder it is then at.
+    /// The cylinder of the arm after a "seek", or during "media", of a disk with an arm.
     pub cylinder: Option<u32>,
-    /// The block in the file, where it is about one.
+    /// The block in the file, if the action is about one.
     pub block: Option<u64>,
 }
 
-/// What every part of the machine did when, in the order in which it was begun.
+/// A trace has the actions of all parts, in the order of their beginnings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
-    /// All of it.
     pub records: Vec<Record>,
 }

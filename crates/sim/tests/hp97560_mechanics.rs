@@ -7,7 +7,7 @@ use penstock_sim::{DiskParameters, Drive, Phases, Span, Time, disk::parts};
 
 const TRACK: u64 = 72;
 const CYLINDER: u64 = 72 * 19;
-/// The first block of a cylinder (2), so that tracks and cylinders are counted from a boundary.
+/// The first block of cylinder 2, so that tracks and cylinders are counted from a boundary.
 const BOUNDARY: u64 = 15 * TRACK;
 
 fn ms(span: Span) -> f64 {
@@ -18,7 +18,7 @@ fn near(measured: f64, expected: f64) -> bool {
     (measured - expected).abs() < 1e-3
 }
 
-/// A read at `lba` by a drive that has just read at `from`; the second read's phases.
+/// The phases of a read at `lba` by a drive that has just read at `from`.
 fn read_after(from: u64, lba: u64) -> Phases {
     let mut drive = Drive::new(&hp(), Span::ZERO);
     let first = drive.begin_read(Time::ZERO, from, BLOCK_SECTORS);
@@ -110,7 +110,8 @@ fn sequential_rates() {
             .media
             .span()
     };
-    // To the start of the sector that follows, so that each track counts with its skew.
+    // The rate is taken to the start of the following sector, so that each track counts with its
+    // skew.
     let mb_s = |sectors: u64| {
         let seconds = (media(sectors + 1) - media(1)).as_seconds_f64();
         (sectors * 512) as f64 / MIB / seconds
@@ -149,7 +150,8 @@ fn a_contiguous_file_streams_block_by_block() {
         near(ms(media), (1280.0 + 17.0 * 8.0) * 14.9925 / 72.0),
         "{media}: 294.85 ms"
     );
-    // From logical block 0, cylinder 1, head 4: one of the 17 is a cylinder skew.
+    // The file starts at logical block 0, cylinder 1, head 4: one of the 17 skews is a cylinder
+    // skew.
     let mut host = Host::new(&hp(), Span::ZERO);
     let first = host.read(0).0.phases.media.start;
     let end = host.read_all((1..80).map(|block| block * BLOCK_SECTORS));
@@ -160,9 +162,9 @@ fn a_contiguous_file_streams_block_by_block() {
     );
 }
 
-/// Blocks 5 apart. Where one track end lies between, 80 sectors and the skew are a
-/// revolution and a block: the wanted block starts exactly where the last one ended, is always
-/// missed, and each read costs 88 sectors.
+/// Blocks 5 apart resonate. If one track end lies between, 80 sectors and the skew are a revolution
+/// and a block: the wanted block starts exactly where the last one ended, is always missed, and
+/// each read costs 88 sectors.
 #[test]
 fn resonance_of_blocks_five_apart() {
     let mut host = Host::new(&hp(), Span::ZERO);
@@ -199,7 +201,7 @@ fn resonance_of_blocks_five_apart() {
 
 /// The disk's part of the report's rb pattern, contiguous, 8 KB, first come, first served: each of
 /// 16 clients reads 5 blocks, each read is followed by a prefetch of the next block, and the last
-/// prefetch of each but one is for nothing. TR Table 4: 5.6 MB/s.
+/// prefetch of each client but one is for nothing. TR Table 4: 5.6 MB/s.
 #[test]
 fn the_caching_rb_pattern() {
     let firsts = (0..16).map(|client| client * 5);
@@ -239,7 +241,7 @@ fn read_ahead_ends_with_a_full_buffer() {
             );
         }
     }
-    // What is half in the buffer goes on when the rest comes round.
+    // A block that is half in the buffer goes on when the rest comes round.
     let half = drive.begin_read(later, BOUNDARY + 248, BLOCK_SECTORS);
     let wait = ms(half.in_buffer_at - later);
     assert!(

@@ -1,5 +1,5 @@
-//! The HP 97560 alone against the published throughputs, and against those of another model made
-//! from the same parameters: sixteen disks, the slowest counts. Nothing is fitted.
+//! The HP 97560 alone against the published throughputs, and against another model made from the
+//! same parameters: sixteen disks, the slowest counts. Nothing is fitted.
 //!
 //! `cargo test --release -p penstock-sim --test hp97560_published -- --nocapture` prints the table.
 
@@ -27,12 +27,12 @@ fn run(host: &mut Host, what: Do, lbas: impl IntoIterator<Item = u64>) -> Time {
     }
 }
 
-/// 80 random blocks on each disk, in random or in sorted order: mean MB/s over many layouts.
+/// The mean MB/s over many layouts of 80 random blocks on each disk, in random or in sorted order.
 fn random_blocks(model: &Arc<DriveModel>, what: Do, sorted: bool, turnaround_us: u64) -> f64 {
     random_blocks_on(model, what, sorted, turnaround_us, 1.0)
 }
 
-/// The same on the first part of the disk.
+/// The mean MB/s of random blocks on the first part of the disk.
 fn random_blocks_on(
     model: &Arc<DriveModel>,
     what: Do,
@@ -63,7 +63,7 @@ fn random_blocks_on(
     layouts.sum::<f64>() / LAYOUTS as f64
 }
 
-/// A contiguous file from block 0 on, with an independent rotation for each disk.
+/// The mean MB/s of a contiguous file from block 0 on, with an independent rotation for each disk.
 fn contiguous(model: &Arc<DriveModel>, what: Do, blocks: u64, trials: u64) -> f64 {
     let trial = |trial| {
         let ends = (0..DISKS).map(|disk| {
@@ -243,10 +243,10 @@ fn contiguous_files_on_other_drives() {
     }
 }
 
-/// One rotational position for all disks, in ms at time zero. The host begins 0.5 ms later, as
-/// there. Writes at phase 3 are left out: the arm is there 0.29 ms before the first sector comes,
-/// and whether that is caught depends on what the host does first (the other model fetches the
-/// block from a client, and misses it).
+/// All disks have one rotational position, in ms at time zero. The host begins 0.5 ms later, as in
+/// the other model. Writes at phase 3 are left out: the arm is there 0.29 ms before the first
+/// sector comes, and whether it catches the sector depends on what the host does first (the other
+/// model fetches the block from a client, and misses it).
 #[test]
 fn contiguous_files_with_a_common_phase() {
     let hp = hp();
@@ -282,7 +282,7 @@ fn contiguous_files_with_a_common_phase() {
     }
 }
 
-/// How the limit of the write buffer shows where nothing waits for the media.
+/// The limit of the write buffer shows if nothing waits for the media.
 #[test]
 fn contiguous_writes_with_other_buffers() {
     for (blocks, expected) in [(2, 31.97), (4, 32.85), (8, 34.55), (16, 38.60)] {

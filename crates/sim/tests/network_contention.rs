@@ -1,9 +1,10 @@
-//! The torus in its two modes: the same traffic must take nearly the same time. The papers report
-//! at most 5.4 % between Proteus's two, "typically less than 0.1 %", over experiments "with
-//! thousands of tiny messages" and "with many large messages" (Kotz, TOCS 1997, section 4.1). The
-//! measure is theirs: how long the whole experiment takes.
+//! The torus in its two modes: one traffic must take nearly the same time in both. The papers
+//! report at most 5.4 % between Proteus's two modes, "typically less than 0.1 %", over experiments
+//! "with thousands of tiny messages" and "with many large messages" (Kotz, TOCS 1997, section 4.1).
+//! The measure is theirs: the time of the whole experiment.
 //!
-//! `cargo test --release -p penstock-sim --test network_contention -- --nocapture` prints them.
+//! `cargo test --release -p penstock-sim --test network_contention -- --nocapture` prints the
+//! times.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +12,7 @@ use std::collections::BinaryHeap;
 use penstock_sim::network::{Contention, TorusParameters, parts};
 use penstock_sim::{Random, Span, Time, Torus};
 
-/// What each of 16 I/O processors does.
+/// The traffic of each of 16 I/O processors.
 #[derive(Clone, Copy)]
 struct Traffic {
     name: &'static str,
@@ -19,7 +20,7 @@ struct Traffic {
     bytes: u64,
     /// The processor's own work for each message, before it goes.
     work_us: f64,
-    /// Whether each answer, of 8 bytes, is waited for.
+    /// Whether the processor waits for an answer, of 8 bytes, to each message.
     answered: bool,
     to: To,
 }
@@ -47,7 +48,7 @@ fn seconds(traffic: &Traffic, contention: Contention, seed: u64) -> f64 {
         if sent == traffic.messages {
             continue;
         }
-        // Processor 0 is the driver's; I/O processors are 1 to 16, compute processors 17 to 32.
+        // Processor 0 is the driver; I/O processors are 1 to 16, compute processors 17 to 32.
         let client = match traffic.to {
             To::Anyone => randoms[sender as usize].below(16),
             To::InTurn => (u64::from(sender) + sent) % 16,
@@ -67,7 +68,8 @@ fn seconds(traffic: &Traffic, contention: Contention, seed: u64) -> f64 {
     end.as_seconds_f64()
 }
 
-/// Exact and stochastic, in seconds, the mean of five seeds; how far they differ, in percent.
+/// Prints the exact and stochastic seconds, each the mean of five seeds. Returns the difference, in
+/// percent.
 fn compare(traffic: &Traffic) -> f64 {
     let mean = |contention| {
         (0..5)
@@ -82,7 +84,7 @@ fn compare(traffic: &Traffic) -> f64 {
     off
 }
 
-/// `messages` of `bytes`, each after `work_us`, to clients at random, unanswered.
+/// Makes `messages` of `bytes`, each after `work_us`, to clients at random, unanswered.
 fn traffic(name: &'static str, messages: u64, bytes: u64, work_us: f64) -> Traffic {
     Traffic {
         name,
@@ -140,9 +142,9 @@ fn the_modes_agree_as_the_papers_say() {
     }
 }
 
-/// Denser than the disks of those experiments allow: senders that do little but send, to the point
-/// where worms block each other. The stochastic mode is too quick there, by a tenth. The bounds are
-/// what it was measured to do, not what the papers report.
+/// Near saturation senders do little but send, more than the disks of those experiments allow, to
+/// the point where worms block each other. The stochastic mode is too quick there, by a tenth. The
+/// bounds are measured here, not reported by the papers.
 #[test]
 fn the_modes_part_near_saturation() {
     let half = traffic("8 KB, half busy, at random", 2_000, 8192, 46.0);

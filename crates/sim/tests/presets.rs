@@ -1,5 +1,5 @@
-//! The presets that come with Penstock, and what is said of ones that cannot be: one line, with the
-//! preset, the key, the value, and what to do.
+//! The presets of Penstock, and the complaints about impossible ones: one line, with the preset,
+//! the key, the value, and the remedy.
 
 use penstock_engine::tuning::QueueOrder;
 use penstock_sim::disk::parts as disks;
@@ -15,7 +15,7 @@ fn found(name: &str) -> Preset {
     Preset::find(name).unwrap()
 }
 
-/// The text with `from`, which must be in it once, replaced; if it ends with a `=`, with the value.
+/// Replaces `from`, which must be in the text once; if it ends with a `=`, with its value.
 fn with(text: &str, from: &str, to: &str) -> String {
     assert_eq!(text.matches(from).count(), 1, "{from:?}");
     let (before, after) = text.split_once(from).unwrap();
@@ -152,8 +152,7 @@ fn the_report_and_the_article_differ_where_they_say_so() {
     );
 }
 
-/// On its line or, alone or with the lines around it, on the one before: somebody says where each
-/// number is from.
+/// A source stands on the number's line or, alone or with the lines around it, on the line before.
 #[test]
 fn every_number_has_its_source_beside_it() {
     for name in Preset::names() {
@@ -245,7 +244,7 @@ fn unknown_keys_are_refused_everywhere() {
         (NVME, "[disk]"),
         (NVME, "[network]"),
         (PANDA, "[file_system]"),
-        // Of a kind that has no keys of its own.
+        // These kinds have no keys of their own.
         (TOCS97, "[start]"),
         (TR94, "[costs.batch]"),
     ];
@@ -303,12 +302,12 @@ fn what_does_not_fit_a_key_is_refused() {
     }
     let line = complaint("");
     assert_says(&line, &["missing key `name`"]);
-    // Of sections within sections, the one that lacks the key is named.
+    // The message names the section within a section that lacks the key.
     let line = complaint(&with(TR94, "kind = \"two_part\"\n", ""));
     assert_says(&line, &["disk.seek: missing key `kind`"]);
     let line = complaint(&with(TR94, "last_cylinder = 1298, ", ""));
     assert_says(&line, &["disk.regions[1]: missing key `last_cylinder`"]);
-    // Of several keys with that value, the one where it does not fit is named.
+    // The message names the one of several keys with that value where it does not fit.
     let text = with(TR94, "\nname = \"HP 97560\"", "\nname = \"19\"");
     let line = complaint(&with(&text, "heads = 19", "heads = \"19\""));
     assert_says(&line, &["disk.heads: invalid type: string \"19\""]);
@@ -412,7 +411,7 @@ fn every_key_is_missed_when_it_is_left_out() {
     }
 }
 
-/// As experiments do that vary a machine.
+/// A machine is checked again after an experiment has varied it.
 #[test]
 fn a_changed_preset_is_checked_again() {
     let mut preset = found("tr94");

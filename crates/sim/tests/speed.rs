@@ -1,4 +1,4 @@
-//! How many calls a second the models answer, for the simulator's two million events a second.
+//! The calls a second that the models answer, for the simulator's two million events a second.
 //!
 //! `cargo test --release -p penstock-sim --test speed -- --ignored --nocapture`
 

@@ -21,7 +21,7 @@ use penstock_sim::random::Random;
 
 const SEEDS: u64 = 400;
 
-/// Has nothing to do but to pass the outcome on.
+/// The leader has nothing to do but to pass the outcome on.
 struct Leader;
 
 impl Director for Leader {
@@ -34,7 +34,7 @@ impl Director for Leader {
     }
 }
 
-/// One write, and the reads after it.
+/// A case is one write, and the reads after it.
 struct Case {
     seed: u64,
     clients: usize,
@@ -105,7 +105,7 @@ impl Case {
         (0..self.width).map(|_| random.below(256) as u8).collect()
     }
 
-    /// What a rank holds, dense and row-major.
+    /// The elements that a rank holds, dense and row-major.
     fn share_bytes(&self, memory: &MemorySchema, rank: usize) -> Vec<u8> {
         let share = memory.share(rank);
         let extents = share.extents();
@@ -124,7 +124,7 @@ impl Case {
         bytes
     }
 
-    /// Runs one call; every rank starts with `memories` and they are what is left.
+    /// Runs one call; every rank starts with `memories`, in which the call leaves its result.
     fn run(
         &self,
         simulation: &Simulation,
@@ -265,7 +265,7 @@ fn strategy(random: &mut Random) -> Strategy {
     }
 }
 
-/// None, or buffers for all that a node moves, or for some of it.
+/// Draws no split, or buffers for all blocks that a node moves, or for some.
 fn split(random: &mut Random) -> Option<penstock_engine::Split> {
     let buffer_bytes_max = [1 << 20, 1 + random.below(200)][random.below(2) as usize];
     (random.below(2) == 0).then_some(penstock_engine::Split { buffer_bytes_max })

@@ -1,4 +1,4 @@
-//! What one rank brings to a collective call: the array, how it lies in memory, and this rank's
+//! The ask of one rank in a collective call: the array, how it lies in memory, and this rank's
 //! part.
 
 use std::path::Path;
@@ -13,54 +13,54 @@ use penstock_machines::ClientMemory;
 use crate::schema::part_extents;
 use crate::{ArraySchema, ElementType, Format, Storage, StoredArray, groups, json};
 
-/// Bytes of a chunk of an array of rows, at least, where natural chunking leaves that open: ranks
-/// may bring few at a time.
+/// The least bytes of a chunk of an array of rows under natural chunking: ranks may bring few rows
+/// at a time.
 const ROWS_BYTES: u64 = 1 << 20;
 
-/// How an array lies in the memories of the ranks.
+/// The layout of an array in the memories of the ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Memory {
-    /// Dealt out over a mesh.
+    /// A distribution of the array over a mesh of ranks.
     Distribution {
-        /// One distribution a dimension.
+        /// One distribution for each dimension.
         dists: Dists,
-        /// One extent a distributed dimension.
+        /// One extent for each distributed dimension.
         mesh: Vec<u64>,
-        /// Ghost cells below and above the share, a dimension.
+        /// The ghost cells below and above the share, in each dimension.
         halo: Vec<(u64, u64)>,
     },
-    /// Each rank names its own boxes.
+    /// Boxes that each rank names for itself.
     Boxes {
-        /// This rank's.
+        /// The boxes of this rank.
         own: Vec<Region>,
-        /// Ghost cells below and above each box, a dimension.
+        /// The ghost cells below and above each box, in each dimension.
         halo: Vec<(u64, u64)>,
-        /// Whether the call is about the boxes alone: a write leaves what lies outside of them as
-        /// it is stored, and in a read they may overlap.
+        /// Whether the call is about the boxes alone: a write keeps all elements outside the boxes,
+        /// and in a read boxes may overlap.
         is_region: bool,
     },
-    /// Each rank brings as many rows of the first dimension as it has, which follow those of the
-    /// rank before: the array is as long as they are together.
+    /// Rows: each rank brings as many rows of the first dimension as it has, which follow the rows
+    /// of the rank before. The array has as many rows as all ranks bring together.
     Rows {
-        /// This rank's number of them.
+        /// The number of rows that this rank brings.
         count: u64,
     },
 }
 
-/// The boxes of ranks, each with its number.
+/// The boxes of ranks, each with the rank's number.
 pub type RankRegions = Vec<(usize, Vec<Region>)>;
 
 /// An array as the ranks of a call see it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArrayCall {
-    /// Name, shape, element type, disk schema.
+    /// The name, shape, element type and disk schema.
     pub schema: ArraySchema,
-    /// Memory schema.
+    /// The memory schema.
     pub memory: Memory,
 }
 
 impl ArrayCall {
-    /// Everything in which ranks must agree: not a rank's own boxes and rows.
+    /// The terms in which ranks must agree: all but a rank's own boxes and rows.
     pub fn ask(&self) -> Ask {
         let ArraySchema {
             name,
@@ -94,12 +94,12 @@ impl ArrayCall {
             .with(of("fill value"), fill.zarr(*element))
     }
 
-    /// Bytes of the whole array.
+    /// The bytes of the whole array.
     pub fn bytes(&self) -> u64 {
         self.schema.bytes()
     }
 
-    /// The schema as it is to be stored: natural chunking becomes the chunks that it comes to.
+    /// The schema as it is stored: natural chunking becomes explicit chunks.
     pub fn stored_schema(&self, memory: &MemorySchema) -> ArraySchema {
         let mut schema = self.schema.clone();
         let is_ragged = self.is_ragged();
@@ -117,13 +117,13 @@ impl ArrayCall {
         schema
     }
 
-    /// Whether the extent of the first dimension is what ranks bring.
+    /// Whether the ranks' rows determine the extent of the first dimension.
     pub fn is_ragged(&self) -> bool {
         matches!(self.memory, Memory::Rows { .. })
     }
 
-    /// This rank's boxes, where each names its own. Rows are a box that begins at 0, whichever rows
-    /// they become.
+    /// This rank's boxes, if each rank names its own. Rows are a box that begins at 0, wherever
+    /// they lie in the array.
     pub fn own_boxes(&self) -> Option<Vec<Region>> {
         match &self.memory {
             Memory::Distribution { .. } => None,
@@ -140,8 +140,8 @@ impl ArrayCall {
         rows
     }
 
-    /// The array of one moment with a dimension of one timestep before its own, as a group stores
-    /// it.
+    /// Adds a dimension of one timestep before the array's own dimensions, as a group stores it. An
+    /// array of rows stays as it is.
     pub fn in_time(&self) -> Self {
         let mut array = self.clone();
         if array.is_ragged() {
@@ -170,8 +170,8 @@ impl ArrayCall {
         array
     }
 
-    /// Bytes that the call is about on this rank: where it is about regions, this rank's; otherwise
-    /// those of the whole array.
+    /// The bytes that this call moves on this rank: of its boxes in a call about regions, otherwise
+    /// of the whole array.
     pub fn asked_bytes(&self) -> u64 {
         match &self.memory {
             Memory::Boxes {
@@ -187,7 +187,7 @@ impl ArrayCall {
         }
     }
 
-    /// Whether only a part of the array is written or read.
+    /// Whether the call writes or reads only a part of the array.
     pub fn is_region(&self) -> bool {
         matches!(
             self.memory,
@@ -198,11 +198,11 @@ impl ArrayCall {
         )
     }
 
-    /// Which rank holds what, for `clients` ranks; `boxes` are theirs, where each names its own.
+    /// The memory schema for `clients` ranks; `boxes` are the ranks' boxes, if they name their own.
     ///
     /// # Errors
-    /// When the mesh does not fit the array or has more places than there are ranks, or when boxes
-    /// overlap that may not, or reach out of the array.
+    /// When the mesh does not fit the array or has more places than there are ranks, when boxes
+    /// reach out of the array, or when boxes of a write overlap.
     pub fn memory_schema(
         &self,
         operation: Operation,
@@ -231,7 +231,7 @@ impl ArrayCall {
         Ok(MemorySchema::Distribution(distribution))
     }
 
-    /// What `rank` holds: one share, or one for each of its boxes.
+    /// The shares of `rank`: one of a distribution, or one for each of its boxes.
     ///
     /// # Errors
     /// When the schema does not fit the array.
@@ -265,8 +265,8 @@ impl ArrayCall {
         }
     }
 
-    /// The shapes of the local arrays of `rank`: each of its shares and the halo around it. An
-    /// empty share has no halo.
+    /// The shapes of the local arrays of `rank`: of each share with the halo around it. An empty
+    /// share has no halo.
     ///
     /// # Errors
     /// As [`ArrayCall::shares`].
@@ -292,10 +292,11 @@ impl ArrayCall {
         Ok(shape)
     }
 
-    /// The array on disk that this call is to read, checked against what the call says of it.
+    /// Opens the array on disk that this call is to read, and checks that it has the shape and
+    /// element type of the call.
     ///
     /// # Errors
-    /// When it is not there, damaged, or of another shape or element type.
+    /// When the array is missing, damaged, or of another shape or element type.
     pub fn open_stored(&self, path: &Path) -> Result<StoredArray> {
         let ArraySchema {
             name,
@@ -329,32 +330,31 @@ impl ArrayCall {
     }
 }
 
-/// This rank's part of an array, halo included, as the user gave it.
+/// This rank's part of an array, halo included, as the user gives it.
 #[derive(Debug, Clone)]
 pub struct LocalPart {
-    /// Where its first element is, and its strides.
+    /// The address of the first element, and the strides.
     pub memory: ClientMemory,
-    /// Its shape.
     pub shape: Vec<u64>,
-    /// Its element type.
     pub element: ElementType,
-    /// Whether it may be written to.
+    /// Whether a read may write to this memory.
     pub is_writable: bool,
 }
 
 impl LocalPart {
-    /// The same of an array with a dimension of one timestep before its own.
+    /// Adds a dimension of one timestep before the part's own dimensions.
     #[must_use]
     pub fn in_time(mut self) -> Self {
         self.memory.strides.insert(0, 0);
         self
     }
 
-    /// Checks that these are what `rank` must bring, and moves each memory's base past the halo.
+    /// Checks that `locals` are the parts that `rank` must bring, and moves the base of each past
+    /// its halo.
     ///
     /// # Errors
-    /// When there are too few or too many, when one has another shape or type, or is to be read
-    /// into and may not be written to.
+    /// When there are too few or too many parts, when one has another shape or element type, or
+    /// when a part of a read is not writable.
     pub fn check_all(
         locals: &mut [Self],
         operation: Operation,
@@ -413,14 +413,14 @@ impl LocalPart {
             let past: isize = steps
                 .map(|((below, _), stride)| exact::<isize>(*below) * stride)
                 .sum();
-            // Inside the array: the halo is part of the shape that was just checked.
+            // The base stays inside the array: the halo is part of the shape that was just checked.
             self.memory.base = self.memory.base.wrapping_offset(past);
         }
         Ok(())
     }
 }
 
-/// Each rank's rows as a box that follows that of the rank before, and the shape of all together.
+/// Places each rank's rows after the rows of the rank before, and gives the shape of all together.
 fn one_after_the_other(shape: &[u64], mut boxes: RankRegions) -> Result<(Vec<u64>, RankRegions)> {
     boxes.sort_by_key(|(rank, _)| *rank);
     let mut length: u64 = 0;
@@ -441,8 +441,9 @@ fn one_after_the_other(shape: &[u64], mut boxes: RankRegions) -> Result<(Vec<u64
     Ok((shape, boxes))
 }
 
-/// The extents of a chunk such that the disk schema is the memory schema (Panda, section 2): the
-/// largest share's. What is CYCLIC has as many chunks as if it were BLOCK.
+/// The extents of a chunk with which the disk schema is the memory schema (Panda, section 2): the
+/// extents of the largest share. A CYCLIC dimension has as many chunks as a BLOCK dimension would
+/// have.
 fn natural_chunk(memory: &MemorySchema) -> Vec<u64> {
     let shape = memory.shape();
     match memory {
@@ -460,7 +461,7 @@ fn natural_chunk(memory: &MemorySchema) -> Vec<u64> {
     }
 }
 
-/// A schema's mistake as an error.
+/// Turns a mistake in a schema into an error.
 pub fn of_layout(error: LayoutError) -> Error {
     let kind = match error {
         LayoutError::Overlap { .. } => Kind::Overlap,
@@ -469,7 +470,7 @@ pub fn of_layout(error: LayoutError) -> Error {
     Error::new(kind, "laying out an array", error)
 }
 
-/// The boxes of all ranks.
+/// The memory schema made of the boxes of all ranks.
 fn all_boxes(
     shape: &[u64],
     boxes: RankRegions,

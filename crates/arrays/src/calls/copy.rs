@@ -1,21 +1,21 @@
-//! Copying arrays and whole data sets into another arrangement, out of core: server-directed I/O
+//! Copies arrays and whole data sets into another arrangement, out of core: server-directed I/O
 //! from disk to disk.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `options` | what a user says about a copy |
-//! | `contents` | what of a source is copied, and what becomes of it |
+//! | `options` | the options of a copy |
+//! | `contents` | the arrays that a copy moves, and how each is stored at the target |
 //! | `job` | jobs, one an array, and the writes of their slabs |
 //! | [`plan`] | the slabs in which an array is copied: pure |
-//! | `walk` | one rank's way through the slabs |
+//! | `walk` | the walk of one rank through the slabs |
 //!
 //! Each array goes through the memories of the ranks slab by slab: one collective read of a region,
-//! one collective write of it. Ranks share a slab evenly. In memory it lies such that the source's
-//! blocks are long runs; the servers transpose when they gather the target's.
+//! one collective write of it. Ranks share a slab evenly. In memory a slab lies such that the
+//! source's blocks are long runs; the servers transpose when they gather the target's blocks.
 //!
-//! What is written goes under a temporary name until all of it is there. Beside it a journal says
-//! what it is and which slabs are done, so that the same command goes on where a killed one has
-//! stopped. (Journal and slabs are synced in that agenda only if the session syncs.)
+//! A copy is written under a temporary name until all of it is there. A journal beside it describes
+//! the copy and lists the slabs that are done, so that the same command goes on where a killed one
+//! has stopped. (Slabs and journal are synced in that order only if the session syncs.)
 //!
 //! Chunks that hold nothing but the fill value are not stored. An array whose elements or codecs
 //! Penstock does not understand keeps its chunk files as they are.
@@ -41,36 +41,36 @@ use super::settings::{SessionOptions, Settings};
 use crate::write::CopyTarget;
 use crate::{ArraySchema, Progress, Storage, Target};
 
-/// What a copy has done.
+/// The report of a copy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// Bytes of the arrays.
+    /// The bytes of all arrays.
     pub bytes: u64,
-    /// Wall time on this rank.
+    /// The wall time on this rank.
     pub seconds: f64,
-    /// Bytes read from the source and the stores in between, decoded, by this attempt.
+    /// The decoded bytes that this attempt read from the source and from the stores in between.
     pub read_bytes: u64,
-    /// Slabs, of all passes of all arrays.
+    /// The slabs of all passes of all arrays.
     pub slabs: u64,
-    /// Slabs that a former attempt had done.
+    /// The slabs that a former attempt had done.
     pub slabs_found: u64,
-    /// The arrays that were copied, by their paths in the source, and the way that was taken.
+    /// The arrays that were copied, by their paths in the source, each with its plan.
     pub plans: Vec<(String, Plan)>,
-    /// Arrays that Penstock does not understand: their chunk files are as they were.
+    /// The arrays that Penstock does not understand, and whose chunk files it kept as they were.
     pub as_they_are: Vec<String>,
 }
 
 impl Session {
-    /// Copies what is at `source` to `target`: an array, a group with all that is in it, or arrays
-    /// of it. It is there when all of it is. `tell` hears, on each rank, of the bytes that are
-    /// copied, at first those of a former attempt.
+    /// Copies an array, a group with all of its arrays, or some arrays of a group from `source` to
+    /// `target`. The target appears when all of it is written. On each rank, `tell` hears of the
+    /// bytes that are copied, first of the bytes that a former attempt copied.
     ///
     /// # Errors
     /// The same on all ranks: as [`Session::read`] and [`Session::write`]; [`Kind::Schema`] when
-    /// the target's schema does not fit, when something is at the target that may not be replaced,
-    /// or the memory is too little. What is done is kept for another attempt, unless it fails
-    /// before the first slab. What `tell` says, on this rank alone: it takes no part in the copy
-    /// any more, and must leave the session.
+    /// the target's schema does not fit, when the target exists and may not be replaced, or when
+    /// the memory is too little. A failed copy keeps the finished slabs for another attempt, if
+    /// there are any. An error of `tell` ends this rank's part alone: the rank must then leave the
+    /// session.
     ///
     /// # Collective
     /// Over all clients.
@@ -130,9 +130,9 @@ impl Session {
     }
 }
 
-/// Copies on so many threads of this process, as [`Session::copy`] does it. `tell` hears of it from
-/// one of them; where it fails, and whenever `interrupt` says so, the copy is given up, and what is
-/// done is kept for another attempt.
+/// Copies on `ranks` threads of this process, as [`Session::copy`] does. One thread calls `tell`.
+/// When `tell` fails or `interrupt` is true, the copy stops and keeps the finished slabs for
+/// another attempt.
 ///
 /// # Errors
 /// As [`Session::copy`].
@@ -163,7 +163,7 @@ pub fn on_threads(
     })
 }
 
-/// Makes or finds the target, and plans.
+/// Makes or finds the target of a copy, and plans the copy.
 struct CopyPlanner {
     source: PathBuf,
     target: PathBuf,
@@ -213,7 +213,8 @@ impl CopyPlanner {
         })
     }
 
-    /// What says that another attempt is at the same copy, of a source that has not changed.
+    /// The journal of the copy: two copies have the same journal only if their plans are equal and
+    /// the source has not changed between them.
     fn journal(&self, contents: &Contents, plans: &[Plan]) -> Result<String> {
         let mut said = vec![self.source.display().to_string()];
         for (item, plan) in contents.items.iter().zip(plans) {
@@ -230,7 +231,7 @@ impl CopyPlanner {
         Ok(said.join("\n"))
     }
 
-    /// What ranks do for an array, and what servers write to in each pass.
+    /// The job of one array for the ranks, and the targets that servers write in its passes.
     fn job(
         &self,
         number: usize,

@@ -1,26 +1,26 @@
-//! What a session remembers of the groups that it has saved or restarted.
+//! The position of a session in the groups that it has saved or restarted.
 
 use std::sync::{Arc, Mutex};
 
-/// Where a session stands in a group.
+/// The position of a session in one group.
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
-    /// The group's own digits, and how many timesteps it must have; `None` as long as nobody has
-    /// looked.
+    /// The group's own digits, and the number of timesteps that it must have; `None` before a save
+    /// has opened the group.
     pub(super) seen: Option<(String, u64)>,
-    /// After a restart: what came after it is to be dropped.
+    /// The restart after which the next save drops newer moments.
     pub(super) restarted: Option<RestartPoint>,
 }
 
-/// Where a session has restarted: with its next save, all that came later is of a future that is no
-/// more.
+/// The moment from which a session has restarted. The session's next save drops all later timesteps
+/// and checkpoints.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RestartPoint {
-    /// The checkpoint's number; `None` where there was none.
+    /// The number of the checkpoint; `None` if the group had none.
     pub(super) checkpoint: Option<u64>,
-    /// How many timesteps there were.
+    /// The number of timesteps up to the checkpoint.
     pub(super) timesteps: u64,
 }
 
-/// What a session knows of a group.
+/// A cursor that a session and its directors share.
 pub(super) type SharedCursor = Arc<Mutex<Cursor>>;

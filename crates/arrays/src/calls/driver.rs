@@ -1,10 +1,10 @@
-//! The calls of one rank that are under way, and who sees to it that they go on.
+//! Polls the calls of one rank that are under way.
 //!
-//! A call is a future on the rank's node. Whenever the rank waits for one of its calls, all of them
-//! go on: servers among the ranks serve one while their client waits for another, so that ranks may
-//! end calls in different orders. While the rank computes, a call goes on if it was begun *in the
-//! background*: then a thread waits in the rank's place. Only one of the two uses the node at a
-//! time.
+//! A call is a future on the rank's node. Whenever the rank waits for one of its calls, all of its
+//! calls go on: servers among the ranks serve one call while their client waits for another, so
+//! that ranks may end calls in different orders. While the rank computes, a call goes on if it was
+//! begun *in the background*: then a thread waits in the rank's place. Only one of the two threads
+//! uses the node at a time.
 //!
 //! ```text
 //! rank's thread      begin  compute compute compute  end (waits)
@@ -27,21 +27,21 @@ use penstock_engine::{Call, Director, Error, Kind, Machine, Proposal, Result, Ro
 use penstock_machines::node::pause::Pause;
 use penstock_machines::{ClientMemory, Node};
 
-/// What a rank brings to a call.
+/// The arguments with which a rank starts a call.
 pub struct CallStart {
-    /// What it asks for, or why it cannot.
+    /// The rank's proposal, or the reason why it cannot make one.
     pub proposal: Result<Proposal>,
-    /// Its memory, of each array and each of its shares of that.
+    /// The rank's memory, for each array and each of its shares.
     pub memories: Vec<Vec<ClientMemory>>,
-    /// Directs the call, on the rank that does.
+    /// The director of the call, on the rank that directs it.
     pub director: Option<Box<dyn Director>>,
-    /// Goes on while the rank computes.
+    /// Whether the call goes on while the rank computes.
     pub in_background: bool,
-    /// Is kept until the call has ended: what owns the memory.
+    /// The owner of the memory, which is kept until the call has ended.
     pub keeps: Option<Box<dyn Any + Send>>,
 }
 
-/// A call under way, or one whose end has not been asked for.
+/// A call under way, or a finished call whose verdict nobody has collected.
 struct UnderWay {
     future: Option<Pin<Box<dyn Future<Output = Result<Verdict>>>>>,
     handed_over: Rc<Cell<bool>>,
@@ -61,12 +61,12 @@ impl UnderWay {
     }
 }
 
-/// The node, and all that refers to it.
+/// The node of a rank, and all of its calls.
 struct Calls {
     node: Rc<Node>,
     begun: u64,
     under_way: BTreeMap<u64, UnderWay>,
-    /// Whether the background thread is there to look.
+    /// Whether the background thread is running.
     is_looked_after: bool,
 }
 
@@ -75,7 +75,7 @@ struct Calls {
 unsafe impl Send for Calls {}
 
 impl Calls {
-    /// Lets all calls go on, as far as they can.
+    /// Polls all calls once.
     fn look(&mut self, pause: &mut Pause) {
         let Self {
             node, under_way, ..
@@ -93,21 +93,21 @@ impl Calls {
 
 struct Shared {
     calls: Mutex<Calls>,
-    /// The background thread has looked, or has left.
+    /// Signals that the background thread has polled the calls, or has left.
     looked: Condvar,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Calls> {
-        // A panic of a call is met again by whoever polls it next.
+        // A panic of a call is met again when the call is polled next.
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether somebody wants this rank to stop: asked now and then by one that waits.
+/// A question that a waiting rank asks now and then: must it stop?
 pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// How long a rank that waits goes without asking whether it is to stop.
+/// The longest time that a waiting rank goes without asking whether it must stop.
 pub(super) const UNASKED_MAX: Duration = Duration::from_millis(100);
 
 /// The calls of one rank.
@@ -119,7 +119,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Of a node without calls.
+    /// Creates a driver for a node that has no calls.
     pub fn new(node: Node, interrupt: Option<Interrupt>) -> Self {
         let calls = Calls {
             node: Rc::new(node),
@@ -138,8 +138,8 @@ impl Driver {
         }
     }
 
-    /// Begins the next call of `roles`, and gives its number. Where there can be no thread for the
-    /// background, that is what its proposal comes to.
+    /// Begins the next call of `roles`, and gives its number. If no background thread can start,
+    /// the call fails with that error.
     ///
     /// # Collective
     /// Every rank must call it, in the same order.
@@ -192,13 +192,14 @@ impl Driver {
         id
     }
 
-    /// Waits until a call has been handed over. False if it has ended without.
+    /// Waits until a call has been handed over. Gives false if the call has ended without a
+    /// hand-over.
     pub fn is_handed_over(&self, id: u64) -> bool {
         let waited = self.wait(id, |call| call.handed_over.get() || call.verdict.is_some());
         waited.is_ok() && self.ask(id, |call| call.handed_over.get())
     }
 
-    /// Waits for the end of a call. False if that was an error, which is kept.
+    /// Waits for the end of a call. Gives false if the call has failed, and keeps the error.
     pub fn is_well(&self, id: u64) -> bool {
         let waited = self.wait(id, |call| call.verdict.is_some());
         waited.is_ok() && self.ask(id, |call| matches!(call.verdict, Some(Ok(_))))
@@ -207,8 +208,8 @@ impl Driver {
     /// Waits for the end of a call.
     ///
     /// # Errors
-    /// The verdict; [`Kind::Peer`] when this rank was interrupted while it waited. Then it has
-    /// left.
+    /// The verdict; [`Kind::Peer`] when this rank is interrupted while it waits. The rank has then
+    /// left the session.
     pub fn end(&self, id: u64) -> Result<Verdict> {
         self.wait(id, |call| call.verdict.is_some())?;
         let ended = self.shared.lock().under_way.remove(&id);
@@ -220,7 +221,7 @@ impl Driver {
         self.shared.lock().under_way.get(&id).is_some_and(question)
     }
 
-    /// Whether a call has ended; lets it go on if nobody else does. Never waits.
+    /// Whether a call has ended. Polls all calls if no background thread does. Never waits.
     pub fn has_ended(&self, id: u64) -> bool {
         let mut calls = match self.shared.calls.try_lock() {
             Ok(calls) => calls,
@@ -234,7 +235,7 @@ impl Driver {
         call.is_none_or(|call| call.verdict.is_some())
     }
 
-    /// Time since some moment before the first call.
+    /// The time since some moment before the first call.
     pub fn now(&self) -> Duration {
         self.shared.lock().node.now()
     }
@@ -244,12 +245,12 @@ impl Driver {
         self.has_left.get()
     }
 
-    /// Why no call that has yet to begin can succeed, if so.
+    /// The reason why no new call can succeed, if there is one.
     pub fn broken(&self) -> Option<Error> {
         self.shared.lock().node.broken()
     }
 
-    /// Gives up all calls that have not ended, and tells all nodes why.
+    /// Gives up all calls that have not ended, and tells all nodes the reason.
     pub fn leave(&self, error: &Error) {
         let mut calls = self.shared.lock();
         let open = calls.under_way.iter();
@@ -264,10 +265,10 @@ impl Driver {
         calls.node.wake();
     }
 
-    /// Lets all calls go on until one has come far enough, or is unknown.
+    /// Polls all calls until the call `id` satisfies `has_come`, or is unknown.
     ///
     /// # Errors
-    /// When this rank is interrupted. It has left then.
+    /// When this rank is interrupted. The rank has then left the session.
     fn wait(&self, id: u64, has_come: impl Fn(&UnderWay) -> bool) -> Result<()> {
         let is_enough = |calls: &Calls| calls.under_way.get(&id).is_none_or(&has_come);
         let mut pause = Pause::default();
@@ -298,7 +299,7 @@ impl Driver {
         }
     }
 
-    /// Leaves if somebody wants this rank to stop.
+    /// Leaves the session if the interrupt says so.
     fn heed_interrupt(&self) -> Result<()> {
         if !self.interrupt.as_ref().is_some_and(|interrupt| interrupt()) {
             return Ok(());
@@ -309,7 +310,8 @@ impl Driver {
         Err(error)
     }
 
-    /// Starts the background thread if it is not there. It looks when the lock is given back.
+    /// Starts the background thread if it is not running. The thread polls once the caller releases
+    /// the lock.
     fn look_after(&self, calls: &mut Calls) -> Result<()> {
         if calls.is_looked_after {
             return Ok(());
@@ -328,18 +330,19 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// The node is to go with the rank's own thread: MPI may allow no other.
+    /// Joins the background thread, so that the rank's own thread drops the node: MPI may allow no
+    /// other.
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            // Its panic, if any, was that of a call, which nobody asks for any more.
+            // A panic of the thread is the panic of a call, whose verdict nobody needs any more.
             let _ = thread.join();
         }
     }
 }
 
-/// The background thread.
+/// The background thread: polls all calls until none is in the background.
 fn look_until_none(shared: &Shared) {
-    /// When a call panics here, whoever waits looks for itself.
+    /// Lets the waiting rank poll for itself when a call panics in this thread.
     struct Panicking<'a>(&'a Shared);
     impl Drop for Panicking<'_> {
         fn drop(&mut self) {
@@ -354,7 +357,7 @@ fn look_until_none(shared: &Shared) {
     loop {
         let mut calls = shared.lock();
         calls.look(&mut pause);
-        // Whoever begins a call must find this thread there, or not: the same lock decides.
+        // The lock decides whether a beginning call still finds this thread.
         let stays = calls.any_in_background();
         if !stays {
             calls.node.post_all_kept();

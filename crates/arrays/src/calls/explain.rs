@@ -1,4 +1,4 @@
-//! What a call would do, before it does.
+//! Explains a call without running it.
 
 use std::path::Path;
 
@@ -10,12 +10,12 @@ use super::settings::Method;
 use super::write::check_write;
 
 impl Session {
-    /// What a write or read of `array` by that strategy would do, in words and numbers. Where each
-    /// rank names its own boxes, the others' are not known here and are left out.
+    /// Explains in words and numbers what a write or read of `array` by `strategy` would do. If
+    /// each rank names its own boxes, the boxes of other ranks are unknown here and are left out.
     ///
     /// # Errors
-    /// When the schema does not fit, when the strategy cannot do it, or (for a read) when the store
-    /// is not there.
+    /// When the schema does not fit, when the strategy cannot do it, or when the store of a read is
+    /// missing.
     pub fn explain(
         &self,
         path: &Path,

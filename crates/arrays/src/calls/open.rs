@@ -1,4 +1,4 @@
-//! How a session comes to be: on threads, or over MPI. Which ranks serve.
+//! Opens sessions on threads or over MPI, and chooses which ranks serve.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -16,7 +16,8 @@ use penstock_engine::{
     Agreement, Call, Decision, Error, Kind, Machine, Opening, Operation, Result, Roles, Who,
 };
 use penstock_layout::exact;
-use penstock_machines::mpi::api::{Api, Handle};
+use penstock_machines::mpi::abi::Handle;
+use penstock_machines::mpi::api::Api;
 use penstock_machines::mpi::{self, Transport};
 use penstock_machines::node::pause::Pause;
 use penstock_machines::{Medium, Node, Opener, Threads};
@@ -55,7 +56,7 @@ impl Opener for StoreOpener {
     }
 }
 
-/// A place in a machine of threads, to be opened by the thread that will use it.
+/// A rank's place in a machine of threads. The thread that will use the session opens it.
 pub struct Seat {
     threads: Threads,
     roles: Arc<Roles>,
@@ -68,7 +69,7 @@ impl Seat {
     /// Makes a machine of `ranks` threads and starts its dedicated servers.
     ///
     /// # Errors
-    /// When `ranks` or the number of servers is zero, or no thread can be started.
+    /// When `ranks`, the number of servers or `block_bytes` is zero, or when no thread can start.
     pub fn all(ranks: usize, options: &SessionOptions) -> Result<Vec<Seat>> {
         let servers = options
             .servers
@@ -115,8 +116,8 @@ impl Seat {
         Ok(seats)
     }
 
-    /// Opens the session of this seat's rank. Whenever it waits long, it asks whether it is to
-    /// stop.
+    /// Opens the session of this seat's rank. The rank calls `interrupt` now and then while it
+    /// waits.
     pub fn open(self, interrupt: Option<Interrupt>) -> Session {
         let opener = StoreOpener::new(&self.options);
         let node = self.threads.node(self.rank, opener);
@@ -132,11 +133,11 @@ impl Seat {
     }
 }
 
-/// How long a caller that waits for its ranks goes without asking whether they are to stop.
+/// The time between two interrupt checks of a caller that waits for its ranks.
 const JOIN_WAIT: Duration = Duration::from_millis(20);
 
-/// Runs `body` as each rank of a session of threads of this process, to its end. Gives what it gave
-/// on each. The calling thread waits, and asks now and then whether all are to stop.
+/// Runs `body` as each rank of a session on threads of this process, and gives the result of each
+/// rank. The calling thread waits, and calls `interrupt` now and then.
 ///
 /// # Errors
 /// As [`Seat::all`].
@@ -191,8 +192,9 @@ fn check_count(what: &str, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Serves on a node that is no client until the session is closed, broken, or interrupted. Listens
-/// for the next call while it serves others: a rank may begin several before it ends one.
+/// Serves on a node that is no client until the session is closed, broken, or interrupted. The
+/// server listens for the next call while it serves others: a rank may begin several calls before
+/// it ends one.
 fn serve(node: &Node, roles: &Roles, interrupt: Option<Interrupt>) {
     let handed_over = Cell::new(false); // nobody looks: a server has nothing else to do
     let serving = async {
@@ -239,13 +241,13 @@ fn serve(node: &Node, roles: &Roles, interrupt: Option<Interrupt>) {
 }
 
 impl Session {
-    /// A session of the ranks of `comm`; `may_use_threads` where MPI may be called from any thread
-    /// at any time (`MPI_THREAD_MULTIPLE`). On a dedicated server it returns when the clients have
-    /// closed the session.
+    /// Opens a session of the ranks of `comm`. `may_use_threads` is true if any thread may call MPI
+    /// at any time (`MPI_THREAD_MULTIPLE`). On a dedicated server the function returns when the
+    /// clients have closed the session.
     ///
     /// # Errors
-    /// When the options do not fit the job or differ between ranks (a rank that has none gives its
-    /// error instead), or when ranks of one host cannot share memory. On all ranks.
+    /// On all ranks: when the options do not fit the job or differ between ranks, when a rank gives
+    /// its error instead of options, or when ranks of one host cannot share memory.
     ///
     /// # Collective
     /// Over `comm`.
@@ -259,7 +261,7 @@ impl Session {
         let opening = "opening a session";
         let mut hasher = DefaultHasher::new();
         if let Ok((transport, options)) = &given {
-            // As words: not all of the tuning can be hashed.
+            // The digest is of the options in words: not all of the tuning can be hashed.
             (format!("{options:?}"), *transport == Transport::Shared).hash(&mut hasher);
         }
         let told = [u64::from(given.is_ok()), hasher.finish()];

@@ -1,4 +1,4 @@
-//! Reading an array: what every rank does, and what the rank that directs does besides.
+//! Reads arrays: the calls of every rank, and the director.
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ use crate::groups::{self, checkpoint_sums};
 use crate::read::Witness;
 
 impl Session {
-    /// Reads `array` from `path`, each rank its part into `locals`, by the session's strategy if
-    /// none is given.
+    /// Reads `array` from `path`: each rank reads its part into `locals`, by `strategy` or the
+    /// session's.
     ///
     /// # Errors
     /// As [`Session::write`]; `locals` may then hold anything.
@@ -64,8 +64,8 @@ impl Session {
         })
     }
 
-    /// Begins a read, as [`Session::read`] does it: see [`Session::begin_write`]. Until it has
-    /// ended nobody may use `locals`.
+    /// Begins a read: see [`Session::read`] and [`Session::begin_write`]. Nobody may use `locals`
+    /// until the read has ended.
     ///
     /// # Errors
     /// As [`Session::begin_write`].
@@ -88,10 +88,10 @@ impl Session {
         self.begin_split((Operation::Read, path, name), split, keeps)
     }
 
-    /// The schema of an array on disk. Each rank may call it for itself.
+    /// Opens the schema of an array on disk. Each rank may call it for itself.
     ///
     /// # Errors
-    /// When it is not there or damaged, or when there are several and none was named.
+    /// When the array is missing or damaged, or when there are several arrays and no `name`.
     pub fn open_schema(path: &Path, name: Option<&str>) -> Result<ArraySchema> {
         groups::open_schema(path, name)
     }
@@ -99,15 +99,15 @@ impl Session {
 
 /// An array to be read.
 pub(super) struct Source {
-    /// The array itself, its group, or its file.
+    /// The path of the array itself, of its group, or of its file.
     pub(super) path: PathBuf,
-    /// As the ranks see it.
+    /// The array as the ranks see it.
     pub(super) array: ArrayCall,
-    /// Whether the group is a checkpoint, with whose checksums what is read is compared.
+    /// Whether the group is a checkpoint: then servers compare the elements with its sums.
     pub(super) is_checkpoint: bool,
 }
 
-/// Opens what servers read.
+/// Opens the stored arrays that servers read.
 pub(super) struct ReadDirector {
     sources: Vec<Source>,
     settings: Settings,
@@ -116,7 +116,7 @@ pub(super) struct ReadDirector {
 }
 
 impl ReadDirector {
-    /// Of a read of all sources.
+    /// Creates the director of one read of all `sources`.
     pub(super) fn new(sources: Vec<Source>, settings: &Settings, method: Method) -> Self {
         Self {
             sources,

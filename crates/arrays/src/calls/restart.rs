@@ -1,4 +1,4 @@
-//! Restarting from a checkpoint: found by the rank that directs, read by all.
+//! Restarts from a checkpoint: the rank that directs finds the checkpoint, and all ranks read it.
 
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
@@ -18,24 +18,24 @@ use crate::groups::{self, Catalog, Checkpoint, Contents};
 /// A checkpoint, as all ranks hear of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FoundCheckpoint {
-    /// What it is.
+    /// The checkpoint's entry in the catalog of its group.
     pub checkpoint: Checkpoint,
-    /// Its directory.
+    /// The directory of the checkpoint.
     pub path: PathBuf,
-    /// What the user said about it.
+    /// The attributes of the checkpoint.
     pub attributes: Map<String, Value>,
-    /// The shapes of its arrays.
+    /// The shapes of its arrays, by name.
     pub shapes: Vec<(String, Vec<u64>)>,
 }
 
 impl Session {
-    /// The newest checkpoint of the group at `path`, or the newest of a step; `None` where there is
-    /// none. The session goes on from there: its next save drops the timesteps and checkpoints that
-    /// came after it.
+    /// Finds the newest checkpoint of the group at `path`, or the newest of `step`; `None` if the
+    /// group has none. The session goes on from this checkpoint: its next save drops all later
+    /// timesteps and checkpoints.
     ///
     /// # Errors
-    /// The same on all ranks: [`Kind::Schema`] when something else stands there, [`Kind::Missing`]
-    /// when there is no checkpoint of that step.
+    /// The same on all ranks: [`Kind::Schema`] when `path` is no group of Penstock,
+    /// [`Kind::Missing`] when there is no checkpoint of that step.
     ///
     /// # Collective
     /// Over all clients.
@@ -62,11 +62,11 @@ impl Session {
         Ok(found)
     }
 
-    /// Reads all arrays of a checkpoint of a group, each rank its parts, and compares them with
-    /// their checksums.
+    /// Reads all arrays of a checkpoint, each rank its parts, and compares them with their
+    /// checksums.
     ///
     /// # Errors
-    /// As [`Session::read`]; [`Kind::Damaged`] when it is not what was written.
+    /// As [`Session::read`]; [`Kind::Damaged`] when an array does not match its checksums.
     ///
     /// # Collective
     /// Over all clients.
@@ -100,7 +100,7 @@ impl Session {
     }
 }
 
-/// Looks for a checkpoint.
+/// Finds a checkpoint on disk.
 fn find(path: &Path, step: Option<u64>) -> Result<Option<FoundCheckpoint>> {
     let catalog = match Catalog::read(path) {
         Err(error) if error.kind == Kind::Missing => None,

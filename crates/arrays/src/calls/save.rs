@@ -1,8 +1,8 @@
-//! Saving a group: what every rank does, and what the rank that directs does besides.
+//! Saves groups: the calls of every rank, and the director.
 //!
-//! Panda's timestep and checkpoint (Seamons et al., SC'95, section 2 and Figure 2): one request for
-//! all arrays of a group, which each server meets in one pass over its disk. What is stored, and
-//! how it becomes visible, is in [`crate::groups`].
+//! These are Panda's timestep and checkpoint (Seamons et al., SC'95, section 2 and Figure 2): one
+//! request for all arrays of a group, which each server meets in one pass over its disk. The format
+//! of a group, and how a moment becomes visible, are in [`crate::groups`].
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,26 +28,24 @@ use crate::{ArraySchema, Format, Storage, Target, json};
 /// A group as the ranks of a call see it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupCall {
-    /// Its name.
     pub name: String,
-    /// Where it is.
     pub path: PathBuf,
-    /// Its arrays, in the order in which ranks bring their parts.
+    /// The arrays, in the order in which ranks bring their parts.
     pub arrays: Vec<ArrayCall>,
-    /// Its static variables.
+    /// The static variables.
     pub coordinates: Vec<Coordinate>,
-    /// What the user says about it.
+    /// The attributes of the group.
     pub attributes: Map<String, Value>,
-    /// What the user says about its times.
+    /// The attributes of its times.
     pub time_attributes: Map<String, Value>,
-    /// How many timesteps are in a chunk; `None` leaves it to a group that is there.
+    /// The number of timesteps in a chunk; `None` takes it from the group on disk.
     pub time_chunk: Option<u64>,
-    /// How many checkpoints are kept.
+    /// The number of checkpoints that are kept.
     pub keep: usize,
 }
 
 impl GroupCall {
-    /// Everything in which ranks must agree. Coordinates are those of the rank that directs.
+    /// The terms in which ranks must agree. Of coordinates only the names are compared.
     pub(super) fn ask(&self) -> Ask {
         let attributes = |map: &Map<String, Value>| json::line(&map.clone().into());
         let coordinates = self
@@ -94,18 +92,17 @@ impl GroupCall {
     }
 }
 
-/// What a call on a group is for.
+/// The kind of a save.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Save {
-    /// One more timestep, at that time; `None` is its number.
+    /// One more timestep, at this time; `None` takes the timestep's number as its time.
     Timestep(Option<f64>),
-    /// A checkpoint.
     Checkpoint {
         /// The program's step; `None` is the number of the last timestep.
         step: Option<u64>,
-        /// The program's time; `None` is that of the last timestep.
+        /// The program's time; `None` is the time of the last timestep.
         time: Option<f64>,
-        /// What the user says about it.
+        /// The attributes of the checkpoint.
         attributes: Map<String, Value>,
     },
 }
@@ -134,13 +131,13 @@ impl Save {
 }
 
 impl Session {
-    /// Saves all arrays of a group as one timestep or checkpoint, each rank its parts, in the order
-    /// of the group's arrays. Disk-directed, whatever the session's strategy.
+    /// Saves all arrays of a group as one timestep or checkpoint: each rank brings its parts in the
+    /// order of the group's arrays. The save is disk-directed, whatever the session's strategy.
     ///
     /// # Errors
-    /// The same on all ranks: as [`Session::write`]; [`Kind::Schema`] when the group there is of
+    /// The same on all ranks: as [`Session::write`]; [`Kind::Schema`] when the group on disk has
     /// other arrays, or when the time is not after the last; [`Kind::Busy`] when another job writes
-    /// to it. The group is then as it was.
+    /// to the group. The group is then as it was.
     ///
     /// # Collective
     /// Over all clients.
@@ -188,7 +185,7 @@ impl Session {
     }
 }
 
-/// Sees that a rank brings as many rows of each array that has the same first dimension.
+/// Checks that a rank brings equally many rows of all arrays that share a first dimension.
 fn check_rows<'a>(arrays: impl Iterator<Item = &'a ArrayCall>) -> Result<()> {
     let mut counts: BTreeMap<String, (u64, String)> = BTreeMap::new();
     for array in arrays {
@@ -213,7 +210,7 @@ fn check_rows<'a>(arrays: impl Iterator<Item = &'a ArrayCall>) -> Result<()> {
     Ok(())
 }
 
-/// Writes all arrays of a group.
+/// Directs the write of all arrays of a group.
 struct SaveDirector {
     group: GroupCall,
     save: Save,
@@ -226,14 +223,14 @@ struct SaveDirector {
 struct OpenGroup {
     group: Group,
     moment: Moment,
-    /// What of each array is written.
+    /// The part of each array that is written.
     parts: Vec<Part>,
 }
 
-/// What of an array is written.
+/// The part of one array that is written.
 struct Part {
     name: String,
-    /// Rows of its first dimension, of a timestep.
+    /// The number of rows of its first dimension in this timestep.
     rows: u64,
     memory: MemorySchema,
     disk: DiskSchema,
@@ -265,11 +262,12 @@ impl SaveDirector {
         })
     }
 
-    /// Brings the group to where the session stands in it.
+    /// Checks that the group on disk is where the session left it, and drops all moments that are
+    /// newer than a restart.
     fn align(&self, group: &mut Group) -> Result<()> {
         let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
         let there = group.timesteps();
-        // A group that has taken the place of the one that was here is new to this session.
+        // A group that has replaced the former group at this path is new to this session.
         let seen = cursor.seen.take().filter(|(id, _)| id == group.id());
         let restarted = cursor.restarted.take();
         let expected = match (&restarted, &seen) {
@@ -277,8 +275,8 @@ impl SaveDirector {
             (None, Some((_, timesteps))) => *timesteps,
             (None, None) => there,
         };
-        // Newer checkpoints first: one that stayed would be the newest to the next restart, and be
-        // of more timesteps than there are.
+        // Newer checkpoints are dropped first: a newer one that remained would be the newest for
+        // the next restart, and would count more timesteps than the group has.
         if let Some(number) = restarted.and_then(|restarted| restarted.checkpoint) {
             group.drop_checkpoints(number)?;
         }
@@ -295,7 +293,7 @@ impl SaveDirector {
         Ok(())
     }
 
-    /// What is saved is of this moment.
+    /// The moment that is saved.
     fn moment(&self, group: &Group) -> Result<Moment> {
         let index = group.timesteps();
         let last = group.last_time()?;
@@ -331,7 +329,7 @@ impl SaveDirector {
         }
     }
 
-    /// What is written of a timestep: rows of each array, which follow those that there are.
+    /// The parts of a timestep: rows of each array, which follow the rows that are stored.
     fn timestep_parts(&self, group: &Group, boxes: &RankBoxes) -> Result<Vec<Part>> {
         let block_bytes = self.settings.options.block_bytes;
         let parts = self.group.arrays.iter().enumerate().map(|(number, array)| {
@@ -357,8 +355,8 @@ impl SaveDirector {
                 memory,
                 disk,
                 target,
-                // In a chunk that others share nothing may be left of a timestep that came to
-                // nothing.
+                // A chunk that several timesteps share must keep nothing of a timestep that was
+                // abandoned.
                 rest: match group.time_chunk() {
                     1 => Rest::Fill(element),
                     _ => Rest::FillAll(element),
@@ -368,7 +366,7 @@ impl SaveDirector {
         parts.collect()
     }
 
-    /// What is written of a checkpoint: whole arrays, stored as the group stores them.
+    /// The parts of a checkpoint: whole arrays, stored as the group stores them.
     fn checkpoint_parts(
         &self,
         group: &mut Group,
@@ -397,7 +395,7 @@ impl SaveDirector {
         parts.collect()
     }
 
-    /// The checksums of what was written, one an object, by array.
+    /// The checksums of the written objects, by array.
     fn sums(parts: &[Part], sums: &[Sum]) -> Vec<Sums> {
         let objects = parts.iter().map(|part| part.disk.objects());
         let mut all: Vec<Sums> = objects
@@ -478,7 +476,7 @@ impl Director for SaveDirector {
             Ok(done.moved)
         });
         if saved.is_err() {
-            // What this fails to remove, the next write removes.
+            // The next write removes all files that this step fails to remove.
             let _ = match self.save {
                 Save::Timestep(_) => open.group.abandon_timestep(),
                 Save::Checkpoint { .. } => open.group.abandon_checkpoint(),
@@ -490,8 +488,8 @@ impl Director for SaveDirector {
     }
 }
 
-/// A group is a Zarr store: other disk schemas become the chunks that they come to. One row-major
-/// file is one chunk, and the parts of a distribution are chunks of their size.
+/// The array with its disk schema as chunks: a group is a Zarr store. One row-major file becomes
+/// one chunk, and the parts of a distribution become chunks of their size.
 fn in_chunks(array: &ArraySchema) -> Result<ArraySchema> {
     let chunk = match &array.disk {
         Storage::Natural | Storage::Chunks { .. } => return Ok(array.clone()),

@@ -1,10 +1,10 @@
 //! A session: the ranks of a program, and the servers among or beside them, ready for collective
 //! calls on arrays.
 //!
-//! Here is the frame of all calls. A call checks what this rank was given, exposes its memory, and
-//! hands the engine a proposal; the rank that directs it turns the agreed proposal into a request
-//! on a store. A rank that has no proper arguments [refuses](Session::refuse), so that all ranks
-//! end alike.
+//! This file is the frame of all calls. A call checks this rank's arguments, exposes its memory,
+//! and hands the engine a proposal; the rank that directs turns the agreed proposal into a request
+//! on a store. A rank without proper arguments [refuses](Session::refuse), so that all ranks end
+//! alike.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -27,20 +27,20 @@ use super::driver::{CallStart, Driver};
 use super::settings::{Outstanding, Report, Settings, Subject};
 use crate::Storage;
 
-/// As much of a leaving rank's reason as the others are told.
+/// The most characters of a leaving rank's reason that other ranks are told.
 const LEAVING_CAUSE_CHARS: usize = 2000;
 
-/// One rank's end of a session.
+/// A session, as one rank has it.
 pub struct Session {
     driver: Driver,
     roles: Arc<Roles>,
     rank: Option<usize>,
     settings: Settings,
-    /// Split collectives that have not been ended: their numbers, and what they are about.
+    /// The split collectives that have not been ended, by their numbers.
     outstanding: RefCell<BTreeMap<u64, Subject>>,
-    /// Split collectives that nobody will end any more.
+    /// The split collectives that nobody will end any more.
     abandoned: RefCell<Vec<Outstanding>>,
-    /// Where the session stands in each group, on the rank that directs.
+    /// The session's position in each group, on the rank that directs.
     cursors: RefCell<HashMap<PathBuf, SharedCursor>>,
     is_closed: Cell<bool>,
     dedicated: Vec<JoinHandle<()>>,
@@ -67,24 +67,23 @@ impl Session {
         }
     }
 
-    /// This rank among the clients; `None` on a dedicated server.
+    /// The rank of this client; `None` on a dedicated server.
     pub fn rank(&self) -> Option<usize> {
         self.rank
     }
 
-    /// Number of clients.
+    /// The number of clients.
     pub fn clients(&self) -> usize {
         self.roles.clients.len()
     }
 
-    /// Number of servers.
+    /// The number of servers.
     pub fn servers(&self) -> usize {
         self.roles.servers.len()
     }
 
-    /// Takes part in the call that the other ranks make, with the word that this one cannot: it has
-    /// no proper arguments. Gives what the call came to: this error, or that of a lower rank, on
-    /// all ranks the same.
+    /// Takes part in the call that the other ranks make, with the complaint that this rank has no
+    /// proper arguments. Gives the error of the lowest rank that refuses, the same on all ranks.
     ///
     /// # Collective
     /// Over all clients.
@@ -102,17 +101,17 @@ impl Session {
         }
     }
 
-    /// Whether a call has ended, so that [`Session::end`] need not wait. Lets it go on a little; it
-    /// may need that on all ranks. Never waits.
+    /// Whether a call has ended, so that [`Session::end`] need not wait. Polls the calls once, and
+    /// never waits. A call may need such a poll on all ranks to go on.
     pub fn has_ended(&self, call: &Outstanding) -> bool {
         self.driver.has_ended(call.id)
     }
 
-    /// Waits for the end of a call. Its time counts from its beginning.
+    /// Waits for the end of a call. The report's seconds count from the beginning of the call.
     ///
     /// # Errors
-    /// As [`Session::write`] and [`Session::read`]; [`Kind::Schema`] when it has been ended
-    /// already, here alone.
+    /// As [`Session::write`] and [`Session::read`]; [`Kind::Schema`], on this rank alone, when the
+    /// call has been ended already.
     ///
     /// # Collective
     /// Over all clients, in any order.
@@ -127,18 +126,18 @@ impl Session {
         })
     }
 
-    /// Gives up a call that was begun: nobody will end it. It goes on, and is ended with the
-    /// session at the latest.
+    /// Abandons a call: nobody will end it. The call goes on, and the session ends it at the latest
+    /// when it closes.
     pub fn abandon(&self, call: Outstanding) {
         if self.outstanding.borrow_mut().remove(&call.id).is_some() {
             self.abandoned.borrow_mut().push(call);
         }
     }
 
-    /// Waits until all clients are here.
+    /// Waits until all clients have called this.
     ///
     /// # Errors
-    /// When a rank has left, or calls something else.
+    /// When a rank has left, or makes another call.
     ///
     /// # Collective
     /// Over all clients.
@@ -146,12 +145,12 @@ impl Session {
         self.decide(Ask::new("a barrier"), || Ok(()))
     }
 
-    /// Ends the session; dedicated servers end too. Closing again does nothing. What has been begun
-    /// is brought to its end first.
+    /// Ends the session and its dedicated servers. Outstanding calls are ended first. A second
+    /// close does nothing.
     ///
     /// # Errors
     /// As [`Session::barrier`]; on all ranks when one has begun a call and not ended it. The
-    /// session is closed all the same, and the call has done what it was to do, unless it failed.
+    /// session is closed all the same, and the forgotten call is complete, unless it failed.
     ///
     /// # Collective
     /// Over all clients.
@@ -175,7 +174,7 @@ impl Session {
         closed
     }
 
-    /// Ends what nobody has ended, and says what that was.
+    /// Ends all calls that nobody has ended, and gives a complaint about the first.
     fn end_forgotten(&self) -> Option<Error> {
         let mut forgotten = None;
         for (id, subject) in self.outstanding.take() {
@@ -189,12 +188,12 @@ impl Session {
     }
 
     /// Leaves without closing: the calls of all other ranks fail and name `cause`, instead of
-    /// waiting for this one.
+    /// waiting for this rank.
     pub fn leave(&mut self, cause: &str) {
         if self.is_closed.replace(true) {
             return;
         }
-        // A rank that leaves because another has left passes that one's reason on.
+        // A rank that leaves because another has left passes on that rank's reason.
         let error = self.driver.broken().unwrap_or_else(|| {
             let cause: String = cause.chars().take(LEAVING_CAUSE_CHARS).collect();
             let error = Error::new(Kind::Peer, "leaving the session", cause);
@@ -209,27 +208,27 @@ impl Session {
         }
     }
 
-    /// How the session was set up, and what follows from it.
+    /// The session's options, and the numbers that follow from them.
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Which node plays which part.
+    /// The roles of all nodes.
     pub(super) fn roles(&self) -> &Roles {
         &self.roles
     }
 
-    /// What makes calls go on.
+    /// The driver of this rank's calls.
     pub(super) fn driver(&self) -> &Driver {
         &self.driver
     }
 
-    /// Time since some moment before the first call.
+    /// The time since some moment before the first call.
     pub(crate) fn now(&self) -> Duration {
         self.driver.now()
     }
 
-    /// Where the session stands in a group.
+    /// The session's position in the group at `path`.
     pub(super) fn cursor(&self, path: &Path) -> SharedCursor {
         let mut cursors = self.cursors.borrow_mut();
         cursors.entry(path.to_path_buf()).or_default().clone()
@@ -243,7 +242,7 @@ impl Session {
         self.rank.ok_or_else(on_server)
     }
 
-    /// Begins what a rank asks for. What is wrong with its parts becomes its proposal.
+    /// Begins the call of a rank. An error in the rank's parts becomes its proposal.
     pub(super) fn begin(
         &self,
         operation: Operation,
@@ -267,7 +266,7 @@ impl Session {
                     complaint: None,
                 };
                 let memories = asked.given.into_iter().map(|(array, locals)| {
-                    // Rows follow those of former timesteps, in the dimension that they have.
+                    // Rows follow the rows of former timesteps, in the dimension that they have.
                     let in_time = asked.in_time && !array.is_ragged();
                     let locals = locals.into_iter().map(|local| match in_time {
                         true => local.in_time(),
@@ -289,18 +288,18 @@ impl Session {
         Ok(Outstanding { id, bytes, begun })
     }
 
-    /// A call that moves arrays, from its beginning to its end.
+    /// Runs a call that moves arrays, from its beginning to its end.
     pub(super) fn transfer(&self, operation: Operation, asked: CallArguments) -> Result<Report> {
         let call = self.begin(operation, asked, false, None)?;
         self.end(&call)
     }
 
-    /// Remembers a split collective, until it is ended.
+    /// Remembers a split collective until it is ended.
     pub(super) fn remember(&self, call: &Outstanding, subject: Subject) {
         self.outstanding.borrow_mut().insert(call.id, subject);
     }
 
-    /// Ends abandoned calls that need not be waited for.
+    /// Ends the abandoned calls that no longer run.
     fn sweep(&self) {
         let mut abandoned = self.abandoned.borrow_mut();
         let ended: Vec<u64> = abandoned
@@ -313,7 +312,7 @@ impl Session {
         }
     }
 
-    /// Refuses what would interfere with a call that is under way.
+    /// Refuses a call that would interfere with a call that is under way.
     pub(super) fn check_outstanding(
         &self,
         operation: Operation,
@@ -338,11 +337,11 @@ impl Session {
         }
     }
 
-    /// A call in which nothing is moved: the rank that directs decides something, and all ranks
-    /// hear of it.
+    /// Runs a call in which no elements move: the rank that directs decides something, and tells
+    /// all ranks.
     ///
     /// # Errors
-    /// The same on all ranks: what `decide` says, or that of a rank.
+    /// The same on all ranks: the error of `decide`, or of a rank.
     pub(crate) fn decide<T: Serialize + DeserializeOwned>(
         &self,
         ask: Ask,
@@ -388,7 +387,7 @@ impl Session {
         verdict
     }
 
-    /// Begins a call. A director is kept by the rank that directs alone.
+    /// Begins a call. Only the rank that directs keeps the director.
     fn start(&self, mut start: CallStart) -> Result<u64> {
         if self.is_closed.get() {
             let cause = "the session is closed";
@@ -400,23 +399,23 @@ impl Session {
     }
 }
 
-/// What a rank asks for in a call that moves arrays.
+/// The arguments of a rank in a call that moves arrays.
 pub(super) struct CallArguments {
     pub(super) ask: Ask,
-    /// Bytes of the arrays.
+    /// The bytes of the arrays.
     pub(super) bytes: u64,
-    /// This rank's parts of each.
+    /// Each array with this rank's parts.
     pub(super) given: Vec<(ArrayCall, Vec<LocalPart>)>,
     /// Whether servers see the arrays with a dimension of one timestep before their own.
     pub(super) in_time: bool,
-    /// Of the rank that directs.
+    /// The director, which only the rank that directs keeps.
     pub(super) director: Box<dyn Director>,
 }
 
-/// What the rank that directs does to decide something, in words that all ranks understand.
+/// The decision of the rank that directs, as JSON for all ranks.
 type Decider = Box<dyn FnOnce() -> Result<String> + Send>;
 
-/// Decides, and ends the call with that.
+/// Decides, and ends the call with the decision.
 struct DecideDirector(Option<Decider>);
 
 impl DecideDirector {
@@ -441,7 +440,7 @@ impl Director for DecideDirector {
     }
 }
 
-/// Ends the session.
+/// Directs the end of the session.
 struct CloseDirector;
 
 impl Director for CloseDirector {

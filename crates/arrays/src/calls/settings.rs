@@ -1,4 +1,4 @@
-//! How a session is set up, how its calls are met, and what they report.
+//! The options of a session, how its calls are met, and their reports.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,18 +12,18 @@ use penstock_layout::{Assignment, DiskSchema, MemorySchema};
 use crate::Target;
 use crate::testing::Faults;
 
-/// How a session is set up. All ranks must give the same.
+/// The options of a session. All ranks must give the same.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionOptions {
-    /// Number of servers; `None` chooses by the processors of each host.
+    /// The number of servers; `None` chooses by the processors of each host.
     pub servers: Option<usize>,
-    /// Whether servers do nothing else.
+    /// Whether servers are dedicated.
     pub dedicated: bool,
     /// Whether a write ends only when the data are on stable storage.
     pub sync: bool,
     /// The most bytes of a block where the store leaves a choice.
     pub block_bytes: u64,
-    /// How calls are met that do not say.
+    /// The strategy of calls that name none.
     pub strategy: Strategy,
     /// The most bytes that a server, or a rank that moves blocks itself, may have in buffers while
     /// disks work in the background.
@@ -31,15 +31,16 @@ pub struct SessionOptions {
     /// Whether flat files and plain chunks are moved around the page cache: see
     /// [`Target::with_direct`].
     pub direct: bool,
-    /// For tests and benchmarks: what is wrong with the disks.
+    /// The faults of the disks, for tests and benchmarks.
     pub faults: Option<Faults>,
 }
 
-/// Panda's sub-chunk size, found best in its experiments (SC'95, section 2) and still large
-/// compared with what a message or a disk access costs.
+/// The default block size: Panda's sub-chunk size, found best in its experiments (SC'95, section 2)
+/// and still large compared with the cost of a message or a disk access.
 pub const BLOCK_BYTES: u64 = 1 << 20;
 
-/// As much as the arrays of many a rank: a split collective should rarely have to wait.
+/// The default limit of background buffers, large enough for the arrays of many a rank: a split
+/// collective should rarely have to wait.
 pub const BACKGROUND_BYTES: u64 = 1 << 30;
 
 impl Default for SessionOptions {
@@ -57,22 +58,23 @@ impl Default for SessionOptions {
     }
 }
 
-/// What of a split collective is done while the ranks compute (Dickens and Thakur, section 5.1).
+/// The part of a split collective that goes on while the ranks compute (Dickens and Thakur, section
+/// 5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Background {
-    /// All: a thread takes the rank's part.
+    /// The whole call: a thread takes the rank's part.
     All,
-    /// The disks' work: elements go from memory to memory in the foreground.
+    /// The work of the disks: elements go from memory to memory in the foreground.
     Disk,
-    /// Nothing: beginning a call is all of it.
+    /// No part: the call ends where it begins.
     None,
 }
 
 impl Background {
-    /// The one of that name.
+    /// The value with the name `word`.
     ///
     /// # Errors
-    /// [`Kind::Schema`] for a word that is none of them.
+    /// [`Kind::Schema`] for any other word.
     pub fn named(word: &str) -> Result<Self> {
         match word {
             "all" => Ok(Self::All),
@@ -89,7 +91,7 @@ impl Background {
         }
     }
 
-    /// The word for it.
+    /// The name of this value.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -99,44 +101,41 @@ impl Background {
     }
 }
 
-/// How a split collective is met, where it says.
+/// The options of one split collective.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SplitOptions {
-    /// By what strategy; `None` by the session's.
+    /// The strategy; `None` takes the session's.
     pub strategy: Option<Strategy>,
-    /// What is in the background: see [`Session::begin_write`](super::Session::begin_write) for
-    /// what `None` is.
+    /// The part in the background; [`Session::begin_write`](super::Session::begin_write) says what
+    /// `None` chooses.
     pub background: Option<Background>,
 }
 
-/// How a call is met.
+/// The way in which a call is met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Method {
-    /// By what strategy.
     pub strategy: Strategy,
-    /// Whether its disks are to work while the clients compute.
+    /// Whether the disks are to work while the clients compute.
     pub is_split: bool,
 }
 
 impl Method {
-    /// By this strategy, at once.
+    /// A method that uses `strategy` at once.
     pub fn by(strategy: Strategy) -> Self {
         let is_split = false;
         Self { strategy, is_split }
     }
 
-    /// By the servers, at once.
+    /// A method that is disk-directed, at once.
     pub fn disk_directed() -> Self {
         Self::by(Strategy::default())
     }
 }
 
-/// What a session's calls have in common.
+/// The settings that all calls of a session have in common.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How the session was set up.
     pub options: SessionOptions,
-    /// Number of clients.
     pub clients: usize,
     servers: usize,
     hosts: usize,
@@ -145,7 +144,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Of a session of `roles`, on so many hosts.
+    /// Creates the settings of a session of `roles` on `hosts` hosts.
     pub fn new(roles: &Roles, hosts: usize, options: SessionOptions, has_threads: bool) -> Self {
         let (clients, servers) = (roles.clients.len(), roles.servers.len());
         Self {
@@ -157,16 +156,16 @@ impl Settings {
         }
     }
 
-    /// Number of servers.
+    /// The number of servers.
     pub fn servers(&self) -> usize {
         self.servers
     }
 
-    /// The request for a target, which is moved as the session's options say; without one, for a
-    /// call that is only explained.
+    /// The request for a target, which is moved as the session's options say. An explained call has
+    /// no target.
     ///
     /// # Errors
-    /// [`Kind::Schema`] for a target that is to be written by more servers than there are.
+    /// [`Kind::Schema`] for a target that needs more servers to write it than there are.
     pub fn request(
         &self,
         operation: Operation,
@@ -188,11 +187,11 @@ impl Settings {
             target.check_servers(self.servers)?;
         }
         let servers = match (operation, spread_over) {
-            // Each server writes what is on its disk, and reads that if there are as many.
+            // Each server writes the part on its disk, and reads it if there are as many servers.
             (_, Some(of)) => of.min(self.servers),
-            // Linux lets one process at a time write to a file, and others wait for it awake. So
-            // one server of each host writes a file that is dealt out, unless the user has said
-            // how many. The first servers are of different hosts.
+            // Linux lets one process at a time write to a file, and the others wait awake. So one
+            // server of each host writes a file that is dealt out, unless the user gives a number
+            // of servers. The first servers are on different hosts.
             (Operation::Write, None)
                 if disk.assignment() == Assignment::Blocks && self.options.servers.is_none() =>
             {
@@ -215,7 +214,7 @@ impl Settings {
     }
 }
 
-/// A call that has been begun, and is to be ended: see [`Session::end`].
+/// A call that has begun: [`Session::end`] ends it.
 #[derive(Debug)]
 pub struct Outstanding {
     pub(super) id: u64,
@@ -223,20 +222,19 @@ pub struct Outstanding {
     pub(super) begun: Duration,
 }
 
-/// What a collective call has done.
+/// The report of a collective call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// Bytes of the array.
+    /// The bytes of the array.
     pub bytes: u64,
-    /// Wall time on this rank.
+    /// The wall time on this rank.
     pub seconds: f64,
-    /// What all servers together have moved.
+    /// The traffic of all servers together.
     pub moved: Traffic,
-    /// Number of servers.
     pub servers: usize,
 }
 
-/// What a split collective is about.
+/// The subject of a split collective.
 #[derive(Debug, Clone)]
 pub(super) struct Subject {
     pub(super) operation: Operation,

@@ -1,9 +1,9 @@
-//! The strategies by the words that users know them by.
+//! The names of the strategies.
 
 use penstock_engine::tuning::{Caching, DiskDirected, Exchange, StoreAccess, TwoPhase};
 use penstock_engine::{Error, Kind, Result, Strategy};
 
-/// The words, the default first. `two-phase` is the last of its steps.
+/// The names, the default first. `two-phase` is the last of its steps.
 pub const WORDS: [&str; 9] = [
     "disk-directed",
     "two-phase",
@@ -16,12 +16,12 @@ pub const WORDS: [&str; 9] = [
     "independent",
 ];
 
-/// How much memory the strategies take for what they keep. Results do not depend on it.
+/// The memory that strategies take for their buffers. Results do not depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
-    /// Blocks of a caching server, for each client.
+    /// The number of blocks that a caching server keeps for each client.
     pub buffers_per_client: u32,
-    /// Bytes of a client's buffer in two-phase I/O.
+    /// The bytes of a client's buffer in two-phase I/O.
     pub staging_bytes: u64,
 }
 
@@ -34,10 +34,10 @@ impl Default for Tuning {
     }
 }
 
-/// The strategy of that name.
+/// The strategy with the name `word`.
 ///
 /// # Errors
-/// [`Kind::Schema`] for a word that is none of [`WORDS`].
+/// [`Kind::Schema`] for any word outside [`WORDS`].
 pub fn named(word: &str, tuning: &Tuning) -> Result<Strategy> {
     let caching = Caching {
         buffers_per_client: tuning.buffers_per_client,
@@ -67,8 +67,8 @@ pub fn named(word: &str, tuning: &Tuning) -> Result<Strategy> {
     }
 }
 
-/// A strategy in words in which two that differ differ: its name, and its tuning where that is not
-/// the usual.
+/// The name of a strategy, with its tuning if that is not the default. Different strategies have
+/// different words.
 pub fn in_words(strategy: &Strategy) -> String {
     let usual = |word: &str| named(word, &Tuning::default());
     match WORDS
@@ -88,7 +88,7 @@ mod tests {
     fn words_name_strategies_and_others_are_refused() {
         for name in WORDS {
             let strategy = named(name, &Tuning::default()).unwrap();
-            // Of two words for one strategy the shorter is the name.
+            // Two names stand for one strategy: the shorter is the one that is shown.
             let shorter = name.replace(":5", "");
             assert_eq!(
                 (strategy.name(), in_words(&strategy)),

@@ -1,4 +1,4 @@
-//! Writing an array: what every rank does, and what the rank that directs does besides.
+//! Writes arrays: the calls of every rank, and the director.
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,11 @@ use crate::formats::spread::is_template;
 use crate::{Keys, Leftover, Pending, Storage, StoredArray, json};
 
 impl Session {
-    /// Writes `array` to `path`, each rank its `locals`, by the session's strategy if none is
-    /// given.
+    /// Writes `array` to `path`: each rank writes its `locals`, by `strategy` or the session's.
     ///
     /// # Errors
-    /// The same on all ranks: what is wrong with any rank's arguments, or what a server met. The
-    /// old data set at `path`, if any, is then as it was.
+    /// The same on all ranks: an error in any rank's arguments, or the error of a server. A former
+    /// data set at `path` is then as it was.
     ///
     /// # Collective
     /// Over all clients.
@@ -61,16 +60,16 @@ impl Session {
         })
     }
 
-    /// Begins a write, as [`Session::write`] does it; [`Session::end`] ends it. Until then nobody
-    /// may change `locals`, and `keeps`, what owns it, is kept. Several calls may be under way, on
-    /// different arrays.
+    /// Begins a write, as [`Session::write`] does; [`Session::end`] ends it. Until then nobody may
+    /// change `locals`, and the session keeps `keeps`, which owns their memory. Several calls may
+    /// be under way, on different arrays.
     ///
-    /// What is in the background, where `options` do not say: with dedicated servers, and with
-    /// caching, which cannot be split, all; otherwise the disks' work.
+    /// If `options` do not say, all of the call is in the background with dedicated servers and
+    /// with caching, which cannot be split; otherwise the work of the disks is.
     ///
     /// # Errors
-    /// The same on all ranks: what is wrong with any rank's arguments. With all in the background
-    /// it is [`Session::end`] that says so.
+    /// The same on all ranks: an error in any rank's arguments. With all in the background
+    /// [`Session::end`] gives this error.
     ///
     /// # Collective
     /// Over all clients, in the same order.
@@ -124,7 +123,7 @@ impl Session {
         Ok(call)
     }
 
-    /// How a split collective is met, and what is in the background.
+    /// The method of a split collective, and its part in the background.
     pub(super) fn check_split(&self, split: SplitOptions) -> Result<(Method, Background)> {
         let options = &self.settings().options;
         let strategy = split.strategy.unwrap_or(options.strategy);
@@ -151,12 +150,12 @@ impl Session {
     }
 }
 
-/// Refuses what the strategy cannot do to the array.
+/// Refuses a write that the strategy cannot do.
 ///
 /// # Errors
-/// [`Kind::Schema`] when ranks would each write for themselves what can only be written whole;
-/// [`Kind::Unsupported`] for a part of an array by another strategy than disk-directed, and for
-/// elements of nobody that such a strategy would not write.
+/// [`Kind::Schema`] when independent ranks would have to share an object that can only be written
+/// whole; [`Kind::Unsupported`] for a part of an array by another strategy than disk-directed, and
+/// for elements of no rank that the strategy would not fill.
 pub(super) fn check_write(
     strategy: &Strategy,
     array: &ArrayCall,
@@ -181,12 +180,12 @@ pub(super) fn check_write(
     Ok(())
 }
 
-/// Whether a store says by itself what elements are that were never written.
+/// Whether the store itself defines the elements that were never written.
 fn keeps_fill(disk: &Storage) -> bool {
     matches!(disk, Storage::Natural | Storage::Chunks { .. })
 }
 
-/// The boxes that ranks name of one array of a call.
+/// The boxes that ranks name for one array of a call.
 pub(super) fn boxes_of(boxes: &RankBoxes, array: usize) -> RankRegions {
     let named = boxes.iter().filter_map(|(rank, own)| {
         let own = own.get(array)?.clone()?;
@@ -202,12 +201,12 @@ struct WriteDirector {
     settings: Settings,
     method: Method,
     pending: Option<Pending>,
-    /// Is let go when all ranks have heard the verdict.
+    /// The leftover of the write, which is dropped when all ranks have heard the verdict.
     committed: Option<Leftover>,
 }
 
 impl WriteDirector {
-    /// Of a write of `array` to `path`.
+    /// Creates the director of a write of `array` to `path`.
     fn new(path: &Path, array: &ArrayCall, settings: &Settings, method: Method) -> Self {
         Self {
             path: path.to_path_buf(),
@@ -219,7 +218,7 @@ impl WriteDirector {
         }
     }
 
-    /// What is to be changed, if it is there already.
+    /// The stored array that a write of a part changes, if it exists.
     fn stored(&self) -> Result<Option<StoredArray>> {
         if !self.array.is_region() {
             return Ok(None);
@@ -241,7 +240,7 @@ impl WriteDirector {
         Ok(Some(stored))
     }
 
-    /// A new array.
+    /// Makes the pending write of a new array.
     fn create(&self, memory: &MemorySchema) -> Result<Pending> {
         let schema = self.array.stored_schema(memory);
         if is_template(&self.path) {
@@ -259,7 +258,7 @@ impl WriteDirector {
         Pending::create(&self.path, &schema, keys)
     }
 
-    /// What becomes of elements that no rank holds.
+    /// The treatment of elements that no rank holds.
     fn rest(&self, stored: Option<&StoredArray>) -> Rest {
         let schema = &self.array.schema;
         let element = schema.fill.bytes().to_vec();

@@ -1,10 +1,9 @@
 //! One row-major file as a medium, with or without a header.
 //!
 //! A block is a run of the file's bytes, so it costs one `pread` or `pwrite`, straight from or into
-//! the staging buffer. Bytes are swapped after reading where the file's order is not the machine's;
-//! what is written is always in the machine's order. Parts of blocks are runs of bytes too, and
-//! ranks may write theirs side by side. Moved directly, the whole pages of a run go around the page
-//! cache.
+//! the staging buffer. Bytes are swapped after reading if the file's order is not the machine's;
+//! writes are always in the machine's order. Parts of blocks are runs of bytes too, and ranks may
+//! write theirs side by side. With direct I/O, the whole pages of a run go around the page cache.
 
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
@@ -19,11 +18,11 @@ use crate::dtype::{self, ByteOrder, ElementType};
 use crate::fs::direct::{AccessMode, DataFile};
 use crate::fs::ops;
 
-/// Where a row-major file is, and what it holds.
+/// The place of a row-major file, and the form of its elements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Location {
     pub(crate) file: PathBuf,
-    /// Bytes before the first element.
+    /// The bytes before the first element.
     pub(crate) header_bytes: u64,
     pub(crate) element: ElementType,
     pub(crate) order: ByteOrder,
@@ -53,7 +52,7 @@ impl Location {
         }))
     }
 
-    /// The file of a block, and where the block lies in it.
+    /// The file of a block, and the block's offset in it.
     pub(crate) fn place_of(&self, block: &Block) -> (PathBuf, Option<u64>) {
         (self.file.clone(), Some(self.header_bytes + block.offset))
     }

@@ -1,8 +1,8 @@
 //! One file for each part of a distribution as a medium.
 //!
 //! A part holds a block of the array, row-major, without padding. Objects count through the grid of
-//! parts that hold elements, files through the mesh, which is larger where BLOCK leaves the last
-//! parts empty.
+//! parts that hold elements, files through the mesh, which is larger if BLOCK leaves the last parts
+//! empty.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -19,23 +19,24 @@ use crate::fs::direct::{AccessMode, DataFile};
 use crate::fs::files::{self, Open, lock, make_missing};
 use crate::fs::ops;
 
-/// Part files kept open: a part is written from one thread, so a few are enough for a few disks.
+/// The most part files that are kept open: one thread writes a part, so a few are enough for a few
+/// disks.
 const OPEN_MAX: usize = 16;
-/// Digits of a part's number.
+/// The least digits of a part's number.
 const PART_DIGITS_MIN: usize = 4;
 
-/// Where the files of parts are, and what they hold.
+/// The place of part files, and the form of their elements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Location {
-    /// The part files, without the number and the point before it.
+    /// The path of the part files, without the number and the point before it.
     pub(crate) stem: PathBuf,
-    /// Parts a dimension.
+    /// The number of parts in each dimension.
     pub(crate) mesh: Vec<u64>,
     pub(crate) element: ElementType,
     pub(crate) order: ByteOrder,
-    /// Where the parts stand that are to be changed, as `stem`; they are left as they are.
+    /// The `stem` of the array that is changed; its parts stay as they are.
     pub(crate) base: Option<PathBuf>,
-    /// Where parts are, if they are not beside each other.
+    /// The spread of the parts over servers, if they are not in one directory.
     pub(crate) spread: Option<SpreadArray>,
 }
 
@@ -69,12 +70,12 @@ impl Location {
         self.stem.parent().unwrap_or(&self.stem)
     }
 
-    /// The file that says what the parts hold.
+    /// The sidecar of the parts.
     pub(crate) fn schema_file(&self) -> PathBuf {
         self.directory().join("schema.json")
     }
 
-    /// The file of a block, and where the block lies in it.
+    /// The file of a block, and the block's offset in it.
     pub(crate) fn place_of(&self, schema: &DiskSchema, block: &Block) -> (PathBuf, Option<u64>) {
         (self.path(schema, block.object), Some(block.offset))
     }
@@ -90,7 +91,7 @@ impl Location {
         }
     }
 
-    /// The same in the array that is to be changed.
+    /// The file of an object in the array that is changed.
     fn base_path(&self, schema: &DiskSchema, object: u64) -> Option<PathBuf> {
         let stem = match &self.spread {
             None => self.base.clone()?,
@@ -100,16 +101,16 @@ impl Location {
     }
 }
 
-/// One file for each part of a mesh, of full length from the first access on.
+/// One file for each part of a mesh, which has its full length from the first access on.
 struct Parts {
     files: Location,
-    /// The server that opened them.
+    /// The server that opened the parts.
     server: usize,
     schema: DiskSchema,
     writing: bool,
     way: AccessMode,
     open: Open<DataFile>,
-    /// Parts that were written and closed again, to be synced.
+    /// The parts that were written and closed again, and are yet to be synced.
     closed: Mutex<Vec<u64>>,
 }
 
@@ -136,8 +137,8 @@ impl Parts {
         self.files.path(&self.schema, object)
     }
 
-    /// A part's file at its full length: several ranks may make it at a time. It begins as the part
-    /// of the array that is changed.
+    /// Opens or makes a part's file at its full length: several ranks may make it at once. A new
+    /// file begins as the part of the array that is changed.
     fn create(&self, object: u64, path: &Path) -> Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(true);
@@ -222,7 +223,7 @@ impl Medium for Parts {
         if !sync {
             return Ok(());
         }
-        // Those that were opened again are there several times.
+        // A part that was opened several times is several times in the list.
         written.sort_unstable();
         written.dedup();
         paths.extend(written.into_iter().map(|object| self.path(object)));
@@ -235,7 +236,7 @@ impl Medium for Parts {
 }
 
 /// The file of an object. Objects count through the grid, part files through the mesh, which is
-/// larger where BLOCK leaves the last parts empty.
+/// larger if BLOCK leaves the last parts empty.
 fn object_path(stem: &Path, mesh: &[u64], schema: &DiskSchema, object: u64) -> PathBuf {
     let place = schema.grid_index(object);
     let number = place
@@ -245,7 +246,7 @@ fn object_path(stem: &Path, mesh: &[u64], schema: &DiskSchema, object: u64) -> P
     part_path(stem, number, mesh)
 }
 
-/// The name of a part file, as `u.0003`: with as many digits as sort the parts of `mesh`.
+/// The name of a part file, as `u.0003`: with enough digits to sort the parts of `mesh`.
 pub(crate) fn part_path(stem: &Path, number: u64, mesh: &[u64]) -> PathBuf {
     let last = mesh.iter().product::<u64>().saturating_sub(1);
     let digits = last.to_string().len().max(PART_DIGITS_MIN);

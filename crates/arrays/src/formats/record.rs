@@ -1,14 +1,14 @@
-//! What Penstock keeps in a group that it saves timesteps and checkpoints to: its record.
+//! The record that Penstock keeps in a group of timesteps and checkpoints.
 //!
 //! Standard tools rewrite a group's `zarr.json`: `zarr.consolidate_metadata` the metadata of its
-//! nodes, xarray its attributes. So what says which timesteps there are stands where they do not
-//! look: in the directory of a Zarr array, to which nothing but that array's chunks belongs, in a
-//! hidden group.
+//! nodes, xarray its attributes. So the record, which counts the timesteps, is where these tools do
+//! not look: in a hidden group, in the directory of a Zarr array, which by the format holds only
+//! that array's chunks.
 //!
 //! ```text
 //! sim2.zarr/
 //!   .penstock/
-//!     zarr.json             a group, so that nobody wonders what this directory is
+//!     zarr.json             a group, so that other tools know this directory
 //!     record/
 //!       zarr.json           an array of one element; the rest of its directory is Penstock's
 //!       group.json          the record
@@ -18,8 +18,8 @@
 //!       new-*               files that are about to take their places
 //! ```
 //!
-//! The record is the truth: a timestep is there if the record counts it. Metadata follow it, and
-//! are brought up to it by the next save where a crash has left them behind.
+//! The record is the truth: a timestep exists if the record counts it. Metadata follow the record,
+//! and the next save brings them up to it if a crash has left them behind.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,60 +31,59 @@ use serde_json::{Value, json};
 use super::zarr::consolidated;
 use crate::fs::files::{self, damaged, read_json};
 
-/// The version of what is stored.
+/// The version of the format.
 pub(crate) const VERSION: u64 = 2;
 /// The name of the hidden group.
 const HIDDEN: &str = ".penstock";
 /// The attribute of a group of the first version, and of a checkpoint.
 pub(crate) const ATTRIBUTE: &str = "penstock";
 
-/// The coordinate of a group's timesteps.
+/// The name of the coordinate of a group's timesteps.
 pub(crate) const TIME: &str = "time";
-/// The group of its checkpoints.
+/// The name of the group of checkpoints.
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
 
-/// What is known of a group with timesteps and checkpoints.
+/// The record of a group with timesteps and checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
-    /// The version of what is stored.
+    /// The version of the format.
     pub(crate) penstock: u64,
-    /// The group's name.
     pub(crate) group: String,
-    /// 16 digits that no other group has: who knows them knows whether it is the same group still.
+    /// An id of 16 digits that no other group has: it tells whether a group was replaced.
     #[serde(default)]
     pub(crate) id: String,
-    /// How many timesteps there are.
+    /// The number of timesteps.
     pub(crate) timesteps: u64,
-    /// While timesteps are dropped: how many there were. What is on disk beyond is nobody's.
+    /// The former number of timesteps, while timesteps are dropped. Rows on disk beyond `timesteps`
+    /// are void.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) dropped_from: Option<u64>,
-    /// How many timesteps are in a chunk.
+    /// The number of timesteps in a chunk.
     pub(crate) time_chunk: u64,
     /// The arrays that are saved with each timestep, by name.
     pub(crate) arrays: BTreeMap<String, Growth>,
-    /// How many rows the dimensions have that grow by a number of their own in each timestep.
+    /// The number of rows of each dimension that grows by another number of rows in each timestep.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) rows: BTreeMap<String, u64>,
 }
 
-/// How an array grows with a timestep.
+/// The growth of an array with a timestep.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Growth {
-    /// By one row, the timestep: its first dimension is time.
+    /// One row, the timestep: the first dimension is time.
     Time,
-    /// By as many rows as ranks bring: its first dimension is this one.
+    /// As many rows as ranks bring: the name is the first dimension's.
     Rows(String),
 }
 
-/// What is saved together at a path, so that nothing may be written into it by itself.
+/// The nodes at a path that are saved together, so that no write may change one alone.
 pub(crate) enum SavedContents {
-    /// Nothing.
     Nothing,
-    /// Arrays of these names.
+    /// The arrays of these names.
     Arrays(Vec<String>),
-    /// All: it is a checkpoint.
+    /// All nodes: the path is a checkpoint.
     Checkpoint,
 }
 
@@ -93,7 +92,7 @@ pub(crate) fn directory(group: &Path) -> PathBuf {
     group.join(HIDDEN).join("record")
 }
 
-/// The directory in which a group of the first version keeps what is its own.
+/// The directory in which a group of the first version keeps its checksums and its lock.
 pub(crate) fn former_directory(group: &Path) -> PathBuf {
     group.join(HIDDEN)
 }
@@ -103,23 +102,23 @@ pub(crate) fn file(group: &Path) -> PathBuf {
     directory(group).join("group.json")
 }
 
-/// Where the checksums of an array's timesteps stand.
+/// The file of the checksums of an array's timesteps.
 pub(crate) fn sums_file(group: &Path, array: &str) -> PathBuf {
     directory(group).join("sums").join(array)
 }
 
-/// The arrays in which a dimension's rows of each timestep are counted: where they begin, and how
-/// many there are.
+/// The names of the arrays that count a dimension's rows: the first row of each timestep, and the
+/// number of rows.
 pub(crate) fn row_arrays(dimension: &str) -> [String; 2] {
     [format!("{dimension}_start"), format!("{dimension}_count")]
 }
 
 impl Record {
-    /// The record of the group at `path`; `None` where that is no group of Penstock's.
+    /// Reads the record of the group at `path`; `None` if it is no group of Penstock.
     ///
     /// # Errors
-    /// [`Kind::Damaged`] when it is one and its record cannot be understood, [`Kind::Unsupported`]
-    /// when a later version has written it.
+    /// [`Kind::Damaged`] when the record cannot be understood, [`Kind::Unsupported`] when a later
+    /// version has written it.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>> {
         let place = file(path);
         let Some(json) = read_json(&place)? else {
@@ -144,10 +143,10 @@ impl Record {
         }
     }
 
-    /// That of a group of the first version, which stands in its attributes and consolidated
+    /// Makes the record of a group of the first version from its attributes and consolidated
     /// metadata.
     fn former(path: &Path) -> Result<Option<Self>> {
-        /// The attribute.
+        /// The attribute of a group.
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Mark {
@@ -186,7 +185,7 @@ impl Record {
                     rows: BTreeMap::new(),
                 }))
             }
-            // Another tool has rewritten what said which timesteps there are.
+            // Another tool has rewritten the metadata that counted the timesteps.
             (mark, _) if mark.is_some() || former_directory(path).join("sums").is_dir() => {
                 let cause = "another tool has rewritten its metadata, which told in this version of Penstock's groups \
                              what they hold: `penstock repair` finds that out from what is on disk";
@@ -196,13 +195,12 @@ impl Record {
         }
     }
 
-    /// The record as it stands in its file.
+    /// The record as JSON.
     pub(crate) fn json(&self) -> Value {
         json!(self)
     }
 
-    /// How long an array is in its first dimension; `None` for one that does not grow with
-    /// timesteps.
+    /// The extent of an array's first dimension; `None` if the array does not grow with timesteps.
     pub(crate) fn length(&self, name: &str) -> Option<u64> {
         if name == TIME {
             return Some(self.timesteps);
@@ -225,8 +223,7 @@ impl Record {
     }
 }
 
-/// The length of an array in the group at `path`, where that is one of those that grow with its
-/// timesteps.
+/// The length of an array in the group at `path`, if the array grows with the group's timesteps.
 ///
 /// # Errors
 /// As [`Record::read`].
@@ -234,7 +231,7 @@ pub(crate) fn length_in(path: &Path, name: &str) -> Result<Option<u64>> {
     Ok(Record::read(path)?.and_then(|record| record.length(name)))
 }
 
-/// What is saved together at `path`.
+/// The nodes at `path` that are saved together.
 ///
 /// # Errors
 /// As [`Record::read`].
@@ -251,11 +248,11 @@ pub(crate) fn saved_in(path: &Path) -> Result<SavedContents> {
     }
 }
 
-/// Makes the directory of a record, so that standard tools know what it is. Gives what is yet to be
-/// synced. What is there already stays.
+/// Makes the directory of a record, in a form that standard tools understand. Existing files stay.
+/// Gives the paths that are yet to be synced.
 ///
 /// # Errors
-/// What the operating system says.
+/// The error of the operating system.
 pub(crate) fn make_directory(group: &Path) -> Result<Vec<PathBuf>> {
     let array = json!({
         "zarr_format": 3,

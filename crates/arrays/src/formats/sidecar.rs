@@ -1,12 +1,12 @@
-//! The JSON file that says what a raw file, or a directory of parts, holds.
+//! The JSON file that describes a raw file, or a directory of parts.
 //!
 //! ```json
 //! { "penstock": 1, "byte_order": "little", "array": { "name": "u", "shape": [4, 3], ... } }
 //! ```
 //!
-//! A raw file and the schema beside it cannot be renamed in one step. So while the file is being
-//! replaced, the schema beside it is that of the new file with, in `former`, that of the old and
-//! the old file's number: whoever comes between, or after a crash, sees which of the two stands
+//! A raw file and its sidecar cannot be renamed in one step. So while the file is being replaced,
+//! the sidecar has the schema of the new file and, in `former`, the schema and the inode number of
+//! the old: a reader between the two renames, or after a crash, sees which of the two files is
 //! there.
 
 use std::os::unix::fs::MetadataExt;
@@ -23,20 +23,20 @@ use crate::json;
 use crate::schema::{ArraySchema, Format, Storage};
 
 const VERSION: u64 = 1;
-/// A schema, attributes and all, is small; what is larger is something else.
+/// The most bytes of a sidecar: a larger file is something else.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// What the file says.
+/// The contents of a sidecar.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Sidecar {
     penstock: u64,
     pub(crate) byte_order: ByteOrder,
     pub(crate) array: ArraySchema,
-    /// While the file is being replaced: what the old one holds, and its number.
+    /// The inode number of the old file, and its sidecar, while the file is being replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     former: Option<(u64, Box<Sidecar>)>,
-    /// Of parts that are not beside it: where they are.
+    /// The spread of parts over servers, if they are not beside the sidecar.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) spread: Option<Spread>,
 }
@@ -53,14 +53,14 @@ impl Sidecar {
         }
     }
 
-    /// Of parts that are with servers, if they are.
+    /// Notes the spread of parts, if they are spread.
     pub(crate) fn spread_as(self, of: Option<&SpreadArray>) -> Self {
         let spread = of.map(|of| of.spread.clone());
         Self { spread, ..self }
     }
 
-    /// Of a file that is not one of ours, or says itself what it holds: while it stands there,
-    /// nothing is said of it.
+    /// A sidecar for a file that is not Penstock's, or that describes itself: it says nothing about
+    /// such a file.
     pub(crate) fn of_another() -> Self {
         let disk = Storage::RowMajor {
             format: Format::Npy,
@@ -68,10 +68,10 @@ impl Sidecar {
         Self::new(&ArraySchema::new("another", &[0], ElementType::U1, disk))
     }
 
-    /// The same while `file`, which `former` describes, still stands in the place of the new one.
+    /// Notes that `file`, which `former` describes, is still in the place of the new file.
     ///
     /// # Errors
-    /// When the file cannot be looked at.
+    /// When `file` cannot be found.
     pub(crate) fn replacing(self, former: Self, file: &Path) -> Result<Self> {
         let found = std::fs::metadata(file).map_err(|e| Error::io(&e, "looking at", file))?;
         Ok(Self {
@@ -80,7 +80,7 @@ impl Sidecar {
         })
     }
 
-    /// What it says of the raw file at `file`, which may be in the midst of being replaced.
+    /// The sidecar of the raw file at `file`, which may be in the midst of being replaced.
     pub(crate) fn of_file(self, file: &Path) -> Self {
         match self.former {
             Some((number, former)) if std::fs::metadata(file).is_ok_and(|f| f.ino() == number) => {
@@ -93,17 +93,17 @@ impl Sidecar {
         }
     }
 
-    /// Its text.
+    /// The text of the sidecar.
     pub(crate) fn text(&self) -> Result<Vec<u8>> {
         let value = serde_json::to_value(self);
         let value = value.map_err(|e| Error::new(Kind::Schema, "writing the schema", e))?;
         Ok(json::text(&value))
     }
 
-    /// Reads it, or `None` where there is none, or a JSON file of somebody else.
+    /// Reads a sidecar; `None` if there is none, or a JSON file of another program.
     ///
     /// # Errors
-    /// [`Kind::Damaged`] when it is not JSON or not what this version writes.
+    /// [`Kind::Damaged`] when the file is not JSON or not a sidecar of this version.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>> {
         if std::fs::metadata(path).is_ok_and(|meta| meta.len() > BYTES_MAX || !meta.is_file()) {
             return Ok(None);
@@ -123,7 +123,7 @@ impl Sidecar {
         }
         let sidecar: Self = serde_json::from_value(value)
             .map_err(|e| damaged(path, format!("it is not the schema of an array: {e}")))?;
-        // What it describes is used to count with.
+        // Readers compute with the described schema, so it is checked here.
         let mut described = Some(&sidecar);
         while let Some(Self { array, former, .. }) = described {
             let checked = array.disk_schema(1);
@@ -134,7 +134,7 @@ impl Sidecar {
     }
 }
 
-/// The file beside a raw file: its whole name, and `.json`.
+/// The path of a raw file's sidecar: the file's whole name, and `.json`.
 pub(crate) fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_os_string();
     name.push(".json");

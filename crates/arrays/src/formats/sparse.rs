@@ -1,4 +1,4 @@
-//! What holds nothing but the fill value is not written: it stays missing, and reads as the fill
+//! Leaves out blocks that hold nothing but the fill value: they stay missing, and read as the fill
 //! value.
 
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use penstock_engine::Result;
 use penstock_layout::Block;
 use penstock_machines::Medium;
 
-/// Leaves out blocks of the fill value, where each is written once.
+/// Leaves out blocks of the fill value, if each block is written once.
 pub(super) struct Sparse {
     medium: Arc<dyn Medium>,
     /// The bytes of one element.
@@ -19,10 +19,10 @@ impl Sparse {
         Self { medium, fill }
     }
 
-    /// Whether these elements are all the fill value.
+    /// Whether all of these elements are the fill value.
     fn is_missing(&self, data: &[u8]) -> bool {
         let width = self.fill.len();
-        // Each element is the one before it.
+        // Each element equals the one before it.
         data.starts_with(&self.fill) && data[width..] == data[..data.len() - width]
     }
 }

@@ -1,8 +1,8 @@
-//! A store of which each server has a part, on disks of its own.
+//! A store that has a part on the disks of each server.
 //!
 //! A path with `{server}` in it is one directory a server: `/nvme{server}/out/run.zarr`. Chunks,
-//! and parts of a distribution, are dealt out to the servers in turn, as ever, and each keeps its
-//! own:
+//! and parts of a distribution, are dealt out to the servers in turn, as in other stores, and each
+//! server keeps its own:
 //!
 //! ```text
 //! /nvme0/out/run.zarr/                      all metadata, as if the store were whole
@@ -11,18 +11,18 @@
 //! /nvme1/out/run.zarr.parts/u/<version>/c/  chunks 1, N + 1, ...
 //! ```
 //!
-//! Nobody can rename on several disks at once. So each write puts its chunks under a version of its
-//! own, and what makes it the array is that server 0's metadata name the version: they come into
-//! place by one rename. The version before stays until the next write, which removes it, and
-//! remains of writes that were killed. Where a part of an array is changed, each server gives the
-//! new version hard links to what it has of the old.
+//! No rename covers several disks. So each write puts its chunks under a version of its own, and
+//! the metadata on server 0 name the version: one rename puts them, and with them the array, in
+//! place. The version before stays until the next write, which removes it, and the remains of
+//! writes that were killed. If a part of an array is changed, each server fills the new version
+//! with hard links to its objects of the old.
 //!
-//! Of an array group, all timesteps of an array are in one version, and each checkpoint is one.
-//! What says which timesteps there are is the group's `zarr.json`, as ever; a server removes chunks
-//! of others before it writes.
+//! In an array group, all timesteps of an array are one version, and each of its checkpoints is
+//! another. The group's record counts the timesteps, as in other groups; a server removes the
+//! chunks of abandoned timesteps before it writes.
 //!
 //! A server may be the only one that reaches its disk. A reading server looks for the directories
-//! that it needs before it reads, since a chunk that is not there would read as zeros.
+//! that it needs before it reads, since a missing chunk would read as zeros.
 
 use std::path::{Path, PathBuf};
 
@@ -34,23 +34,23 @@ use serde_json::Value;
 use crate::fs::files::{self, link_tree};
 use crate::fs::{ops, temporary};
 
-/// The attribute that says how an array's chunks are spread over servers.
+/// The attribute that describes the spread of an array's chunks.
 pub(crate) const SPREAD: &str = "penstock_spread";
-/// What stands for a server's number in a path.
+/// The mark for a server's number in a path.
 const MARK: &str = "{server}";
 
-/// How the chunks of an array are spread.
+/// The spread of an array's chunks over servers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Spread {
     /// The store's path, with `{server}` in it.
     pub(crate) template: String,
-    /// Number of servers that wrote it.
+    /// The number of servers that wrote the array.
     pub(crate) servers: usize,
-    /// The directory of its chunks.
+    /// The name of the directory of the array's chunks.
     pub(crate) version: String,
-    /// How far below the store that is which the array is found in: two directories for a
-    /// checkpoint's.
+    /// The number of directories between the store and the array's group: two for an array of a
+    /// checkpoint.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) depth: usize,
 }
@@ -65,18 +65,18 @@ fn is_zero(number: &usize) -> bool {
 pub(crate) struct SpreadArray {
     pub(crate) name: String,
     pub(crate) spread: Spread,
-    /// Versions that a write leaves where they are.
+    /// The versions that a write does not remove.
     pub(crate) keeps: Vec<String>,
-    /// The version that is to be changed; it is left as it is.
+    /// The version that is changed; it stays as it is.
     pub(crate) base: Option<String>,
 }
 
-/// Whether the path is one a server.
+/// Whether a path contains `{server}`.
 pub fn is_template(path: &Path) -> bool {
     path.to_string_lossy().contains(MARK)
 }
 
-/// The path of one server; a path that is the same for all is that.
+/// The path for one server; a path without `{server}` is the same for all.
 pub fn of_server(path: &Path, server: usize) -> PathBuf {
     match is_template(path) {
         true => PathBuf::from(path.to_string_lossy().replace(MARK, &server.to_string())),
@@ -84,7 +84,7 @@ pub fn of_server(path: &Path, server: usize) -> PathBuf {
     }
 }
 
-/// Where the chunks of a store's arrays are that a server has.
+/// The directory of the chunks of a store's arrays on one server.
 pub(crate) fn parts_of(store: &Path) -> PathBuf {
     let mut name = store.as_os_str().to_os_string();
     name.push(".parts");
@@ -92,7 +92,7 @@ pub(crate) fn parts_of(store: &Path) -> PathBuf {
 }
 
 impl Spread {
-    /// A new version of what is at `template`, which may be relative, for so many servers.
+    /// A new version of the store at `template`, which may be relative, for `servers` servers.
     pub(crate) fn new(template: &Path, servers: usize) -> Self {
         Self {
             template: template.to_string_lossy().into_owned(),
@@ -102,25 +102,25 @@ impl Spread {
         }
     }
 
-    /// What an attribute that stands in the metadata in `file` says of how an array is spread.
+    /// The spread that an attribute in the metadata of `file` describes.
     ///
     /// # Errors
-    /// [`Kind::Damaged`] when it makes no sense.
+    /// [`Kind::Damaged`] when the attribute makes no sense.
     pub(crate) fn of_mark(mark: Option<Value>, file: &Path) -> Result<Option<Self>> {
         let spread = mark.map(serde_json::from_value).transpose();
         spread.map_err(|e| files::damaged(file, format!("its \"{SPREAD}\" makes no sense: {e}")))
     }
 
-    /// Says that the store is now elsewhere: what it was found in is at `template`.
+    /// Moves the spread to the store in which `template` is the array's group.
     pub(crate) fn move_to(&mut self, template: &Path) {
         let store = template.ancestors().nth(self.depth).unwrap_or(template);
         self.template = store.to_string_lossy().into_owned();
     }
 
-    /// Sees that so many servers can write to it.
+    /// Checks that `servers` servers can write to the store.
     ///
     /// # Errors
-    /// [`Kind::Schema`] when it is on the disks of more.
+    /// [`Kind::Schema`] when the store is on the disks of more servers.
     pub(crate) fn check_servers(&self, servers: usize) -> Result<()> {
         let all = self.servers;
         if all <= servers {
@@ -133,10 +133,10 @@ impl Spread {
         Err(Error::new(Kind::Schema, "writing", cause).at(Path::new(&self.template)))
     }
 
-    /// Says in an array's metadata how it is spread.
+    /// Notes the spread in an array's metadata.
     ///
     /// # Errors
-    /// When it cannot be put into words.
+    /// When the spread cannot be put into JSON.
     pub(crate) fn mark(&self, metadata: &mut Value) -> Result<()> {
         let mark = serde_json::to_value(self);
         let mark = mark.map_err(|e| Error::new(Kind::Schema, "describing a store", e))?;
@@ -146,7 +146,7 @@ impl Spread {
 }
 
 impl SpreadArray {
-    /// To be read.
+    /// A spread array that is read.
     pub(crate) fn new(name: &str, spread: Spread) -> Self {
         Self {
             name: name.to_string(),
@@ -156,7 +156,7 @@ impl SpreadArray {
         }
     }
 
-    /// The same, as it will be once it is changed: a new version, made of the one that there is.
+    /// The array with a new version, which takes its objects from the current one.
     pub(crate) fn changed(&self) -> Self {
         let former = &self.spread.version;
         Self {
@@ -179,22 +179,21 @@ impl SpreadArray {
         parts_of(&of_server(Path::new(&self.spread.template), server)).join(&self.name)
     }
 
-    /// The directory in which the server that has it keeps an object.
+    /// The directory of an object, on the server that keeps it.
     pub(crate) fn home(&self, schema: &DiskSchema, object: u64) -> PathBuf {
         self.of_server(schema.server_of_object(object, self.spread.servers))
     }
 
-    /// The same of what is to be changed.
+    /// The directory of an object in the version that is changed.
     pub(crate) fn base_home(&self, schema: &DiskSchema, object: u64) -> Option<PathBuf> {
         let server = schema.server_of_object(object, self.spread.servers);
         Some(self.versions(server).join(self.base.as_ref()?))
     }
 
-    /// Makes a server's directory, and removes those of versions that nobody needs. Gives the
-    /// directory.
+    /// Makes a server's directory, and removes all versions that are not kept. Gives the directory.
     ///
     /// # Errors
-    /// [`Kind::Missing`] when the directory above the store is not there.
+    /// [`Kind::Missing`] when the directory above the store is missing.
     pub(crate) fn make(&self, server: usize) -> Result<PathBuf> {
         let root = of_server(Path::new(&self.spread.template), server);
         let versions = self.versions(server);
@@ -220,10 +219,10 @@ impl SpreadArray {
         Ok(home)
     }
 
-    /// Gives what a server has written what it has of the version that is changed.
+    /// Links the objects of the changed version that the server has not written.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub(crate) fn link_rest(&self, server: usize) -> Result<()> {
         match &self.base {
             None => Ok(()),
@@ -231,7 +230,7 @@ impl SpreadArray {
         }
     }
 
-    /// Sees that what `reader` of `readers` servers is to read can be reached.
+    /// Checks that server `reader` of `readers` can reach all objects that it is to read.
     ///
     /// # Errors
     /// [`Kind::Missing`], naming the directory.

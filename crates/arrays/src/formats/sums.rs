@@ -1,16 +1,16 @@
-//! Checksums of whole objects, made as they are written and compared as they are read.
+//! Makes the checksums of whole objects as they are written, and compares them as they are read.
 //!
-//! The sum of an object is the CRC-32C (Castagnoli) of its elements decoded, in the machine's byte
+//! The sum of an object is the CRC-32C (Castagnoli) of its decoded elements, in the machine's byte
 //! order, padding included as the fill value: it depends neither on the codec nor on the blocks in
-//! which it was moved. A server makes it of the blocks that it has in its buffers anyway:
+//! which the object was moved. A server makes it from the blocks in its buffers:
 //!
 //! ```text
 //! object   | block 0 | block 1 | padding that nobody writes | block 3 |
 //! sum      combine(crc 0, crc 1, crc of fill values, crc 3)
 //! ```
 //!
-//! An object of which a read moves only some blocks is not compared. Memory: three numbers a block
-//! of the objects under way, two an object that is done.
+//! An object is not compared if a read moves only some of its blocks. Memory: three numbers for
+//! each block of the objects under way, two for each finished object.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,18 +23,17 @@ use penstock_machines::Medium;
 
 use crate::fs::files::{damaged, lock, read_if_there};
 
-/// The sums of an array, one an object; `None` where it was never written.
+/// The sums of an array, one an object; `None` for an object that was never written.
 pub type Sums = Vec<Option<u32>>;
 
-/// Bytes of a sum in a file.
+/// The bytes of a sum in a file.
 pub(crate) const SUM_BYTES: u64 = 8;
-/// What is added to a sum that is there.
+/// The number that is added to a known sum in a file.
 const IS_THERE: u64 = 1 << 32;
-/// What stands for an object that was not written. Of one of which nothing is known, 0 does.
+/// The number of an object that was not written. An object without any sum has 0.
 const IS_ABSENT: u64 = 2 << 32;
 
-/// Sums as they stand in a file: 8 bytes each, little-endian, and 2^32 added to those that are
-/// there.
+/// Encodes sums for a file: 8 bytes each, little-endian, with 2^32 added to known sums.
 pub(crate) fn encode(sums: &[Option<u32>]) -> Vec<u8> {
     let number = |sum: &Option<u32>| sum.map_or(IS_ABSENT, |sum| IS_THERE + u64::from(sum));
     sums.iter()
@@ -42,10 +41,10 @@ pub(crate) fn encode(sums: &[Option<u32>]) -> Vec<u8> {
         .collect()
 }
 
-/// The sums that stand in these bytes of the file at `path`.
+/// Decodes the sums in these bytes of the file at `path`.
 ///
 /// # Errors
-/// [`Kind::Damaged`] when they are none.
+/// [`Kind::Damaged`] when the bytes are no sums.
 pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Sums> {
     let (numbers, rest) = bytes.as_chunks::<8>();
     let sum = |number: &[u8; 8]| match u64::from_le_bytes(*number) {
@@ -59,10 +58,10 @@ pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Sums> {
     }
 }
 
-/// The sums of an array of so many objects that stand in a file.
+/// Reads the sums of an array of `objects` objects from a file.
 ///
 /// # Errors
-/// [`Kind::Damaged`] when they are not there.
+/// [`Kind::Damaged`] when the sums are missing.
 pub(crate) fn read(path: &Path, objects: u64) -> Result<Sums> {
     let bytes = read_if_there(path)?.ok_or_else(|| damaged(path, "the checksums are missing"))?;
     let known = decode(&bytes, path)?;
@@ -73,16 +72,16 @@ pub(crate) fn read(path: &Path, objects: u64) -> Result<Sums> {
     Err(damaged(path, cause))
 }
 
-/// Blocks of an object, and what is known of their sums.
+/// The blocks of an object whose sums are known.
 #[derive(Default)]
 pub(crate) struct Parts {
-    /// Bytes and sum, by offset.
+    /// The bytes and sum of each block, by offset.
     blocks: BTreeMap<u64, (u64, u32)>,
     elements: u64,
 }
 
 impl Parts {
-    /// Takes in bytes of the object that begin at an offset, and in which so many elements are.
+    /// Adds the bytes of the object at `offset`, which hold `elements` elements.
     pub(crate) fn add(&mut self, offset: u64, data: &[u8], elements: u64) {
         let sum = (data.len() as u64, crc32c(data));
         if self.blocks.insert(offset, sum).is_none() {
@@ -90,7 +89,8 @@ impl Parts {
         }
     }
 
-    /// The sum of an object of so many bytes, this element over and over where no block was.
+    /// The sum of an object of `object_bytes` bytes: gaps between the blocks are filled with
+    /// `element`.
     pub(crate) fn sum(&self, object_bytes: u64, element: &[u8]) -> u32 {
         let (mut sum, mut end) = (0, 0);
         let gap = |sum, from: u64, to: u64| {
@@ -104,8 +104,8 @@ impl Parts {
     }
 }
 
-/// The sum of so many bytes that are an element over and over (zeros where it has no bytes), in
-/// time in proportion to the number's digits.
+/// The sum of `bytes` bytes that repeat an element (zeros if the element has no bytes), in time in
+/// proportion to the number's digits.
 fn repeated(element: &[u8], bytes: u64) -> u32 {
     let element = if element.is_empty() { &[0] } else { element };
     let (mut sum, mut power, mut length) = (0, crc32c(element), element.len());
@@ -121,11 +121,11 @@ fn repeated(element: &[u8], bytes: u64) -> u32 {
     sum
 }
 
-/// Makes the sums of what is written.
+/// Makes the sums of the objects that are written.
 pub(crate) struct SumMedium {
     medium: Arc<dyn Medium>,
     schema: DiskSchema,
-    /// What an object holds where nothing is written.
+    /// The element that fills an object where nothing is written.
     element: Vec<u8>,
     objects: Mutex<BTreeMap<u64, Parts>>,
 }
@@ -154,7 +154,7 @@ impl Medium for SumMedium {
         self.medium.read(block, data)
     }
 
-    /// Of a part that is written by itself no sum could be made.
+    /// A part that is written by itself could not be summed.
     fn moves_parts(&self) -> bool {
         false
     }
@@ -181,16 +181,16 @@ impl Medium for SumMedium {
     }
 }
 
-/// What a medium says that sees blocks whole.
+/// The error of a medium that moves whole blocks only.
 fn whole_only(doing: &str) -> Error {
     let cause = "blocks with checksums are moved whole";
     Error::new(Kind::Unsupported, doing, cause)
 }
 
-/// Where a block lies, to be named in an error.
+/// The file of a block, to be named in an error.
 type Place = Box<dyn Fn(&Block) -> Option<PathBuf> + Send + Sync>;
 
-/// Compares what is read with the sums that are known of it.
+/// Compares the objects that are read with their known sums.
 pub(crate) struct CheckMedium {
     medium: Arc<dyn Medium>,
     schema: DiskSchema,
@@ -198,12 +198,12 @@ pub(crate) struct CheckMedium {
     element: Vec<u8>,
     known: Sums,
     place: Place,
-    /// What has been read of the objects that are not yet complete.
+    /// The blocks that have been read of incomplete objects.
     objects: Mutex<BTreeMap<u64, Parts>>,
 }
 
 impl CheckMedium {
-    /// `known` are the sums of all objects of `schema`.
+    /// Creates a medium that compares; `known` are the sums of all objects of `schema`.
     pub(crate) fn new(
         medium: Arc<dyn Medium>,
         schema: &DiskSchema,
@@ -221,7 +221,7 @@ impl CheckMedium {
         }
     }
 
-    /// Takes a block into account; of a complete object, whether it is what it was.
+    /// Adds a block, and compares the sum of its object once all blocks are read.
     fn check(&self, block: &Block, data: &[u8]) -> Result<()> {
         let Some(known) = self
             .known

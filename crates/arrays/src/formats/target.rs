@@ -1,4 +1,4 @@
-//! What a server must know to open an array.
+//! The target: all that a server needs to open an array.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,30 +14,29 @@ use super::sums::{CheckMedium, SumMedium};
 use super::{flat, parts, zarr};
 use crate::fs::direct::AccessMode;
 
-/// Where the data of one array are, and in which form: all that a server must know to open them.
+/// The place and form of the data of one array: all that a server needs to open them.
 ///
-/// It travels from the root to every server in the collective request, so its paths are absolute
-/// and it holds what the root has read, that the servers need not read it again.
+/// The root sends the target to every server in the collective request, so its paths are absolute,
+/// and it holds the metadata that the root has read, so that servers need not read them again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     form: Form,
     way: AccessMode,
     checksums: Checksums,
-    /// Of what is written without blocks of the fill value: its bytes.
+    /// The fill value's bytes, if blocks of the fill value are left out.
     leaves_out: Option<Vec<u8>>,
-    /// Which of how many servers opens it.
+    /// The server that opens the target, and the number of servers.
     server: (usize, usize),
 }
 
-/// What is to be done about checksums.
+/// The use of checksums.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 enum Checksums {
-    /// Nothing.
     #[default]
     None,
-    /// To make them of what is written.
+    /// Makes the sums of written objects.
     Make,
-    /// To compare what is read with these, one an object.
+    /// Compares read objects with these sums, one an object.
     Compare(Vec<Option<u32>>),
 }
 
@@ -48,7 +47,7 @@ pub(crate) enum Form {
     Zarr(zarr::Location),
     /// One row-major file.
     Flat(flat::Location),
-    /// One file a part.
+    /// One file for each part.
     Parts(parts::Location),
 }
 
@@ -67,7 +66,7 @@ impl Target {
         &self.form
     }
 
-    /// The same, as one of so many servers opens it.
+    /// Sets the server that opens the target, and the number of servers.
     #[must_use]
     pub fn for_server(self, server: usize, servers: usize) -> Self {
         Self {
@@ -76,56 +75,55 @@ impl Target {
         }
     }
 
-    /// The same, checksums made as it is written: [`Medium::sums`] gives them.
+    /// Makes checksums as the array is written: [`Medium::sums`] gives them.
     #[must_use]
     pub fn with_sums(self) -> Self {
         let checksums = Checksums::Make;
         Self { checksums, ..self }
     }
 
-    /// The same, to be compared as it is read with these checksums, one an object.
+    /// Compares the array, as it is read, with these checksums, one an object.
     #[must_use]
     pub fn checked_by(self, known: Vec<Option<u32>>) -> Self {
         let checksums = Checksums::Compare(known);
         Self { checksums, ..self }
     }
 
-    /// The same, blocks that hold nothing but this element left out as it is written: the fill
-    /// value of the array, each of whose elements is written once.
+    /// Leaves out blocks that hold nothing but this element, the fill value of the array. Each
+    /// element may then be written only once.
     #[must_use]
     pub fn leaving_out(self, fill: Vec<u8>) -> Self {
         let leaves_out = Some(fill);
         Self { leaves_out, ..self }
     }
 
-    /// The same, to be moved around the page cache (`O_DIRECT`) or not, as every server opens it.
-    /// Opening it, or the first access to a chunk or part, is then
-    /// [`penstock_engine::Kind::Unsupported`] where the file system has no direct I/O; nothing is
-    /// moved in the ordinary way instead.
+    /// Chooses whether blocks are moved around the page cache (`O_DIRECT`), on every server. If the
+    /// file system has no direct I/O, opening, or the first access to a chunk or part, fails with
+    /// [`penstock_engine::Kind::Unsupported`]; blocks are never moved in the ordinary way instead.
     ///
-    /// This applies to the elements of flat files, of part files and of Zarr chunks without codec.
-    /// The whole pages of a block, or part of one, go around the page cache, at one device access a
-    /// call; its edges, headers and metadata go through it, and so does everything that is encoded,
-    /// shards included.
+    /// Direct I/O applies to the elements of flat files, of part files and of Zarr chunks without
+    /// codec. The whole pages of a block, or part of one, go around the page cache, at one device
+    /// access a call; its edges, headers and metadata go through the cache, and so does everything
+    /// that is encoded, shards included.
     #[must_use]
     pub fn with_direct(self, direct: bool) -> Self {
         let way = AccessMode { direct, ..self.way };
         Self { way, ..self }
     }
 
-    /// The same, to be synced when it has been written, or not: if it is, it begins to be written
-    /// back at once.
+    /// Chooses whether the data are synced when they have been written: if so, writeback begins at
+    /// once.
     #[must_use]
     pub fn with_sync(self, sync: bool) -> Self {
         let way = AccessMode { sync, ..self.way };
         Self { way, ..self }
     }
 
-    /// Opens the (temporary) data for writing, in the blocks of `schema`, which must be that of
-    /// the array schema with which the target was made.
+    /// Opens the (temporary) data for writing, in the blocks of `schema`, which must be the disk
+    /// schema of the array with which the target was made.
     ///
     /// # Errors
-    /// When the files are not there, may not be written, or cannot be moved as asked.
+    /// When the files are missing, may not be written, or cannot be moved as chosen.
     pub fn open_write(&self, schema: &DiskSchema) -> Result<Arc<dyn Medium>> {
         let medium = match &self.form {
             Form::Zarr(location) => location.open_write(self.server.0, schema, self.way)?,
@@ -142,12 +140,11 @@ impl Target {
         })
     }
 
-    /// Opens the data for reading, in the blocks of `schema`: that of
+    /// Opens the data for reading, in the blocks of `schema`, which is
     /// [`crate::StoredArray::disk_schema`].
     ///
     /// # Errors
-    /// When the files are not there, may not be read, are not what they should be, or cannot be
-    /// moved as asked.
+    /// When the files are missing, may not be read, are damaged, or cannot be moved as chosen.
     pub fn open_read(&self, schema: &DiskSchema) -> Result<Arc<dyn Medium>> {
         let medium = match &self.form {
             Form::Zarr(location) => location.open_read(self.server, schema, self.way)?,
@@ -177,7 +174,7 @@ impl Target {
         }
     }
 
-    /// The file or directory that holds all of it.
+    /// The file or directory of the array.
     pub(crate) fn path(&self) -> &Path {
         match &self.form {
             Form::Zarr(location) => &location.directory,
@@ -186,7 +183,8 @@ impl Target {
         }
     }
 
-    /// The file of a block, and at which byte of it the block lies, where it lies there as it is.
+    /// The file of a block, and the block's offset in it if the file holds the elements as they
+    /// are.
     pub(crate) fn place_of(
         &self,
         schema: &DiskSchema,
@@ -199,11 +197,11 @@ impl Target {
         }
     }
 
-    /// A word that changes when the array is replaced, or its metadata are: when its first file was
-    /// written, and how long it is.
+    /// A text that changes when the array or its metadata are replaced: when its first file was
+    /// written, and how long the file is.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When that file is missing.
     pub fn stamp(&self) -> Result<String> {
         let path = match &self.form {
             Form::Zarr(location) => location.metadata_file(),
@@ -215,7 +213,7 @@ impl Target {
         Ok(format!("{} {written:?} {}", path.display(), meta.len()))
     }
 
-    /// How the array is spread over servers, if it is.
+    /// The spread of the array over servers, if it is spread.
     pub(crate) fn spread(&self) -> Option<&SpreadArray> {
         match &self.form {
             Form::Zarr(location) => location.spread.as_ref(),
@@ -232,7 +230,7 @@ impl Target {
         }
     }
 
-    /// Says that the array, which was found at `path`, one a server, has its chunks there too.
+    /// Moves the spread of the array, which was found at `path` with `{server}` in it.
     pub(crate) fn move_to(&mut self, path: &Path) {
         let is_itself = self.path() == spread::of_server(path, 0);
         let store = match &self.form {
@@ -244,15 +242,16 @@ impl Target {
         }
     }
 
-    /// How many servers have a part of it by themselves; `None` where all reach all of it.
+    /// The number of servers that each have a part of the array; `None` if the array is in one
+    /// place.
     pub fn spread_over(&self) -> Option<usize> {
         self.spread().map(|of| of.spread.servers)
     }
 
-    /// Sees that so many servers can write to it.
+    /// Checks that `servers` servers can write to the array.
     ///
     /// # Errors
-    /// [`penstock_engine::Kind::Schema`] when it is on the disks of more.
+    /// [`penstock_engine::Kind::Schema`] when the array is on the disks of more servers.
     pub fn check_servers(&self, servers: usize) -> Result<()> {
         self.spread()
             .map_or(Ok(()), |of| of.spread.check_servers(servers))

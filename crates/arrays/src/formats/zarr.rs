@@ -4,13 +4,13 @@
 //! |---|---|
 //! | `node` | arrays and groups in directories: the one reader of `zarr.json` and its second-format siblings |
 //! | `consolidated` | the metadata of all nodes of a group in the group's own |
-//! | `metadata` | an array's metadata: what we write, and what we understand of what others write |
-//! | `second` | what metadata of the second format say, in words of the third |
-//! | `chunks` | where the chunks of an array, or of rows of one, are |
-//! | `open` | opening an array's chunks for reading or writing |
+//! | `metadata` | an array's metadata: written by Penstock, and understood of other writers |
+//! | `second` | translates metadata of the second format into the third |
+//! | `chunks` | the files of the chunks of an array, or of rows of one |
+//! | `open` | opens an array's chunks for reading or writing |
 //! | `plain`, `encoded`, `shards` | the three layouts of chunks as media |
-//! | `shard_form` | how sub-chunks and indexes of shards are encoded |
-//! | `coder` | one codec chain with everything it must be told |
+//! | `shard_form` | the encoding of sub-chunks and indexes of shards |
+//! | `coder` | one codec chain with all of its arguments |
 //! | `written` | chunk files that are written and closed but perhaps not yet on stable storage |
 //!
 //! | stored | written by | read by |
@@ -19,10 +19,10 @@
 //! | encoded chunks | the codec chain, then one file | the file, then the codec chain |
 //! | shards | each sub-chunk encoded and appended, the index at the end | the index once, then one `pread` a sub-chunk |
 //!
-//! What is never written stays missing and reads as the fill value. An array that is changed in
-//! part is written anew beside the old, which only the chunks that are changed need be; those of
-//! the old that are changed in part are copied first. An array that grows is written on in place: a
-//! chunk that holds rows already keeps them. Codecs and metadata are those of the crate `zarrs`.
+//! Chunks that are never written stay missing and read as the fill value. An array that is changed
+//! in part is written anew beside the old: only changed chunks are written, and chunks that are
+//! changed in part are copied first. An array that grows is written in place: a chunk that holds
+//! rows already keeps them. The crate `zarrs` provides codecs and metadata.
 
 mod chunks;
 mod coder;

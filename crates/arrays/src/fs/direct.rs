@@ -1,4 +1,4 @@
-//! Data files that are read and written around the page cache, where that is asked for and can be.
+//! Moves data files around the page cache, where a user chooses so and the file system can.
 //!
 //! ```text
 //!  pages      |         |         |         |         |
@@ -7,20 +7,20 @@
 //! ```
 //!
 //! The whole pages of a piece go by a second descriptor, opened with `O_DIRECT`; its edges, less
-//! than a page each, go through the page cache as ever. Memory that is not aligned as the device
+//! than a page each, go through the page cache as usual. Memory that is not aligned as the device
 //! wants it (the elements of a `.npy` file, which lie behind a header of 128 bytes) is copied
-//! through [`BOUNCE_BYTES`] of each thread: that costs less than what the page cache does beside
-//! its copy. They are a huge page, as staging buffers are: a device takes it in one piece, where
-//! small pages are hundreds.
+//! through [`BOUNCE_BYTES`] of each thread: that costs less than the work of the page cache beside
+//! its copy. This memory is a huge page, as staging buffers are: a device takes it in one piece,
+//! where small pages are hundreds.
 //!
 //! # Why both ways agree
-//! A page here is the largest of a page of memory, a block of the file system and what direct I/O
-//! wants, so no cached page reaches over its ends. Pieces that are moved at the same time do not
-//! overlap. So a page that one writes directly is touched by no other, and a page at an edge is
-//! only ever written through the cache. What is moved one after the other the kernel keeps in
-//! order: before direct I/O it writes back and forgets the pages concerned. It must not read ahead
-//! either, lest the pages beside an edge come into the cache while they are written: the file is
-//! declared as one of random access.
+//! A page here is the largest of a page of memory, a block of the file system and the alignment of
+//! direct I/O, so no cached page reaches over its ends. Pieces that are moved at the same time do
+//! not overlap. So no other piece touches a page that is written directly, and a page at an edge is
+//! only ever written through the cache. The kernel keeps successive moves in order: before direct
+//! I/O it writes back and forgets the pages concerned. It must not read ahead either, lest the
+//! pages beside an edge come into the cache while they are written: the file is declared as one of
+//! random access.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -39,29 +39,29 @@ use serde::{Deserialize, Serialize};
 
 use super::files;
 
-/// Memory of a thread through which it copies what is not aligned.
+/// The memory of a thread through which it copies pieces that are not aligned.
 const BOUNCE_BYTES: usize = HUGE_PAGE_BYTES;
-/// Less is not written back at once: the next piece may be of the same pages.
+/// The least bytes that are written back at once: the next small piece may be on the same pages.
 const WRITEBACK_BYTES_MIN: usize = 256 << 10;
-/// As much as is moved by one call: Linux moves less than 2 GiB by one.
+/// The most bytes of one call: Linux moves less than 2 GiB by one.
 const CALL_BYTES_MAX: usize = 1 << 30;
-/// The largest file system block that can be one of the page cache. Network file systems give
-/// the length of their messages here, which is no matter of pages.
+/// The largest file system block that can be one of the page cache. Network file systems give the
+/// length of their messages here, which says nothing about pages.
 const FILE_BLOCK_BYTES_MAX: u64 = 64 << 10;
-/// The alignment of memory where the kernel (before 6.1) or the file system does not say.
+/// The alignment of memory where the kernel (before 6.1) or the file system gives none.
 const MEMORY_ALIGNMENT: usize = 4096;
 
 thread_local! {
     static BOUNCE: RefCell<Option<Mapping>> = const { RefCell::new(None) };
 }
 
-/// How elements come to a file and from it.
+/// The way in which elements are read from a file and written to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AccessMode {
-    /// Around the page cache.
+    /// Whether they go around the page cache.
     pub(crate) direct: bool,
-    /// It will be synced: what goes through the page cache begins to be written back at once, so
-    /// that the disk works while the next block comes.
+    /// Whether the file will be synced: then writeback begins at once, so that the disk works while
+    /// the next block comes.
     pub(crate) sync: bool,
 }
 
@@ -70,24 +70,25 @@ pub(crate) struct DataFile {
     file: File,
     direct: Option<Direct>,
     is_synced: bool,
-    /// Whether the page cache is on the way to a disk: asked at the first large write.
+    /// Whether the file is on a disk, and not in the page cache alone: asked at the first large
+    /// write.
     is_on_disk: OnceLock<bool>,
 }
 
-/// The same file around the page cache.
+/// A second descriptor of a file, around the page cache.
 struct Direct {
     file: File,
-    /// Offsets in the file and lengths are multiples of it.
+    /// The divisor of all offsets in the file and of all lengths.
     page_bytes: u64,
-    /// Addresses are multiples of it.
+    /// The divisor of all addresses.
     memory_alignment: usize,
 }
 
 impl DataFile {
-    /// An open file, which is opened once more if it is to be moved directly.
+    /// Wraps an open file, which is opened once more for direct I/O.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] where the file system has no direct I/O.
+    /// [`Kind::Unsupported`] when the file system has no direct I/O.
     pub(crate) fn new(file: File, way: AccessMode, path: &Path) -> Result<Self> {
         let direct = way.direct.then(|| Direct::open(&file, path)).transpose()?;
         Ok(Self {
@@ -98,12 +99,12 @@ impl DataFile {
         })
     }
 
-    /// The file as it was given.
+    /// The file as it was opened.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// The same, by itself.
+    /// The file as it was opened, without its second descriptor.
     pub(crate) fn into_file(self) -> File {
         self.file
     }
@@ -127,7 +128,7 @@ impl DataFile {
         files::write_at(&self.file, tail, offset + middle.end as u64, path)
     }
 
-    /// Fills all of `data` from `offset`. A file that ends before is damaged.
+    /// Fills all of `data` from `offset`. A file that ends before that is damaged.
     pub(crate) fn read_at(&self, data: &mut [u8], offset: u64, path: &Path) -> Result<()> {
         let Some(direct) = &self.direct else {
             return files::read_at(&self.file, data, offset, path);
@@ -167,7 +168,8 @@ impl DataFile {
             let end = offset + piece.len() as u64;
             let written =
                 written.map_err(|e| refused(&e, "writing", path).in_bytes(offset..end))?;
-            // Cut short, as on a full disk: the ordinary way says why, or succeeds.
+            // Direct I/O may be cut short, as on a full disk: the ordinary way gives the error, or
+            // succeeds.
             files::write_at(&self.file, &piece[written..], offset + written as u64, path)?;
             offset = end;
         }
@@ -201,7 +203,8 @@ impl DataFile {
             };
             let end = offset + piece.len() as u64;
             let read = read.map_err(|e| refused(&e, "reading", path).in_bytes(offset..end))?;
-            // Cut short, as at the end of the file: the ordinary way says where that is.
+            // Direct I/O may be cut short, as at the end of the file: the ordinary way gives the
+            // error.
             files::read_at(&self.file, &mut piece[read..], offset + read as u64, path)?;
             offset = end;
         }
@@ -231,7 +234,7 @@ impl Direct {
                 "the file system has no direct I/O for it",
             ));
         }
-        // By its descriptor: at the path there may be another file by now.
+        // The file is opened by its descriptor: another file may be at the path by now.
         let same = format!("/proc/self/fd/{}", file.as_raw_fd());
         let access = rustix::fs::fcntl_getfl(file).map_err(failed)? & OFlags::ACCMODE;
         let flags = access | OFlags::DIRECT | OFlags::CLOEXEC;
@@ -261,13 +264,13 @@ impl Direct {
 }
 
 fn memory_page_bytes() -> u64 {
-    // SAFETY: it takes no memory and has no preconditions.
+    // SAFETY: the call takes no memory and has no preconditions.
     let answer = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(answer).unwrap_or(FILE_BLOCK_BYTES_MAX)
 }
 
-/// Which of `bytes` bytes at `offset` are whole pages: of none, the range is empty and at the
-/// start.
+/// The whole pages among `bytes` bytes at `offset`. If there are none, the range is empty and at
+/// the start.
 fn whole_pages(offset: u64, bytes: usize, page_bytes: u64) -> Range<usize> {
     let end = offset + bytes as u64;
     let first = offset.next_multiple_of(page_bytes);
@@ -279,7 +282,7 @@ fn whole_pages(offset: u64, bytes: usize, page_bytes: u64) -> Range<usize> {
     }
 }
 
-/// The bytes that a call has moved, made again when a signal came between.
+/// The number of bytes that a call has moved. A call that a signal interrupted is made again.
 fn moved(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match call() {
@@ -289,26 +292,26 @@ fn moved(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     }
 }
 
-/// Gives `act` this thread's aligned memory.
+/// Calls `act` with this thread's aligned memory.
 fn with_bounce<T>(act: impl FnOnce(&mut [u8]) -> io::Result<T>) -> io::Result<T> {
     BOUNCE.with_borrow_mut(|memory| {
         let memory = match memory {
             Some(memory) => memory,
             none => none.insert(Mapping::private(BOUNCE_BYTES).map_err(io::Error::other)?),
         };
-        // SAFETY: it has so many bytes, is this thread's alone, and borrowed for as long as `act`
-        // has it.
+        // SAFETY: the mapping has that many bytes, is this thread's alone, and is borrowed for as
+        // long as `act` runs.
         act(unsafe { std::slice::from_raw_parts_mut(memory.base(), BOUNCE_BYTES) })
     })
 }
 
-/// Whether the file is in the page cache and nowhere else. Newer kernels open such a file directly
-/// and go through the cache all the same.
+/// Whether a file is in the page cache alone. Newer kernels open such a file directly and go
+/// through the cache all the same.
 fn is_in_memory(file: impl AsFd) -> rustix::io::Result<bool> {
     Ok(rustix::fs::fstatfs(file)?.f_type == libc::TMPFS_MAGIC)
 }
 
-/// What the operating system answered to direct I/O.
+/// Turns the operating system's answer to direct I/O into an error.
 fn refused(error: &io::Error, doing: &str, path: &Path) -> Error {
     match error.raw_os_error() {
         Some(libc::EINVAL | libc::EOPNOTSUPP) => Error {

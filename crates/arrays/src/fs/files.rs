@@ -1,5 +1,4 @@
-//! Files and directories as stores use them: what the operating system says about them becomes an
-//! error with a path.
+//! Files and directories as stores use them: errors of the operating system get a path.
 
 use std::fs::{DirEntry, File};
 use std::io;
@@ -18,10 +17,11 @@ use serde_json::Value;
 use super::ops;
 use crate::json;
 
-/// How many syncs of a thread are under way at once.
+/// The most syncs of a thread that are under way at once.
 const SYNCS_MAX: usize = 4;
 
-/// Locks, whoever may have panicked while holding it: what is guarded here is valid at any time.
+/// Locks a mutex, also after a panic of another holder: the guarded values here are valid at any
+/// time.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -32,7 +32,7 @@ pub(crate) fn write_at(file: &File, data: &[u8], offset: u64, path: &Path) -> Re
         .map_err(|e| Error::io(&e, "writing", path).in_bytes(offset..offset + data.len() as u64))
 }
 
-/// Fills all of `data` from `offset`. A file that ends before is damaged.
+/// Fills all of `data` from `offset`. A file that ends before that is damaged.
 pub(crate) fn read_at(file: &File, data: &mut [u8], offset: u64, path: &Path) -> Result<()> {
     file.read_exact_at(data, offset).map_err(|e| {
         let error = Error::io(&e, "reading", path).in_bytes(offset..offset + data.len() as u64);
@@ -47,7 +47,7 @@ pub(crate) fn read_at(file: &File, data: &mut [u8], offset: u64, path: &Path) ->
     })
 }
 
-/// Opens for reading, or `None` where nothing is.
+/// Opens a file for reading; `None` if it is missing.
 pub(crate) fn open_if_there(path: &Path) -> Result<Option<File>> {
     match File::open(path) {
         Ok(file) => Ok(Some(file)),
@@ -56,7 +56,7 @@ pub(crate) fn open_if_there(path: &Path) -> Result<Option<File>> {
     }
 }
 
-/// Reads all of a file, or `None` where nothing is.
+/// Reads all of a file; `None` if it is missing.
 pub(crate) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -65,22 +65,22 @@ pub(crate) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// The names in a directory.
+/// The entries of a directory.
 pub(crate) fn entries(directory: &Path) -> Result<Vec<DirEntry>> {
     let looking = |e: io::Error| Error::io(&e, "looking into", directory);
     let entries = std::fs::read_dir(directory).map_err(looking)?;
     entries.collect::<io::Result<_>>().map_err(looking)
 }
 
-/// Whether a directory has nothing in it.
+/// Whether a directory is empty.
 pub(crate) fn is_empty(directory: &Path) -> Result<bool> {
     entries(directory).map(|entries| entries.is_empty())
 }
 
-/// A JSON file, or `None` where nothing is.
+/// Reads a JSON file; `None` if it is missing.
 ///
 /// # Errors
-/// [`Kind::Damaged`] when it is not a JSON object.
+/// [`Kind::Damaged`] when the file is not a JSON object.
 pub(crate) fn read_json(path: &Path) -> Result<Option<Value>> {
     let Some(bytes) = read_if_there(path)? else {
         return Ok(None);
@@ -92,7 +92,7 @@ pub(crate) fn read_json(path: &Path) -> Result<Option<Value>> {
     }
 }
 
-/// Whether the error says that there is no such file, nor could be.
+/// Whether an error says that there is no such file, or cannot be.
 fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -100,7 +100,7 @@ fn is_absent(error: &io::Error) -> bool {
     )
 }
 
-/// Length of an open file.
+/// The length of an open file.
 pub(crate) fn length(file: &File, path: &Path) -> Result<u64> {
     Ok(file
         .metadata()
@@ -108,8 +108,8 @@ pub(crate) fn length(file: &File, path: &Path) -> Result<u64> {
         .len())
 }
 
-/// Writes a small file, which begins to be written back. It is there for good when it has been
-/// synced, with others, by [`sync_paths`].
+/// Writes a small file, and begins its writeback. The file is on stable storage once [`sync_paths`]
+/// has synced it.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let write = || {
         let file = ops::create_new(path)?;
@@ -141,8 +141,8 @@ pub(crate) fn make_file(path: &Path, header: &[u8], bytes: u64) -> Result<()> {
     make().map_err(|e| Error::io(&e, "making", path))
 }
 
-/// Makes those of the files, of these lengths and all zeros, that are not there. Gives the ones
-/// made, which are yet to be synced.
+/// Makes the missing ones among files of these lengths, with all zeros. Gives the new files, which
+/// are yet to be synced.
 pub(crate) fn make_missing(
     files: impl IntoIterator<Item = (PathBuf, u64)>,
 ) -> Result<Vec<PathBuf>> {
@@ -159,13 +159,13 @@ pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
     ops::rename(from, to).map_err(|e| Error::io(&e, "renaming into place", to))
 }
 
-/// Renames a file or directory to its place, for good.
+/// Renames a file or directory to its place, and syncs the directory above.
 pub(crate) fn put_in_place(from: &Path, to: &Path) -> Result<()> {
     rename(from, to)?;
     sync_parent(to)
 }
 
-/// Removes a file, or a directory with all that is in it.
+/// Removes a file, or a directory with all of its entries.
 pub(crate) fn remove_if_there(path: &Path) -> Result<()> {
     let removed = match std::fs::symlink_metadata(path) {
         Err(_) => return Ok(()),
@@ -175,8 +175,8 @@ pub(crate) fn remove_if_there(path: &Path) -> Result<()> {
     removed.map_err(|e| Error::io(&e, "removing", path))
 }
 
-/// Gives the directory `to` all files of `from` that it lacks, as hard links where the file system
-/// has them, and syncs the directories.
+/// Links into the directory `to` all files of `from` that it lacks, or copies them where the file
+/// system has no hard links, and syncs the directories.
 pub(crate) fn link_tree(from: &Path, to: &Path) -> Result<()> {
     for entry in entries(from)? {
         let (old, new) = (entry.path(), to.join(entry.file_name()));
@@ -194,11 +194,11 @@ pub(crate) fn link_tree(from: &Path, to: &Path) -> Result<()> {
     sync_path(to)
 }
 
-/// What an attempt to lock says.
+/// The result of an attempt to lock.
 pub(crate) enum Lock {
-    /// The lock is this process's.
+    /// This process has the lock.
     Taken,
-    /// Another has it.
+    /// Another process has the lock.
     Held,
     /// The file system has no locks.
     Unsupported,
@@ -219,7 +219,7 @@ pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
     sync_path(path)
 }
 
-/// Copies a file, to where none is. Blocks are shared where the file system can do that.
+/// Copies a file to a new path. Blocks are shared if the file system can do that.
 pub(crate) fn clone(from: &Path, to: &Path) -> Result<()> {
     let source = File::open(from).map_err(|e| Error::io(&e, "opening", from))?;
     let clone = || {
@@ -236,14 +236,15 @@ pub(crate) fn sync_path(path: &Path) -> Result<()> {
     sync().map_err(|e| Error::io(&e, "syncing", path))
 }
 
-/// Syncs the directory in which something is.
+/// Syncs the directory above a path.
 pub(crate) fn sync_parent(path: &Path) -> Result<()> {
     path.parent().map_or(Ok(()), sync_path)
 }
 
-/// Syncs files and directories by their names, several at a time: a journal takes up in one commit
-/// what waits for it, so that many syncs cost little more than one. Each is waited for, the threads
-/// are not: on busy processors one may come when nothing is left to do.
+/// Syncs files and directories by their names, several at a time: a file system's journal takes all
+/// waiting syncs into one commit, so that many syncs cost little more than one. The syncs are
+/// waited for, the threads are not: on busy processors a thread may come when nothing is left to
+/// do.
 pub(crate) fn sync_paths(paths: &[PathBuf]) -> Result<()> {
     if let [path] = paths {
         return sync_path(path);
@@ -257,7 +258,7 @@ pub(crate) fn sync_paths(paths: &[PathBuf]) -> Result<()> {
         }
     };
     for _ in 1..paths.len().min(SYNCS_MAX) {
-        // A thread that cannot be started is not needed: those that there are do its part.
+        // A thread that cannot start is not needed: the others do its part.
         let _ = std::thread::Builder::new().spawn(sync_some.clone());
     }
     sync_some();
@@ -267,13 +268,14 @@ pub(crate) fn sync_paths(paths: &[PathBuf]) -> Result<()> {
     waited.fold(Ok(()), Result::and)
 }
 
-/// Takes space on the disk for so many bytes that are about to be written. Once for all is cheaper
-/// than page by page, as the page cache takes it, and a full disk says so before anything is
-/// written.
+/// Allocates disk space for `bytes` bytes that are about to be written. One allocation is cheaper
+/// than one for each page, as the page cache makes them, and a full disk gives an error before
+/// anything is written.
 pub(crate) fn take_space(file: &File, offset: u64, bytes: usize, path: &Path) -> Result<()> {
     let flags = FallocateFlags::KEEP_SIZE;
     match rustix::fs::fallocate(file, flags, offset, bytes as u64) {
-        // The file system has no such thing: it takes space as it writes. Or a signal came between.
+        // Without fallocate, the file system allocates as it writes. A signal may also have
+        // interrupted the call.
         Ok(())
         | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::PERM | Errno::INTR) => Ok(()),
         Err(error) => Err(Error::io(&error.into(), "taking space for", path)
@@ -281,8 +283,8 @@ pub(crate) fn take_space(file: &File, offset: u64, bytes: usize, path: &Path) ->
     }
 }
 
-/// Asks the kernel to begin writing so many bytes of the file back, 0 for all from `offset` on,
-/// without waiting: what is synced later is then mostly on its way.
+/// Asks the kernel to begin the writeback of `bytes` bytes of the file, 0 for all from `offset` on,
+/// without waiting: a later sync then has little left to do.
 pub(crate) fn start_writeback(file: &File, offset: u64, bytes: usize, path: &Path) -> Result<()> {
     let (offset, bytes) = (offset as i64, bytes as i64);
     // SAFETY: the descriptor is open for the length of the call, which takes no memory.
@@ -294,23 +296,23 @@ pub(crate) fn start_writeback(file: &File, offset: u64, bytes: usize, path: &Pat
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        // The kernel or the file system has no such thing: fsync will do all of it.
+        // The kernel or the file system lacks the call: fsync will do all of the work.
         Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE | libc::EOPNOTSUPP | libc::EPERM) => Ok(()),
         _ => Err(Error::io(&error, "writing back", path)),
     }
 }
 
-/// An error for something that should not be in a file.
+/// The error for contents that do not belong in a file.
 pub(crate) fn damaged(path: &Path, cause: impl std::fmt::Display) -> Error {
     Error::new(Kind::Damaged, "reading", cause).at(path)
 }
 
-/// Objects that are kept open no longer, with their numbers.
+/// The objects that were closed, with their numbers.
 pub(crate) type ClosedObjects<T> = Vec<(u64, Arc<T>)>;
 
-/// A few objects kept open, the least recently used given up first. One in use is never given up.
+/// A few open objects. The least recently used is closed first, but never one in use.
 pub(crate) struct Open<T> {
-    /// Most recently used last.
+    /// The open objects, the most recently used last.
     entries: Mutex<Vec<(u64, Arc<T>)>>,
     capacity: usize,
 }
@@ -323,8 +325,8 @@ impl<T> Open<T> {
         }
     }
 
-    /// What is open for `object`, opened now if need be, and what was given up for it. No two
-    /// threads ask for one object at the same time, so it is not opened twice.
+    /// Gives the open file of `object`, opens it if need be, and gives the objects that were closed
+    /// for it. No two threads ask for one object at the same time, so no object is opened twice.
     pub(crate) fn get(
         &self,
         object: u64,
@@ -355,21 +357,21 @@ impl<T> Open<T> {
         Ok((opened, given_up))
     }
 
-    /// What is open for `object`, if anything is.
+    /// The open file of `object`, if there is one.
     pub(crate) fn peek(&self, object: u64) -> Option<Arc<T>> {
         let entries = lock(&self.entries);
         let found = entries.iter().find(|entry| entry.0 == object);
         found.map(|entry| Arc::clone(&entry.1))
     }
 
-    /// Gives up one that nobody has in use.
+    /// Takes out an open object that is not in use.
     pub(crate) fn take(&self, object: u64) -> Option<T> {
         let mut entries = lock(&self.entries);
         let at = entries.iter().position(|entry| entry.0 == object)?;
         Arc::into_inner(entries.remove(at).1)
     }
 
-    /// Gives up everything.
+    /// Takes out all open objects.
     pub(crate) fn drain(&self) -> ClosedObjects<T> {
         std::mem::take(&mut *lock(&self.entries))
     }

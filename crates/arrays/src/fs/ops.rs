@@ -1,14 +1,14 @@
-//! Every change that a store makes to the file system, and a crash between any two of them.
+//! All changes that a store makes to the file system, and a crash between any two of them.
 //!
-//! For tests, a process can be told to [`crash_after`] so many changes. The next one is then done
-//! by half (of a write the first half of its bytes, of a removed directory its first entry), and it
-//! and all that follow fail, removals of temporaries included: what is on disk is what a killed
-//! process leaves. With [`lose_unsynced`] it is what a power failure leaves: of what was written to
-//! a file and not synced the second half is lost, as is half of what the file grew by, and files
-//! and directories that were made are gone if the directory that they are in was not synced since.
+//! For tests, [`crash_after`] tells a process to crash after a number of changes. The next change
+//! is then half done (a write writes the first half of its bytes, a removal of a directory removes
+//! its first entry), and it and all later changes fail, removals of temporaries included: the disk
+//! is as a killed process leaves it. [`lose_unsynced`] makes it as a power failure leaves it:
+//! unsynced writes lose the second half of their bytes, files lose half of their growth, and new
+//! files and directories are gone if the directory above was not synced since.
 //!
-//! What this model leaves out: renamings and removals that were not synced are kept, and kept in
-//! order; bytes that were synced stay when others of their sector are written.
+//! The model leaves this out: renamings and removals that were not synced are kept, and kept in
+//! order; synced bytes stay when others of their sector are written.
 
 use penstock_layout::exact;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,26 +26,26 @@ static CHANGES: AtomicU64 = AtomicU64::new(0);
 static CHANGES_MAX: AtomicU64 = AtomicU64::new(u64::MAX);
 static UNSYNCED: Mutex<Losses> = Mutex::new(Losses::new());
 
-/// What a power failure takes.
+/// The files and directories that a power failure would take.
 struct Losses {
-    /// Files: what was written to them.
+    /// The unsynced writes to files.
     written: BTreeMap<PathBuf, UnsyncedFile>,
-    /// Files and directories: all of them.
+    /// The new files and directories whose directories are not yet synced.
     made: BTreeSet<PathBuf>,
 }
 
-/// What of a file has been written and not synced.
+/// The unsynced writes to a file.
 #[derive(Default)]
 struct UnsyncedFile {
-    /// Its length before.
+    /// The length of the file before these writes.
     former_bytes: u64,
-    /// Where it was written, and how many bytes.
+    /// The offset and length of each write.
     pieces: Vec<(u64, u64)>,
 }
 
 impl UnsyncedFile {
-    /// Loses half of each piece, and half of what the file was longer. What was there and synced
-    /// stays: disks write whole sectors.
+    /// Loses half of each piece, and half of the file's growth. Synced bytes stay: disks write
+    /// whole sectors.
     fn lose(&self, file: &File) -> io::Result<()> {
         let bytes = file.metadata()?.len();
         for &(offset, length) in &self.pieces {
@@ -69,13 +69,13 @@ impl Losses {
         }
     }
 
-    /// A file or directory has been synced.
+    /// Notes that a file or directory has been synced.
     fn synced(&mut self, path: &Path) {
         self.written.remove(path);
         self.made.retain(|made| made.parent() != Some(path));
     }
 
-    /// What was at `from` is at `to` for good, and with it what was below.
+    /// Notes that `from` is now at `to` for good, with all entries below.
     fn moved(&mut self, from: &Path, to: &Path) {
         self.made.remove(from);
         let new = |path: PathBuf| match path.strip_prefix(from) {
@@ -89,7 +89,7 @@ impl Losses {
         self.written = written.map(|(path, what)| (new(path), what)).collect();
     }
 
-    /// A file is about to be changed.
+    /// Notes that a file is about to be changed.
     fn writing(&mut self, file: &File, path: &Path, piece: Option<(u64, u64)>) {
         let bytes = || file.metadata().map_or(0, |metadata| metadata.len());
         let written = self.written.entry(path.to_path_buf());
@@ -100,7 +100,7 @@ impl Losses {
         written.pieces.extend(piece);
     }
 
-    /// What is at `path`, and below, is of no interest any more.
+    /// Forgets the path and all entries below.
     fn forget(&mut self, path: &Path) {
         self.made.retain(|other| !other.starts_with(path));
         self.written.retain(|other, _| !other.starts_with(path));
@@ -111,8 +111,8 @@ fn unsynced() -> MutexGuard<'static, Losses> {
     UNSYNCED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// For tests: from now on changes are counted, and that after the first so many is the last, and
-/// half. It concerns the whole process.
+/// For tests: counts changes from now on, and crashes in the middle of the change after the first
+/// `changes`. All of the process is concerned.
 pub fn crash_after(changes: u64) {
     *unsynced() = Losses::new();
     CHANGES.store(0, Ordering::SeqCst);
@@ -120,19 +120,18 @@ pub fn crash_after(changes: u64) {
     IS_WATCHED.store(true, Ordering::SeqCst);
 }
 
-/// For tests: the process is as before [`crash_after`]. Gives the number of changes since, those
-/// that failed included.
+/// For tests: ends the effect of [`crash_after`]. Gives the number of changes since, failed ones
+/// included.
 pub fn no_crash() -> u64 {
     IS_WATCHED.store(false, Ordering::SeqCst);
     CHANGES.load(Ordering::SeqCst)
 }
 
-/// For tests, after a crash: what was written since [`crash_after`] to a file and not synced is
-/// lost by half, and what was made in a directory that was not synced since is gone. Gives their
-/// number.
+/// For tests, after a crash: halves all writes since [`crash_after`] that were not synced, and
+/// removes all new entries of directories that were not synced since. Gives the number of losses.
 ///
 /// # Errors
-/// What the operating system says.
+/// The error of the operating system.
 pub fn lose_unsynced() -> io::Result<usize> {
     let Losses { written, made } = std::mem::replace(&mut *unsynced(), Losses::new());
     let mut lost = 0;
@@ -155,10 +154,10 @@ pub fn lose_unsynced() -> io::Result<usize> {
     Ok(lost)
 }
 
-/// What becomes of a change.
+/// The fate of a change.
 enum Fate {
     Whole,
-    /// The crash is in the middle of it.
+    /// The crash is in the middle of the change.
     Half,
 }
 
@@ -179,7 +178,7 @@ fn crash() -> io::Error {
     io::Error::other("the process has crashed, as it was told to")
 }
 
-/// A change that is done or not.
+/// Makes a change that cannot be half done.
 fn whole(change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     match fate()? {
         Fate::Whole => change(),
@@ -187,14 +186,14 @@ fn whole(change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Remembers what is on stable storage and what is not.
+/// Notes a change of unsynced data, if a test watches.
 fn watch(note: impl FnOnce(&mut Losses)) {
     if IS_WATCHED.load(Ordering::Relaxed) {
         note(&mut unsynced());
     }
 }
 
-/// Remembers what `make` makes at `path`, unless that was there.
+/// Notes the path that `make` makes, if it is new.
 fn making<T>(path: &Path, make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let is_new = IS_WATCHED.load(Ordering::Relaxed) && std::fs::symlink_metadata(path).is_err();
     let made = make()?;
@@ -210,8 +209,8 @@ pub(crate) fn create_dir(path: &Path) -> io::Result<()> {
     whole(|| making(path, || std::fs::create_dir(path)))
 }
 
-/// Makes a directory, and those above it that are missing. Gives those that it has made itself:
-/// others may do the same meanwhile.
+/// Makes a directory, and all missing ones above it. Gives the directories that it has made itself:
+/// others may make some at the same time.
 pub(crate) fn create_dir_all(path: &Path) -> io::Result<Vec<PathBuf>> {
     let missing: Vec<_> = path
         .ancestors()
@@ -228,7 +227,7 @@ pub(crate) fn create_dir_all(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(made)
 }
 
-/// Opens a file that may have to be made.
+/// Opens a file, which may have to be made.
 pub(crate) fn create(options: &OpenOptions, path: &Path) -> io::Result<File> {
     match fate()? {
         Fate::Whole => making(path, || options.open(path)),
@@ -236,7 +235,7 @@ pub(crate) fn create(options: &OpenOptions, path: &Path) -> io::Result<File> {
     }
 }
 
-/// Makes a file that was not there.
+/// Makes a new file.
 pub(crate) fn create_new(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true);
@@ -262,8 +261,8 @@ pub(crate) fn write_all_at(file: &File, data: &[u8], offset: u64, path: &Path) -
     }
 }
 
-/// Copies the contents of one file to another, which is empty. Blocks are shared where the file
-/// system can do that.
+/// Copies the contents of a file to an empty file. Blocks are shared if the file system can do
+/// that.
 pub(crate) fn copy(from: &File, to: &File, path: &Path) -> io::Result<()> {
     whole(|| {
         watch(|unsynced| unsynced.writing(to, path, None));
@@ -294,12 +293,12 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     })
 }
 
-/// Two files or directories take each other's place.
+/// Exchanges two files or directories.
 pub(crate) fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     whole(|| {
         rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?;
         watch(|unsynced| {
-            // What goes the other way was there before, and whoever exchanges is done with it.
+            // The other path was on disk before, and its former contents are not needed any more.
             unsynced.forget(other);
             unsynced.moved(one, other);
         });

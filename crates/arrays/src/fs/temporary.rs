@@ -1,19 +1,19 @@
-//! The temporary beside a target: everything a write makes, until it is renamed into place.
+//! The temporary beside a target: it holds all files of a write until they are renamed into place.
 //!
 //! ```text
 //! parent/
 //!   run.zarr                          the target, untouched until the end
 //!   .run.zarr~u.penstock/
 //!     lock                            held (flock) by the root for as long as it lives
-//!     data                            what will take the target's place: a file or a directory
+//!     data                            the file or directory that will replace the target
 //!     old                             the target's old content, while it is being replaced
 //! ```
 //!
-//! Its name follows from the target's, so that whoever writes the same meets it, however many other
-//! files there are. The lock tells a write in progress from the remains of a killed one: the kernel
-//! gives it up with the process. Makers of temporaries keep out of each other's way by a lock on
-//! the parent directory, for as long as it takes to make one. Where it cannot be told whether the
-//! maker of one lives, it stays, and the next has a name that nobody else draws.
+//! The name of a temporary follows from its target's, so that all writers of a target meet at it,
+//! however many other files there are. The lock tells a write under way from the remains of a
+//! killed one: the kernel releases the lock with the process. Makers of temporaries exclude each
+//! other by a lock on the parent directory, for as long as it takes to make one. If nothing tells
+//! whether the maker of a temporary lives, the temporary stays, and the next has a random name.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -34,38 +34,39 @@ const SUFFIX: &str = ".penstock";
 const LOCK: &str = "lock";
 /// The old content in a temporary.
 const OLD: &str = "old";
-/// How long to wait for others who make a temporary in the same directory.
+/// The most tries to lock a directory in which others make temporaries.
 const PARENT_LOCK_TRIES: u32 = 250;
-/// Between two tries: at first, and at most. It is mostly held for a tenth of a millisecond.
+/// The pause between two tries: the first, and the longest. The lock is mostly held for a tenth of
+/// a millisecond.
 const PARENT_LOCK_PAUSES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(20)];
 
-/// A directory with a lock in it, removed with all it holds when dropped.
+/// A directory with a lock in it, which is removed with all of its entries when dropped.
 pub(crate) struct Temporary {
     path: PathBuf,
-    /// Whether nothing is removed when it is dropped: another process will go on with it, or it has
-    /// been removed, and what has its name is another's.
+    /// Whether the directory stays when this is dropped: another process will go on with it, or it
+    /// has been removed, and the name may be in use again.
     stays: bool,
-    /// `None` where the file system has no locks.
+    /// The lock; `None` if the file system has no locks.
     _lock: Option<File>,
 }
 
-/// What stands in a lock file: for those who find it.
+/// The contents of a lock file, for processes that find it.
 #[derive(Serialize, Deserialize)]
 struct Owner {
-    /// What `data` will replace.
+    /// The path that `data` will replace.
     target: PathBuf,
     process: u32,
     host: String,
 }
 
 impl Temporary {
-    /// Makes the temporary for what is to replace `target`: of the name of `path`, beside it, and
-    /// for an array of a group with the array's name. The remains of a killed write to the same
-    /// target are removed first.
+    /// Makes the temporary of a write that is to replace `target`. It is beside `path` and named
+    /// after it, and after the array if `path` is a group. The remains of a killed write to the
+    /// same target are removed first.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when another process has such a temporary and lives; else what the operating
-    /// system says.
+    /// [`Kind::Busy`] when a living process has this temporary; else the error of the operating
+    /// system.
     pub(crate) fn create(path: &Path, array: Option<&str>, target: &Path) -> Result<Self> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Error::new(Kind::Schema, "writing", "the path names no file").at(path));
@@ -80,7 +81,7 @@ impl Temporary {
         let mut own = named(parent, &stem);
         match ops::create_dir(&own) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                // Before the group was there, the target of the same write was the group.
+                // Before the group existed, the target of the same write was the group.
                 if !remove_remains(&own, &[target, path])? {
                     stem.push(format!("~{}", nonce()));
                     own = named(parent, &stem);
@@ -100,9 +101,8 @@ impl Temporary {
         };
         let text = serde_json::to_vec(&owner).unwrap_or_default();
         let lock_path = own.join(LOCK);
-        // It is not brought to stable storage, nor does that begin: it mostly goes first. After a
-        // power failure it may be empty, or gone; the temporary is then taken for that of a dead
-        // writer of the target.
+        // The lock file is not synced: it is mostly removed soon. After a power failure it may be
+        // empty, or gone; the temporary then counts as a dead writer's.
         let write = || {
             let lock = ops::create_new(&lock_path)?;
             ops::write_all_at(&lock, &text, 0, &lock_path)?;
@@ -119,11 +119,11 @@ impl Temporary {
         })
     }
 
-    /// Takes over a temporary of `path` that a dead process has left, or for the array of a group
-    /// there, if it is the right one.
+    /// Adopts a temporary of `path`, or of an array of the group there, that a dead process has
+    /// left, if `is_right` takes it.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub(crate) fn adopt(path: &Path, is_right: &dyn Fn(&Path) -> bool) -> Result<Option<Self>> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Ok(None);
@@ -150,32 +150,33 @@ impl Temporary {
         Ok(None)
     }
 
-    /// From now on it stays when dropped, for another process to go on with.
+    /// Keeps the temporary when it is dropped, so that another process can go on with it.
     pub(crate) fn keep(&mut self) {
         self.stays = true;
     }
 
-    /// Sees that a power failure leaves it there, and what is in it if that has been synced.
+    /// Syncs the directory: after a power failure it is still there, with all of its synced
+    /// entries.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub(crate) fn sync(&self) -> Result<()> {
         files::sync_path(&self.path)?;
         sync_parent(&self.path)
     }
 
-    /// What will take the target's place.
+    /// The path of the file or directory that will replace the target.
     pub(crate) fn data(&self) -> PathBuf {
         self.path.join("data")
     }
 
-    /// Another file in it.
+    /// The path of another file in the temporary.
     pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Puts the directory `source` of this temporary in the place of `target`, which may exist.
-    /// What it held goes when the temporary goes.
+    /// Puts the directory `source` of this temporary in the place of `target`, which may exist. The
+    /// former contents are removed with the temporary.
     pub(crate) fn install(&self, source: &Path, target: &Path) -> Result<()> {
         let failed = |e: std::io::Error| Error::io(&e, "renaming into place", target);
         if std::fs::symlink_metadata(target).is_err() {
@@ -189,23 +190,23 @@ impl Temporary {
         self.install_in_two_steps(source, target)
     }
 
-    /// For file systems that cannot exchange. A process killed between the two renames leaves the
-    /// old content in `old`, from where the next write puts it back.
+    /// Replaces the target on file systems that cannot exchange. A process killed between the two
+    /// renames leaves the old content in `old`, from where the next write puts it back.
     fn install_in_two_steps(&self, source: &Path, target: &Path) -> Result<()> {
         let failed = |e: std::io::Error| Error::io(&e, "renaming into place", target);
         let old = self.path.join(OLD);
         ops::rename(target, &old).map_err(failed)?;
         ops::rename(source, target).map_err(|e| {
-            // Should this fail too, the next write to the target tries again.
+            // If this fails too, the next write to the target tries again.
             let _ = ops::rename(&old, target);
             failed(e)
         })
     }
 
-    /// Removes it. What cannot be removed is left to the next write.
+    /// Removes the temporary. The next write removes all files that stay.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub(crate) fn remove(&mut self) -> Result<()> {
         self.stays = true;
         remove(&self.path).map_err(|e| Error::io(&e, "removing", &self.path))
@@ -217,32 +218,32 @@ impl Drop for Temporary {
         if self.stays {
             return;
         }
-        // Nobody is left to hear of a failure; what stays is removed by the next write.
+        // A failure cannot be reported here; the next write removes all files that stay.
         let _ = remove(&self.path);
     }
 }
 
-/// 16 hexadecimal digits that nobody else draws.
+/// 16 random hexadecimal digits.
 pub(crate) fn nonce() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
-/// Removes a temporary, the lock last: as long as anything is there, so is the lock. Then whoever
-/// waits to take its name waits until the name is free.
+/// Removes a temporary, the lock last: it exists as long as any other entry. A writer that waits
+/// for the name then waits until the name is free.
 fn remove(path: &Path) -> std::io::Result<()> {
     empty(path)?;
-    // Without the lock it may be that another takes the name in between, and meets an error.
+    // Without the parent's lock, another writer may take the name in between, and meet an error.
     let _parent_lock = path.parent().and_then(|parent| lock_parent(parent).ok());
     remove_emptied(path)
 }
 
-/// The same, where the parent is locked.
+/// Removes a temporary whose parent is locked.
 fn remove_under_lock(path: &Path) -> std::io::Result<()> {
     empty(path)?;
     remove_emptied(path)
 }
 
-/// Removes what is in a temporary, but for the lock.
+/// Removes all entries of a temporary but for the lock.
 fn empty(path: &Path) -> std::io::Result<()> {
     let entries = match std::fs::read_dir(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -262,7 +263,7 @@ fn empty(path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Removes the lock and the directory, if they are there.
+/// Removes the lock and the directory, if they exist.
 fn remove_emptied(path: &Path) -> std::io::Result<()> {
     let unless_absent = |removed: std::io::Result<()>| match removed {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -272,7 +273,7 @@ fn remove_emptied(path: &Path) -> std::io::Result<()> {
     unless_absent(ops::remove_dir(path))
 }
 
-/// Removes the remains of a killed write to `target`, as far as that can be done.
+/// Removes the remains of a killed write to `target`, as far as possible.
 pub(crate) fn remove_remains_of(target: &Path) {
     let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
         return;
@@ -282,8 +283,9 @@ pub(crate) fn remove_remains_of(target: &Path) {
     }
 }
 
-/// Removes a temporary of one of the targets, of which the first is meant, if its maker is dead,
-/// and refuses when that lives. False where that cannot be told. The parent is locked.
+/// Removes a temporary if its maker is dead, and refuses if its maker lives. Gives false if nothing
+/// tells. The caller has locked the parent. The temporary may be of any of `targets`; the first is
+/// the caller's.
 fn remove_remains(path: &Path, targets: &[&Path]) -> Result<bool> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),
@@ -293,8 +295,8 @@ fn remove_remains(path: &Path, targets: &[&Path]) -> Result<bool> {
     let lock_path = path.join(LOCK);
     let lock = match open_lock(&lock_path) {
         Ok(lock) => Some(lock),
-        // Its maker was killed before it had a lock, or after it gave it up, or a power failure has
-        // taken it.
+        // The maker was killed before it had a lock, or after it released the lock, or a power
+        // failure has taken the lock file.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(_) => return Ok(false),
     };
@@ -327,7 +329,7 @@ fn remove_remains(path: &Path, targets: &[&Path]) -> Result<bool> {
     }
 }
 
-/// The name of a temporary of a file, or of an array of a group, but for its end.
+/// The name of the temporary of a file, or of an array of a group, without the suffix.
 fn stem(name: &OsStr, array: Option<&str>) -> OsString {
     let mut stem = OsString::from(".");
     stem.push(plain(name));
@@ -336,7 +338,7 @@ fn stem(name: &OsStr, array: Option<&str>) -> OsString {
     stem
 }
 
-/// A name as a part of another, which ends at the first `~`.
+/// A name as a part of another name, in which `~` separates parts.
 fn plain(name: &OsStr) -> OsString {
     let byte = |byte: &u8| match byte {
         b'%' => b"%25".to_vec(),
@@ -346,20 +348,20 @@ fn plain(name: &OsStr) -> OsString {
     OsString::from_vec(name.as_bytes().iter().flat_map(byte).collect())
 }
 
-/// The temporary of that name, to which the end of all such names is added.
+/// The path of the temporary with this stem.
 fn named(parent: &Path, stem: &OsStr) -> PathBuf {
     let mut name = stem.to_os_string();
     name.push(SUFFIX);
     parent.join(name)
 }
 
-/// Some file systems lock only what is open for writing.
+/// Opens a lock file for writing, too: some file systems lock only such files.
 fn open_lock(path: &Path) -> std::io::Result<File> {
     File::options().read(true).write(true).open(path)
 }
 
-/// Keeps others from making one in the directory at the same time. Without it (no locks on
-/// directories, or somebody keeps it for himself) two that begin at the same instant may both go
+/// Keeps other makers of temporaries out of the directory. Without the lock (no locks on
+/// directories, or another process keeps it) two writers that begin at the same instant may both go
 /// on.
 fn lock_parent(parent: &Path) -> Result<File> {
     let directory = File::open(parent).map_err(|e| Error::io(&e, "opening", parent))?;
@@ -447,7 +449,7 @@ mod tests {
         const PATH_BYTES_MAX: usize = 4095;
         let place = tempfile::tempdir().unwrap();
         let mut parent = place.path().to_path_buf();
-        // The temporary's path is as long as one may be, so that its lock's is too long.
+        // The temporary's path is as long as a path may be, so that its lock's is too long.
         let longest = PATH_BYTES_MAX - "/.t~.penstock".len();
         while parent.as_os_str().len() < longest {
             let left = longest - parent.as_os_str().len() - 1;
@@ -493,7 +495,7 @@ mod tests {
             .install_in_two_steps(&temporary.data(), &target)
             .unwrap();
         assert!(std::fs::read_dir(&target).unwrap().next().is_none());
-        // Nothing to put in its place: the old comes back.
+        // Without a source, the old content comes back.
         std::fs::write(target.join("newer"), "").unwrap();
         let again = Temporary::create(&target, None, &target);
         assert_eq!(again.err().unwrap().kind, Kind::Busy);
@@ -503,7 +505,7 @@ mod tests {
             .install_in_two_steps(&again.data(), &target)
             .unwrap_err();
         assert!(target.join("newer").exists());
-        // Killed between the two renames.
+        // The process was killed between the two renames.
         std::fs::rename(&target, again.beside("old")).unwrap();
         std::mem::forget(again._lock.as_ref().unwrap().try_clone().unwrap());
         let lock = again._lock.as_ref().unwrap();

@@ -1,5 +1,5 @@
-//! What stands at a path, for those who look at it: a group with timesteps and checkpoints, any
-//! other Zarr hierarchy, or an array of any form.
+//! Describes the contents of a path: a group with timesteps and checkpoints, any other Zarr
+//! hierarchy, or an array of any form.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ use crate::fs::files::{self, damaged, read_json};
 use crate::read::StoredArray;
 use crate::schema::ArraySchema;
 
-/// Opens an array, as [`StoredArray::open`] does it; of one that is saved with a group it knows how
-/// many timesteps there are, also where a crash has left the array's own metadata behind.
+/// Opens an array, as [`StoredArray::open`] does. The length of an array that is saved with a group
+/// comes from the record, also after a crash has left the array's own metadata behind.
 ///
 /// # Errors
 /// As [`StoredArray::open`].
@@ -39,51 +39,51 @@ pub fn open_schema(path: &Path, name: Option<&str>) -> Result<ArraySchema> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
-    /// The version of what is stored.
+    /// The version of the format.
     pub version: u64,
-    /// The group's name.
+    /// The name of the group.
     pub group: String,
-    /// The checkpoints of a group are numbered from 1 on: the newest has the highest number.
+    /// The number of the checkpoint. The checkpoints of a group are numbered from 1 on: the newest
+    /// has the highest number.
     pub number: u64,
     /// The program's step.
     pub step: u64,
     /// The program's time.
     pub time: Option<f64>,
-    /// How many timesteps the group had: those after them are of a future that is no more, should
-    /// the program go on from here.
+    /// The number of timesteps that the group had: a restart from here drops all later ones.
     pub timesteps: u64,
-    /// What the user says about it.
+    /// The attributes of the checkpoint.
     #[serde(skip)]
     pub attributes: Map<String, Value>,
-    /// Its directory; of a group that is spread over servers, with `{server}` in it.
+    /// The directory of the checkpoint; with `{server}` in it if the group is spread over servers.
     #[serde(skip)]
     pub path: PathBuf,
 }
 
-/// What a group with timesteps and checkpoints holds.
+/// The contents of a group with timesteps and checkpoints.
 #[derive(Debug, Clone)]
 pub struct Catalog {
-    /// Its name.
     pub name: String,
-    /// What the user says about it.
+    /// The attributes of the group.
     pub attributes: Map<String, Value>,
-    /// Number of timesteps.
+    /// The number of timesteps.
     pub timesteps: u64,
-    /// How many timesteps are in a chunk.
+    /// The number of timesteps in a chunk.
     pub time_chunk: u64,
-    /// Its arrays, each at one moment; those that grow by rows of their own with all of these.
+    /// The arrays, each at one moment; an array of rows has the rows of all timesteps.
     pub arrays: Vec<ArraySchema>,
-    /// How many rows of their own dimensions have, of all timesteps together.
+    /// The number of rows of all timesteps together, for each dimension that rows have.
     pub rows: Vec<(String, u64)>,
-    /// Its checkpoints, the newest last.
+    /// The checkpoints, the newest last.
     pub checkpoints: Vec<Checkpoint>,
 }
 
 impl Catalog {
-    /// What the group at `path` holds; `None` where that is no group with timesteps.
+    /// Reads the catalog of the group at `path`; `None` if it is no group with timesteps.
     ///
     /// # Errors
-    /// [`Kind::Missing`] when nothing is there, [`Kind::Damaged`] when it cannot be understood.
+    /// [`Kind::Missing`] when nothing is at `path`, [`Kind::Damaged`] when the group cannot be
+    /// understood.
     pub fn read(path: &Path) -> Result<Option<Self>> {
         let path = std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path))?;
         let first = of_server(&path, 0);
@@ -117,32 +117,32 @@ impl Catalog {
     }
 }
 
-/// What is found at a path.
+/// A node that was found at a path.
 #[derive(Debug)]
 pub struct Entry {
-    /// Where it is, from the path that was looked at; empty for what stands there itself.
+    /// The path of the node, relative to the path that was listed; empty for the node at that path
+    /// itself.
     pub path: String,
-    /// What it is.
+    /// The contents of the node.
     pub contents: Contents,
 }
 
-/// What a node is.
+/// The contents of a node.
 #[derive(Debug)]
 pub enum Contents {
-    /// An array.
     Array(Box<ArraySchema>),
-    /// A group, and its attributes.
+    /// A group, with its attributes.
     Group(Map<String, Value>),
-    /// Something that cannot be read, and why.
+    /// An unreadable node, with the reason.
     Unreadable(Error),
 }
 
-/// All that stands at `path`: an array of any form, or a Zarr node with all that is in it. What
-/// Penstock keeps for itself is left out.
+/// Lists the contents of `path`: an array of any form, or a Zarr node with all of its nodes. The
+/// record of Penstock is left out.
 ///
 /// # Errors
-/// [`Kind::Missing`] when nothing is there; what the operating system says. What cannot be read is
-/// in the list.
+/// [`Kind::Missing`] when nothing is at `path`; the error of the operating system. Unreadable nodes
+/// are in the list.
 pub fn list(path: &Path) -> Result<Vec<Entry>> {
     let path = std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path))?;
     let first = of_server(&path, 0);
@@ -166,8 +166,8 @@ pub fn list(path: &Path) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// All that is known of what stands at `path`, for programs: arrays, groups and what cannot be
-/// read, by their paths; of a group that Penstock saves to, its timesteps and checkpoints.
+/// Describes the contents of `path` for programs: arrays, groups and unreadable nodes by their
+/// paths; for a group of Penstock also its timesteps and checkpoints.
 ///
 /// ```text
 /// {"arrays": [{"path": "u", "name": "u", "shape": [3, 4], "element": "f8", "disk": {...}, ...}],
@@ -199,7 +199,7 @@ pub fn describe(path: &Path) -> Result<Value> {
             })),
         }
     }
-    // Why it cannot be read is in the list.
+    // The list says why the group cannot be read.
     let catalog = Catalog::read(path).unwrap_or(None);
     let group = catalog.map(|catalog| {
         let arrays = catalog.arrays.iter().map(|array| array.name.as_str());
@@ -257,13 +257,13 @@ fn list_group(place: &Path, group: &Node, path: String, entries: &mut Vec<Entry>
     Ok(())
 }
 
-/// All checkpoints of the group at `path`, which may be one a server, the newest last.
+/// All checkpoints of the group at `path`, which may contain `{server}`, the newest last.
 pub(super) fn all_checkpoints(path: &Path) -> Result<Vec<Checkpoint>> {
     let directory = checkpoints(&of_server(path, 0));
     let mut all = Vec::new();
     for entry in files::entries(&directory)? {
         let name = entry.file_name();
-        // It may be removed while it is looked at.
+        // A checkpoint may be removed while it is read.
         let Some(mut json) = read_json(&entry.path().join("zarr.json"))? else {
             continue;
         };
@@ -283,7 +283,7 @@ pub(super) fn all_checkpoints(path: &Path) -> Result<Vec<Checkpoint>> {
     Ok(all)
 }
 
-/// How the timesteps of an array are spread, and each checkpoint of it; nothing where all is in one
+/// The spreads of an array in the timesteps and in each checkpoint; none if the group is in one
 /// place.
 pub(super) fn spreads(place: &Path, metadata: &Metadata, name: &str) -> Result<Vec<Spread>> {
     let mut all: Vec<Spread> = metadata.spread(place, name)?.into_iter().collect();
@@ -294,10 +294,10 @@ pub(super) fn spreads(place: &Path, metadata: &Metadata, name: &str) -> Result<V
     Ok(all)
 }
 
-/// The checksums of an array of a checkpoint of so many objects.
+/// The checksums of an array of a checkpoint, which has `objects` objects.
 ///
 /// # Errors
-/// [`Kind::Damaged`] when they are not there.
+/// [`Kind::Damaged`] when the checksums are missing.
 pub(crate) fn checkpoint_sums(checkpoint: &Path, name: &str, objects: u64) -> Result<Sums> {
     let checkpoint = of_server(checkpoint, 0);
     let former = checkpoint.join(".penstock").join("sums.json");
@@ -307,13 +307,13 @@ pub(crate) fn checkpoint_sums(checkpoint: &Path, name: &str, objects: u64) -> Re
     former_sums(&former, name, objects)
 }
 
-/// Where the checksums of an array of a checkpoint stand.
+/// The file of the checksums of an array of a checkpoint.
 pub(super) fn checkpoint_sums_file(checkpoint: &Path, name: &str) -> PathBuf {
     checkpoint.join(name).join(".sums")
 }
 
-/// The checksums of an array in a file of the first version, which has those of all arrays of a
-/// moment.
+/// The checksums of an array in a file of the first version, which holds the checksums of all
+/// arrays of a moment.
 pub(super) fn former_sums(file: &Path, name: &str, objects: u64) -> Result<Sums> {
     let text = files::read_if_there(file)?;
     let text = text.ok_or_else(|| damaged(file, "the checksums are missing"))?;
@@ -331,7 +331,7 @@ pub(super) fn former_sums(file: &Path, name: &str, objects: u64) -> Result<Sums>
     Err(damaged(file, cause))
 }
 
-/// The names that a group's own nodes have.
+/// The names of a group's own nodes.
 pub(super) fn own_names(record: &Record) -> Vec<String> {
     let mut names = record.names();
     names.push(CHECKPOINTS.to_string());

@@ -18,17 +18,15 @@ use crate::fs::ops;
 use crate::schema::ArraySchema;
 use crate::write::lock_group;
 
-/// A checkpoint is in the directory of checkpoints, which is in the group.
+/// The depth of a checkpoint in its group: the directory of checkpoints is between the two.
 const CHECKPOINT_DEPTH: usize = 2;
 
-/// What a program says of a checkpoint.
+/// The moment of a save.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Moment {
-    /// Its step.
     pub step: u64,
-    /// Its time.
     pub time: Option<f64>,
-    /// What the user says about it.
+    /// The attributes of the moment.
     pub attributes: Map<String, Value>,
 }
 
@@ -37,11 +35,11 @@ impl Group {
         record::directory(&self.path).join("new")
     }
 
-    /// Makes everything of a checkpoint but the elements. Servers write to the targets, one an
-    /// array; of a group that is spread, `servers` of them have each a part of it.
+    /// Makes the files of a checkpoint but for the elements. Servers write to the targets, one an
+    /// array; in a group that is spread, each of `servers` servers has a part of the checkpoint.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub fn begin_checkpoint(
         &mut self,
         arrays: &[ArraySchema],
@@ -77,11 +75,11 @@ impl Group {
         Ok(targets)
     }
 
-    /// Takes the checkpoint, which servers have written and synced, into the group, with the
-    /// checksums of each array, and removes old ones until `keep` are left.
+    /// Commits the checkpoint, which servers have written and synced, with the checksums of each
+    /// array, and removes old checkpoints until `keep` are left.
     ///
     /// # Errors
-    /// What the operating system says. All former checkpoints are then there.
+    /// The error of the operating system. All former checkpoints are then there.
     pub fn commit_checkpoint(
         &mut self,
         moment: &Moment,
@@ -138,8 +136,8 @@ impl Group {
         self.remove_checkpoints(gone.iter())
     }
 
-    /// A name that no checkpoint has: the same step may have been saved before, in a life from
-    /// which the program has restarted.
+    /// A name that no checkpoint has. A run from which the program has restarted may have saved the
+    /// same step.
     fn free_name(&self, step: u64) -> Result<String> {
         let directory = checkpoints(&self.path);
         let names = std::iter::once(step.to_string()).chain((2..).map(|n| format!("{step}-{n}")));
@@ -150,19 +148,19 @@ impl Group {
         })
     }
 
-    /// Removes what has been written of a checkpoint that will not be.
+    /// Removes the files of a checkpoint that is given up.
     ///
     /// # Errors
-    /// What the operating system says. The next write tries again.
+    /// The error of the operating system. The next write tries again.
     pub fn abandon_checkpoint(&mut self) -> Result<()> {
         remove_if_there(&self.new_checkpoint())
     }
 
-    /// Takes all checkpoints after that of a number out of the group, the newest first: at any
-    /// moment those that are left are all up to one of them.
+    /// Removes all checkpoints with numbers greater than `number`, the newest first: at any moment
+    /// the remaining ones have no gap.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub fn drop_checkpoints(&mut self, number: u64) -> Result<()> {
         let there = all_checkpoints(&self.path)?;
         let after: Vec<Checkpoint> = there.into_iter().filter(|c| c.number > number).collect();
@@ -180,7 +178,8 @@ impl Group {
         self.remove_checkpoints(after.iter().rev())
     }
 
-    /// One that is removed in part would not be complete, so each goes out of the way first.
+    /// Renames each checkpoint out of the way before it is removed: one removed in part would not
+    /// be complete.
     fn remove_checkpoints<'a>(&self, gone: impl Iterator<Item = &'a Checkpoint>) -> Result<()> {
         let old = record::directory(&self.path).join("old");
         for checkpoint in gone {

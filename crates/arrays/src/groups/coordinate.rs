@@ -2,7 +2,7 @@
 //! names of stations.
 //!
 //! A coordinate is a Zarr array of one chunk with a checksum, written by the rank that directs.
-//! Numbers are as any other array's; strings are of Zarr's type `string`, through the codec
+//! Numbers are stored as in any other array; strings are of Zarr's type `string`, through the codec
 //! `vlen-utf8`.
 
 use std::path::{Path, PathBuf};
@@ -20,15 +20,13 @@ use crate::schema::{ArraySchema, Storage};
 /// A static variable.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Coordinate {
-    /// Its name.
     pub name: String,
-    /// The names of its dimensions.
+    /// The names of the dimensions.
     pub dimensions: Vec<String>,
-    /// Its extents.
     pub shape: Vec<u64>,
-    /// Its values, row-major.
+    /// The values, row-major.
     pub values: Values,
-    /// What the user says about it.
+    /// The attributes of the coordinate.
     pub attributes: Map<String, Value>,
 }
 
@@ -37,12 +35,11 @@ pub struct Coordinate {
 pub enum Values {
     /// Elements, in the machine's byte order.
     Elements(ElementType, Vec<u8>),
-    /// Strings.
     Strings(Vec<String>),
 }
 
 impl Coordinate {
-    /// Sees that the values fill the shape, and that dimensions have names.
+    /// Checks that the values fill the shape, and that all dimensions have names.
     ///
     /// # Errors
     /// [`Kind::Schema`].
@@ -70,7 +67,7 @@ impl Coordinate {
     }
 
     fn json(&self) -> Result<Value> {
-        // Of an empty array the chunk is of one element, and is not written.
+        // An empty array has a chunk of one element, which is not written.
         let chunk: Vec<u64> = self.shape.iter().map(|&n| n.max(1)).collect();
         let element = match &self.values {
             Values::Elements(element, _) => *element,
@@ -114,16 +111,16 @@ impl Coordinate {
         bytes
     }
 
-    /// The chunk's file, from the array's directory on.
+    /// The path of the chunk's file in the array's directory.
     fn key(&self) -> PathBuf {
         let zeros = self.shape.iter().map(|_| "0");
         std::iter::once("c").chain(zeros).collect()
     }
 
-    /// Makes it in a group. Gives what is yet to be synced.
+    /// Writes the coordinate into a group. Gives the paths that are yet to be synced.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub(super) fn write(&self, group: &Path) -> Result<Vec<PathBuf>> {
         let directory = group.join(&self.name);
         make_directory(&directory)?;
@@ -138,17 +135,17 @@ impl Coordinate {
             files::write(&chunk, &self.chunk())?;
             made.push(chunk);
         }
-        // Last: an array without metadata is none.
+        // The metadata come last: an array without metadata does not exist.
         let place = directory.join("zarr.json");
         files::write_json(&place, &self.json()?)?;
         made.push(place);
         Ok(made)
     }
 
-    /// Compares it with what is there.
+    /// Compares the coordinate with the stored one.
     ///
     /// # Errors
-    /// [`Kind::Schema`] when that is something else.
+    /// [`Kind::Schema`] when the stored coordinate is another.
     pub(super) fn compare(&self, group: &Path) -> Result<()> {
         let directory = group.join(&self.name);
         let differs = |what: &str| {
@@ -162,7 +159,8 @@ impl Coordinate {
         if there["shape"] != own["shape"] || there["data_type"] != own["data_type"] {
             return differs("shape and type");
         }
-        // Another tool may have written it in another way: then it is not looked into.
+        // Another tool may have stored the coordinate in another way: then its values are not
+        // compared.
         let is_plain = ["codecs", "chunk_grid", "chunk_key_encoding"]
             .iter()
             .all(|key| there[key] == own[key]);

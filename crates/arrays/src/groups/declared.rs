@@ -1,4 +1,4 @@
-//! What a group is to be, as a program declares it.
+//! The declaration of a group.
 
 use serde_json::{Map, Value};
 
@@ -6,37 +6,35 @@ use super::coordinate::Coordinate;
 use crate::formats::record::Growth;
 use crate::schema::ArraySchema;
 
-/// What a group is to be, as it is declared.
+/// The declaration of a group by a program.
 #[derive(Debug, Clone)]
 pub struct Declaration {
-    /// Its name.
     pub name: String,
-    /// What the user says about it.
+    /// The attributes of the group.
     pub attributes: Map<String, Value>,
-    /// What the user says about its times, units and calendar among it.
+    /// The attributes of its times, such as units and calendar.
     pub time_attributes: Map<String, Value>,
-    /// How many timesteps are in a chunk; `None` leaves it to a group that is there, and is one in
-    /// a new one.
+    /// The number of timesteps in a chunk; `None` takes it from the stored group, and is 1 for a
+    /// new group.
     pub time_chunk: Option<u64>,
-    /// Its arrays.
     pub arrays: Vec<ArrayDeclaration>,
-    /// Its static variables.
+    /// The static variables.
     pub coordinates: Vec<Coordinate>,
 }
 
-/// An array of a group, as it is declared.
+/// The declaration of an array of a group.
 #[derive(Debug, Clone)]
 pub struct ArrayDeclaration {
-    /// As it is to be stored at one moment, in chunks.
+    /// The schema at one moment, in chunks.
     pub schema: ArraySchema,
-    /// Whether it leaves its chunks to a group that is there already.
+    /// Whether the array takes its chunks from a group that is stored already.
     pub is_natural: bool,
-    /// Whether its first dimension has another extent at each moment.
+    /// Whether the first dimension has another extent at each moment.
     pub is_ragged: bool,
 }
 
 impl ArrayDeclaration {
-    /// How it grows with a timestep.
+    /// The way in which the array grows with a timestep.
     pub(super) fn growth(&self) -> Growth {
         match self.is_ragged {
             true => Growth::Rows(self.schema.names_of_dimensions().swap_remove(0)),

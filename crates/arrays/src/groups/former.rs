@@ -1,14 +1,14 @@
-//! Groups of the first version, which said in their consolidated metadata which timesteps there
-//! are, and groups that have lost their record.
+//! Groups of the first version, whose consolidated metadata counted the timesteps, and groups that
+//! have lost their record.
 //!
-//! | version | what counts the timesteps | checksums |
+//! | version | the count of timesteps | checksums |
 //! |---|---|---|
 //! | 1 | `zarr.json`: the attribute `penstock`, and the lengths in its consolidated metadata | `.penstock/sums/<timestep>.json` |
 //! | 2 | `.penstock/record/group.json` | `.penstock/record/sums/<array>` |
 //!
-//! The first save to a group of the first version brings it up to the second. Where another tool
-//! has rewritten the `zarr.json` of one of the first, [`repair`] finds out from what is on disk
-//! what there is.
+//! The first save to a group of the first version brings it up to the second. If another tool has
+//! rewritten the `zarr.json` of a group of the first version, [`repair`] finds the timesteps from
+//! the files on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -34,8 +34,7 @@ fn sums_directory(path: &Path) -> PathBuf {
     record::former_directory(path).join("sums")
 }
 
-/// Sees that what stands at `path` is a group with a record, or one of Zarr's in which one can be
-/// made.
+/// Checks that `path` is a group with a record, or a Zarr group in which a record can be made.
 ///
 /// # Errors
 /// [`Kind::Schema`].
@@ -53,7 +52,7 @@ pub(super) fn check_adoptable(path: &Path, declared: &Declaration) -> Result<()>
         Some(_) => return refused("it is no group of Zarr format 3: give another path"),
         None => return refused("it is a directory, but not a group"),
     }
-    // What a save that came to nothing has made may go.
+    // Empty arrays of an abandoned save may be replaced.
     for name in super::catalog::own_names(&Record::of(declared)) {
         let there = Node::read(&path.join(&name))?;
         let is_taken = there.is_some_and(|node| match node.kind() {
@@ -70,8 +69,8 @@ pub(super) fn check_adoptable(path: &Path, declared: &Declaration) -> Result<()>
     Ok(())
 }
 
-/// The record of the group at `path`, brought up to this version; `None` where there is none. The
-/// group is locked.
+/// The record of the group at `path`, brought up to this version; `None` if there is none. The
+/// caller holds the group's lock.
 ///
 /// # Errors
 /// As [`Record::read`]; what the operating system says.
@@ -83,7 +82,7 @@ pub(super) fn bring_up(path: &Path) -> Result<Option<Record>> {
         remove_former(path)?;
         return Ok(Some(record));
     }
-    // A program of the first version may be writing to it.
+    // A program of the first version may be writing to the group.
     let _lock = hold_by(path, &record::former_directory(path), "writing")?;
     let record = Record {
         penstock: VERSION,
@@ -94,7 +93,7 @@ pub(super) fn bring_up(path: &Path) -> Result<Option<Record>> {
     Ok(Some(record))
 }
 
-/// Writes the record of a group that has none of this version, with the checksums that there are.
+/// Writes the record of a group that has none of this version, with the checksums that are stored.
 fn write_record(path: &Path, record: &Record) -> Result<()> {
     let mut made = record::make_directory(path)?;
     let metadata = Metadata::read(path, record)?;
@@ -103,7 +102,7 @@ fn write_record(path: &Path, record: &Record) -> Result<()> {
     }
     let times = record::sums_file(path, TIME);
     if sums_directory(path).is_dir() || !times.exists() {
-        // The first version had none of its times.
+        // The first version had no checksums of times.
         remove_if_there(&times)?;
         let sum = |timestep| time_of(path, timestep).map(|time| Some(crc32c(&time.to_ne_bytes())));
         let known = (0..record.timesteps).map(sum).collect::<Result<Sums>>()?;
@@ -119,8 +118,8 @@ fn write_record(path: &Path, record: &Record) -> Result<()> {
     remove_former(path)
 }
 
-/// Writes the checksums of an array's timesteps as this version has them. Those of a timestep that
-/// has none are left out.
+/// Writes the checksums of an array's timesteps in the format of this version. Timesteps without
+/// checksums are left out.
 fn convert_sums(
     path: &Path,
     metadata: &Metadata,
@@ -154,13 +153,13 @@ fn convert_sums(
 /// The checksums of a timestep of an array of the first version.
 ///
 /// # Errors
-/// [`penstock_engine::Kind::Damaged`] when they are not there.
+/// [`penstock_engine::Kind::Damaged`] when the checksums are missing.
 pub(super) fn timestep_sums(path: &Path, name: &str, timestep: u64, objects: u64) -> Result<Sums> {
     let file = sums_directory(path).join(format!("{timestep}.json"));
     former_sums(&file, name, objects)
 }
 
-/// Removes what the first version has kept beside the record.
+/// Removes the files that the first version kept beside the record.
 fn remove_former(path: &Path) -> Result<()> {
     if !sums_directory(path).is_dir() {
         return Ok(());
@@ -168,13 +167,13 @@ fn remove_former(path: &Path) -> Result<()> {
     remove_but(&["zarr.json", "record"], &record::former_directory(path))
 }
 
-/// Finds out from what is on disk what a group holds, where its record is lost, damaged or behind:
-/// how long its arrays are, which of these grow with time, and which checkpoints there are. Gives
-/// what was found out, a line each; none where nothing was to be mended.
+/// Repairs the record of a group that is lost, damaged or behind: finds from the files on disk how
+/// long the arrays are, which arrays grow with time, and which checkpoints exist. Gives the
+/// findings, a line each; none if the group was sound.
 ///
 /// # Errors
-/// [`Kind::Schema`] when `path` is no group that Penstock has saved to; [`Kind::Damaged`] when it
-/// cannot be found out; [`Kind::Busy`] when a job writes to it.
+/// [`Kind::Schema`] when `path` is no group of Penstock; [`Kind::Damaged`] when the files do not
+/// tell; [`Kind::Busy`] when a job writes to the group.
 pub fn repair(path: &Path) -> Result<Vec<String>> {
     let path = std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path))?;
     let path = of_server(&path, 0);
@@ -222,7 +221,7 @@ pub fn repair(path: &Path) -> Result<Vec<String>> {
     Ok(said)
 }
 
-/// A record that counts what another program has added to all arrays alike.
+/// A record that counts the timesteps that another program has added to all arrays alike.
 fn longer(path: &Path, record: &Record) -> Result<Record> {
     let metadata = Metadata::read(path, record)?;
     let lengths = record.names().into_iter().filter_map(|name| {
@@ -257,7 +256,7 @@ fn longer(path: &Path, record: &Record) -> Result<Record> {
     })
 }
 
-/// A record of what the arrays' own metadata say.
+/// A record made from the arrays' own metadata.
 fn from_arrays(path: &Path) -> Result<Record> {
     let names = names_with_sums(path)?;
     if names.is_empty() {
@@ -298,7 +297,7 @@ fn from_arrays(path: &Path) -> Result<Record> {
     let own = Node::read(&path.join(TIME))?;
     let own = own.and_then(|node| node.json()["shape"][0].as_u64());
     let timesteps = timesteps.into_iter().chain(own).max().unwrap_or(0);
-    // A timestep without a time is none.
+    // A timestep without a time does not count.
     if let Some(last) = timesteps.checked_sub(1) {
         time_of(path, last)?;
     }
@@ -314,7 +313,7 @@ fn from_arrays(path: &Path) -> Result<Record> {
     })
 }
 
-/// The names of arrays of which there are checksums.
+/// The names of arrays that have checksums.
 fn names_with_sums(path: &Path) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     let current = record::directory(path).join("sums");
@@ -335,7 +334,7 @@ fn names_with_sums(path: &Path) -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// The group's name, as far as anything says it still.
+/// The group's name, if its metadata or a checkpoint still have it.
 fn name_of(path: &Path) -> String {
     let of_node = |path: &Path| {
         let node = Node::read(path).ok().flatten()?;

@@ -1,4 +1,4 @@
-//! Makes one store of what each server has.
+//! Makes one store of the parts on all servers.
 
 use std::path::{Path, PathBuf};
 
@@ -16,15 +16,15 @@ use crate::fs::ops;
 use crate::write::checks::resolve;
 use crate::write::{Keys, Pending};
 
-/// Makes one store at `target` of those whose parts are in `sources`, one a server in their order,
-/// or in all that a path with `{server}` in it names: one array, or a group with its timesteps and
-/// checkpoints. Chunks become hard links where they are on the same file system, copies elsewhere;
-/// the sources stay. Gives the number of arrays.
+/// Makes one store at `target` from the parts of a spread store: one array, or a group with its
+/// timesteps and checkpoints. `sources` are one directory a server, in the order of servers, or one
+/// path with `{server}` in it. Chunks become hard links on the same file system, and copies
+/// elsewhere; the sources stay. Gives the number of arrays.
 ///
 /// # Errors
-/// [`Kind::Missing`] when a part is not there, [`Kind::Schema`] when there are not as many as
-/// servers wrote, or when nothing there is spread; as [`Pending::create`]; [`Kind::Busy`] while a
-/// group is written to.
+/// [`Kind::Missing`] when a part is missing, [`Kind::Schema`] when the number of parts is not the
+/// number of servers that wrote, or when the store is not spread; as [`Pending::create`];
+/// [`Kind::Busy`] while a group is written to.
 pub fn gather(sources: &[PathBuf], target: &Path) -> Result<usize> {
     let Some(first) = sources.first() else {
         return Err(Error::new(Kind::Schema, "gathering", "there is no source"));
@@ -48,11 +48,11 @@ pub fn gather(sources: &[PathBuf], target: &Path) -> Result<usize> {
     Ok(gathered)
 }
 
-/// Where the parts of a store are: one directory a server, or a path with `{server}` in it.
+/// The directories of the parts of a store: one a server, or a path with `{server}` in it.
 struct Roots<'a>(&'a [PathBuf]);
 
 impl Roots<'_> {
-    /// Sees that there is one for each of so many servers, and no more.
+    /// Checks that there is one directory for each of `servers` servers, and no more.
     fn check(&self, servers: usize, name: &str) -> Result<()> {
         match self.0 {
             [template] if is_template(template) => Ok(()),
@@ -67,7 +67,7 @@ impl Roots<'_> {
         }
     }
 
-    /// What a server has of an array; there must be a root for it.
+    /// The part of an array on a server; `check` has seen that there is a directory for it.
     fn part(&self, server: usize, name: &str, spread: &Spread) -> Result<PathBuf> {
         let root = match self.0 {
             [template] if is_template(template) => of_server(template, server),
@@ -97,13 +97,14 @@ fn gather_array(roots: &Roots<'_>, first: &Path, name: &str, target: &Path) -> R
     pending.commit().map(drop)
 }
 
-/// There is nothing to gather.
+/// The error for an array that is not spread.
 fn is_whole(store: &Path, array: &str) -> Error {
     let cause = format!("{array:?} is not spread over servers: it is whole where it is");
     Error::new(Kind::Schema, "gathering", cause).at(store)
 }
 
-/// Gives an array what a server has of it. The empty files of parts that were made for it go.
+/// Links a server's part of an array into the array. Empty files that were made for the parts are
+/// removed.
 fn link_part(part: &Path, array: &Path) -> Result<()> {
     for entry in files::entries(part)? {
         let made = array.join(entry.file_name());
@@ -114,9 +115,9 @@ fn link_part(part: &Path, array: &Path) -> Result<()> {
     link_tree(part, array)
 }
 
-/// Makes a whole group of the one that is spread over `roots`, whose metadata are at `first`.
+/// Makes one group of the group that is spread over `roots`, whose metadata are at `first`.
 fn gather_group(first: &Path, record: &Record, roots: &Roots<'_>, target: &Path) -> Result<usize> {
-    // What is linked here is not to change meanwhile.
+    // The linked files must not change meanwhile.
     let _lock = hold(first, "gathering")?;
     let metadata = Metadata::read(first, record)?;
     for name in record.arrays.keys() {
@@ -129,7 +130,7 @@ fn gather_group(first: &Path, record: &Record, roots: &Roots<'_>, target: &Path)
     make_whole(&resolve(target)?, |data| {
         make_directory(data)?;
         link_tree(first, data)?;
-        // All that is of a moment stays with the source.
+        // The lock and the staged files stay with the source.
         let own = record::directory(data);
         match own.is_dir() {
             true => remove_but(&["zarr.json", "group.json", "sums"], &own)?,
@@ -143,9 +144,9 @@ fn gather_group(first: &Path, record: &Record, roots: &Roots<'_>, target: &Path)
             let rows = metadata.schema(&name)?.disk.chunk_rows().unwrap_or(1);
             let length = record.length(&name).unwrap_or(0);
             let array = data.join(&name);
-            // What a crash has left of a timestep that never came to be.
+            // A crash may have left chunks of a timestep that was never committed.
             remove_chunks_from(length.div_ceil(rows), &array)?;
-            // The last chunk may be written on: in the source, too.
+            // A later timestep may be written into the last chunk, in the source, too.
             let last = array.join("c").join((length / rows).to_string());
             if !length.is_multiple_of(rows) && last.exists() {
                 unshare(&last)?;
@@ -160,7 +161,7 @@ fn gather_group(first: &Path, record: &Record, roots: &Roots<'_>, target: &Path)
     Ok(record.arrays.len())
 }
 
-/// Makes files of their own of links.
+/// Turns hard links into files of their own.
 fn unshare(path: &Path) -> Result<()> {
     if path.is_dir() {
         files::entries(path)?
@@ -168,7 +169,7 @@ fn unshare(path: &Path) -> Result<()> {
             .try_for_each(|entry| unshare(&entry.path()))?;
         return files::sync_path(path);
     }
-    // No array is called so.
+    // No array has such a name.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = path.with_file_name(format!(".{name}.new"));
     files::clone(path, &new)?;
@@ -176,8 +177,8 @@ fn unshare(path: &Path) -> Result<()> {
     files::rename(&new, path)
 }
 
-/// Gives the arrays in one directory their chunks, and lets nothing say any more that they are
-/// elsewhere.
+/// Links their chunks to the arrays in one directory, and removes the marks that say that they are
+/// spread.
 fn gather_arrays<'a>(
     directory: &Path,
     names: impl Iterator<Item = &'a String>,
@@ -207,20 +208,20 @@ fn gather_arrays<'a>(
     files::sync_path(directory)
 }
 
-/// The metadata of the nodes of a group in its own.
+/// The metadata of the nodes of a group in its consolidated metadata.
 fn of_nodes(group: &mut Value) -> impl Iterator<Item = &mut Value> {
     let nodes = group["consolidated_metadata"]["metadata"].as_object_mut();
     nodes.into_iter().flat_map(Map::values_mut)
 }
 
-/// Takes out of an array's metadata how it is spread.
+/// Removes the mark of a spread from an array's metadata.
 fn without_mark(json: &mut Value, place: &Path) -> Result<Option<Spread>> {
     let attributes = json["attributes"].as_object_mut();
     let mark = attributes.and_then(|attributes| attributes.remove(SPREAD));
     Spread::of_mark(mark, place)
 }
 
-/// Writes a file anew: the one there is a link to that of the source.
+/// Replaces a file: the former is a hard link to the file in the source.
 fn replace(place: &Path, json: &Value) -> Result<()> {
     remove_if_there(place)?;
     files::write_json(place, json)?;

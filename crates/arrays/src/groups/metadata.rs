@@ -1,8 +1,8 @@
-//! The metadata of a group that is written to: of the arrays that are saved, and of all that others
-//! have added.
+//! The metadata of a group that is written to: of the arrays that are saved, and of all nodes that
+//! others have added.
 //!
-//! Each array's own `zarr.json` says how it is stored; the record says how long it is. What the
-//! group's `zarr.json` holds of them, its consolidated metadata, follows from these two.
+//! Each array's own `zarr.json` says how the array is stored; the record says how long it is. The
+//! consolidated metadata in the group's `zarr.json` follow from these two.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,25 +18,25 @@ use crate::formats::zarr::{self, Node, consolidated};
 use crate::fs::files::{self, damaged, make_directory};
 use crate::schema::{ArraySchema, Storage};
 
-/// Timesteps whose times, or counts of rows, stand in one chunk: 8 KiB.
+/// The number of timesteps whose times, or counts of rows, are in one chunk: 8 KiB.
 pub(super) const TIMES: u64 = 1024;
 
 /// The metadata of a group.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Metadata {
-    /// The group's own.
+    /// The metadata of the group itself.
     root: Value,
-    /// Those of the arrays that are saved, the times and counts of rows among them.
+    /// The metadata of the arrays that are saved, the times and counts of rows among them.
     arrays: BTreeMap<String, Value>,
-    /// Those of all other nodes, by path.
+    /// The metadata of all other nodes, by path.
     others: Map<String, Value>,
 }
 
 impl Metadata {
-    /// Those of the group at `path`.
+    /// Reads the metadata of the group at `path`.
     ///
     /// # Errors
-    /// When they are not there, or cannot be understood.
+    /// When the metadata are missing, or cannot be understood.
     pub(super) fn read(path: &Path, record: &Record) -> Result<Self> {
         let Some(node) = Node::read(path)? else {
             return Err(damaged(&path.join("zarr.json"), "it is gone"));
@@ -59,20 +59,20 @@ impl Metadata {
         })
     }
 
-    /// Whether there is a node of that name.
+    /// Whether the group has a node with this name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.arrays.contains_key(name) || self.others.contains_key(name)
     }
 
-    /// How long an array's own metadata say that it is.
+    /// The length of an array in its own metadata.
     pub(super) fn own_length(&self, name: &str) -> Option<u64> {
         self.arrays.get(name)?["shape"][0].as_u64()
     }
 
-    /// An array as it is stored.
+    /// The schema of a stored array.
     ///
     /// # Errors
-    /// When its metadata make no sense.
+    /// When the array's metadata make no sense.
     pub(super) fn schema(&self, name: &str) -> Result<ArraySchema> {
         let json = self.arrays.get(name).cloned().unwrap_or_default();
         let place = Path::new(name).join("zarr.json");
@@ -81,19 +81,20 @@ impl Metadata {
         Ok(schema)
     }
 
-    /// What servers must know of an array.
+    /// The form of an array's chunks, as servers need it.
     ///
     /// # Errors
-    /// When its metadata make no sense.
+    /// When the array's metadata make no sense.
     pub(super) fn chunk_form(&self, name: &str) -> Result<zarr::ChunkForm> {
         let json = self.arrays.get(name).cloned().unwrap_or_default();
         Ok(zarr::Metadata::parse(json, Path::new(name))?.chunk_form())
     }
 
-    /// An array at one moment: one that grows with time without that dimension.
+    /// The schema of an array at one moment: without the dimension of time, if the array grows with
+    /// time.
     ///
     /// # Errors
-    /// When its chunks are not those of the group's timesteps.
+    /// When the array's chunks are not chunks of the group's timesteps.
     pub(super) fn moment(&self, record: &Record, name: &str) -> Result<ArraySchema> {
         let mut schema = self.schema(name)?;
         if matches!(record.arrays.get(name), Some(Growth::Rows(_))) {
@@ -120,7 +121,7 @@ impl Metadata {
         Ok(schema)
     }
 
-    /// Whether an array of that name has these chunks and codecs.
+    /// Whether the stored array has the declared chunks and codecs.
     pub(super) fn is_stored_as(&self, record: &Record, array: &ArrayDeclaration) -> Result<bool> {
         let asked = zarr::array_json(&grown(array, record.time_chunk))?;
         let there = &self.arrays[&array.schema.name];
@@ -134,7 +135,7 @@ impl Metadata {
         Ok(there["chunk_grid"] == asked["chunk_grid"] && word(there) == word(&asked))
     }
 
-    /// How an array of the group, which was found at `place`, is spread over servers, if it is.
+    /// The spread of an array over servers, if it is spread. The group was found at `place`.
     pub(super) fn spread(&self, place: &Path, name: &str) -> Result<Option<Spread>> {
         let mark = self
             .arrays
@@ -147,12 +148,12 @@ impl Metadata {
         Ok(spread)
     }
 
-    /// Makes the directories of arrays in the group at `path`, with metadata of no row yet, and
-    /// those of its times and counts of rows where they are not there. Gives what is yet to be
-    /// synced.
+    /// Makes the directories of arrays in the group at `path`, with metadata without rows, and the
+    /// directories of times and counts of rows if they are missing. Gives the paths that are yet to
+    /// be synced.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub(super) fn add(
         &mut self,
         path: &Path,
@@ -192,7 +193,7 @@ impl Metadata {
             }
             json["shape"][0] = record.length(&name).unwrap_or(0).into();
             let directory = path.join(&name);
-            // A save that came to nothing may have made it.
+            // An abandoned save may have made the directory.
             files::remove_if_there(&directory)?;
             make_directory(&directory)?;
             files::write_json(&directory.join("zarr.json"), &json)?;
@@ -202,7 +203,7 @@ impl Metadata {
         Ok(made)
     }
 
-    /// Takes in the attributes that are declared. Others that are there stay.
+    /// Takes in the declared attributes. Other attributes that are stored stay.
     pub(super) fn declare(&mut self, declared: &Declaration) {
         merge(&mut self.root["attributes"], &declared.attributes);
         for array in &declared.arrays {
@@ -215,7 +216,7 @@ impl Metadata {
         }
     }
 
-    /// The metadata of a saved array, as long as the record says.
+    /// The metadata of a saved array, with the length of the record.
     fn own(&self, record: &Record, name: &str) -> Value {
         let mut json = self.arrays.get(name).cloned().unwrap_or_default();
         json["shape"][0] = record.length(name).unwrap_or(0).into();
@@ -231,7 +232,7 @@ impl Metadata {
         consolidated::with(self.root.clone(), all)
     }
 
-    /// The files of metadata as they are to be: those of the saved arrays that are not so yet.
+    /// The metadata files of saved arrays that must change, with their new contents.
     pub(super) fn own_files(&self, path: &Path, record: &Record) -> Result<Vec<(PathBuf, Value)>> {
         let mut files = Vec::new();
         for name in self.arrays.keys() {
@@ -243,8 +244,8 @@ impl Metadata {
         Ok(files)
     }
 
-    /// Looks again for what is in the group besides: others may have changed it. `added` and `gone`
-    /// are checkpoints that will have come and gone.
+    /// Reads again the nodes that others may have changed. `added` and `gone` are checkpoints that
+    /// will have come and gone.
     ///
     /// # Errors
     /// When a node cannot be understood.
@@ -282,11 +283,11 @@ impl Metadata {
         Ok(())
     }
 
-    /// Writes the group's own metadata where they stand: to a group that nobody sees yet, or that
-    /// has none of these.
+    /// Writes the metadata of a group in place: the group is not visible yet, or has no metadata of
+    /// Penstock.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub(super) fn replace_all(&mut self, path: &Path, record: &Record) -> Result<()> {
         self.look_again(path, &[], &[])?;
         let place = path.join("zarr.json");
@@ -313,9 +314,8 @@ fn merge(attributes: &mut Value, given: &Map<String, Value>) {
     }
 }
 
-/// The metadata of what is in a group besides the arrays that are saved, by path. What the group's
-/// consolidated metadata say of groups in it is taken from there, as far as those are there: there
-/// may be many.
+/// The metadata of a group's nodes besides the saved arrays, by path. For subgroups the
+/// consolidated metadata are taken, as far as the nodes still exist: there may be many.
 fn others(group: &Node, saved: &BTreeMap<String, Value>) -> Result<Map<String, Value>> {
     let nothing = Map::new();
     let known = consolidated::of(group.json()).unwrap_or(&nothing);
@@ -339,12 +339,12 @@ fn others(group: &Node, saved: &BTreeMap<String, Value>) -> Result<Map<String, V
     Ok(all)
 }
 
-/// Of what is known below a group in a group, what is there still.
+/// The nodes below a subgroup that are in the consolidated metadata and still exist.
 fn still_there(group: &Path, below: &str, known: &Map<String, Value>) -> Map<String, Value> {
     let mut is_there: BTreeMap<&str, bool> = BTreeMap::new();
     let nodes = known.iter().filter(|(path, _)| path.starts_with(below));
     let nodes = nodes.filter(|(path, _)| {
-        // Nodes come and go with the directory that is directly in the group.
+        // Nodes come and go with the directory that is directly in the subgroup.
         let rest = &path[below.len()..];
         let top = &path[..below.len() + rest.find('/').unwrap_or(rest.len())];
         *is_there
@@ -356,7 +356,7 @@ fn still_there(group: &Path, below: &str, known: &Map<String, Value>) -> Map<Str
         .collect()
 }
 
-/// A coordinate, or a count, of one number a timestep.
+/// The schema of an array with one number for each timestep.
 fn of_time(name: &str, element: ElementType) -> ArraySchema {
     ArraySchema {
         dimension_names: Some(vec![TIME.to_string()]),
@@ -364,7 +364,7 @@ fn of_time(name: &str, element: ElementType) -> ArraySchema {
     }
 }
 
-/// An array as it is stored through time, without a row yet.
+/// The schema of an array as it is stored through time, without rows yet.
 fn grown(array: &ArrayDeclaration, time_chunk: u64) -> ArraySchema {
     let mut schema = array.schema.clone();
     schema.dimension_names = Some(schema.names_of_dimensions());

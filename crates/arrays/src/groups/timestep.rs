@@ -18,7 +18,7 @@ use crate::fs::files::{self, damaged, open_if_there, remove_if_there};
 use crate::fs::ops;
 use crate::write::lock_group;
 
-/// The rows that a timestep has, or is to have, of an array.
+/// The rows of one timestep of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rows {
     pub(super) timestep: u64,
@@ -27,8 +27,7 @@ pub(super) struct Rows {
 }
 
 impl Group {
-    /// How the rows of the next timestep of an array are cut, of which there are so many, and where
-    /// they go.
+    /// The disk schema and the target of the next timestep of an array, which has `rows` rows.
     ///
     /// # Errors
     /// When the array's metadata make no sense.
@@ -58,7 +57,7 @@ impl Group {
     /// The time of the last timestep.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the time cannot be read.
     pub fn last_time(&self) -> Result<Option<f64>> {
         match self.timesteps().checked_sub(1) {
             None => Ok(None),
@@ -66,11 +65,11 @@ impl Group {
         }
     }
 
-    /// Takes a timestep, which servers have written and synced, into the group: of each array its
-    /// name, how many rows it has of it, and their checksums.
+    /// Commits a timestep, which servers have written and synced. `arrays` has, for each array, its
+    /// name, its number of rows in this timestep, and their checksums.
     ///
     /// # Errors
-    /// What the operating system says. The group is then as it was, or, when the very last steps
+    /// The error of the operating system. The group is then as it was, or, when the very last steps
     /// fail, a timestep longer.
     pub fn commit_timestep(&mut self, time: f64, arrays: &[(String, u64, Sums)]) -> Result<()> {
         let index = self.timesteps();
@@ -93,11 +92,11 @@ impl Group {
         self.publish(next, made)
     }
 
-    /// Removes what has been written of a timestep that will not be; if it is in the group already,
-    /// because only what comes after that has failed, it stays.
+    /// Removes the rows of a timestep that is given up. A timestep stays if it is committed
+    /// already, and only a later step has failed.
     ///
     /// # Errors
-    /// What the operating system says. The next write tries again.
+    /// The error of the operating system. The next write tries again.
     pub fn abandon_timestep(&mut self) -> Result<()> {
         if let Some(record) = Record::read(&self.path)? {
             self.record = record;
@@ -106,10 +105,10 @@ impl Group {
         self.remove_rows_beyond()
     }
 
-    /// Takes all timesteps from `first` on out of the group.
+    /// Removes all timesteps from `first` on.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub fn drop_timesteps(&mut self, first: u64) -> Result<()> {
         let there = self.timesteps();
         if first >= there {
@@ -126,8 +125,8 @@ impl Group {
         self.remove_rows_beyond()
     }
 
-    /// Shows another record to the world, after what is to be in its place before has been synced.
-    /// Everything that takes space is written first: on a full disk this fails with nothing shown.
+    /// Makes another record visible, after the files in `before` have been synced. All files that
+    /// take space are written first: on a full disk this fails, and nothing is visible.
     pub(super) fn publish(&mut self, next: Record, before: Vec<PathBuf>) -> Result<()> {
         let _lock = lock_group(&self.path)?;
         self.metadata.look_again(&self.path, &[], &[])?;
@@ -143,7 +142,7 @@ impl Group {
         install(&own)
     }
 
-    /// Brings the metadata of the group, and of each array, to the record, where they are not there
+    /// Brings the metadata of the group, and of each array, to the record, if they are not there
     /// yet.
     pub(super) fn write_metadata(&mut self) -> Result<()> {
         let _lock = lock_group(&self.path)?;
@@ -163,7 +162,7 @@ impl Group {
         files::sync_path(&self.path)
     }
 
-    /// Writes what is to take the place of a file, aside. It is yet to be synced.
+    /// Writes aside a file that is to take the place of another. The file is yet to be synced.
     pub(super) fn stage(
         &self,
         name: &str,
@@ -176,7 +175,7 @@ impl Group {
         Ok(StagedFile { from, place })
     }
 
-    /// Writes the metadata of each array that has others than it should, aside.
+    /// Writes aside the metadata of each array whose file is out of date.
     fn stage_own(&self, record: &Record) -> Result<Vec<StagedFile>> {
         let own = self.metadata.own_files(&self.path, record)?;
         let staged = own.into_iter().enumerate();
@@ -185,8 +184,8 @@ impl Group {
             .collect()
     }
 
-    /// Removes chunks of rows that there are not. Where a timestep came to nothing they follow on
-    /// those that there are.
+    /// Removes chunks beyond the record's rows. The chunks of an abandoned timestep follow directly
+    /// on the chunks of stored rows.
     pub(super) fn remove_rows_beyond(&self) -> Result<()> {
         for name in self.record.names() {
             let schema = self.metadata.schema(&name)?;
@@ -203,7 +202,7 @@ impl Group {
             if self.record.dropped_from.is_none() && !next.exists() {
                 continue;
             }
-            // The array's own metadata no longer speak of them; after a power failure neither.
+            // The sync makes the array's shorter metadata last, also after a power failure.
             files::sync_path(&directory)?;
             remove_chunks_from(first, &directory)?;
         }
@@ -211,7 +210,7 @@ impl Group {
     }
 
     /// Writes the number of a timestep, and its checksum, into an array of one number a timestep.
-    /// Gives what is yet to be synced.
+    /// Gives the paths that are yet to be synced.
     fn write_number(&self, array: &str, index: u64, number: [u8; 8]) -> Result<Vec<PathBuf>> {
         let path = number_path(&self.path, array, index);
         if let Some(parent) = path.parent()
@@ -231,7 +230,7 @@ impl Group {
         Ok(vec![path, sums])
     }
 
-    /// Writes the checksums of a timestep of an array. Gives what is yet to be synced.
+    /// Writes the checksums of a timestep of an array. Gives the path that is yet to be synced.
     fn write_sums(&self, name: &str, rows: Rows, sums: &Sums) -> Result<PathBuf> {
         let path = record::sums_file(&self.path, name);
         let offset = sums_offset(&self.metadata, &self.record, name, rows)?;
@@ -241,7 +240,7 @@ impl Group {
     }
 }
 
-/// Opens a file that may have to be made, then with so many zeros. The directory is synced then.
+/// Opens a file to write. A new file begins with `bytes` zeros, and its directory is synced.
 fn open_to_write(path: &Path, bytes: u64) -> Result<std::fs::File> {
     let is_new = !path.exists();
     let mut options = std::fs::OpenOptions::new();
@@ -257,7 +256,7 @@ fn open_to_write(path: &Path, bytes: u64) -> Result<std::fs::File> {
     Ok(file)
 }
 
-/// A file that is to be renamed.
+/// A file that was written aside, and the place to which it is to be renamed.
 pub(super) struct StagedFile {
     from: PathBuf,
     place: PathBuf,
@@ -273,15 +272,16 @@ pub(super) fn sync<'a>(
     files::sync_paths(&others)
 }
 
-/// Each is the old or the new one at any moment, also after a crash.
+/// Renames staged files into place. Each file is the old or the new one at any moment, also after a
+/// crash.
 pub(super) fn install(staged: &[StagedFile]) -> Result<()> {
     staged
         .iter()
         .try_for_each(|StagedFile { from, place }| files::rename(from, place))
 }
 
-/// How rows of an array of the group at `path`, which may be one a server, are cut, and where they
-/// are.
+/// The disk schema of rows of an array of the group at `path`, which may contain `{server}`, and
+/// their location.
 pub(super) fn rows_of(
     path: &Path,
     metadata: &Metadata,
@@ -304,8 +304,8 @@ pub(super) fn rows_of(
     Ok((disk.window(rows.start..end), location))
 }
 
-/// Where the checksums of a timestep of an array begin in their file. There is one for each chunk,
-/// or part of one, that the timestep has.
+/// The offset of a timestep's checksums in the file of an array's checksums. A timestep has one for
+/// each chunk, or part of a chunk, that it has.
 ///
 /// ```text
 /// timestep        0       1       2        a chunk that two timesteps share has a checksum in
@@ -328,10 +328,10 @@ pub(super) fn sums_offset(
     Ok(place * others * SUM_BYTES)
 }
 
-/// The rows that a timestep has of an array.
+/// The rows of a timestep of an array.
 ///
 /// # Errors
-/// When they are not known.
+/// When the rows are not known.
 pub(super) fn rows_at(path: &Path, record: &Record, name: &str, index: u64) -> Result<Rows> {
     let (start, count) = match record.arrays.get(name) {
         Some(Growth::Rows(dimension)) => {

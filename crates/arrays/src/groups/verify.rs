@@ -1,5 +1,5 @@
-//! Reads everything again and compares it with its checksums: those of a group, and what the codec
-//! keeps of any other array.
+//! Reads all objects again and compares them with their checksums: a group's own, and the checksums
+//! that codecs keep in other arrays.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -24,37 +24,37 @@ use crate::schema::Storage;
 /// The most bytes of a block that is read at once, where the store leaves a choice.
 const BLOCK_BYTES: u64 = 1 << 20;
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Debug, Default)]
 pub struct Verification {
-    /// Timesteps that were looked at.
+    /// The timesteps that were read.
     pub timesteps: u64,
-    /// Checkpoints that were looked at.
+    /// The checkpoints that were read.
     pub checkpoints: u64,
-    /// Arrays that were read, those of timesteps and checkpoints apart.
+    /// The arrays that were read, but for the arrays of timesteps and checkpoints.
     pub arrays: u64,
-    /// Chunks that were read, of timesteps those of each.
+    /// The chunks that were read, counted again in each timestep.
     pub chunks: u64,
-    /// Chunks among them that have a checksum, of Penstock's or of their codec.
+    /// The chunks that were compared with a checksum, of Penstock or of their codec.
     pub compared: u64,
-    /// Chunks among the others that are not there, and read as the fill value. Nothing says whether
-    /// they should be.
+    /// The chunks without a checksum that are missing, and read as the fill value. Nothing says
+    /// whether they should be there.
     pub absent: u64,
-    /// Their bytes, decoded.
+    /// The decoded bytes of the chunks.
     pub bytes: u64,
-    /// Nodes that Penstock cannot read, and why.
+    /// The nodes that Penstock cannot read, each with the reason.
     pub unread: Vec<(String, Error)>,
-    /// What is wrong.
+    /// The damages that were found.
     pub damages: Vec<Error>,
 }
 
 impl Verification {
-    /// Whether nothing was there with which what was read could be compared.
+    /// Whether no chunk had a checksum to compare with.
     pub fn is_unfounded(&self) -> bool {
         self.compared == 0 && self.damages.is_empty()
     }
 
-    /// What was found, in words: what is damaged, and what could not be looked at.
+    /// The result in words: the damages, and the chunks that were not compared.
     pub fn verdict(&self) -> String {
         let count = |count: u64, one: &str, many: &str| match count {
             0 => None,
@@ -94,13 +94,13 @@ impl Verification {
     }
 }
 
-/// Reads every chunk of what is at `path`: a group with timesteps and checkpoints, any other Zarr
-/// hierarchy with all that is in it, or an array of any other form. What has checksums is compared
-/// with them. `tell` hears of the bytes that are read (decoded), and first of how many there are;
-/// it may end the verification by an error of [`Kind::Peer`].
+/// Reads every chunk at `path`: of a group with timesteps and checkpoints, of any other Zarr
+/// hierarchy, or of an array of any other form. Chunks with checksums are compared. `tell` hears
+/// first of the number of decoded bytes, then of the bytes that are read; it may end the
+/// verification by an error of [`Kind::Peer`].
 ///
 /// # Errors
-/// When nothing is there. What is wrong with the contents is in what was found.
+/// When nothing is at `path`. Damaged contents are in the result.
 pub fn verify(path: &Path, tell: &mut dyn FnMut(Progress) -> Result<()>) -> Result<Verification> {
     let path = std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path))?;
     let mut verified = Verification::default();
@@ -151,8 +151,8 @@ pub fn verify(path: &Path, tell: &mut dyn FnMut(Progress) -> Result<()>) -> Resu
     Ok(verified)
 }
 
-/// The path of the group in which a node is, and its name there; of the path that was looked at
-/// itself no name.
+/// The path of the group that holds a node, and the node's name there; no name for the node at
+/// `path` itself.
 fn place_of(path: &Path, entry: &str) -> (PathBuf, Option<String>) {
     match entry.rsplit_once('/') {
         None if entry.is_empty() => (path.to_path_buf(), None),
@@ -177,15 +177,14 @@ fn codec_has_checksum(disk: &Storage) -> bool {
     }
 }
 
-/// What is read of an array at once: rows of it, whose chunks are compared one by one.
+/// The rows of an array that are read at once: their chunks are compared one by one.
 struct Part<'a> {
     target: &'a Target,
     disk: &'a DiskSchema,
 }
 
 impl Verification {
-    /// Takes in what is wrong. Gives it back where it is not the store that is wrong: who listens
-    /// wants to stop.
+    /// Notes a damage. Gives an error back if it comes from `tell`, which wants to stop.
     fn note(&mut self, checked: Result<()>) -> Result<()> {
         match checked {
             Err(error) if error.kind == Kind::Peer => return Err(error),
@@ -261,7 +260,7 @@ impl Verification {
         self.check_part(&part, &[(row_bytes, Some(&known))], tell)
     }
 
-    /// Compares all timesteps of an array. Where chunks hold several and are encoded whole, those
+    /// Compares all timesteps of an array. If encoded chunks hold several timesteps, the timesteps
     /// of a chunk are read together.
     fn check_timesteps(
         &mut self,
@@ -317,8 +316,8 @@ impl Verification {
         Ok(())
     }
 
-    /// Reads the chunks of a part. Each is of as many timesteps as there are checksums, of so many
-    /// bytes each.
+    /// Reads the chunks of a part. Each chunk holds one timestep for each entry of `steps`: its
+    /// bytes, and its known checksums.
     fn check_part(
         &mut self,
         part: &Part<'_>,
@@ -371,7 +370,7 @@ impl Verification {
         Ok(())
     }
 
-    /// Reads all chunks of an array of which Penstock has no checksums.
+    /// Reads all chunks of an array without checksums of Penstock.
     fn check_by_codec(
         &mut self,
         place: &Path,
@@ -394,7 +393,8 @@ impl Verification {
     }
 }
 
-/// The checksums of a timestep of an array; `None` where it has none: another program has added it.
+/// The checksums of a timestep of an array; `None` if it has none: another program has added the
+/// timestep.
 fn timestep_sums(
     group: &Path,
     metadata: &Metadata,
@@ -429,7 +429,8 @@ fn timestep_sums(
     Ok(is_known.then_some(known))
 }
 
-/// The checksums of the timesteps that an object holds, each of so many bytes, read block by block.
+/// The checksums of the timesteps that an object holds, read block by block. `steps` has the bytes
+/// of each.
 fn of_object(
     medium: &dyn Medium,
     part: &Part<'_>,
@@ -451,7 +452,7 @@ fn of_object(
         .collect())
 }
 
-/// Deals the bytes of a block out to the timesteps that they are of.
+/// Adds the bytes of a block to the checksums of their timesteps.
 fn add(parts: &mut [Parts], block: &Block, data: &[u8], steps: &[(u64, Option<&Sums>)]) {
     if let [parts] = parts {
         return parts.add(block.offset, data, block.region.elements());

@@ -1,11 +1,11 @@
-//! What stands on disk: recognised, described, and ready to be read.
+//! Recognises a stored array, describes it and opens it to be read.
 //!
-//! | found at the path | is |
+//! | found at the path | form |
 //! |---|---|
-//! | a directory with `zarr.json` or `.zarray` | a Zarr array, or a group and the array asked for in it |
-//! | a directory with `schema.json` of ours | parts |
-//! | a file beside whose name ends in `.json` a schema of ours stands | raw |
-//! | a file that begins as `.npy` files do | NumPy's |
+//! | a directory with `zarr.json` or `.zarray` | a Zarr array, or a group and the array of the given name in it |
+//! | a directory with Penstock's `schema.json` | parts |
+//! | a file with a sidecar: a schema of Penstock in the file of the same name and `.json` | raw |
+//! | a file with the first bytes of `.npy` files | NumPy's |
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,7 +25,7 @@ use crate::fs::files::{self, damaged};
 use crate::npy::{self, Header, HeaderError};
 use crate::schema::{ArraySchema, Format, Storage, part_bytes, part_mesh};
 
-/// How often to look at a file that is replaced while it is looked at.
+/// The most tries to open a file that is replaced at the same time.
 const OPEN_TRIES_MAX: usize = 10;
 
 /// A stored array. Only the root opens it; the servers get [`StoredArray::target`].
@@ -36,37 +36,37 @@ pub struct StoredArray {
     form: Form,
 }
 
-/// How it is cut into blocks.
+/// The source of an array's disk schema.
 #[derive(Debug)]
 enum Form {
-    /// As its metadata say.
+    /// The metadata of a Zarr array.
     Zarr(Box<Metadata>),
-    /// As one object of this order.
+    /// One object in this order.
     Flat(Order),
-    /// As its schema says.
+    /// The schema of the array.
     Parts,
 }
 
-/// What is known besides of arrays in a group: of one at a path and of a name there its length in
-/// the first dimension, where its own metadata may have stayed behind.
+/// The lengths of arrays in groups: for a group's path and an array's name, the extent of the first
+/// dimension, if the array's own metadata may have stayed behind.
 pub(crate) type Lengths<'a> = &'a dyn Fn(&Path, &str) -> Result<Option<u64>>;
 
 impl StoredArray {
-    /// Opens what is at `path`: of a group the array `name`, or the only one there is.
+    /// Opens the array at `path`: of a group the array `name`, or its only array.
     ///
     /// # Errors
-    /// [`Kind::Missing`] when nothing is there or no array of that name, [`Kind::Schema`] when
-    /// there are several and no name says which, [`Kind::Damaged`] when it cannot be understood,
-    /// [`Kind::Unsupported`] when it can and Penstock does not read it.
+    /// [`Kind::Missing`] when there is nothing, or no array of that name, [`Kind::Schema`] when
+    /// there are several arrays and no name, [`Kind::Damaged`] when the array cannot be understood,
+    /// [`Kind::Unsupported`] when Penstock does not read its form.
     pub fn open(path: &Path, name: Option<&str>) -> Result<Self> {
         Self::open_with(path, name, &|_, _| Ok(None))
     }
 
-    /// As [`StoredArray::open`], where arrays of groups may have other lengths than their metadata
-    /// say.
+    /// Opens an array as [`StoredArray::open`] does, where `lengths` may overrule the length in an
+    /// array's metadata.
     ///
     /// # Errors
-    /// As [`StoredArray::open`], and those of `lengths`.
+    /// As [`StoredArray::open`], and the errors of `lengths`.
     pub(crate) fn open_with(path: &Path, name: Option<&str>, lengths: Lengths<'_>) -> Result<Self> {
         let path = absolute(path)?;
         if is_template(&path) {
@@ -78,7 +78,7 @@ impl StoredArray {
         if found.is_dir() {
             return open_directory(&path, name, lengths);
         }
-        // Between a look at a raw file and one at the schema beside it, both may be replaced.
+        // A raw file and its sidecar may both be replaced while they are opened.
         for _ in 1..OPEN_TRIES_MAX {
             let witness = Witness::of_all([path.clone(), sidecar::beside(&path)]);
             match open_file(&path, name) {
@@ -89,17 +89,17 @@ impl StoredArray {
         open_file(&path, name)
     }
 
-    /// Whether what is at `path` says itself what it holds: a directory, or a `.npy` file.
+    /// Whether `path` describes itself: a directory, or a `.npy` file.
     pub fn says_what_it_is(path: &Path) -> bool {
         is_template(path) || path.is_dir() || begins_as_npy(path).unwrap_or(false)
     }
 
-    /// Opens a raw file of which the caller knows what it holds. Without a schema beside it, it is
-    /// in the machine's byte order.
+    /// Opens a raw file whose shape and element type the caller knows. Without a sidecar, the file
+    /// is in the machine's byte order.
     ///
     /// # Errors
-    /// [`Kind::Damaged`] when the file has not as many bytes as such an array; [`Kind::Schema`]
-    /// when it has, and the schema beside it says that it holds something else.
+    /// [`Kind::Damaged`] when the file has another length than such an array; [`Kind::Schema`] when
+    /// the length fits, but the sidecar has another shape or element type.
     pub fn open_raw(path: &Path, shape: &[u64], element: ElementType) -> Result<Self> {
         let path = absolute(path)?;
         let schema = ArraySchema::new(&stem(&path), shape, element, raw());
@@ -121,7 +121,7 @@ impl StoredArray {
         }
         let bytes = |schema: &ArraySchema| schema.disk_schema(1).map(|disk| disk.bytes()).ok();
         if bytes(there) != bytes(&stored.schema) {
-            // It is of another file that stood here.
+            // The sidecar is of another file that was here before.
             return Ok(stored);
         }
         let cause = format!(
@@ -133,16 +133,16 @@ impl StoredArray {
         Err(Error::new(Kind::Schema, "opening", cause).at(&path))
     }
 
-    /// The array as it is stored. Where a codec has no word of ours, it is Zarr's JSON.
+    /// The schema of the stored array. A codec without a word of Penstock is Zarr's JSON.
     pub fn schema(&self) -> &ArraySchema {
         &self.schema
     }
 
-    /// How it is cut into blocks for reading, of at most `block_bytes_max` where the store leaves
-    /// that open.
+    /// The disk schema for reading, with blocks of at most `block_bytes_max` bytes where the store
+    /// leaves a choice.
     ///
     /// # Errors
-    /// [`Kind::Damaged`] when what is stored does not fit together.
+    /// [`Kind::Damaged`] when the stored metadata do not fit together.
     pub fn disk_schema(&self, block_bytes_max: u64) -> Result<DiskSchema> {
         match &self.form {
             Form::Zarr(metadata) => metadata.disk_schema(block_bytes_max),
@@ -155,12 +155,13 @@ impl StoredArray {
         }
     }
 
-    /// What the servers read from.
+    /// The target that servers read.
     pub fn target(&self) -> &Target {
         &self.target
     }
 
-    /// A flat file of this schema, once it is seen to be long enough, or exactly as long.
+    /// A flat file of this schema, once its length is checked: at least, or `exactly`, the bytes of
+    /// the array.
     fn flat_file(
         path: PathBuf,
         schema: ArraySchema,
@@ -211,7 +212,7 @@ fn absolute(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// The name of an array that has none: that of its file, without the ending.
+/// The name of an array without one: its file's name, without the ending.
 fn stem(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or(path.as_os_str());
     stem.to_string_lossy().into_owned()
@@ -248,7 +249,7 @@ fn open_file(path: &Path, name: Option<&str>) -> Result<StoredArray> {
     Err(Error::new(Kind::Unsupported, "opening", cause).at(path))
 }
 
-/// The first bytes of a file, as many as there are.
+/// The first 12 bytes of a file, or all if it has fewer.
 fn start_of(path: &Path) -> Result<(File, Vec<u8>)> {
     let file = File::open(path).map_err(|e| Error::io(&e, "opening", path))?;
     let mut start = vec![0; 12];
@@ -367,7 +368,8 @@ fn arrays_in(group: &Node) -> Result<Vec<String>> {
     Ok(arrays.map(|(name, _)| name).collect())
 }
 
-/// The array of a node, of this length in the first dimension if its metadata may say another.
+/// Opens the array of a node. `length`, if given, overrules the extent of the first dimension in
+/// its metadata.
 fn open_array(node: &Node, name: &str, length: Option<u64>) -> Result<StoredArray> {
     let file = node.file();
     let mut json = node.json().clone();
@@ -376,7 +378,7 @@ fn open_array(node: &Node, name: &str, length: Option<u64>) -> Result<StoredArra
     }
     let metadata = Metadata::parse(json, file)?;
     let mut schema = metadata.schema(name, node.attributes()?);
-    // What does not fit together is found now, by the root, not later by every server.
+    // The root finds metadata that do not fit together here, before every server would.
     metadata.disk_schema(1).map_err(|e| e.at(file))?;
     metadata.check().map_err(|e| e.at(file))?;
     let spread = Spread::of_mark(schema.attributes.remove(SPREAD), file)?;

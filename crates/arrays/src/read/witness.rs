@@ -1,28 +1,29 @@
-//! Notices that what is being read was replaced meanwhile.
+//! Notices that an array was replaced while it was read.
 //!
 //! A write replaces a file or an array's directory by a rename, and every server of a read opens
-//! the path for itself. One that opened the old file and one that opened the new would together
-//! give a mixture, and a chunk of a directory that is being removed looks as if it had never been
-//! written. So whoever directs a read looks before and after: the same file must stand there.
+//! the path for itself. Servers that opened the old file and the new would together give a mixture,
+//! and a chunk of a directory that is being removed looks as if it had never been written. So the
+//! rank that directs a read looks before and after: the same file must be there.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Kind, Result};
 
-/// Device and number of a file, if there is one.
+/// The device and number of a file, if there is one.
 type Identity = Option<(u64, u64)>;
 
-/// What stood at a path, and in the array of a group there, when a read began.
+/// The identities of a path, and of an array in it, when a read began.
 pub struct Witness(Vec<(PathBuf, Identity)>);
 
 impl Witness {
-    /// Looks at `path`, and at the array `name` in it. To be done before anything is opened.
+    /// Notes the identities of `path`, and of the array `name` in it. This comes before anything is
+    /// opened.
     pub fn of(path: &Path, name: &str) -> Self {
         Self::of_all([path.to_path_buf(), path.join(name)])
     }
 
-    /// Looks at several paths.
+    /// Notes the identities of two paths.
     pub fn of_all(paths: [PathBuf; 2]) -> Self {
         Self(
             paths
@@ -32,10 +33,10 @@ impl Witness {
         )
     }
 
-    /// Looks again.
+    /// Checks that the paths have the same identities as before.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when something else stands there now: what was read may be a mixture.
+    /// [`Kind::Busy`] when a path was replaced: the read may be a mixture.
     pub fn check(&self) -> Result<()> {
         for (path, before) in &self.0 {
             if before.is_some() && *before != identity(path) {

@@ -1,17 +1,17 @@
-//! A part of an array being changed: beside the array a new one is made, of which only what is
-//! touched is written, and in the end it takes the array's place in one step. So a reader sees all
-//! of the change or nothing, and so does whoever comes after a crash.
+//! Changes a part of an array: a new array is made beside the old one, servers write only the
+//! touched objects to it, and in the end it takes the old array's place in one step. So a reader
+//! sees all of the change or nothing, also after a crash.
 //!
-//! | stored as | what a change costs beside what is written |
+//! | stored as | cost of a change beside its own bytes |
 //! |---|---|
 //! | chunks | a copy of each chunk that is changed in part; a hard link for each other chunk |
 //! | row-major | a copy of the file |
 //! | parts | a copy of each part that is changed; a hard link for each other part |
 //!
-//! Where chunks or parts are spread over servers, each server does that for its own, and only the
-//! metadata take the place of the old ones.
+//! If chunks or parts are spread over servers, each server makes the copies and links of its own,
+//! and only the metadata take the place of the old ones.
 //!
-//! Copies are made by the file system, which shares blocks where it can (`FICLONE`).
+//! The file system makes the copies, and shares blocks where it can (`FICLONE`).
 
 use std::path::Path;
 
@@ -30,11 +30,11 @@ use crate::fs::temporary::Temporary;
 use crate::read::StoredArray;
 
 impl Pending {
-    /// Makes what is needed to change a part of `stored`, which was opened at `path`. Servers find
-    /// in [`Pending::target`] what is stored until they have written it. Only the root calls this.
+    /// Prepares a change of a part of `stored`, which was opened at `path`. Servers find the stored
+    /// objects in [`Pending::target`] until they have written them. Only the root calls this.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for forms of other makers that are read, but not written; as
+    /// [`Kind::Unsupported`] for forms that Penstock reads, but does not write; as
     /// [`Pending::create`] otherwise. Nothing is touched then.
     pub fn change(path: &Path, stored: &StoredArray) -> Result<Self> {
         match stored.target().form() {
@@ -98,9 +98,10 @@ fn change_chunks(location: &zarr::Location) -> Result<Pending> {
             "it is of Zarr format 2, to which Penstock does not write: copy the array first";
         return Err(Error::new(Kind::Unsupported, "writing", cause).at(&path));
     };
-    // What a server could not write is found now.
+    // The root finds here what no server could write.
     location.check_writable()?;
-    // Beside the group, as for a new array in it, or beside an array that stands alone.
+    // The temporary is beside the group, as for a new array in it, or beside an array that stands
+    // alone.
     let temporary = match is_in_group(&path)? {
         Some((group, name)) => {
             check_not_saved(&group, &name)?;

@@ -1,4 +1,4 @@
-//! What stands where an array is to go, and whether it may.
+//! Checks that an array may go to a path.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::formats::spread::is_template;
 use crate::formats::zarr::{self, Node};
 use crate::fs::files;
 
-/// The path with no link in it that could lead to another file system, and its parent there.
+/// Resolves all links in a path, or in its parent if nothing is at the path.
 pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
     if is_template(path) {
         let cause = "this is written to one place: give a path without {server}";
@@ -38,12 +38,12 @@ pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
     Ok(resolved)
 }
 
-/// Something else stands where the array is to go.
+/// The error for something else at the array's path.
 fn in_the_way(path: &Path, cause: &str) -> Error {
     Error::new(Kind::Schema, "writing", cause).at(path)
 }
 
-/// Whether a Zarr group stands at `path`, into which an array `name` may be put.
+/// Checks that an array `name` may go into the group at `path`. Gives whether the group exists.
 pub(crate) fn check_group(path: &Path, name: &str) -> Result<bool> {
     check_not_in_checkpoints(path)?;
     let Some(group) = node_at(path, "a Zarr group")? else {
@@ -60,7 +60,7 @@ pub(crate) fn check_group(path: &Path, name: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether a Zarr array may be put at `path`.
+/// Checks that a Zarr array may go to `path`.
 pub(crate) fn check_array(path: &Path) -> Result<()> {
     check_not_in_checkpoints(path)?;
     match node_at(path, "a Zarr array")? {
@@ -70,8 +70,7 @@ pub(crate) fn check_array(path: &Path) -> Result<()> {
     }
 }
 
-/// Whether a Zarr node, with all that is in it, may be put at `path`, in the place of any that is
-/// there.
+/// Checks that a Zarr node, with all of its nodes, may go to `path`, and replace any node there.
 pub(crate) fn check_node(path: &Path) -> Result<()> {
     if let Some((group, name)) = is_in_group(path)? {
         check_not_saved(&group, &name)?;
@@ -85,8 +84,8 @@ pub(crate) fn check_node(path: &Path) -> Result<()> {
     }
 }
 
-/// The node of the third format that stands at `path`, where `wanted` is to go; `None` where at
-/// most an empty directory is.
+/// The node of Zarr's third format at `path`, to which `wanted` is to go; `None` if nothing or an
+/// empty directory is there.
 fn node_at(path: &Path, wanted: &str) -> Result<Option<Node>> {
     let Ok(found) = std::fs::metadata(path) else {
         return Ok(None);
@@ -110,7 +109,7 @@ fn node_at(path: &Path, wanted: &str) -> Result<Option<Node>> {
     }
 }
 
-/// Arrays that are saved together are not written one by one, and nothing is written into a
+/// Checks that the array `name` of `group` is not saved with its group, and that `group` is no
 /// checkpoint.
 ///
 /// # Errors
@@ -127,7 +126,7 @@ pub(crate) fn check_not_saved(group: &Path, name: &str) -> Result<()> {
     Err(in_the_way(group, &cause))
 }
 
-/// Nothing is made among the checkpoints of a group.
+/// Checks that `path` is not among the checkpoints of a group.
 fn check_not_in_checkpoints(path: &Path) -> Result<()> {
     for directory in path.ancestors() {
         let is_checkpoints = directory
@@ -144,7 +143,7 @@ fn check_not_in_checkpoints(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The group in which an array's directory is, and its name there.
+/// The group that holds an array's directory, and the array's name there.
 pub(crate) fn is_in_group(array: &Path) -> Result<Option<(PathBuf, String)>> {
     let (Some(parent), Some(name)) = (array.parent(), array.file_name()) else {
         return Ok(None);
@@ -155,7 +154,7 @@ pub(crate) fn is_in_group(array: &Path) -> Result<Option<(PathBuf, String)>> {
     Ok(is_group.then(place))
 }
 
-/// Whether a file may be put at `path`.
+/// Checks that a file may go to `path`.
 pub(crate) fn check_file(path: &Path, raw: bool) -> Result<()> {
     if let Ok(found) = std::fs::metadata(path) {
         if !found.is_file() {
@@ -172,7 +171,7 @@ pub(crate) fn check_file(path: &Path, raw: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether a directory of parts of the array `name` may be put at `path`.
+/// Checks that a directory of parts of the array `name` may go to `path`.
 pub(crate) fn check_parts(path: &Path, name: &str) -> Result<()> {
     let Ok(found) = std::fs::metadata(path) else {
         return Ok(());
@@ -213,7 +212,7 @@ fn writable(path: &Path) -> Result<()> {
         .map_err(|e| Error::io(&e.into(), "writing", path))
 }
 
-/// A group that is a mount point has no place beside it from which to rename.
+/// Checks that a group is no mount point: such a group has no place beside it from which to rename.
 pub(crate) fn same_file_system(group: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let device = |path: &Path| std::fs::metadata(path).map(|meta| meta.dev()).ok();

@@ -1,12 +1,12 @@
-//! What a copy writes: one array, or a tree of groups and arrays. It goes on where a killed process
-//! has stopped.
+//! The target of a copy: one array, or a tree of groups and arrays. A copy goes on where a killed
+//! process has stopped.
 //!
-//! Beside what is being written, the temporary holds what is needed to know it again and to go on:
+//! Beside the data, the temporary holds the files that another attempt needs:
 //!
 //! ```text
 //! .run.zarr~.penstock/
-//!   data           what will take the target's place
-//!   journal.json   what the writer says of it: the same words mean the same copy
+//!   data           the file or directory that will replace the target
+//!   journal.json   the description of the copy: the same words mean the same copy
 //!   done           a line for each slab that is on disk
 //!   between-0      a store of its own for array 0, if its copy needs one
 //! ```
@@ -26,47 +26,46 @@ use crate::fs::ops;
 use crate::fs::temporary::Temporary;
 use crate::schema::{ArraySchema, Storage, part_mesh};
 
-/// Files of a temporary: the journal by which it is known again, what is done.
+/// The files of a temporary: the journal that describes the copy, and the list of finished slabs.
 const JOURNAL: &str = "journal.json";
 const DONE: &str = "done";
 
-/// What is to be written, and where.
+/// The goal of a copy.
 pub(crate) enum Goal<'a> {
     /// An array: in the Zarr group at the path, or a file, or parts there.
     Array(&'a ArraySchema),
-    /// A Zarr group or array at the path itself, with all of its nodes, groups before what is in
-    /// them.
+    /// A Zarr group or array at the path itself, with all of its nodes, groups before their
+    /// members.
     Tree(&'a [TreeNode]),
 }
 
 /// A node of a tree that is written.
 pub(crate) struct TreeNode {
-    /// Its path in the tree; empty for the tree's root.
+    /// The path in the tree; empty for the tree's root.
     pub(crate) path: String,
-    /// Its metadata.
     pub(crate) json: Value,
-    /// Of an array that servers write: its schema.
+    /// The schema of an array that servers write.
     pub(crate) schema: Option<ArraySchema>,
-    /// Of an array whose chunks stay as they are: the directory in which those are.
+    /// The directory of the chunks of an array whose chunks stay as they are.
     pub(crate) chunks_in: Option<PathBuf>,
 }
 
-/// A slab that is done: of which array, in which pass, and its number.
+/// A slab of a copy: the number of its array, its pass, and its own number.
 pub(crate) type Slab = (usize, usize, u64);
 
-/// A copy's target, being written. Dropped without [`CopyTarget::commit`], it leaves everything for
-/// the next attempt, unless nothing is done yet.
+/// The target of a copy under way. Dropped without [`CopyTarget::commit`], it leaves everything for
+/// the next attempt, unless no slab is done yet.
 pub(crate) struct CopyTarget {
     temporary: Temporary,
     place: Place,
-    /// What servers write to, one an array.
+    /// The targets of servers, one an array.
     targets: Vec<Target>,
     done: Vec<Slab>,
 }
 
 impl CopyTarget {
-    /// Makes everything but the elements under a temporary name, or finds what a killed process has
-    /// made of the same, as the journal says.
+    /// Makes everything but the elements under a temporary name, or adopts the temporary of a
+    /// killed process that has the same journal.
     ///
     /// # Errors
     /// As [`super::Pending::create`].
@@ -107,7 +106,7 @@ impl CopyTarget {
             files::sync_path(&sidecar)?;
         }
         files::write_synced(&temporary.beside(DONE), &[])?;
-        // Last: whoever finds the journal finds all else.
+        // The journal is written last: once it exists, all else does.
         files::write_synced(&temporary.beside(JOURNAL), journal.as_bytes())?;
         temporary.sync()?;
         Ok(Self {
@@ -118,21 +117,21 @@ impl CopyTarget {
         })
     }
 
-    /// What servers write to, one an array of those that they write.
+    /// The targets of servers, one for each array that they write.
     pub(crate) fn targets(&self) -> &[Target] {
         &self.targets
     }
 
-    /// Slabs that a former attempt has done.
+    /// The slabs that a former attempt has done.
     pub(crate) fn done(&self) -> &[Slab] {
         &self.done
     }
 
-    /// Notes that a slab is done, after every server has synced it. From the first on, what there
-    /// is stays for another attempt.
+    /// Notes that a slab is done, after every server has synced it. From the first note on, the
+    /// temporary stays for another attempt.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub(crate) fn note_done(&mut self, (array, pass, slab): Slab) -> Result<()> {
         self.temporary.keep();
         let place = self.temporary.beside(DONE);
@@ -146,8 +145,8 @@ impl CopyTarget {
         ops::sync(&file, &place).map_err(failed)
     }
 
-    /// A Zarr array beside what is written, under its name; it goes with the temporary. It may be
-    /// there already. Gives its directory, too.
+    /// Makes the Zarr array `schema` beside the data, unless it is there already, and gives its
+    /// directory and target. It is removed with the temporary.
     ///
     /// # Errors
     /// As [`CopyTarget::create_or_resume`].
@@ -166,23 +165,23 @@ impl CopyTarget {
         Ok((directory, Target::new(form)))
     }
 
-    /// Removes a store beside what is written, which nobody needs any more.
+    /// Removes a store beside the data that is not needed any more.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub(crate) fn remove_beside(&self, name: &str) -> Result<()> {
         files::remove_if_there(&self.temporary.beside(name))
     }
 
-    /// Puts all of it in its place, after every server has synced.
+    /// Puts the whole target in its place, after every server has synced.
     ///
     /// # Errors
-    /// What the operating system says, or when something else has come to stand there.
+    /// The error of the operating system, or of another file that has appeared at the path.
     pub(crate) fn commit(mut self) -> Result<()> {
         let made = self.place.make_rest(&self.temporary)?;
         files::sync_paths(&made)?;
         self.place.install(&self.temporary)?;
-        // It is in its place: that old data could not be removed is no failure of the copy.
+        // The target is in its place: old data that remain are no failure of the copy.
         let _ = self.temporary.remove();
         Ok(())
     }
@@ -195,8 +194,7 @@ fn directory_in(data: &Path, path: &str) -> PathBuf {
     }
 }
 
-/// Makes all of a goal in its temporary, unless it is there, and says where servers find the
-/// arrays.
+/// Makes all of a goal in its temporary, unless `is_there`, and gives the targets of the arrays.
 fn targets_in(temporary: &Temporary, goal: &Goal<'_>, is_there: bool) -> Result<Vec<Target>> {
     let nodes = match goal {
         Goal::Array(schema) => {
@@ -245,7 +243,7 @@ fn clone_chunks(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Gives the root of a tree, if it is a group, the metadata of all its nodes.
+/// Consolidates the metadata of all nodes in the root of a tree, if the root is a group.
 fn consolidate(root: &Path) -> Result<()> {
     let node = zarr::Node::read(root)?;
     let Some(node) = node.filter(|node| node.kind() == zarr::Kind::Group) else {
@@ -257,7 +255,7 @@ fn consolidate(root: &Path) -> Result<()> {
     files::write_json(&file, &whole)
 }
 
-/// Syncs what has been made, files and directories.
+/// Syncs all files and directories of a tree.
 fn sync_tree(path: &Path) -> Result<()> {
     let mut all = vec![path.to_path_buf()];
     let mut next = 0;
@@ -270,7 +268,7 @@ fn sync_tree(path: &Path) -> Result<()> {
     files::sync_paths(&all)
 }
 
-/// The slabs that a journal says are done. A line that was cut short says nothing.
+/// The slabs that are done according to the list. A line that was cut short does not count.
 fn done_slabs(text: &str) -> Vec<Slab> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let line = |line: &str| {

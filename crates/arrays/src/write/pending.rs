@@ -1,12 +1,12 @@
-//! An array being written: what the root does before the servers write and after they have.
+//! A write of an array under way: the root's part before and after the servers write.
 //!
-//! | stored as | the temporary's `data` is | it replaces |
+//! | stored as | the temporary's `data` is | target |
 //! |---|---|---|
 //! | chunks | the array | `path/name`, or `path` for an array that is in no group |
 //! | row-major | the file | `path` |
 //! | parts | the directory of parts | `path` |
 //!
-//! A part of an array is changed in a way of its own: see `change`.
+//! A part of an array is changed in another way: see `change`.
 
 use std::path::{Path, PathBuf};
 
@@ -26,25 +26,25 @@ use crate::npy::Header;
 use crate::read::StoredArray;
 use crate::schema::{ArraySchema, Format, Storage, part_bytes, part_mesh};
 
-/// How the chunks of a new array are named.
+/// The names of the chunks of a new array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keys {
     /// `c/0/1`: a directory for each index but the last.
     Nested,
-    /// `c.0.1`: all in one directory, where there are few. To bring them to stable storage is then
-    /// to sync that one, and to make them is to make no other.
+    /// `c.0.1`: all in one directory, if chunks are few. Stable storage then needs a sync of one
+    /// directory, and no others are made.
     Flat,
 }
 
-/// A write in progress. Dropped without [`Pending::commit`], it leaves nothing behind.
+/// A write under way. Dropped without [`Pending::commit`], it leaves nothing behind.
 pub struct Pending {
     pub(super) temporary: Temporary,
     target: Target,
     place: Place,
 }
 
-/// What is left of a write whose array is in its place: the lock of its temporary, which has gone.
-/// The file system takes a while to let go of it, for which nobody need wait.
+/// The leftover of a write whose array is in its place: the lock of its removed temporary. The file
+/// system takes a while to release the lock, and nobody need wait for it.
 pub struct Leftover {
     _temporary: Temporary,
 }
@@ -61,13 +61,13 @@ impl Pending {
     /// Makes everything but the elements of an array of `schema` at `path`, under a temporary name
     /// on the same file system. Only the root calls this; the servers get [`Pending::target`].
     ///
-    /// For chunks, `path` is a Zarr group, made if it is not there, and the array is in it by its
-    /// name; for row-major order it is the file, for parts the directory.
+    /// For chunks, `path` is a Zarr group, made if it is missing, and the array is in it by its
+    /// name; for row-major order `path` is the file, for parts the directory.
     ///
     /// # Errors
-    /// [`Kind::Schema`] for a schema that does not fit together, or when something else stands at
+    /// [`Kind::Schema`] for a schema that does not fit together, or when something else is at
     /// `path`; [`Kind::Missing`] without parent directory; [`Kind::ReadOnly`] and [`Kind::Full`];
-    /// [`Kind::Busy`] when another job is writing the same. Nothing is touched then.
+    /// [`Kind::Busy`] when another job is writing the same array. Nothing is touched then.
     pub fn create(path: &Path, schema: &ArraySchema, keys: Keys) -> Result<Self> {
         schema.disk_schema(1)?;
         let path = resolve(path)?;
@@ -79,11 +79,12 @@ impl Pending {
         Self::begin(place, schema, keys, None)
     }
 
-    /// As [`Pending::create`], where `template` says one path a server: the metadata are server
-    /// 0's, the chunks are dealt out to `servers` of them.
+    /// Makes an array that is spread over servers, otherwise as [`Pending::create`]. `template`
+    /// stands for one path a server: the metadata are on server 0, and the chunks are dealt out to
+    /// `servers` servers.
     ///
     /// # Errors
-    /// As [`Pending::create`]; [`Kind::Unsupported`] for what is one file.
+    /// As [`Pending::create`]; [`Kind::Unsupported`] for row-major files.
     pub fn create_spread(template: &Path, schema: &ArraySchema, servers: usize) -> Result<Self> {
         let template =
             std::path::absolute(template).map_err(|e| Error::io(&e, "looking for", template))?;
@@ -119,22 +120,22 @@ impl Pending {
         Ok(Self::new(temporary, Target::new(form), place))
     }
 
-    /// What the servers write to.
+    /// The target that servers write.
     pub fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Puts the array in its place, after every server has synced. When this returns, it is there
-    /// for good; when it fails before the last rename, what was there before is.
+    /// Puts the array in its place, after every server has synced. When this returns, the array is
+    /// there for good; when it fails before the last rename, the former array is.
     ///
     /// # Errors
-    /// What the operating system says, or when something else has come to stand at the path.
+    /// The error of the operating system, or of another file that has appeared at the path.
     pub fn commit(mut self) -> Result<Leftover> {
         let mut made = self.place.make_rest(&self.temporary)?;
         made.extend(self.laid_out());
         files::sync_paths(&made)?;
         self.place.install(&self.temporary)?;
-        // The array is in its place: that old data could not be removed is no failure of the write.
+        // The array is in its place: old data that remain are no failure of the write.
         let _ = self.temporary.remove();
         Ok(Leftover {
             _temporary: self.temporary,
@@ -144,12 +145,12 @@ impl Pending {
     /// Removes everything that was written.
     ///
     /// # Errors
-    /// What the operating system says. The next write to the same target tries again.
+    /// The error of the operating system. The next write to the same target tries again.
     pub fn abort(mut self) -> Result<()> {
         self.temporary.remove()
     }
 
-    /// What the root has laid out for the servers, and is yet to be synced.
+    /// The files that the root has made for the servers, and that are yet to be synced.
     pub(super) fn laid_out(&self) -> Vec<PathBuf> {
         let data = self.temporary.data();
         let metadata = [
@@ -162,7 +163,7 @@ impl Pending {
     }
 }
 
-/// The place of an array `name` of the group at `path`.
+/// The place of an array `name` in the group at `path`.
 pub(super) fn in_group(group: PathBuf, name: &str) -> Result<Place> {
     check_group(&group, name)?;
     let name = name.to_string();
@@ -176,7 +177,8 @@ pub(super) fn file_at(path: PathBuf, format: Format) -> Result<Place> {
     Ok(Place::File { path, is_raw })
 }
 
-/// The place of parts. All of them are there at the end, or only those that servers have of them.
+/// The place of parts. With `all`, missing parts are made at the end; otherwise each server makes
+/// its own.
 pub(super) fn parts_at(
     path: PathBuf,
     schema: &ArraySchema,
@@ -199,8 +201,8 @@ pub(super) fn parts_at(
     })
 }
 
-/// Makes everything of an array but its elements in a temporary, unless it is there already, and
-/// says where servers find it.
+/// Makes everything of an array but its elements in a temporary, unless `is_there`, and gives the
+/// form that servers open.
 pub(super) fn lay_out(
     temporary: &Temporary,
     schema: &ArraySchema,
@@ -273,7 +275,7 @@ fn chunks_json(
     Ok(metadata)
 }
 
-/// Where servers find the chunks of an array with these metadata in its directory.
+/// The form of an array in chunks, with these metadata, in its directory.
 pub(super) fn chunks_in(
     directory: PathBuf,
     schema: &ArraySchema,

@@ -1,4 +1,4 @@
-//! Where an array goes, and how it comes there: by one rename, after all of it has been synced.
+//! The place of an array, to which it comes by one rename, after all of it has been synced.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,29 +14,29 @@ use crate::fs::files::{self, Lock, put_in_place, sync_parent, try_lock};
 use crate::fs::ops;
 use crate::fs::temporary::Temporary;
 
-/// How long to wait for others who change the metadata of a group: they hold them for milliseconds.
+/// The wait for others who change the metadata of a group: they lock it for milliseconds.
 const LOCK_TRIES: u32 = 1000;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// The sidecar of a raw file, in the temporary.
 pub(super) const SIDECAR: &str = "sidecar";
 
-/// Where an array goes.
+/// The place of an array.
 pub(super) enum Place {
-    /// An array of a Zarr group, which is made if it is not there.
+    /// An array of a Zarr group, which is made if it is missing.
     InGroup { group: PathBuf, name: String },
-    /// A directory: a Zarr node with all that is in it, or an array that was changed, which gets
-    /// what it lacks from its base.
+    /// A directory: a Zarr node with all of its nodes, or a changed array, which takes all
+    /// untouched files from its base.
     Directory {
         path: PathBuf,
         base: Option<PathBuf>,
     },
-    /// A row-major file; a raw one has a sidecar, and one that is not true goes.
+    /// A row-major file. A raw file has a sidecar; a `.npy` file removes a former sidecar.
     File { path: PathBuf, is_raw: bool },
     /// A row-major file that was changed: its sidecar stays.
     ChangedFile { path: PathBuf },
-    /// A directory of parts of the array `name`, with all of these files of so many bytes: those
-    /// that no server has made are made at the end.
+    /// A directory of parts of the array `name`, with the path and bytes of each file: files that
+    /// no server has made are made at the end.
     Parts {
         path: PathBuf,
         name: String,
@@ -45,7 +45,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// What is replaced.
+    /// The path that is replaced.
     pub(super) fn target(&self) -> PathBuf {
         match self {
             Self::InGroup { group, name } => group.join(name),
@@ -56,7 +56,7 @@ impl Place {
         }
     }
 
-    /// The path beside which the temporary is, and the array's name if that is a group.
+    /// The path beside which the temporary is, and the array's name if that path is a group.
     pub(super) fn beside(&self) -> (PathBuf, Option<&str>) {
         match self {
             Self::InGroup { group, name } => (group.clone(), Some(name)),
@@ -64,7 +64,7 @@ impl Place {
         }
     }
 
-    /// A temporary for what goes there.
+    /// Makes a temporary for this place.
     ///
     /// # Errors
     /// As [`Temporary::create`].
@@ -73,7 +73,7 @@ impl Place {
         Temporary::create(&path, name, &self.target())
     }
 
-    /// Makes what is to be there and no server has made. Gives what is yet to be synced.
+    /// Makes the files that no server has made. Gives the paths that are yet to be synced.
     pub(super) fn make_rest(&self, temporary: &Temporary) -> Result<Vec<PathBuf>> {
         let data = temporary.data();
         match self {
@@ -85,10 +85,10 @@ impl Place {
         }
     }
 
-    /// Brings it there.
+    /// Puts the temporary's data in this place.
     ///
     /// # Errors
-    /// What the operating system says, or when something else has come to stand there.
+    /// The error of the operating system, or of another file that has appeared at the path.
     pub(super) fn install(&self, temporary: &Temporary) -> Result<()> {
         let data = temporary.data();
         match self {
@@ -112,7 +112,7 @@ impl Place {
     }
 }
 
-/// Puts an array into a group, which is made if it is not there.
+/// Puts an array into a group, which is made if it is missing.
 fn install_in_group(temporary: &Temporary, group: &Path, name: &str) -> Result<()> {
     let (data, target) = (temporary.data(), group.join(name));
     let json = Node::read(&data)?.map(|node| node.json().clone());
@@ -128,13 +128,12 @@ fn install_in_group(temporary: &Temporary, group: &Path, name: &str) -> Result<(
     files::write_json(&new.join("zarr.json"), &whole)?;
     files::rename(&data, &new.join(name))?;
     files::sync_paths(&[new.join("zarr.json"), new.clone()])?;
-    // Over an empty directory, if there is one; whatever is not empty stays. In groups above it is
-    // new.
+    // The rename replaces an empty directory, and no other. The groups above see a new group.
     replacing_in_groups(group, Some(whole), temporary, || files::rename(&new, group))
 }
 
-/// Lets `install` bring a node to `path`, and keeps the consolidated metadata of groups above true:
-/// those that will not be go before, and come back after.
+/// Puts a node at `path` by `install`, and keeps the consolidated metadata of the groups above
+/// true: stale metadata are removed before, and new ones are written after.
 fn replacing_in_groups(
     path: &Path,
     new: Option<Value>,
@@ -150,7 +149,7 @@ fn replacing_in_groups(
         install()?;
         return sync_parent(path);
     };
-    // Who else writes to the group does so before or after.
+    // Other writers to the group come before or after.
     let _lock = lock_group(parent)?;
     let entry = consolidated::entry(&new);
     let mut stale = Vec::new();
@@ -162,8 +161,8 @@ fn replacing_in_groups(
             continue;
         };
         if known.get(key) != Some(&entry) || has_below(known, key) {
-            // Before the node, not after: a group without them is always right, and one with those
-            // of another is not.
+            // Stale metadata are removed before the node comes, not after: a group without
+            // consolidated metadata is always right, and a group with another node's is not.
             let is_new = !known.contains_key(key);
             if !is_new {
                 let bare = consolidated::without(node.json().clone());
@@ -196,14 +195,14 @@ fn has_below(known: &Map<String, Value>, key: &str) -> bool {
     known.keys().any(|path| path.starts_with(&below))
 }
 
-/// The nodes of a group that others have added without telling its consolidated metadata.
+/// The nodes of a group that others have added, and that its consolidated metadata lack.
 fn unknown(group: &Path, known: &Map<String, Value>) -> Result<Map<String, Value>> {
     let mut nodes = Map::new();
     consolidated::scan(group, "", &|path| known.contains_key(path), &mut nodes)?;
     Ok(nodes)
 }
 
-/// The groups in which a node is, the nearest first, and its path in each.
+/// The groups above a node, the nearest first, and the node's path in each.
 fn groups_above(path: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut groups = Vec::new();
     for group in path.ancestors().skip(1) {
@@ -227,10 +226,10 @@ fn write_group(group: &Path, json: &Value, temporary: &Temporary) -> Result<()> 
     put_in_place(&new, &group.join("zarr.json"))
 }
 
-/// Keeps others of Penstock's from changing the metadata of a group, for as long as it is held.
+/// Locks the metadata of a group against other Penstock processes, for as long as the file is open.
 ///
 /// # Errors
-/// [`Kind::Busy`] when another process holds it for long.
+/// [`Kind::Busy`] when another process holds the lock for long.
 pub(crate) fn lock_group(group: &Path) -> Result<File> {
     let directory = File::open(group).map_err(|e| Error::io(&e, "opening", group))?;
     for _ in 0..LOCK_TRIES {
@@ -252,11 +251,11 @@ fn install_file(temporary: &Temporary, path: &Path, is_raw: bool) -> Result<()> 
         true => Sidecar::read(&temporary.beside(SIDECAR))?,
         false => has_sidecar.then(Sidecar::of_another),
     };
-    // Before the file, not after: a file that came first would, after a crash, be one of which
-    // nobody knows what it holds, or be taken for what the old one held.
+    // The sidecar comes before the file: after a crash, a file that came first would have no
+    // sidecar, or the sidecar of the old file.
     if let Some(new) = new {
         let before = match path.exists() {
-            // Until the last rename both schemas are there.
+            // Until the last rename the sidecar has both schemas.
             true => {
                 let former = there.map_or_else(Sidecar::of_another, |s| s.of_file(path));
                 new.replacing(former, path)?

@@ -1,5 +1,4 @@
-//! Random cases: arrays, how they are held and how stored, and local arrays that show what went
-//! wrong.
+//! Random cases: arrays, their schemas in memory and on disk, and local arrays that show errors.
 #![allow(dead_code, missing_docs)]
 
 use std::path::Path;
@@ -12,7 +11,7 @@ use penstock_arrays::{ArraySchema, ElementType, Fill, Format, Storage};
 use penstock_layout::{Dist, Dists, Region};
 use penstock_machines::ClientMemory;
 
-/// SplitMix64: enough chance for choosing cases, and the same on every machine.
+/// SplitMix64: random enough to choose cases, and the same on every machine.
 pub struct Chance(pub u64);
 
 impl Chance {
@@ -69,7 +68,7 @@ pub fn slab(shape: &[u64], rank: u64, ranks: u64) -> Region {
 }
 
 /// The boxes of a rank: pieces of its slab along the last dimension, every second of them left out.
-/// Some have none.
+/// Some ranks have none.
 pub fn boxes(shape: &[u64], rank: u64, ranks: u64) -> Vec<Region> {
     let slab = slab(shape, rank, ranks);
     let last = shape.len() - 1;
@@ -142,7 +141,7 @@ pub fn disk(chance: &mut Chance, shape: &[u64]) -> Storage {
     }
 }
 
-/// What byte `byte` of the element with the row-major number `element` is. A Bool is 0 or 1.
+/// The value of byte `byte` of the element with the row-major number `element`. A Bool is 0 or 1.
 pub fn expected(element: u64, byte: u64, of: ElementType) -> u8 {
     if of == ElementType::Bool {
         return (element % 3 == 1) as u8;
@@ -163,7 +162,7 @@ pub fn fill(chance: &mut Chance, element: ElementType) -> Fill {
     }
 }
 
-/// A rank's local arrays, filled in as expected, with `0xEE` in their halos; or all `0xEE`.
+/// A rank's local arrays with the expected bytes and `0xEE` in their halos; or all `0xEE`.
 pub fn local_arrays(
     call: &ArrayCall,
     rank: usize,
@@ -207,8 +206,8 @@ fn local_array(
     (bytes, local)
 }
 
-/// Calls `visit(place in the local array, row-major number in the whole)` for all that `rank` owns
-/// in one of its parts.
+/// Calls `visit(place in the local array, row-major number in the whole)` for all elements of one
+/// of `rank`'s parts.
 pub fn for_owned(
     call: &ArrayCall,
     (rank, part): (usize, usize),
@@ -242,7 +241,7 @@ pub fn seeds(count: u64) -> std::ops::Range<u64> {
     one.map_or(0..count, |seed| seed..seed + 1)
 }
 
-/// Runs `body` on every rank of a machine of threads; true if none panicked.
+/// Runs `body` on every rank of a machine of threads. Gives true if none panicked.
 pub fn on_threads(ranks: usize, options: &SessionOptions, body: impl Fn(&Session) + Sync) -> bool {
     let run = |seat: Seat| {
         let mut session = seat.open(None);
@@ -337,7 +336,7 @@ pub fn owners(written: &ArrayCall, ranks: u64) -> Vec<Option<u64>> {
     owners
 }
 
-/// Checks that local arrays hold what belongs into them, and their halos what they held before.
+/// Checks that local arrays hold the expected elements, and that their halos are unchanged.
 pub fn check_locals(call: &ArrayCall, rank: usize, bytes: &[Vec<u8>], held: &[bool]) {
     let shapes = call.local_shapes(rank).unwrap();
     for (part, (bytes, shape)) in bytes.iter().zip(&shapes).enumerate() {

@@ -1,5 +1,5 @@
-//! Writes and reads whole arrays block by block, as several servers would, with the most naive of
-//! gathers.
+//! Writes and reads whole arrays block by block, as several servers would, with the most naive
+//! gather and scatter.
 #![allow(dead_code, missing_docs)]
 
 use std::fs::OpenOptions;
@@ -61,7 +61,7 @@ pub fn schema(shape: &[u64], element: ElementType, disk: Storage) -> ArraySchema
     ArraySchema::new("u", shape, element, disk)
 }
 
-/// An array's bytes, row-major: no two elements alike if it can be helped.
+/// The bytes of an array, row-major: elements differ as far as possible.
 pub fn values(schema: &ArraySchema, seed: u64) -> Vec<u8> {
     let bytes = schema.shape.iter().product::<u64>() * schema.element.width();
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -77,7 +77,7 @@ pub fn values(schema: &ArraySchema, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Byte offsets of each element of a block: in the array and in the block.
+/// The byte offsets of each element of a block: in the array and in the block.
 fn offsets(block: &Block, shape: &[u64], width: u64) -> Vec<(usize, usize)> {
     let region = &block.region;
     let mut pairs = Vec::new();
@@ -103,7 +103,7 @@ pub fn gather(block: &Block, values: &[u8], shape: &[u64], width: u64) -> Vec<u8
     data
 }
 
-/// Writes all blocks, dealt out to `servers`, without committing.
+/// Writes all blocks, dealt out to `servers`, without a commit.
 pub fn write_pending(
     path: &Path,
     schema: &ArraySchema,
@@ -150,7 +150,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
     read_stored(&StoredArray::open(path, None)?)
 }
 
-/// Everything below a directory, with its bytes: to see that nothing has changed.
+/// The files below a directory, with their bytes, to see that nothing has changed.
 pub fn snapshot(path: &Path) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     let mut below = vec![path.to_path_buf()];
@@ -171,7 +171,7 @@ pub fn snapshot(path: &Path) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// A directory in memory where there is one: nothing here waits for a disk then.
+/// A directory in memory if there is one: tests then wait for no disk.
 pub fn place() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())

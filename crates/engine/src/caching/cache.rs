@@ -1,7 +1,8 @@
-//! Which blocks a server has in memory, and which goes when another is to come.
+//! The cache of a server: it keeps blocks in memory, and chooses the one to drop for another.
 //!
-//! Bookkeeping alone: no disk, no messages. A block in use is pinned; of the others the one that
-//! was used least recently goes first (LRU), a clean one before one with bytes to be written.
+//! This is bookkeeping alone: no disk, no messages. A block in use is pinned; of the other blocks
+//! the one used least recently goes first (LRU), and a clean one before one with bytes to be
+//! written.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,62 +12,59 @@ use rustc_hash::FxHashMap;
 
 use crate::signal::Signal;
 
-/// Names a block: its object, and its number in it.
+/// The name of a block is its object, and its number in the object.
 pub(super) type Name = (u64, u64);
 
-/// The name of a block.
 pub(super) fn name(block: &Block) -> Name {
     (block.object, block.index)
 }
 
-/// A block in memory.
+/// An entry is a block in memory.
 pub(super) struct Entry<B> {
-    /// The block.
     pub(super) block: Rc<Block>,
-    /// The block that follows it on this disk, once somebody has looked.
+    /// The block that follows on this disk, once somebody has looked.
     pub(super) next: Option<Option<Name>>,
-    /// Its bytes.
     pub(super) buffer: Rc<B>,
-    /// Whether its bytes have yet to come from the disk.
+    /// Whether the bytes have yet to come from the disk.
     pub(super) is_loading: bool,
-    /// Whether its bytes are on their way to the disk.
+    /// Whether the bytes are on their way to the disk.
     pub(super) is_writing: bool,
-    /// Bytes that clients have put in since it was last written.
+    /// Bytes that clients have put in since the last write.
     pub(super) dirty: u64,
-    /// Tells of the end of loading and of writing.
+    /// The signal for the end of loading and of writing.
     pub(super) changed: Rc<Signal>,
-    /// Tells this stay of the block in memory from others.
+    /// The number that tells this stay of the block in memory from other stays.
     pub(super) stay: u64,
     pins: u32,
     used: u64,
 }
 
-/// What has to happen for a block to come into memory.
+/// The room for one more block says what must happen before the block can come into memory.
 pub(super) enum Room<B> {
-    /// There is a buffer that held another block.
+    /// A buffer that held another block is free.
     Old(Rc<B>),
-    /// There may be one more buffer.
+    /// The cache may have one more buffer.
     New,
-    /// This block must be written first.
+    /// The named block must be written first.
     Dirty(Name),
-    /// All are in use.
+    /// All blocks are in use.
     None,
 }
 
-/// The blocks in memory.
+/// A cache holds blocks in memory.
 pub(super) struct Cache<B> {
     capacity: usize,
     buffers: usize,
     uses: u64,
     entries: FxHashMap<Name, Entry<B>>,
-    /// Those that are not pinned, the least recently used first.
+    /// Unpinned blocks without bytes to be written, by the time of their last use.
     clean: BTreeMap<u64, Name>,
     dirty: BTreeMap<u64, Name>,
     free: Vec<Rc<B>>,
 }
 
 impl<B> Cache<B> {
-    /// An empty cache of so many buffers.
+    /// Makes an empty cache of at most `capacity` buffers.
     pub(super) fn new(capacity: usize) -> Self {
         Self {
             capacity: capacity.max(1),
@@ -79,18 +77,17 @@ impl<B> Cache<B> {
         }
     }
 
-    /// How many buffers there can be.
+    /// The most buffers.
     pub(super) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// The entry of a block in memory.
+    /// The entry of a block, if the block is in memory.
     pub(super) fn get(&mut self, name: Name) -> Option<&mut Entry<B>> {
         self.entries.get_mut(&name)
     }
 
-    /// Pins a block that is in memory, and says which stay of it that is, and what tells of its
-    /// changes.
+    /// Pins a block that is in memory, and returns the number of its stay and its signal.
     pub(super) fn pin(&mut self, name: Name) -> Option<(u64, Rc<Signal>)> {
         let entry = self.entries.get_mut(&name)?;
         if entry.pins == 0 {
@@ -118,7 +115,7 @@ impl<B> Cache<B> {
         }
     }
 
-    /// Finds room for one more block. An old buffer, if that is the answer, is the caller's.
+    /// Finds room for one more block. The caller owns the old buffer, if that is the answer.
     pub(super) fn room(&mut self) -> Room<B> {
         if let Some(buffer) = self.free.pop() {
             return Room::Old(buffer);
@@ -163,12 +160,12 @@ impl<B> Cache<B> {
         }
     }
 
-    /// Gives back room that [`Cache::room`] found as [`Room::New`], where there was no memory.
+    /// Gives back a [`Room::New`] of [`Cache::room`] for which there was no memory.
     pub(super) fn give_up_room(&mut self) {
         self.buffers -= 1;
     }
 
-    /// Blocks that have bytes to be written, in the order of the file.
+    /// The names of blocks that have bytes to be written, in the order of the file.
     pub(super) fn unwritten(&self) -> Vec<Name> {
         let dirty = self.entries.iter().filter(|(_, entry)| entry.dirty > 0);
         let mut names: Vec<Name> = dirty.map(|(&name, _)| name).collect();

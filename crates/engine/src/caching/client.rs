@@ -13,10 +13,10 @@ use crate::request::Request;
 use crate::tree::{Tree, decode, encode};
 use crate::tuning::Caching;
 
-/// Moves all that `rank` holds: one call of the file system for each contiguous chunk.
+/// Moves all shares of `rank`: one call of the file system for each contiguous chunk.
 ///
 /// # Errors
-/// The first that a server met.
+/// The first error of a server.
 pub(super) async fn transfer_share<M: Machine>(
     tree: &Tree<'_, M>,
     request: &Request,
@@ -28,14 +28,14 @@ pub(super) async fn transfer_share<M: Machine>(
         let local = Local::Memory(&share, memory);
         let mut client = Client::new(tree, request, options, local);
         let asked = client.ask_for_share(&share).await;
-        // Answers to what is still under way are waited for, so that none comes to a later call.
+        // Answers to requests under way are waited for, so that none comes to a later call.
         let ended = client.end_call().await;
         asked.and(ended)?;
     }
     Ok(())
 }
 
-/// Where a stretch begins and ends in the file: the object, and bytes in it.
+/// The start and end of a stretch in the file: the object, and a byte in the object.
 struct File {
     start: (u64, u64),
     end: (u64, u64),
@@ -56,54 +56,54 @@ impl File {
     }
 }
 
-/// Where a client's elements are.
+/// The place of a client's elements on its own node.
 pub(crate) enum Local<'a, M: Machine> {
-    /// In the memory that it exposes under this number: a share.
+    /// A share, in the memory that the client exposes under this number.
     Memory(&'a Share, u64),
-    /// In a staging buffer, where the next block to be asked for begins at a byte.
+    /// A staging buffer, in which the next block begins at this byte.
     Staging(&'a M::Buffer, u64),
 }
 
-/// What a request that is under way is about.
+/// An inquiry is a request under way at a server.
 struct Inquiry {
     server: usize,
     elements: Region,
     window: Rc<Window>,
-    /// Where in the staging buffer, bytes.
+    /// The first byte in the staging buffer.
     staged: u64,
 }
 
-/// What is to be asked for.
+/// A request for a part of a block, not yet sent.
 struct PartRequest {
     block: Rc<Block>,
     stretch: Stretch,
-    /// Where in the staging buffer, bytes.
+    /// The first byte in the staging buffer.
     staged: u64,
 }
 
-/// How many parts of blocks a client keeps for later, at most.
+/// The most parts of blocks that a client keeps for later.
 const LATER_MAX: usize = 4096;
 
-/// A client, and its requests that are under way.
+/// A client asks servers for parts of blocks, and keeps account of requests under way.
 pub(crate) struct Client<'a, M: Machine> {
     tree: &'a Tree<'a, M>,
     request: &'a Request,
     options: &'a Caching,
     local: Local<'a, M>,
-    /// How many are under way at each server, where that is any.
+    /// The number of requests under way at each server that has any.
     outstanding: FxHashMap<usize, u32>,
     wanted: FxHashMap<u64, Inquiry>,
-    /// What is to be asked for when a server has answered.
+    /// Parts to ask for when a server has answered.
     later: FxHashMap<usize, VecDeque<PartRequest>>,
     later_count: usize,
-    /// The window of the block that was asked for last.
+    /// The window of the last block.
     window: Option<(u64, u64, Rc<Window>)>,
     tickets: u64,
     error: Option<Error>,
 }
 
 impl<'a, M: Machine> Client<'a, M> {
-    /// A client with nothing under way.
+    /// Makes a client with nothing under way.
     pub(crate) fn new(
         tree: &'a Tree<'a, M>,
         request: &'a Request,
@@ -148,10 +148,10 @@ impl<'a, M: Machine> Client<'a, M> {
     }
 
     /// Asks for a stretch of a block, as soon as few enough requests are under way at its disk.
-    /// That may be later: see [`Caching::looks_ahead`].
+    /// With [`Caching::looks_ahead`] the request may go out later.
     ///
     /// # Errors
-    /// One that an earlier request met: then nothing more is asked for.
+    /// The error of an earlier request: then the client asks for nothing more.
     pub(crate) async fn ask(&mut self, block: &Rc<Block>, stretch: Stretch) -> Result<()> {
         let server = self.request.disk.server_of(block, self.request.servers);
         let staged = match self.local {
@@ -225,10 +225,10 @@ impl<'a, M: Machine> Client<'a, M> {
         Ok(())
     }
 
-    /// Asks for all elements of a block, which lie in the staging buffer from `base` on.
+    /// Asks for all elements of a block, which begins at byte `base` of the staging buffer.
     ///
     /// # Errors
-    /// As [`Client::ask`].
+    /// Like [`Client::ask`].
     pub(crate) async fn ask_whole(&mut self, block: &Rc<Block>, base: u64) -> Result<()> {
         if let Local::Staging(_, at) = &mut self.local {
             *at = base;
@@ -243,7 +243,7 @@ impl<'a, M: Machine> Client<'a, M> {
     /// Waits for all answers.
     ///
     /// # Errors
-    /// The first that a request met.
+    /// The first error of a request.
     pub(crate) async fn end_call(&mut self) -> Result<()> {
         while !self.wanted.is_empty() {
             self.take_reply().await?;
@@ -292,7 +292,7 @@ impl<'a, M: Machine> Client<'a, M> {
         }
     }
 
-    /// How a stretch lies in a parcel: as the block has it.
+    /// The window of a block in a parcel: the block's own strides.
     fn window(&mut self, block: &Block) -> Rc<Window> {
         match &self.window {
             Some((object, index, window)) if (*object, *index) == (block.object, block.index) => {

@@ -1,23 +1,23 @@
 //! Traditional caching: clients ask for what they want, servers keep a cache.
 //!
-//! Kotz, TR94-226, section 4 and Figure 2(a); TOCS 1997, the "simple parallel file system". Nothing
-//! of the collective request is used but that it is there: every client makes one call of the file
-//! system for each contiguous chunk of the file that it holds, each call asks the servers for one
-//! block, or part of a block, at a time, and waits for all answers before the next call.
+//! Kotz, TR94-226, section 4 and Figure 2(a); TOCS 1997, the "simple parallel file system". The
+//! servers do not use the collective request: every client makes one call of the file system for
+//! each contiguous chunk of the file that it holds, each call asks the servers for one block, or
+//! part of a block, at a time, and waits for all answers before the next call.
 //!
 //! ```text
 //! client   ask block 0 | ask block 1 | ...  wait     for each contiguous chunk
 //! server   look it up, or read it into the cache; answer; read the next block ahead
 //! ```
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`client`] | the loop over chunks and blocks, with few requests outstanding at each disk |
-//! | [`server`] | what becomes of a request: cache, read-ahead, write-behind when a block is full |
-//! | `cache` | which blocks are in memory, and which goes when another is to come |
+//! | [`server`] | the way of a request: cache, read-ahead, write-behind when a block is full |
+//! | `cache` | the blocks in memory, and the choice of one to drop |
 //!
-//! Memory: of a server, [`Caching::buffers_per_client`] blocks for each client; of a client nothing
-//! but what is on its way. Messages: two for each part of a block, elements inside.
+//! Memory: of a server, [`Caching::buffers_per_client`] blocks for each client; of a client only
+//! the parcels on their way. Messages: two for each part of a block, elements inside.
 
 mod cache;
 pub(crate) mod client;
@@ -34,7 +34,7 @@ use crate::tree::{Members, Tree};
 use crate::tuning::Caching;
 use server::Server;
 
-/// This node's part: its client asks for its share, its servers answer all clients.
+/// Runs this node's part: its client asks for its share, its servers answer all clients.
 pub(crate) async fn transfer<M: Machine>(
     tree: &Tree<'_, M>,
     request: &Request,

@@ -3,8 +3,8 @@
 //! Each request is a thread of its own, here a future. A read finds its block in the cache or reads
 //! it, answers, and then reads the next block of the same disk ahead if a buffer is free without
 //! writing for it. A write finds or makes room, copies its bytes in, answers, and writes the block
-//! when as many bytes have come as it has (WriteFull: Kotz and Ellis 1993). A block that must go
-//! before it is full is written as it is, and read again when more of it comes.
+//! when all its bytes have come (WriteFull: Kotz and Ellis 1993). A block that must go before it is
+//! full is written as it is, and read again when more of its bytes come.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -28,7 +28,7 @@ use crate::signal::Signal;
 use crate::tree::{Tree, decode, encode};
 use crate::tuning::Caching;
 
-/// One server, for the length of a call.
+/// A server answers the clients of one call.
 pub(super) struct Server<'a, M: Machine> {
     tree: &'a Tree<'a, M>,
     request: &'a Request,
@@ -39,7 +39,7 @@ pub(super) struct Server<'a, M: Machine> {
 }
 
 impl<'a, M: Machine> Server<'a, M> {
-    /// Server number `server` of the request, which is on this node.
+    /// Makes server number `server` of the request, which is on this node.
     pub(super) fn new(
         tree: &'a Tree<'a, M>,
         request: &'a Request,
@@ -56,16 +56,16 @@ impl<'a, M: Machine> Server<'a, M> {
         }
     }
 
-    /// No more requests will come.
+    /// Tells the server that no more requests will come.
     pub(super) fn stop(&self) {
         self.is_stopped.set(true);
         self.stopped.tell();
     }
 
-    /// Answers requests until it is stopped, then writes what is left.
+    /// Answers requests until the server is stopped, then writes all blocks that are left.
     ///
     /// # Errors
-    /// The first that its disk met.
+    /// The first error of the server's disk.
     pub(super) async fn run(&self) -> Result<Traffic> {
         let by_me = |error: Error| error.by(Who::Server(self.server));
         match self
@@ -80,7 +80,7 @@ impl<'a, M: Machine> Server<'a, M> {
                 opened.finish().await.map_err(by_me)
             }
             Err(error) => {
-                // Clients wait for answers, and get this one.
+                // Clients wait for answers, and get this error.
                 let error = by_me(error);
                 self.refuse_all(&error).await?;
                 Err(error)
@@ -97,7 +97,7 @@ impl<'a, M: Machine> Server<'a, M> {
         Ok(())
     }
 
-    /// The next request, or `None` when it is stopped.
+    /// Waits for the next request, or returns `None` when the server is stopped.
     async fn next(&self) -> Result<Option<Message<M::Parcel>>> {
         let mut message = pin!(
             self.tree
@@ -128,7 +128,7 @@ impl<'a, M: Machine> Server<'a, M> {
     }
 }
 
-/// A server with its disk open.
+/// An open server is a server with its disk open.
 struct OpenServer<'a, M: Machine> {
     server: &'a Server<'a, M>,
     machine: &'a M,
@@ -136,9 +136,9 @@ struct OpenServer<'a, M: Machine> {
     disk: M::File,
     queue: Queue,
     cache: RefCell<Cache<M::Buffer>>,
-    /// Tells those who wait for a buffer.
+    /// The signal for futures that wait for a buffer.
     signal: Signal,
-    /// Blocks that had to go before they were full: what has come of them is on the disk.
+    /// Blocks that had to go before they were full: some of their bytes are on the disk.
     spilled: RefCell<HashSet<Name>>,
     /// The first error of a write that nobody waited for.
     failed: RefCell<Option<Error>>,
@@ -175,7 +175,7 @@ impl<'a, M: Machine> OpenServer<'a, M> {
         loop {
             let mut next = pin!(self.server.next());
             let message = poll_fn(|context| {
-                // Threads that have ended are let go of; those that go on will wake this task.
+                // Futures that have ended are dropped; the others will wake this task.
                 loop {
                     match pin!(&mut threads).poll_next(context) {
                         Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
@@ -215,7 +215,7 @@ impl<'a, M: Machine> OpenServer<'a, M> {
                 let is_put = put.is_ok();
                 self.server.reply(from, ask.ticket, put).await?;
                 if is_put {
-                    // Pinned until then: nobody takes it for one that must make room.
+                    // The block stays pinned until then, so that it need not make room.
                     self.write_if_full(name).await;
                     self.unpin(name);
                 }
@@ -243,7 +243,7 @@ impl<'a, M: Machine> OpenServer<'a, M> {
         self.machine.work(Work::Lookup).await;
         self.bring_in(name).await?;
         self.machine.work(Work::Copy(ask.bytes)).await;
-        // A block that is being written is left alone until it has been.
+        // A block that is being written is left alone until the write ends.
         let idle = || {
             let mut cache = self.cache.borrow_mut();
             cache
@@ -278,7 +278,7 @@ impl<'a, M: Machine> OpenServer<'a, M> {
         }
     }
 
-    /// Reads the blocks ahead that follow on this disk, as far as buffers are free for them.
+    /// Reads the next blocks of this disk ahead, as far as buffers are free for them.
     async fn read_ahead(&self, name: Name) {
         let mut last = name;
         for _ in 0..self.server.options.read_ahead_blocks {
@@ -297,7 +297,7 @@ impl<'a, M: Machine> OpenServer<'a, M> {
                 return;
             };
             self.cache.borrow_mut().insert(Rc::new(block), buffer, true);
-            // An error is met again, and then reported, by whoever asks for the block.
+            // The client that asks for the block meets the error again, and reports it.
             if self.load(next).await.is_err() {
                 return;
             }
@@ -317,7 +317,7 @@ impl<'a, M: Machine> OpenServer<'a, M> {
         }
     }
 
-    /// A buffer, if there is room without writing.
+    /// Takes a buffer, if there is room without writing.
     fn take_room(&self, room: Room<M::Buffer>) -> Option<Rc<M::Buffer>> {
         match room {
             Room::Old(buffer) => Some(buffer),
@@ -326,8 +326,8 @@ impl<'a, M: Machine> OpenServer<'a, M> {
         }
     }
 
-    /// Sees to it that the block is in the cache, and pins it: with its bytes from the disk, unless
-    /// it is being written and has none there.
+    /// Brings the block into the cache and pins it. The block is read from the disk, unless it is
+    /// being written and the disk has none of its bytes.
     async fn bring_in(&self, name: Name) -> Result<()> {
         loop {
             let pinned = self.cache.borrow_mut().pin(name);
@@ -364,7 +364,8 @@ impl<'a, M: Machine> OpenServer<'a, M> {
             };
             let element = self.request.rest.element();
             self.machine.clear(&buffer, block.bytes, element);
-            // Looked at only now: others may have put bytes in, and they been spilled, meanwhile.
+            // Spilled blocks are looked at only now: others may have put bytes in, and spilled
+            // them.
             let load =
                 self.request.operation == Operation::Read || self.spilled.borrow().contains(&name);
             self.cache.borrow_mut().insert(Rc::new(block), buffer, load);
@@ -416,7 +417,7 @@ impl<'a, M: Machine> OpenServer<'a, M> {
         read
     }
 
-    /// Writes a block of which as many bytes have come as it has.
+    /// Writes a block when all its bytes have come.
     async fn write_if_full(&self, name: Name) {
         let is_full = self.cache.borrow_mut().get(name).is_some_and(|entry| {
             let held = entry.block.region.elements() * self.request.disk.width();
@@ -462,7 +463,7 @@ impl<'a, M: Machine> OpenServer<'a, M> {
         self.unpin(name);
     }
 
-    /// Writes what has not been, and waits for the disk.
+    /// Writes the blocks that are left, and waits for the disk.
     async fn finish(&self) -> Result<Traffic> {
         if self.request.operation == Operation::Write {
             let unwritten = self.cache.borrow().unwritten();
@@ -506,15 +507,15 @@ impl<'a, M: Machine> OpenServer<'a, M> {
     }
 }
 
-/// What there is to know of a pinned block.
+/// A pinned block, with its buffer.
 struct PinnedBlock<B> {
     block: Rc<Block>,
     buffer: Rc<B>,
-    /// Tells of the end of loading and of writing.
+    /// The signal for the end of loading and of writing.
     changed: Rc<Signal>,
 }
 
-/// What a client is told that asks for what cannot be.
+/// The error for a client that asks for something impossible.
 fn refusal(what: &str) -> Error {
     Error::new(Kind::Peer, "answering a client", what)
 }

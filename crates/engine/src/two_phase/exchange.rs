@@ -1,14 +1,14 @@
-//! The exchange of two-phase I/O by messages, built in the five ways of Dickens and Thakur (section
-//! 3.3): how what is copied, and when what is sent and waited for.
+//! The exchange of two-phase I/O by messages, in the five ways of Dickens and Thakur (section 3.3).
+//! They differ in how elements are copied, and when messages are sent and waited for.
 //!
 //! Between any two clients there is one message a round at most (one for each share, should a
-//! client have several): all elements that one of them holds and that belong to blocks of the
-//! other. It is packed into a send buffer, and unpacked into its place.
+//! client have several): all elements that one client holds and that belong to blocks of the other.
+//! They are packed into a send buffer, and unpacked into their place.
 //!
 //! | step | copies | sends | receives | send buffers |
 //! |---|---|---|---|---|
-//! | 1 | byte for byte | one, and its end is waited for | that of one rank is waited for | one |
-//! | 2 | by kernels | the same | the same | one |
+//! | 1 | byte for byte | one, and its end is waited for | one rank's is waited for | one |
+//! | 2 | by kernels | as in step 1 | as in step 1 | one |
 //! | 3 | by kernels | all are begun | then all are begun; taken as they come | one a message |
 //! | 4 | by kernels | all are begun, after the receives | posted first; taken as they come | one a message |
 //! | 5 | by kernels | one after the other | posted first; taken as they come | one |
@@ -30,27 +30,29 @@ use crate::signal::{Signal, yield_now};
 use crate::tree::{Tree, decode, encode};
 use crate::tuning::{Exchange, TwoPhase};
 
-/// What this client and another have for each other, in the order of the blocks.
+/// A bundle is the elements of this client for another, or of another for this client, in the order
+/// of the blocks.
 #[derive(Default)]
 struct Bundle {
-    /// The rank of the other.
+    /// The rank of the other client.
     with: usize,
-    /// The number of the share's memory, whoever of the two holds it.
+    /// The number of the memory of the holder's share.
     memory: u64,
     pieces: Vec<Piece>,
-    /// Where the pieces are in this client's staging buffer, if they are in its blocks.
+    /// The windows of the pieces in this client's staging buffer, if they are in this client's
+    /// blocks.
     windows: Vec<Window>,
     stretches: u64,
 }
 
-/// The bundles of one round, by the rank of the other and by the holder's share, which each of its
-/// messages is about one of.
+/// The bundles of one round, by the rank of the other client and by the holder's share. Each
+/// message is about one share.
 type Bundles = BTreeMap<(usize, usize), Bundle>;
 
-/// The number of a block: its object, and its place there.
+/// The number of a block: its object, and its index in the object.
 type Number = (u64, u64);
 
-/// One client's messages of one call.
+/// The messages of one client in one call.
 pub(super) struct Messages<'a, M: Machine> {
     tree: &'a Tree<'a, M>,
     request: &'a Request,
@@ -58,13 +60,14 @@ pub(super) struct Messages<'a, M: Machine> {
     clients: usize,
     me: usize,
     shares: Vec<Share>,
-    /// By round, by the rank whose conforming part it is in, and by this rank's share: the blocks
-    /// that that has some of.
+    /// The blocks that each of this rank's shares touches, by round, and by the rank of the
+    /// conforming part and this rank's share.
     held: BTreeMap<u64, BTreeMap<(usize, usize), Vec<Number>>>,
 }
 
 impl<'a, M: Machine> Messages<'a, M> {
-    /// None on a node without a client, and where there are none.
+    /// Makes the messages of this node's client; `None` on a node without a client, and if the
+    /// exchange is [`Exchange::Remote`].
     pub(super) fn new(
         tree: &'a Tree<'a, M>,
         request: &'a Request,
@@ -106,12 +109,13 @@ impl<'a, M: Machine> Messages<'a, M> {
         })
     }
 
-    /// Exchanges the elements of one round with all clients, and says how many messages came. Of
-    /// `staged` are the blocks of this client, at their places in its staging buffer. Without one
-    /// it tells others why not, takes what they send, and keeps nothing.
+    /// Exchanges the elements of one round with all clients, and returns the number of messages
+    /// that came. `staged` names this client's blocks, and their places in its staging buffer.
+    /// Without a buffer the client tells others the error, takes the elements that they send, and
+    /// keeps nothing.
     ///
     /// # Errors
-    /// The first that this client, or one that sends to it, met.
+    /// The first error of this client, or of another that sends to it.
     pub(super) async fn exchange(
         &self,
         round: u64,
@@ -142,7 +146,7 @@ impl<'a, M: Machine> Messages<'a, M> {
         done.map(|()| count)
     }
 
-    /// What others hold of this client's blocks, by rank.
+    /// The bundles of this client's blocks, by the rank that holds the elements.
     fn of_blocks(&self, staged: &[(Rc<Block>, u64)]) -> Bundles {
         let mut bundles = Bundles::new();
         for (block, base) in staged {
@@ -160,7 +164,7 @@ impl<'a, M: Machine> Messages<'a, M> {
         bundles
     }
 
-    /// What this client holds of others' blocks in a round, by rank.
+    /// The bundles of this client's elements in others' blocks in a round, by rank.
     fn of_share(&self, round: u64) -> Bundles {
         let mut bundles = Bundles::new();
         for (&(owner, part), numbers) in self.held.get(&round).into_iter().flatten() {
@@ -184,7 +188,7 @@ impl Bundle {
         self.pieces.push(piece);
     }
 
-    /// Addresses the message that the client of a rank sends of it.
+    /// The tag of the message that the client of rank `from` sends with the bundle.
     fn tag(&self, from: usize) -> Tag {
         Tag {
             call: self.memory,
@@ -197,16 +201,16 @@ impl Bundle {
     }
 }
 
-/// One exchange.
+/// A round is one exchange.
 struct Round<'a, M: Machine> {
     messages: &'a Messages<'a, M>,
     staging: std::result::Result<&'a M::Buffer, &'a Error>,
-    /// What this client has for itself.
+    /// The bundles that this client has for itself.
     own: Vec<Bundle>,
 }
 
 impl<M: Machine> Round<'_, M> {
-    /// Steps 1 and 2.
+    /// Exchanges by step 1 or 2.
     async fn in_turn(&self, mut out: Bundles, mut into: Bundles) -> Result<()> {
         let Messages { clients, me, .. } = *self.messages;
         let mut done = Ok(());
@@ -225,7 +229,7 @@ impl<M: Machine> Round<'_, M> {
         done.and(self.copy_own().await)
     }
 
-    /// Steps 3 and 4: all sends at once, and all receives, posted before or after.
+    /// Exchanges by step 3 or 4: all sends at once, and all receives, posted before or after.
     async fn at_once(&self, out: Bundles, into: Bundles, receives_first: bool) -> Result<()> {
         let (count, begun) = (out.len(), Cell::new(0));
         let signal = Signal::default();
@@ -254,12 +258,12 @@ impl<M: Machine> Round<'_, M> {
             all_begun().await;
             self.copy_own().await
         };
-        // What is named first is asked first: where receives are posted first, they are.
+        // The first future is polled first: receives that are to be posted first are.
         let (received, sent, copied) = join3(receives, join_all(sends), own).await;
         received.and(all(sent)).and(copied)
     }
 
-    /// Step 5.
+    /// Exchanges by step 5.
     async fn one_send_at_a_time(&self, out: Bundles, into: Bundles) -> Result<()> {
         let receives = join_all(self.in_order(into).map(|bundle| self.receive(bundle)));
         let sends = async {
@@ -273,7 +277,7 @@ impl<M: Machine> Round<'_, M> {
         all(received).and(sent)
     }
 
-    /// Beginning with the next rank, so that not all begin with the same.
+    /// Takes the bundles beginning with the next rank, so that not all clients begin with one rank.
     fn in_order(&self, mut bundles: Bundles) -> impl Iterator<Item = Bundle> {
         let after = bundles.split_off(&(self.messages.me, 0));
         after.into_values().chain(bundles.into_values())
@@ -284,7 +288,7 @@ impl<M: Machine> Round<'_, M> {
         self.transmit(&bundle, packed).await
     }
 
-    /// Sends what has been packed, or why it could not be: somebody waits for it.
+    /// Sends a packed bundle, or the error in its place: somebody waits for it.
     async fn transmit(&self, bundle: &Bundle, packed: Result<M::Buffer>) -> Result<()> {
         let Tree { machine, roles, .. } = *self.messages.tree;
         let to = roles.clients[bundle.with];

@@ -9,19 +9,19 @@
 //! write   elements come from their holders | every client writes its part
 //! ```
 //!
-//! There are two descriptions of it, and both are here:
+//! There are two descriptions of two-phase I/O, and both are here:
 //!
 //! | | Kotz, TOCS 1997, Figure 2(b) | Dickens and Thakur, section 3.3 |
 //! |---|---|---|
 //! | the exchange | [`Exchange::Remote`]: memget and memput, barriers around each phase | messages, in five ways: [`Exchange::Step1`] to [`Exchange::Step5`] |
 //! | the disks | [`StoreAccess::Servers`]: a parallel file system, here [`caching`] | any file system: also [`StoreAccess::Direct`] |
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `exchange` | the messages, and the five ways to order them |
 //!
-//! Memory: of a client [`TwoPhase::buffer_bytes_max`], or one block if that is more, and send
-//! buffers as the step has them; where its part is larger, all clients go through the two phases
+//! Memory: of a client [`TwoPhase::buffer_bytes_max`], or one block if that is more, and the send
+//! buffers of the step; a client with a larger part makes all clients go through the two phases
 //! several times. Each element crosses the network once, and again on its way to the servers.
 
 mod exchange;
@@ -44,7 +44,7 @@ use crate::tree::{Members, Tree};
 use crate::tuning::{Caching, Exchange, StoreAccess, TwoPhase};
 use exchange::Messages;
 
-/// This node's part: its client permutes, and moves its part or asks the servers to.
+/// Runs this node's part: its client permutes, and moves its part or asks the servers to.
 pub(crate) async fn transfer<M: Machine>(
     tree: &Tree<'_, M>,
     request: &Request,
@@ -67,7 +67,7 @@ pub(crate) async fn transfer<M: Machine>(
     }
 }
 
-/// The client of one node, if it has one, and its conforming part.
+/// The client of one node, if the node has one, and its conforming part.
 struct Conforming<'a, M: Machine> {
     tree: &'a Tree<'a, M>,
     request: &'a Request,
@@ -121,7 +121,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
             };
             for phase in 0..2 {
                 self.meet(round, phase).await?;
-                // After an error the others are still met, and sent what they wait for.
+                // After an error the client still meets the others, and sends what they wait for.
                 let done = match (phase == 0) == is_write {
                     true => {
                         let messages = messages.as_ref();
@@ -149,11 +149,11 @@ impl<'a, M: Machine> Conforming<'a, M> {
         self.tree.roles.rank(self.tree.machine.me())
     }
 
-    /// Lets all clients come here, where they have to.
+    /// Lets all clients come here, if the exchange demands it.
     async fn meet(&self, round: usize, phase: usize) -> Result<()> {
         let must = match self.options.exchange {
             Exchange::Remote => true,
-            // So that messages of two rounds do not mix.
+            // Messages of two rounds must not mix.
             _ => round > 0 && round < self.rounds.len() && phase == 0,
         };
         match must {
@@ -184,7 +184,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
         })
     }
 
-    /// The permutation: blocks between the staging buffer and the clients that hold their elements.
+    /// Exchanges blocks between the staging buffer and the clients that hold their elements.
     async fn exchange(
         &self,
         messages: Option<&Messages<'_, M>>,
@@ -213,7 +213,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
         })
     }
 
-    /// The permutation by memget and memput.
+    /// Permutes by memget and memput.
     async fn permute(&self, staged: &[(Rc<Block>, u64)], staging: &M::Buffer) -> Result<u64> {
         let mut transfers = 0;
         for (block, base) in staged {
@@ -224,8 +224,8 @@ impl<'a, M: Machine> Conforming<'a, M> {
         Ok(transfers)
     }
 
-    /// The I/O phase: blocks between the staging buffer and the disks. The client hands over when
-    /// only those are left to work. The last of a write `ends` it.
+    /// Runs the I/O phase: blocks between the staging buffer and the disks. The client hands over
+    /// when only the disks are left to work. The last phase of a write `ends` it.
     async fn move_blocks(
         &self,
         blocks: &[Rc<Block>],
@@ -236,7 +236,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
         let Ok(stage) = stage else {
             return Ok(Traffic::default());
         };
-        // Of a block that nobody holds there is mostly nothing to move.
+        // A block that nobody holds has mostly nothing to move.
         let request = self.request;
         let is_moved = |block: &Block| {
             request.writes_all() || !request.memory.touching(&block.region).is_empty()
@@ -269,7 +269,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
         }
     }
 
-    /// By the servers of a parallel file system, as one call of it.
+    /// Asks the servers of a parallel file system for all blocks, as one call of it.
     async fn ask(
         &self,
         options: &Caching,
@@ -289,7 +289,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
         asked.and(ended)
     }
 
-    /// By itself.
+    /// Moves all blocks by itself.
     async fn move_directly(
         &self,
         disks: &DirectDisks<'_, M>,
@@ -313,7 +313,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
         moved.into_iter().collect::<Result<()>>().and(finished)
     }
 
-    /// Whether some bytes of the blocks are nobody's: they must not be left over from others.
+    /// Whether some bytes of the blocks are nobody's: they must not be left over from other blocks.
     fn has_gaps(&self, blocks: &[Rc<Block>]) -> bool {
         let has_gap = |block: &Rc<Block>| match self.request.memory {
             MemorySchema::Boxes(_) => {
@@ -321,7 +321,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
                 let held: u64 = portions.iter().map(|held| held.piece.elements()).sum();
                 held * self.request.disk.width() < block.bytes
             }
-            // All elements are somebody's.
+            // Some rank holds each element.
             _ => block.is_padded(),
         };
         blocks.iter().any(has_gap)
@@ -340,10 +340,10 @@ impl<'a, M: Machine> Conforming<'a, M> {
     }
 }
 
-/// Where a client's part is on its way.
+/// A stage is a client's staging buffer, with the disks.
 struct Stage<'a, M: Machine> {
     buffer: M::Buffer,
     bytes: u64,
-    /// Where the client moves blocks itself, and has any.
+    /// The disks, if the client moves blocks itself and has any.
     disks: Option<DirectDisks<'a, M>>,
 }

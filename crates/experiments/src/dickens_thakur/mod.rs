@@ -1,15 +1,15 @@
 //! Figures 2 to 7 of P. Dickens and R. Thakur, "Evaluation of Collective I/O Implementations on
-//! Parallel Architectures", on the four machines of the paper, beside what it says.
+//! Parallel Architectures", on the four machines of the paper, beside its text.
 //!
-//! | figure | what varies | what is shown |
+//! | figure | variable | shown |
 //! |---|---|---|
 //! | 2 | processors; 64 MB | MB/s, non-collective and by the steps of two-phase I/O |
-//! | 3 | the file; as many processors as there are | the same |
+//! | 3 | the file; as many processors as there are | as in Figure 2 |
 //! | 4 | processors, 4 MB each | seconds of computing and writing, one after the other and at once |
-//! | 5, 6 | processors; 64 MB by Step 5 | the same; the disks alone in the background (6) |
-//! | 7 | the same | the same with O_DIRECT, on the Origin |
+//! | 5, 6 | processors; 64 MB by Step 5 | as in Figure 4; the disks alone in the background (6) |
+//! | 7 | processors; 64 MB by Step 5 | as in Figure 5, with O_DIRECT, on the Origin |
 //!
-//! A computation takes as long as what it is beside takes with 64 processors.
+//! A computation takes as long as the writing beside it takes with 64 processors.
 
 mod published;
 pub mod run;
@@ -31,17 +31,18 @@ use penstock_sim::preset::Preset;
 pub use published::{Aim, Machine, Value};
 pub use run::{Background, Case, RunResult, Way};
 
-/// The figures that there are.
+/// The numbers of the figures.
 pub const FIGURES: [u8; 6] = [2, 3, 4, 5, 6, 7];
 
-/// How near a number of the paper is to be: as a part of it, and in points of a percentage.
+/// The greatest distance from a number of the paper: as a part of it, and in points of a
+/// percentage.
 const NEAR: f64 = 0.25;
 const NEAR_POINTS: f64 = 10.0;
 
-/// Files of Figure 3, MB.
+/// The files of Figure 3, MB.
 const FILES: [u64; 5] = [4, 16, 64, 256, 1024];
 
-/// What is to be shown of one machine.
+/// A plan of the figures of one machine.
 #[derive(Clone, Debug)]
 pub struct Plan {
     machine: Machine,
@@ -50,50 +51,43 @@ pub struct Plan {
     has_curves: bool,
 }
 
-/// A number of the paper and the simulated one.
+/// A number of the paper, beside the simulated one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Number {
-    /// The figure that it belongs to.
     pub figure: u8,
-    /// What it is of.
+    /// The quantity, in words.
     pub what: &'static str,
-    /// What it is in.
     pub unit: &'static str,
-    /// The paper's.
+    /// The number of the paper.
     pub paper: f64,
-    /// Ours.
+    /// The simulated number.
     pub simulated: f64,
-    /// How near it is to be.
+    /// The aim: near the paper's number, or below it.
     pub aim: Aim,
-    /// Whether it is.
+    /// Whether the simulated number meets the aim.
     pub is_near: bool,
 }
 
-/// A comparison of the paper.
+/// A comparison of the paper, with its simulation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// The figure that it belongs to.
     pub figure: u8,
-    /// What is compared: the first is the slower one.
+    /// The comparison, in words: the first is the slower one.
     pub what: &'static str,
-    /// Processors of both.
+    /// The processors of both runs.
     pub clients: [usize; 2],
-    /// Seconds of both.
+    /// The seconds of both runs.
     pub seconds: [f64; 2],
-    /// Whether it holds.
+    /// Whether the comparison holds.
     pub holds: bool,
 }
 
-/// One machine: figures, and what the paper says of them.
+/// The figures of one machine, with the paper's numbers and comparisons.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// The machine.
     pub preset: String,
-    /// The figures.
     pub figures: Vec<Figure>,
-    /// The paper's numbers.
     pub numbers: Vec<Number>,
-    /// Its comparisons.
     pub comparisons: Vec<Comparison>,
 }
 
@@ -101,11 +95,11 @@ pub struct Measured {
 type Series = (&'static str, Vec<(u64, Case)>);
 
 impl Plan {
-    /// The figures of the machine that `preset` describes, or varies: all of them, if none is
+    /// Plans the figures of the machine that `preset` describes or varies: all figures, if none is
     /// named.
     ///
     /// # Errors
-    /// When there is no such figure.
+    /// When there is no such figure or machine.
     pub fn new(preset: Preset, figures: &[u8]) -> Result<Self, StudyError> {
         let is_meant = |machine: &Machine| machine.preset() == preset.name;
         let Some(machine) = Machine::ALL.into_iter().find(is_meant) else {
@@ -139,13 +133,13 @@ impl Plan {
         })
     }
 
-    /// The same without the figures: what the paper says of them alone.
+    /// Leaves the figures out: only the paper's numbers and comparisons are measured.
     pub fn without_curves(mut self) -> Self {
         self.has_curves = false;
         self
     }
 
-    /// What is to be run, each case once.
+    /// The cases to run, each once.
     fn cases(&self) -> Vec<Case> {
         let of_figures = self.curves().flat_map(|figure| self.series(figure));
         let mut cases: Vec<Case> = of_figures
@@ -220,7 +214,7 @@ impl Plan {
                 })
                 .into(),
             3 => {
-                // The text has the others for Figure 2 alone.
+                // The text gives the other steps for Figure 2 alone.
                 let shown = rates
                     .into_iter()
                     .filter(|(_, way)| !matches!(way, Way::Step(3 | 4)));
@@ -259,10 +253,10 @@ impl Plan {
         }
     }
 
-    /// Runs all of it, as one trial.
+    /// Runs all cases, as one trial.
     ///
     /// # Errors
-    /// The first that a run met.
+    /// The first error of a run.
     pub fn measure(&self, trials: &Trials) -> Result<Measured, StudyError> {
         let (computing, plain): (Vec<Case>, Vec<Case>) = self
             .cases()
@@ -357,9 +351,8 @@ impl Plan {
         }
     }
 
-    /// The paper's numbers of a figure, at their places. Two sorts are left out: percentages of
-    /// places for which the paper has a rate, too, and numbers of cases that the figure does not
-    /// show.
+    /// The paper's numbers of a figure, at their places. Two sorts are left out: percentages at
+    /// places where the paper has a rate, too, and numbers of cases that the figure does not show.
     fn published(&self, figure: u8, seconds: impl Fn(&Case) -> f64) -> Vec<Published> {
         let series = self.series(figure);
         let place = |case: &Case| {
@@ -398,8 +391,8 @@ impl Plan {
     }
 }
 
-/// Runs `cases`, the largest first, and notes their seconds. Those that compute find there how
-/// long.
+/// Runs `cases`, the largest first, and notes their seconds. Cases that compute look their time of
+/// computing up in `seconds`.
 fn run_all(
     preset: &Preset,
     mut cases: Vec<Case>,
@@ -519,7 +512,7 @@ impl fmt::Display for Shown<'_> {
 mod tests {
     use super::*;
 
-    /// The places of a figure's numbers where every run takes two seconds.
+    /// The places of a figure's numbers if every run takes two seconds.
     fn published(preset: &str, figure: u8) -> Result<Vec<(String, u64, f64, bool)>, StudyError> {
         let plan = Plan::new(Preset::find(preset)?, &[figure])?;
         let all = plan.published(figure, |_| 2.0).into_iter();
@@ -537,7 +530,7 @@ mod tests {
     #[test]
     fn numbers_of_the_paper_have_their_places() -> Result<(), StudyError> {
         let at = |series: &str, x, y, is_relative| (series.to_string(), x, y, is_relative);
-        // 64 MB in two seconds are 32 MB/s, of which percentages are taken.
+        // 64 MB in two seconds are 32 MB/s, the base of percentages.
         assert_eq!(
             published("sp2-anl", 2)?,
             [
@@ -559,7 +552,7 @@ mod tests {
         );
         let share = published("origin2000-anl", 3)?;
         assert_eq!(share, [at("step 5", 1024, 512.0 * 0.65, true)]);
-        // Staggered writes are in no line of the figure.
+        // No line of the figure has staggered writes.
         assert_eq!(published("exemplar-caltech", 3)?.len(), 4);
         Ok(())
     }

@@ -1,39 +1,38 @@
-//! What the paper says in numbers and in comparisons, machine by machine. Its figures are drawings:
-//! only what the text says of them is here.
+//! The paper's numbers and comparisons, machine by machine. Its figures are drawings: only numbers
+//! of the text are here.
 
 use serde::Serialize;
 
 use super::run::{Background, Case, Way};
 
-/// A machine of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
-    /// IBM SP2, Argonne.
+    /// The IBM SP2 at Argonne.
     Sp2,
-    /// Intel Paragon, Caltech.
+    /// The Intel Paragon at Caltech.
     Paragon,
-    /// SGI Origin2000, Argonne.
+    /// The SGI Origin2000 at Argonne.
     Origin,
-    /// HP Exemplar, Caltech.
+    /// The HP Exemplar at Caltech.
     Exemplar,
 }
 
-/// Something that the paper gives a number for.
+/// A value that the paper gives as a number.
 #[derive(Clone, Copy, Debug)]
 pub enum Value {
-    /// MB/s.
+    /// The rate of a case, MB/s.
     Rate(Case),
-    /// By how many percent the rate of the second is above that of the first.
+    /// The gain of the second case's rate over the first's, percent.
     Gain(Case, Case),
-    /// How many percent of the first's time are left when the second's, which does not permute, is
-    /// taken off.
+    /// The part of the first case's time that its permutation takes, percent: the second case does
+    /// not permute.
     Permutation(Case, Case),
-    /// By how many percent the second takes less time than the first.
+    /// The part of the first case's time that the second case saves, percent.
     Saved(Case, Case),
 }
 
 impl Value {
-    /// What must have been run for it.
+    /// The cases whose seconds the value needs.
     pub fn cases(&self) -> Vec<Case> {
         match *self {
             Value::Rate(case) => vec![case],
@@ -41,7 +40,7 @@ impl Value {
         }
     }
 
-    /// What it is in.
+    /// The unit of the value.
     pub fn unit(&self) -> &'static str {
         match self {
             Value::Rate(_) => "MB/s",
@@ -49,8 +48,8 @@ impl Value {
         }
     }
 
-    /// The case that a number of the paper is about, and what the paper says of it in the unit of
-    /// its figure: a percentage of another case is taken of that case's simulated `seconds`.
+    /// The case that a number of the paper is about, with the number in the unit of its figure: a
+    /// percentage of another case is taken of that case's simulated `seconds`.
     pub fn implied(&self, paper: f64, seconds: impl Fn(&Case) -> f64) -> (Case, f64) {
         let rate = |case: &Case| case.file_mb as f64 / seconds(case);
         match *self {
@@ -61,7 +60,7 @@ impl Value {
         }
     }
 
-    /// What it comes to, from seconds.
+    /// The value, worked out from seconds.
     pub fn of(&self, seconds: impl Fn(&Case) -> f64) -> f64 {
         let rate = |case: &Case| case.file_mb as f64 / seconds(case);
         match self {
@@ -73,13 +72,14 @@ impl Value {
     }
 }
 
-/// How near the paper's number the simulated one is to be.
+/// The aim of a simulated number beside the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Aim {
-    /// Within a quarter of it; of percentages, so many points if that is more.
+    /// The number lies within a quarter of the paper's; a percentage may also lie within some
+    /// points.
     Near,
-    /// Below it.
+    /// The number lies below the paper's.
     Below,
 }
 
@@ -93,7 +93,7 @@ pub struct Number {
     pub aim: Aim,
 }
 
-/// A comparison of the paper: the first is slower than the second.
+/// A comparison of the paper: the first case is slower than the second.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparison {
     pub figure: u8,
@@ -102,7 +102,7 @@ pub struct Comparison {
     pub faster: Case,
 }
 
-/// 64 MB, as in Figure 2.
+/// Makes a case of 64 MB, as in Figure 2.
 fn at(clients: usize, way: Way) -> Case {
     Case::new(clients, 64, way)
 }
@@ -122,7 +122,7 @@ const STEP1: Way = Way::Step(1);
 const STEP2: Way = Way::Step(2);
 const STEP5: Way = Way::Step(5);
 
-/// 64 MB by Step 5, with computation; or 4 MB a processor, conforming.
+/// Adds computation to a case: 64 MB by Step 5, or 4 MB a processor, conforming.
 fn computes(case: Case, background: Background) -> Case {
     Case {
         computes: Some(background),
@@ -144,7 +144,7 @@ fn saved(case: Case, background: Background) -> Value {
 }
 
 impl Machine {
-    /// All, in the order of the paper.
+    /// All machines, in the order of the paper.
     pub const ALL: [Machine; 4] = [
         Machine::Sp2,
         Machine::Exemplar,
@@ -152,7 +152,7 @@ impl Machine {
         Machine::Paragon,
     ];
 
-    /// The preset that describes it.
+    /// The name of the machine's preset.
     pub fn preset(self) -> &'static str {
         match self {
             Machine::Sp2 => "sp2-anl",
@@ -162,7 +162,7 @@ impl Machine {
         }
     }
 
-    /// Whether the paper has this figure of it.
+    /// Whether the paper has this figure of the machine.
     pub fn has(self, figure: u8) -> bool {
         figure != 7 || self == Machine::Origin
     }
@@ -176,7 +176,7 @@ impl Machine {
         }
     }
 
-    /// Those of Figure 3.
+    /// The processors of Figure 3.
     pub fn clients_max(self) -> usize {
         match self {
             Machine::Sp2 | Machine::Origin => 64,
@@ -185,7 +185,7 @@ impl Machine {
         }
     }
 
-    /// Those of Figures 5 to 7; Figure 4 has 8 to 64.
+    /// The processors of Figures 5 to 7; Figure 4 has 8 to 64.
     pub fn clients_computing(self) -> &'static [usize] {
         match self {
             Machine::Paragon => &[16, 32, 64, 128],
@@ -193,7 +193,7 @@ impl Machine {
         }
     }
 
-    /// Figures 4 to 6 of the Origin are without O_DIRECT.
+    /// Turns O_DIRECT off for the Origin, as in its Figures 4 to 6.
     pub fn buffered(self, case: Case) -> Case {
         Case {
             is_buffered: self == Machine::Origin,
@@ -216,7 +216,8 @@ impl Machine {
         let mut all: Vec<Comparison> = Vec::new();
         let clients = self.clients();
         for &count in clients {
-            // With few processors the paper says it of none, and of the Exemplar the reverse.
+            // With few processors the paper says this of no machine, and the opposite of the
+            // Exemplar.
             if count >= 16 {
                 all.push(is_slower(
                     2,
@@ -247,7 +248,7 @@ impl Machine {
         all
     }
 
-    /// Those that are of one machine alone.
+    /// Comparisons of one machine alone.
     fn own_comparisons(self) -> Vec<Comparison> {
         let mut all: Vec<Comparison> = Vec::new();
         let five = |count| at(count, STEP5);
@@ -355,7 +356,8 @@ fn is_slower(figure: u8, what: &'static str, slower: Case, faster: Case) -> Comp
         faster,
     }
 }
-/// "Some of the processors delay their writes for a short period": one after the other.
+/// Processors write one after the other: "Some of the processors delay their writes for a short
+/// period".
 const STAGGERED: Way = Way::Staggered(10_000);
 
 fn of_sp2() -> Vec<Number> {

@@ -1,5 +1,5 @@
-//! One run of the paper's application: every processor has a block of a square array of integers,
-//! and all write it to one file.
+//! A run of the paper's application: every processor has a block of a square array of integers, and
+//! all write it to one file.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -18,61 +18,61 @@ use penstock_sim::machine::{Setup, SimNode, Simulation};
 use penstock_sim::preset::Preset;
 use penstock_sim::time::{Span, Time};
 
-/// Bytes of an integer.
+/// The bytes of an integer.
 const WIDTH: u64 = 4;
 
-/// How the array gets into the file.
+/// The way of the array into the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// Each processor writes each of its rows by a call of its own.
     NonCollective,
-    /// Two-phase I/O, as one of the paper's steps has it.
+    /// The processors write by two-phase I/O, by this step of the paper.
     Step(u8),
-    /// Each processor has what it writes already: rows of the file, by one call.
+    /// Each processor has the rows of the file that it writes already, and writes them by one call.
     Conforming,
-    /// The same, but processors begin one after the other, so many microseconds apart.
+    /// The processors write conforming rows, but begin this number of microseconds one after the
+    /// other.
     Staggered(u32),
 }
 
-/// What is done while the processor computes.
+/// The work that goes on while the processor computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Background {
-    /// Nothing: computation follows.
+    /// Nothing goes on: computation follows.
     None,
-    /// The work of the disks.
+    /// The disks work.
     Disk,
-    /// All of the collective call.
+    /// All of the collective call goes on.
     All,
 }
 
-/// What is to be run.
+/// A case is one setup of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Case {
-    /// Processors.
+    /// The number of processors.
     pub clients: usize,
-    /// Bytes of the file, in 2^20.
+    /// The size of the file, in units of 2^20 bytes.
     pub file_mb: u64,
-    /// How it is written.
+    /// The way of writing.
     pub way: Way,
-    /// Whether writes go through the system's buffers where they need not.
+    /// Whether writes go through the system's buffers though they need not.
     pub is_buffered: bool,
-    /// Whether each processor also computes, and what is done meanwhile.
+    /// The work in the background of computation, if each processor also computes.
     pub computes: Option<Background>,
 }
 
-/// How it went.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RunResult {
-    /// From the first processor's start to the last one's end.
+    /// The time from the first processor's start to the last one's end.
     pub seconds: f64,
-    /// Events of the simulation.
     pub events: u64,
 }
 
 impl Case {
-    /// The paper's usual: nothing computed.
+    /// Makes a case without computation.
     pub fn new(clients: usize, file_mb: u64, way: Way) -> Self {
         Self {
             clients,
@@ -83,7 +83,7 @@ impl Case {
         }
     }
 
-    /// Roughly what it costs to simulate.
+    /// The rough cost of simulating the case.
     pub fn weight(&self) -> u64 {
         match self.way {
             // Every processor writes its part of every row.
@@ -92,7 +92,7 @@ impl Case {
         }
     }
 
-    /// Rows and columns: square where that is possible, or else twice as high as wide.
+    /// Rows and columns: square if possible, or else twice as high as wide.
     fn shape(&self) -> [u64; 2] {
         let elements = (self.file_mb << 20) / WIDTH;
         let columns = 1 << (elements.ilog2() / 2);
@@ -132,8 +132,7 @@ impl Case {
         })
     }
 
-    /// The case whose time is that of the computation: the same with 64 processors, of which none
-    /// computes.
+    /// The case that takes as long as the computation: it has 64 processors, and none computes.
     pub fn yardstick(&self) -> Self {
         let clients = 64;
         let file_mb = match self.way {
@@ -148,11 +147,11 @@ impl Case {
         }
     }
 
-    /// Runs it on the machine of `preset`, but with its own number of processors and file; the
-    /// computation, if there is any, takes so many seconds.
+    /// Runs the case on the machine of `preset`, but with its own number of processors and file. A
+    /// computation takes `computing` seconds.
     ///
     /// # Errors
-    /// When the machine cannot be.
+    /// When the machine is impossible.
     pub fn run(&self, preset: &Preset, trial: u64, computing: f64) -> Result<RunResult, Error> {
         let mut preset = preset.clone();
         preset.nodes.clients = self.clients;
@@ -197,20 +196,20 @@ impl Case {
     }
 }
 
-/// Processors as a grid, no wider than high.
+/// The processors as a grid, no wider than high.
 fn mesh(clients: u64) -> [u64; 2] {
     let across = 1 << (clients.ilog2() / 2);
     [clients / across, across]
 }
 
-/// What every node does.
+/// The application of every node.
 struct Application {
     request: Request,
     roles: Rc<Roles>,
     case: Case,
-    /// How long each processor computes.
+    /// The time that each processor computes.
     computing: Span,
-    /// When the last of the processors has ended.
+    /// The end of the last processor.
     last: Cell<Time>,
 }
 
@@ -224,8 +223,7 @@ impl Application {
                 node.compute(self.computing).await;
             }
             Some(background) => {
-                // The processor has its own part of the exchange behind it when it asks the
-                // servers.
+                // The processor has done its own part of the exchange when it asks the servers.
                 let begun = || background == Background::All || node.has_asked();
                 let computing = async {
                     poll_fn(|_| match begun() {

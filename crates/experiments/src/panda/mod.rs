@@ -1,7 +1,7 @@
 //! Figures 3 to 9 of K. Seamons, Y. Chen, P. Jones, J. Jozwiak and M. Winslett, "Server-Directed
-//! Collective I/O in Panda", SC '95, on a simulated SP2 of NASA Ames, beside what it says.
+//! Collective I/O in Panda", SC '95, on a simulated SP2 of NASA Ames, beside the paper's text.
 //!
-//! | figures | compute nodes | on disk | what is 100% of an I/O node |
+//! | figures | compute nodes | on disk | 100% of an I/O node |
 //! |---|---|---|---|
 //! | 3, 4: reads, writes | 8 | natural chunking | its file system |
 //! | 5, 6 | 32 | natural chunking, infinitely fast disk | messages |
@@ -9,8 +9,8 @@
 //! | 9: writes | 16 | traditional order, infinitely fast disk | messages |
 //!
 //! Arrays of 16 to 512 MB, of 64-bit numbers in three dimensions, BLOCK in each; 2, 4 and 8 I/O
-//! nodes. The paper also ran other numbers of compute nodes, and says that they are alike: see
-//! [`Plan::with_clients`].
+//! nodes. The paper also ran other numbers of compute nodes, and says that their results are alike:
+//! see [`Plan::with_clients`].
 
 mod published;
 pub mod run;
@@ -34,16 +34,16 @@ use published::{MESSAGE_US, MESSAGES_MB_S, READ_MB_S, STARTUP_SECONDS, Shown, WR
 pub use run::{Case, RunResult, Schema};
 use run::{SUB_CHUNK_BYTES, message_seconds, peak_mb_s, rate_mb_s};
 
-/// The machine that the paper measured on.
+/// The preset of the machine that the paper measured on.
 pub const PRESET: &str = "sp2-nas";
 
-/// How near the machine's own numbers are to be: as a part of them.
+/// The greatest distance from the machine's own numbers, as a part of them.
 const NEAR: f64 = 0.05;
 
-/// Files by which the peak is measured, MB (section 3).
+/// The files that measure the peak, MB (section 3).
 const PEAK_FILES_MB: [u64; 2] = [32, 64];
 
-/// What is to be shown.
+/// A plan of the figures.
 #[derive(Clone, Debug)]
 pub struct Plan {
     preset: Preset,
@@ -51,70 +51,66 @@ pub struct Plan {
     arrays_mb: Vec<u64>,
 }
 
-/// A number of the machine that the paper gives, and the simulated one.
+/// A number of the machine that the paper gives, beside the simulated one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Number {
-    /// What it is of.
+    /// The quantity, in words.
     pub what: &'static str,
-    /// What it is in.
     pub unit: &'static str,
-    /// The paper's.
+    /// The number of the paper.
     pub paper: f64,
-    /// Ours.
+    /// The simulated number.
     pub simulated: f64,
-    /// Whether ours is near.
+    /// Whether the simulated number is near the paper's.
     pub is_near: bool,
 }
 
-/// One run of a figure.
+/// A cell is one run of a figure.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Cell {
-    /// I/O nodes.
+    /// The number of I/O nodes.
     pub servers: usize,
-    /// Bytes of the array, in 2^20.
+    /// The size of the array, in units of 2^20 bytes.
     pub array_mb: u64,
-    /// MB/s of all I/O nodes together.
+    /// The throughput of all I/O nodes together, MB/s.
     pub mb_s: f64,
-    /// Of the peak of an I/O node, percent.
+    /// The throughput as a percentage of the I/O nodes' peak.
     pub percent: f64,
 }
 
-/// What the paper says of a figure, and what is simulated.
+/// A comparison of the paper's text on a figure with the simulation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// The figure.
     pub figure: u8,
-    /// What it shows.
     pub title: String,
-    /// What the text says, percent of the peak.
+    /// The text's range or number, percent of the peak.
     pub paper: Says,
-    /// The least and the most simulated, and the middle one.
+    /// The least simulated percentage.
     pub least: f64,
-    /// See `least`.
+    /// The middle simulated percentage.
     pub middle: f64,
-    /// See `least`.
+    /// The greatest simulated percentage.
     pub most: f64,
-    /// How many of the runs are inside of the range, or near the one number, within 5 points.
+    /// The number of runs inside the range, or near the one number, within 5 points.
     pub near: usize,
-    /// Of so many.
+    /// The number of runs.
     pub runs: usize,
-    /// Whether that is all of them, or most where the text says so.
+    /// Whether all runs are near, or most if the text says so.
     pub holds: bool,
 }
 
-/// Something else that the text says.
+/// A statement is another claim of the text.
 #[derive(Clone, Debug, Serialize)]
 pub struct Statement {
-    /// What it is.
+    /// The claim, in words.
     pub what: &'static str,
-    /// Whether it holds.
+    /// Whether the claim holds.
     pub holds: bool,
 }
 
-/// The figures, and what the paper says of them.
+/// The figures, with the paper's claims about them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// The machine.
     pub preset: String,
     /// The machine's own numbers.
     pub numbers: Vec<Number>,
@@ -122,17 +118,17 @@ pub struct Measured {
     pub cells: Vec<Vec<Cell>>,
     /// The figures as they are drawn.
     pub figures: Vec<Figure>,
-    /// What the paper says of each.
+    /// The comparison of each figure with the text.
     pub comparisons: Vec<Comparison>,
-    /// And of several together.
+    /// The text's claims about several figures.
     pub statements: Vec<Statement>,
 }
 
 impl Plan {
-    /// The figures on the machine that `preset` describes: all of them, if none is named.
+    /// Plans the figures on the machine that `preset` describes: all figures, if none is named.
     ///
     /// # Errors
-    /// When there is no such figure, or the preset is another machine's.
+    /// When there is no such figure, or the preset describes another machine.
     pub fn new(preset: Preset, figures: &[u8]) -> Result<Self, StudyError> {
         if preset.name != PRESET {
             return Err(StudyError::Input(format!(
@@ -154,10 +150,10 @@ impl Plan {
         })
     }
 
-    /// The same with so many compute nodes, where the paper ran that without showing it.
+    /// Sets the number of compute nodes, if the paper ran that number without showing it.
     ///
     /// # Errors
-    /// When it ran none of the figures with so many.
+    /// When the paper ran none of the figures with that number.
     pub fn with_clients(mut self, clients: usize) -> Result<Self, StudyError> {
         self.figures.retain(|shown| shown.has(clients));
         if self.figures.is_empty() {
@@ -171,13 +167,13 @@ impl Plan {
         Ok(self)
     }
 
-    /// The same with these arrays alone, of so many MB.
+    /// Keeps only arrays of these sizes, in MB.
     pub fn with_arrays(mut self, arrays_mb: &[u64]) -> Self {
         self.arrays_mb = arrays_mb.into();
         self
     }
 
-    /// What a figure shows, by I/O nodes and then by arrays.
+    /// The cases of a figure, by I/O nodes and then by arrays.
     fn cases(&self, shown: &Shown) -> Vec<Case> {
         let of_servers = |servers| {
             self.arrays_mb
@@ -187,11 +183,11 @@ impl Plan {
         shown.servers().into_iter().flat_map(of_servers).collect()
     }
 
-    /// Runs all of it. "We repeated each test 5 times and use the average elapsed time" (section
-    /// 3): that is for `trials` to say.
+    /// Runs all cases. The paper says: "We repeated each test 5 times and use the average elapsed
+    /// time" (section 3); here `trials` sets the number.
     ///
     /// # Errors
-    /// The first that a run met.
+    /// The first error of a run.
     pub fn measure(&self, trials: &Trials) -> Result<Measured, StudyError> {
         let all = self.figures.iter().flat_map(|shown| self.cases(shown));
         let mut seen = HashSet::new();
@@ -220,7 +216,7 @@ impl Plan {
         })
     }
 
-    /// What the paper says of the machine without Panda, and of a call that moves nothing.
+    /// The paper's numbers of the machine without Panda, and of a call that moves nothing.
     fn numbers(&self, trials: &Trials) -> Result<Vec<Number>, StudyError> {
         let peak = |operation| -> Result<f64, Error> {
             let of = |mb| peak_mb_s(&self.preset, operation, mb, trials.first);
@@ -313,8 +309,8 @@ fn cell(shown: &Shown, case: &Case, seconds: &HashMap<Case, f64>) -> Cell {
     }
 }
 
-/// A range holds of a figure if nothing lies outside; "near 90% in most cases", if most are near
-/// and none is further above.
+/// Compares a figure with the text. A range holds if nothing lies outside; "near 90% in most cases"
+/// holds if most runs are near and none is further above.
 fn compared(shown: &Shown, cells: &[Cell]) -> Comparison {
     let mut percent: Vec<f64> = cells.iter().map(|cell| cell.percent).collect();
     percent.sort_by(f64::total_cmp);
@@ -347,7 +343,7 @@ fn compared(shown: &Shown, cells: &[Cell]) -> Comparison {
     }
 }
 
-/// Whether the range that the text gives of these figures together is reached at both ends.
+/// Whether the text's range of these figures together is reached at both ends.
 fn reaches(figures: &[(&Shown, &Vec<Cell>)], numbers: &[u8]) -> Option<bool> {
     let meant = figures
         .iter()
@@ -368,7 +364,7 @@ fn reaches(figures: &[(&Shown, &Vec<Cell>)], numbers: &[u8]) -> Option<bool> {
     Some(is_near(least, from) && is_near(most, to))
 }
 
-/// What the text says of several figures together; only what can be seen from those that were run.
+/// The text's claims about several figures together, as far as the figures that were run show them.
 fn statements(figures: &[(&Shown, &Vec<Cell>)]) -> Vec<Statement> {
     let of = |number: u8| figures.iter().find(|(shown, _)| shown.number == number);
     let mut all = Vec::new();
@@ -426,8 +422,8 @@ fn statements(figures: &[(&Shown, &Vec<Cell>)]) -> Vec<Statement> {
     all
 }
 
-/// Whether, with any number of I/O nodes, a smaller array is not faster than a larger one: but for
-/// a point, by which disks differ in where they stand.
+/// Whether, with any number of I/O nodes, a smaller array is not faster than a larger one, up to a
+/// point, by which the starting angles of disks differ.
 fn declines(cells: &[Cell]) -> bool {
     let mut pairs = cells
         .windows(2)

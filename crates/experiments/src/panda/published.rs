@@ -1,5 +1,5 @@
-//! What the paper says of its figures, and which runs each of them shows. The figures are drawings:
-//! their ranges are those that the text gives.
+//! The paper's claims about its figures, and the runs of each figure. The figures are drawings:
+//! their ranges are those in the text.
 
 use std::fmt;
 
@@ -9,30 +9,30 @@ use serde::Serialize;
 use super::run::{Case, Schema};
 use crate::figure::Published;
 
-/// Arrays of all figures, MB.
+/// The arrays of all figures, MB.
 pub const ARRAYS_MB: [u64; 6] = [16, 32, 64, 128, 256, 512];
 
-/// MB/s of messages, by which throughput is divided where the disk is infinitely fast (Table 1).
+/// The rate of messages, by which throughput is divided if the disk is infinitely fast (Table 1).
 pub const MESSAGES_MB_S: f64 = 34.0;
-/// Latency of a message, microseconds (Table 1).
+/// The latency of a message, microseconds (Table 1).
 pub const MESSAGE_US: f64 = 43.0;
-/// MB/s of the file system of an I/O node (Table 1).
+/// The rate of reading in the file system of an I/O node (Table 1).
 pub const READ_MB_S: f64 = 2.85;
-/// The same, written.
+/// The rate of writing in the file system of an I/O node (Table 1).
 pub const WRITE_MB_S: f64 = 2.23;
-/// "The startup overhead for Panda" (section 3).
+/// The time called "the startup overhead for Panda" (section 3).
 pub const STARTUP_SECONDS: f64 = 0.013;
 
-/// How near a number of the paper the simulated one is to be, in points of a percentage.
+/// The greatest distance of a simulated percentage from the paper's, in points.
 pub const NEAR_POINTS: f64 = 5.0;
 
-/// What the text says of a figure, percent of the peak of an I/O node.
+/// The text's claim about a figure, percent of the peak of an I/O node.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Says {
-    /// All of it lies between two numbers, and reaches them.
+    /// All runs lie between two numbers, and reach them.
     Range(f64, f64),
-    /// Near one number "in most cases", and declining for small arrays.
+    /// The runs lie near one number "in most cases", and decline for small arrays.
     Most(f64),
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Says {
 }
 
 impl Says {
-    /// The same as it is drawn: a band, or a line.
+    /// The claim as it is drawn: a band, or a line.
     pub fn published(self) -> Published {
         let (low, high) = match self {
             Says::Range(from, to) => (from, to),
@@ -63,20 +63,20 @@ impl Says {
     }
 }
 
-/// A figure.
+/// A figure of the paper.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
     pub number: u8,
     pub operation: Operation,
     pub schema: Schema,
     pub is_disk_free: bool,
-    /// Compute nodes, where no others are asked for.
+    /// The number of compute nodes, if no other is asked for.
     pub clients: usize,
     pub says: Says,
 }
 
 impl Shown {
-    /// Figures 3 to 9.
+    /// All figures, 3 to 9.
     pub const ALL: [Shown; 7] = [
         on_disk(
             3,
@@ -129,7 +129,7 @@ impl Shown {
         )),
     ];
 
-    /// What it shows.
+    /// The title of the figure.
     pub fn title(&self) -> String {
         let which_way = match self.operation {
             Operation::Read => "reads",
@@ -157,7 +157,7 @@ impl Shown {
         }
     }
 
-    /// Whether the paper ran it with so many compute nodes, be it without showing it.
+    /// Whether the paper ran the figure with this number of compute nodes, shown or not.
     pub fn has(&self, clients: usize) -> bool {
         match self.schema {
             Schema::Natural => [8, 16, 32].contains(&clients),
@@ -165,7 +165,7 @@ impl Shown {
         }
     }
 
-    /// The run at one place of it.
+    /// The case of the run at one place of the figure.
     pub fn case(&self, servers: usize, array_mb: u64) -> Case {
         Case {
             operation: self.operation,
@@ -177,7 +177,7 @@ impl Shown {
         }
     }
 
-    /// MB/s of an I/O node that are 100%.
+    /// The rate of an I/O node that is 100%, MB/s.
     pub fn peak_mb_s(&self) -> f64 {
         match (self.is_disk_free, self.operation) {
             (true, _) => MESSAGES_MB_S,

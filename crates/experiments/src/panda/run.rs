@@ -1,5 +1,5 @@
-//! One run of the paper's application: an array of three dimensions, BLOCK in each, is written to
-//! the files of the I/O nodes, or read from them, by one collective call.
+//! A run of the paper's application: an array of three dimensions, BLOCK in each, is written to the
+//! files of the I/O nodes, or read from them, by one collective call.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,60 +18,58 @@ use penstock_sim::machine::{Setup, SimNode, Simulation};
 use penstock_sim::preset::Preset;
 use penstock_sim::time::Time;
 
-/// Bytes of an element: a 64-bit number.
+/// The bytes of an element, a 64-bit number.
 const WIDTH: u64 = 8;
-/// Bytes of a sub-chunk, at most: "we chose a subchunk size of 1 MB for all experiments" (section
+/// The most bytes of a sub-chunk: "we chose a subchunk size of 1 MB for all experiments" (section
 /// 2).
 pub const SUB_CHUNK_BYTES: u64 = 1 << 20;
 
-/// How the array lies on disk.
+/// The schema of the array on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schema {
-    /// As in memory: a chunk is what a client holds; chunks are dealt out to the servers in turn.
+    /// The array lies as in memory: a chunk is a client's share; chunks are dealt out to the
+    /// servers in turn.
     Natural,
-    /// BLOCK,*,*: one piece a server, in row-major order.
+    /// The array lies as BLOCK,*,*: one piece a server, in row-major order.
     Traditional,
 }
 
-/// What is to be run.
+/// A case is one setup of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Case {
-    /// Which way.
     pub operation: Operation,
-    /// How it lies on disk.
     pub schema: Schema,
     /// Whether the disk is infinitely fast.
     pub is_disk_free: bool,
-    /// Compute nodes.
+    /// The number of compute nodes.
     pub clients: usize,
-    /// I/O nodes.
+    /// The number of I/O nodes.
     pub servers: usize,
-    /// Bytes of the array, in 2^20.
+    /// The size of the array, in units of 2^20 bytes.
     pub array_mb: u64,
 }
 
-/// How it went.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RunResult {
-    /// From the call to its end on the last of the clients.
+    /// The time from the call to its end on the last of the clients.
     pub seconds: f64,
-    /// Events of the simulation.
     pub events: u64,
 }
 
 impl Case {
-    /// Extents of the array, which has exactly `array_mb` times 2^20 bytes: the three factors that
-    /// come nearest to a cube. 128 x 128 x 128 for 16 MB, 256 x 512 x 512 for 512 MB, 64 x 112 x
-    /// 128 for 7 MB.
+    /// The extents of the array, which has exactly `array_mb` times 2^20 bytes: the three factors
+    /// that come nearest to a cube. 128 x 128 x 128 for 16 MB, 256 x 512 x 512 for 512 MB, 64 x 112
+    /// x 128 for 7 MB.
     pub fn shape(&self) -> [u64; 3] {
         nearest_to_cube((self.array_mb << 20) / WIDTH)
     }
 
-    /// The compute nodes, as the paper arranges them.
+    /// The mesh of the compute nodes, as in the paper.
     ///
     /// # Errors
-    /// When the paper has no mesh of so many.
+    /// When the paper has no mesh of this number.
     pub fn mesh(&self) -> Result<[u64; 3]> {
         match self.clients {
             8 => Ok([2, 2, 2]),
@@ -85,7 +83,7 @@ impl Case {
         }
     }
 
-    /// The call that all nodes make.
+    /// The request of the call that all nodes make.
     ///
     /// # Errors
     /// When the paper has no such case.
@@ -126,10 +124,11 @@ impl Case {
         }
     }
 
-    /// Runs it on the machine of `preset`, but with its own numbers of nodes and its own array.
+    /// Runs the case on the machine of `preset`, but with its own numbers of nodes and its own
+    /// array.
     ///
     /// # Errors
-    /// When the machine cannot be.
+    /// When the machine is impossible.
     pub fn run(&self, preset: &Preset, trial: u64) -> Result<RunResult> {
         run(
             self.request()?,
@@ -139,10 +138,10 @@ impl Case {
         )
     }
 
-    /// The same with an array of one element: what a call takes before anything is moved.
+    /// Runs the case with an array of one element: the time of a call before anything is moved.
     ///
     /// # Errors
-    /// As [`Case::run`].
+    /// Like [`Case::run`].
     pub fn run_empty(&self, preset: &Preset, trial: u64) -> Result<RunResult> {
         let nothing = || {
             let memory = Distribution::new(&[1; 3], &Dists(vec![Dist::Block; 3]), &self.mesh()?)
@@ -154,14 +153,14 @@ impl Case {
     }
 }
 
-/// Three factors of `elements` with the least sum, in ascending order.
+/// The three factors of `elements` with the least sum, in ascending order.
 fn nearest_to_cube(elements: u64) -> [u64; 3] {
     let lowest = (1..).take_while(|low| low * low * low <= elements);
     let shapes = lowest
         .filter(|low| elements.is_multiple_of(*low))
         .filter_map(|low| {
             let rest = elements / low;
-            // Of two factors those that are nearest to each other have the least sum.
+            // Of two factors, those nearest to each other have the least sum.
             let middle = (low..=rest.isqrt())
                 .rev()
                 .find(|&m| rest.is_multiple_of(m))?;
@@ -171,11 +170,11 @@ fn nearest_to_cube(elements: u64) -> [u64; 3] {
     nearest.unwrap_or([1, 1, elements])
 }
 
-/// Reads or writes a file of so many MB on one I/O node by requests of 1 MB, one after the other:
-/// what the paper's normalised throughput is a part of. MB/s.
+/// Reads or writes a file of `file_mb` MB on one I/O node by requests of 1 MB, one after the other.
+/// Returns the MB/s that the paper's normalised throughput is a part of.
 ///
 /// # Errors
-/// When the machine cannot be.
+/// When the machine is impossible.
 pub fn peak_mb_s(preset: &Preset, operation: Operation, file_mb: u64, trial: u64) -> Result<f64> {
     let elements = (file_mb << 20) / WIDTH;
     let memory = Distribution::new(&[elements], &Dists(vec![Dist::Block]), &[1]).map_err(unfit)?;
@@ -210,10 +209,10 @@ pub fn peak_mb_s(preset: &Preset, operation: Operation, file_mb: u64, trial: u64
     Ok(file_mb as f64 / seconds.as_seconds_f64())
 }
 
-/// How long a message of so many bytes takes from one compute node to another, seconds.
+/// The seconds that a message of `bytes` takes from one compute node to another.
 ///
 /// # Errors
-/// When the machine cannot be.
+/// When the machine is impossible.
 pub fn message_seconds(preset: &Preset, bytes: u64) -> Result<f64> {
     let any = Case {
         operation: Operation::Write,
@@ -281,7 +280,7 @@ fn run(
     })
 }
 
-/// The machine of `preset` with so many clients, and as many I/O nodes as the request has servers.
+/// Makes the machine of `preset` with `clients`, and as many I/O nodes as the request has servers.
 fn simulation(
     request: &Request,
     preset: &Preset,
@@ -305,7 +304,7 @@ fn simulation(
     Simulation::new(&preset, &setup)
 }
 
-/// Runs the nodes; an error of one is that of all.
+/// Runs the nodes; an error of one node is the error of all.
 fn on_every_node<F>(simulation: &Simulation, main: impl Fn(SimNode) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>> + 'static,
@@ -326,12 +325,11 @@ fn unfit(cause: impl std::fmt::Display) -> Error {
     Error::new(Kind::Schema, "setting up an experiment", cause)
 }
 
-/// What every node does.
+/// The application of every node.
 struct Application {
     request: Request,
     roles: Rc<Roles>,
-    /// When the last of the clients has ended: "the maximum time spent by any compute node"
-    /// (section 3).
+    /// The end of the last client: "the maximum time spent by any compute node" (section 3).
     last: Cell<Time>,
 }
 
@@ -345,7 +343,7 @@ impl Application {
     }
 }
 
-/// What a case's throughput comes to: of all I/O nodes together.
+/// The throughput of all I/O nodes together in a case.
 pub fn rate_mb_s(case: &Case, seconds: f64) -> f64 {
     (case.array_mb << 20) as f64 / MB / seconds
 }
@@ -386,7 +384,7 @@ mod tests {
             let elements: u64 = shape.iter().product();
             assert_eq!(elements * WIDTH, array_mb << 20, "{array_mb} MB: {shape:?}");
             assert!(shape.is_sorted(), "{array_mb} MB: {shape:?}");
-            // The longest mesh of each dimension: 8 I/O nodes or 6 compute nodes; 4; 2.
+            // The longest mesh of each dimension has 8 I/O nodes or 6 compute nodes; 4; 2.
             for (extent, parts) in [(shape[0], 8), (shape[0], 6), (shape[1], 4), (shape[2], 2)] {
                 let part = extent.div_ceil(parts);
                 assert!((parts - 1) * part < extent, "{array_mb} MB: {shape:?}");

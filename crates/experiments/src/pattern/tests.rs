@@ -4,13 +4,13 @@ use super::*;
 
 const MB: u64 = 1 << 20;
 
-/// The array indices along one dimension that are held.
+/// The held array indices along one dimension.
 fn indices(share: &Share, dimension: usize) -> Vec<u64> {
     let dim = share.dims()[dimension];
     (0..dim.extent()).map(|memory| dim.index(memory)).collect()
 }
 
-/// Where the records that client 0 holds lie in the file, in records, ascending.
+/// The places of client 0's records in the file, in records, ascending.
 fn held(pattern: &str, record_bytes: u64) -> Vec<u64> {
     let pattern: Pattern = pattern.parse().unwrap();
     let (memory, disk) = pattern.schemas(10 * MB, 8192, record_bytes, 16).unwrap();

@@ -34,30 +34,30 @@ const TILE_BYTES: usize = 128;
 /// The least and the most elements along a tile's side.
 const TILE_SIDE: std::ops::RangeInclusive<usize> = 16..=64;
 
-/// Tiles along the side of a group of tiles, whose lines lie on few enough pages for the TLB.
+/// The tiles along the side of a group, whose lines lie on few enough pages for the TLB.
 const GROUP: usize = 4;
 
-/// Side of what is transposed at once where registers cannot: a cache line of 8-byte elements.
+/// The side of a patch, transposed at once without registers: a cache line of 8-byte elements.
 const PATCH_SIDE: usize = 8;
 
-/// An axis below this count is no loop worth having innermost.
+/// The count below which an axis is no loop worth having innermost.
 const SHORT: usize = 8;
 
-/// Elements of a long axis done before the next of a short one: 256 of 16 bytes stay in L1.
+/// The elements of a long axis done before the next of a short one: 256 of 16 bytes stay in L1.
 const STRIP: usize = 256;
 
-/// Moves one element.
+/// A move copies one element.
 trait Move: Copy {
     /// # Safety
-    /// As many bytes as the element has must be readable at `source` and writable at `target`,
-    /// without overlap.
+    /// The bytes of one element must be readable at `source` and writable at `target`, without
+    /// overlap.
     unsafe fn copy(self, source: *const u8, target: *mut u8);
 
-    /// Bytes, where the compiler knows them; otherwise 0.
+    /// The bytes of an element if the compiler knows them; otherwise 0.
     const BYTES: usize;
 }
 
-/// An element of `N` bytes.
+/// A fixed move copies `N` bytes.
 #[derive(Clone, Copy)]
 struct Fixed<const N: usize>;
 
@@ -71,7 +71,8 @@ impl<const N: usize> Move for Fixed<N> {
     }
 }
 
-/// An element of `N` to `2 * N` bytes: its first `N`, and its last `N`, which begin at `tail`.
+/// An overlapping pair copies `N` to `2 * N` bytes: the first `N`, and the last `N`, from `tail`
+/// on.
 #[derive(Clone, Copy)]
 struct OverlappingPair<const N: usize> {
     tail: usize,
@@ -90,7 +91,7 @@ impl<const N: usize> Move for OverlappingPair<N> {
     }
 }
 
-/// An element of any size.
+/// A long move copies any number of bytes.
 #[derive(Clone, Copy)]
 struct Long {
     bytes: usize,
@@ -109,7 +110,7 @@ impl Move for Long {
 /// Moves elements of `width` bytes along `axes`.
 ///
 /// # Safety
-/// As for [`super::StridedCopy::run`], with the first element at `source` and at `target`.
+/// Like [`super::StridedCopy::run`], with the first element at `source` and at `target`.
 pub(super) unsafe fn run(width: usize, axes: &[Axis], source: *const u8, target: *mut u8) {
     macro_rules! nest {
         ($element:expr) => {
@@ -138,10 +139,10 @@ pub(super) unsafe fn run(width: usize, axes: &[Axis], source: *const u8, target:
     }
 }
 
-/// All loops but the innermost two.
+/// Runs all loops but the innermost two.
 ///
 /// # Safety
-/// As for [`run`], with the size of `element` for the width.
+/// Like [`run`], with the size of `element` for the width.
 unsafe fn nest<M: Move>(element: M, axes: &[Axis], source: *const u8, target: *mut u8) {
     // SAFETY: each call reaches a part of what the caller vouches for.
     unsafe {
@@ -160,10 +161,10 @@ unsafe fn nest<M: Move>(element: M, axes: &[Axis], source: *const u8, target: *m
     }
 }
 
-/// The innermost two loops.
+/// Runs the innermost two loops.
 ///
 /// # Safety
-/// As for [`nest`].
+/// Like [`nest`].
 unsafe fn plane<M: Move>(
     element: M,
     outer: &Axis,
@@ -213,10 +214,10 @@ unsafe fn plane<M: Move>(
     }
 }
 
-/// One tile of a transpose: whole blocks in registers, if there are such, and the rest in patches.
+/// Transposes one tile: whole blocks in registers, if there are any, and the rest in patches.
 ///
 /// # Safety
-/// As for [`nest`].
+/// Like [`nest`].
 unsafe fn tile<M: Move>(
     element: M,
     outer: &Axis,
@@ -234,7 +235,7 @@ unsafe fn tile<M: Move>(
             source,
             target,
             |outer, inner, source, target| {
-                // SAFETY: a part of the elements for which the caller vouches.
+                // SAFETY: these are a part of the elements for which the caller vouches.
                 unsafe { rows(element, outer, inner, source, target) };
             },
         );
@@ -253,8 +254,8 @@ unsafe fn tile<M: Move>(
         ..*inner
     };
     let (i, j) = (height as isize, width as isize);
-    // SAFETY: three parts of the elements for which the caller vouches; the first consists of
-    // complete blocks, whose lines are contiguous.
+    // SAFETY: these are three parts of the elements for which the caller vouches; the first
+    // consists of complete blocks, whose lines are contiguous.
     unsafe {
         let size = [height, width];
         transpose::blocks(M::BYTES, size, source, inner.source, target, outer.target);
@@ -308,10 +309,10 @@ fn tiles(
     }
 }
 
-/// A loop of lines.
+/// Runs a loop of lines.
 ///
 /// # Safety
-/// As for [`nest`].
+/// Like [`nest`].
 #[inline(always)]
 unsafe fn rows<M: Move>(
     element: M,
@@ -323,15 +324,15 @@ unsafe fn rows<M: Move>(
     for i in 0..outer.count as isize {
         let source = source.wrapping_offset(i * outer.source);
         let target = target.wrapping_offset(i * outer.target);
-        // SAFETY: one line of what the caller vouches for.
+        // SAFETY: the line is a part of the elements for which the caller vouches.
         unsafe { line(element, inner, source, target) };
     }
 }
 
-/// The innermost loop. Strides that are often met are constants to the compiler.
+/// Runs the innermost loop. The compiler knows common strides as constants.
 ///
 /// # Safety
-/// As for [`nest`].
+/// Like [`nest`].
 #[inline(always)]
 unsafe fn line<M: Move>(element: M, axis: &Axis, source: *const u8, target: *mut u8) {
     let Axis {
@@ -343,7 +344,7 @@ unsafe fn line<M: Move>(element: M, axis: &Axis, source: *const u8, target: *mut
     // SAFETY: every branch reaches the same elements, for which the caller vouches.
     unsafe {
         if one > 1 && to == one && from == 2 * one {
-            // No unrolling here: the compiler finds the vector instructions for it by itself.
+            // There is no unrolling here: the compiler finds the vector instructions by itself.
             for i in 0..count {
                 element.copy(source.add(2 * M::BYTES * i), target.add(M::BYTES * i));
             }
@@ -359,10 +360,10 @@ unsafe fn line<M: Move>(element: M, axis: &Axis, source: *const u8, target: *mut
     }
 }
 
-/// `count` elements, `from` apart in the source and `to` apart in the target.
+/// Copies `count` elements, `from` apart in the source and `to` apart in the target.
 ///
 /// # Safety
-/// As for [`nest`].
+/// Like [`nest`].
 #[inline(always)]
 unsafe fn steps<M: Move>(
     element: M,
@@ -372,7 +373,7 @@ unsafe fn steps<M: Move>(
     mut source: *const u8,
     mut target: *mut u8,
 ) {
-    // SAFETY: of each of `count` elements, for which the caller vouches.
+    // SAFETY: the caller vouches for each of `count` elements.
     unsafe {
         for _ in 0..count / 4 {
             element.copy(source, target);

@@ -2,7 +2,7 @@ use super::*;
 
 const FILL: u8 = 255;
 
-/// Runs `copy`, and the same element by element, from and to buffers with room on both sides.
+/// Runs `copy`, and a copy element by element, from and to buffers with room on both sides.
 fn check(copy: &StridedCopy) {
     let reach = |stride: fn(&Axis) -> isize| {
         copy.axes
@@ -13,7 +13,7 @@ fn check(copy: &StridedCopy) {
             })
     };
     let ((from, from_end), (to, to_end)) = (reach(|axis| axis.source), reach(|axis| axis.target));
-    // Three bytes of room, so that nothing is aligned.
+    // Three bytes of room make all addresses unaligned.
     let source: Vec<u8> = (0..from_end - from + 6)
         .map(|i| (i * 7 % 251) as u8)
         .collect();

@@ -1,5 +1,5 @@
-//! Every disk schema there can be, also those that no constructor makes: column-major chunks,
-//! blocks of many objects dealt out. They come from outside, as data, through serde.
+//! All possible disk schemas, also such as no constructor makes: column-major chunks, blocks of
+//! many objects dealt out. They come from outside, as data, through serde.
 
 use std::iter::once;
 
@@ -8,7 +8,7 @@ use serde::de::value::{Error, MapAccessDeserializer, MapDeserializer, SeqDeseria
 use serde::de::{Deserialize, Deserializer, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Debug, Clone)]
 pub enum Value {
     Number(u64),
@@ -52,14 +52,14 @@ impl IntoDeserializer<'_, Error> for Value {
     }
 }
 
-/// A value of named fields.
+/// Makes a value of named fields.
 pub fn from_fields<T: Deserialize<'static>>(
     fields: Vec<(&'static str, Value)>,
 ) -> Result<T, Error> {
     T::deserialize(MapDeserializer::new(fields.into_iter()))
 }
 
-/// What a disk schema is made of.
+/// The parts of a disk schema.
 #[derive(Debug, Clone)]
 pub struct Parts {
     pub shape: Vec<u64>,
@@ -135,7 +135,7 @@ pub fn all_schemas(shape: &[u64], chunk_max: u64) -> Vec<DiskSchema> {
     all
 }
 
-/// All combinations of what `choices` offers a dimension.
+/// All combinations of the extents that `choices` offers for each dimension.
 fn extents(dims: usize, choices: &dyn Fn(usize) -> Vec<u64>) -> Vec<Vec<u64>> {
     let mut all = vec![Vec::new()];
     for d in 0..dims {

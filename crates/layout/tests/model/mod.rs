@@ -1,4 +1,4 @@
-//! The naive model that the tests compare with: every element, one by one.
+//! The naive model that the tests compare with: it takes every element, one by one.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub mod disk;
@@ -38,7 +38,7 @@ pub fn regions(shape: &[u64]) -> Vec<Region> {
     all
 }
 
-/// An index's place in a dense array of `shape`, the last dimension fastest.
+/// The place of an index in a dense array of `shape`, the last dimension fastest.
 pub fn linear(shape: &[u64], index: &[u64]) -> u64 {
     shape.iter().zip(index).fold(0, |at, (n, i)| at * n + i)
 }
@@ -74,18 +74,17 @@ pub fn owner(memory: &Distribution, index: &[u64]) -> (usize, Vec<u64>) {
 /// A strided array of bytes with room around it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
-    /// Byte strides.
     pub strides: Vec<isize>,
-    /// Where the element of index 0 lies.
+    /// The byte at which the element of index 0 lies.
     pub base: isize,
-    /// Everything, halo included.
+    /// All bytes, halo included.
     pub bytes: Vec<u8>,
 }
 
 impl Memory {
-    /// Room for `extents` elements of `width` bytes, all of it `fill`: dimensions nested as
-    /// `order` says (first is outermost), with `halo` elements before and behind each, and those
-    /// in `reversed` running backwards.
+    /// Makes room for `extents` elements of `width` bytes, all of it `fill`: dimensions nested in
+    /// `order` (the first is outermost), with `halo` elements before and behind each, and
+    /// dimensions in `reversed` running backwards.
     pub fn new(
         extents: &[u64],
         width: usize,
@@ -113,7 +112,7 @@ impl Memory {
         }
     }
 
-    /// Row-major and dense.
+    /// Makes room that is row-major and dense.
     pub fn dense(extents: &[u64], width: usize, fill: u8) -> Self {
         let order: Vec<usize> = (0..extents.len()).collect();
         let (straight, bare) = (vec![false; extents.len()], vec![(0, 0); extents.len()]);

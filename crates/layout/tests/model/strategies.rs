@@ -5,7 +5,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-/// Up to three dimensions, primes among them; now and then none, and extents of zero.
+/// Makes shapes of up to three dimensions, primes among them; now and then none, and extents of
+/// zero.
 pub fn shapes() -> impl Strategy<Value = Vec<u64>> {
     let extent = prop_oneof![1 => Just(0u64), 12 => 1u64..14, 4 => select(vec![7u64, 11, 13, 29])];
     prop_oneof![1 => Just(Vec::new()), 24 => vec(extent, 1..=3)]
@@ -28,7 +29,7 @@ pub fn distributions(shape: Vec<u64>) -> impl Strategy<Value = MemorySchema> {
     })
 }
 
-/// Boxes made by cutting the array in two again and again; some are dropped, some are empty.
+/// Makes boxes by cutting the array in two again and again; some are dropped, some are empty.
 pub fn disjoint_boxes(shape: Vec<u64>) -> impl Strategy<Value = Boxes> {
     vec(
         (any::<Index>(), any::<Index>(), any::<Index>(), 0..8u8),
@@ -61,7 +62,7 @@ pub fn schemas(shape: Vec<u64>) -> impl Strategy<Value = MemorySchema> {
 }
 
 pub fn regions(shape: &[u64]) -> impl Strategy<Value = Region> + use<> {
-    // Mostly large: a share that is dealt out shows its three runs only there.
+    // Most regions are large: a share that is dealt out shows its three runs only there.
     let range = |n: u64| {
         let any = (0..=n, 0..=n).prop_map(|(a, b)| (a.min(b), a.abs_diff(b)));
         prop_oneof![1 => any.clone(), 3 => (0..=n / 3, n - n / 3..=n).prop_map(|(a, b)| (a, b - a))]

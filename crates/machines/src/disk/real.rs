@@ -1,4 +1,4 @@
-//! A server's disk: a medium, and the thread that waits for it.
+//! The disk of a real server: a medium, and the thread that waits for it.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -11,9 +11,9 @@ use penstock_layout::{Block, exact};
 use super::medium::Medium;
 use crate::memory::buffer::Buffer;
 
-/// Opens what a request is about, on a server.
+/// An opener opens the target of a request on a server.
 pub trait Opener: Send + Sync {
-    /// Called on a disk's thread, and may block. The disk is that of `server`.
+    /// Opens the target on the disk of one server. Called on the disk's thread, and may block.
     ///
     /// # Errors
     /// When the target is not there or does not allow the request's operation.
@@ -22,7 +22,7 @@ pub trait Opener: Send + Sync {
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// A thread that does one disk's blocking calls, one after the other.
+/// A disk thread makes one disk's blocking calls, one after the other.
 pub struct DiskThread {
     work: Option<mpsc::Sender<Work>>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -46,10 +46,10 @@ impl DiskThread {
         })
     }
 
-    /// Lets the thread do `work`, after all that it was given before.
+    /// Lets the thread do `work`, after all work that it was given before.
     fn give(&self, work: impl FnOnce() + Send + 'static) -> Result<()> {
         let work = Box::new(|| {
-            // Whoever waits for what comes of it learns that nothing does.
+            // The future that waits for the result learns that there is none.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         });
         let given = self.work.as_ref().and_then(|to| to.send(work).ok());
@@ -66,7 +66,7 @@ impl DiskThread {
     ) -> Result<T> {
         let (sender, done) = oneshot::channel();
         self.give(move || {
-            // Nobody waits any more where the call was given up.
+            // Nobody waits any more if the call was given up.
             let _ = sender.send(work());
         })?;
         // This thread may have much to copy for the next block: the disk should begin before that.
@@ -75,7 +75,7 @@ impl DiskThread {
     }
 }
 
-/// What is wrong where a disk's thread has no answer.
+/// The error of a disk's thread that gives no answer.
 fn died() -> Error {
     Error::new(Kind::Io, "waiting for a disk", "its thread has ended")
 }
@@ -84,16 +84,16 @@ impl Drop for DiskThread {
     fn drop(&mut self) {
         self.work = None; // ends the thread's loop
         if let Some(thread) = self.thread.take() {
-            // It catches panics of its work, so that joining it gives nothing to report.
+            // The thread catches panics of its work, so that joining it gives nothing to report.
             let _ = thread.join();
         }
     }
 }
 
-/// A medium, or why it could not be opened, when the disk's thread has come to that.
+/// The medium, or the error of opening it, once the disk's thread has tried.
 type OpenedMedium = OnceLock<Result<Arc<dyn Medium>>>;
 
-/// One disk, opened for one call.
+/// A real disk is a disk opened for one call.
 pub struct RealDisk {
     medium: Arc<OpenedMedium>,
     thread: Rc<DiskThread>,
@@ -101,8 +101,8 @@ pub struct RealDisk {
 }
 
 impl RealDisk {
-    /// A disk that `thread` opens, and serves; `is_synced` if writes must reach stable storage.
-    /// What goes wrong with the opening is said by all that is asked of it.
+    /// Makes a disk that `thread` opens and serves; `is_synced` if writes must reach stable
+    /// storage. An error of opening is the answer to all later calls.
     ///
     /// # Errors
     /// When the thread has ended.
@@ -137,8 +137,7 @@ impl RealDisk {
         self.thread.run(act).await?
     }
 
-    /// Runs `act` on the disk's thread, with the bytes of the buffer that the block has, from `at`
-    /// on.
+    /// Runs `act` on the disk's thread, with the block's bytes in the buffer, from `at` on.
     async fn with_data(
         &self,
         block: &Block,
@@ -166,7 +165,7 @@ impl RealDisk {
 impl BlockFile for RealDisk {
     type Buffer = Buffer;
 
-    /// That of the schema: a flat file's bytes, a directory's chunks.
+    /// The position in the schema: a flat file's bytes, a directory's chunks.
     fn position(&self, block: &Block) -> (u64, u64) {
         (block.object, block.offset)
     }

@@ -1,13 +1,13 @@
-//! Where the clients of a host post what they expose, so that a server in another process can get
-//! and put by itself: one system call, and the client sleeps on.
+//! A board is where the clients of a host post their exposed memory, so that a server in another
+//! process can get and put by itself: one system call, and the client sleeps on.
 //!
-//! The kernel copies between two processes (`process_vm_readv`) where the caller might also debug
-//! the other: of the same user, where neither the administrator nor the container forbids it. It
-//! takes stretches of memory one by one, so it is for pieces of few and long ones; for all others
-//! the client is asked, who has kernels for them.
+//! The kernel copies between two processes (`process_vm_readv`) if the caller might also debug the
+//! other: both are of one user, and neither the administrator nor the container forbids it. It
+//! takes stretches of memory one by one, so it is for pieces of few and long stretches; for all
+//! other pieces the server asks the client, who has kernels for them.
 //!
-//! A board lies in shared memory, all zero at first. Only its owner posts; a reader holds on to a
-//! notice while it copies, and its owner, who wants its memory back, waits for that.
+//! A board lies in shared memory, all zero at first. Only its owner posts. A reader holds on to a
+//! notice while it copies, and the owner waits for the reader before it takes its memory back.
 
 use std::ptr;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use penstock_layout::{Direction, Piece, StridedCopy, exact};
 
 use super::client::ClientMemory;
 
-/// Exposures that there is place for. For others the client is asked.
+/// The number of exposures that a board has places for. For others the client is asked.
 const NOTICES: usize = 16;
-/// Dimensions that there is place for.
+/// The number of dimensions that a notice has places for.
 const DIMS: usize = 8;
 /// The most stretches of this process's memory in one call: Linux takes no more.
 const OWN_MAX: usize = 1024;
-/// The most of the other process's memory. Each is looked up page by page.
+/// The most stretches of the other process's memory in one call. Each is looked up page by page.
 const THEIR_MAX: usize = 128;
-/// How long an owner waits for a reader. One that has been killed never ends.
+/// The longest time that an owner waits for a reader. A reader that was killed never ends.
 const READER_MAX: Duration = Duration::from_secs(5);
 
-/// What one client exposes.
+/// The notices of one client.
 #[repr(C)]
 #[derive(Default)]
 pub struct Board {
@@ -38,11 +38,11 @@ pub struct Board {
     notices: [Notice; NOTICES],
 }
 
-/// Memory that is exposed for one call.
+/// A notice of memory that is exposed for one call.
 #[repr(C)]
 #[derive(Default)]
 struct Notice {
-    /// The call's number and 1, or 0 where nothing is posted.
+    /// The call's number and 1, or 0 if nothing is posted.
     call: AtomicU64,
     readers: AtomicU32,
     dims: AtomicU32,
@@ -51,7 +51,7 @@ struct Notice {
 }
 
 impl Board {
-    /// Says whose it is: this process's.
+    /// Claims the board for this process.
     pub fn claim(&self) {
         self.process.store(std::process::id(), Ordering::Release);
     }
@@ -75,7 +75,7 @@ impl Board {
         Some(place)
     }
 
-    /// When this returns nobody looks into the memory any more.
+    /// Takes a notice down. When this returns nobody looks into the memory any more.
     fn take_down(&self, place: usize) {
         let notice = &self.notices[place];
         notice.call.store(0, Ordering::SeqCst);
@@ -85,7 +85,7 @@ impl Board {
         }
     }
 
-    /// What is posted for a call, for as long as this is held.
+    /// Finds the notice for a call, which stays valid as long as the reader is held.
     pub fn find(&self, call: u64) -> Option<NoticeReader<'_>> {
         let is_it = |notice: &&Notice| notice.call.load(Ordering::Acquire) == call + 1;
         let notice = self.notices.iter().find(is_it)?;
@@ -94,13 +94,13 @@ impl Board {
             process: self.process.load(Ordering::Acquire),
             notice,
         };
-        // It may have been taken down in between; its owner now waits for this reader, or did not
-        // see it.
+        // The owner may have taken the notice down in between; it now waits for this reader, or did
+        // not see it.
         (notice.call.load(Ordering::SeqCst) == call + 1).then_some(found)
     }
 }
 
-/// The memory of another process.
+/// A reader of a notice, which copies the memory of another process.
 pub struct NoticeReader<'a> {
     process: u32,
     notice: &'a Notice,
@@ -112,20 +112,19 @@ impl Drop for NoticeReader<'_> {
     }
 }
 
-/// Somewhere that holds a board.
+/// A holder of a board.
 pub trait HasBoard: Send + Sync {
-    /// The board.
     fn board(&self) -> &Board;
 }
 
-/// A notice of this process. It is taken down when dropped.
+/// A posting is a notice of this process. Dropping the posting takes the notice down.
 pub struct Posting {
     board: Arc<dyn HasBoard>,
     place: usize,
 }
 
 impl Posting {
-    /// Posts what this process exposes for a call, if there is place for it.
+    /// Posts the memory that this process exposes for a call, if the board has a place for it.
     pub fn new(board: Arc<dyn HasBoard>, call: u64, memory: &ClientMemory) -> Option<Self> {
         let place = board.board().post(call, memory)?;
         Some(Self { board, place })
@@ -138,15 +137,15 @@ impl Drop for Posting {
     }
 }
 
-/// What became of a copy between two processes.
+/// The outcome of a copy between two processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyOutcome {
-    /// It is done.
+    /// The copy is done.
     All,
-    /// The piece is one for its client to copy, or a part of the memory could not be reached:
-    /// nobody minds if it is copied once more.
+    /// The client must copy this piece, or a part of the memory could not be reached. A second copy
+    /// of the piece does no harm.
     NotThis,
-    /// The kernel does not allow this at all.
+    /// The kernel allows no such copies at all.
     Never,
 }
 
@@ -154,8 +153,8 @@ impl NoticeReader<'_> {
     /// Copies `piece` between the client's memory and a buffer at `buffer`.
     ///
     /// # Safety
-    /// The buffer must hold the piece as `window` places it, and nobody else may access it
-    /// meanwhile; nor, where elements are scattered, the client's memory.
+    /// The buffer must hold the piece as `window` places it, and nobody else may access the buffer
+    /// meanwhile; nor, if elements are scattered, the client's memory.
     pub unsafe fn copy(
         &self,
         piece: &Piece,
@@ -188,8 +187,8 @@ impl NoticeReader<'_> {
             Direction::Gather => libc::process_vm_readv,
             Direction::Scatter => libc::process_vm_writev,
         };
-        // SAFETY: the own stretches are those of the piece in the buffer, by the caller's promise;
-        // the kernel checks those of the other process.
+        // SAFETY: the own stretches are the piece's in the buffer, by the caller's promise; the
+        // kernel checks the stretches of the other process.
         let moved = unsafe {
             call(
                 self.process as libc::pid_t,
@@ -213,14 +212,14 @@ impl NoticeReader<'_> {
     }
 }
 
-/// Bytes that lie together, so far from a base.
+/// A vector is bytes that lie together, at an offset from a base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Vector {
     offset: isize,
     bytes: usize,
 }
 
-/// The same as the kernel takes them.
+/// Turns vectors into the kernel's form.
 fn at(base: usize, vectors: &[Vector]) -> Vec<libc::iovec> {
     let at = |vector: &Vector| libc::iovec {
         iov_base: ptr::with_exposed_provenance_mut(base.wrapping_add_signed(vector.offset)),
@@ -229,7 +228,7 @@ fn at(base: usize, vectors: &[Vector]) -> Vec<libc::iovec> {
     vectors.iter().map(at).collect()
 }
 
-/// What copies move, on both sides and in one order.
+/// The vectors that copies move, on both sides and in one order.
 #[derive(Default)]
 struct Vectors {
     sources: Vec<Vector>,
@@ -237,7 +236,7 @@ struct Vectors {
 }
 
 impl Vectors {
-    /// Adds those of `copy`; false if that makes too many.
+    /// Adds the vectors of `copy`; false if that makes too many.
     fn add(&mut self, copy: &StridedCopy) -> bool {
         let counts = copy.axes.iter().map(|axis| axis.count);
         let runs = counts.fold(1, usize::saturating_mul);
@@ -259,7 +258,7 @@ impl Vectors {
     }
 }
 
-/// Adds bytes, to the last if they continue that.
+/// Adds bytes to the last vector if they continue it, otherwise as a new one.
 fn add(vectors: &mut Vec<Vector>, offset: isize, bytes: usize) {
     match vectors.last_mut() {
         Some(last) if last.offset + last.bytes as isize == offset => last.bytes += bytes,
@@ -293,7 +292,7 @@ mod tests {
         }
     }
 
-    /// A call that reaches into this very process moves the same bytes as the client's own copy.
+    /// A copy from this very process moves the same bytes as the client's own copy.
     #[test]
     fn what_is_reached_is_what_the_client_would_copy() {
         const ELEMENTS: usize = 24 * 20;
@@ -412,7 +411,7 @@ mod tests {
         assert!(Posting::new(alone.clone(), 99, &memory(DIMS)).is_some());
     }
 
-    /// Whoever takes a notice down waits for a reader.
+    /// Taking a notice down waits for its reader.
     #[test]
     fn memory_is_given_back_when_nobody_copies() {
         let alone = Arc::new(LoneBoard(Board::default()));

@@ -11,43 +11,43 @@ use serde::{Deserialize, Serialize};
 
 use super::segment::{HUGE_PAGE_BYTES, Mapping, SegmentName};
 
-/// From this size on, buffers are in huge pages, several in one where they fit: a server's two of
-/// up to 1 MiB.
+/// From this size on, buffers are in huge pages, several in one page if they fit, such as a
+/// server's two buffers of up to 1 MiB.
 const HUGE_BYTES_MIN: usize = HUGE_PAGE_BYTES / 4;
-/// Direct I/O wants a buffer to begin at a multiple of it.
+/// Direct I/O wants each buffer to begin at a multiple of the alignment.
 const ALIGNMENT: usize = 4096;
 
-/// Which of a server's staging buffers, and where its memory is.
+/// A buffer name tells other processes which staging buffer is meant, and where its memory is.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct BufferName {
-    /// The buffer's place among those of its node.
+    /// The buffer's number among the buffers of its node.
     pub slot: usize,
-    /// In which of its node's mappings it lies: what else was known of that place is stale.
+    /// The number of the node's mapping in which the buffer lies. A change of it makes older names
+    /// of the slot stale.
     pub mapping: u64,
-    /// Where that is.
+    /// The segment of the mapping.
     pub segment: SegmentName,
-    /// Where it begins in the segment.
+    /// The byte of the segment at which the buffer begins.
     pub offset: usize,
-    /// Size.
     pub bytes: usize,
 }
 
-/// The memory of one buffer: some of a mapping.
+/// Staging is the memory of one buffer, a part of a mapping.
 pub struct Staging {
     mapping: Arc<Mapping>,
-    /// The mapping's among those that its node has had.
+    /// The number of the mapping among all mappings that its node has had.
     number: u64,
     offset: usize,
     bytes: usize,
 }
 
-/// The buffers of one node. Buffers that are given back are kept for the next call; one that is
-/// too small is replaced.
+/// A pool keeps the buffers of one node. Buffers that are given back are kept for the next call; a
+/// buffer that is too small is replaced.
 #[derive(Default)]
 pub struct BufferPool {
     is_shared: bool,
     slots: RefCell<Vec<SlotState>>,
-    /// How many mappings there have been.
+    /// The number of mappings made so far.
     mappings: Cell<u64>,
 }
 
@@ -65,7 +65,7 @@ impl SlotState {
 }
 
 impl BufferPool {
-    /// An empty pool; `is_shared` where other processes must be able to map the buffers.
+    /// Makes an empty pool; `is_shared` if other processes must be able to map the buffers.
     pub fn new(is_shared: bool) -> Self {
         Self {
             is_shared,
@@ -73,7 +73,7 @@ impl BufferPool {
         }
     }
 
-    /// A buffer of at least `bytes`, from those given back or new.
+    /// Takes a buffer of at least `bytes`, given back or new.
     ///
     /// # Errors
     /// When there is no memory for it.
@@ -108,10 +108,10 @@ impl BufferPool {
         })
     }
 
-    /// Memory for a buffer, and behind it for others where a page has room for them.
+    /// Makes memory for a buffer, and for others behind it if a page has room for them.
     fn make(&self, bytes: usize) -> Result<Vec<Arc<Staging>>> {
         let each = bytes.next_multiple_of(ALIGNMENT);
-        // Of a larger one the whole huge pages are huge, and what is left over is not.
+        // The whole huge pages of a larger buffer are huge, and the remainder is not.
         let size = match bytes {
             HUGE_BYTES_MIN..HUGE_PAGE_BYTES => HUGE_PAGE_BYTES,
             _ => each,
@@ -134,7 +134,7 @@ impl BufferPool {
     }
 }
 
-/// A staging buffer in use; goes back to its pool when dropped.
+/// A buffer is a staging buffer in use; dropping it gives it back to its pool.
 pub struct Buffer {
     staging: Arc<Staging>,
     slot: usize,
@@ -147,15 +147,14 @@ impl Buffer {
         &self.staging
     }
 
-    /// The first byte.
     pub fn base(&self) -> *mut u8 {
         self.staging.base()
     }
 
-    /// How a client of the same host finds it.
+    /// The name by which a client of the same host finds the buffer.
     ///
     /// # Errors
-    /// When the buffer is private, which those of a machine with other processes never are.
+    /// When the buffer is private; buffers of a machine with other processes never are.
     pub fn name(&self) -> Result<BufferName> {
         let private = || Error::new(Kind::Io, "naming a staging buffer", "it is not shared");
         let Staging {
@@ -173,10 +172,10 @@ impl Buffer {
         })
     }
 
-    /// A part of its bytes.
+    /// A part of the buffer's bytes.
     ///
     /// # Panics
-    /// When it reaches beyond the buffer.
+    /// When the part reaches beyond the buffer.
     pub fn bytes(&self, part: Range<usize>) -> &[u8] {
         let size = self.staging.bytes;
         assert!(
@@ -187,10 +186,10 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts(self.base().add(part.start), part.len()) }
     }
 
-    /// Copies `data` in, from byte `offset` on.
+    /// Copies `data` into the buffer, from byte `offset` on.
     ///
     /// # Panics
-    /// When it does not fit.
+    /// When the data do not fit.
     pub fn fill(&self, offset: usize, data: &[u8]) {
         let size = self.staging.bytes;
         assert!(
@@ -205,7 +204,7 @@ impl Buffer {
         };
     }
 
-    /// Fills the first `bytes` with an element, its bytes over and over; without any, with zeros.
+    /// Fills the first `bytes` bytes with copies of an element, or with zeros if it is empty.
     pub fn clear(&self, bytes: usize, element: &[u8]) {
         assert!(
             bytes <= self.staging.bytes,
@@ -217,7 +216,7 @@ impl Buffer {
     }
 }
 
-/// Fills `data` with an element, its bytes over and over; without any, with zeros.
+/// Fills `data` with copies of an element, or with zeros if it is empty.
 pub fn fill(data: &mut [u8], element: &[u8]) {
     match element {
         [] => data.fill(0),
@@ -235,33 +234,31 @@ impl Drop for Buffer {
 }
 
 impl Staging {
-    /// The first byte.
     pub fn base(&self) -> *mut u8 {
         self.mapping.base().wrapping_add(self.offset)
     }
 
-    /// Size.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// Other nodes' buffers that this node has mapped, by node and slot.
+/// Mappings of other nodes' buffers in this process, by node and slot.
 #[derive(Default)]
 pub struct Mappings(HashMap<(NodeId, usize), Arc<Staging>>);
 
 impl Mappings {
-    /// The memory of `buffer` of `node`, in this process.
+    /// Maps the memory of `buffer` of `node`, unless it is mapped already.
     ///
     /// # Errors
-    /// When it cannot be mapped.
+    /// When the memory cannot be mapped.
     pub fn memory(&mut self, node: NodeId, buffer: &BufferName) -> Result<Arc<Staging>> {
         let key = (node, buffer.slot);
         let is_there = |staging: &&Arc<Staging>| staging.number == buffer.mapping;
         if let Some(known) = self.0.get(&key).filter(is_there) {
             return Ok(known.clone());
         }
-        // Another buffer may lie in the same.
+        // Another known buffer may lie in the mapping.
         let of_node = self.0.iter().filter(|((other, _), _)| *other == node);
         let mapping = match of_node.map(|(_, staging)| staging).find(is_there) {
             Some(neighbour) => neighbour.mapping.clone(),
@@ -334,7 +331,7 @@ mod tests {
         }
     }
 
-    /// Another process that knows an old buffer by its slot must see that it is old.
+    /// Another process that knows an old buffer by its slot must see that the buffer is old.
     #[test]
     fn a_larger_buffer_is_of_another_mapping() {
         let pool = pool(true);

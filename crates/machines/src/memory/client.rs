@@ -3,18 +3,18 @@
 use penstock_engine::{CopyKind, Window};
 use penstock_layout::{Direction, Piece, Region, Share, exact, row_major_strides};
 
-/// Where a client's share lies in its memory. Halos, Fortran order and views of other arrays are
+/// A client's memory says where its share lies. Halos, Fortran order and views of other arrays are
 /// all a matter of base and strides.
 #[derive(Debug, Clone)]
 pub struct ClientMemory {
-    /// The share's first element. Null where the share is empty.
+    /// The address of the share's first element, or null if the share is empty.
     pub base: *mut u8,
-    /// From one index to the next, bytes a dimension; may be negative.
+    /// Bytes from one index to the next, in each dimension; may be negative.
     pub strides: Vec<isize>,
 }
 
 // SAFETY: the pointer is to memory that its owner has handed over for the length of a call (see
-// `exposures`); nothing about it is tied to a thread.
+// `exposures`); it is not tied to a thread.
 unsafe impl Send for ClientMemory {}
 // SAFETY: as above; concurrent copies touch disjoint elements, since shares and windows are
 // disjoint.
@@ -24,8 +24,8 @@ impl ClientMemory {
     /// Copies `piece` between this memory and a buffer at `buffer`.
     ///
     /// # Safety
-    /// This memory must hold the piece's memory box and the buffer the piece as `window` places it,
-    /// and nobody else may access either meanwhile.
+    /// This memory must hold the piece's memory box, the buffer must hold the piece as `window`
+    /// places it, and nobody else may access either meanwhile.
     pub unsafe fn copy(
         &self,
         piece: &Piece,
@@ -52,10 +52,11 @@ impl ClientMemory {
         }
     }
 
-    /// Copies the piece's box between this memory and `packed`, where it lies dense and row-major.
+    /// Copies the piece's box between this memory and `packed`, in which the box lies dense and
+    /// row-major.
     ///
     /// # Safety
-    /// As [`ClientMemory::copy`]; `packed` must hold the box.
+    /// Like [`ClientMemory::copy`]; `packed` must hold the box.
     pub unsafe fn copy_packed(
         &self,
         piece: &Piece,
@@ -89,11 +90,11 @@ impl ClientMemory {
     }
 }
 
-/// Copies `piece` between a staging buffer, where `window` places it, and `packed`, where its box
-/// of the client's memory lies dense and row-major.
+/// Copies `piece` between a staging buffer, in which `window` places it, and `packed`, in which its
+/// box of the client's memory lies dense and row-major.
 ///
 /// # Safety
-/// Both must hold the piece, and nobody else may access them meanwhile.
+/// The buffer and `packed` must hold the piece, and nobody else may access them meanwhile.
 pub unsafe fn copy_unpacked(
     piece: &Piece,
     window: &Window,
@@ -118,7 +119,7 @@ fn packed_strides(shape: &[u64], width: usize) -> Vec<isize> {
         .collect()
 }
 
-/// The bytes that a piece has when packed.
+/// The bytes of a packed piece.
 pub fn packed_bytes(piece: &Piece, width: usize) -> usize {
     exact::<usize>(piece.elements()) * width
 }

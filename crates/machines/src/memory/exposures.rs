@@ -1,4 +1,4 @@
-//! What the clients of a process expose for the length of a call.
+//! Exposures: the memory that the clients of a process expose for the length of a call.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,13 +8,13 @@ use penstock_engine::{Error, Kind, NodeId, Result};
 use super::board::Posting;
 use super::client::ClientMemory;
 
-/// What the clients of this process expose, by call and node.
+/// The exposed memory of this process's clients, by call and node.
 #[derive(Debug, Default)]
 pub struct Exposures(Mutex<HashMap<(u64, NodeId), Arc<ClientMemory>>>);
 
 impl Exposures {
-    /// Until the exposure is dropped, servers may copy to and from `memory`, those of other
-    /// processes where it is `posted`.
+    /// Exposes `memory` until the exposure is dropped: servers may copy to and from it, and servers
+    /// of other processes too if it is `posted`.
     pub fn expose(
         self: &Arc<Self>,
         call: u64,
@@ -30,10 +30,10 @@ impl Exposures {
         }
     }
 
-    /// What `node` exposes for `call`.
+    /// The memory that `node` exposes for `call`.
     ///
     /// # Errors
-    /// When it exposes nothing: a server asked outside of a call.
+    /// When the node exposes nothing: a server asked outside of a call.
     pub fn of(&self, call: u64, node: NodeId) -> Result<Arc<ClientMemory>> {
         self.lock().get(&(call, node)).cloned().ok_or_else(|| {
             let cause = format!("node {node} exposes nothing for call {call}");
@@ -47,7 +47,7 @@ impl Exposures {
     }
 }
 
-/// Takes the memory back when dropped.
+/// An exposure takes the memory back when dropped.
 pub struct Exposure {
     exposures: Arc<Exposures>,
     key: (u64, NodeId),

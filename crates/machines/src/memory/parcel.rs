@@ -1,4 +1,4 @@
-//! Elements that have come with a message.
+//! Parcels: elements that have come with a message.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,16 +9,15 @@ use penstock_engine::NodeId;
 
 use super::buffer::Staging;
 
-/// Elements on their way with a message.
+/// A parcel is elements on their way with a message.
 pub enum Parcel {
-    /// In memory of its own.
+    /// The parcel has memory of its own.
     Own(Vec<u8>),
-    /// In the sender's buffer, which the sender leaves alone until this is dropped.
+    /// The parcel lies in the sender's buffer, which the sender leaves alone until this is dropped.
     Loan(Loan),
 }
 
 impl Parcel {
-    /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Own(bytes) => bytes,
@@ -27,7 +26,7 @@ impl Parcel {
     }
 }
 
-/// Memory of another node, and its owner's ticket.
+/// A loan is memory of another node, with the owner's ticket.
 pub struct Loan {
     memory: Arc<Staging>,
     bytes: usize,
@@ -36,11 +35,12 @@ pub struct Loan {
     returned: Returns,
 }
 
-/// What has been read, and is to be given back: node and ticket.
+/// The loans that have been read and must be given back: node and ticket.
 pub type Returns = Rc<RefCell<Vec<(NodeId, u64)>>>;
 
 impl Loan {
-    /// The first `bytes` of `memory`, which `from` has lent with `ticket`. `None` if it has fewer.
+    /// Makes a loan of the first `bytes` of `memory`, lent by `from` with `ticket`; `None` if
+    /// `memory` has fewer.
     pub fn new(
         memory: Arc<Staging>,
         bytes: usize,
@@ -57,8 +57,8 @@ impl Loan {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: in bounds, as checked when this was made; the memory is kept by `self`, and the
-        // sender does not write to it before it is given back.
+        // SAFETY: in bounds, as checked when the loan was made; `self` keeps the memory, and the
+        // sender does not write to it before the loan is given back.
         unsafe { std::slice::from_raw_parts(self.memory.base(), self.bytes) }
     }
 }
@@ -74,7 +74,8 @@ impl Drop for Loan {
 pub struct Loans(Mutex<HashMap<(NodeId, u64), Arc<Staging>>>);
 
 impl Loans {
-    /// Lends a buffer until the lending is dropped; who has taken it keeps its memory.
+    /// Lends a buffer until the lending is dropped; a node that has taken the buffer keeps its
+    /// memory.
     pub fn lend(self: &Arc<Self>, from: NodeId, ticket: u64, staging: Arc<Staging>) -> Lending {
         self.lock().insert((from, ticket), staging);
         Lending {
@@ -83,7 +84,7 @@ impl Loans {
         }
     }
 
-    /// What has been lent; `None` where the sender has given up.
+    /// Takes a lent buffer; `None` if the sender has given up.
     pub fn take(&self, from: NodeId, ticket: u64) -> Option<Arc<Staging>> {
         self.lock().get(&(from, ticket)).cloned()
     }
@@ -94,7 +95,7 @@ impl Loans {
     }
 }
 
-/// Ends when dropped.
+/// A lending ends when dropped.
 pub struct Lending {
     lendings: Arc<Loans>,
     key: (NodeId, u64),

@@ -1,8 +1,8 @@
 //! Memory that several processes of a host have mapped.
 //!
-//! A segment is an anonymous file (memfd). Others of the same user on the same host open it through
-//! its owner's `/proc/<pid>/fd`. Nothing has a name in any directory, so that nothing is left
-//! behind by a job that is killed, and no limit of a `/dev/shm` mount applies.
+//! A segment is an anonymous file (memfd). Other processes of the same user on the same host open
+//! it through its owner's `/proc/<pid>/fd`. It has no name in any directory, so that a job that is
+//! killed leaves nothing behind, and no limit of a `/dev/shm` mount applies.
 
 use std::ffi::c_void;
 use std::fs::OpenOptions;
@@ -15,44 +15,43 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use serde::{Deserialize, Serialize};
 
-/// What a huge page has on most processors.
+/// The size of a huge page on most processors.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// What is mapped may be read and written.
+/// Mapped memory may be read and written.
 const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// A mapping of shared or private memory, page-aligned, zero at first. From [`HUGE_PAGE_BYTES`] on
-/// it is of huge pages where the kernel gives any: direct I/O hands such memory to a device in one
+/// it has huge pages if the kernel gives any: direct I/O hands such memory to a device in one
 /// piece, not page by page.
 pub struct Mapping {
     addresses: Addresses,
     bytes: usize,
-    /// The segment's file, where this process owns it.
+    /// The segment's file, if this process owns it.
     file: Option<OwnedFd>,
 }
 
-// SAFETY: a mapping is plain memory with no tie to a thread; who may access which bytes when is
-// settled by those who use the base pointer.
+// SAFETY: a mapping is plain memory with no tie to a thread; the users of the base pointer settle
+// who may access which bytes when.
 unsafe impl Send for Mapping {}
 // SAFETY: as above: `&Mapping` only gives out the base pointer.
 unsafe impl Sync for Mapping {}
 
-/// How another process finds a segment.
+/// A segment name tells another process where to find a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentName {
     /// The owner's process number.
     pub process: u32,
     /// The owner's descriptor.
     pub descriptor: i32,
-    /// Size.
     pub bytes: usize,
 }
 
 impl Mapping {
-    /// Memory of this process alone.
+    /// Maps memory of this process alone.
     ///
     /// # Errors
-    /// When there is none left.
+    /// When there is no memory left.
     pub fn private(bytes: usize) -> Result<Self> {
         let map = || {
             let addresses = Addresses::reserve(bytes)?;
@@ -69,7 +68,8 @@ impl Mapping {
         })
     }
 
-    /// A new segment that others can open. Its pages are reserved: using it cannot fail later.
+    /// Makes a new segment that others can open. Its pages are reserved: using it cannot fail
+    /// later.
     ///
     /// # Errors
     /// When there is no memory left.
@@ -91,10 +91,11 @@ impl Mapping {
         })
     }
 
-    /// Another process's segment.
+    /// Maps another process's segment.
     ///
     /// # Errors
-    /// When it cannot be opened: the processes are of different users or in different containers.
+    /// When the segment cannot be opened: the processes are of different users or in different
+    /// containers.
     pub fn open(name: &SegmentName) -> Result<Self> {
         let path = PathBuf::from(format!("/proc/{}/fd/{}", name.process, name.descriptor));
         let failed = |cause: &dyn std::fmt::Display| {
@@ -117,17 +118,15 @@ impl Mapping {
         })
     }
 
-    /// The first byte.
     pub fn base(&self) -> *mut u8 {
         self.addresses.base().cast()
     }
 
-    /// Size.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How another process finds it; `None` for private memory.
+    /// The name by which another process finds the segment; `None` for private memory.
     pub fn name(&self) -> Option<SegmentName> {
         let file = self.file.as_ref()?;
         Some(SegmentName {
@@ -138,16 +137,16 @@ impl Mapping {
     }
 }
 
-/// Addresses of this process, and what is mapped there.
+/// Reserved addresses of this process, with the mapping there.
 struct Addresses {
     start: *mut c_void,
     bytes: usize,
-    /// The first of them that is aligned.
+    /// The offset of the first aligned address.
     offset: usize,
 }
 
 impl Addresses {
-    /// Addresses for so many bytes, of which nothing is mapped.
+    /// Reserves addresses for this number of bytes, without mapping anything.
     fn reserve(bytes: usize) -> rustix::io::Result<Self> {
         let alignment = if bytes < HUGE_PAGE_BYTES {
             1
@@ -171,11 +170,12 @@ impl Addresses {
         self.start.wrapping_byte_add(self.offset)
     }
 
-    /// Asks for huge pages. That may be declined, by older kernels above all: the memory is as good
-    /// without, only slower.
+    /// Asks for huge pages. The kernel may decline, an older one above all: the memory then works,
+    /// only slower.
     fn advise_huge(&self, bytes: usize, advice: libc::c_int) {
         if bytes >= HUGE_PAGE_BYTES {
-            // SAFETY: it is about these addresses, and does not change what can be read there.
+            // SAFETY: the call is about these addresses, and does not change what can be read
+            // there.
             let _ = unsafe { libc::madvise(self.base(), bytes, advice) };
         }
     }
@@ -183,8 +183,8 @@ impl Addresses {
 
 impl Drop for Addresses {
     fn drop(&mut self) {
-        // SAFETY: unmaps what `mmap` gave, once; whoever used the base pointer held the mapping.
-        // A failure would leave the memory mapped, which nobody could do anything about.
+        // SAFETY: unmaps once what `mmap` gave; all users of the base pointer held the mapping. A
+        // failure would leave the memory mapped, which nobody could do anything about.
         let _ = unsafe { rustix::mm::munmap(self.start, self.bytes) };
     }
 }
@@ -209,7 +209,7 @@ fn no_memory(bytes: usize, cause: impl std::fmt::Display) -> Error {
 mod tests {
     use super::*;
 
-    /// KiB of huge pages in which a mapping lies.
+    /// The KiB of huge pages in which a mapping lies.
     fn huge_kib(mapping: &Mapping) -> u64 {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let start = format!("{:x}-", mapping.base().addr());
@@ -236,7 +236,7 @@ mod tests {
             let bytes = bytes * HUGE_PAGE_BYTES;
             let mapping = make(bytes).unwrap();
             assert!(mapping.base().addr().is_multiple_of(HUGE_PAGE_BYTES));
-            // SAFETY: it has so many bytes, and nobody else has it.
+            // SAFETY: the mapping has this number of bytes, and nobody else has it.
             let all = unsafe { std::slice::from_raw_parts_mut(mapping.base(), bytes) };
             assert!(all.iter().all(|&byte| byte == 0));
             all.fill(1);
@@ -257,7 +257,7 @@ mod tests {
             for bytes in [0, 1, 4097, HUGE_PAGE_BYTES - 1] {
                 let mapping = make(bytes).unwrap();
                 assert_eq!(mapping.bytes(), bytes);
-                // SAFETY: it has so many bytes, and nobody else has it.
+                // SAFETY: the mapping has this number of bytes, and nobody else has it.
                 unsafe { std::slice::from_raw_parts_mut(mapping.base(), bytes) }.fill(1);
                 assert_eq!(huge_kib(&mapping), 0);
             }

@@ -1,15 +1,25 @@
 //! The ABIs of MPI libraries that Penstock can call.
 //!
 //! An ABI says how wide a handle is, how long an `MPI_Status` is, and which value a constant has.
-//! Every ABI has an `MPI_BYTE` of its own, so the caller's `MPI_BYTE` shows which ABI the caller was
-//! compiled for, and the library shows whether it has the same.
+//! Every ABI has an `MPI_BYTE` of its own, so the caller's `MPI_BYTE` shows which ABI the caller
+//! was compiled for, and the library shows whether it has the same.
 
 use std::ffi::{c_char, c_int};
 
 use libloading::os::unix::Library;
 use penstock_engine::{Error, Kind, Result};
 
-use crate::mpi::api::{Constants, Handle};
+/// An MPI handle as a machine word.
+pub type Handle = usize;
+
+/// What a caller knows of its MPI library beside its functions.
+#[derive(Debug, Clone, Copy)]
+pub struct Constants {
+    /// `MPI_BYTE`.
+    pub byte: Handle,
+    /// `MPI_ANY_SOURCE`.
+    pub any_source: c_int,
+}
 
 /// What was being done when a library is refused.
 pub const FINDING: &str = "finding the program's MPI library";

@@ -14,10 +14,7 @@ use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL, Symbol};
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::exact;
 
-use crate::mpi::abi;
-
-/// An MPI handle as a machine word.
-pub type Handle = usize;
+use crate::mpi::abi::{self, Constants, Handle};
 
 /// Room for an `MPI_Status` of any ABI that is let in. MPICH's has 20 bytes, Open MPI's has 24, and
 /// the standard one has 32.
@@ -28,15 +25,6 @@ impl Status {
     fn new() -> Self {
         Self([0; 128])
     }
-}
-
-/// What a caller knows of its MPI library beside its functions.
-#[derive(Debug, Clone, Copy)]
-pub struct Constants {
-    /// `MPI_BYTE`.
-    pub byte: Handle,
-    /// `MPI_ANY_SOURCE`.
-    pub any_source: c_int,
 }
 
 /// A message that has been matched and not received yet.
@@ -93,8 +81,8 @@ impl Api {
     /// libmpi itself. It must be loaded already.
     ///
     /// # Errors
-    /// When it cannot be found, has not all the functions (MPI 3.0 has), or has an ABI that Penstock
-    /// does not know.
+    /// When it cannot be found, has not all the functions (MPI 3.0 has), or has an ABI that
+    /// Penstock does not know.
     pub fn load(library: &Path, constants: Constants) -> Result<Self> {
         let failed =
             |e: libloading::Error| Error::new(Kind::Unsupported, abi::FINDING, e).at(library);

@@ -1,4 +1,4 @@
-//! What a node does with each packet that comes.
+//! The answers of a node to packets.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::memory::client::packed_bytes;
 use crate::memory::parcel::{Loan, Parcel};
 
 impl Node {
-    /// Takes in all packets that have come. True if there were any.
+    /// Takes in all packets that have come. Returns true if there were any.
     pub(super) fn answer_all(&self) -> bool {
         let mut any = false;
         loop {
@@ -93,7 +93,7 @@ impl Node {
             Header::Done { ticket, result } => {
                 let asked = self.tickets.borrow_mut().remove(&ticket);
                 if let Some(asked) = asked {
-                    // Nobody waits any more where the call was given up.
+                    // Nobody waits any more if the call was given up.
                     let _ = asked.answer.send(result.map(|()| payload));
                 }
                 Ok(())
@@ -105,7 +105,7 @@ impl Node {
         }
     }
 
-    /// Tells a node that what it asked for is done, or why not.
+    /// Tells a node that its request is done, or why it failed.
     pub(super) fn done(&self, to: NodeId, ticket: u64, result: Result<()>) -> Result<()> {
         self.post(to, &Header::Done { ticket, result }, 0, |_| {})
     }
@@ -114,7 +114,7 @@ impl Node {
         self.mail.put(tag, Message { from, body, parcel });
     }
 
-    /// A message of the engine, its parcel behind its body.
+    /// Takes in a message of the engine, its parcel behind its body.
     fn answer_message(
         &self,
         from: NodeId,
@@ -131,7 +131,7 @@ impl Node {
         Ok(())
     }
 
-    /// A message that its sender waits for, its parcel behind its body.
+    /// Takes in a message that its sender waits for, its parcel behind its body.
     fn answer_sent(
         &self,
         (from, ticket): (NodeId, u64),
@@ -148,8 +148,8 @@ impl Node {
         self.done(from, ticket, Ok(()))
     }
 
-    /// A message whose parcel lies in its sender's buffer. The node hands the parcel on where a
-    /// future waits for it. Otherwise it keeps a copy, so that the sender has its buffer again.
+    /// Takes in a message whose parcel lies in its sender's buffer. The node hands the parcel on if
+    /// a future waits for it. Otherwise it keeps a copy, so that the sender has its buffer again.
     fn answer_lent(
         &self,
         lender: (NodeId, u64),
@@ -168,8 +168,7 @@ impl Node {
         Ok(())
     }
 
-    /// A server of this host asks its client to copy a piece between the client's memory and the
-    /// server's buffer.
+    /// Copies a piece between this client's memory and the buffer of a server of this host.
     fn answer_copy(
         &self,
         from: NodeId,
@@ -187,7 +186,7 @@ impl Node {
         Ok(())
     }
 
-    /// A server of another host asks for a piece.
+    /// Sends a piece to a server of another host.
     fn answer_fetch(
         &self,
         from: NodeId,
@@ -211,7 +210,7 @@ impl Node {
         })
     }
 
-    /// A server of another host has sent a piece.
+    /// Takes in a piece that a server of another host has sent.
     fn answer_delivery(&self, call: u64, width: usize, piece: &Piece, packed: &[u8]) -> Result<()> {
         let memory = self.process.exposures.of(call, self.me)?;
         let expected = packed_bytes(piece, width);

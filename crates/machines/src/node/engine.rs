@@ -1,4 +1,4 @@
-//! What the engine asks of a node.
+//! A node as the engine's machine.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -122,8 +122,8 @@ impl Machine for Node {
         let mut parcel = vec![0; exact::<usize>(elements.elements()) * window.width];
         if let Some(piece) = share.intersect(elements) {
             let packed = parcel.as_mut_ptr();
-            // SAFETY: the memory holds the share, and the parcel all of the elements, which lie one
-            // behind the other in the window.
+            // SAFETY: the memory holds the share, and the parcel holds all of the elements, which
+            // lie one behind the other in the window.
             unsafe { memory.copy(&piece, window, packed, Direction::Gather, CopyKind::Kernels) };
         }
         Ok(Parcel::Own(parcel))
@@ -197,7 +197,7 @@ impl Machine for Node {
         for (nth, piece) in pieces.iter().enumerate() {
             // SAFETY: this node's share has the pieces, windows lie in their buffer, and send
             // buffers and parcels have just been checked to hold all pieces; the engine lets nobody
-            // else use them meanwhile, and what is scattered from is only read.
+            // else use them meanwhile, and scattering only reads its source.
             unsafe { copy_piece(piece, nth, width, (&from, &to), dense, by)? };
             dense += packed_bytes(piece, width);
         }
@@ -243,7 +243,7 @@ impl Machine for Node {
 }
 
 impl Node {
-    /// Where a place is in this process; one that is packed must have `bytes`.
+    /// Finds the address of elements in this process; a parcel must have `bytes` bytes.
     fn at<'a>(&self, call: u64, place: Elements<'a, Self>, bytes: usize) -> Result<At<'a>> {
         Ok(match place {
             Elements::Exposed => At::Exposed(self.process.exposures.of(call, self.me)?),
@@ -257,17 +257,17 @@ impl Node {
     }
 }
 
-/// A [`Elements`] in this process.
+/// The address of [`Elements`] in this process.
 enum At<'a> {
     Exposed(Arc<ClientMemory>),
     Staged(&'a [Window], *mut u8),
     Dense(*mut u8),
 }
 
-/// Copies the `nth` piece of several; where they are packed, it begins at byte `dense`.
+/// Copies the `nth` piece of several; in packed elements the piece begins at byte `dense`.
 ///
 /// # Safety
-/// Both places must hold it, and nobody else may access it meanwhile.
+/// Both places must hold the piece, and nobody else may access it meanwhile.
 unsafe fn copy_piece(
     piece: &Piece,
     nth: usize,
@@ -314,7 +314,7 @@ unsafe fn copy_piece(
     Ok(())
 }
 
-/// Checks that so many bytes have come.
+/// Checks that the expected number of bytes has come.
 fn check_size(parcel: &[u8], expected: usize) -> Result<()> {
     if parcel.len() == expected {
         return Ok(());

@@ -37,7 +37,7 @@ impl Mail {
         slots.get(&tag).is_some_and(|slot| slot.waker.is_some())
     }
 
-    /// Wakes all who wait, so that they look whether their call is lost.
+    /// Wakes all waiting futures, so that they look whether their call is lost.
     pub(super) fn wake_all(&self) {
         for slot in self.0.borrow_mut().values_mut() {
             if let Some(waker) = slot.waker.take() {
@@ -49,7 +49,7 @@ impl Mail {
     /// Waits for the next message of a tag, until `lost` says that none will come.
     ///
     /// # Errors
-    /// What `lost` says.
+    /// The error that `lost` returns.
     pub(super) async fn next(
         &self,
         tag: Tag,

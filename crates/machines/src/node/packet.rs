@@ -1,4 +1,4 @@
-//! What nodes send one another: a header, then raw bytes.
+//! The packets that nodes send one another: a header, then raw bytes.
 
 use std::ops::Range;
 
@@ -8,110 +8,102 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory::buffer::BufferName;
 
-/// Where the parcel of a message is that was lent.
+/// The place of a lent parcel.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub enum ParcelPlace {
-    /// In a buffer of this process, known by sender and ticket.
+    /// The parcel lies in a buffer of this process, known by sender and ticket.
     InProcess,
-    /// In a buffer of this host.
+    /// The parcel lies in a buffer of this host.
     OnHost(BufferName),
-    /// In the packet.
+    /// The parcel lies in the packet.
     InPacket,
 }
 
 /// The header of a packet.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Header {
-    /// A message of the engine; its body follows, and behind it its parcel.
+    /// A message of the engine comes with its body, and behind the body its parcel.
     Message {
-        /// Whom it is for.
         tag: Tag,
-        /// Bytes of the body.
+        /// The bytes of the body.
         body: usize,
         /// Whether there is a parcel, which may be empty.
         has_parcel: bool,
     },
-    /// A message of the engine whose parcel lies in a send buffer; its body follows, and behind it,
-    /// if need be, the parcel.
+    /// A message of the engine comes with its body, while its parcel lies in a send buffer or, if
+    /// need be, behind the body.
     Loan {
-        /// To be given back when the buffer may be used again.
+        /// The ticket to give back when the buffer may be used again.
         ticket: u64,
-        /// Whom it is for.
         tag: Tag,
-        /// Bytes of the body.
+        /// The bytes of the body.
         body: usize,
-        /// Bytes of the parcel.
+        /// The bytes of the parcel.
         bytes: usize,
-        /// Where it is.
         lies: ParcelPlace,
     },
-    /// To a client of the same host: copy a piece between your memory and my buffer.
+    /// A server asks a client of its host to copy a piece between the client's memory and its
+    /// buffer.
     Copy {
-        /// To be given back with the answer.
+        /// The ticket to give back with the answer.
         ticket: u64,
-        /// The call whose memory is meant.
+        /// The call for which the memory is exposed.
         call: u64,
-        /// Out of the client's memory, or into it.
+        /// The direction: out of the client's memory, or into it.
         direction: Direction,
-        /// What to copy.
         piece: Piece,
-        /// Where it lies in the buffer.
+        /// The window of the piece in the buffer.
         window: Window,
-        /// The buffer.
         buffer: BufferName,
     },
-    /// To a client of another host: send me a piece, packed.
+    /// A server asks a client of another host to send a piece, packed.
     Fetch {
-        /// To be given back with the answer.
+        /// The ticket to give back with the answer.
         ticket: u64,
-        /// The call whose memory is meant.
+        /// The call for which the memory is exposed.
         call: u64,
-        /// Bytes an element.
+        /// The bytes of an element.
         width: usize,
-        /// What to send.
         piece: Piece,
     },
-    /// To a client of another host: the piece, packed, follows.
+    /// A server sends a client of another host a piece, packed, behind the header.
     Deliver {
-        /// To be given back with the answer.
+        /// The ticket to give back with the answer.
         ticket: u64,
-        /// The call whose memory is meant.
+        /// The call for which the memory is exposed.
         call: u64,
-        /// Bytes an element.
+        /// The bytes of an element.
         width: usize,
-        /// What it is.
         piece: Piece,
     },
-    /// The answer to a parcel that was lent, or to any of the three; after a fetch, the packed
-    /// piece follows.
+    /// A node answers a loan, a copy, a fetch or a delivery; the packed piece follows a fetch.
     Done {
-        /// The ticket of what is answered.
+        /// The ticket of the request.
         ticket: u64,
-        /// How it went.
         result: Result<()>,
     },
     /// The sender has left the session.
     Left {
-        /// The calls in which it takes no further part.
+        /// The calls in which the sender takes no further part.
         calls: Vec<Range<u64>>,
-        /// Why.
+        /// The reason for leaving.
         error: Error,
     },
 }
 
-/// A packet that has come.
+/// A packet, as it has come.
 #[derive(Debug)]
 pub struct Packet {
-    /// The node that sent it.
+    /// The node that sent the packet.
     pub from: NodeId,
-    /// What it is about.
     pub header: Header,
     /// The bytes behind the header.
     pub payload: Vec<u8>,
 }
 
 impl Packet {
-    /// The bytes of a packet with room for `payload` bytes at its end, and where those begin.
+    /// Encodes a packet with room for `payload` bytes at its end. Returns its bytes, and the place
+    /// of the payload.
     ///
     /// # Errors
     /// When the header cannot be encoded.
@@ -126,7 +118,7 @@ impl Packet {
     /// Takes a packet's bytes apart.
     ///
     /// # Errors
-    /// When they are not a packet.
+    /// When the bytes are not a packet.
     pub fn decode(mut bytes: Vec<u8>) -> Result<Self> {
         let ((from, header), rest) = postcard::take_from_bytes::<(NodeId, Header)>(&bytes)
             .map_err(|e| Error::new(Kind::Io, "decoding a packet", e))?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::bell::HasBell;
 
-/// How a node may sleep after a look: see [`super::Node::look`]. It does not need the node, so that
-/// another thread may use the node meanwhile.
+/// A pause says how a node may sleep after a look: see [`super::Node::look`]. It does not need the
+/// node, so that another thread may use the node meanwhile.
 #[derive(Default)]
 pub struct Pause {
     pub(super) bell: Option<Arc<dyn HasBell>>,
@@ -16,7 +16,7 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// Sleeps until the node is wanted, or has to look, but not longer than that.
+    /// Sleeps until the node is wanted, or has to look, but not longer than `at_most`.
     pub fn sleep(&self, at_most: Option<Duration>) {
         let shorter = match (self.at_most, at_most) {
             (Some(one), Some(other)) => Some(one.min(other)),

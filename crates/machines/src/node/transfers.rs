@@ -1,4 +1,4 @@
-//! Memget and memput: the copies between a server's buffer and the memory that a client exposes.
+//! Memget and memput: the copies between a server's buffer and the exposed memory of a client.
 
 use futures::channel::oneshot;
 use penstock_engine::{CopyKind, Error, Kind, NodeId, Result, Window};
@@ -11,16 +11,16 @@ use crate::memory::board::CopyOutcome;
 use crate::memory::buffer::Buffer;
 use crate::memory::client::{copy_unpacked, packed_bytes};
 
-/// The memory that a client exposes.
+/// A remote is the memory that a client exposes.
 #[derive(Clone, Copy)]
 pub(super) struct Remote {
-    /// The call for which it is exposed.
+    /// The call for which the client exposes the memory.
     pub(super) call: u64,
     pub(super) client: NodeId,
 }
 
 impl Node {
-    /// Posts a packet with a ticket and waits for its answer's payload.
+    /// Posts a packet with a ticket, and waits for the payload of its answer.
     pub(super) async fn ask(
         &self,
         Remote { call, client }: Remote,
@@ -43,7 +43,7 @@ impl Node {
         })
     }
 
-    /// Copies a piece between a buffer, where `window` places it, and the memory that a client
+    /// Copies a piece between a buffer, in which `window` places it, and the memory that a client
     /// exposes.
     pub(super) async fn transfer(
         &self,
@@ -71,7 +71,7 @@ impl Node {
         }
     }
 
-    /// The client is in this process.
+    /// Copies from or to a client in this process.
     fn copy_here(
         &self,
         Remote { call, client }: Remote,
@@ -87,8 +87,8 @@ impl Node {
         Ok(())
     }
 
-    /// The client is in another process of this host, and the kernel lets this process copy. False
-    /// if the client is to do it.
+    /// Copies from or to a client in another process of this host, if the kernel lets this process
+    /// copy. False if the client has to copy.
     fn copy_across(
         &self,
         Remote { call, client }: Remote,
@@ -110,7 +110,7 @@ impl Node {
         copied == CopyOutcome::All
     }
 
-    /// The client is in another process of this host, and copies between its memory and this node's
+    /// Asks a client in another process of this host to copy between its memory and this node's
     /// shared buffer.
     async fn ask_for_copy(
         &self,
@@ -132,7 +132,7 @@ impl Node {
         self.ask(remote, 0, header, |_| {}).await.map(|_| ())
     }
 
-    /// A memget from a client of another host.
+    /// Gets a piece from a client of another host.
     async fn fetch(
         &self,
         remote: Remote,
@@ -169,7 +169,7 @@ impl Node {
         Ok(())
     }
 
-    /// A memput to a client of another host.
+    /// Puts a piece into the memory of a client of another host.
     async fn send_piece(
         &self,
         remote: Remote,

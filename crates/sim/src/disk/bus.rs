@@ -2,9 +2,9 @@
 
 use crate::time::{Interval, Span, Time};
 
-/// A bus. It keeps only the moment when it is free again, so transfers are served in the order in
-/// which they are asked for: ask when the data are ready, not before, and the order is that of
-/// readiness.
+/// A bus keeps only the moment when it is free again, so transfers are served in the order of
+/// calls. Call when the data are ready, not before, and the order is that in which data become
+/// ready.
 #[derive(Clone, Debug)]
 pub struct Bus {
     bytes_per_second: u64,
@@ -13,7 +13,7 @@ pub struct Bus {
 }
 
 impl Bus {
-    /// An idle bus.
+    /// Makes an idle bus.
     ///
     /// # Panics
     /// When the rate is 0.
@@ -26,8 +26,8 @@ impl Bus {
         }
     }
 
-    /// Reserves the bus for `bytes`, from `ready_at` or from when it is free; says from when to
-    /// when.
+    /// Reserves the bus for `bytes`, from `ready_at` or from when it is free. Returns the time
+    /// taken.
     pub fn transfer(&mut self, ready_at: Time, bytes: u64) -> Interval {
         let span = Span::of_bytes(bytes, self.bytes_per_second);
         let taken = Interval::starting(ready_at.max(self.free_at), span);
@@ -36,12 +36,12 @@ impl Bus {
         taken
     }
 
-    /// When the last transfer that was asked for ends.
+    /// The end of the last transfer.
     pub fn free_at(&self) -> Time {
         self.free_at
     }
 
-    /// How long it has carried data, in all.
+    /// The total time for which the bus has carried data.
     pub fn busy(&self) -> Span {
         self.busy
     }

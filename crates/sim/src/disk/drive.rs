@@ -1,7 +1,7 @@
-//! One rotating drive: an arm, a platter, and a buffer for read-ahead or for writes.
+//! A rotating drive: an arm, a platter, and a buffer for read-ahead or for writes.
 //!
-//! The mechanics are those of Ruemmler and Wilkes (1994) as Kotz, Toh and Radhakrishnan rebuilt
-//! them. What happens, for one command at a time:
+//! The mechanics follow Ruemmler and Wilkes (1994), as Kotz, Toh and Radhakrishnan rebuilt them. A
+//! drive serves one command at a time:
 //!
 //! ```text
 //! read, miss   |overhead|seek|rotate|media|                  then the caller's bus transfer
@@ -13,15 +13,15 @@
 //!
 //! - After a read the drive reads on, over tracks and cylinders, until it holds the read-ahead
 //!   limit from that read's start, or until the arm is needed elsewhere.
-//! - A read is a **hit** when its first sector is in the buffer, or is the very next one that the
-//!   stream comes to. A read that starts further ahead is a miss, even inside the limit: the drive
-//!   positions anew. That is decided when the command has been taken in.
-//! - A **write** that continues the one before streams on without losing a revolution, and is
+//! - A read is a **hit** when its first sector is in the buffer, or is the very next one of the
+//!   stream. A read that starts further ahead is a miss, even inside the limit: the drive positions
+//!   anew. The drive decides when it has taken the command in.
+//! - A **write** that continues the one before streams on without losing a revolution. It is
 //!   reported once no more than the write-buffer limit is not yet on the media. Any other write is
-//!   reported when all earlier ones are on the media. Without immediate report, or when it is
+//!   reported when all earlier writes are on the media. Without immediate report, or when it is
 //!   larger than the write-buffer limit, a write is reported when it is on the media itself.
-//! - Writes go to the media in the order of their arrival, reads after them. A write drops what was
-//!   read ahead.
+//! - Writes go to the media in the order of their arrival, reads after them. A write drops the
+//!   data of read-ahead.
 //!
 //! Not modelled: defects, retries, recalibration; transfer of a request's first sectors over the
 //! bus before its last is in the buffer (8 KB requests are below the fence of 64 KB); reading
@@ -37,14 +37,13 @@ use super::parameters::WriteSeek;
 use super::{Phases, ReadReady, WriteReady, WriteReported};
 use crate::time::{Interval, Span, Time};
 
-/// A drive.
 #[derive(Clone, Debug)]
 pub struct Drive {
     model: Arc<DriveModel>,
     initial_rotation: Span,
-    /// Where the arm is when nothing streams.
+    /// The address of the arm when nothing streams.
     arm: DiskAddress,
-    /// When the mechanism has done what it was told.
+    /// The time when the mechanism has done all its commands.
     arm_free_at: Time,
     reading: Option<Stream>,
     writing: Writes,
@@ -52,36 +51,37 @@ pub struct Drive {
     last_call: Time,
 }
 
-/// A sequential read, going on by itself. The run is what passes of one track.
+/// A stream is a sequential read that goes on by itself, run by run. A run is the stream's
+/// part of one track.
 #[derive(Clone, Debug)]
 struct Stream {
-    /// The buffer holds what was read from here on.
+    /// The first block that the buffer holds.
     oldest: u64,
-    /// The run's first block, where it lies, and when it begins to pass.
+    /// The first block of the run, with its address, and the time when it begins to pass.
     lba: u64,
     place: DiskAddress,
     start: Time,
-    /// The block after the run's last, and when that has passed.
+    /// The block after the run's last, and the time when the last has passed.
     run_end: u64,
     end: Time,
-    /// The drive stops here.
+    /// The block at which the drive stops.
     limit: u64,
 }
 
-/// What is in the write buffer.
+/// The writes in the buffer.
 #[derive(Clone, Debug, Default)]
 struct Writes {
-    /// When each write will be on the media, and how many bytes it has; oldest first.
+    /// The time when each write will be on the media, and its bytes; oldest first.
     pending: VecDeque<(Time, u64)>,
     pending_bytes: u64,
-    /// The block after the last that was written, and so the one that continues the stream.
+    /// The block after the last written one: a write there continues the stream.
     next_lba: Option<u64>,
-    /// The last command's overhead; its data are to come.
+    /// The overhead of the last command, whose data are to come.
     overhead: Interval,
 }
 
 impl Drive {
-    /// A drive at rest with its arm at cylinder 0, that has turned by `initial_rotation` from the
+    /// Makes a drive at rest with its arm at cylinder 0, turned by `initial_rotation` from the
     /// index mark at time zero.
     pub fn new(model: &Arc<DriveModel>, initial_rotation: Span) -> Drive {
         Drive {
@@ -95,12 +95,12 @@ impl Drive {
         }
     }
 
-    /// What kind of drive it is.
+    /// The kind of the drive.
     pub fn model(&self) -> &DriveModel {
         &self.model
     }
 
-    /// When everything that was received is on the media.
+    /// The time when all received data are on the media.
     pub fn media_idle_at(&self) -> Time {
         self.arm_free_at
     }
@@ -205,7 +205,7 @@ impl Drive {
         let contiguous = self.writing.next_lba == Some(lba);
 
         let (seek, rotate, place) = self.position(ready.max(self.arm_free_at), lba);
-        // The sector passes when it passes, but not before its data are there.
+        // The data are written at the next pass of the sector after they have come.
         let rotate = match rotate.end < now {
             false => rotate,
             true => {
@@ -244,8 +244,8 @@ impl Drive {
         }
     }
 
-    /// Sends the arm to `lba` at `at`, from wherever it is then: seek, rotation, and the place.
-    /// Nothing streams any more.
+    /// Sends the arm to `lba` at `at`, and ends the stream. Returns the seek, the rotation, and the
+    /// address.
     fn position(&mut self, at: Time, lba: u64) -> (Interval, Interval, DiskAddress) {
         if let Some(mut stream) = self.reading.take() {
             stream.frontier(&self.model, self.initial_rotation, at);
@@ -303,7 +303,7 @@ impl Stream {
         self.end = self.start + model.passage(&self.place, self.run_end - self.lba);
     }
 
-    /// Begins the next run at `lba`, where the last one ended, when the arm is free at `at`.
+    /// Begins the next run at `lba`, where the last run ended, when the arm is free at `at`.
     fn next_run(&mut self, model: &DriveModel, initial_rotation: Span, at: Time) {
         let place = model.place(self.run_end);
         let there = at + model.reposition(&self.place, &place);
@@ -313,7 +313,7 @@ impl Stream {
         self.extend_run(model);
     }
 
-    /// The first block that has not passed whole at `now`; the runs before it are forgotten.
+    /// The first block that has not passed whole at `now`. Earlier runs are forgotten.
     fn frontier(&mut self, model: &DriveModel, initial_rotation: Span, now: Time) -> u64 {
         while self.end <= now && self.run_end < self.limit {
             self.next_run(model, initial_rotation, self.end);
@@ -325,7 +325,7 @@ impl Stream {
         }
     }
 
-    /// Moves the limit to `limit` at `now`, if that is further. A stream that had stopped goes on
+    /// Moves the limit to `limit` at `now`, if it is further. A stream that had stopped goes on
     /// when its next sector comes round.
     fn reach(&mut self, model: &DriveModel, initial_rotation: Span, now: Time, limit: u64) {
         if limit <= self.limit {
@@ -339,7 +339,7 @@ impl Stream {
         }
     }
 
-    /// When every block before `end` has passed. Later runs are begun as needed.
+    /// The time when every block before `end` has passed. Later runs are begun as needed.
     ///
     /// # Panics
     /// When `end` is beyond the limit.
@@ -360,7 +360,7 @@ impl Stream {
 }
 
 impl Writes {
-    /// Drops what is on the media at `now`.
+    /// Drops writes that are on the media at `now`.
     fn forget_until(&mut self, now: Time) {
         while self.pending.front().is_some_and(|&(at, _)| at <= now) {
             let done = self.pending.pop_front();
@@ -368,14 +368,14 @@ impl Writes {
         }
     }
 
-    /// The first moment from `now` on when no more than `bytes` are not yet on the media.
+    /// The first moment from `now` on when at most `bytes` are not yet on the media.
     fn drained_to(&mut self, now: Time, bytes: u64) -> Time {
         self.forget_until(now);
         let mut left = self.pending_bytes;
         let mut oldest = self.pending.iter();
         let mut at = now;
         while left > bytes {
-            // There is a write left, since `left` is the sum of all that are.
+            // There is a write left, since `left` is the sum of all that are left.
             let Some(&(done, written)) = oldest.next() else {
                 break;
             };

@@ -1,21 +1,21 @@
 //! Devices without moving parts: an NVMe SSD, or a disk behind a network.
 //!
-//! A request passes three things, each with a queue:
+//! A request passes three stages, each with a queue:
 //!
 //! ```text
 //! request --> channels (each holds one for its latency) --> gate (operations/s, bytes/s) --> done
 //! ```
 //!
-//! The channels are what works in parallel: a flash die, or a slot of a network disk's queue. The
+//! The channels work in parallel: each is a flash die, or a slot of a network disk's queue. The
 //! gate is the limit that the data sheet states, or that the provider enforces: a request keeps it
 //! for the longer of its operations' time and its bytes' time. A request of more than
 //! `operation_bytes_max` counts as several operations. Requests are served in the order of arrival;
-//! one alone takes its latency and its bytes' time.
+//! a lone request takes its latency and its bytes' time.
 //!
 //! Not modelled: garbage collection, burst credits, variation of latency. A write is on the media
 //! when it is reported (power-loss protection, or replication before the answer).
 //!
-//! A request costs the logarithm of the channels, and allocates nothing.
+//! Serving a request takes the logarithm of the number of channels, and allocates nothing.
 
 use penstock_layout::exact;
 use std::cmp::Reverse;
@@ -27,35 +27,28 @@ use super::{Phases, ReadReady, WriteReady, WriteReported};
 use crate::error::{Check, ParameterError};
 use crate::time::{Interval, Span, Time};
 
-/// A device without moving parts, as a preset describes it.
+/// The parameters of a device without moving parts, in a preset.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlashParameters {
-    /// What it is called.
     pub name: String,
-    /// Bytes in a sector.
     pub sector_bytes: u32,
-    /// Sectors that it holds.
     pub sectors: u64,
-    /// How many requests it works at together.
+    /// The number of requests that the device works at together.
     pub channels: u32,
-    /// A larger request counts as several operations, and holds no more channels.
+    /// The most bytes of an operation. A larger request counts as several, but holds one channel.
     pub operation_bytes_max: u64,
-    /// From a read request to its data, for one request alone.
+    /// The time from a read request to its data, for one request alone.
     pub read_latency_us: f64,
-    /// From a write's data to its report, for one request alone.
+    /// The time from a write's data to its report, for one request alone.
     pub write_latency_us: f64,
-    /// The most it reads.
     pub read_bytes_per_second: u64,
-    /// The most it writes.
     pub write_bytes_per_second: u64,
-    /// The most reads.
     pub read_operations_per_second: u64,
-    /// The most writes.
     pub write_operations_per_second: u64,
 }
 
-/// What one direction costs.
+/// The costs of one direction.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
     latency: Span,
@@ -63,7 +56,6 @@ struct Costs {
     bytes_per_second: u64,
 }
 
-/// A device without moving parts.
 #[derive(Clone, Debug)]
 pub struct Flash {
     sectors: u64,
@@ -71,7 +63,7 @@ pub struct Flash {
     operation_bytes_max: u64,
     read: Costs,
     write: Costs,
-    /// When each channel is free.
+    /// The time when each channel is free.
     channels: BinaryHeap<Reverse<Time>>,
     gate_free_at: Time,
     media_idle_at: Time,
@@ -79,10 +71,10 @@ pub struct Flash {
 }
 
 impl FlashParameters {
-    /// Whether this describes a device that could be.
+    /// Checks that the parameters describe a possible device.
     ///
     /// # Errors
-    /// The first thing that does not hold, with the numbers.
+    /// The first mistake, with the numbers.
     pub fn validate(&self) -> Result<(), ParameterError> {
         let check = Check { part: &self.name };
         for (what, count) in [
@@ -109,7 +101,7 @@ impl FlashParameters {
 }
 
 impl Flash {
-    /// A device at rest.
+    /// Makes a device at rest.
     ///
     /// # Errors
     /// When the parameters do not describe a device.
@@ -141,22 +133,20 @@ impl Flash {
         })
     }
 
-    /// How many sectors it holds.
     pub fn sectors(&self) -> u64 {
         self.sectors
     }
 
-    /// Bytes in a sector.
     pub fn sector_bytes(&self) -> u64 {
         self.sector_bytes
     }
 
-    /// How many requests it works at together.
+    /// The number of requests that the device works at together.
     pub fn queue_depth(&self) -> u32 {
         exact::<u32>(self.channels.len())
     }
 
-    /// When everything that was received is on the media.
+    /// The time when all received data are on the media.
     pub fn media_idle_at(&self) -> Time {
         self.media_idle_at
     }
@@ -202,7 +192,8 @@ impl Flash {
         }
     }
 
-    /// Sends a request through channel and gate: from its channel's start to its end.
+    /// Sends a request through channel and gate. Returns the time from its channel's start to its
+    /// end.
     fn serve(&mut self, now: Time, sectors: u64, costs: Costs) -> Interval {
         let bytes = sectors * self.sector_bytes;
         let streaming = Span::of_bytes(bytes, costs.bytes_per_second);
@@ -230,7 +221,7 @@ impl Flash {
     }
 }
 
-/// All of a flash device's work is shown as media.
+/// Phases that show all of a flash device's work as media.
 fn phases(now: Time, media: Interval) -> Phases {
     let none = Interval::empty(now);
     Phases {
@@ -247,7 +238,8 @@ mod tests {
     use super::*;
     use crate::disk::parts;
 
-    /// Sends `count` reads of `sectors` each at time zero; seconds until the last is there.
+    /// Sends `count` reads of `sectors` each at time zero. Returns the seconds until the last is
+    /// there.
     fn flood(parameters: &FlashParameters, count: u64, sectors: u64) -> f64 {
         let mut flash = Flash::new(parameters).unwrap();
         let ends = (0..count).map(|_| flash.begin_read(Time::ZERO, 0, sectors).in_buffer_at);

@@ -8,10 +8,10 @@
 //!         data_received at its end --------> reported_at: done;  on_media_at: now it is safe
 //! ```
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`parameters`] | the facts about a rotating drive, as they stand in a preset |
-//! | [`model`] | geometry, skews, seek times and rotation: what follows from the facts alone |
+//! | [`model`] | geometry, skews, seek times and rotation, worked out from the facts alone |
 //! | [`drive`] | one rotating drive: arm, read-ahead, write buffer |
 //! | [`flash`] | an SSD or a network disk: latency, bandwidth, operations a second, channels |
 //! | [`bus`] | the shared bus |
@@ -32,7 +32,7 @@ pub use parameters::{DiskParameters, Region, SeekCurve, WriteSeek};
 
 use crate::time::{Interval, Time};
 
-/// What the mechanism did for one command, for a trace. A phase that did not occur is empty.
+/// Phases tell a trace what the mechanism did for one command. A phase that did not occur is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Phases {
     /// The controller takes in the command.
@@ -42,27 +42,26 @@ pub struct Phases {
     /// The first sector comes round to the head.
     pub rotate: Interval,
     /// Sectors pass under the head, and heads and cylinders in between are changed. For a
-    /// read-ahead hit it is the wait for the stream, and the overhead runs meanwhile.
+    /// read-ahead hit this is the wait for the stream, and the overhead runs meanwhile.
     pub media: Interval,
-    /// The cylinder of the first sector; 0 where there are none.
+    /// The cylinder of the first sector; 0 on flash.
     pub cylinder: u32,
 }
 
 /// The answer to `begin_read`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadReady {
-    /// When the last byte is in the device's buffer, and the bus can be asked for.
+    /// The time when the last byte is in the device's buffer, and the bus can be reserved.
     pub in_buffer_at: Time,
-    /// Whether read-ahead had it, or was just coming to it.
+    /// Whether the buffer had the data, or the stream was just coming to them.
     pub hit: bool,
-    /// What was done when.
     pub phases: Phases,
 }
 
 /// The answer to `begin_write`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteReady {
-    /// When the device has taken in the command and has room, and the bus can be asked for.
+    /// The time when the device has taken in the command and has room, and the bus can be reserved.
     pub wants_data_at: Time,
     /// The controller takes in the command.
     pub overhead: Interval,
@@ -71,29 +70,28 @@ pub struct WriteReady {
 /// The answer to `data_received`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteReported {
-    /// When the device says that the write is done, and takes the next command.
+    /// The time when the device reports the write, and takes the next command.
     pub reported_at: Time,
-    /// When it is on the media.
+    /// The time when the data are on the media.
     pub on_media_at: Time,
-    /// What was done when; the overhead is that of `begin_write`.
+    /// The phases, with the overhead of `begin_write`.
     pub phases: Phases,
 }
 
-/// Any device: the same calls, whatever is inside.
+/// A device of any kind answers the same calls.
 ///
 /// # Panics
 /// All calls panic when the range is empty or does not lie on the device, or when the time is
-/// before that of an earlier call.
+/// before an earlier call.
 #[derive(Clone, Debug)]
 pub enum Device {
-    /// A disk that turns.
+    /// A rotating drive.
     Rotating(Drive),
-    /// One that does not.
+    /// A device without moving parts.
     Flash(Flash),
 }
 
 impl Device {
-    /// How many sectors it holds.
     pub fn sectors(&self) -> u64 {
         match self {
             Device::Rotating(drive) => drive.model().sectors(),
@@ -101,7 +99,6 @@ impl Device {
         }
     }
 
-    /// Bytes in a sector.
     pub fn sector_bytes(&self) -> u64 {
         match self {
             Device::Rotating(drive) => drive.model().sector_bytes(),
@@ -109,7 +106,7 @@ impl Device {
         }
     }
 
-    /// How many commands it works at together; the caller holds back what is more.
+    /// The number of commands that the device works at together; the caller holds others back.
     pub fn queue_depth(&self) -> u32 {
         match self {
             Device::Rotating(_) => 1,
@@ -141,7 +138,7 @@ impl Device {
         }
     }
 
-    /// When everything that was received is on the media.
+    /// The time when all received data are on the media.
     pub fn media_idle_at(&self) -> Time {
         match self {
             Device::Rotating(drive) => drive.media_idle_at(),

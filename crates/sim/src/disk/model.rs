@@ -1,5 +1,5 @@
-//! What follows from a drive's facts alone: where a logical block lies, how long a seek takes, when
-//! a sector passes under the head. Shared by all drives of the kind; it holds no state.
+//! A drive model works out a drive's facts: where a logical block lies, how long a seek takes, when
+//! a sector passes under the head. All drives of the kind share one model; it holds no state.
 //!
 //! ```text
 //!   logical block -> region -> track -> cylinder, head, slot
@@ -22,7 +22,7 @@ use super::parameters::DiskParameters;
 use crate::error::ParameterError;
 use crate::time::{Span, Time};
 
-/// A kind of drive, worked out from its [`DiskParameters`].
+/// A drive model is a kind of drive, worked out from its [`DiskParameters`].
 #[derive(Debug)]
 pub struct DriveModel {
     pub(super) parameters: DiskParameters,
@@ -37,41 +37,39 @@ pub struct DriveModel {
     seeks: Vec<Span>,
 }
 
-/// A region, with what is asked of it often.
+/// A region, with numbers that are often needed.
 #[derive(Debug)]
 struct Formatted {
     first_lba: u64,
     first_track: u64,
     sectors_per_track: u64,
-    /// Modulo the track, as is the next.
+    /// The skews, modulo the track.
     skew_per_cylinder: u64,
     skew_per_head: u64,
 }
 
-/// Where a logical block lies.
+/// The address of a logical block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskAddress {
-    /// Its cylinder.
     pub cylinder: u32,
-    /// Its head.
     pub head: u32,
-    /// Its sector number on the track.
+    /// The sector number on the track.
     pub sector: u32,
-    /// Where it stands, in sectors behind the index mark.
+    /// The slot, in sectors behind the index mark.
     pub slot: u32,
-    /// Sectors on this track.
+    /// The sectors on this track.
     pub sectors_per_track: u32,
 }
 
 impl DiskAddress {
-    /// How many sectors there are from this one to the end of its track.
+    /// The number of sectors from this one to the end of its track.
     pub fn left_on_track(&self) -> u64 {
         u64::from(self.sectors_per_track - self.sector)
     }
 }
 
 impl DriveModel {
-    /// Works the kind out.
+    /// Works out the model.
     ///
     /// # Errors
     /// When the parameters do not describe a drive.
@@ -113,35 +111,32 @@ impl DriveModel {
         }))
     }
 
-    /// The facts that it was made of.
     pub fn parameters(&self) -> &DiskParameters {
         &self.parameters
     }
 
-    /// How many sectors the drive holds.
     pub fn sectors(&self) -> u64 {
         self.sectors
     }
 
-    /// Bytes in a sector.
     pub fn sector_bytes(&self) -> u64 {
         u64::from(self.parameters.sector_bytes)
     }
 
-    /// How long one revolution takes.
+    /// The time of one revolution.
     pub fn revolution(&self) -> Span {
         Span::from_ps(self.revolution_ps)
     }
 
-    /// How long a seek over `distance` cylinders takes.
+    /// The time of a seek over `distance` cylinders.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When the drive has fewer cylinders.
     pub fn seek(&self, distance: u32) -> Span {
         self.seeks[distance as usize]
     }
 
-    /// From one track to another: a seek, a change of heads, or nothing.
+    /// The time from one track to another: a seek, a change of heads, or nothing.
     pub fn reposition(&self, from: &DiskAddress, to: &DiskAddress) -> Span {
         match (from.cylinder.abs_diff(to.cylinder), from.head == to.head) {
             (0, true) => Span::ZERO,
@@ -150,10 +145,10 @@ impl DriveModel {
         }
     }
 
-    /// Where logical block `lba` lies.
+    /// The address of logical block `lba`.
     ///
     /// # Panics
-    /// When the drive does not have it.
+    /// When the drive does not have the block.
     pub fn place(&self, lba: u64) -> DiskAddress {
         assert!(
             lba < self.sectors,
@@ -179,13 +174,13 @@ impl DriveModel {
         }
     }
 
-    /// From the index mark to where `slots` sectors of `place`'s track have passed it.
+    /// The time from the index mark until `slots` sectors of `place`'s track have passed it.
     fn edge_ps(&self, place: &DiskAddress, slots: u64) -> u64 {
         slots * self.revolution_ps / u64::from(place.sectors_per_track)
     }
 
-    /// How long it takes from `now` until the sector at `place` begins to pass under the head, on a
-    /// drive that stood `initial_rotation` behind the index mark at time zero.
+    /// The time from `now` until the sector at `place` begins to pass under the head, on a drive
+    /// that stood `initial_rotation` behind the index mark at time zero.
     pub fn rotation(&self, now: Time, initial_rotation: Span, place: &DiskAddress) -> Span {
         let angle = (now + initial_rotation).as_ps() % self.revolution_ps;
         let target = self.edge_ps(place, u64::from(place.slot));
@@ -197,14 +192,14 @@ impl DriveModel {
         Span::from_ps(ahead - angle)
     }
 
-    /// How long `sectors` of one track take to pass, `place` being the first.
+    /// The time in which `sectors` of one track pass, from `place` on.
     pub fn passage(&self, place: &DiskAddress, sectors: u64) -> Span {
         let slot = u64::from(place.slot);
         Span::from_ps(self.edge_ps(place, slot + sectors) - self.edge_ps(place, slot))
     }
 
-    /// How many whole sectors of one track pass in `elapsed`, `place` being the first: the inverse
-    /// of [`passage`](Self::passage).
+    /// The number of whole sectors of one track that pass in `elapsed`, from `place` on: the
+    /// inverse of [`passage`](Self::passage).
     pub fn passed(&self, place: &DiskAddress, elapsed: Span) -> u64 {
         let (slot, per_track) = (u64::from(place.slot), u64::from(place.sectors_per_track));
         let angle = self.edge_ps(place, slot) + elapsed.as_ps();

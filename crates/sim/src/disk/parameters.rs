@@ -1,117 +1,112 @@
-//! The facts about a rotating drive: every field with its unit in its name, unknown fields refused.
+//! The facts about a rotating drive: each field has its unit in its name; unknown fields are
+//! refused.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Check, ParameterError};
 
-/// A rotating drive, as a preset describes it.
+/// The parameters of a rotating drive, in a preset.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskParameters {
-    /// What it is called.
     pub name: String,
-    /// Bytes in a sector.
     pub sector_bytes: u32,
-    /// Surfaces, each with a head; tracks in a cylinder.
+    /// Surfaces, each with a head: the tracks of a cylinder.
     pub heads: u32,
     /// Physical cylinders, spare ones too. The arm starts at cylinder 0.
     pub cylinders: u32,
-    /// Where the data lie, in the order of their logical block numbers; spare tracks lie between.
+    /// The regions with data, in the order of logical block numbers; spare tracks lie between.
     pub regions: Vec<Region>,
-    /// Rotations a minute.
     pub rotations_per_minute: f64,
-    /// How long the arm takes to another cylinder.
+    /// The time that the arm takes to another cylinder.
     pub seek: SeekCurve,
-    /// To another head in the same cylinder. A seek takes it along at no charge.
+    /// The time to another head in the same cylinder. A seek includes it at no charge.
     pub head_switch_ms: f64,
-    /// From a read command to the first motion; the media goes on streaming meanwhile.
+    /// The time from a read command to the first motion; the media stream on meanwhile.
     pub read_overhead_ms: f64,
-    /// From a write command until data are wanted; earlier writes go on meanwhile.
+    /// The time from a write command until the drive wants data; earlier writes go on meanwhile.
     pub write_overhead_ms: f64,
-    /// The buffer, for one stream of read-ahead, or for writes. Data are taken when they fit.
+    /// The size of the buffer, for one stream of read-ahead or for writes. Data are taken when they
+    /// fit.
     pub buffer_bytes: u64,
-    /// After a read the drive reads on until it holds this much from the start of that read; 0: no
+    /// The bytes that the drive holds from the start of a read before it stops reading on; 0 for no
     /// read-ahead. Not more than the buffer.
     pub read_ahead_bytes: u64,
     /// Whether a write is reported when its data are in the buffer, rather than on the media.
     pub immediate_report: bool,
-    /// How much of a contiguous stream may be in the buffer when a write is reported at once. Not
+    /// The most bytes of a contiguous stream in the buffer when a write is reported at once. Not
     /// more than the buffer.
     pub write_buffer_bytes: u64,
-    /// When the arm starts for a write.
+    /// The start of the arm for a write.
     pub write_seek: WriteSeek,
 }
 
-/// Tracks that lie together and are formatted alike, ends included: that is how data sheets and
-/// Ruemmler and Wilkes's tables have them ("1:4-646:3").
+/// A region is tracks that lie together and are formatted alike, ends included, as in data sheets
+/// and Ruemmler and Wilkes's tables ("1:4-646:3").
 ///
 /// Sector 0 of cylinder c, head h stands `c * ((heads - 1) * track_skew + cylinder_skew) +
 /// h * track_skew` sectors behind the index mark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Region {
-    /// The cylinder of the first track.
     pub first_cylinder: u32,
-    /// The head of the first track.
     pub first_head: u32,
-    /// The cylinder of the last track.
     pub last_cylinder: u32,
-    /// The head of the last track.
     pub last_head: u32,
-    /// Sectors in each track.
     pub sectors_per_track: u32,
-    /// From one track's first sector to the next's in the same cylinder.
+    /// The sectors from one track's first sector to the next track's in the same cylinder.
     pub track_skew_sectors: u32,
-    /// From the last track of a cylinder to the first of the next.
+    /// The sectors from the last track of a cylinder to the first track of the next.
     pub cylinder_skew_sectors: u32,
 }
 
-/// How long a seek takes. A seek to the same cylinder takes no time.
+/// The time of a seek over its distance. A seek to the same cylinder takes no time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case", tag = "kind")]
 pub enum SeekCurve {
-    /// Acceleration, then coasting (Ruemmler and Wilkes 1994, table 3):
+    /// Seeks accelerate, then coast (Ruemmler and Wilkes 1994, table 3):
     /// `short_ms + short_root_ms * sqrt(d)` up to `short_cylinders_max`,
     /// `long_ms + long_cylinder_ms * d` beyond.
     TwoPart {
         /// Constant part of short seeks.
         short_ms: f64,
-        /// For each square root of a cylinder.
+        /// The time for each square root of a cylinder.
         short_root_ms: f64,
         /// The longest short seek.
         short_cylinders_max: u32,
         /// Constant part of long seeks.
         long_ms: f64,
-        /// For each cylinder.
+        /// The time for each cylinder.
         long_cylinder_ms: f64,
     },
-    /// Through the three numbers of a data sheet: `c + a * sqrt(d - 1) + b * (d - 1)`, with `a`,
-    /// `b`, `c` from Lee and Katz, "An analytic performance model of disk arrays", SIGMETRICS 1993.
+    /// The curve passes through three numbers of a data sheet: `c + a * sqrt(d - 1) + b * (d - 1)`,
+    /// with `a`, `b`, `c` from Lee and Katz, "An analytic performance model of disk arrays",
+    /// SIGMETRICS 1993.
     ThreePoint {
-        /// To the next cylinder.
+        /// The time to the next cylinder.
         single_ms: f64,
-        /// The mean of all pairs of cylinders.
+        /// The mean time over all pairs of cylinders.
         average_ms: f64,
-        /// From the first to the last cylinder.
+        /// The time from the first to the last cylinder.
         full_ms: f64,
     },
 }
 
-/// When the arm starts for a write.
+/// The start of the arm for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteSeek {
-    /// When the data are in the buffer.
+    /// The arm starts when the data are in the buffer.
     AfterData,
-    /// When the command is taken in, so that seek and transfer overlap.
+    /// The arm starts when the command is taken in, so that seek and transfer overlap.
     AfterCommand,
 }
 
 impl DiskParameters {
-    /// Whether this describes a drive that could be.
+    /// Checks that the parameters describe a possible drive.
     ///
     /// # Errors
-    /// The first thing that does not hold, with the numbers.
+    /// The first mistake, with the numbers.
     pub fn validate(&self) -> Result<(), ParameterError> {
         let check = Check { part: &self.name };
         check.positive("sector_bytes", self.sector_bytes.into())?;
@@ -175,19 +170,19 @@ impl DiskParameters {
 }
 
 impl Region {
-    /// Its first track, counted over all cylinders and heads.
+    /// The first track of the region, counted over all cylinders and heads.
     pub(crate) fn first_track(&self, heads: u32) -> u64 {
         u64::from(self.first_cylinder) * u64::from(heads) + u64::from(self.first_head)
     }
 
-    /// Its last track, counted in the same way.
+    /// The last track of the region, counted over all cylinders and heads.
     pub(crate) fn last_track(&self, heads: u32) -> u64 {
         u64::from(self.last_cylinder) * u64::from(heads) + u64::from(self.last_head)
     }
 }
 
 impl SeekCurve {
-    /// Milliseconds for each distance below `cylinders`.
+    /// The milliseconds for each distance below `cylinders`.
     pub(crate) fn table_ms(&self, cylinders: u32) -> impl Iterator<Item = f64> + '_ {
         let longest = f64::from(cylinders.max(2) - 1);
         (0..cylinders).map(move |distance| match (distance, self) {
@@ -251,7 +246,7 @@ impl SeekCurve {
                 check.duration("seek.single_ms", single_ms)?;
                 check.duration("seek.average_ms", average_ms)?;
                 check.duration("seek.full_ms", full_ms)?;
-                // So that neither the root's nor the linear coefficient is negative.
+                // Neither the root's nor the linear coefficient may be negative.
                 let rises = 15.0 * average_ms >= 10.0 * single_ms + 5.0 * full_ms
                     && 7.0 * single_ms + 8.0 * full_ms >= 15.0 * average_ms;
                 check.that(rises, || {

@@ -1,16 +1,17 @@
 //! Known devices, every number with its source.
 //!
-//! Marks: **S**, seen in a stored copy of the source that is named; **R**, recalled of that source,
-//! which was not at hand; **D**, derived here from the others by arithmetic that is shown; **E**,
-//! an estimate, because no data sheet states it. Nothing is fitted to a result.
+//! Marks: **S**, seen in a stored copy of the named source; **R**, recalled from the named source,
+//! which was not at hand; **D**, derived here from other numbers by arithmetic that is shown;
+//! **E**, an estimate, because no data sheet states it. Nothing is fitted to a result.
 
 use super::flash::FlashParameters;
 use super::parameters::{DiskParameters, Region, SeekCurve, WriteSeek};
 
-/// "10 Mbytes/s" of the SCSI-2 bus (TR94-226, Table 1; TOCS 1997, Table I), by the article's
+/// The "10 Mbytes/s" of the SCSI-2 bus (TR94-226, Table 1; TOCS 1997, Table I), by the article's
 /// footnote 1 (MB = 2^20): 8 KB in 0.781 ms. **S**
 pub const SCSI_2_BYTES_PER_SECOND: u64 = 10 << 20;
-/// PCI Express 4.0 x4: 16e9 transfers/s * 4 lanes * 128/130 / 8, before packet headers. **D**
+/// The rate of PCI Express 4.0 x4: 16e9 transfers/s * 4 lanes * 128/130 / 8, before packet headers.
+/// **D**
 pub const PCIE_4_X4_BYTES_PER_SECOND: u64 = 7_876_923_076;
 
 /// The HP 97560, 1.3 GB, of Kotz's simulations.
@@ -30,9 +31,9 @@ pub const PCIE_4_X4_BYTES_PER_SECOND: u64 = 7_876_923_076;
 /// | seek | 3.24 + 0.400 sqrt(d) ms to d = 383, 8.00 + 0.008 d ms beyond | RW |
 /// | head switch | 1.6 ms | RW |
 /// | command overhead | 2.2 ms, reads and writes | RW |
-/// | buffer, and so the most that is read ahead | 128 KB | RW, DS |
+/// | buffer, and so the most read-ahead | 128 KB | RW, DS |
 /// | immediate report; write buffer | yes; 64 KB, the write fence | RW |
-/// | start of a write's seek | after its data | inferred: what published write rates single out |
+/// | start of a write's seek | after its data | inferred from published write rates |
 pub fn hp_97560() -> DiskParameters {
     let region = |first_cylinder, first_head, last_cylinder, last_head| Region {
         first_cylinder,
@@ -74,16 +75,16 @@ pub fn hp_97560() -> DiskParameters {
 
 /// A nearline drive of 18 TB, 7200 rpm, SATA.
 ///
-/// Sources: Seagate, "Exos X18 SATA Product Manual" and data sheet, ST18000NM000J (X18), and what
-/// the press has of them: computerbase.de, November 2022 (CB); AnandTech, November 2019 (AT); Tom's
-/// Hardware on the Exos 2X18 of the same family (TH). Western Digital, "Ultrastar DC HC310, 3.5
-/// inch Serial ATA, Hard Disk Drive Specifications", revision 1.4, section 4.5.1 (HC310), for the
-/// seek times, which Seagate does not publish.
+/// Sources: Seagate, "Exos X18 SATA Product Manual" and data sheet, ST18000NM000J (X18), and quotes
+/// from them in the press: computerbase.de, November 2022 (CB); AnandTech, November 2019 (AT);
+/// Tom's Hardware on the Exos 2X18 of the same family (TH). Western Digital, "Ultrastar DC HC310,
+/// 3.5 inch Serial ATA, Hard Disk Drive Specifications", revision 1.4, section 4.5.1 (HC310), for
+/// the seek times, which Seagate does not publish.
 ///
 /// | number | value | source |
 /// |---|---|---|
 /// | rotation | 7200 rpm | X18 **R**, HC310 **S**, TH **S** |
-/// | heads | 18, of nine platters, as was expected before it came | AT **S** |
+/// | heads | 18, of nine platters, as expected before the drive came | AT **S** |
 /// | capacity | 18.0e12 bytes (35,156,656,128 sectors) | X18 **R** |
 /// | sector | 512 bytes, emulated | X18 **S** |
 /// | sustained rate, outer | 270e6 bytes/s | CB **S** |
@@ -178,7 +179,7 @@ pub fn nvme_7_68_tb() -> FlashParameters {
     }
 }
 
-/// A network disk of a cloud: Amazon EBS gp3 as it comes, 1 TiB.
+/// A network disk of a cloud: Amazon EBS gp3 with its default performance, 1 TiB.
 ///
 /// Source: AWS, "Amazon EBS volume types" (VT) and "Amazon EBS I/O characteristics and monitoring"
 /// (IO), in the EBS User Guide.
@@ -187,11 +188,11 @@ pub fn nvme_7_68_tb() -> FlashParameters {
 /// |---|---|---|
 /// | operations | 3,000 a second, reads and writes (baseline) | VT **S** |
 /// | throughput | 125 MiB/s (baseline) | VT **S** |
-/// | largest operation | 256 KiB; larger ones are split, and count so | IO **S** |
-/// | latency | 1 ms: "single-digit millisecond" is all that is promised | VT **S**, value **E** |
+/// | largest operation | 256 KiB; larger ones are split, and count as several | IO **S** |
+/// | latency | 1 ms: only "single-digit millisecond" is promised | VT **S**, value **E** |
 /// | channels | 64: enough that the queue is not the limit | **E** |
 ///
-/// Contiguous small operations, which EBS may merge into one, are counted each.
+/// Contiguous small operations, which EBS may merge into one, count one by one.
 pub fn network_disk_gp3() -> FlashParameters {
     FlashParameters {
         name: "network disk (EBS gp3)".into(),

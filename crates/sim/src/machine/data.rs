@@ -1,5 +1,5 @@
-//! What is in memories, messages and on disks: real bytes where a run is to show that they arrive
-//! where they belong, otherwise only how many.
+//! The contents of memories, messages and disks: real bytes if a run is to show that they arrive
+//! where they belong, otherwise only their number.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -10,10 +10,10 @@ use penstock_layout::{Direction, Piece, Region, Share, exact, row_major_strides}
 
 use crate::time::Time;
 
-/// A client's share, dense and row-major; of a phantom run nothing.
+/// A client's share, dense and row-major; `None` in a phantom run.
 pub type Memory = Option<Rc<RefCell<Vec<u8>>>>;
 
-/// Elements on their way with a message.
+/// A parcel is elements on their way with a message.
 #[derive(Debug)]
 pub struct Parcel {
     pub(crate) bytes: u64,
@@ -21,7 +21,7 @@ pub struct Parcel {
 }
 
 impl Parcel {
-    /// Of these bytes.
+    /// Makes a parcel of these bytes.
     pub(crate) fn of(data: Vec<u8>) -> Self {
         Self {
             bytes: data.len() as u64,
@@ -43,7 +43,7 @@ impl Parcel {
     }
 }
 
-/// The buffers of one node, in bytes.
+/// The buffer space of one node, in bytes.
 #[derive(Debug, Default)]
 pub(crate) struct BufferSpace {
     now: Cell<u64>,
@@ -52,26 +52,25 @@ pub(crate) struct BufferSpace {
 }
 
 impl BufferSpace {
-    /// The most there ever were.
+    /// The most bytes at any time.
     pub(crate) fn max(&self) -> u64 {
         self.max.get()
     }
 }
 
-/// A staging or cache buffer.
 #[derive(Debug)]
 pub struct Buffer {
     bytes: u64,
-    /// Its number on its node.
+    /// The buffer's number on its node.
     pub(crate) number: usize,
-    /// When the disk last took it or gave it back.
+    /// The time when the disk last took the buffer or gave it back.
     pub(crate) since: Cell<Time>,
     data: Option<RefCell<Vec<u8>>>,
     space: Rc<BufferSpace>,
 }
 
 impl Buffer {
-    /// A buffer in `space`, with bytes if it `is_real`.
+    /// Makes a buffer in `space`, with bytes if it `is_real`.
     pub(crate) fn new(bytes: u64, is_real: bool, space: &Rc<BufferSpace>, now: Time) -> Self {
         let number = space.made.get();
         space.made.set(number + 1);
@@ -81,13 +80,13 @@ impl Buffer {
             bytes,
             number,
             since: Cell::new(now),
-            // Filled with what nobody has written, so that it shows where it is taken for data.
+            // The filling is nobody's data, and shows where a buffer is taken for data too early.
             data: is_real.then(|| RefCell::new(vec![0xa5; exact::<usize>(bytes)])),
             space: space.clone(),
         }
     }
 
-    /// Fills a part with an element, its bytes over and over; without any, with zeros.
+    /// Fills a part with copies of an element, or with zeros if it is empty.
     pub(crate) fn clear(&self, part: Range<u64>, element: &[u8]) {
         if let Some(data) = &self.data {
             let data = &mut data.borrow_mut()[exact::<usize>(part.start)..exact::<usize>(part.end)];
@@ -100,7 +99,7 @@ impl Buffer {
         }
     }
 
-    /// A part of it as a parcel.
+    /// Makes a parcel of a part of the buffer.
     pub(crate) fn cut(&self, part: Range<u64>) -> Parcel {
         let bytes = part.end - part.start;
         let data = self.data.as_ref().map(|data| {
@@ -126,8 +125,8 @@ impl Buffer {
         }
     }
 
-    /// Copies a piece between where `window` places it in this buffer and `packed`, where its box
-    /// of the client's memory lies dense.
+    /// Copies a piece between this buffer, in which `window` places it, and `packed`, in which its
+    /// box of the client's memory lies dense.
     pub(crate) fn copy_packed(
         &self,
         piece: &Piece,
@@ -173,7 +172,8 @@ impl Drop for Buffer {
     }
 }
 
-/// Copies a piece between a client's memory and `packed`, where its box of that memory lies dense.
+/// Copies a piece between a client's memory and `packed`, in which its box of the memory lies
+/// dense.
 pub(crate) fn copy_box(
     (share, memory): &(Share, Memory),
     piece: &Piece,
@@ -183,7 +183,7 @@ pub(crate) fn copy_box(
 ) {
     let Some(memory) = memory else { return };
     let (held, taken) = (Region::whole(&share.extents()), piece.memory_box());
-    // The memory as an array of its own, of which the box is a region.
+    // The memory is taken as an array of its own, with the box as a region.
     let Some(piece) = Share::of_box(&held).intersect(&taken) else {
         return;
     };
@@ -210,7 +210,8 @@ fn byte_strides(shape: &[u64], width: usize) -> Vec<isize> {
         .collect()
 }
 
-/// Copies a piece between a share's dense row-major memory and where `window` places it in `bytes`.
+/// Copies a piece between a share's dense row-major memory and `bytes`, in which `window` places
+/// it.
 pub(crate) fn copy(
     memory: &mut [u8],
     share: &Share,
@@ -225,8 +226,8 @@ pub(crate) fn copy(
             Direction::Gather => (memory.as_mut_ptr(), bytes.as_mut_ptr()),
             Direction::Scatter => (bytes.as_mut_ptr(), memory.as_mut_ptr()),
         };
-        // SAFETY: the memory holds the share, of which the piece is a part, and the window all of
-        // the piece's region; the two slices are different.
+        // SAFETY: the memory holds the share, and the piece is a part of it; the window holds all
+        // of the piece's region; the two slices are different.
         unsafe { copy.run(source, target) };
     }
 }

@@ -1,4 +1,4 @@
-//! The disks of the simulated machine: who may use one, what it costs, and what lies on it.
+//! The disks of the simulated machine: their queues, their costs, and their contents.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -19,16 +19,16 @@ use crate::preset;
 use crate::time::{Interval, Span, Time};
 use crate::trace::Part;
 
-/// Where the blocks of a disk lie: by slot, the first sector.
+/// The places of the blocks of a disk: the first sector of each slot.
 #[derive(Clone, Debug)]
 pub(crate) enum Places {
-    /// Slot after slot.
+    /// Slots lie one after the other.
     Contiguous,
-    /// As listed.
+    /// Slots lie as listed.
     Listed(Vec<u64>),
 }
 
-/// One disk and its bus, with what there is to know about it.
+/// A station is one disk and its bus, with their settings and counts.
 pub(crate) struct Station {
     pub(crate) node: NodeId,
     pub(crate) server: usize,
@@ -36,30 +36,30 @@ pub(crate) struct Station {
     pub(crate) bus: Rc<RefCell<Bus>>,
     pub(crate) places: Places,
     pub(crate) slot_sectors: u64,
-    /// To hand a request to the disk, and to take in its end.
+    /// The time to hand a request to the disk, and to take in its end.
     pub(crate) request: Span,
-    /// Only as many requests are handed to it as it works at.
+    /// The queue hands the disk only as many requests as it works at.
     pub(crate) queue: Queue,
-    /// What was written, by slot, where there are real bytes.
+    /// The written bytes of each slot, if the bytes are real.
     pub(crate) stored: RefCell<HashMap<u64, Vec<u8>>>,
     /// Blocks read and written.
     pub(crate) blocks: Cell<u64>,
-    /// What the file system has reported before the disk has.
+    /// Writes that the file system has reported before the disk has.
     pub(crate) behind: WriteBehind,
-    /// What the file system adds to the disk.
+    /// The times that the file system adds to the disk's.
     pub(crate) file_system: FileSystem,
-    /// By node: whose call is under way, where there is one at a time.
+    /// The turns of each node, if servers do one thing at a time.
     pub(super) turns: Option<Rc<[Turns]>>,
     /// Whether none of this takes any time.
     pub(crate) is_free: bool,
 }
 
-/// [`preset::FileSystem`], as spans: none of it where there is none.
+/// [`preset::FileSystem`] as spans, all zero if there is no file system.
 #[derive(Default)]
 pub(crate) struct FileSystem {
     open: Span,
     sync: Span,
-    /// 0: a request is one command.
+    /// The bytes of a read command; 0 makes each request one command.
     read_cluster_bytes: u64,
     read_ns_per_byte: f64,
     write_ns_per_byte: f64,
@@ -76,7 +76,7 @@ impl FileSystem {
         })
     }
 
-    /// To open the file of a call, and to make it where it is to be safe.
+    /// The time to open the file of a call, and to make it if it is to be safe.
     pub(crate) fn opening(&self, opening: &Opening) -> Span {
         match opening.operation {
             Operation::Write if opening.sync => self.open + self.sync,
@@ -88,7 +88,7 @@ impl FileSystem {
         Span::from_ns_f64(self.read_ns_per_byte * bytes as f64)
     }
 
-    /// How a stretch of bytes is cut into commands to read it.
+    /// Cuts a stretch of bytes into the commands that read it.
     fn commands(&self, bytes: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
         let Range { start, end } = *bytes;
         let cluster_bytes = match self.read_cluster_bytes {
@@ -104,11 +104,11 @@ impl FileSystem {
     }
 }
 
-/// The buffer of a file system that reports writes which are not on the disk yet.
+/// Write-behind is the buffer of a file system that reports writes before they are on the disk.
 #[derive(Default)]
 pub(crate) struct WriteBehind {
     bytes_max: u64,
-    /// When each write will be on the media, and how many bytes it has; oldest first.
+    /// The time when each write will be on the media, and its bytes; oldest first.
     pending: RefCell<VecDeque<(Time, u64)>>,
 }
 
@@ -120,8 +120,8 @@ impl WriteBehind {
         }
     }
 
-    /// When a write may be reported that will be on the media at `on_media_at`: when no more than
-    /// the buffer holds are not.
+    /// The time when a write may be reported that will be on the media at `on_media_at`: then no
+    /// more bytes than the buffer holds are not on the media.
     fn reported_at(&self, now: Time, on_media_at: Time, bytes: u64) -> Time {
         if self.bytes_max == 0 {
             return on_media_at;
@@ -143,19 +143,19 @@ impl WriteBehind {
     }
 }
 
-/// The queue of a station: those who are to wait have been put in order before.
+/// Makes the queue of a station: requests that are to wait have been put in order before.
 pub(crate) fn station_queue(device: &Device) -> Queue {
     Queue::new(QueueOrder::Fcfs, device.queue_depth())
 }
 
-/// A disk, opened for one call.
+/// A simulated disk is a station opened for one call.
 pub struct SimDisk {
     pub(crate) world: Rc<World>,
     pub(crate) station: Rc<Station>,
     pub(crate) schema: DiskSchema,
     pub(crate) servers: usize,
     pub(crate) waits_for_media: bool,
-    /// Writes under way, and who waits for their end.
+    /// The number of writes under way, and the waker of the future that waits for their end.
     pub(crate) writing: Cell<u32>,
     pub(crate) finishing: RefCell<Option<Waker>>,
 }
@@ -172,7 +172,7 @@ impl SimDisk {
         }
     }
 
-    /// The first sector, and how many, of these bytes of a block.
+    /// The first sector of these bytes of a block, and the number of sectors.
     fn sectors(&self, slot: u64, bytes: &Range<u64>) -> (u64, u64) {
         let sector_bytes = self.station.device.borrow().sector_bytes();
         let first = bytes.start / sector_bytes;
@@ -180,7 +180,7 @@ impl SimDisk {
         (self.lba(slot) + first, count.max(1))
     }
 
-    /// Notes what the mechanism does for a block.
+    /// Records what the mechanism does for a block.
     fn record(&self, what: &'static str, phases: &Phases, block: u64) {
         let part = Part::Disk(self.station.server);
         let Phases {
@@ -203,7 +203,7 @@ impl SimDisk {
         }
     }
 
-    /// Notes what was done with a buffer since the last such note.
+    /// Records what was done with a buffer since its last record.
     fn record_buffer(&self, what: &'static str, buffer: &Buffer, block: &Block) {
         let interval = Interval::new(buffer.since.replace(self.world.now()), self.world.now());
         let part = Part::Buffer(buffer.number);
@@ -325,20 +325,20 @@ impl BlockFile for SimDisk {
     }
 }
 
-/// What the file system and the hardware do.
+/// The work of the file system and the hardware.
 impl SimDisk {
     fn count_block(&self) {
         self.station.blocks.set(self.station.blocks.get() + 1);
     }
 
-    /// The file system's own part of a request: the disk is kept for it.
+    /// Keeps the disk for the file system's own part of a request.
     async fn in_file_system(&self, span: Span) {
         if span > Span::ZERO {
             self.world.sleep_until(self.world.now() + span).await;
         }
     }
 
-    /// Writes the sectors in which these bytes of a block lie.
+    /// Writes the sectors with these bytes of a block.
     async fn write_bytes(&self, block: &Block, bytes: Range<u64>) {
         if self.station.is_free {
             return self.count_block();
@@ -390,7 +390,7 @@ impl SimDisk {
         }
     }
 
-    /// Reads the sectors in which these bytes of a block lie, command by command.
+    /// Reads the sectors with these bytes of a block, command by command.
     async fn read_bytes(&self, block: &Block, bytes: Range<u64>) {
         if self.station.is_free {
             return self.count_block();

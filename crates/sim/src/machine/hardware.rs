@@ -1,4 +1,4 @@
-//! The hardware of one run, from its preset: network, disks, and where blocks lie on them.
+//! The hardware of one run, from its preset: network, disks, and the places of blocks.
 
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::exact;
@@ -21,7 +21,7 @@ enum Stream {
     Slowness = 4,
 }
 
-/// A description that cannot be, as an error of the engine.
+/// Turns an impossible description into an error of the engine.
 pub(super) fn unfit(error: ParameterError) -> Error {
     Error::new(Kind::Schema, "setting up the simulated machine", error)
 }
@@ -30,7 +30,7 @@ fn stream(seed: u64, stream: Stream, index: usize) -> Random {
     Random::of(seed, (stream as u64) << 32 | index as u64)
 }
 
-/// The network of a preset's machine.
+/// Makes the network of a preset's machine.
 pub(super) fn network(preset: &Preset, seed: u64) -> std::result::Result<Network, ParameterError> {
     Ok(match &preset.network {
         NetworkKind::Torus(torus) => {
@@ -50,7 +50,7 @@ pub(super) fn network(preset: &Preset, seed: u64) -> std::result::Result<Network
     })
 }
 
-/// One disk, at the angle at which it starts.
+/// Makes one disk, at its starting angle.
 pub(super) fn device(
     preset: &Preset,
     seed: u64,
@@ -72,7 +72,7 @@ pub(super) fn device(
     })
 }
 
-/// How much longer each node's processor takes for what it copies.
+/// The slowness of each node's processor: a factor on the time of its copies.
 pub(super) fn slowness(preset: &Preset, seed: u64, nodes: usize) -> Vec<f64> {
     let Some(processors) = &preset.processors else {
         return vec![1.0; nodes];
@@ -87,7 +87,7 @@ pub(super) fn slowness(preset: &Preset, seed: u64, nodes: usize) -> Vec<f64> {
     (0..nodes).map(slowness).collect()
 }
 
-/// Where the slots of one disk lie.
+/// Lays out the slots of one disk.
 pub(super) fn places(
     setup: &Setup,
     device: &Device,
@@ -113,7 +113,7 @@ pub(super) fn places(
     }
 }
 
-/// Tracks drawn over the whole disk, each filled with as many blocks as it holds.
+/// Draws tracks over the whole disk, and fills each with as many blocks as it holds.
 fn random_tracks(
     device: &Device,
     count: usize,

@@ -1,13 +1,13 @@
 //! The simulated machine: the engine's [`Machine`] in virtual time.
 //!
 //! The strategies of `penstock-engine` run on it unchanged. Each of its nodes has one CPU and one
-//! network port; I/O nodes have a bus and disks besides, each with a server of its own. All that
-//! software does is charged to the node's CPU, at the prices of the preset:
+//! network port; I/O nodes also have a bus and disks, each with a server of its own. All work of
+//! software is charged to the node's CPU, at the prices of the preset:
 //!
 //! | what | whose CPU | price |
 //! |---|---|---|
 //! | a message, with its parcel | sender; receiver | `send_us`; `receive_us`: interfaces move the bytes |
-//! | a message that nobody waits for, from a send buffer | receiver, beside that | `copy_us`, `copy_ns_per_byte` |
+//! | a message from a send buffer that nobody waits for | receiver, besides | `copy_us`, `copy_ns_per_byte` |
 //! | a memput | server; client | `memput_us` a message, `index_us` a stretch; `remote_us` |
 //! | a memget | server; client | `memget_us` a message, `index_us` a stretch; `remote_us` |
 //! | a memput or memget of many stretches | both | `batch.list_us`, `gather_us`, `scatter_us` a stretch |
@@ -16,16 +16,16 @@
 //! | [`Work`] | the node's | `request_us`, `thread_us`, `lookup_us`, `copy_us`, `copy_ns_per_byte`, `entry_us`, `buffer_ns_per_byte` |
 //! | copies into and out of messages | the node's | `processors.byte_copy_ns_per_byte`, `kernel_copy_ns_per_byte`, `stretch_us` |
 //! | clients of the file system at a time | client; server | `sharing`: see that module |
-//! | a computation, in slices | client | its length, and `switch_us` for whatever comes between |
+//! | a computation, in slices | client | its length, and `switch_us` for other threads between |
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `world` | the clock, the events, CPUs, ports and inboxes |
-//! | `prices` | what software costs |
-//! | `sharing` | what clients of the file system get in one another's way with |
-//! | `turns` | one message, or one request to a disk, at a time, where calls block |
+//! | `prices` | the costs of software |
+//! | `sharing` | the costs of sharing a file system between clients |
+//! | `turns` | one message, or one request to a disk, at a time, if calls block |
 //! | `hardware` | network, disks and places of blocks, from the preset |
-//! | `disks` | disks with their queues and buses, and what lies on them |
+//! | `disks` | disks with their queues and buses, and their contents |
 //! | `data` | memories, buffers and parcels, with real bytes or without |
 
 mod data;
@@ -66,58 +66,57 @@ use sharing::Sharing;
 use turns::{Turn, Turns};
 use world::{Counts, World};
 
-/// A machine for one run.
+/// A simulation is a machine for one run.
 pub struct Simulation {
     world: Rc<World>,
     shared: Rc<Shared>,
     roles: Rc<Roles>,
 }
 
-/// What all nodes know.
+/// The data that all nodes share.
 struct Shared {
     prices: Prices,
     sharing: Sharing,
-    /// By node: whose call is under way, where there is one at a time.
+    /// The turns of each node, if servers do one thing at a time.
     turns: Option<Rc<[Turns]>>,
     clients: usize,
     is_real: bool,
     stations: Vec<Rc<Station>>,
-    /// How much longer each node's processor takes for what it copies.
+    /// The slowness of each node's processor: a factor on the time of its copies.
     slowness: Vec<f64>,
     /// Whether each node computes.
     computes: Vec<Cell<bool>>,
     /// Whether each node has begun to ask servers.
     asks: Vec<Cell<bool>>,
-    /// Whether the servers have the processors of clients, and move on where those compute.
+    /// Whether the servers have the processors of clients, and move away from clients that compute.
     are_servers_guests: bool,
     exposed: RefCell<HashMap<(u64, NodeId), (Share, Memory)>>,
     spaces: Vec<Rc<BufferSpace>>,
 }
 
-/// What a run came to, apart from its time.
+/// The counts of a run, apart from its time.
 #[derive(Clone, Copy, Debug)]
 pub struct Totals {
-    /// Events.
     pub events: u64,
-    /// A digest of them.
+    /// A digest of the events.
     pub trace_hash: u64,
-    /// Messages between nodes, acknowledgements too.
+    /// Messages between nodes, including acknowledgements.
     pub messages: u64,
-    /// Their bytes.
+    /// The bytes of the messages.
     pub message_bytes: u64,
     /// Blocks that disks have read or written.
     pub blocks: u64,
-    /// Buffers of all nodes together, the most of each.
+    /// The sum over all nodes of the most buffer bytes of each.
     pub buffer_bytes: u64,
-    /// The most of them on one node.
+    /// The most buffer bytes on one node.
     pub buffer_bytes_max: u64,
 }
 
 impl Simulation {
-    /// The machine of `preset`.
+    /// Makes the machine of `preset`.
     ///
     /// # Errors
-    /// When it cannot be, or its disks have no room for the blocks.
+    /// When the machine is impossible, or its disks have no room for the blocks.
     pub fn new(preset: &Preset, setup: &Setup) -> Result<Self> {
         let nodes = preset.nodes.clients + preset.nodes.io_nodes;
         let prices = Prices::new(&preset.costs, preset.processors.as_ref());
@@ -185,7 +184,7 @@ impl Simulation {
         })
     }
 
-    /// Who plays which part: clients first, then I/O nodes.
+    /// The roles of the nodes: clients first, then I/O nodes.
     pub fn roles(&self) -> &Rc<Roles> {
         &self.roles
     }
@@ -199,8 +198,7 @@ impl Simulation {
         }
     }
 
-    /// Runs the code that `main` makes for each node, from the same moment on, until all have
-    /// ended.
+    /// Runs the code that `main` makes for each node, all from one moment on, until all have ended.
     ///
     /// # Errors
     /// When nodes wait for one another forever.
@@ -210,12 +208,12 @@ impl Simulation {
         self.world.run(tasks.collect())
     }
 
-    /// What time it is: after a run, when it ended.
+    /// The time, which after a run is its end.
     pub fn now(&self) -> Time {
         self.world.now()
     }
 
-    /// What the run came to.
+    /// The counts of the run.
     pub fn totals(&self) -> Totals {
         let Counts {
             events,
@@ -240,13 +238,13 @@ impl Simulation {
         }
     }
 
-    /// What every part did when, if that was noted.
+    /// The trace of the run, if it was traced.
     pub fn take_trace(&self) -> Option<Trace> {
         self.world.take_trace()
     }
 }
 
-/// One node of the simulated machine.
+/// A node of the simulated machine.
 #[derive(Clone)]
 pub struct SimNode {
     me: NodeId,
@@ -254,7 +252,7 @@ pub struct SimNode {
     shared: Rc<Shared>,
 }
 
-/// Takes the memory back when dropped.
+/// An exposure takes the memory back when dropped.
 pub struct Exposure {
     shared: Rc<Shared>,
     key: (u64, NodeId),
@@ -267,7 +265,7 @@ impl Drop for Exposure {
 }
 
 impl SimNode {
-    /// What time it is, to the picosecond.
+    /// The time, to the picosecond.
     pub fn time(&self) -> Time {
         self.world.now()
     }
@@ -288,8 +286,8 @@ impl SimNode {
         self.shared.asks[self.me].get()
     }
 
-    /// Computes for `span`, in turns with whatever else this processor does: that pays for the
-    /// changes from one thread to the other.
+    /// Computes for `span`, in turns with other threads of this processor, which pay for the
+    /// changes of thread.
     pub async fn compute(&self, span: Span) {
         let prices = &self.shared.prices;
         let has_servers = self.shared.stations.iter().any(|s| s.node == self.me);
@@ -309,7 +307,7 @@ impl SimNode {
         self.shared.computes[self.me].set(false);
     }
 
-    /// What changes between threads cost that take the processor for `span`, where another
+    /// The cost of changes of thread for a thread that takes the processor for `span` while another
     /// computes.
     fn switching(&self, span: Span) -> Span {
         let prices = &self.shared.prices;
@@ -324,7 +322,8 @@ impl SimNode {
         self.world.use_cpu(self.me, span, what).await;
     }
 
-    /// This node's turn to move a message, until it is dropped, where it does one thing at a time.
+    /// Waits for this node's turn to move a message, held until dropped, if it does one thing at a
+    /// time.
     async fn turn(&self) -> Option<Turn<'_>> {
         turns::turn_of(self.shared.turns.as_deref(), self.me).await
     }
@@ -346,7 +345,7 @@ impl SimNode {
         }
     }
 
-    /// Copies a piece between a buffer and a client's memory, where there are real bytes.
+    /// Copies a piece between a buffer and a client's memory, if the bytes are real.
     fn copy_piece(
         &self,
         (call, client): (u64, NodeId),
@@ -363,9 +362,9 @@ impl SimNode {
     }
 }
 
-/// How many stretches a piece is cut into in a dense window.
+/// The number of stretches into which a dense window cuts a piece.
 fn stretches(piece: &Piece, window: &Window) -> u64 {
-    // The window's extents follow from its strides; that of the outermost dimension does not
+    // The window's extents follow from its strides; the extent of the outermost dimension does not
     // matter.
     let outer_to_inner = window.strides.windows(2);
     let inner = outer_to_inner.map(|pair| (pair[0] / pair[1].max(1)).max(1) as u64);

@@ -1,4 +1,4 @@
-//! What software costs: the prices of a preset as spans, and what they come to for a memput or
+//! The costs of software: the prices of a preset as spans, and the sums of them for a memput or
 //! memget.
 
 use penstock_engine::CopyKind;
@@ -6,7 +6,7 @@ use penstock_engine::CopyKind;
 use crate::preset::{Batch, Costs, Processors};
 use crate::time::Span;
 
-/// [`Costs`], as spans.
+/// Prices are [`Costs`] as spans.
 pub(crate) struct Prices {
     pub(super) send: Span,
     pub(super) receive: Span,
@@ -32,12 +32,12 @@ pub(crate) struct Prices {
     pub(super) spawn: Span,
     pub(super) slice: Span,
     pub(super) switch: Span,
-    /// For arrays of one dimension, and of more.
+    /// The price for arrays of one dimension, and of more.
     index: [Span; 2],
     batch: Option<Gather>,
 }
 
-/// [`Batch::Gather`], as spans.
+/// [`Batch::Gather`] as spans.
 struct Gather {
     bytes_max: u64,
     list: Span,
@@ -45,7 +45,7 @@ struct Gather {
     scatter: Span,
 }
 
-/// What a memput or a memget moves, and who does it.
+/// The elements that a memput or a memget moves, and the side that moves them.
 pub(super) struct Moving {
     pub(super) stretches: u64,
     pub(super) bytes: u64,
@@ -53,17 +53,17 @@ pub(super) struct Moving {
     pub(super) is_by_client: bool,
 }
 
-/// What one memput or memget comes to.
+/// The cost of one memput or memget.
 pub(super) struct Cost {
     /// Messages each way.
     pub(super) messages: u64,
-    /// At the node that puts or gets, to find where it belongs.
+    /// The time of the node that puts or gets, to find where the elements belong.
     pub(super) plan: Span,
-    /// At that node, before anything is sent.
+    /// The time of the node that puts or gets, before it sends anything.
     pub(super) here: Span,
-    /// At the node whose memory it is.
+    /// The time of the node that exposes the memory.
     pub(super) remote: Span,
-    /// At the node that gets, when the answer comes.
+    /// The time of the node that gets, when the answer comes.
     pub(super) reply: Span,
 }
 
@@ -116,12 +116,12 @@ impl Prices {
         }
     }
 
-    /// To copy so many bytes from memory to memory.
+    /// The time to copy this number of bytes from memory to memory.
     pub(super) fn copying(&self, bytes: u64) -> Span {
         self.copy + per_byte(self.copy_ns_per_byte, bytes)
     }
 
-    /// To copy into a buffer of messages or out of it, on a processor that is so much slower.
+    /// The time to copy into or out of a buffer of messages, on a processor slower by this factor.
     pub(super) fn pack(&self, bytes: u64, stretches: u64, by: CopyKind, slower: f64) -> Span {
         let ns_per_byte = match by {
             CopyKind::Bytes => self.byte_copy_ns_per_byte,
@@ -130,12 +130,12 @@ impl Prices {
         self.stretch * stretches + per_byte(ns_per_byte * slower, bytes)
     }
 
-    /// To set up so many bytes of buffers.
+    /// The time to set up this number of bytes of buffers.
     pub(super) fn prepare(&self, bytes: u64) -> Span {
         per_byte(self.buffer_ns_per_byte, bytes)
     }
 
-    /// To put what lies here into another node's memory.
+    /// The cost of putting elements into another node's memory.
     pub(super) fn memput(&self, moving: &Moving) -> Cost {
         let messages = self.messages(moving);
         let (_, gather, scatter) = self.stretches(moving);
@@ -148,7 +148,7 @@ impl Prices {
         }
     }
 
-    /// To get what lies in another node's memory.
+    /// The cost of getting elements from another node's memory.
     pub(super) fn memget(&self, moving: &Moving) -> Cost {
         let messages = self.messages(moving);
         let (list, gather, scatter) = self.stretches(moving);
@@ -163,7 +163,7 @@ impl Prices {
         }
     }
 
-    /// A single stretch is not batched.
+    /// The batch, if the elements are batched. A single stretch is not.
     fn batch(&self, moving: &Moving) -> Option<&Gather> {
         self.batch.as_ref().filter(|_| moving.stretches > 1)
     }
@@ -175,7 +175,7 @@ impl Prices {
         }
     }
 
-    /// What listing, gathering and scattering the stretches of a batch takes.
+    /// The times to list, gather and scatter the stretches of a batch.
     fn stretches(&self, moving: &Moving) -> (Span, Span, Span) {
         let all = |span: Span| span * moving.stretches;
         self.batch(moving).map_or_else(Default::default, |batch| {
@@ -183,7 +183,7 @@ impl Prices {
         })
     }
 
-    /// An I/O node has to find where each stretch belongs; a client goes through its own.
+    /// The time to find where each stretch belongs, for an I/O node; a client goes through its own.
     fn index(&self, moving: &Moving) -> Span {
         match moving.is_by_client {
             true => Span::ZERO,

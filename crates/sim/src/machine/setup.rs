@@ -1,36 +1,33 @@
-//! How a simulated machine is set up for one run.
+//! The setup of a simulated machine for one run.
 
 use serde::Serialize;
 
-/// How the blocks of the file lie on each disk.
+/// The layout of the file's blocks on each disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// One behind the other from the first block on.
+    /// Blocks lie one behind the other from the first block on.
     Contiguous,
-    /// Each at a place of its own, drawn over the whole disk.
+    /// Each block lies at a place of its own, drawn over the whole disk.
     RandomBlocks,
-    /// In tracks that are drawn over the whole disk, one behind the other in each.
+    /// Blocks lie one behind the other in tracks that are drawn over the whole disk.
     RandomTracks,
 }
 
-/// How a machine is set up for one run.
+/// The setup of a machine for one run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// How blocks lie on disks.
     pub layout: Layout,
-    /// How many slots each disk has for blocks.
+    /// The number of slots for blocks on each disk.
     pub slots: u64,
-    /// Bytes of a slot.
     pub slot_bytes: u64,
-    /// Whether disks and their file systems take no time: what is left is the messages (Panda,
-    /// section 3: "we simulated an infinitely fast disk by commenting out the actual file system"
-    /// calls).
+    /// Whether disks and their file systems take no time: only messages are left (Panda, section 3:
+    /// "we simulated an infinitely fast disk by commenting out the actual file system" calls).
     pub is_disk_free: bool,
-    /// Seeds everything that is drawn.
+    /// The seed of all random numbers.
     pub seed: u64,
     /// Whether memories, messages and disks hold real bytes.
     pub is_real: bool,
-    /// Whether all that happens is noted.
+    /// Whether all events are recorded.
     pub is_traced: bool,
 }

@@ -1,9 +1,9 @@
-//! What clients of the file system get in one another's way with: the file's token, and attention.
+//! The costs of sharing a file system between clients: the file's token, and attention.
 //!
 //! Every call for the file begins with its token, which clients hand on in the order in which they
-//! come; those who wait make that slower. A call is seen by its first request: the client then has
-//! no other under way. A server that takes a request up looks at all clients that have requests at
-//! its I/O node.
+//! come; waiting clients make that slower. The first request marks a call: the client then has no
+//! other under way. A server that takes a request up looks at all clients that have requests at its
+//! I/O node.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -17,13 +17,13 @@ use super::world::World;
 use crate::preset;
 use crate::time::Span;
 
-/// What is under way between clients and servers.
+/// Sharing keeps account of requests between clients and servers.
 #[derive(Default)]
 pub(super) struct Sharing {
     costs: Option<Costs>,
-    /// Requests of each client that have not been answered.
+    /// The number of unanswered requests of each client.
     under_way: RefCell<HashMap<NodeId, u64>>,
-    /// And of each client at each I/O node.
+    /// The number of unanswered requests at each I/O node, by client.
     at_node: RefCell<HashMap<NodeId, HashMap<NodeId, u64>>>,
     is_taken: Cell<bool>,
     waiting: RefCell<VecDeque<Rc<Waiter>>>,
@@ -56,7 +56,7 @@ impl Sharing {
         }
     }
 
-    /// A client makes up a request: the first of a call takes the token.
+    /// Takes the token when a client makes the first request of a call.
     pub(super) async fn request(&self, world: &Rc<World>, client: NodeId) {
         let is_first = !self.under_way.borrow().contains_key(&client);
         let Some(costs) = self.costs.as_ref().filter(|_| is_first) else {
@@ -88,7 +88,7 @@ impl Sharing {
         }
     }
 
-    /// What a server looks at when it takes a request up.
+    /// The time in which a server looks at clients when it takes a request up.
     pub(super) fn attention(&self, node: NodeId) -> Span {
         let Some(costs) = &self.costs else {
             return Span::ZERO;
@@ -97,7 +97,7 @@ impl Sharing {
         costs.poll * at_node.get(&node).map_or(0, HashMap::len) as u64
     }
 
-    /// A message is sent: what that costs the sender beside, where the data must be copied.
+    /// Notes a message, and returns the sender's cost of copying its data, if they must be copied.
     pub(super) fn sends(&self, from: NodeId, to: NodeId, tag: Tag, bytes: u64) -> Span {
         let Some(costs) = &self.costs else {
             return Span::ZERO;
@@ -119,7 +119,7 @@ impl Sharing {
         }
     }
 
-    /// A message is taken out of a node's inbox.
+    /// Notes that a message is taken out of a node's inbox.
     pub(super) fn receives(&self, node: NodeId, tag: Tag) {
         if self.costs.is_some() && tag.step == Step::Reply {
             one_less(&mut self.under_way.borrow_mut(), node);
@@ -127,7 +127,7 @@ impl Sharing {
     }
 }
 
-/// Counts one less; what is counted to nothing is gone.
+/// Counts one less, and forgets a count of zero.
 fn one_less(counts: &mut HashMap<NodeId, u64>, node: NodeId) {
     if let Some(count) = counts.get_mut(&node) {
         *count -= 1;

@@ -1,10 +1,11 @@
-//! One at a time, in the order in which they come.
+//! Turns: one at a time, in the order of arrival.
 //!
-//! Where a server's calls block, as Panda's do (Seamons et al., SC'95, section 3), it moves one
-//! message, takes what has come to where it belongs, and only then moves the next; and none while
-//! it reads or writes a file. What the drive does by itself goes on: it reads ahead.
+//! A server whose calls block, as Panda's do (Seamons et al., SC'95, section 3), moves one message,
+//! copies it to where it belongs, and only then moves the next; it moves none while it reads or
+//! writes a file. The drive goes on by itself: it reads ahead.
 //!
-//! Who waits for a turn must not be dropped before it has come: those behind it would wait forever.
+//! A future that waits for a turn must not be dropped before its turn: others behind it would wait
+//! forever.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -13,16 +14,16 @@ use std::task::{Poll, Waker};
 
 use penstock_engine::NodeId;
 
-/// Who has the turn, and who waits for it.
+/// Turns say which ticket has the turn, and which wait.
 #[derive(Default)]
 pub(super) struct Turns {
-    /// Tickets that have been handed out, and the one whose turn it is.
+    /// The number of tickets handed out, and the ticket that has the turn.
     handed_out: Cell<u64>,
     current: Cell<u64>,
     waiting: RefCell<VecDeque<(u64, Waker)>>,
 }
 
-/// The turn of `node`, until it is dropped, where there are turns.
+/// Waits for the turn of `node`, held until dropped, if there are turns.
 pub(super) async fn turn_of(turns: Option<&[Turns]>, node: NodeId) -> Option<Turn<'_>> {
     match turns {
         Some(turns) => Some(turns[node].turn().await),
@@ -30,11 +31,11 @@ pub(super) async fn turn_of(turns: Option<&[Turns]>, node: NodeId) -> Option<Tur
     }
 }
 
-/// The turn, until it is dropped.
+/// A turn lasts until it is dropped.
 pub(super) struct Turn<'a>(&'a Turns);
 
 impl Turns {
-    /// Waits for all who came before.
+    /// Waits for all earlier tickets.
     pub(super) async fn turn(&self) -> Turn<'_> {
         let ticket = self.handed_out.get();
         self.handed_out.set(ticket + 1);

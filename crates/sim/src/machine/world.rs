@@ -1,21 +1,20 @@
 //! Virtual time: events in order, the nodes' code that they wake, and the CPUs and network ports
-//! that it waits for.
+//! that the code waits for.
 //!
-//! Nothing happens between events. The earliest is taken (of several at one moment the one that was
-//! made first), the clock is set to it, whatever it wakes runs until all wait again, and the next
-//! is taken. Code that runs takes no time but what it charges. So a run is a function of its
-//! inputs, and its events, hashed one after the other, tell two runs apart.
+//! Nothing happens between events. The earliest event is taken (at one moment, the event made
+//! first), the clock is set to it, the code that it wakes runs until all wait again, and the next
+//! event is taken. Code takes only the time that it charges. So a run is a function of its inputs,
+//! and its events, hashed one after the other, tell two runs apart.
 //!
 //! ```text
 //! a message   send_us of the sender's CPU | its port, the network, the receiver's port |
 //!             receive_us of the receiver's CPU | it is in the inbox
 //! ```
 //!
-//! A CPU serves those who want it in the order in which they come, and whoever has it keeps it as
-//! long as there is more to do for it without a wait: a thread runs until it blocks. Only
-//! interrupts (a message to be taken in, a request to a disk or its end, another node's memget or
-//! memput) come before threads, in an order of their own; what they interrupt ends later by as
-//! much. A network port serves in order.
+//! A CPU serves threads in the order in which they ask. A thread keeps the CPU as long as there is
+//! more to do without a wait: it runs until it blocks. Only interrupts (a message to be taken in, a
+//! request to a disk or its end, another node's memget or memput) come before threads, in an order
+//! of their own; an interrupted thread ends later by their time. A network port serves in order.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -35,14 +34,14 @@ use crate::network::Network;
 use crate::time::{Interval, Span, Time};
 use crate::trace::{Part, Record, Trace};
 
-/// Something that will happen.
+/// An event that will happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A sleeper wakes.
     Wake(u32),
-    /// A node's CPU can serve who waits for it, unless who had it has taken it again.
+    /// A node's CPU can serve the next thread, unless the last thread has taken it again.
     Cpu(u32),
-    /// A node's port can send what waits there.
+    /// A node's port can send its next transmission.
     Port(u32),
     /// A letter reaches its node.
     Arrive(u32),
@@ -52,25 +51,25 @@ enum Event {
     Depart(u32),
 }
 
-/// When something happens: of what happens at one moment, first what has the lower rank, then what
-/// was made first.
+/// The key of an event: events of one moment happen by rank, and in one rank in the order of
+/// making.
 type EventKey = (Time, u32, u64, Event);
 
-/// Code of one node.
+/// A task is the code of one node.
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A message on its way.
+/// A letter is a message on its way.
 struct Letter {
     to: NodeId,
     tag: Tag,
     message: Message<Parcel>,
-    /// Who sleeps until the send buffer in which its elements lie may be used again.
+    /// The sleeper that waits until the send buffer with the elements may be used again.
     sender: Option<u32>,
     bytes: u64,
 }
 
 impl Letter {
-    /// What it takes the receiver's system to keep it, if nobody waits for it.
+    /// The time that the receiver's system takes to keep the letter, if nobody waits for it.
     fn keeping(&self, world: &World) -> Span {
         match (&self.sender, &self.message.parcel) {
             (Some(_), Some(parcel)) if !world.is_awaited(self.to, self.tag) => {
@@ -81,7 +80,7 @@ impl Letter {
     }
 }
 
-/// What goes out by a port, and what happens when it has arrived.
+/// A transmission leaves by a port, and causes an event when it has arrived.
 struct Transmission {
     to: NodeId,
     bytes: u64,
@@ -92,17 +91,17 @@ struct Transmission {
 struct Node {
     /// Whether a thread has the CPU.
     is_running: bool,
-    /// By how much interrupts have set it back.
+    /// The time by which interrupts have set the thread back.
     set_back: Span,
-    /// Who waits for the CPU: which sleeper, for how long, what for.
+    /// The waiting threads: the sleeper, the time wanted, and its purpose.
     threads: VecDeque<(u32, Span, &'static str)>,
     interrupts_end_at: Time,
-    /// What waits for the port; it is busy while there is anything.
+    /// The transmissions that wait for the port, which is busy while there are any.
     outgoing: VecDeque<Transmission>,
     is_port_due: bool,
 }
 
-/// A set of things, each known by a number that is used again when it is taken out.
+/// A slab holds items by number. The number of an item taken out is used again.
 struct Slab<T> {
     items: Vec<Option<T>>,
     free: Vec<u32>,
@@ -144,15 +143,15 @@ impl<T> Slab<T> {
     }
 }
 
-/// A sleeper: awake, or who is to be woken.
+/// A sleeper is awake, or its waker is kept.
 enum Sleeper {
     Asleep(Option<Waker>),
     Awake,
-    /// It was dropped before its time.
+    /// The sleeper was dropped before its time.
     Gone,
 }
 
-/// What has come for one tag.
+/// An inbox holds the messages of one tag.
 struct Inbox {
     tag: Tag,
     waiting: VecDeque<Message<Parcel>>,
@@ -175,27 +174,26 @@ fn inbox(inboxes: &mut Vec<Inbox>, tag: Tag) -> &mut Inbox {
     &mut inboxes[place]
 }
 
-/// Counts of a whole run.
+/// The counts of a whole run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    /// Events.
     pub(crate) events: u64,
-    /// A digest of them.
+    /// A digest of the events.
     pub(crate) hash: u64,
-    /// Messages, acknowledgements too.
+    /// Messages, including acknowledgements.
     pub(crate) messages: u64,
-    /// Their bytes.
+    /// The bytes of the messages.
     pub(crate) message_bytes: u64,
 }
 
-/// See the module's head.
+/// The world of a run. See the module's head.
 pub(crate) struct World {
     now: Cell<Time>,
     made: Cell<u64>,
     counts: Cell<Counts>,
     events: RefCell<BinaryHeap<Reverse<EventKey>>>,
     sleepers: RefCell<Slab<Sleeper>>,
-    /// Those that give up their node's CPU by themselves.
+    /// The sleepers that give up their node's CPU by themselves.
     anyway: RefCell<HashMap<u32, (NodeId, &'static str)>>,
     letters: RefCell<Slab<Letter>>,
     nodes: RefCell<Vec<Node>>,
@@ -203,16 +201,16 @@ pub(crate) struct World {
     /// The place in the network of node 0; the others follow.
     first_place: u32,
     receive: Span,
-    /// To copy from memory to memory, and for each byte.
+    /// The time to copy from memory to memory, and for each byte.
     copy: Span,
     copy_ns_per_byte: f64,
-    /// By node: there are few tags at any time, those of the call's steps.
+    /// The inboxes of each node: there are few tags at any time, from the steps of the call.
     inboxes: RefCell<Vec<Vec<Inbox>>>,
     ready: Arc<ReadyNodes>,
     trace: Option<RefCell<Trace>>,
 }
 
-/// Nodes whose code can go on.
+/// The nodes whose code can go on.
 #[derive(Default)]
 struct ReadyNodes(Mutex<VecDeque<usize>>);
 
@@ -248,7 +246,7 @@ impl Wake for NodeWaker {
 }
 
 impl World {
-    /// A world of `nodes`, with `network` between them. Taking a message in costs `receive`.
+    /// Makes a world of `nodes`, with `network` between them. Taking a message in costs `receive`.
     pub(crate) fn new(
         nodes: usize,
         network: Network,
@@ -276,17 +274,16 @@ impl World {
         }
     }
 
-    /// What time it is.
     pub(crate) fn now(&self) -> Time {
         self.now.get()
     }
 
-    /// What has been counted so far.
+    /// The counts so far.
     pub(crate) fn counts(&self) -> Counts {
         self.counts.get()
     }
 
-    /// What was traced, if anything was to be.
+    /// The trace, if the run is traced.
     pub(crate) fn take_trace(&self) -> Option<Trace> {
         self.trace.as_ref().map(RefCell::take)
     }
@@ -294,7 +291,7 @@ impl World {
     /// Runs the nodes' code to its end.
     ///
     /// # Errors
-    /// When all wait for one another.
+    /// When all nodes wait for one another.
     pub(crate) fn run(&self, mut tasks: Vec<Option<Task>>) -> Result<()> {
         let waker = |node| {
             let ready = self.ready.clone();
@@ -344,7 +341,7 @@ impl World {
             Event::Depart(n) => (6, n),
         };
         for word in [at.as_ps(), kind << 32 | u64::from(number)] {
-            // Each step can be undone, so that no two histories of one length fall together by it.
+            // Each step can be undone, so that no two histories of one length get one hash by it.
             counts.hash = (counts.hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             counts.hash ^= counts.hash >> 29;
         }
@@ -363,7 +360,7 @@ impl World {
             .push(Reverse((at, rank, made, event)));
     }
 
-    /// Whether something else will happen at this very moment.
+    /// Whether another event will happen at this very moment.
     fn is_shared_moment(&self) -> bool {
         let events = self.events.borrow();
         events
@@ -461,13 +458,13 @@ impl World {
         }
     }
 
-    /// Charges a node's CPU with `span`: at once if this thread has it, or else after all who
-    /// wanted it before.
+    /// Charges a node's CPU with `span`: at once if this thread has it, or else after all earlier
+    /// threads.
     pub(crate) async fn use_cpu(self: &Rc<Self>, node: NodeId, span: Span, what: &'static str) {
         self.take_cpu(node, span, what, false).await;
     }
 
-    /// Charges a node's CPU with `span`, after all who want it, as another thread.
+    /// Charges a node's CPU with `span`, after all waiting threads, as another thread.
     pub(crate) async fn use_cpu_last(
         self: &Rc<Self>,
         node: NodeId,
@@ -512,8 +509,8 @@ impl World {
         }
     }
 
-    /// As [`World::use_cpu`], but the CPU is given up whether or not this is waited for: a program
-    /// begins it, and waits for something else before.
+    /// Charges like [`World::use_cpu`], but gives the CPU up whether or not the future is awaited:
+    /// a program begins it, and waits for something else first.
     pub(crate) async fn use_cpu_anyway(
         self: &Rc<Self>,
         node: NodeId,
@@ -535,11 +532,11 @@ impl World {
         self.sleep_in(sleeper).await;
     }
 
-    /// Whether a thread that is to give its CPU up must go on, since it was interrupted. If not, it
-    /// has given it up.
+    /// Whether a thread that is to give its CPU up must go on, since it was interrupted. If not,
+    /// the thread has given it up.
     fn goes_on(&self, sleeper: u32) -> bool {
         let anyway = self.anyway.borrow();
-        // Most runs have none.
+        // Most runs have no such threads.
         let found = (!anyway.is_empty()).then(|| anyway.get(&sleeper)).flatten();
         let Some(&(node, what)) = found else {
             return false;
@@ -561,7 +558,7 @@ impl World {
         false
     }
 
-    /// Gives the CPU to a thread, which is asleep until it has used it.
+    /// Gives the CPU to a thread, which sleeps until it has used it.
     fn run_thread(
         &self,
         node: NodeId,
@@ -577,7 +574,7 @@ impl World {
         self.record(node, Part::Cpu, what, taken, None, None);
     }
 
-    /// Takes a node's CPU for `span` at once, after other interrupts only; says when that ends.
+    /// Takes a node's CPU for `span` at once, after other interrupts only. Returns the end.
     fn reserve_interrupt(&self, node: NodeId, span: Span, what: &'static str) -> Time {
         let cpu = &mut self.nodes.borrow_mut()[node];
         let taken = Interval::starting(self.now().max(cpu.interrupts_end_at), span);
@@ -597,7 +594,7 @@ impl World {
         }
     }
 
-    /// Hands a message to the network. It arrives by itself.
+    /// Hands a message to the network, in which it arrives by itself.
     pub(crate) fn post(
         &self,
         from: NodeId,
@@ -618,10 +615,10 @@ impl World {
     }
 
     /// Sends a message whose elements are in a send buffer, for `send` of the sender's CPU. Ends
-    /// when the buffer may be used again: the receiver has taken them to where they belong, if it
-    /// waits for them, or else into a buffer of its system's.
+    /// when the buffer may be used again: the receiver has taken the elements to where they belong,
+    /// if it waits for them, or else into a buffer of its system.
     ///
-    /// All of it goes on whether it is waited for or not: a program does other things meanwhile.
+    /// The sending goes on whether it is awaited or not: a program does other things meanwhile.
     pub(crate) async fn transmit(
         self: &Rc<Self>,
         to: NodeId,
@@ -644,7 +641,7 @@ impl World {
         self.sleep_in(slot).await;
     }
 
-    /// Moves bytes from node to node; ends when they are there. No CPU is charged.
+    /// Moves bytes from node to node, and ends when they are there. No CPU is charged.
     pub(crate) async fn transport(self: &Rc<Self>, from: NodeId, to: NodeId, bytes: u64) {
         let slot = self.sleepers.borrow_mut().put(Sleeper::Asleep(None));
         self.carry(from, to, bytes, Event::Wake(slot));
@@ -665,9 +662,8 @@ impl World {
         if free_at > self.now() {
             self.port_at(free_at, from, 0);
         } else if self.is_shared_moment() {
-            // Of messages that set out at one moment the one with the shortest way is the first to
-            // come to a node, and the network takes them in the order in which they are handed
-            // over.
+            // The network takes messages in the order in which they are handed over. Of messages
+            // that set out at one moment, the one with the shortest way comes to a node first.
             let rank = self.distance(from, to) + 1;
             self.port_at(self.now(), from, rank);
         } else {
@@ -680,8 +676,8 @@ impl World {
         self.schedule_ranked(at, rank, Event::Port(exact::<u32>(node)));
     }
 
-    /// Sends the first that waits at a port, which is free, and sees to it that the next goes when
-    /// the port is free again.
+    /// Sends the first transmission that waits at a free port, and schedules the next for when the
+    /// port is free again.
     fn send_first(&self, from: NodeId) {
         let Some(Transmission { to, bytes, then }) =
             self.nodes.borrow_mut()[from].outgoing.pop_front()
@@ -707,7 +703,7 @@ impl World {
         self.first_place + exact::<u32>(node)
     }
 
-    /// The next message for `node` with `tag`.
+    /// Polls for the next message for `node` with `tag`.
     pub(crate) fn poll_receive(
         &self,
         node: NodeId,
@@ -734,7 +730,7 @@ impl World {
         inbox(&mut inboxes[node], tag).waker.is_some()
     }
 
-    /// Notes what a part of a node did, if the run is traced.
+    /// Records what a part of a node did, if the run is traced.
     pub(crate) fn record(
         &self,
         node: NodeId,
@@ -759,7 +755,7 @@ impl World {
     }
 }
 
-/// Sleeps until an event wakes it.
+/// A sleep lasts until an event ends it.
 pub(crate) struct Sleep {
     world: Rc<World>,
     slot: Option<u32>,

@@ -1,8 +1,8 @@
-//! A fat tree with full bisection: any port can send at its full rate to any other.
+//! A fat tree has full bisection: any port can send at its full rate to any other.
 //!
 //! Only ports contend. A message leaves when the sender's port is free, its head is at the receiver
 //! after the latency of the way, and it is taken in when the receiver's port is free; switches hold
-//! what waits there, so a busy receiver does not stop its senders. The way has one switch between
+//! waiting messages, so a busy receiver does not stop its senders. The way has one switch between
 //! nodes of one leaf, three within a pod, five beyond; a message of a node to itself passes none.
 //!
 //! Not modelled: congestion inside the tree, packets, losses.
@@ -14,25 +14,23 @@ use super::Delivery;
 use crate::error::{Check, ParameterError};
 use crate::time::{Interval, Span, Time};
 
-/// A fat tree, as a preset describes it.
+/// The parameters of a fat tree, in a preset.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FatTreeParameters {
-    /// Nodes, each with one port.
+    /// The number of nodes, each with one port.
     pub nodes: u32,
-    /// Nodes on one leaf switch.
     pub nodes_per_leaf: u32,
-    /// Leaf switches in a pod.
     pub leaves_per_pod: u32,
-    /// Of a port, in each direction.
+    /// The rate of a port, in each direction.
     pub bytes_per_second: u64,
-    /// Of both adapters together.
+    /// The latency of both adapters together.
     pub adapter_latency_ns: f64,
-    /// Of one switch and its cable.
+    /// The latency of one switch and its cable.
     pub switch_latency_ns: f64,
 }
 
-/// A fat tree. 16 bytes for each node; constant time for each message.
+/// A fat tree. It takes 16 bytes for each node, and constant time for each message.
 #[derive(Clone, Debug)]
 pub struct FatTree {
     nodes_per_leaf: u32,
@@ -50,10 +48,10 @@ struct Port {
 }
 
 impl FatTree {
-    /// An idle network.
+    /// Makes an idle network.
     ///
     /// # Errors
-    /// When a number is 0 that cannot be, or is no length of time.
+    /// When a count or rate is 0, or a latency is no length of time.
     pub fn new(parameters: &FatTreeParameters) -> Result<FatTree, ParameterError> {
         let check = Check { part: "fat tree" };
         check.positive("nodes", parameters.nodes.into())?;
@@ -74,12 +72,11 @@ impl FatTree {
         })
     }
 
-    /// How many nodes it joins.
     pub fn nodes(&self) -> u32 {
         exact::<u32>(self.ports.len())
     }
 
-    /// When the port of `node` can send again.
+    /// The time when the port of `node` can send again.
     ///
     /// # Panics
     /// When there is no such node.
@@ -108,7 +105,7 @@ impl FatTree {
         }
     }
 
-    /// How many switches a message passes.
+    /// The number of switches that a message passes.
     pub fn distance(&self, from: u32, to: u32) -> u32 {
         match () {
             _ if from == to => 0,

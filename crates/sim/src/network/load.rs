@@ -1,27 +1,27 @@
-//! How busy a link has been of late, for the torus's stochastic mode (see [`super::torus`]).
+//! The recent load of a link, for the torus's stochastic mode (see [`super::torus`]).
 //!
-//! Time is cut into windows. A load knows the current one and the one before, and takes from the
-//! latter as much as the former is short of a whole window.
+//! Time is cut into windows. A load knows the current window and the one before, and takes from the
+//! earlier one the part that the current one lacks of a whole window.
 
 use crate::random::Random;
 use crate::time::{Span, Time};
 
 pub(super) const LINKS_PER_NODE: u32 = 6;
 
-/// The most that a head's chance to wait can be.
+/// The greatest chance of a head to wait.
 const UTILISATION_MAX: f64 = 0.95;
 
-/// What a link carried, this window and the one before, by the kind of link that it came from.
+/// A load is the worms of a link in this window and the one before, by the kind of link before it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Load {
     window: u64,
-    /// The last worm, and the last one of another origin: origin and target.
+    /// The last worm, and the last worm of another origin: origin and target.
     recent: [Option<(u32, u32)>; 2],
     all: [Carried; 2],
     by_origin: [[Carried; 2]; LINKS_PER_NODE as usize],
 }
 
-/// Worms, by their service times.
+/// The sums of the service times of worms, and of their squares.
 #[derive(Clone, Copy, Debug, Default)]
 struct Carried {
     busy_us: f64,
@@ -29,7 +29,7 @@ struct Carried {
 }
 
 impl Load {
-    /// Adds a worm from `origin` that keeps the link for `span` to this window.
+    /// Adds a worm from `origin`, which keeps the link for `span`, to this window.
     pub(super) fn add(&mut self, origin: u32, target: u32, span: Span) {
         if self.recent[0].is_some_and(|recent| recent.0 != origin) {
             self.recent[1] = self.recent[0];
@@ -42,7 +42,7 @@ impl Load {
         }
     }
 
-    /// Begins the window of `now`, if it is another.
+    /// Begins the window of `now`, unless it has begun.
     pub(super) fn slide(&mut self, now: Time, window: Span) {
         let current = now.as_ps() / window.as_ps();
         if current != self.window {
@@ -58,7 +58,7 @@ impl Load {
         }
     }
 
-    /// Where the last worm went that did not come from `origin`.
+    /// The target of the last worm that did not come from `origin`.
     pub(super) fn holder(&self, origin: u32) -> Option<u32> {
         let mut others = self
             .recent
@@ -68,13 +68,14 @@ impl Load {
         others.next().map(|&(_, target)| target)
     }
 
-    /// How long a head from `origin` waits at `now`, drawn from `random`.
+    /// The time that a head from `origin` waits at `now`, drawn from `random`.
     pub(super) fn wait(&self, origin: u32, now: Time, window: Span, random: &mut Random) -> Span {
         let [this, before] = self.by_origin[origin as usize];
         if self.all[0].busy_us == this.busy_us && self.all[1].busy_us == before.busy_us {
             return Span::ZERO;
         }
-        // Of the others: this window so far, and as much of the one before as makes it whole.
+        // The others' worms count: this window so far, and the part of the one before that makes it
+        // whole.
         let window_us = window.as_ps() as f64 / 1e6;
         let rest = 1.0 - (now.as_ps() % window.as_ps()) as f64 / window.as_ps() as f64;
         let busy_us =
@@ -86,7 +87,7 @@ impl Load {
         if draw >= busy {
             return Span::ZERO;
         }
-        // Given that it waits, `draw / busy` is uniform from 0 to 1.
+        // If the head waits, `draw / busy` is uniform from 0 to 1.
         Span::from_us_f64(draw / busy * squares_us.max(0.0) / busy_us)
     }
 }

@@ -1,12 +1,13 @@
-//! Networks: how long a message takes, and how long it keeps the ports of sender and receiver.
+//! Networks: the time of a message, and the time for which it keeps the ports of sender and
+//! receiver.
 //!
 //! The caller says when a message is ready to go. A node's port sends one message at a time and
-//! receives one at a time; what is ready while the port is busy waits. Messages are placed in the
-//! order in which they are handed over, so hand them over in the order of time. A sender that has
-//! many does best to hand over the next one when [`Delivery::sender`] ends: links further on are
-//! then taken in the order of arrival.
+//! receives one at a time; a message that is ready while the port is busy waits. Messages are
+//! placed in the order in which they are handed over, so hand them over in the order of time. A
+//! sender that has many does best to hand over the next one when [`Delivery::sender`] ends: links
+//! further on are then taken in the order of arrival.
 //!
-//! | network | what it is | time for a message | memory |
+//! | network | kind | time for a message | memory |
 //! |---|---|---|---|
 //! | [`torus`] | k x k torus, wormhole routing, the machine of Kotz's simulations | its path | nodes |
 //! | [`fat_tree`] | full bisection, contention at the ports only, for modern machines | constant | nodes |
@@ -23,18 +24,18 @@ pub use torus::{Contention, Torus, TorusParameters};
 
 use crate::time::{Interval, Time};
 
-/// What becomes of one message.
+/// A delivery tells the times of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// When the last byte is in the receiver's memory.
+    /// The time when the last byte is in the receiver's memory.
     pub arrival: Time,
-    /// How long the sender's port is busy with it.
+    /// The time for which the sender's port is busy with the message.
     pub sender: Interval,
-    /// How long the receiver's port is.
+    /// The time for which the receiver's port is busy with the message.
     pub receiver: Interval,
 }
 
-/// Any network.
+/// A network of any kind.
 #[derive(Clone, Debug)]
 pub enum Network {
     /// A torus with wormhole routing.
@@ -44,7 +45,6 @@ pub enum Network {
 }
 
 impl Network {
-    /// How many nodes it joins.
     pub fn nodes(&self) -> u32 {
         match self {
             Network::Torus(torus) => torus.nodes(),
@@ -52,7 +52,7 @@ impl Network {
         }
     }
 
-    /// How many links between routers or switches a message passes.
+    /// The number of links between routers or switches that a message passes.
     pub fn distance(&self, from: u32, to: u32) -> u32 {
         match self {
             Network::Torus(torus) => torus.distance(from, to),
@@ -60,7 +60,7 @@ impl Network {
         }
     }
 
-    /// Sends `bytes` from node `from` to node `to`, which may be the same, at `now`.
+    /// Sends `bytes` from node `from` to node `to`, which may be the sender itself, at `now`.
     ///
     /// # Panics
     /// When there is no such node.
@@ -71,7 +71,7 @@ impl Network {
         }
     }
 
-    /// When the port of `node` can send again.
+    /// The time when the port of `node` can send again.
     ///
     /// # Panics
     /// When there is no such node.

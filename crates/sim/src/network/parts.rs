@@ -1,4 +1,4 @@
-//! Known networks, every number with its source. The marks are those of [`crate::disk::parts`].
+//! Known networks, every number with its source. The marks are explained in [`crate::disk::parts`].
 
 use super::{Contention, FatTreeParameters, TorusParameters};
 

@@ -1,12 +1,12 @@
-//! A k x k torus with wormhole routing, first along the row and then along the column, each the
+//! A k x k torus has wormhole routing, first along the row and then along the column, each the
 //! shorter way round (Kotz, TR94-226 and TOCS 1997, section 4.1: 6 x 6, 200e6 bytes/s, 20 ns a
 //! router).
 //!
 //! A message is a worm. Its head takes one link after another, a router's latency apart, and waits
 //! where a link is taken; its body lies in the links behind, and keeps them until its tail has
-//! passed. A router holds as much of it as a link carries in a router's latency (a flit: 4 bytes at
-//! 200e6 bytes/s and 20 ns), so a long worm keeps its whole path, and a short one its last few
-//! links.
+//! passed. A router holds as much of the worm as a link carries in a router's latency (a flit: 4
+//! bytes at 200e6 bytes/s and 20 ns), so a long worm keeps its whole path, and a short one its last
+//! few links.
 //!
 //! ```text
 //! node 7 to node 9        injection   link 7>8   link 8>9   ejection
@@ -15,23 +15,23 @@
 //! ```
 //!
 //! [`Contention::Exact`] reserves every link of the path. Messages take links in the order in which
-//! they are handed over, except that one may use the last idle gap of a link when the whole worm
-//! passes within it; so what is approximate is the order of two heads that meet, never that a link
+//! they are handed over, except that a message may use the last idle gap of a link when the whole
+//! worm passes within it. So only the order of two heads that meet is approximate: a link always
 //! carries one worm at a time. Deadlock, and the virtual channels that prevent it, are not
 //! modelled.
 //!
-//! [`Contention::Stochastic`] estimates it, as Proteus's "modeled" network does. Injection and
-//! ejection are reserved. At each link between routers the head waits
+//! [`Contention::Stochastic`] estimates contention, as Proteus's "modeled" network does. Injection
+//! and ejection are reserved. At each link between routers the head waits
 //! - with a probability that is the link's utilisation in the last window by worms that came to it
 //!   another way (those that came the same way are in a row already), counting the time for which
 //!   they kept it, blocked or not;
 //! - for what is left of the worm in its way, uniformly drawn: a mean of `sum of squared times / (2
 //!   * sum of times)`;
-//! - but not when the last of those worms went to the same node: what holds that one is the
-//!   ejection, for which this one waits at the end anyhow.
+//! - but not when the last of those worms went to the same node: the ejection holds that worm,
+//!   and this head waits for the ejection at the end anyhow.
 //!
-//! Of several heads that wait for one link it sees one, so on links that are near saturation it is
-//! up to a tenth too quick; `tests/network_contention.rs` measures it.
+//! Of several heads that wait for one link the estimate sees one, so on links that are near
+//! saturation it is up to a tenth too quick; `tests/network_contention.rs` measures the difference.
 //!
 //! A message costs time in proportion to its path, and allocates nothing. Floating point is used
 //! only for sums, products and quotients, so runs agree on every machine.
@@ -44,33 +44,32 @@ use crate::error::{Check, ParameterError};
 use crate::random::Random;
 use crate::time::{Interval, Span, Time};
 
-/// A torus, as a preset describes it.
+/// The parameters of a torus, in a preset.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TorusParameters {
-    /// Nodes on a side.
+    /// The number of nodes on a side.
     pub side: u32,
-    /// Of a link, in each direction.
+    /// The rate of a link, in each direction.
     pub bytes_per_second: u64,
-    /// From one link to the next.
+    /// The latency from one link to the next.
     pub router_latency_ns: f64,
-    /// How contention is found.
+    /// The model of contention.
     pub contention: Contention,
-    /// Over how long the stochastic mode looks back.
+    /// The window over which the stochastic mode looks back.
     pub window_us: f64,
 }
 
-/// How contention for links is found.
+/// The model of contention for links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Contention {
-    /// By reservation of each link of the path.
+    /// Each link of the path is reserved.
     Exact,
-    /// From recent utilisation, by chance.
+    /// Heads wait by chance, by the recent utilisation of links.
     Stochastic,
 }
 
-/// A torus.
 #[derive(Clone, Debug)]
 pub struct Torus {
     side: u32,
@@ -79,9 +78,9 @@ pub struct Torus {
     contention: Contention,
     window: Span,
     random: Random,
-    /// For each node: injection, ejection, then the ways out: +x, -x, +y, -y.
+    /// The links of each node: injection, ejection, then the ways out: +x, -x, +y, -y.
     links: Vec<Link>,
-    /// Scratch: the links of one path, and when the head takes each.
+    /// The links of one path, and the time when the head takes each: scratch space.
     path: Vec<u32>,
     heads: Vec<Time>,
 }
@@ -90,20 +89,20 @@ const INJECTION: u32 = 0;
 const EJECTION: u32 = 1;
 const WAYS: [[u32; 2]; 2] = [[2, 3], [4, 5]]; // x and y; forwards and backwards
 
-/// One direction between two routers, or between a node and its router.
+/// A link is one direction between two routers, or between a node and its router.
 #[derive(Clone, Debug, Default)]
 struct Link {
     free_at: Time,
-    /// The last time that it is idle before `free_at`, as far as that is known.
+    /// The last known idle time before `free_at`.
     gap: Interval,
     load: Load,
 }
 
 impl Torus {
-    /// An idle network. `random` is used by the stochastic mode only.
+    /// Makes an idle network. Only the stochastic mode uses `random`.
     ///
     /// # Errors
-    /// When a number is 0 that cannot be, or is no length of time.
+    /// When a count or rate is 0, or a latency is no length of time.
     pub fn new(parameters: &TorusParameters, random: Random) -> Result<Torus, ParameterError> {
         let check = Check { part: "torus" };
         check.positive("side", parameters.side.into())?;
@@ -133,12 +132,11 @@ impl Torus {
         })
     }
 
-    /// How many nodes it joins.
     pub fn nodes(&self) -> u32 {
         self.side * self.side
     }
 
-    /// When the port of `node` can send again.
+    /// The time when the port of `node` can send again.
     ///
     /// # Panics
     /// When there is no such node.
@@ -146,13 +144,13 @@ impl Torus {
         self.links[(node * LINKS_PER_NODE + INJECTION) as usize].free_at
     }
 
-    /// How many links between routers a message passes.
+    /// The number of links between routers that a message passes.
     pub fn distance(&self, from: u32, to: u32) -> u32 {
         let along = |from: u32, to: u32| from.abs_diff(to).min(self.side - from.abs_diff(to));
         along(from % self.side, to % self.side) + along(from / self.side, to / self.side)
     }
 
-    /// Sends `bytes` from `from` to `to`, which may be the same, at `now`.
+    /// Sends `bytes` from `from` to `to`, which may be the sender itself, at `now`.
     ///
     /// # Panics
     /// When there is no such node.
@@ -183,7 +181,7 @@ impl Torus {
     }
 
     /// Puts the links from `from` to `to` into `path`. Halfway round, nodes at even places go
-    /// forwards and those at odd ones backwards, so that both ways are used.
+    /// forwards and nodes at odd places backwards, so that both ways are used.
     fn find_path(&mut self, from: u32, to: u32) {
         let side = self.side;
         let mut at = [from % side, from / side];
@@ -212,8 +210,9 @@ impl Torus {
         self.path.push(link(at, EJECTION));
     }
 
-    /// When the tail has passed the link at `index` of the path: when the head has gone on by the
-    /// worm's length, or, where the path is shorter than that, as the body runs out at its end.
+    /// The time when the tail has passed the link at `index` of the path: when the head has gone on
+    /// by the worm's length or, if the rest of the path is shorter, when the body runs out at its
+    /// end.
     fn tail(&self, index: usize, span: Span) -> Time {
         let last = self.path.len() - 1;
         let flits = span.as_ps().div_ceil(self.router_latency.as_ps());
@@ -228,9 +227,10 @@ impl Torus {
         }
     }
 
-    /// Exact: sends the head along the path, and keeps each link until the tail has passed.
+    /// Sends the head along the path, and keeps each link until the tail has passed (exact mode).
     fn reserve(&mut self, now: Time, span: Span) {
-        // First by way of idle gaps; if the worm then stays too long in one of them, without.
+        // The head first uses idle gaps; if the worm then stays too long in one, the head goes
+        // without.
         self.send_head(now, span, true);
         let fits = (0..self.path.len()).all(|index| {
             let link = &self.links[self.path[index] as usize];
@@ -263,7 +263,8 @@ impl Torus {
         }
     }
 
-    /// Stochastic: as [`reserve`](Self::reserve) at both ends, by chance between.
+    /// Reserves both ends like [`reserve`](Self::reserve), and waits by chance between (stochastic
+    /// mode).
     fn estimate(&mut self, now: Time, span: Span) {
         let (first, last) = (self.path[0] as usize, self.path.len() - 1);
         let (ejection, target) = (self.path[last] as usize, self.path[last] / LINKS_PER_NODE);
@@ -296,7 +297,8 @@ impl Torus {
 }
 
 impl Link {
-    /// The first moment from `ready` on when it is free for `span`, in its gap too if `use_gap`.
+    /// The first moment from `ready` on when the link is free for `span`, also in its gap if
+    /// `use_gap`.
     fn next_free(&self, ready: Time, span: Span, use_gap: bool) -> Time {
         let in_gap = ready.max(self.gap.start);
         match use_gap && in_gap + span <= self.gap.end {
@@ -305,8 +307,8 @@ impl Link {
         }
     }
 
-    /// Marks it as taken, after all else or within the gap. Of two gaps the longer is kept, unless
-    /// it is over.
+    /// Marks the link as taken, after all other worms or within the gap. Of two gaps the longer one
+    /// is kept, unless it is over.
     fn take(&mut self, taken: Interval, now: Time) {
         let longer = |a: Interval, b: Interval| if b.span() > a.span() { b } else { a };
         if taken.start >= self.free_at {
@@ -406,13 +408,13 @@ mod tests {
 
     #[test]
     fn two_worms_on_one_link_follow_each_other() {
-        // Both pass the link from 1 to 2 in the first row, to different nodes.
+        // Both worms pass the link from 1 to 2 in the first row, to different nodes.
         let mut torus = torus(Contention::Exact);
         let first = torus.deliver(Time::ZERO, 0, 2, 8192);
         let second = torus.deliver(Time::ZERO, 1, 3, 8192);
         assert_eq!(first.arrival, ns(60 + 40_960));
-        // The second's head takes the link when the first's tail has left it, 20 ns before the
-        // first arrives; its sender's port is kept meanwhile.
+        // The second head takes the link when the first tail has left it, 20 ns before the first
+        // worm arrives; its sender's port is kept meanwhile.
         assert_eq!(second.receiver.start, ns(40 + 40_960 + 40));
         assert_eq!(second.sender.end + Span::from_ns(60), second.arrival);
         // The other direction, and another row, are free.
@@ -452,7 +454,8 @@ mod tests {
         for _ in 0..10 {
             torus.deliver(Time::ZERO, 0, 1, 8192);
         }
-        // Handed over early, this one leaves node 0 only after the ten. 1>2 is idle until then.
+        // This worm is handed over early, and leaves node 0 only after the ten. 1>2 is idle until
+        // then.
         torus.deliver(Time::ZERO, 0, 2, 8192);
         let through = torus.deliver(ns(100), 1, 2, 8192);
         assert_eq!(through.arrival, ns(100 + 40 + 40_960));

@@ -1,4 +1,4 @@
-//! Whether a [`Preset`] describes a machine that could be, and an experiment that could end.
+//! Checks that a [`Preset`] describes a possible machine, and an experiment that can end.
 
 use super::{
     Batch, Costs, DiskKind, FileSystem, NetworkKind, Preset, PresetError, Processors, Start,
@@ -6,38 +6,39 @@ use super::{
 use crate::disk::{DiskParameters, Region};
 use crate::network::TorusParameters;
 
-/// Clients, I/O nodes or disks, at most: some gigabytes of the host's memory.
+/// The most clients, I/O nodes or disks: some gigabytes of the host's memory.
 const COUNT_MAX: usize = 1 << 20;
-/// The side of a torus, at most: a million places.
+/// The greatest side of a torus: a million places.
 const SIDE_MAX: u32 = 1 << 10;
-/// A software cost, at most: beyond a tenth of a second it is a mistake in the unit.
+/// The greatest cost of software: beyond a tenth of a second it is a mistake in the unit.
 const COST_US_MAX: f64 = 1e5;
-/// A cost for each byte, at most: ten kilobytes a second.
+/// The greatest cost for each byte: ten kilobytes a second.
 const NS_PER_BYTE_MAX: f64 = 1e5;
-/// How much longer a processor takes than another, at most, as a part of that.
+/// The most that a processor may be slower than another, as a part.
 const SLOWNESS_MAX: f64 = 100.0;
-/// Another length of time, at most, in its unit.
+/// The greatest other length of time, in its unit.
 const LENGTH_MAX: f64 = 1e6;
-/// Cylinders of a drive, at most: for each of them a seek is worked out.
+/// The most cylinders of a drive: a seek is worked out for each.
 const CYLINDERS_MAX: u32 = 1 << 24;
-/// Surfaces of a drive, at most.
+/// The most surfaces of a drive.
 const HEADS_MAX: u32 = 1 << 10;
-/// Sectors of a track, bytes of a sector, or channels of flash, at most.
+/// The most sectors of a track, bytes of a sector, or channels of flash.
 const PARTS_MAX: u32 = 1 << 20;
-/// Bytes of a header, or of a buffer for a batch of pieces, at most.
+/// The most bytes of a header, or of a buffer for a batch of pieces.
 const HEADER_BYTES_MAX: u64 = 1 << 20;
-/// The file, once for each client, takes this much virtual time at most, if all is done one after
+/// The most virtual time in which the file, once for each client, may move if all is done one after
 /// the other; clocks count to 213 days.
 const SECONDS_MAX: f64 = 1e7;
 
-/// What cannot be, and what to do.
+/// A complaint names a mistake and its remedy.
 type Complaint = Result<(), String>;
 
 impl Preset {
-    /// Whether this describes a machine that could be. To be called again when a field was changed.
+    /// Checks that the preset describes a possible machine. Call it again after a field was
+    /// changed.
     ///
     /// # Errors
-    /// The first thing that does not hold: its key, its value, and what to do, in one line.
+    /// The first mistake: its key, its value, and the remedy, in one line.
     pub fn validate(&self) -> Result<(), PresetError> {
         self.first_complaint()
             .map_err(|what| PresetError::new(&self.name, what))
@@ -78,7 +79,7 @@ impl Preset {
             DiskKind::Flash(flash) => ("device", flash.validate()),
         };
         facts.map_err(|error| {
-            // A device's own complaints begin with the key, but for these.
+            // A device's own complaints begin with the key, except these.
             let key = match error.what.as_str() {
                 what if what.starts_with("region ") || what.starts_with("no regions") => {
                     "regions: "
@@ -238,7 +239,7 @@ impl Preset {
                 ("file_system.open_us", file_system.open_us),
                 ("file_system.sync_us", file_system.sync_us),
             ] {
-                // Opening is not software alone: it waits for the disk.
+                // Opening takes more than software: it waits for the disk.
                 cost(key, us, LENGTH_MAX)?;
             }
             for (key, ns) in file_system.in_ns_per_byte() {
@@ -255,7 +256,7 @@ impl Preset {
         positive("caching.outstanding_max", caching.outstanding_max.into())?;
         let buffers_key = "caching.buffers_per_client";
         positive(buffers_key, caching.buffers_per_client.into())?;
-        // Of one disk's cache: they are counted in memory, and their blocks are addressed.
+        // The buffers of one disk's cache are counted in memory, and their blocks are addressed.
         let buffers = u64::from(caching.buffers_per_client) * self.nodes.clients as u64;
         ensure(
             buffers.checked_mul(self.file.block_bytes).is_some() && buffers <= u32::MAX.into(),
@@ -276,7 +277,7 @@ impl Preset {
         })
     }
 
-    /// Whether the clocks can count to the end.
+    /// Checks that the clocks can count to the end.
     fn check_duration(&self) -> Complaint {
         let bytes = self.file.bytes as f64 * self.nodes.clients as f64;
         let network = match &self.network {
@@ -423,7 +424,7 @@ fn check_torus(torus: &TorusParameters) -> Complaint {
     Ok(())
 }
 
-/// What `DiskParameters` alone may have, but not a machine that is to be simulated.
+/// Checks a drive for mistakes that `DiskParameters` alone allows, but not a machine to simulate.
 fn check_drive(disk: &DiskParameters) -> Complaint {
     for (key, count, most) in [
         ("disk.sector_bytes", disk.sector_bytes, PARTS_MAX),
@@ -461,7 +462,7 @@ fn longest_seek_ms(disk: &DiskParameters) -> f64 {
     disk.seek.table_ms(disk.cylinders).fold(0.0, f64::max)
 }
 
-/// Sectors of a drive whose regions are known to be right.
+/// The sectors of a drive with valid regions.
 fn sectors(disk: &DiskParameters) -> u64 {
     let tracks =
         |region: &Region| region.last_track(disk.heads) + 1 - region.first_track(disk.heads);
@@ -488,7 +489,7 @@ fn at_most(key: &str, count: u64, most: u64) -> Complaint {
     })
 }
 
-/// A length of time in the unit that the key says.
+/// Checks a length of time in the unit that the key names.
 fn cost(key: &str, length: f64, most: f64) -> Complaint {
     ensure((0.0..=most).contains(&length), || {
         format!("{key} is {length}: give a number from 0 to {most}")

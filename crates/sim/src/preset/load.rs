@@ -1,4 +1,4 @@
-//! From a name or a text to a [`Preset`]; what is wrong with it is said in one line.
+//! Loading of a [`Preset`] from a name or a text. A mistake is told in one line.
 
 use std::fmt::Display;
 use std::io::ErrorKind;
@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::Preset;
 
-/// Those that come with Penstock.
+/// The presets of Penstock.
 const BUILT_IN: [(&str, &str); 10] = [
     ("tr94", include_str!("../../presets/tr94.toml")),
     ("tocs97", include_str!("../../presets/tocs97.toml")),
@@ -46,7 +46,7 @@ static NAMES: [&str; BUILT_IN.len()] = {
     names
 };
 
-/// A preset that cannot be used. In words it is one line, whatever the file has in it.
+/// The error of a preset that cannot be used. Its text is one line, whatever the file has in it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("preset {preset}: {what}")]
 pub struct PresetError {
@@ -64,15 +64,15 @@ impl PresetError {
 }
 
 impl Preset {
-    /// The names of those that come with Penstock.
+    /// The names of Penstock's presets.
     pub fn names() -> &'static [&'static str] {
         &NAMES
     }
 
-    /// The TOML of the preset of that name that comes with Penstock, comments and all.
+    /// The TOML of Penstock's preset of that name, comments and all.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no such preset.
     pub fn text(name: &str) -> Result<&'static str, PresetError> {
         let found = BUILT_IN.iter().find(|(known, _)| *known == name);
         let (_, text) = found.ok_or_else(|| {
@@ -82,10 +82,10 @@ impl Preset {
         Ok(text)
     }
 
-    /// The preset of that name or, if there is none, the one in the file at that path.
+    /// Finds the preset of that name or, if there is none, in the file at that path.
     ///
     /// # Errors
-    /// When there is neither, the file cannot be read, or describes no machine that could be.
+    /// When there is neither, or the file cannot be read or describes no possible machine.
     pub fn find(name_or_path: &str) -> Result<Preset, PresetError> {
         if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == name_or_path) {
             return Preset::from_toml(text, name);
@@ -105,10 +105,10 @@ impl Preset {
         Preset::from_toml(&text, name_or_path)
     }
 
-    /// The preset in a text; errors name `origin`, where the text is from.
+    /// Reads a preset from a text; errors name `origin`, the source of the text.
     ///
     /// # Errors
-    /// When it is not TOML, not a preset, or describes no machine that could be.
+    /// When the text is not TOML, not a preset, or describes no possible machine.
     pub fn from_toml(text: &str, origin: &str) -> Result<Preset, PresetError> {
         let preset: Preset = toml::from_str(text)
             .map_err(|error| PresetError::new(origin, explain(text, &error)))?;
@@ -119,7 +119,7 @@ impl Preset {
     }
 }
 
-/// A value or a key of a text.
+/// An entry is a value or a key of a text.
 struct Entry<'a> {
     path: String,
     key: &'a str,
@@ -128,10 +128,10 @@ struct Entry<'a> {
     value_span: Range<usize>,
 }
 
-/// Where it is wrong, in which key, and how: "line 3, column 9: costs.send_us: ...".
+/// Tells the place, the key and the kind of an error: "line 3, column 9: costs.send_us: ...".
 ///
 /// Sections with a `kind` are read into memory before they are understood, so errors in them point
-/// at the whole section: what the message quotes is then looked for within.
+/// at the whole section: the text that the message quotes is then looked for within.
 fn explain(text: &str, error: &toml::de::Error) -> String {
     let Some(mut span) = error.span() else {
         return in_words(error.message());
@@ -220,9 +220,9 @@ impl Entry<'_> {
         below.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     }
 
-    /// Where this stands in the text, if it is what serde's message quotes: as a key that it does
-    /// not know, or as a value. Other keys may have that value too; but if this one is meant, then
-    /// with another value here the message would quote that one.
+    /// The place of this entry in the text, if serde's message quotes it as an unknown key or as a
+    /// value. Other keys may have that value too; but if this one is meant, then with another value
+    /// here the message would quote that one.
     fn quoted(&self, text: &str, message: &str) -> Option<Range<usize>> {
         if message.starts_with(&format!("unknown field `{}`", self.key)) {
             return Some(self.key_span.clone());
@@ -242,8 +242,8 @@ impl Entry<'_> {
         is_meant.then(|| self.value_span.clone())
     }
 
-    /// Where this stands in the text, if it is the section of which serde's message says that it
-    /// lacks a key: the one where it is taken notice of such a key.
+    /// The place of this section in the text, if serde's message says that it lacks a key: the
+    /// section in which serde takes notice of such a key.
     fn lacks(&self, text: &str, message: &str) -> Option<Range<usize>> {
         let (key, _) = message.strip_prefix("missing field `")?.split_once('`')?;
         let DeValue::Table(_) = self.value else {
@@ -262,13 +262,13 @@ impl Entry<'_> {
     }
 }
 
-/// Another value of the same type.
+/// A variation is another value of the same type.
 struct Variation {
-    /// How serde shows the value.
+    /// The value as serde shows it.
     shown: String,
-    /// And how it would show the other.
+    /// The other value as serde would show it.
     instead: String,
-    /// The other, in TOML.
+    /// The other value in TOML.
     literal: String,
 }
 
@@ -324,7 +324,7 @@ fn variations(value: &DeValue<'_>) -> Vec<Variation> {
     }
 }
 
-/// Serde's words in those of TOML.
+/// Puts serde's words into TOML's.
 fn in_words(message: &str) -> String {
     let words = [
         ("unknown field", "unknown key"),
@@ -355,7 +355,7 @@ fn in_words(message: &str) -> String {
     message
 }
 
-/// Without line ends and other control characters.
+/// Removes line ends and other control characters.
 fn one_line(text: &str) -> String {
     let is_break = |char: char| char.is_control() || matches!(char, '\u{2028}' | '\u{2029}');
     let lines = text.split(is_break).map(str::trim);

@@ -1,5 +1,5 @@
-//! The loops of Kotz's experiments as far as they need no file system: one host, one disk, one
-//! command at a time, and a host turnaround between them.
+//! The loops of Kotz's experiments without a file system: one host, one disk, one command at a
+//! time, and a host turnaround between commands.
 
 #![allow(dead_code)] // each test uses its part
 
@@ -15,14 +15,14 @@ pub const BLOCK_SECTORS: u64 = 16;
 pub const BLOCK_BYTES: u64 = 8192;
 pub const MIB: f64 = (1 << 20) as f64;
 
-/// When a write counts as done.
+/// The moment at which a write counts as done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
     Reported,
     OnMedia,
 }
 
-/// One drive on a bus of its own, and the host that drives it.
+/// A host drives one drive on a bus of its own.
 pub struct Host {
     pub drive: Drive,
     pub bus: Bus,
@@ -40,8 +40,8 @@ impl Host {
         }
     }
 
-    /// Reads one block at `lba`; the host has it at `now` and sends its next command a turnaround
-    /// later.
+    /// Reads one block at `lba`. The host has the block at the end of the interval, and sends its
+    /// next command a turnaround later.
     pub fn read(&mut self, lba: u64) -> (ReadReady, Interval) {
         let read = self.drive.begin_read(self.now, lba, BLOCK_SECTORS);
         let sent = self.bus.transfer(read.in_buffer_at, BLOCK_BYTES);
@@ -58,7 +58,7 @@ impl Host {
         report
     }
 
-    /// Reads the blocks at `lbas`; when the last one is there.
+    /// Reads the blocks at `lbas`. Returns the time when the last block is there.
     pub fn read_all(&mut self, lbas: impl IntoIterator<Item = u64>) -> Time {
         lbas.into_iter()
             .map(|lba| self.read(lba).1.end)
@@ -66,7 +66,8 @@ impl Host {
             .unwrap_or(self.now)
     }
 
-    /// Writes the blocks at `lbas`; when the last one is reported, or on the media.
+    /// Writes the blocks at `lbas`. Returns the time when the last block is reported, or on the
+    /// media.
     pub fn write_all(&mut self, lbas: impl IntoIterator<Item = u64>, until: Until) -> Time {
         let last = lbas.into_iter().map(|lba| self.write(lba)).last();
         last.map_or(self.now, |write| match until {
@@ -84,12 +85,12 @@ pub fn hp() -> Arc<DriveModel> {
     model(&parts::hp_97560())
 }
 
-/// A rotational position, each equally likely.
+/// Draws a rotational position, each equally likely.
 pub fn random_rotation(model: &DriveModel, random: &mut Random) -> Span {
     Span::from_ps(random.below(model.revolution().as_ps()))
 }
 
-/// MB/s (2^20) for `blocks` on each of the 16 disks, that are done at `end`.
+/// The MB/s (2^20) of `blocks` on each of the 16 disks that are done at `end`.
 pub fn throughput(blocks: u64, end: Time) -> f64 {
     (DISKS * blocks * BLOCK_BYTES) as f64 / MIB / end.as_seconds_f64()
 }

@@ -1,15 +1,15 @@
-//! What of a source is copied, and what becomes of it.
+//! The arrays that a copy moves, and how each is stored at the target.
 //!
 //! | source | target |
 //! |---|---|
-//! | a Zarr group | a Zarr group with all that is in it, or with the arrays that were chosen |
-//! | one array of a group, into a group that is there | an array of that group |
-//! | a Zarr array that is in no group | the same, unless the target is a group that is there, or a name is given |
+//! | a Zarr group | a Zarr group with all of its nodes, or with the chosen arrays |
+//! | one array of a group, into an existing group | an array of that group |
+//! | a Zarr array that is in no group | a Zarr array, unless the target is an existing group, or a name is given |
 //! | any other array: in a group, a file, parts | an array of a Zarr group |
 //! | any one array, row-major | a file |
 //!
-//! What Penstock keeps for itself in a group that it saves to is left out: a copy is a Zarr
-//! hierarchy, checkpoints are groups of it.
+//! The record that Penstock keeps in a group is left out: a copy is a Zarr hierarchy, and
+//! checkpoints are groups of it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -28,41 +28,41 @@ use crate::{ArraySchema, Format, Storage, StoredArray};
 
 /// An array whose elements are moved.
 pub(super) struct Item {
-    /// Its path in the source, or its name.
+    /// The path in the source, or the name.
     pub(super) path: String,
-    /// Where it is read from: its group, its directory or its file.
+    /// The place that is read: the array's group, directory or file.
     pub(super) place: PathBuf,
-    /// As it is there.
+    /// The stored source array.
     pub(super) stored: StoredArray,
-    /// As it is to be stored.
+    /// The schema at the target.
     pub(super) schema: ArraySchema,
 }
 
-/// What is copied.
+/// The arrays and nodes that a copy makes.
 pub(super) struct Contents {
     pub(super) items: Vec<Item>,
-    /// The nodes of a tree that is made; none for an array that goes into a group, or a file.
+    /// The nodes of the tree that is made; none for an array that goes into a group, or a file.
     pub(super) nodes: Vec<TreeNode>,
-    /// Paths of arrays whose chunk files stay as they are.
+    /// The paths of arrays whose chunk files stay as they are.
     pub(super) as_they_are: Vec<String>,
 }
 
 /// A node of the source that is copied.
 struct ChosenNode {
     entry: Entry,
-    /// Its directory or file.
+    /// The directory or file of the node.
     place: PathBuf,
-    /// Its path in the target.
+    /// The path in the target.
     path: String,
 }
 
 impl Contents {
-    /// What is copied from `source`, if `target` is free for it.
+    /// Finds the arrays to copy from `source`, and checks that `target` is free.
     ///
     /// # Errors
-    /// [`Kind::Missing`] when there is no such array; [`Kind::Schema`] when the options do not fit
-    /// what is there, or something is at the target; [`Kind::Unsupported`] for what cannot be
-    /// copied.
+    /// [`Kind::Missing`] when a named array does not exist; [`Kind::Schema`] when the options do
+    /// not fit the source, or when the target exists; [`Kind::Unsupported`] for an array that
+    /// cannot be copied.
     pub(super) fn find(source: &Path, target: &Path, options: &Options) -> Result<Self> {
         let contents = match &options.raw {
             Some((shape, element)) => {
@@ -76,7 +76,7 @@ impl Contents {
         Ok(contents)
     }
 
-    /// What is written.
+    /// The goal of the copy's target.
     pub(super) fn goal(&self) -> Goal<'_> {
         match self.items.first() {
             Some(item) if self.nodes.is_empty() => Goal::Array(&item.schema),
@@ -112,7 +112,7 @@ impl Contents {
         Self::of_one(&place, stored, options)
     }
 
-    /// One array, which becomes one of a group, or a file.
+    /// The contents of one array, which becomes one of a group, or a file.
     fn of_one(place: &Path, stored: StoredArray, options: &Options) -> Result<Self> {
         let mut schema = target_schema(stored.schema(), options)?;
         schema.name = options.name.clone().unwrap_or_else(|| stem(&schema.name));
@@ -129,7 +129,7 @@ impl Contents {
         })
     }
 
-    /// A group or a Zarr array that stands alone.
+    /// The contents of a group, or of a Zarr array that stands alone.
     fn of_tree(source: &Path, options: &Options) -> Result<Self> {
         let mut contents = Self {
             items: Vec::new(),
@@ -156,7 +156,8 @@ impl Contents {
                 });
             }
             Found::Array(_) => {
-                // Where groups know how long their arrays are, they must be asked.
+                // A group may know how long its arrays are, so the array is opened through its
+                // group.
                 let (group, name) = match entry.path.rsplit_once('/') {
                     None if entry.path.is_empty() => (place, None),
                     parts => {
@@ -202,7 +203,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Refuses extents that mean no array.
+    /// Refuses extents that fit no array of the source.
     fn check_extents(&self, options: &Options) -> Result<()> {
         let Form::Zarr {
             chunks, subchunks, ..
@@ -248,8 +249,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Refuses a target that is part of the source, or has it as a part, and one that is there
-    /// already.
+    /// Refuses a target that lies in the source or contains it, and a target that exists.
     fn check_target(&self, source: &Path, target: &Path, options: &Options) -> Result<()> {
         let canonical = |path: PathBuf| std::fs::canonicalize(&path).unwrap_or(path);
         let source = canonical(of_server(source, 0));
@@ -287,7 +287,7 @@ impl Contents {
     }
 }
 
-/// A name for an array that stands alone: that of its directory, without the ending.
+/// The name of an array that stands alone: the name of its directory, without the ending.
 fn stem(name: &str) -> String {
     name.strip_suffix(".zarr").unwrap_or(name).to_string()
 }
@@ -301,7 +301,7 @@ fn is_group(path: &Path) -> bool {
     matches!(node, Ok(Some(node)) if node.kind() == zarr::Kind::Group)
 }
 
-/// The nodes of a tree that are copied, groups before what is in them.
+/// The nodes of a tree that are copied, groups before their members.
 fn choose(source: &Path, options: &Options) -> Result<Vec<ChosenNode>> {
     let entries = groups::list(source)?;
     let wanted = &options.arrays;
@@ -354,7 +354,7 @@ fn choose(source: &Path, options: &Options) -> Result<Vec<ChosenNode>> {
 }
 
 /// The metadata of an array that Penstock does not understand, for chunk files that stay as they
-/// are; `None` where it must be understood.
+/// are; `None` if a copy must understand the array.
 fn foreign_json(place: &Path, error: &Error) -> Result<Option<Value>> {
     if error.kind != Kind::Unsupported {
         return Ok(None);
@@ -368,7 +368,7 @@ fn foreign_json(place: &Path, error: &Error) -> Result<Option<Value>> {
     })
 }
 
-/// How an array is to be stored.
+/// The schema of an array at the target.
 fn target_schema(source: &ArraySchema, options: &Options) -> Result<ArraySchema> {
     let refused = |cause: &str| {
         let doing = format!("copying '{}'", source.name);
@@ -444,7 +444,7 @@ fn target_schema(source: &ArraySchema, options: &Options) -> Result<ArraySchema>
 }
 
 impl Extents {
-    /// Whether they are of an array with these dimensions.
+    /// Whether these extents are for an array with these dimensions.
     fn fits(&self, names: &[String]) -> bool {
         match self {
             Self::InOrder(extents) => extents.len() == names.len(),
@@ -452,8 +452,8 @@ impl Extents {
         }
     }
 
-    /// The extents for an array with these dimensions, whose whole extents and former ones are
-    /// given.
+    /// The extents for an array with the dimensions `names`: `whole` are the extents of the array,
+    /// and `former` stay where none are given.
     fn of(&self, names: &[String], whole: &[u64], former: &[u64]) -> Vec<u64> {
         if !self.fits(names) {
             return former.to_vec();

@@ -1,4 +1,4 @@
-//! What a copy is made of: jobs, one an array, and the writes of their slabs.
+//! The jobs of a copy, one an array, and the writes of their slabs.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::calls::write::boxes_of;
 use crate::write::{CopyTarget, Slab};
 use crate::{ArraySchema, Target};
 
-/// What the director tells all ranks before the first slab.
+/// The agenda of a copy, which the director tells all ranks before the first slab.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Agenda {
     pub(super) jobs: Vec<Job>,
@@ -28,19 +28,19 @@ pub(super) struct Agenda {
 /// An array to be copied.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Job {
-    /// Its path in the source.
+    /// The path of the array in the source.
     pub(super) path: String,
-    /// As it is stored at the target.
+    /// The schema at the target.
     pub(super) schema: ArraySchema,
     pub(super) plan: Plan,
-    /// Where each pass reads from, by which name, and the extents of a block there.
+    /// The source of each pass: its path, its name, and the extents of a block.
     pub(super) sources: Vec<(PathBuf, String, Vec<u64>)>,
 }
 
-/// Held by the rank that directs, from the first call to the last.
+/// The state of a copy, which the rank that directs keeps from the first call to the last.
 pub(super) struct Work {
     pub(super) target: CopyTarget,
-    /// What each pass of each array writes to.
+    /// The target of each pass of each array.
     pub(super) targets: Vec<Vec<(Target, DiskSchema)>>,
 }
 
@@ -55,10 +55,10 @@ pub(super) fn between(number: usize) -> String {
     format!("between-{number}")
 }
 
-/// Writes a slab to where it goes.
+/// Directs the write of one slab.
 pub(super) struct SlabDirector {
     pub(super) slab: Slab,
-    /// Whether it is the last of its array.
+    /// Whether the slab is the last of its array.
     pub(super) is_last: bool,
     pub(super) way: Pass,
     pub(super) array: ArrayCall,

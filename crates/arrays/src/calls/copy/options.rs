@@ -1,4 +1,4 @@
-//! What a user says about a copy.
+//! The options of a copy.
 
 use std::fmt;
 use std::path::Path;
@@ -8,30 +8,30 @@ use penstock_engine::{Ask, Error, Kind, Result};
 
 use crate::{ElementType, Format, Storage};
 
-/// How a source is to be copied. All ranks must give the same.
+/// The options of a copy. All ranks must give the same.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Which arrays of the source, by their paths in it; none for all that is there.
+    /// The paths of the arrays in the source; none for all arrays.
     pub arrays: Vec<String>,
-    /// The name of the array in the target, where only one is copied.
+    /// The name of the array in the target, if only one is copied.
     pub name: Option<String>,
-    /// What a raw file holds that says nothing of itself.
+    /// The shape and element type of a raw file that has no sidecar.
     pub raw: Option<(Vec<u64>, ElementType)>,
-    /// How it is to be stored.
+    /// The form of the target.
     pub form: Form,
-    /// Memory of all ranks together, bytes: their slabs and the servers' buffers.
+    /// The memory of all ranks together, in bytes: their slabs and the servers' buffers.
     pub memory_bytes: u64,
-    /// Whether attributes may be lost where the target has no place for them.
+    /// Whether the copy may drop attributes for which the target has no place.
     pub drops_attributes: bool,
-    /// Whether what is at the target is replaced.
+    /// Whether the copy replaces an existing target.
     pub overwrites: bool,
 }
 
-/// The memory that a copy has if nobody says: it copies little worse than with more.
+/// The default memory of a copy: more memory makes a copy little faster.
 pub const MEMORY_BYTES: u64 = 256 << 20;
 
 impl Default for Options {
-    /// All of it as it is.
+    /// A copy of all arrays as they are.
     fn default() -> Self {
         Self {
             arrays: Vec::new(),
@@ -45,16 +45,16 @@ impl Default for Options {
     }
 }
 
-/// How a copy is stored.
+/// The form of a copy.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Form {
-    /// In Zarr's third format; what is not said is as in the source.
+    /// Zarr's third format; extents and codec that are `None` are as in the source.
     Zarr {
-        /// Extents of chunks.
+        /// The extents of chunks.
         chunks: Option<Extents>,
-        /// Extents of the sub-chunks of a chunk.
+        /// The extents of the sub-chunks of a chunk.
         subchunks: Option<Extents>,
-        /// What is done to the bytes: see [`crate::codec`].
+        /// The codec of the bytes: see [`crate::codec`].
         codec: Option<String>,
     },
     /// One array in one file.
@@ -71,14 +71,14 @@ impl Default for Form {
     }
 }
 
-/// Extents of chunks, of any array that they fit; `None` is the whole extent of a dimension.
+/// Extents of chunks for any array that they fit; `None` is the whole extent of a dimension.
 ///
-/// In text `64,64,-1` or `time=1,lat=512`, where -1 is the whole extent.
+/// In text they are `64,64,-1` or `time=1,lat=512`, where -1 is the whole extent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Extents {
-    /// One a dimension.
+    /// One extent for each dimension.
     InOrder(Vec<Option<u64>>),
-    /// Of dimensions of these names; in others as they are.
+    /// Extents of named dimensions; other dimensions keep their extents.
     ByName(Vec<(String, Option<u64>)>),
 }
 
@@ -124,7 +124,7 @@ impl fmt::Display for Extents {
 }
 
 impl Options {
-    /// In what ranks must agree.
+    /// The terms in which ranks must agree.
     pub(super) fn ask(&self, source: &Path, target: &Path) -> Ask {
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "as it is".to_string());
         let raw = self.raw.as_ref();

@@ -1,8 +1,8 @@
-//! How to copy an array from one disk schema to another in bounded memory. Pure: touches no file.
+//! Plans a copy from one disk schema to another in bounded memory. Pure: touches no file.
 //!
 //! The array is cut into *slabs*, boxes of equal extents, which are copied one after the other: a
-//! slab is read into memory, whatever source blocks hold elements of it, and written. In one
-//! dimension of extent n,
+//! slab is read into memory from all source blocks that hold its elements, and is then written. In
+//! one dimension of extent n,
 //!
 //! ```text
 //! slabs    |         |         |         |      n / e of them
@@ -10,21 +10,22 @@
 //! read       1     2     2     1 ...            blocks + slab boundaries inside of blocks
 //! ```
 //!
-//! so the bytes read are those of the array times the product over all dimensions of that ratio,
-//! and a target block that a boundary cuts is read and written again. Blocks of elements as they
-//! are can be made small; a chunk that is encoded is one block. A plan is the best of some thousand
-//! choices of slab and block extents. Where even that reads the source more than twice, the copy
-//! goes through a store in between, of chunks without codec: from the source in slabs that suit it,
-//! then to the target in slabs that suit that (as rechunker does). Time: in proportion to the
-//! choices. Memory: none to speak of.
+//! so the bytes read are the array's bytes times the product of this ratio over all dimensions, and
+//! a target block that a boundary cuts is read and written again. Blocks of elements without codec
+//! can be made small; a chunk that is encoded is one block. A plan is the best of some thousand
+//! choices of slab and block extents. If the best still reads the source more than twice, the copy
+//! goes through a store in between, of chunks without codec: first in slabs that suit the source,
+//! then in slabs that suit the target (as rechunker does). Time: in proportion to the choices.
+//! Memory: negligible.
 
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{DiskSchema, Split};
 use serde::{Deserialize, Serialize};
 
-/// What a copy may read of the source, as a multiple of it.
+/// The most that a copy may read, as a multiple of the source.
 pub const READS_MAX: f64 = 2.0;
-/// Blocks where the store leaves a choice. A disk access costs as much as so many more bytes.
+/// The block sizes to choose from, where the store leaves a choice. A disk access costs as much as
+/// `ACCESS_BYTES` more bytes.
 const BLOCK_BYTES: [u64; 9] = [
     1 << 20,
     1 << 19,
@@ -37,33 +38,33 @@ const BLOCK_BYTES: [u64; 9] = [
     1 << 12,
 ];
 const ACCESS_BYTES: f64 = 16384.0;
-/// Where the search for a memory that would do begins, and how far it goes, an eighth more at a
-/// time.
+/// The search for a memory that would do begins at `MEMORY_BYTES_MIN`, and goes up an eighth at a
+/// time, at most `MORE_MAX` times.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
 const MORE_MAX: usize = 160;
-/// What a slab costs beside its bytes.
+/// The cost of a slab beside its bytes.
 const SLAB_BYTES: f64 = (1 << 20) as f64;
-/// Choices of slabs that are compared.
+/// The most choices of slabs that are compared.
 const CHOICES_MAX: usize = 1 << 15;
-/// Boundaries that are counted; of more, the first stand for all.
+/// The most boundaries that are counted: of more, the first stand for all.
 const BOUNDARIES_MAX: u64 = 1 << 10;
 
-/// One way through the array.
+/// One pass over the array.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pass {
-    /// Extents of a slab.
+    /// The extents of a slab.
     pub slab: Vec<u64>,
     /// The most bytes of a source block, where the store leaves a choice.
     pub source_block_bytes: u64,
-    /// The same of a target block.
+    /// The most bytes of a target block, where the store leaves a choice.
     pub target_block_bytes: u64,
-    /// Source bytes that are read, as a multiple of the array's.
+    /// The source bytes that are read, as a multiple of the array's bytes.
     pub reads: f64,
-    /// Whether a target block may be cut by a slab's boundary.
+    /// Whether a slab's boundary may cut a target block.
     pub cuts_blocks: bool,
 }
 
-/// How an array is copied.
+/// The plan of a copy of one array.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The extents of the chunks of the store in between, if there is one.
@@ -72,20 +73,20 @@ pub struct Plan {
     pub passes: Vec<Pass>,
 }
 
-/// What a copy has for it.
+/// The resources of a copy.
 #[derive(Debug, Clone, Copy)]
 pub struct Resources {
-    /// Memory of all ranks together, bytes.
+    /// The memory of all ranks together, in bytes.
     pub memory_bytes: u64,
-    /// Servers, each with two buffers.
+    /// The number of servers, each with two buffers.
     pub servers: usize,
 }
 
-/// Finds the cheapest plan for copying from `source` to `target`, which are of the same shape and
-/// width.
+/// Finds the cheapest plan for a copy from `source` to `target`, which have one shape and one
+/// element width.
 ///
 /// # Errors
-/// [`Kind::Schema`] when that cannot be done in so little memory, with how much would do.
+/// [`Kind::Schema`] when the memory is too little; the error says how much would do.
 pub fn plan(source: &DiskSchema, target: &DiskSchema, means: Resources) -> Result<Plan> {
     find(source, target, means).ok_or_else(|| {
         let given = means.memory_bytes;
@@ -135,22 +136,22 @@ fn find(source: &DiskSchema, target: &DiskSchema, means: Resources) -> Option<Pl
     None
 }
 
-/// Chunks without codec.
+/// A disk schema of chunks without codec.
 ///
 /// # Errors
-/// When they do not fit the array.
+/// When the chunks do not fit the array.
 pub fn plain(shape: &[u64], width: u64, chunk: &[u64]) -> Result<DiskSchema> {
     DiskSchema::chunked(shape, width, chunk)
         .and_then(|chunked| chunked.split(Split::Contiguous(BLOCK_BYTES[0])))
         .map_err(crate::calls::array::of_layout)
 }
 
-/// Whether its blocks may be of any size.
+/// Whether the blocks of a schema may be of any size.
 fn is_divisible(schema: &DiskSchema) -> bool {
     matches!(schema.split_of(), Split::Contiguous(_))
 }
 
-/// Bytes of a block that must be moved whole.
+/// The bytes of a block that must be moved whole; 0 if blocks may be of any size.
 fn whole_block(schema: &DiskSchema) -> u64 {
     match is_divisible(schema) {
         true => 0,
@@ -158,10 +159,10 @@ fn whole_block(schema: &DiskSchema) -> u64 {
     }
 }
 
-/// The same schema with blocks of at most so many bytes, where it leaves that open.
+/// The schema with blocks of at most `bytes` bytes, if it leaves that open.
 pub fn with_block_bytes(schema: &DiskSchema, bytes: u64) -> DiskSchema {
     match is_divisible(schema) {
-        // What fits together with one size does with another.
+        // A schema that fits together with one block size does with another.
         true => schema
             .clone()
             .split(Split::Contiguous(bytes))
@@ -170,8 +171,8 @@ pub fn with_block_bytes(schema: &DiskSchema, bytes: u64) -> DiskSchema {
     }
 }
 
-/// The extents in multiples of which slabs must come: those of a target object that is encoded
-/// whole.
+/// The extents that each slab must be a multiple of: the extents of a target object that is encoded
+/// whole, otherwise 1.
 fn unit(target: &DiskSchema) -> Vec<u64> {
     match is_divisible(target) {
         true => vec![1; target.shape().len()],
@@ -179,7 +180,8 @@ fn unit(target: &DiskSchema) -> Vec<u64> {
     }
 }
 
-/// Of one block size: how often blocks are moved, in the mean, when slabs of these extents are.
+/// The mean number of times that a block of extents `block` is moved, if the array is moved in
+/// slabs of extents `slab`.
 fn repeats(schema: &DiskSchema, block: &[u64], slab: &[u64]) -> f64 {
     let dims = 0..slab.len();
     dims.map(|d| repeats_in(schema.shape()[d], schema.chunk()[d], block[d], slab[d]))
@@ -199,8 +201,8 @@ fn repeats_in(extent: u64, chunk: u64, block: u64, slab: u64) -> f64 {
     1.0 + cuts / blocks as f64
 }
 
-/// The block bytes with which a schema is moved most cheaply in slabs of these extents: what is
-/// moved of it, as a multiple, what that costs, and the most bytes of a block.
+/// The cheapest way to move a schema in slabs of extents `slab`: the moved bytes as a multiple of
+/// the array, the cost, and the most bytes of a block.
 fn moved(schema: &DiskSchema, slab: &[u64], is_target: bool) -> (f64, f64, u64) {
     let sizes: &[u64] = match is_divisible(schema) {
         true => &BLOCK_BYTES,
@@ -227,7 +229,7 @@ fn moved(schema: &DiskSchema, slab: &[u64], is_target: bool) -> (f64, f64, u64) 
 
 /// The cheapest pass, if any fits into memory.
 fn best_pass(source: &DiskSchema, target: &DiskSchema, means: Resources) -> Option<Pass> {
-    // Two buffers a server, and what encoding and decoding take beside them.
+    // A server has two buffers, and takes memory beside them to encode and decode.
     let encoded = 2 * whole_block(source).max(whole_block(target));
     let buffers = (2 * BLOCK_BYTES[0].max(encoded) + encoded) * means.servers as u64;
     let budget = means.memory_bytes.checked_sub(buffers)?;
@@ -267,7 +269,7 @@ fn best_pass(source: &DiskSchema, target: &DiskSchema, means: Resources) -> Opti
     best.map(|(_, pass)| pass)
 }
 
-/// Extents of a slab in one dimension that are worth a look, ascending.
+/// The extents of a slab in one dimension that are worth a look, ascending.
 fn candidates(extent: u64, source_chunk: u64, target: &DiskSchema, d: usize) -> Vec<u64> {
     let unit = unit(target)[d];
     let extent = extent.max(1);
@@ -287,7 +289,7 @@ fn candidates(extent: u64, source_chunk: u64, target: &DiskSchema, d: usize) -> 
     all
 }
 
-/// All combinations, thinned out where there are too many.
+/// All combinations of the candidates, thinned out if there are too many.
 fn choices(candidates: &[Vec<u64>]) -> Vec<Vec<u64>> {
     let mut candidates = candidates.to_vec();
     while candidates.iter().map(Vec::len).product::<usize>() > CHOICES_MAX {
@@ -312,7 +314,7 @@ fn choices(candidates: &[Vec<u64>]) -> Vec<Vec<u64>> {
     all
 }
 
-/// Chunks for a store in between: the smaller of what suits the source and what suits the target.
+/// Chunks for a store in between: the smaller of the chunks that suit the source and the target.
 fn between(source: &DiskSchema, target: &DiskSchema, means: Resources) -> Vec<Vec<u64>> {
     let budget = means.memory_bytes / 2;
     let grown = |schema: &DiskSchema, inner_first: bool| {
@@ -387,7 +389,7 @@ mod tests {
         let plan = plan(&source, &target, means(128 * MIB)).unwrap();
         assert_eq!(plan.passes.len(), 2, "{plan:?}");
         assert!(plan.passes.iter().all(|pass| pass.reads <= READS_MAX));
-        // With memory for half of it, it is read twice instead.
+        // With memory for half of the array, the source is read twice instead.
         let plan = super::plan(&source, &target, means(800 * MIB)).unwrap();
         assert_eq!(plan.passes.len(), 1, "{plan:?}");
     }

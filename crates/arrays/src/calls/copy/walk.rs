@@ -1,4 +1,4 @@
-//! One rank's way through the slabs of a copy.
+//! The walk of one rank through the slabs of a copy.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::path::Path;
@@ -16,13 +16,13 @@ use crate::calls::settings::Method;
 use crate::write::Slab;
 use crate::{ArraySchema, Storage};
 
-/// How many slabs there are in each dimension.
+/// The number of slabs in each dimension.
 fn counts(shape: &[u64], slab: &[u64]) -> Vec<u64> {
     let extents = shape.iter().zip(slab);
     extents.map(|(n, e)| n.div_ceil(*e)).collect()
 }
 
-/// The slabs of an array, in agenda; those at the far edges are cut.
+/// The slabs of an array, in row-major order; the slabs at the far edges are cut.
 pub(super) fn slabs_of(shape: &[u64], slab: &[u64]) -> impl Iterator<Item = Region> {
     let counts = counts(shape, slab);
     let (shape, slab) = (shape.to_vec(), slab.to_vec());
@@ -38,7 +38,7 @@ pub(super) fn slabs_of(shape: &[u64], slab: &[u64]) -> impl Iterator<Item = Regi
     })
 }
 
-/// One rank's way through the slabs.
+/// The walk of one rank through the slabs of a copy.
 pub(super) struct Walk<'a> {
     session: &'a Session,
     agenda: &'a Agenda,
@@ -56,7 +56,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads a slab and writes it. Gives the bytes that were read.
+    /// Reads a slab and writes it. Gives the number of bytes that were read.
     pub(super) fn copy_slab(&mut self, slab: Slab, region: &Region) -> Result<u64> {
         let (number, pass, index) = slab;
         let job = &self.agenda.jobs[number];
@@ -110,8 +110,7 @@ impl<'a> Walk<'a> {
         ReadDirector::new(vec![source], &settings, Method::disk_directed())
     }
 
-    /// This rank's part of a slab: an even share of the dimension in which it has most to share
-    /// out.
+    /// This rank's part of a slab: an even share along the slab's longest dimension.
     fn own_part(&self, slab: &Region) -> Region {
         let mut own = slab.clone();
         let ranks = self.session.clients() as u64;
@@ -164,8 +163,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Strides such that what a block of these extents holds is a long run: dimensions in which it is
-/// thin come first.
+/// Strides with which the elements of a source block are a long run: dimensions in which the block
+/// is thin come first.
 fn strides(own: &Region, block: &[u64], width: u64) -> Vec<isize> {
     let (thin, full): (Vec<usize>, Vec<usize>) =
         (0..own.dims()).partition(|&d| block[d] < own.shape[d]);
@@ -178,8 +177,8 @@ fn strides(own: &Region, block: &[u64], width: u64) -> Vec<isize> {
     strides
 }
 
-/// A rank's part of a slab. It is of huge pages where the system has them: transposing goes from
-/// page to page.
+/// The memory of a rank's part of a slab. It is of huge pages if the system has them: transposing
+/// goes from page to page.
 #[derive(Default)]
 struct SlabMemory {
     memory: Option<(*mut u8, Layout)>,

@@ -1,4 +1,4 @@
-//! Where the chunks of a Zarr array are, or those of rows of one.
+//! The files of the chunks of a Zarr array, or of rows of one.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,31 +12,30 @@ use super::metadata::{ChunkForm, Layout};
 use crate::formats::spread::SpreadArray;
 use crate::fs::files;
 
-/// Where in the directory of chunks each server writes those that are to take the place of others;
-/// its number follows.
+/// The directory beside the chunks in which a server writes chunks that are to replace others; the
+/// server's number follows.
 const ASIDE: &str = ".penstock-new-";
 
-/// Where a Zarr array is, and what a server must know of it.
+/// The place of a Zarr array, and the form of its chunks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Location {
     /// The array's own directory.
     pub(crate) directory: PathBuf,
-    /// What its metadata say of the chunks.
+    /// The form of the chunks, from the array's metadata.
     pub(crate) form: ChunkForm,
-    /// Of rows of the array ([`DiskSchema::window`]): the place of their first chunk in the first
-    /// dimension.
+    /// The first chunk, in the first dimension, of the rows of the array that are moved
+    /// ([`DiskSchema::window`]).
     pub(crate) first_chunk: u64,
-    /// Whether the array grows by what is written: chunks that are there keep what they hold
-    /// besides.
+    /// Whether a write adds to the array: existing chunks keep their other rows.
     pub(crate) grows: bool,
-    /// The directory of the array that is to be changed; it is left as it is.
+    /// The directory of the array that is changed; it stays as it is.
     pub(crate) base: Option<PathBuf>,
-    /// Where chunks are, if they are not in the directory.
+    /// The spread of the chunks over servers, if they are not in the directory.
     pub(crate) spread: Option<SpreadArray>,
 }
 
 impl Location {
-    /// Of an array whose chunks are all in its directory.
+    /// The location of an array whose chunks are all in its directory.
     pub(crate) fn new(directory: PathBuf, form: ChunkForm) -> Self {
         Self {
             directory,
@@ -48,8 +47,8 @@ impl Location {
         }
     }
 
-    /// What reading and writing have in common: how elements lie in the chunks, and where those
-    /// are.
+    /// The layout of elements in the chunks, and the chunks themselves, for reading and for
+    /// writing.
     pub(super) fn open(&self, server: usize, schema: &DiskSchema) -> Result<(Layout, Chunks)> {
         let is_whole = *schema.split_of() == Split::Whole;
         let (layout, keys) = self.form.open(&self.directory, is_whole)?;
@@ -62,7 +61,7 @@ impl Location {
         Ok((layout, chunks))
     }
 
-    /// Refuses forms of other makers that are read, but not written.
+    /// Refuses forms that Penstock reads, but does not write.
     ///
     /// # Errors
     /// [`Kind::Unsupported`].
@@ -80,7 +79,8 @@ impl Location {
         Err(Error::new(Kind::Unsupported, "writing", cause).at(&self.directory))
     }
 
-    /// The file of a block, and at which byte of it the block lies, where it lies there as it is.
+    /// The file of a block, and the block's offset in it if the file holds the elements as they
+    /// are.
     pub(crate) fn place_of(
         &self,
         schema: &DiskSchema,
@@ -92,15 +92,14 @@ impl Location {
         Ok((chunks.path(block.object), offset))
     }
 
-    /// The file of its metadata.
+    /// The file of the array's metadata.
     pub(crate) fn metadata_file(&self) -> PathBuf {
         let names = ["zarr.json", ".zarray"];
         let mut files = names.iter().map(|name| self.directory.join(name));
         files.find(|file| file.exists()).unwrap_or_default()
     }
 
-    /// Removes what writes that did not come to their end have left beside the chunks, in the
-    /// directory in which those are.
+    /// Removes the chunks that unfinished writes have left aside in `directory`.
     pub(crate) fn remove_aside(directory: &Path) -> Result<()> {
         for entry in files::entries(directory)? {
             if entry
@@ -118,7 +117,7 @@ impl Location {
 /// The chunks of an array, as one server has them open.
 pub(super) struct Chunks {
     pub(super) location: Location,
-    /// The server that opened them.
+    /// The server that opened the chunks.
     pub(super) server: usize,
     keys: ChunkKeyEncoding,
     pub(super) schema: DiskSchema,
@@ -130,7 +129,7 @@ impl Chunks {
         self.home(object).join(self.key(object))
     }
 
-    /// Where a chunk is written that is to take the place of what is there.
+    /// The file of a chunk that is written aside, and is to replace the chunk.
     pub(super) fn path_aside(&self, object: u64) -> PathBuf {
         let name = self.key(object).replace('/', ".");
         let directory = format!("{ASIDE}{}", self.server);
@@ -145,7 +144,7 @@ impl Chunks {
         }
     }
 
-    /// The file of a chunk as it stands in the array that is to be changed.
+    /// The file of a chunk in the array that is changed.
     pub(super) fn base_path(&self, object: u64) -> Option<PathBuf> {
         let base = match &self.location.spread {
             None => self.location.base.clone()?,
@@ -154,7 +153,7 @@ impl Chunks {
         Some(base.join(self.key(object)))
     }
 
-    /// The same, open, if it is there.
+    /// Opens the file of a chunk in the array that is changed, if it exists.
     pub(super) fn open_base(&self, object: u64) -> Result<Option<(File, PathBuf)>> {
         let Some(path) = self.base_path(object) else {
             return Ok(None);
@@ -168,7 +167,7 @@ impl Chunks {
         self.schema.chunk_bytes(object)
     }
 
-    /// Where a block begins in its chunk, decoded.
+    /// The offset of a block in its decoded chunk.
     pub(super) fn offset(&self, block: &Block) -> u64 {
         self.schema.offset_in_chunk(block.object) + block.offset
     }
@@ -182,11 +181,11 @@ impl Chunks {
     }
 }
 
-/// Removes the chunks of an array from one of the first dimension on, which are in directories (or
-/// files) of their number in `home/c`.
+/// Removes the chunks of an array from `first` of the first dimension on: the entries of these
+/// numbers in `home/c`.
 ///
 /// # Errors
-/// What the operating system says.
+/// The error of the operating system.
 pub(crate) fn remove_chunks_from(first: u64, home: &Path) -> Result<()> {
     let directory = home.join("c");
     if !directory.is_dir() {

@@ -1,4 +1,4 @@
-//! One codec chain with everything it must be told.
+//! One codec chain with all of its arguments.
 
 use std::borrow::Cow;
 use std::num::NonZeroU64;
@@ -20,7 +20,7 @@ pub(super) struct Coder {
 }
 
 impl Coder {
-    /// The bytes that go to disk for these elements. Where nothing is to be done they are borrowed.
+    /// Encodes elements for the disk. Elements that need no encoding are borrowed.
     pub(super) fn encode<'a>(&self, data: &'a [u8]) -> Result<Cow<'a, [u8]>> {
         let elements = Cow::Borrowed(data).into();
         let chain = self.chain.as_ref();
@@ -35,7 +35,7 @@ impl Coder {
             .map_err(|e| Error::new(kind(&e, Kind::Io), "encoding", e))
     }
 
-    /// The elements for these bytes from disk.
+    /// Decodes bytes from disk into elements.
     pub(super) fn decode(&self, encoded: &[u8], data: &mut [u8]) -> Result<()> {
         let wrong = |e| Error::new(kind(&e, Kind::Damaged), "decoding", e);
         let bytes = Cow::Borrowed(encoded);
@@ -58,7 +58,7 @@ impl Coder {
         Ok(())
     }
 
-    /// The length of what it encodes to, if that is always the same.
+    /// The length of encoded elements, if it is fixed.
     pub(super) fn encoded_bytes(&self) -> Option<u64> {
         let chain = self.chain.as_ref();
         match chain.encoded_representation(&self.shape, &self.data_type, &self.fill_value) {
@@ -77,7 +77,7 @@ fn kind(error: &CodecError, otherwise: Kind) -> Kind {
     }
 }
 
-/// One thread a codec: a server's disks are its parallelism.
+/// The options of codecs: one thread a codec, since a server's disks are its parallelism.
 pub(super) fn options() -> CodecOptions {
     static OPTIONS: OnceLock<CodecOptions> = OnceLock::new();
     *OPTIONS.get_or_init(|| {

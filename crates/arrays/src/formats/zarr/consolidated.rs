@@ -1,4 +1,4 @@
-//! Consolidated metadata: those of all nodes of a group in the group's own `zarr.json`, so that
+//! Consolidated metadata: a group's own `zarr.json` holds the metadata of all of its nodes, so that
 //! readers need not look into each. zarr-python and xarray read them by default, and take them for
 //! the truth.
 //!
@@ -7,7 +7,8 @@
 //!                            "u": {...}, "sub": {...}, "sub/v": {...}}}}
 //! ```
 //!
-//! They are no part of Zarr's third format yet; this writes them as zarr-python does.
+//! Consolidated metadata are no part of Zarr's third format yet; this module writes them as
+//! zarr-python does.
 
 use std::path::Path;
 
@@ -16,16 +17,16 @@ use serde_json::{Map, Value, json};
 
 use super::node::{Kind, Node};
 
-/// The key in a group's metadata.
+/// The key of consolidated metadata in a group's metadata.
 const KEY: &str = "consolidated_metadata";
 
-/// The metadata of the nodes of a group, by their paths in it; `None` where it has none
-/// consolidated.
+/// The metadata of the nodes of a group, by their paths in it; `None` if the group has no
+/// consolidated metadata.
 pub(crate) fn of(json: &Value) -> Option<&Map<String, Value>> {
     json[KEY]["metadata"].as_object()
 }
 
-/// A group's metadata with those of its nodes.
+/// A group's metadata, consolidated with the metadata of its nodes.
 pub(crate) fn with(mut json: Value, metadata: Map<String, Value>) -> Value {
     json[KEY] = json!({ "kind": "inline", "must_understand": false, "metadata": metadata });
     json
@@ -39,8 +40,8 @@ pub(crate) fn without(mut json: Value) -> Value {
     json
 }
 
-/// The metadata of a node as they stand among those of the group that it is in: a group's own are
-/// given up, which stand there, too.
+/// The metadata of a node as an entry in the metadata of the group above: a group's own entries are
+/// left out, since they are in the group above, too.
 pub(crate) fn entry(json: &Value) -> Value {
     match json["node_type"] == "group" {
         true => with(json.clone(), Map::new()),
@@ -48,8 +49,8 @@ pub(crate) fn entry(json: &Value) -> Value {
     }
 }
 
-/// Looks for the nodes below a group of the third format, whose path begins with `prefix`. What is
-/// hidden is left out, and so is what `skips`, by its path.
+/// Finds the nodes below a group of the third format, with paths that begin with `prefix`. Hidden
+/// nodes are left out, and so are nodes whose paths `skips` takes.
 ///
 /// # Errors
 /// When a node cannot be understood.
@@ -79,7 +80,7 @@ pub(crate) fn scan(
     Ok(())
 }
 
-/// All nodes below a group.
+/// The metadata of all nodes below a group.
 ///
 /// # Errors
 /// As [`scan`].

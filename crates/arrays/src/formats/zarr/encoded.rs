@@ -1,7 +1,8 @@
-//! Chunks through a codec chain: one chunk, one file, one piece of work.
+//! Moves chunks through a codec chain: one chunk, one file, one piece of work.
 //!
-//! Of an array that grows a block is some rows of a chunk. What else the chunk holds is decoded,
-//! and all of it encoded again, aside: readers see the old chunk until the new one takes its place.
+//! In an array that grows, a block is some rows of a chunk. The chunk's other rows are decoded, and
+//! all of the chunk is encoded again, aside: readers see the old chunk until the new one takes its
+//! place.
 
 use std::path::Path;
 
@@ -37,7 +38,7 @@ impl Writer {
         let encoded = self.coder.encode(data).map_err(|e| e.at(path))?;
         let file = self.written.create(&self.chunks, object)?;
         files::write_at(&file, &encoded, 0, path)?;
-        // Written before, it may have been longer.
+        // The file may have been longer.
         if files::length(&file, path)? > encoded.len() as u64 {
             ops::set_len(&file, encoded.len() as u64, path)
                 .map_err(|e| Error::io(&e, "setting the length of", path))?;
@@ -45,7 +46,7 @@ impl Writer {
         self.written.closed(object, path, file)
     }
 
-    /// Writes rows of a chunk, whose others stay.
+    /// Writes rows of a chunk, and keeps its other rows.
     fn write_rows(&self, block: &Block, data: &[u8], path: &Path) -> Result<()> {
         let mut whole = vec![0; exact::<usize>(self.chunks.bytes(block.object))];
         self.read_chunk(block.object, &mut whole)?;
@@ -56,7 +57,7 @@ impl Writer {
             .write_aside(&self.chunks, block.object, &encoded)
     }
 
-    /// All of a chunk, as this has written it last.
+    /// Reads a whole chunk, as this writer has last written it.
     fn read_chunk(&self, object: u64, data: &mut [u8]) -> Result<()> {
         match self.written.is_aside(object) {
             true => decode(&self.coder, &self.chunks.path_aside(object), data).map(drop),
@@ -143,7 +144,7 @@ impl Medium for Reader {
     }
 }
 
-/// Reads a block, which is all of a chunk or rows of it, by reading all of the chunk.
+/// Reads a block, which is all of a chunk or rows of it, from the whole chunk.
 fn read_rows(
     chunks: &Chunks,
     block: &Block,
@@ -161,7 +162,7 @@ fn read_rows(
     Ok(())
 }
 
-/// Reads all of a chunk, of the array or of the one that is to be changed.
+/// Reads a whole chunk of the array, or of the array that is changed.
 fn read_chunk(chunks: &Chunks, coder: &Coder, object: u64, data: &mut [u8]) -> Result<()> {
     let base = chunks.base_path(object);
     for path in [Some(chunks.path(object)), base].iter().flatten() {
@@ -173,7 +174,7 @@ fn read_chunk(chunks: &Chunks, coder: &Coder, object: u64, data: &mut [u8]) -> R
     Ok(())
 }
 
-/// Decodes a file. False where none is.
+/// Decodes a file. Gives false if there is none.
 fn decode(coder: &Coder, path: &Path, data: &mut [u8]) -> Result<bool> {
     let Some(encoded) = files::read_if_there(path)? else {
         return Ok(false);

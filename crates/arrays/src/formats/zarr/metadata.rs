@@ -1,4 +1,4 @@
-//! Zarr's metadata: what we write, and what we understand of what others write.
+//! Zarr's metadata: written by Penstock, and understood of other writers.
 
 use std::num::NonZeroU64;
 use std::path::Path;
@@ -32,7 +32,7 @@ pub(crate) fn group_json() -> Value {
 /// The `zarr.json` of an array of this schema.
 ///
 /// # Errors
-/// When the codec is none.
+/// When the codec is unknown.
 ///
 /// # Panics
 /// If the array is not stored in chunks.
@@ -71,40 +71,40 @@ pub(crate) fn array_json(schema: &ArraySchema) -> Result<Value> {
         "fill_value": schema.fill.zarr(element),
         "codecs": codecs,
         "attributes": schema.attributes,
-        // Without names xarray cannot open it.
+        // xarray cannot open an array without dimension names.
         "dimension_names": schema.names_of_dimensions(),
     }))
 }
 
-/// Elements that lie in the chunks as they are, but perhaps in the other byte order.
+/// The layout of chunks that hold the elements as they are, but perhaps in the other byte order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plain {
     pub(super) swap_width: usize,
     pub(super) fill: Vec<u8>,
 }
 
-/// How the elements lie in the chunks.
+/// The layout of elements in the chunks.
 pub(super) enum Layout {
-    /// As they are.
+    /// Elements as they are.
     Plain(Plain),
-    /// Through a codec chain.
+    /// Elements through one codec chain.
     Encoded(Coder),
-    /// In sub-chunks, each through a codec chain.
+    /// Sub-chunks, each through a codec chain.
     Shards(ShardForm),
 }
 
-/// What the root tells servers of an array's metadata. Plain chunks, which cost a server little
-/// else, need not have all of them parsed by each.
+/// The form of an array's chunks, which the root sends to servers. Servers need not parse all
+/// metadata of plain chunks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ChunkForm {
-    /// And how chunks are named, in Zarr's words.
+    /// Plain chunks, and their names in Zarr's words.
     Plain(Plain, Value),
     /// All of the metadata but attributes, and the bytes of the fill value.
     Encoded(String, Vec<u8>),
 }
 
 impl ChunkForm {
-    /// Of an array that is made with these metadata, to be written to `path`.
+    /// The form of a new array with these metadata, which are written to `path`.
     ///
     /// # Errors
     /// As [`Metadata::parse`].
@@ -119,8 +119,7 @@ impl ChunkForm {
         Ok(Metadata::parse(json.clone(), path)?.chunk_form())
     }
 
-    /// What a chunk holds where no block of it was written, the bytes of one element; none for
-    /// zeros.
+    /// The element that fills unwritten blocks of a chunk, as bytes; empty for zeros.
     pub(crate) fn fill(&self) -> Vec<u8> {
         let (Self::Plain(Plain { fill, .. }, _) | Self::Encoded(_, fill)) = self;
         match fill.iter().all(|&byte| byte == 0) {
@@ -129,8 +128,8 @@ impl ChunkForm {
         }
     }
 
-    /// How the elements of the array in `directory` lie in the chunks, and how those are named.
-    /// `is_whole` says that shards are moved whole.
+    /// The layout of elements in the chunks of the array in `directory`, and the names of the
+    /// chunks. With `is_whole`, shards are moved whole.
     ///
     /// # Errors
     /// As [`Metadata::parse`].
@@ -163,7 +162,7 @@ impl ChunkForm {
     }
 }
 
-/// An array's `zarr.json` or `.zarray`, understood.
+/// The parsed `zarr.json` or `.zarray` of an array.
 #[derive(Debug)]
 pub(crate) struct Metadata {
     raw: Value,
@@ -173,10 +172,10 @@ pub(crate) struct Metadata {
 }
 
 impl Metadata {
-    /// Understands metadata that came from `path`.
+    /// Parses the metadata at `path`.
     ///
     /// # Errors
-    /// [`Kind::Damaged`] when it is not Zarr's metadata of an array; [`Kind::Unsupported`] for
+    /// [`Kind::Damaged`] when these are not Zarr's metadata of an array; [`Kind::Unsupported`] for
     /// element types, codecs, grids and extensions that Penstock does not read.
     pub(crate) fn parse(raw: Value, path: &Path) -> Result<Self> {
         let unsupported = |what: String| {
@@ -214,7 +213,7 @@ impl Metadata {
         if transformers.is_some_and(|list| !list.is_empty()) {
             return Err(unsupported("a storage transformer".to_string()));
         }
-        // Whatever zarrs makes global it makes now.
+        // This call lets zarrs make its global state now.
         coder::options();
         let array = Array::new_with_metadata(Arc::new(()), "/", metadata).map_err(|e| {
             let foreign = matches!(
@@ -247,7 +246,7 @@ impl Metadata {
         })
     }
 
-    /// What a server must know of them.
+    /// The form of the array's chunks, as servers need it.
     pub(crate) fn chunk_form(&self) -> ChunkForm {
         if let Some(plain) = self.plain() {
             let keys = json!(self.array.chunk_key_encoding().metadata());
@@ -261,8 +260,8 @@ impl Metadata {
         ChunkForm::Encoded(raw.to_string(), self.fill())
     }
 
-    /// The array's schema under the given name. `attributes` are those of the second format,
-    /// which stand in a file of their own.
+    /// The array's schema under the given name. `attributes` are for arrays of the second format,
+    /// which have them in a file of their own.
     pub(crate) fn schema(&self, name: &str, attributes: Map<String, Value>) -> ArraySchema {
         let shape = self.array.shape().to_vec();
         let (names, attributes) = match self.is_second() {
@@ -297,13 +296,13 @@ impl Metadata {
             disk,
             dimension_names: names,
             attributes,
-            // They are the bytes of one element.
+            // The fill value is the bytes of one element.
             fill: Fill::new(element, &self.fill()).unwrap_or_default(),
         }
     }
 
-    /// Dimension names and attributes. A name that is null becomes an empty one: Zarr takes both
-    /// for "none".
+    /// The dimension names and attributes. A name that is null becomes an empty one: Zarr takes
+    /// both for "none".
     fn of_third(&self) -> (Option<Vec<String>>, Map<String, Value>) {
         let names = self.array.dimension_names().as_ref();
         let name = |name: &Option<String>| name.clone().unwrap_or_default();
@@ -311,7 +310,7 @@ impl Metadata {
         (names, self.array.attributes().clone())
     }
 
-    /// The codec as a word of ours, or as Zarr's own JSON where there is none.
+    /// The codec as a word of Penstock, or as Zarr's own JSON if there is no word.
     fn codec_word(&self, codecs: &Value) -> String {
         if self.is_second() {
             let raw = &self.raw;
@@ -330,7 +329,7 @@ impl Metadata {
         Codec::of_zarr(chain, self.element).to_string()
     }
 
-    /// How the array is cut into what can be moved at once.
+    /// The disk schema: the array cut into blocks that can be moved at once.
     pub(crate) fn disk_schema(&self, block_bytes_max: u64) -> Result<DiskSchema> {
         let chunk = extents(&self.chunk);
         let split = match self.sharding() {
@@ -350,7 +349,7 @@ impl Metadata {
             .map_err(|e| Error::new(Kind::Damaged, "reading", e))
     }
 
-    /// Whether a medium can be made of it.
+    /// Checks that the array can be opened as a medium.
     pub(crate) fn check(&self) -> Result<()> {
         self.layout(false).map(drop)
     }
@@ -360,7 +359,7 @@ impl Metadata {
         self.array.fill_value().as_ne_bytes().to_vec()
     }
 
-    /// How elements lie in chunks that hold nothing else.
+    /// The layout of chunks that hold only the elements as they are.
     fn plain(&self) -> Option<Plain> {
         let order = self.plain_order()?;
         Some(Plain {
@@ -369,7 +368,7 @@ impl Metadata {
         })
     }
 
-    /// How elements lie in the chunks.
+    /// The layout of elements in the chunks.
     fn layout(&self, is_whole: bool) -> Result<Layout> {
         if let Some(plain) = self.plain() {
             return Ok(Layout::Plain(plain));

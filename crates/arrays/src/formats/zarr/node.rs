@@ -1,5 +1,5 @@
-//! Nodes of a Zarr hierarchy: arrays and groups, in directories. This is the one place that reads
-//! their metadata.
+//! Nodes of a Zarr hierarchy: arrays and groups, in directories. This module alone reads their
+//! metadata.
 //!
 //! | format | array | group | attributes |
 //! |---|---|---|---|
@@ -13,12 +13,10 @@ use serde_json::{Map, Value};
 
 use crate::fs::files::{self, damaged, read_json};
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// An array.
     Array,
-    /// A group.
     Group,
 }
 
@@ -32,10 +30,10 @@ pub struct Node {
 }
 
 impl Node {
-    /// The node in a directory; `None` where there is none.
+    /// Reads the node in a directory; `None` if there is none.
     ///
     /// # Errors
-    /// [`penstock_engine::Kind::Damaged`] when its metadata cannot be understood.
+    /// [`penstock_engine::Kind::Damaged`] when the metadata cannot be understood.
     pub fn read(directory: &Path) -> Result<Option<Self>> {
         for name in ["zarr.json", ".zarray", ".zgroup"] {
             let file = directory.join(name);
@@ -52,37 +50,37 @@ impl Node {
         Ok(None)
     }
 
-    /// What it is.
+    /// The kind of the node.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Its directory.
+    /// The directory of the node.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The file of its metadata.
+    /// The file of the node's metadata.
     pub(crate) fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Its metadata.
+    /// The node's metadata.
     pub(crate) fn json(&self) -> &Value {
         &self.json
     }
 
-    /// Whether it is of the second format.
+    /// Whether the node is of the second format.
     pub fn is_second(&self) -> bool {
         self.file
             .file_name()
             .is_some_and(|name| name != "zarr.json")
     }
 
-    /// Its attributes.
+    /// The attributes of the node.
     ///
     /// # Errors
-    /// [`penstock_engine::Kind::Damaged`] when those of the second format cannot be read.
+    /// [`penstock_engine::Kind::Damaged`] when a `.zattrs` of the second format cannot be read.
     pub fn attributes(&self) -> Result<Map<String, Value>> {
         let json = match self.is_second() {
             true => read_json(&self.directory.join(".zattrs"))?.unwrap_or_default(),
@@ -94,11 +92,11 @@ impl Node {
         }
     }
 
-    /// The nodes in a group's directory, by name. What is no node is passed over, and so is what is
-    /// hidden.
+    /// The nodes in a group's directory, by name. Other directories and hidden ones are passed
+    /// over.
     ///
     /// # Errors
-    /// What the operating system says. A node that cannot be understood is an error in the list.
+    /// The error of the operating system. A node that cannot be understood is an error in the list.
     pub fn children(&self) -> Result<Vec<(String, Result<Node>)>> {
         let mut children = Vec::new();
         for name in names_in(&self.directory)? {
@@ -112,7 +110,7 @@ impl Node {
     }
 }
 
-/// The names of directories in a directory that are not hidden, in order.
+/// The names of all directories in a directory that are not hidden, in order.
 fn names_in(directory: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in files::entries(directory)? {
@@ -125,7 +123,7 @@ fn names_in(directory: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// What is neither array nor group is damaged.
+/// The kind of a node. Metadata of neither array nor group are damaged.
 fn kind_of(file: &Path, json: &Value) -> Result<Kind> {
     let format = &json["zarr_format"];
     let second = file.file_name().is_some_and(|name| name != "zarr.json");

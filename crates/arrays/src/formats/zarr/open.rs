@@ -1,4 +1,4 @@
-//! Opening an array's chunks: which reader or writer serves them follows from the array's codecs.
+//! Opens an array's chunks with the reader or writer for the array's codecs.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{encoded, plain, shards};
 use crate::fs::direct::AccessMode;
 
 impl Location {
-    /// Opens it for writing its chunks, if [`Location::check_writable`] allows that.
+    /// Opens the chunks for writing, if [`Location::check_writable`] allows that.
     pub(crate) fn open_write(
         &self,
         server: usize,
@@ -23,8 +23,7 @@ impl Location {
             let home = of.make(server)?;
             Self::remove_aside(&home)?;
             if self.grows {
-                // What is there of chunks that hold no row yet has been left by a write that came
-                // to nothing.
+                // An abandoned write may have left chunks beyond the last stored row.
                 let held = u64::from(schema.rows_before() > 0);
                 remove_chunks_from(self.first_chunk + held, &home)?;
             }
@@ -37,7 +36,7 @@ impl Location {
         })
     }
 
-    /// Opens it for reading its chunks.
+    /// Opens the chunks for reading.
     pub(crate) fn open_read(
         &self,
         server: (usize, usize),

@@ -1,4 +1,5 @@
-//! Chunks without codec: as fast as a flat file, and like one moved around the page cache if asked.
+//! Moves chunks without codec: as fast as a flat file, and around the page cache if a user chooses
+//! so.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,7 +17,7 @@ use crate::fs::direct::{AccessMode, DataFile};
 use crate::fs::files::{self, ClosedObjects, Open};
 use crate::fs::ops;
 
-/// Chunk files kept open: each disk thread is at one.
+/// The most chunk files that are kept open: each disk thread is at one.
 const OPEN_MAX: usize = 16;
 
 /// Writes blocks of chunks.
@@ -39,8 +40,8 @@ impl Writer {
         }
     }
 
-    /// A chunk's file, at its full length, so that padding which nobody writes reads as zeros. It
-    /// begins as the chunk of the array that is changed.
+    /// Opens or makes a chunk's file at its full length, so that unwritten padding reads as zeros.
+    /// A new file begins as the chunk of the array that is changed.
     fn create(&self, object: u64, path: &Path) -> Result<DataFile> {
         let bytes = self.chunks.bytes(object);
         let file = self.written.create(&self.chunks, object)?;
@@ -64,7 +65,7 @@ impl Writer {
         DataFile::new(file, self.way, path)
     }
 
-    /// A chunk's file, for a block that is all of it.
+    /// Opens or makes a chunk's file for a block that is the whole chunk.
     fn create_bare(&self, object: u64, path: &Path) -> Result<DataFile> {
         let file = self.written.create(&self.chunks, object)?;
         DataFile::new(file, self.way, path)
@@ -76,7 +77,7 @@ impl Writer {
 
     fn close(&self, files: ClosedObjects<DataFile>) -> Result<()> {
         for (object, file) in files {
-            // Nobody else has it: what is in use is not given up.
+            // The file has no other owner: files in use are not closed.
             if let Some(file) = Arc::into_inner(file) {
                 self.written
                     .closed(object, &self.chunks.path(object), file.into_file())?;
@@ -117,8 +118,8 @@ impl Medium for Writer {
         self.close(given_up)
     }
 
-    /// What this call has written, whose chunks have the full length, or what stands in the array
-    /// that it changes.
+    /// Reads a chunk that this call has written, at its full length, or else the chunk of the array
+    /// that is changed.
     fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()> {
         let path = self.chunks.path(block.object);
         let found = match files::open_if_there(&path)? {
@@ -145,7 +146,7 @@ impl Medium for Writer {
     }
 }
 
-/// A chunk without codec has one length.
+/// Checks the length of a chunk: without codec it is fixed.
 fn check_length(file: &File, bytes: u64, path: &Path) -> Result<()> {
     let length = files::length(file, path)?;
     if length == bytes {
@@ -155,7 +156,7 @@ fn check_length(file: &File, bytes: u64, path: &Path) -> Result<()> {
     Err(files::damaged(path, cause))
 }
 
-/// What is open for reading is not written.
+/// The error of a write to an array that is open for reading.
 pub(super) fn read_only(path: &Path) -> Error {
     Error::new(Kind::ReadOnly, "writing", "the array is open for reading").at(path)
 }
@@ -166,7 +167,7 @@ pub(super) struct Reader {
     swap_width: usize,
     fill: Vec<u8>,
     way: AccessMode,
-    /// `None`: there is no such file.
+    /// The open files; `None` for a missing one.
     open: Open<Option<DataFile>>,
 }
 
@@ -181,7 +182,7 @@ impl Reader {
         }
     }
 
-    /// A chunk's file, whose length is checked once.
+    /// Opens a chunk's file, and checks its length once.
     fn open(&self, object: u64, path: &Path) -> Result<Arc<Option<DataFile>>> {
         let open = || {
             let Some(file) = files::open_if_there(path)? else {

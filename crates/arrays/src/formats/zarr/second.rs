@@ -1,4 +1,4 @@
-//! What metadata of the second format say, in words of the third.
+//! Translates metadata of the second format into the third.
 
 use base64::Engine;
 use serde_json::{Map, Value, json};
@@ -8,15 +8,15 @@ use zarrs::convert::array_metadata_v2_to_v3;
 use crate::dtype::{ByteOrder, ElementType};
 use crate::fill::Fill;
 
-/// xarray's names of an array's dimensions, in the second format.
+/// The attribute in which xarray keeps an array's dimension names in the second format.
 const DIMENSIONS: &str = "_ARRAY_DIMENSIONS";
-/// xarray's attribute for what stands for a missing value, in the third.
+/// The attribute in which xarray keeps the missing value in the third format.
 const MISSING: &str = "_FillValue";
-/// Bytes of a character of NumPy's.
+/// The bytes of a character in NumPy's strings.
 const CHARACTER_BYTES: u64 = 4;
 
-/// Codecs that turn an array into another, as the third format has them: they come before that
-/// which makes bytes of it, all others behind it.
+/// The codecs from array to array, as the third format names them: they come before the codec that
+/// makes bytes of the array, and all others after it.
 const OF_ARRAYS: [&str; 7] = [
     "transpose",
     "numcodecs.astype",
@@ -26,11 +26,11 @@ const OF_ARRAYS: [&str; 7] = [
     "numcodecs.packbits",
     "numcodecs.quantize",
 ];
-/// Codecs that make bytes of an array.
+/// The codecs that make bytes of an array.
 const OF_ELEMENTS: [&str; 3] = ["bytes", "vlen-bytes", "vlen-utf8"];
 
-/// Metadata whose fill value, where it is null, is what NumPy makes of nothing: `zarrs` knows that
-/// of numbers.
+/// Replaces a null fill value of complex numbers by zero, as NumPy does: `zarrs` does so for other
+/// numbers.
 pub(super) fn with_fill_value(raw: &Value) -> Value {
     let mut raw = raw.clone();
     let is_complex = raw["dtype"]
@@ -42,7 +42,8 @@ pub(super) fn with_fill_value(raw: &Value) -> Value {
     raw
 }
 
-/// The codecs of the third format that do what metadata of the second say, where there are such.
+/// The codecs of the third format that do what the metadata of the second describe, if there are
+/// such.
 pub(super) fn codecs(raw: &Value) -> Option<Vec<Value>> {
     let mut known = with_fill_value(raw);
     let filters = raw["filters"].as_array().cloned().unwrap_or_default();
@@ -50,7 +51,7 @@ pub(super) fn codecs(raw: &Value) -> Option<Vec<Value>> {
     let (of_elements, others): (Vec<Value>, Vec<Value>) =
         filters.into_iter().partition(makes_bytes);
     if !of_elements.is_empty() {
-        // `zarrs` would leave out the compressor behind it.
+        // `zarrs` would leave out the compressor after such a filter.
         known["filters"] = others.into();
         (known["dtype"], known["fill_value"]) = ("|u1".into(), 0.into());
     }
@@ -67,8 +68,8 @@ pub(super) fn codecs(raw: &Value) -> Option<Vec<Value>> {
     Some(codecs)
 }
 
-/// The same for codecs that Penstock does not know: zarr-python has those of numcodecs under their
-/// names.
+/// The codecs of the third format for codecs that Penstock does not know, under the names that
+/// zarr-python gives to numcodecs' codecs.
 fn foreign_codecs(raw: &Value, dims: usize) -> Option<Vec<Value>> {
     let mut codecs = Vec::new();
     if raw["order"] == "F" {
@@ -94,7 +95,8 @@ fn foreign_codecs(raw: &Value, dims: usize) -> Option<Vec<Value>> {
     Some(codecs)
 }
 
-/// Whether a codec is of arrays (0), makes bytes of one (1), or is of bytes (2).
+/// The class of a codec: from array to array (0), from array to bytes (1), or from bytes to bytes
+/// (2).
 fn class(codec: &Value) -> usize {
     let is_in = |names: &[&str]| names.iter().any(|name| codec["name"] == *name);
     match (is_in(&OF_ARRAYS), is_in(&OF_ELEMENTS)) {
@@ -104,14 +106,14 @@ fn class(codec: &Value) -> usize {
     }
 }
 
-/// In the second format bytes may be filtered before they are said to be bytes.
+/// Sorts codecs by class: the second format may filter bytes before a codec makes bytes.
 fn sort(codecs: &mut [Value]) {
     codecs.sort_by_key(class);
 }
 
-/// Dimension names and attributes, by xarray's conventions: names stand in an attribute, and of an
-/// array that has them a fill value, if it has one, means what `_FillValue` means in the third
-/// format. `missing` is that, as it stands there.
+/// The dimension names and attributes, by xarray's conventions: an attribute holds the names, and
+/// the fill value of an array with names means what `_FillValue` means in the third format.
+/// `missing` is this fill value, as the third format writes it.
 pub(super) fn names_and_attributes(
     mut attributes: Map<String, Value>,
     missing: Option<Value>,
@@ -126,8 +128,8 @@ pub(super) fn names_and_attributes(
     (names, attributes)
 }
 
-/// An element as xarray writes it in an attribute `_FillValue` of the third format: numbers with a
-/// point as the base64 of a little-endian double, so that none is lost on the way.
+/// An element as xarray writes it in an attribute `_FillValue` of the third format: floating-point
+/// numbers are the base64 of a little-endian double, so that no bit is lost.
 pub(super) fn missing_value(element: ElementType, bytes: &[u8]) -> Value {
     let double = |value: &Value| {
         let number = match value.as_str() {
@@ -146,15 +148,15 @@ pub(super) fn missing_value(element: ElementType, bytes: &[u8]) -> Value {
     }
 }
 
-/// The `zarr.json` of an array of the second format whose elements Penstock does not understand:
-/// its chunks can stay as they are, strings and moments among them. `None` where the third format
-/// has no word for it.
+/// The `zarr.json` of an array of the second format whose elements Penstock does not understand,
+/// such as strings and moments: its chunks can stay as they are. `None` if the third format has no
+/// word for it.
 pub(crate) fn array_json(raw: &Value, attributes: Map<String, Value>) -> Option<Value> {
     let dtype = raw["dtype"].as_str()?;
     let foreign = Foreign::of(dtype);
     let mut known = raw.clone();
     if let Some(foreign) = &foreign {
-        // For codecs only the width counts.
+        // Codecs depend on the width alone.
         known["dtype"] = format!("|V{}", foreign.width.max(1)).into();
         known["fill_value"] = Value::Null;
     }
@@ -184,7 +186,7 @@ pub(crate) fn array_json(raw: &Value, attributes: Map<String, Value>) -> Option<
         json["data_type"] = foreign.data_type;
     }
     let missing = match ElementType::parse(dtype) {
-        // What is known is only stored in ways that are not.
+        // The element type is known, but not the codec.
         Ok((element, _)) => Fill::of_zarr(element, &json["fill_value"])
             .ok()
             .filter(|_| missing.is_some())
@@ -199,16 +201,16 @@ pub(crate) fn array_json(raw: &Value, attributes: Map<String, Value>) -> Option<
     Some(json)
 }
 
-/// A type of NumPy's for which `zarrs` has no words, in those of zarr-python.
+/// A type of NumPy's without words in `zarrs`, in the words of zarr-python.
 struct Foreign {
     data_type: Value,
     width: u64,
-    /// What is nothing of it.
+    /// The empty value of the type.
     empty: Value,
 }
 
 impl Foreign {
-    /// Of `<U12`, `|S3`, `<M8[ns]` and the like.
+    /// The type for `<U12`, `|S3`, `<M8[ns]` and the like.
     fn of(dtype: &str) -> Option<Self> {
         let (_, rest) = dtype.split_at_checked(1)?;
         let (kind, rest) = rest.split_at_checked(1)?;

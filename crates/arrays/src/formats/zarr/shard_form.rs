@@ -1,4 +1,5 @@
-//! The form of an array's shards: how sub-chunks and indexes are encoded, and where the index is.
+//! The form of an array's shards: the encoding of sub-chunks and indexes, and the place of the
+//! index.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,13 +13,14 @@ use super::coder::Coder;
 use crate::dtype;
 use crate::fs::files::{self, damaged};
 
-/// Offset and length of a sub-chunk that is not there.
+/// The offset and length of a missing sub-chunk.
 pub(super) const MISSING: u64 = u64::MAX;
 
-/// What every shard of an array has in common.
+/// The form that all shards of an array have in common.
 pub(super) struct ShardForm {
     pub(super) inner: Coder,
-    /// Where the sub-chunks are the elements as they are: what must be reversed after reading.
+    /// The width of the bytes to reverse after reading, if sub-chunks hold the elements as they
+    /// are.
     pub(super) swap_width: Option<usize>,
     pub(super) index: Coder,
     pub(super) index_bytes: u64,
@@ -61,12 +63,12 @@ impl ShardForm {
         })
     }
 
-    /// Whether the index is where this writes it.
+    /// Whether the index is at the end, where Penstock writes it.
     pub(super) fn ends_with_index(&self) -> bool {
         self.index_location == ShardingIndexLocation::End
     }
 
-    /// Numbers in an index: two for each sub-chunk.
+    /// The count of numbers in an index: two for each sub-chunk.
     pub(super) fn index_numbers(&self) -> usize {
         self.index
             .shape
@@ -108,7 +110,8 @@ impl ShardForm {
             .collect())
     }
 
-    /// Reads a sub-chunk of which the index says offset and bytes, in a shard of so many bytes.
+    /// Reads the sub-chunk at the offset and length of the index, in a shard of `shard_bytes`
+    /// bytes.
     pub(super) fn read_sub_chunk(
         &self,
         file: &File,

@@ -1,4 +1,4 @@
-//! Shards: sub-chunks encoded each by itself in one file, with an index of where each lies.
+//! Shards: sub-chunks, each encoded by itself, in one file with an index of their places.
 //!
 //! ```text
 //! +-------------+-------------+-----+--------------------------------------+
@@ -7,13 +7,13 @@
 //!    in order                           u64, row-major; 2^64 - 1: missing
 //! ```
 //!
-//! A shard is written by one server, sub-chunk by sub-chunk, so memory holds one sub-chunk and the
-//! index. The index is written when the shard is given up: when enough other shards have been
-//! begun, or at the end. Should a sub-chunk come after that, the index is taken up again.
+//! One server writes a shard, sub-chunk by sub-chunk, so memory holds one sub-chunk and the index.
+//! The index is written when the shard is closed: when enough other shards have been begun, or at
+//! the end. If a sub-chunk comes after that, the index is read and written again.
 //!
-//! The same elements give the same file, whoever writes in which order: a sub-chunk that comes a
-//! little too early is kept until those before it have come, and a shard in which some came too
-//! late, or twice, is copied into order when it is given up.
+//! The same elements give the same file, in whatever order they are written: a sub-chunk that comes
+//! a little too early is kept until all before it have come, and a shard in which some came too
+//! late, or twice, is copied into order when it is closed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -33,9 +33,9 @@ use super::written::ChunkFiles;
 use crate::fs::files::{self, ClosedObjects, Open, lock};
 use crate::fs::ops;
 
-/// Shards kept open: each disk thread is at one.
+/// The most shards that are kept open: each disk thread is at one.
 const OPEN_MAX: usize = 16;
-/// Sub-chunks of a shard that are kept until those before them have come, at most.
+/// The most sub-chunks of a shard that are kept until all before them have come.
 const EARLY_MAX: usize = 4;
 
 /// Appends sub-chunks to shards.
@@ -46,23 +46,23 @@ pub(super) struct Writer {
     written: ChunkFiles,
 }
 
-/// A shard being written.
+/// A shard under way.
 struct Shard {
     file: File,
     path: PathBuf,
     index: Vec<u64>,
-    /// Where the next sub-chunk goes.
+    /// The offset of the next sub-chunk.
     end: u64,
     /// The number of the sub-chunk that is to follow; `None` after the last.
     next: Option<u64>,
-    /// Encoded sub-chunks whose turn has not come.
+    /// The encoded sub-chunks whose turn has not come.
     early: BTreeMap<u64, Vec<u8>>,
-    /// Whether all lie in order, one behind the other.
+    /// Whether all sub-chunks lie in order, one behind the other.
     is_tidy: bool,
 }
 
 impl Shard {
-    /// Where a sub-chunk lies, offset and bytes.
+    /// The offset and length of a sub-chunk.
     fn entry(&self, number: u64) -> (u64, u64) {
         let at = 2 * exact::<usize>(number);
         (self.index[at], self.index[at + 1])
@@ -81,7 +81,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Copies the sub-chunks in order into a new file, which takes the place of this one.
+    /// Copies the sub-chunks in order into a new file, which replaces this one.
     fn tidy(&mut self) -> Result<()> {
         let failed = |e: std::io::Error, path: &Path| Error::io(&e, "putting in order", path);
         let mut name = self.path.clone().into_os_string();
@@ -147,14 +147,15 @@ impl Writer {
         Ok(Mutex::new(shard))
     }
 
-    /// The sub-chunk that follows in the same shard: there may be none of padding alone.
+    /// The next sub-chunk of the same shard, if there is one: sub-chunks of padding alone are
+    /// passed over.
     fn after(&self, object: u64, number: u64) -> Option<u64> {
         let schema = &self.chunks.schema;
         let next = schema.successor(&schema.block_at(object, number)?, 1)?;
         (next.object == object).then_some(next.index)
     }
 
-    /// Puts an encoded sub-chunk into its place, if that has come.
+    /// Appends an encoded sub-chunk, or keeps it until its turn has come.
     fn take(&self, shard: &mut Shard, object: u64, number: u64, encoded: &[u8]) -> Result<()> {
         let is_early = shard.next.is_some_and(|next| number > next);
         if is_early && !shard.has(number) {
@@ -173,7 +174,7 @@ impl Writer {
         shard.append(number, encoded)
     }
 
-    /// Appends a sub-chunk, and those kept that follow it.
+    /// Appends a sub-chunk, and all kept ones that follow it.
     fn append_with_followers(
         &self,
         shard: &mut Shard,
@@ -194,7 +195,7 @@ impl Writer {
 
     fn end(&self, shards: ClosedObjects<Mutex<Shard>>) -> Result<()> {
         for (object, shard) in shards {
-            // Nobody else has it: what is in use is not given up.
+            // The shard has no other owner: shards in use are not closed.
             let Some(shard) = Arc::into_inner(shard) else {
                 continue;
             };
@@ -282,11 +283,11 @@ impl Medium for Writer {
 pub(super) struct Reader {
     chunks: Chunks,
     form: ShardForm,
-    /// `None`: there is no such file.
+    /// The open shards; `None` for a missing one.
     open: Open<Option<FoundShard>>,
 }
 
-/// A shard that is there.
+/// An existing shard.
 struct FoundShard {
     file: File,
     bytes: u64,

@@ -12,15 +12,15 @@ use super::chunks::Chunks;
 use crate::fs::files::{self, lock};
 use crate::fs::ops;
 
-/// The chunks that one server has written. Syncing each as it is closed would wait for the disk
-/// each time; instead each begins to be written back, and all are waited for at the end. That
-/// takes 8 bytes a file.
+/// The chunk files that one server has written. A sync of each file as it is closed would wait for
+/// the disk each time; instead the writeback of each file begins, and all are waited for at the
+/// end. That takes 8 bytes a file.
 #[derive(Default)]
 pub(super) struct ChunkFiles {
     closed: Mutex<Vec<u64>>,
-    /// Those that are written aside.
+    /// The chunks that are written aside.
     aside: Mutex<BTreeSet<u64>>,
-    /// Directories in which others were made.
+    /// The directories in which entries were made.
     grown: Mutex<BTreeSet<PathBuf>>,
 }
 
@@ -40,7 +40,7 @@ impl ChunkFiles {
         file.map_err(|e| Error::io(&e, "creating", path))
     }
 
-    /// Writes a chunk aside, to take the place of what is there at the end.
+    /// Writes a chunk aside, to replace the former chunk at the end.
     pub(super) fn write_aside(&self, chunks: &Chunks, object: u64, bytes: &[u8]) -> Result<()> {
         let path = &chunks.path_aside(object);
         if let Some(parent) = path.parent() {
@@ -61,8 +61,8 @@ impl ChunkFiles {
         lock(&self.aside).contains(&object)
     }
 
-    /// Makes the directory of a chunk, and those above it up to that of all chunks, which must be
-    /// there: it goes when the write is given up.
+    /// Makes the directory of a chunk, and all above it up to the directory of all chunks. That one
+    /// must exist: an abandoned write has removed it.
     fn make_directory(&self, chunks: &Chunks, object: u64, directory: &Path) -> Result<()> {
         let home = chunks.home(object);
         if !home.is_dir() {
@@ -76,15 +76,15 @@ impl ChunkFiles {
         Ok(())
     }
 
-    /// Takes a file that is complete.
+    /// Takes a complete file, and begins its writeback.
     pub(super) fn closed(&self, object: u64, path: &Path, file: File) -> Result<()> {
         files::start_writeback(&file, 0, 0, path)?;
         lock(&self.closed).push(object);
         Ok(())
     }
 
-    /// Brings to its end what the server has of the array; with `sync`, all files taken, and the
-    /// directories they are in, are then on stable storage.
+    /// Puts all chunks of the server in their places; with `sync`, all files, and the directories
+    /// they are in, are then on stable storage.
     pub(super) fn finish(&self, chunks: &Chunks, sync: bool) -> Result<()> {
         self.put_in_place(chunks, sync)?;
         if sync {
@@ -98,11 +98,10 @@ impl ChunkFiles {
 
     fn sync(&self, chunks: &Chunks) -> Result<()> {
         let mut closed = std::mem::take(&mut *lock(&self.closed));
-        // Those that were written again are there several times.
+        // A chunk that was written again is several times in the list.
         closed.sort_unstable();
         closed.dedup();
-        // Whoever makes something in a directory syncs that; what others may have left there is
-        // synced, too.
+        // A directory with new entries is synced; so are entries that others may have left there.
         let mut directories: BTreeSet<PathBuf> = std::mem::take(&mut *lock(&self.grown));
         let mut paths = Vec::with_capacity(closed.len());
         for object in closed {
@@ -119,7 +118,7 @@ impl ChunkFiles {
         files::sync_paths(&paths)
     }
 
-    /// Puts chunks that were written aside into their places. Until then readers see the old ones;
+    /// Puts chunks that were written aside in their places. Until then readers see the old chunks;
     /// a chunk is one or the other at any moment, also after a crash.
     fn put_in_place(&self, chunks: &Chunks, sync: bool) -> Result<()> {
         let aside = std::mem::take(&mut *lock(&self.aside));

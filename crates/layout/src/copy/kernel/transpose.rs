@@ -1,4 +1,4 @@
-//! Square blocks transposed in registers.
+//! Transposes of square blocks in registers.
 //!
 //! A block is `L` lines of 16 bytes, of `L = 16 / W` elements of `W` bytes. Interleaving line `i`
 //! with line `i + L / 2`, element by element, rotates the bits of (line, column) by one; after
@@ -17,7 +17,7 @@ use std::arch::x86_64::{
     _mm_unpacklo_epi16, _mm_unpacklo_epi32, _mm_unpacklo_epi64,
 };
 
-/// Elements on the side of a block of elements of `bytes`, or `None` where there is no such block.
+/// The elements on the side of a block of elements of `bytes`, or `None` if there is no such block.
 pub(super) const fn side(bytes: usize) -> Option<usize> {
     match bytes {
         1 | 2 | 4 | 8 => Some(16 / bytes),
@@ -26,9 +26,9 @@ pub(super) const fn side(bytes: usize) -> Option<usize> {
 }
 
 /// Transposes `height` by `width` elements of `bytes`, for which [`side`] is some, block by block.
-/// Both are multiples of the side. Down the height the source is contiguous and the target has
-/// lines `target_stride` apart; along the width the target is contiguous and the source has lines
-/// `source_stride` apart.
+/// Both counts are multiples of the side. Down the height the source is contiguous and the target
+/// has lines `target_stride` apart; along the width the target is contiguous and the source has
+/// lines `source_stride` apart.
 ///
 /// # Safety
 /// All lines must be readable and writable, without overlap.
@@ -42,8 +42,7 @@ pub(super) unsafe fn blocks(
     target_stride: isize,
 ) {
     let strides = [source_stride, target_stride];
-    // SAFETY: SSE2, to which the interleaving belongs, is part of x86_64; for the lines the caller
-    // vouches.
+    // SAFETY: the interleaving belongs to SSE2, a part of x86_64; the caller vouches for the lines.
     unsafe {
         match bytes {
             1 => grid::<16>([height, width], source, target, strides, |a, b| {
@@ -62,10 +61,11 @@ pub(super) unsafe fn blocks(
     }
 }
 
-/// Blocks of `L` lines of 16 bytes, side by side along the width and then down the height.
+/// Transposes blocks of `L` lines of 16 bytes, side by side along the width and then down the
+/// height.
 ///
 /// # Safety
-/// As for [`blocks`].
+/// Like [`blocks`].
 #[inline(always)]
 unsafe fn grid<const L: usize>(
     [height, width]: [usize; 2],
@@ -78,7 +78,7 @@ unsafe fn grid<const L: usize>(
         let mut source = source.wrapping_add(16 * i);
         let mut target = target.wrapping_offset((L * i) as isize * target_stride);
         for _ in 0..width / L {
-            // SAFETY: one of the blocks for which the caller vouches.
+            // SAFETY: the caller vouches for each block.
             unsafe { block::<L>(source, source_stride, target, target_stride, interleave) };
             source = source.wrapping_offset(L as isize * source_stride);
             target = target.wrapping_add(16);
@@ -86,10 +86,10 @@ unsafe fn grid<const L: usize>(
     }
 }
 
-/// A block of `L` lines, whose elements `interleave` interleaves.
+/// Transposes a block of `L` lines, whose elements `interleave` interleaves.
 ///
 /// # Safety
-/// As for [`blocks`].
+/// Like [`blocks`].
 #[inline(always)]
 unsafe fn block<const L: usize>(
     source: *const u8,
@@ -98,7 +98,7 @@ unsafe fn block<const L: usize>(
     target_stride: isize,
     interleave: impl Fn(__m128i, __m128i) -> (__m128i, __m128i),
 ) {
-    // SAFETY: the caller vouches for each line; the loads and stores are the unaligned ones.
+    // SAFETY: the caller vouches for each line; the loads and stores are unaligned.
     unsafe {
         let mut lines = [_mm_setzero_si128(); L];
         for (i, line) in lines.iter_mut().enumerate() {
