@@ -379,3 +379,16 @@ def test_what_is_read_of_others_but_not_written(place):
         copied = s.open(place / "new.zarr")
         s.write(place / "new.zarr", copied, np.ones(2), region=slice(0, 2))
         assert s.read(place / "new.zarr", copied).tolist() == [1, 1, 0, 0]
+
+
+def test_files_that_the_architecture_names_are_there():
+    page = (DOCS / "architecture.md").read_text()
+    named = set(re.findall(r"`([\w/]+\.(?:rs|py))`", page))
+    assert len(named) > 40
+    root = DOCS.parent
+    if not (root / "crates").is_dir():
+        pytest.skip("the sources are not here")
+    files = [str(path) for path in root.glob("crates/**/*.rs")]
+    files += [str(path) for path in root.glob("python/penstock/*.py")]
+    missing = {name for name in named if not any(file.endswith(f"/{name}") for file in files)}
+    assert not missing

@@ -2,7 +2,7 @@
 
 | lint | finds |
 |---|---|
-| width | comment lines of Rust, tables apart, that are longer than 100 columns (rustfmt wraps code alone) |
+| width | comment lines of Rust, tables apart, of more than 100 columns (rustfmt wraps code alone) |
 | circles | files of one crate or package that use each other, directly or through others |
 | unused | public items of a crate whose names stand nowhere but in their own definition |
 
@@ -206,17 +206,18 @@ def unreasoned_circles() -> Iterator[str]:
         for circle in circles_in(edges):
             if frozenset(map(shown, circle)) in CIRCLES:
                 continue
-            ties = (
-                f"  {shown(path)} uses {', '.join(shown(to) for to in sorted(edges[path]) if to in circle)}"
-                for path in circle
-            )
-            yield f"a circle of {len(circle)} files:\n" + "\n".join(ties)
+            lines = [f"a circle of {len(circle)} files:"]
+            for path in circle:
+                used = ", ".join(shown(to) for to in sorted(edges[path]) if to in circle)
+                lines.append(f"  {shown(path)} uses {used}")
+            yield "\n".join(lines)
 
 
 # --- public items ----------------------------------------------------------------------------
 
 ITEM = re.compile(
-    r"^ *pub (?:const |async |unsafe )*(?:fn|struct|enum|trait|type|const|static) (\w+)", re.MULTILINE
+    r"^ *pub (?:const |async |unsafe )*(?:fn|struct|enum|trait|type|const|static) (\w+)",
+    re.MULTILINE,
 )
 
 
@@ -224,7 +225,7 @@ def unused_items() -> Iterator[str]:
     """The public items that nothing in the workspace names."""
     texts = {path: path.read_text("utf-8") for path in rust_files("**/*.rs")}
     counts: dict[str, int] = defaultdict(int)
-    for path, text in texts.items():
+    for text in texts.values():
         bare = re.sub(r"^\s*//[^\n]*", "", text, flags=re.MULTILINE)
         for word in re.findall(r"\w+", bare):
             counts[word] += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from mpi4py import MPI
+
 from penstock_bench import meters
 from penstock_bench.meters import agree_on_start, timed, waking_seconds
 
