@@ -95,7 +95,7 @@ def actions(s: Any, array: Any, local: Any, path: Path) -> dict[str, Callable[[i
 
 
 def copy_seconds(python: str, directory: Path) -> float:
-    """The time of `penstock copy` from chunks thin along one dimension to chunks thin along another."""
+    """The time of `penstock copy` between chunks that are thin along different dimensions."""
     source, target = directory / "source.zarr", directory / "target.zarr"
     make = (
         "import sys, numpy as np, penstock as ps\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import operator
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, Self, SupportsIndex, TypeAlias, TypeVar
@@ -696,7 +697,8 @@ def _fill_value(name: str, dtype: np.dtype[Any], value: object) -> np.generic | 
         return None
     wrong = f"the fill value of '{name}' is no {dtype.name}: {shown(value)}"
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
             filled = np.asarray(value).astype(dtype, casting="unsafe")
         fits = filled.shape == () and _is_same(filled, value)
     except (TypeError, ValueError, OverflowError) as error:

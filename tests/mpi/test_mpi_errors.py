@@ -11,7 +11,7 @@ from mpi4py import MPI
 from mpihelpers import TRANSPORTS, assert_fails, part, ramp_of, rows
 
 import penstock as ps
-from penstock import _session
+from penstock import _mpi
 
 pytestmark = pytest.mark.parametrize("transport", TRANSPORTS)
 
@@ -241,8 +241,8 @@ def test_options_that_do_not_fit(mpi, transport):
 
 def test_a_library_of_an_unknown_abi(mpi, transport, monkeypatch):
     """It is refused by name: its handles and structures may have any form."""
-    library, comm, byte, *more = _session._mpi(mpi)
-    monkeypatch.setattr(_session, "_mpi", lambda _: (library, comm, byte + 1, *more))
+    library, comm, byte, *more = _mpi._library(mpi)
+    monkeypatch.setattr(_mpi, "_library", lambda _: (library, comm, byte + 1, *more))
     met = caught(lambda: ps.Session(mpi, transport=transport))
     assert isinstance(met, ps.UnsupportedError), met
     assert "ABI" in str(met) and MPI.Get_library_version().split()[0] in str(met)
