@@ -25,7 +25,7 @@ const ACTS: usize = 120;
 /// What is put around the medium of a form, from the inside out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wrapper {
-    /// Faults of which none is met.
+    /// Faults that no operation meets.
     Faults,
     /// Blocks of the fill value are left out. Each block is to be written once.
     LeavesOut,

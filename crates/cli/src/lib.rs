@@ -53,7 +53,7 @@ use arguments::{Command, Penstock};
 use failure::Failure;
 use penstock_arrays::calls::Session;
 
-/// Runs the command that `arguments` say, the first of which is its own name; the exit code.
+/// Runs a command and returns its exit code. The first of `arguments` is the command's own name.
 ///
 /// `python` is the interpreter that draws plots, if there is a preferred one.
 pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf>) -> u8 {

@@ -201,7 +201,7 @@ pub(crate) fn plot(asked: &arguments::Draw, python: &Path) -> Result<(), Failure
 /// The exit code of `plots.py` for data that it cannot draw.
 const BAD_DATA: i32 = 2;
 
-/// Draws `json` into the file `target`, or into the two of which it is the stem.
+/// Draws `json` into the file `target`; a name without an ending becomes two files.
 fn draw(
     plot: Plot,
     target: &Path,

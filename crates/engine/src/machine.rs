@@ -294,6 +294,7 @@ pub trait Machine {
     ) -> impl Future<Output = Result<()>>;
 
     /// Receives the next message with `tag`, from any node. Dropping the future loses no message.
+    /// One future at a time may wait for a tag.
     ///
     /// # Errors
     /// When a node has left the machine.

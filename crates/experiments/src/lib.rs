@@ -20,7 +20,7 @@
 //! deviation of a sample over the mean, 0 for one trial.
 //!
 //! ```
-//! use penstock_experiments::experiment::{Experiment, Method}
+//! use penstock_experiments::experiment::{Experiment, Method};
 //! use penstock_sim::machine::Layout;
 //! use penstock_sim::preset::Preset;
 //!

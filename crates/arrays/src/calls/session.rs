@@ -159,7 +159,7 @@ impl Session {
             return Ok(());
         }
         for call in self.abandoned.take() {
-            let _ = self.finish(call.id); // whoever was to hear of it has gone
+            let _ = self.finish(call.id); // its `Split` has gone, and nobody waits
         }
         let complaint = self.end_forgotten();
         let director = Box::new(CloseDirector);
@@ -308,7 +308,7 @@ impl Session {
             .collect();
         drop(abandoned);
         for id in ended {
-            let _ = self.finish(id); // whoever was to hear of it has gone
+            let _ = self.finish(id); // its `Split` has gone, and nobody waits
         }
     }
 

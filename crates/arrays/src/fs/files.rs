@@ -254,7 +254,7 @@ pub(crate) fn sync_paths(paths: &[PathBuf]) -> Result<()> {
     let sync_some = move || {
         let (paths, next) = &*todo;
         while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let _ = answer.send(sync_path(path)); // whoever asked waits for it, or has panicked
+            let _ = answer.send(sync_path(path)); // the caller waits for it, or has panicked
         }
     };
     for _ in 1..paths.len().min(SYNCS_MAX) {

@@ -402,7 +402,7 @@ fn open_parts(path: &Path, sidecar: Sidecar) -> Result<StoredArray> {
     let (mesh, stem) = (part_mesh(dists, mesh), path.join(&schema.name));
     let bytes = match &spread {
         None => part_bytes(&schema, &mesh)?,
-        Some(_) => Vec::new(), // whoever opens this may not reach them
+        Some(_) => Vec::new(), // this node may not reach the disks of others
     };
     for (number, bytes) in bytes.into_iter().enumerate() {
         let part = part_path(&stem, number as u64, &mesh);

@@ -94,7 +94,7 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// What a share has of the regions; the window of each lies behind that of the one before.
+    /// The pieces that a share has of the regions. Their windows lie one behind the other.
     fn new(share: &Share, regions: &[Region], width: usize, which: usize) -> Self {
         let mut all = Self {
             share: share.clone(),

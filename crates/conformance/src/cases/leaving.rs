@@ -98,7 +98,7 @@ pub(super) async fn receive<B: Bench>(seat: Seat<B>) {
     let ((one, other), ()) = join(join(one, other), told).await;
     check(&one.map(drop).unwrap_err());
     check(&other.map(drop).unwrap_err());
-    // And whoever waits afterwards.
+    // So does a node that waits afterwards.
     check(
         &seat
             .machine

@@ -33,14 +33,14 @@ impl Spread {
         Self::new(dealt.into(), chunk)
     }
 
-    /// What a node holds: one share, or that of each box of a list.
+    /// The shares of a node: one, or one for each box of a list.
     pub(super) fn shares(&self, node: usize) -> Vec<Share> {
         let numbers = self.memory.shares_of(node);
         numbers.map(|number| self.memory.share(number)).collect()
     }
 }
 
-/// Arrays of which every node holds one share, which may be empty.
+/// Every node holds one share of these arrays, which may be empty.
 pub(super) fn spreads(nodes: usize) -> Vec<Spread> {
     let n = nodes as u64;
     let columns = |rank: u64| Region::new(&[rank % 2, 2 * rank], &[5, 2]);
@@ -64,7 +64,7 @@ pub(super) fn of_many_dimensions(nodes: usize) -> Spread {
     Spread::dealt(&shape, "*,*,*,*,CYCLIC,*,*,*,*", &[nodes as u64], &chunk)
 }
 
-/// An array of which every node holds several boxes, the last node none.
+/// Every node holds several boxes of this array, the last node none.
 pub(super) fn lists_of_boxes(nodes: usize) -> Spread {
     let list = |rank: u64| {
         let left = Region::new(&[3 * rank, 0], &[2, 3]);

@@ -12,7 +12,7 @@ use crate::{Bench, Form, Held, Seat};
 const GET: u64 = 10;
 const PUT: u64 = 11;
 
-/// One array that is moved: of which elements, in which form in memory.
+/// One array that is moved: its elements, and their form in memory.
 struct Move<'a> {
     spread: &'a Spread,
     width: usize,

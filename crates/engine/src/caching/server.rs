@@ -339,7 +339,7 @@ impl<'a, M: Machine> OpenServer<'a, M> {
                 if changed.until(look).await {
                     return Ok(());
                 }
-                continue; // whoever was reading it could not: try in their place
+                continue; // the other request could not read it: this one tries
             }
             let Some(block) = self.request.disk.block_at(name.0, name.1) else {
                 return Err(refusal("it asks for a block that there is not"));

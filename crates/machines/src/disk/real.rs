@@ -132,7 +132,7 @@ impl RealDisk {
         let act = move || match medium.get() {
             Some(Ok(medium)) => act(&**medium),
             Some(Err(error)) => Err(error.clone()),
-            None => Err(died()), // of a panic
+            None => Err(died()), // opening panicked
         };
         self.thread.run(act).await?
     }

@@ -334,7 +334,7 @@ mod tests {
                 let before = held.clone();
                 match copied {
                     CopyOutcome::All => assert_eq!(got, wanted),
-                    CopyOutcome::NotThis => continue, // of too many stretches
+                    CopyOutcome::NotThis => continue, // too many stretches
                     CopyOutcome::Never => {
                         eprintln!("the kernel does not allow it: not tested");
                         return;
