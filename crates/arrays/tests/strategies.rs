@@ -17,7 +17,7 @@ use penstock_arrays::calls::Session;
 use penstock_arrays::calls::array::{ArrayCall, Memory};
 use penstock_arrays::calls::settings::SessionOptions;
 use penstock_arrays::calls::strategy::{Tuning, WORDS, named};
-use penstock_arrays::{ArraySchema, ElementType, Format, Storage};
+use penstock_arrays::{ArraySchema, ElementType, Fill, Format, Storage};
 use penstock_engine::{Error, Kind, Operation, Result, Strategy};
 use penstock_layout::Region;
 
@@ -204,6 +204,31 @@ fn independent_writers_never_share_what_is_written_whole() {
         let _ = std::fs::remove_dir_all(&path);
         let _ = std::fs::remove_file(&path);
     }
+}
+
+/// Two ranks make one chunk at the same time, many times: what fills it undoes nothing.
+#[test]
+fn a_chunk_that_two_ranks_make_keeps_the_elements_of_both() {
+    let directory = place();
+    let path = directory.path().join("u");
+    let mut schema = schema(&[8, 6], ElementType::F8, chunks(&[9, 7], None, "none"));
+    schema.fill = Fill::new(ElementType::F8, &7f64.to_ne_bytes()).unwrap();
+    let options = SessionOptions {
+        sync: false,
+        block_bytes: 48,
+        ..SessionOptions::default()
+    };
+    assert!(on_threads(2, &options, |session| {
+        let (call, rank) = (rows(&schema), session.rank().unwrap());
+        for round in 0..400 {
+            let word = ["independent", "two-phase"][round % 2];
+            let by = named(word, &Tuning::default()).unwrap();
+            write(session, &path, &call, by).unwrap();
+            let (bytes, locals) = local_arrays(&call, rank, false);
+            session.read(&path, call.clone(), locals, None).unwrap();
+            check_locals(&call, rank, &bytes, &held(&call, 2));
+        }
+    }));
 }
 
 #[test]

@@ -310,6 +310,20 @@ pub(crate) fn hard_link(from: &Path, to: &Path) -> io::Result<()> {
     whole(|| making(to, || std::fs::hard_link(from, to)))
 }
 
+/// Renames a file, unless the new name is taken: then the file is removed, and what has the name
+/// stays as it is. Of several that do so at the same time, one gets the name.
+pub(crate) fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
+    whole(|| {
+        match std::fs::hard_link(from, to) {
+            Ok(()) => watch(|unsynced| unsynced.moved(from, to)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        watch(|unsynced| unsynced.forget(from));
+        std::fs::remove_file(from)
+    })
+}
+
 pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
     whole(|| std::fs::remove_file(path))
 }

@@ -10,7 +10,7 @@ use zarrs::array::ChunkKeyEncoding;
 
 use super::metadata::{ChunkForm, Layout};
 use crate::formats::spread::SpreadArray;
-use crate::fs::files;
+use crate::fs::{files, temporary};
 
 /// The directory beside the chunks in which a server writes chunks that are to replace others; the
 /// server's number follows.
@@ -134,6 +134,12 @@ impl Chunks {
         let name = self.key(object).replace('/', ".");
         let directory = format!("{ASIDE}{}", self.server);
         self.home(object).join(directory).join(name)
+    }
+
+    /// A file that is to become a chunk, with a name that nobody else uses.
+    pub(super) fn path_of_new(&self, object: u64) -> PathBuf {
+        let name = format!("{ASIDE}{}", temporary::nonce());
+        self.home(object).join(name)
     }
 
     /// The directory in which a chunk is, under its key.

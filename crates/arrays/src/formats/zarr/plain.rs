@@ -40,27 +40,29 @@ impl Writer {
         }
     }
 
-    /// Opens or makes a chunk's file at its full length, so that unwritten padding reads as zeros.
-    /// A new file begins as the chunk of the array that is changed.
+    /// Opens or makes a chunk's file at its full length, so that unwritten padding reads as zeros,
+    /// or as the fill value. A new file begins as the chunk of the array that is changed.
     fn create(&self, object: u64, path: &Path) -> Result<DataFile> {
         let bytes = self.chunks.bytes(object);
+        let base = self.chunks.open_base(object)?;
+        if base.is_none() && self.fill.iter().any(|&byte| byte != 0) {
+            let filled = || {
+                let mut filled = vec![0; exact::<usize>(bytes)];
+                fill(&mut filled, &self.fill);
+                filled
+            };
+            self.written.create_filled(&self.chunks, object, filled)?;
+        }
         let file = self.written.create(&self.chunks, object)?;
         let is_new = files::length(&file, path)? == 0;
-        match self.chunks.open_base(object)?.filter(|_| is_new) {
+        match base.filter(|_| is_new) {
             Some((base, base_path)) => {
                 check_length(&base, bytes, &base_path)?;
                 ops::copy(&base, &file, path).map_err(|e| Error::io(&e, "copying to", path))?;
             }
             None if !is_new && self.chunks.location.grows => check_length(&file, bytes, path)?,
-            None => {
-                ops::set_len(&file, bytes, path)
-                    .map_err(|e| Error::io(&e, "setting the length of", path))?;
-                if is_new && self.fill.iter().any(|&byte| byte != 0) {
-                    let mut filled = vec![0; exact::<usize>(bytes)];
-                    fill(&mut filled, &self.fill);
-                    files::write_at(&file, &filled, 0, path)?;
-                }
-            }
+            None => ops::set_len(&file, bytes, path)
+                .map_err(|e| Error::io(&e, "setting the length of", path))?,
         }
         DataFile::new(file, self.way, path)
     }

@@ -40,6 +40,26 @@ impl ChunkFiles {
         file.map_err(|e| Error::io(&e, "creating", path))
     }
 
+    /// Makes a chunk's file with these contents, unless it is there. The file appears with all of
+    /// them: another rank may make it at the same time, and write to it as soon as it sees it.
+    pub(super) fn create_filled(
+        &self,
+        chunks: &Chunks,
+        object: u64,
+        contents: impl FnOnce() -> Vec<u8>,
+    ) -> Result<()> {
+        let path = &chunks.path(object);
+        if path.exists() {
+            return Ok(());
+        }
+        if let Some(parent) = path.parent() {
+            self.make_directory(chunks, object, parent)?;
+        }
+        let own = chunks.path_of_new(object);
+        files::write(&own, &contents())?;
+        ops::rename_if_free(&own, path).map_err(|e| Error::io(&e, "linking into place", path))
+    }
+
     /// Writes a chunk aside, to replace the former chunk at the end.
     pub(super) fn write_aside(&self, chunks: &Chunks, object: u64, bytes: &[u8]) -> Result<()> {
         let path = &chunks.path_aside(object);
