@@ -312,7 +312,7 @@ class Case:
             yield from self._parts(target)
 
     def _parts(self, target: Path) -> Iterator[tuple[Reader, list[Indices]]]:
-        """Yield the part files in the order of their numbers, which is that of the disk mesh."""
+        """Yield the part files in the order of their numbers, which follow the disk mesh."""
         parts = self.disk.parts
         assert parts is not None
         files = sorted(

@@ -46,7 +46,7 @@ QUICK_ARRAY_MIB, QUICK_SECTION_MIB = 4, 1
 SIZE_RANKS = 8
 """Figure 3 takes the number of ranks that is nearest to this from below."""
 IO_REPEATS = 3
-"""The length of the compute phase is a median of so many."""
+"""The number of runs whose median is the length of the compute phase."""
 SERVERS = 1
 """One host's servers take turns at a flat file: a second one would only wait."""
 

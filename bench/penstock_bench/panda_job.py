@@ -3,8 +3,8 @@
     mpiexec -n RANKS python -m penstock_bench.panda_job JOB
 
 The ranks are the clients of Panda's experiments (Seamons et al., SC '95, section 3); some of them
-are also servers during a call. A *case* is an array of so many bytes in one disk schema, on a disk
-or on an infinitely fast one, written and read by so many servers. Each has a *peak* beside it, of
+are also servers during a call. A *case* is an array of one size in one disk schema, on a disk or
+on an infinitely fast one, written and read by a number of servers. Each has a *peak* beside it, of
 the same bytes, that is measured in turn with it:
 
 - on a disk, as many ranks as there are servers write and read a file each by plain system calls of
@@ -70,7 +70,7 @@ WAKING_TIMES = 5
 CONTENDERS = 3
 """Each number of servers has a peak, what stands beside it, and the array."""
 REPEATS = 20, 100
-"""There are at least and at most so many repeats, unless options say how many.
+"""The least and the greatest number of repeats, unless options name one.
 
 Small arrays take little time, and are nearest to what is to be reached.
 """
@@ -80,7 +80,7 @@ BYTES_TOGETHER = 1600 * MIB
 
 @dataclass(frozen=True, kw_only=True)
 class PandaJob(Job):
-    """A job measures these cases with one number of clients, some of which serve."""
+    """A job measures these cases with one number of clients, and some of these also serve."""
 
     cases: list[tuple[str, bool, int, list[str]]]
     """Schema, whether the disk is infinitely fast, bytes of the array, operations."""
@@ -119,7 +119,7 @@ def repeats_of(bytes_: int, said: int) -> int:
 
 
 def mesh_of(count: int) -> tuple[int, int, int]:
-    """Return the paper's mesh of so many clients; for others, one as near to a cube as can be."""
+    """Return the paper's mesh for a number of clients; if it has none, one nearest to a cube."""
     if count in MESHES:
         return MESHES[count]
     best = (count, 1, 1)
@@ -330,7 +330,7 @@ class PlacedFiles(Files):
 
 
 def start_writeback(file: int, offset: int, count: int) -> None:
-    """Ask Linux to begin to write so many bytes of a file to its disk, without waiting."""
+    """Ask Linux to begin to write a part of a file to its disk, without waiting."""
     part = ctypes.c_int64(offset), ctypes.c_int64(count)
     if LIBC.sync_file_range(file, *part, SYNC_FILE_RANGE_WRITE) != 0:
         number = ctypes.get_errno()

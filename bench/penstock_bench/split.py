@@ -9,7 +9,7 @@ Time is taken as :mod:`penstock_bench.meters` says. The contenders alternate wit
 turn forwards and backwards, and every byte is verified each time. One repeat before them is thrown
 away. Arrays of a gigabyte are written half as often, and without that.
 
-A *case* is an array of so many bytes and what is done with it:
+A *case* is an array of one size and what is done with it:
 
 - ``bandwidth``: one write, by each strategy and by MPI-IO;
 - ``io``: one write by the strategy that the paper found best, for the length of the compute phase;
@@ -143,7 +143,7 @@ def make_case(job: SplitJob, kind: str, bytes_: int, rank: int) -> Case:
 
 
 class Compute:
-    """The compute phase multiplies numbers in place, for so many seconds when all ranks do.
+    """The compute phase multiplies numbers in place, for a given time when all ranks do.
 
     It is work, not a pause: what takes the processor meanwhile delays it.
     """
@@ -244,7 +244,7 @@ def contenders(
 
 
 def session(job: SplitJob, kind: str, comm: Intracomm, *, writers: int, **how: Any) -> ps.Session:
-    """Open a session in which so many ranks write: they share what a throttled disk gives."""
+    """Open a session for a number of writing ranks: they share what a throttled disk gives."""
     if job.throttle:
         how["faults"] = ps.testing.Faults(bytes_per_second=job.throttle / writers)
     if kind == "direct":

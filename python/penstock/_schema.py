@@ -457,7 +457,7 @@ class Array:
         ------
         SchemaError
             Where the memory schema is a list of boxes: see `local_shapes`. For an array of rows,
-            of which a rank holds as many as it brings.
+            and a rank holds as many as it brings.
 
         Notes
         -----
@@ -481,7 +481,7 @@ class Array:
         Raises
         ------
         SchemaError
-            For an array of rows, of which a rank holds as many as it brings.
+            For an array of rows, and a rank holds as many as it brings.
 
         Notes
         -----

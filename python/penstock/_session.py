@@ -142,7 +142,7 @@ class Session:
             shape, an index counting as one element, and what no rank's region holds stays as it is
             stored. A rank without a part gives an empty slice. Several regions are a list, as is
             `local` then. Regions that overlap are refused. If the array is not there it is made, of
-            the fill value. The disk schema is that of the store. Disk-directed only.
+            the fill value. The store has its own disk schema. Disk-directed only.
         strategy : str, optional
             The strategy of this call, the same on all ranks. Default: the session's.
 
@@ -227,7 +227,7 @@ class Session:
             As of `write`, or any Zarr array (v3 or v2), `.npy` file or directory of parts, also of
             other makers.
         array : Array
-            Name, shape, dtype and memory schema count. The disk schema is that of the store, except
+            Name, shape, dtype and memory schema count. The store has its own disk schema, except
             that a raw file is what `array` says.
         out : numpy.ndarray, optional
             Where to put it, as `local` of `write`; halo cells are left alone. Default: a new array,
@@ -241,7 +241,7 @@ class Session:
         Returns
         -------
         numpy.ndarray
-            The local part, of shape `array.local_shape(rank)` or that of the region: `out` where it
+            The local part, of shape `array.local_shape(rank)` or of the region's: `out` where it
             was given. A list of them where the memory schema or the region is a list.
 
         Raises
@@ -484,7 +484,7 @@ class Session:
             This rank's part of each array, by name: as `local` of `write`. Of an array of rows, as
             many as it has this time: arrays with the same first dimension have as many.
         time : float, optional
-            After that of the last timestep. Default: the timestep's number. The same on all ranks.
+            After the last timestep's time. Default: the timestep's number. The same on all ranks.
 
         Returns
         -------

@@ -106,7 +106,7 @@ def copy(
     subchunks : int, sequence or mapping, optional
         Extents of the sub-chunks of a chunk, which is then a shard.
     codec : str, optional
-        As of `Chunks`. Default: that of the source.
+        As of `Chunks`. Default: the source's.
     row_major : bool
         One row-major file: `.npy` if its name ends so, otherwise raw with a JSON file beside it.
         It is so, too, where `target` ends in `.npy` and no chunks are said.

@@ -29,7 +29,7 @@ LAUNCHER = Path(__file__).with_name("launch.sh")
 TOOLS = ("unshare", "nsenter", "mount", "ip", "taskset")
 NAMESPACES = ("--net", "--uts", "--ipc", "--pid", "--mount", "--fork", "--kill-child")
 PRIVATE = ("/dev/shm", "/tmp")
-"""Directories of which each host has its own, empty but for what all must see."""
+"""Directories that each host has for itself, empty but for what all must see."""
 NEEDS = (
     "ip link add bridge0 type bridge && ip link add one type veth peer name two && "
     "mount -t proc proc /proc && mount -t tmpfs tmpfs /tmp"
@@ -59,7 +59,7 @@ def why_not() -> str | None:
 
 
 def command_on_hosts(slots: list[int], directory: Path, command: list[str]) -> list[str]:
-    """A command that makes hosts for so many ranks each, and runs `command` on `login`. The hosts
+    """A command that makes hosts for `slots` ranks each, and runs `command` on `login`. The hosts
     share `directory/shared`."""
     inside = [sys.executable, __file__, "--login", str(directory), *map(str, slots), "--", *command]
     return ["unshare", *as_root(), *NAMESPACES, "--mount-proc", *inside]

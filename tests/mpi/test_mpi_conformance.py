@@ -10,7 +10,7 @@ import pytest
 from conformance import Case, check_disk, random_block_bytes, random_case, read, round_trip, write
 from helpers import Dealt, Placed, leftovers, values
 from mpi4py import MPI
-from mpihelpers import TRANSPORTS, part, ramp_of, rows
+from mpihelpers import HOSTS, TRANSPORTS, part, ramp_of, rows
 
 import penstock as ps
 
@@ -185,8 +185,8 @@ def test_ranks_bound_to_processors(mpi, place, bound):
     finally:
         os.sched_setaffinity(0, allowed)
     if bound == "all":
-        together = len(set().union(*mpi.allgather({mine})))
-        assert servers == [together] * mpi.size
+        used = set(zip(HOSTS, mpi.allgather(mine), strict=True))
+        assert servers == [len(used)] * mpi.size
     assert len(set(servers)) == 1
 
 

@@ -88,17 +88,6 @@ fn takes_about(expected: f64, mut attempt: impl FnMut() -> f64) {
     }
 }
 
-/// The processor seconds of a clock.
-fn cpu_seconds(clock: libc::clockid_t) -> f64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the call fills the given time, which lives for the length of the call.
-    assert_eq!(unsafe { libc::clock_gettime(clock, &mut time) }, 0);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
 #[test]
 fn the_rate_is_kept_by_calls_of_any_size() {
     let case = Case::new(flat(Format::Raw));
@@ -106,7 +95,7 @@ fn the_rate_is_kept_by_calls_of_any_size() {
     takes_about(1.0, || {
         let medium = case.medium(json!({"bytes_per_second": 320_000.0})).unwrap();
         let cpu = cpu_seconds(libc::CLOCK_THREAD_CPUTIME_ID);
-        // 160 kB go in blocks and 160 kB in parts of 100 bytes, each of which sleeps too long.
+        // 160 kB go in blocks and 160 kB in parts of 100 bytes, and each sleeps too long.
         let passed = seconds(|| {
             for block in &case.blocks {
                 medium.write(block, &data).unwrap();

@@ -355,7 +355,7 @@ class Sheet:
         return [self.fig.add_subplot(spec[r, c]) for r in range(rows) for c in range(columns)]
 
     def save(self, out: str) -> None:
-        """To the one file that `out` is, or to the two of which it is the stem."""
+        """To the one file that `out` is, or to two files with that stem."""
         suffix = out.rpartition(".")[2].lower()
         if suffix in METADATA and "." in out:
             self.fig.savefig(out, format=suffix, dpi=PNG_DPI, metadata=METADATA[suffix])
@@ -1006,7 +1006,7 @@ def draw_flag(ax: Axes, flag: Published, look: Look) -> None:
 
 
 def log_x_axis(ax: Axes, xs: Sequence[float], base: int, margins: tuple[float, float]) -> None:
-    """A logarithmic axis over `xs`, with margins of so many points at the left and the right."""
+    """A logarithmic axis over `xs`, with margins in points at the left and the right."""
     ax.set_xscale("log", base=base)
     span = math.log(xs[-1] / xs[0]) or 1.0
     left, right = (span * margin / (width_points(ax) - sum(margins)) for margin in margins)
@@ -1341,7 +1341,7 @@ def refuse_constant(name: str) -> None:
 
 
 def draw(kind: str, out: str, text: str, *, has_title: bool = True) -> None:
-    """Draws `text`, which is JSON, into the file `out`, or into the two of which it is the stem.
+    """Draws `text`, which is JSON, into the file `out`, or into two files with that stem.
 
     Raises BadInputError, ImportError without matplotlib, and OSError.
     """

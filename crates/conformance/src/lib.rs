@@ -71,7 +71,7 @@ pub trait Bench: Sized + 'static {
     /// The numbers of nodes on which to run the cases.
     fn sizes(&self) -> Vec<usize>;
 
-    /// Runs a case's program on each of so many nodes, until all have ended.
+    /// Runs a case's program on `nodes` nodes, until all have ended.
     ///
     /// # Panics
     /// When a program does, or does not end.
@@ -83,7 +83,7 @@ pub trait Bench: Sized + 'static {
     /// Tells all other nodes that this one takes no further part in these calls, and why.
     fn leave(machine: &Self::Machine, error: &Error, calls: Range<u64>);
 
-    /// The servers of this node, of how many on all of so many nodes.
+    /// The servers of this node, and the number of servers on all `nodes` nodes.
     fn servers(machine: &Self::Machine, nodes: usize) -> (Vec<usize>, usize);
 }
 

@@ -38,7 +38,7 @@ pub fn tag(call: u64, number: u32) -> Tag {
 }
 
 impl<B: Bench> Seat<B> {
-    /// This node of a machine of so many.
+    /// Takes this node's seat in a machine of `nodes` nodes.
     pub fn new(machine: Rc<B::Machine>, nodes: usize) -> Self {
         Self {
             machine,

@@ -3,15 +3,13 @@
 //! Trials are independent: they are handed to one thread a processor, the longest first by a rough
 //! count of their steps, so that all threads end at about the same time.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use penstock_engine::Error;
 use serde::Serialize;
 
-use super::{StudyError, names, text};
+use super::{StudyError, names, text, threads};
 use crate::experiment::{Experiment, Method, Outcome};
 use crate::pattern::Pattern;
 use penstock_sim::machine::Layout;
@@ -41,7 +39,7 @@ pub struct Trials {
 impl Trials {
     /// `count` trials from number 0 on, on all processors.
     pub fn new(count: u64) -> Self {
-        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             count,
             first: 0,
@@ -247,29 +245,17 @@ fn run_all(
 ) -> Vec<Option<RunResult>> {
     let mut order: Vec<usize> = (0..runs.len()).collect();
     order.sort_by_key(|&index| std::cmp::Reverse(runs[index].units));
-    let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<Option<RunResult>>> = Mutex::new(runs.iter().map(|_| None).collect());
-    let work = || {
-        while let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let run = &runs[index];
-            let begun = Instant::now();
-            let ran = cases[run.case].experiment(run.trial).run();
-            let ran = ran.map(|outcome| (outcome, begun.elapsed()));
-            if ran.is_err() {
-                next.store(order.len(), Ordering::Relaxed);
-            }
-            // A thread that panicked takes the whole study with it when the scope ends.
-            results.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(ran);
-            watch.done(run.units, &cases[run.case]);
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 1..threads.clamp(1, runs.len().max(1)) {
-            scope.spawn(work);
-        }
-        work();
+    let ran = threads::run_all(&order, threads, |&index| {
+        let run = &runs[index];
+        let begun = Instant::now();
+        let ran = cases[run.case].experiment(run.trial).run();
+        let ran = ran.map(|outcome| (outcome, begun.elapsed()));
+        watch.done(run.units, &cases[run.case]);
+        ran
     });
-    results.into_inner().unwrap_or_else(PoisonError::into_inner)
+    let mut results: Vec<_> = order.into_iter().zip(ran).collect();
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, ran)| ran).collect()
 }
 
 #[cfg(test)]

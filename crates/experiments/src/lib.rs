@@ -50,6 +50,7 @@ pub mod scale;
 pub mod summary;
 pub mod table;
 mod text;
+mod threads;
 pub mod trace;
 
 pub use case::{Case, Mean, Measured, Trials, Watch, measure};

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use penstock_engine::{Request, Roles};
 use serde::Serialize;
 
-use super::text::{Grid, bytes, rate, trials};
+use super::text::{Grid, bytes, mean_bytes, rate, trials};
 use super::{Case, Measured, StudyError, names};
 use crate::experiment::Method;
 use crate::pattern::Pattern;
@@ -261,11 +261,7 @@ impl fmt::Display for Scale {
                 rate(row.throughput_mb_s),
                 format!("{:.0}", row.messages),
                 planning,
-                bytes({
-                    #[expect(clippy::cast_possible_truncation, reason = "whole bytes do")]
-                    let whole = row.buffer_bytes_max as u64;
-                    whole
-                }),
+                mean_bytes(row.buffer_bytes_max),
                 format!("{:.2}", row.wall_seconds),
             ]);
         }

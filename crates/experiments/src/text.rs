@@ -49,8 +49,13 @@ pub(crate) fn rate(mb_s: f64) -> String {
 
 /// Writes `1536` as `1.5 KB`, of 2^10 bytes.
 pub(crate) fn bytes(count: u64) -> String {
+    mean_bytes(count as f64)
+}
+
+/// Writes a mean of bytes as [`bytes`] writes a count.
+pub(crate) fn mean_bytes(mean: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
-    let mut value = count as f64;
+    let mut value = mean.trunc();
     let mut unit = 0;
     while value >= 1024.0 && unit + 1 < UNITS.len() {
         value /= 1024.0;

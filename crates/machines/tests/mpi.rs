@@ -121,7 +121,7 @@ impl Mpi {
         };
         type Init = unsafe extern "C" fn(*mut c_int, *mut c_void, c_int, *mut c_int) -> c_int;
         let (funneled, mut provided) = (1, 0);
-        // SAFETY: the signature is that of the MPI standard, and there are no arguments to give.
+        // SAFETY: the MPI standard gives this signature, and there are no arguments to give.
         let code = unsafe {
             let init = library.get::<Init>(b"MPI_Init_thread").unwrap();
             init(
@@ -133,7 +133,7 @@ impl Mpi {
         };
         assert!(code == 0 && provided >= funneled);
         type Set = unsafe extern "C" fn(Handle, Handle) -> c_int;
-        // SAFETY: the signature is that of the MPI standard. MPI answers with errors then, instead
+        // SAFETY: the MPI standard gives this signature. MPI answers with errors then, instead
         // of ending the job; so does mpi4py.
         let code = unsafe {
             library.get::<Set>(b"MPI_Comm_set_errhandler").unwrap()(world, errors_return)
@@ -152,7 +152,7 @@ impl Mpi {
     }
 
     fn finalize(self) {
-        // SAFETY: the signature is that of the MPI standard; all nodes have been dropped.
+        // SAFETY: the MPI standard gives this signature; all nodes have been dropped.
         let code = unsafe {
             let finalize = self
                 .library

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use numpy::PyUntypedArray;
+use penstock_arrays::calls::array::{ArrayCall, LocalPart};
 use penstock_arrays::calls::save::Save;
 use penstock_arrays::calls::settings::{
     Background, Outstanding, Report, SessionOptions, SplitOptions,
@@ -252,6 +253,9 @@ impl PyOutstanding {
     }
 }
 
+/// A method of a session that moves an array.
+type Transfer = fn(&Session, &Path, ArrayCall, Vec<LocalPart>, Option<Strategy>) -> Result<Report>;
+
 impl PySession {
     fn new(session: Session, tuning: Tuning, raised: RaisedException) -> Self {
         Self {
@@ -274,6 +278,25 @@ impl PySession {
             Err(error) => Err(session.refuse(error)),
         };
         self.released(py, call).map(fields_of)
+    }
+
+    /// Runs `call`, which is [`Session::write`] or [`Session::read`], or refuses.
+    fn transfer(
+        &self,
+        py: Python<'_>,
+        call: Transfer,
+        path: &Path,
+        array: &Bound<'_, Spec>,
+        locals: &[Bound<'_, PyUntypedArray>],
+        strategy: Option<&str>,
+    ) -> PyResult<ReportFields> {
+        let array = array.get().call.clone();
+        let given = locals_of(locals).and_then(|locals| Ok((locals, self.named(strategy)?)));
+        let run = move |session: &mut Session| match given {
+            Ok((locals, strategy)) => call(session, path, array, locals, strategy),
+            Err(error) => Err(session.refuse(error)),
+        };
+        self.released(py, run).map(fields_of)
     }
 
     fn session(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, SessionCell>> {
@@ -356,13 +379,7 @@ impl PySession {
         locals: Vec<Bound<'_, PyUntypedArray>>,
         strategy: Option<&str>,
     ) -> PyResult<ReportFields> {
-        let array = array.get().call.clone();
-        let given = locals_of(&locals).and_then(|locals| Ok((locals, self.named(strategy)?)));
-        let write = move |session: &mut Session| match given {
-            Ok((locals, strategy)) => session.write(&path, array, locals, strategy),
-            Err(error) => Err(session.refuse(error)),
-        };
-        self.released(py, write).map(fields_of)
+        self.transfer(py, Session::write, &path, array, &locals, strategy)
     }
 
     fn read(
@@ -373,13 +390,7 @@ impl PySession {
         locals: Vec<Bound<'_, PyUntypedArray>>,
         strategy: Option<&str>,
     ) -> PyResult<ReportFields> {
-        let array = array.get().call.clone();
-        let given = locals_of(&locals).and_then(|locals| Ok((locals, self.named(strategy)?)));
-        let read = move |session: &mut Session| match given {
-            Ok((locals, strategy)) => session.read(&path, array, locals, strategy),
-            Err(error) => Err(session.refuse(error)),
-        };
-        self.released(py, read).map(fields_of)
+        self.transfer(py, Session::read, &path, array, &locals, strategy)
     }
 
     /// Begins a write or a read; keeps `locals` until it has ended.

@@ -225,13 +225,13 @@ fn serve(node: &Node, roles: &Roles, interrupt: Option<Interrupt>) {
         while served.next().await.is_some() {}
     };
     let mut serving = pin!(serving);
-    let mut rest = Pause::default();
+    let mut pause = Pause::default();
     loop {
-        let served = node.look(&mut rest, |context| serving.as_mut().poll(context));
+        let served = node.look(&mut pause, |context| serving.as_mut().poll(context));
         if served.is_ready() {
             return node.post_all_kept();
         }
-        rest.sleep(Some(UNASKED_MAX));
+        pause.sleep(Some(UNASKED_MAX));
         if interrupt.as_ref().is_some_and(|interrupt| interrupt()) {
             let error = Error::new(Kind::Peer, "serving", "it was interrupted");
             let all = 0..u64::MAX;

@@ -9,7 +9,7 @@ use penstock_engine::{
 
 use super::array::{ArrayCall, LocalPart, RankRegions};
 use super::session::{CallArguments, Session};
-use super::settings::{Method, Outstanding, Report, Settings, SplitOptions};
+use super::settings::{Method, Outstanding, Report, Settings, SplitOptions, Subject};
 use super::strategy;
 use super::write::boxes_of;
 use crate::ArraySchema;
@@ -80,12 +80,9 @@ impl Session {
         options: SplitOptions,
         keeps: Box<dyn Any + Send>,
     ) -> Result<Outstanding> {
-        let name = array.schema.name.clone();
-        let split = self.check_split(options).and_then(|(method, background)| {
-            let asked = self.asked_to_read(path, array, locals, method)?;
-            Ok((asked, background))
-        });
-        self.begin_split((Operation::Read, path, name), split, keeps)
+        let subject = Subject::new(Operation::Read, path, &array.schema.name);
+        let ask = |method| self.asked_to_read(path, array, locals, method);
+        self.begin_split(subject, options, ask, keeps)
     }
 
     /// Opens the schema of an array on disk. Each rank may call it for itself.

@@ -1,7 +1,7 @@
 //! The options of a session, how its calls are met, and their reports.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use penstock_engine::{
@@ -240,6 +240,16 @@ pub(super) struct Subject {
     pub(super) operation: Operation,
     pub(super) path: PathBuf,
     pub(super) name: String,
+}
+
+impl Subject {
+    pub(super) fn new(operation: Operation, path: &Path, name: &str) -> Self {
+        Self {
+            operation,
+            path: path.to_path_buf(),
+            name: name.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for Subject {

@@ -81,28 +81,26 @@ impl Session {
         options: SplitOptions,
         keeps: Box<dyn Any + Send>,
     ) -> Result<Outstanding> {
-        let name = array.schema.name.clone();
-        let split = self.check_split(options).and_then(|(method, background)| {
-            let asked = self.asked_to_write(path, array, locals, method)?;
-            Ok((asked, background))
-        });
-        self.begin_split((Operation::Write, path, name), split, keeps)
+        let subject = Subject::new(Operation::Write, path, &array.schema.name);
+        let ask = |method| self.asked_to_write(path, array, locals, method);
+        self.begin_split(subject, options, ask, keeps)
     }
 
-    /// Begins a split collective on an array, or refuses.
+    /// Begins a split collective on an array, or refuses. `ask` gives what this rank asks for.
     pub(super) fn begin_split(
         &self,
-        (operation, path, name): (Operation, &Path, String),
-        split: Result<(CallArguments, Background)>,
+        subject: Subject,
+        options: SplitOptions,
+        ask: impl FnOnce(Method) -> Result<CallArguments>,
         keeps: Box<dyn Any + Send>,
     ) -> Result<Outstanding> {
-        let (mut asked, background) = match split {
-            Ok(split) => split,
-            Err(error) => return Err(self.refuse(error)),
-        };
+        let split = self.check_split(options);
+        let (mut asked, background) = split
+            .and_then(|(method, background)| Ok((ask(method)?, background)))
+            .map_err(|error| self.refuse(error))?;
         asked.ask = asked.ask.with("background", background.word());
         let in_background = background == Background::All;
-        let call = self.begin(operation, asked, in_background, Some(keeps))?;
+        let call = self.begin(subject.operation, asked, in_background, Some(keeps))?;
         let has_failed = match background {
             Background::All => false,
             Background::Disk => !self.driver().is_handed_over(call.id), // the ranks did not agree
@@ -111,20 +109,12 @@ impl Session {
         if has_failed {
             self.finish(call.id)?;
         }
-        let path = path.to_path_buf();
-        self.remember(
-            &call,
-            Subject {
-                operation,
-                path,
-                name,
-            },
-        );
+        self.remember(&call, subject);
         Ok(call)
     }
 
     /// The method of a split collective, and its part in the background.
-    pub(super) fn check_split(&self, split: SplitOptions) -> Result<(Method, Background)> {
+    fn check_split(&self, split: SplitOptions) -> Result<(Method, Background)> {
         let options = &self.settings().options;
         let strategy = split.strategy.unwrap_or(options.strategy);
         let is_caching = matches!(strategy, Strategy::Caching(_));

@@ -196,3 +196,14 @@ pub fn disk_place() -> Option<tempfile::TempDir> {
     std::fs::remove_file(probe).unwrap();
     Some(place)
 }
+
+/// The processor seconds of a clock.
+pub fn cpu_seconds(clock: libc::clockid_t) -> f64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the call fills the given time, which lives for the length of the call.
+    assert_eq!(unsafe { libc::clock_gettime(clock, &mut time) }, 0);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}

@@ -16,16 +16,12 @@ pub mod run;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 
-use penstock_engine::Error;
 use serde::Serialize;
 
 use super::figure::{Figure, Line, Point, Published, Scale, X};
 use super::text::Grid;
-use super::{StudyError, Trials};
+use super::{StudyError, Trials, threads};
 use penstock_sim::preset::Preset;
 
 pub use published::{Aim, Machine, Value};
@@ -400,29 +396,18 @@ fn run_all(
     seconds: &mut HashMap<Case, f64>,
 ) -> Result<(), StudyError> {
     cases.sort_by_key(|case| std::cmp::Reverse(case.weight()));
-    let next = AtomicUsize::new(0);
-    let ran: Mutex<Vec<(Case, Result<RunResult, Error>)>> = Mutex::default();
     let known = &*seconds;
-    let work = || {
-        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let computing = match case.computes {
-                Some(_) => known.get(&case.yardstick()).copied().unwrap_or(0.0),
-                None => 0.0,
-            };
-            let result = case.run(preset, trials.first, computing);
-            // A thread that panicked takes the whole study with it when the scope ends.
-            let mut ran = ran.lock().unwrap_or_else(PoisonError::into_inner);
-            ran.push((*case, result));
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 1..trials.threads.clamp(1, cases.len().max(1)) {
-            scope.spawn(work);
-        }
-        work();
+    let ran = threads::run_all(&cases, trials.threads, |case| {
+        let computing = match case.computes {
+            Some(_) => known.get(&case.yardstick()).copied().unwrap_or(0.0),
+            None => 0.0,
+        };
+        case.run(preset, trials.first, computing)
     });
-    for (case, result) in ran.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        seconds.insert(case, result?.seconds);
+    for (case, result) in cases.into_iter().zip(ran) {
+        if let Some(result) = result {
+            seconds.insert(case, result?.seconds);
+        }
     }
     Ok(())
 }

@@ -17,16 +17,13 @@ pub mod run;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use penstock_engine::{Error, Operation};
 use serde::Serialize;
 
 use super::figure::{Figure, Line, Point, Scale, X};
 use super::text::Grid;
-use super::{StudyError, Trials};
+use super::{StudyError, Trials, threads};
 use penstock_sim::preset::Preset;
 
 pub use published::{ARRAYS_MB, NEAR_POINTS, Says};
@@ -438,29 +435,13 @@ fn run_all(
     trials: &Trials,
 ) -> Result<HashMap<Case, f64>, StudyError> {
     cases.sort_by_key(|case| std::cmp::Reverse(case.array_mb));
-    let next = AtomicUsize::new(0);
-    let ran: Mutex<Vec<(Case, Result<f64, Error>)>> = Mutex::default();
-    let mean = |case: &Case| -> Result<f64, Error> {
+    let ran = threads::run_all(&cases, trials.threads, |case| -> Result<f64, Error> {
         let all = (0..trials.count).map(|trial| case.run(preset, trials.first + trial));
         let seconds = all.map(|ran| ran.map(|ran| ran.seconds));
         Ok(seconds.sum::<Result<f64, _>>()? / trials.count as f64)
-    };
-    let work = || {
-        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let result = mean(case);
-            // A thread that panicked takes the whole study with it when the scope ends.
-            let mut ran = ran.lock().unwrap_or_else(PoisonError::into_inner);
-            ran.push((*case, result));
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 1..trials.threads.clamp(1, cases.len().max(1)) {
-            scope.spawn(work);
-        }
-        work();
     });
-    let ran = ran.into_inner().unwrap_or_else(PoisonError::into_inner);
-    ran.into_iter()
+    let ran = cases.into_iter().zip(ran);
+    ran.filter_map(|(case, seconds)| Some((case, seconds?)))
         .map(|(case, seconds)| Ok((case, seconds?)))
         .collect()
 }

@@ -42,7 +42,7 @@ impl Marks {
     fn of(library: &Library) -> Self {
         // SAFETY: the symbol's address is taken, and nothing is read there.
         let byte = unsafe { library.get::<*mut u8>(b"ompi_mpi_byte") };
-        // SAFETY: the signature is that of the MPI standard.
+        // SAFETY: the MPI standard gives this signature.
         let version = unsafe {
             library.get::<unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int>(
                 b"MPI_Abi_get_version",
@@ -85,7 +85,7 @@ pub fn check(library: &Library, constants: Constants) -> Result<()> {
 /// The first line of what the library says of itself.
 fn version(library: &Library) -> String {
     let nameless = || "a library without a name".to_owned();
-    // SAFETY: the signature is that of the MPI standard.
+    // SAFETY: the MPI standard gives this signature.
     let ask = unsafe {
         library.get::<unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int>(
             b"MPI_Get_library_version",

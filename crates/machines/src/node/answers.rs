@@ -43,7 +43,7 @@ impl Node {
                 tag,
                 body,
                 has_parcel,
-            } => self.answer_message(from, tag, payload, body, has_parcel),
+            } => self.answer_message(from, tag, payload.into_bytes(), body, has_parcel),
             Header::Loan {
                 ticket,
                 tag,
@@ -53,13 +53,17 @@ impl Node {
             } => {
                 let lender = (from, ticket);
                 match lies {
-                    ParcelPlace::InPacket => self.answer_sent(lender, tag, payload, body, bytes),
+                    ParcelPlace::InPacket => {
+                        self.answer_sent(lender, tag, payload.into_bytes(), body, bytes)
+                    }
                     ParcelPlace::OnHost(buffer) => {
                         let memory = self.mapped.borrow_mut().memory(from, &buffer)?;
-                        self.answer_lent(lender, tag, payload, memory, bytes)
+                        self.answer_lent(lender, tag, payload.into_bytes(), memory, bytes)
                     }
                     ParcelPlace::InProcess => match self.process.lendings.take(from, ticket) {
-                        Some(memory) => self.answer_lent(lender, tag, payload, memory, bytes),
+                        Some(memory) => {
+                            self.answer_lent(lender, tag, payload.into_bytes(), memory, bytes)
+                        }
                         None => Ok(()), // its sender has given up
                     },
                 }
@@ -87,14 +91,14 @@ impl Node {
                 width,
                 piece,
             } => {
-                let copied = self.answer_delivery(call, width, &piece, &payload);
+                let copied = self.answer_delivery(call, width, &piece, payload.bytes());
                 self.done(from, ticket, copied)
             }
             Header::Done { ticket, result } => {
                 let asked = self.tickets.borrow_mut().remove(&ticket);
                 if let Some(asked) = asked {
                     // Nobody waits any more if the call was given up.
-                    let _ = asked.answer.send(result.map(|()| payload));
+                    let _ = asked.answer.send(result.map(|()| payload.into_bytes()));
                 }
                 Ok(())
             }

@@ -97,8 +97,28 @@ pub struct Packet {
     /// The node that sent the packet.
     pub from: NodeId,
     pub header: Header,
-    /// The bytes behind the header.
-    pub payload: Vec<u8>,
+    pub payload: Payload,
+}
+
+/// The bytes behind a packet's header.
+#[derive(Debug)]
+pub struct Payload {
+    packet: Vec<u8>,
+    start: usize,
+}
+
+impl Payload {
+    /// The bytes where they came.
+    pub fn bytes(&self) -> &[u8] {
+        &self.packet[self.start..]
+    }
+
+    /// The bytes by themselves, moved to the front of their memory.
+    pub fn into_bytes(self) -> Vec<u8> {
+        let mut bytes = self.packet;
+        bytes.drain(..self.start);
+        bytes
+    }
 }
 
 impl Packet {
@@ -119,15 +139,18 @@ impl Packet {
     ///
     /// # Errors
     /// When the bytes are not a packet.
-    pub fn decode(mut bytes: Vec<u8>) -> Result<Self> {
+    pub fn decode(bytes: Vec<u8>) -> Result<Self> {
         let ((from, header), rest) = postcard::take_from_bytes::<(NodeId, Header)>(&bytes)
             .map_err(|e| Error::new(Kind::Io, "decoding a packet", e))?;
         let start = bytes.len() - rest.len();
-        bytes.drain(..start);
+        let payload = Payload {
+            packet: bytes,
+            start,
+        };
         Ok(Self {
             from,
             header,
-            payload: bytes,
+            payload,
         })
     }
 }
