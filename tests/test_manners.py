@@ -352,10 +352,10 @@ except KeyboardInterrupt:
 """
 
 
-def stopped(place: Path, command: list, ranks: int, signalled=None) -> tuple[str, float]:
-    """Starts a slow write, presses Ctrl-C; what it prints, and how long it then takes to end."""
+def stopped(place: Path, command: list, ranks: int, text: str = SLOW_WRITE) -> tuple[str, float]:
+    """Starts a slow program, presses Ctrl-C; what it prints, and how long it then takes to end."""
     program = place / "program.py"
-    program.write_text(SLOW_WRITE)
+    program.write_text(text)
     job = subprocess.Popen(
         [str(word) for word in command], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -384,6 +384,31 @@ def test_ctrl_c(place, way):
     assert "interrupted" in said and "is done" not in said
     assert seconds < 6, "it ends in a second, more on a busy machine"
     assert tree(place / "g.zarr") == before and leftovers(place) == []
+
+
+def test_ctrl_c_ends_no_rank_in_the_middle(place):
+    """`run` waits for ranks that take their time, whichever of them it was waiting for."""
+    program = """
+import sys, time
+import penstock as ps
+def main(s):
+    print("begins", flush=True)
+    try:
+        s.write(sys.argv[1], u, slow_rows) if s.rank else time.sleep(2)
+    finally:
+        time.sleep(1)
+        print("has ended", flush=True)
+import numpy as np
+u = ps.Array("u", (4,), "f8", ps.Distribution("BLOCK", (4,)))
+slow_rows = np.ones(1)
+try:
+    ps.run(main, 4)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    command = [sys.executable, place / "program.py", place / "g.zarr"]
+    said, _ = stopped(place, command, 4, program)
+    assert said.count("has ended") == 4 and said.endswith("interrupted\n"), said
 
 
 @pytest.mark.parametrize("transport", ["shared", "messages"])

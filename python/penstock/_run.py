@@ -64,27 +64,41 @@ def run(
         except BaseException as error:  # noqa: BLE001 - the caller's thread raises it again
             errors[rank] = error
 
-    threads = [
-        threading.Thread(target=rank_main, args=(rank,), name=f"rank-{rank}")
-        for rank in range(ranks)
-    ]
-    _run_to_the_end(threads, on_interrupt=places[0].interrupt)
+    _run_to_the_end(rank_main, ranks, on_interrupt=places[0].interrupt)
     _raise_first(errors)
     return cast("list[T]", results)  # without an error each rank has its result
 
 
-def _run_to_the_end(threads: Sequence[threading.Thread], on_interrupt: Callable[[], None]) -> None:
-    """Start the threads and wait for all of them, also when Ctrl-C interrupts the waiting."""
-    for thread in threads:
-        thread.start()
+def _run_to_the_end(
+    rank_main: Callable[[int], None], ranks: int, on_interrupt: Callable[[], None]
+) -> None:
+    """Run all ranks on threads and wait for their ends, also when Ctrl-C interrupts the waiting."""
+    # Python takes a thread for ended whose join Ctrl-C has interrupted (bpo-45274), so that it is
+    # these that are waited for.
+    ended = [threading.Event() for _ in range(ranks)]
+
+    def run(rank: int) -> None:
+        try:
+            rank_main(rank)
+        finally:
+            ended[rank].set()
+
+    threads = [
+        threading.Thread(target=run, args=(rank,), name=f"rank-{rank}") for rank in range(ranks)
+    ]
     try:
         for thread in threads:
-            thread.join()
+            thread.start()
+        for end in ended:
+            end.wait()
     except BaseException:
         on_interrupt()
-        for thread in threads:
-            thread.join()
+        for thread, end in zip(threads, ended, strict=True):
+            if thread.ident is not None:  # it was started
+                end.wait()
         raise
+    for thread in threads:
+        thread.join()
 
 
 def _raise_first(errors: Sequence[BaseException | None]) -> None:

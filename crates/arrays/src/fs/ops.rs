@@ -216,6 +216,12 @@ pub(crate) fn create_dir_all(path: &Path) -> io::Result<Vec<PathBuf>> {
         .ancestors()
         .take_while(|above| !above.is_dir())
         .collect();
+    create_dirs(missing)
+}
+
+/// Makes directories, the last first, which others may make at the same time. Gives those that it
+/// has made itself.
+fn create_dirs(missing: Vec<&Path>) -> io::Result<Vec<PathBuf>> {
     let mut made = Vec::new();
     for directory in missing.into_iter().rev() {
         match create_dir(directory) {
@@ -225,6 +231,13 @@ pub(crate) fn create_dir_all(path: &Path) -> io::Result<Vec<PathBuf>> {
         }
     }
     Ok(made)
+}
+
+/// Like [`create_dir_all`], but makes only directories below `home`, which must exist.
+pub(crate) fn create_dirs_below(home: &Path, path: &Path) -> io::Result<Vec<PathBuf>> {
+    let below = path.ancestors().take_while(|above| *above != home);
+    let missing: Vec<_> = below.take_while(|above| !above.is_dir()).collect();
+    create_dirs(missing)
 }
 
 /// Opens a file, which may have to be made.

@@ -223,6 +223,10 @@ impl Drop for Temporary {
     }
 }
 
+/// The most times that a directory is removed in which files appear, and the time in between.
+const REMOVALS_MAX: u32 = 1000;
+const REMOVAL_WAIT: Duration = Duration::from_millis(1);
+
 /// 16 random hexadecimal digits.
 pub(crate) fn nonce() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
@@ -234,13 +238,29 @@ fn remove(path: &Path) -> std::io::Result<()> {
     empty(path)?;
     // Without the parent's lock, another writer may take the name in between, and meet an error.
     let _parent_lock = path.parent().and_then(|parent| lock_parent(parent).ok());
-    remove_emptied(path)
+    remove_under_lock(path)
 }
 
 /// Removes a temporary whose parent is locked.
 fn remove_under_lock(path: &Path) -> std::io::Result<()> {
-    empty(path)?;
-    remove_emptied(path)
+    while_others_add(|| {
+        empty(path)?;
+        remove_emptied(path)
+    })
+}
+
+/// Repeats a removal into which others put files meanwhile: the disks of a call that was given up
+/// end the writes that they have begun.
+fn while_others_add(remove: impl Fn() -> std::io::Result<()>) -> std::io::Result<()> {
+    for _ in 0..REMOVALS_MAX {
+        match remove() {
+            Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => {
+                std::thread::sleep(REMOVAL_WAIT);
+            }
+            removed => return removed,
+        }
+    }
+    remove()
 }
 
 /// Removes all entries of a temporary but for the lock.
@@ -255,7 +275,7 @@ fn empty(path: &Path) -> std::io::Result<()> {
             continue;
         }
         if entry.file_type()?.is_dir() {
-            ops::remove_dir_all(&entry.path())?;
+            while_others_add(|| ops::remove_dir_all(&entry.path()))?;
         } else {
             ops::remove_file(&entry.path())?;
         }
@@ -379,6 +399,30 @@ fn lock_parent(parent: &Path) -> Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_goes_while_others_put_files_into_it() {
+        let place = tempfile::tempdir().unwrap();
+        let target = place.path().join("u");
+        for _ in 0..20 {
+            let temporary = Temporary::create(&target, None, &target).unwrap();
+            let data = temporary.data();
+            std::fs::create_dir(&data).unwrap();
+            let (begun, begins) = std::sync::mpsc::channel();
+            let writer = std::thread::spawn(move || {
+                for number in 0..200 {
+                    if std::fs::write(data.join(number.to_string()), "x").is_err() {
+                        return;
+                    }
+                    let _ = begun.send(()); // nobody looks after the first
+                }
+            });
+            begins.recv().unwrap();
+            drop(temporary);
+            writer.join().unwrap();
+            assert!(files::is_empty(place.path()).unwrap());
+        }
+    }
 
     #[test]
     fn each_target_has_a_temporary_of_its_own() {

@@ -64,7 +64,7 @@ impl ChunkFiles {
     pub(super) fn write_aside(&self, chunks: &Chunks, object: u64, bytes: &[u8]) -> Result<()> {
         let path = &chunks.path_aside(object);
         if let Some(parent) = path.parent() {
-            ops::create_dir_all(parent)
+            ops::create_dirs_below(&chunks.home(object), parent)
                 .map_err(|e| Error::io(&e, "creating the directory", parent))?;
         }
         let mut options = OpenOptions::new();
@@ -82,14 +82,14 @@ impl ChunkFiles {
     }
 
     /// Makes the directory of a chunk, and all above it up to the directory of all chunks. That one
-    /// must exist: an abandoned write has removed it.
+    /// must exist, and is never made again: an abandoned write has removed it.
     fn make_directory(&self, chunks: &Chunks, object: u64, directory: &Path) -> Result<()> {
         let home = chunks.home(object);
         if !home.is_dir() {
             let cause = "the array's directory is gone";
             return Err(Error::new(Kind::Missing, "creating a chunk in", cause).at(&home));
         }
-        let made = ops::create_dir_all(directory)
+        let made = ops::create_dirs_below(&home, directory)
             .map_err(|e| Error::io(&e, "creating the directory", directory))?;
         let grown = made.iter().filter_map(|made| made.parent());
         lock(&self.grown).extend(grown.map(Path::to_path_buf));
