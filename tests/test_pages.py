@@ -287,7 +287,8 @@ def test_natural_chunking(place):
 
 def test_the_temporary_while_it_is_there(place):
     (drawn,) = (paths for paths in TREES if paths[0].startswith("."))
-    with ps.Session() as s:
+    slow = ps.testing.Faults(bytes_per_second=30)  # the write takes a second
+    with ps.Session(faults=slow) as s:
         u = ps.Array("u", (4,), "f8", disk=ps.Chunks((4,)))
         s.write(place / "run.zarr", u, np.zeros(4))
         written = s.begin_write(place / "run.zarr", u, np.ones(4), background="disk")

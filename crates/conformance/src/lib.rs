@@ -19,8 +19,6 @@ pub mod memory;
 pub mod seat;
 pub mod truth;
 
-use std::ops::Range;
-
 use penstock_engine::{Error, Machine};
 use penstock_layout::Share;
 
@@ -80,8 +78,8 @@ pub trait Bench: Sized + 'static {
     /// A client's memory that holds `values`, the elements of a share one behind the other.
     fn hold(share: &Share, width: usize, values: &[u8], form: Form) -> Self::Held;
 
-    /// Tells all other nodes that this one takes no further part in these calls, and why.
-    fn leave(machine: &Self::Machine, error: &Error, calls: Range<u64>);
+    /// Tells all other nodes that this one leaves, and why.
+    fn leave(machine: &Self::Machine, error: &Error);
 
     /// The servers of this node, and the number of servers on all `nodes` nodes.
     fn servers(machine: &Self::Machine, nodes: usize) -> (Vec<usize>, usize);

@@ -7,15 +7,15 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use penstock_engine::{CopyKind, Elements, Machine, Message, Step, Tag, Window};
+use penstock_engine::{CopyKind, Elements, Machine, MemoryId, Message, Port, Window};
 use penstock_layout::{Region, Share};
 
 use crate::{Bench, Form, Held};
 
-/// The call of a case's barriers: no case gives it up.
+/// The first number of the ports of a case's barriers.
 const BARRIERS: u64 = 0;
-/// The call for which memory is exposed that fills buffers and reads them.
-const SCRATCH: u64 = 1 << 40;
+/// The memory that fills buffers and reads them.
+const SCRATCH: MemoryId = MemoryId::new([u64::MAX, 0]);
 
 /// A machine's staging buffer.
 pub type BufferOf<B> = <<B as Bench>::Machine as Machine>::Buffer;
@@ -31,10 +31,14 @@ pub struct Seat<B: Bench> {
     barriers: Cell<u32>,
 }
 
-/// A tag of a call, one for each number.
-pub fn tag(call: u64, number: u32) -> Tag {
-    let step = Step::Exchange(number);
-    Tag { call, step }
+/// The port of these two numbers.
+pub fn port(group: u64, number: u32) -> Port {
+    Port::new([group, 0, number.into()])
+}
+
+/// The name of a memory with this number.
+pub const fn memory(number: u64) -> MemoryId {
+    MemoryId::new([0, number])
 }
 
 impl<B: Bench> Seat<B> {
@@ -56,11 +60,8 @@ impl<B: Bench> Seat<B> {
     pub async fn barrier(&self) {
         let number = self.barriers.get();
         self.barriers.set(number + 1);
-        let (call, others) = (BARRIERS, 1..self.nodes);
-        let step = Step::Arrived(number);
-        let arrived = Tag { call, step };
-        let step = Step::Go(number);
-        let go = Tag { call, step };
+        let others = 1..self.nodes;
+        let (arrived, go) = (port(BARRIERS, 2 * number), port(BARRIERS, 2 * number + 1));
         if self.me() > 0 {
             self.tell(0, arrived).await;
             self.receive(go).await;
@@ -75,18 +76,18 @@ impl<B: Bench> Seat<B> {
     }
 
     /// Sends a message without contents.
-    pub async fn tell(&self, to: usize, tag: Tag) {
-        self.send(to, tag, Vec::new()).await;
+    pub async fn tell(&self, to: usize, port: Port) {
+        self.send(to, port, Vec::new()).await;
     }
 
     /// Sends a message without a parcel.
-    pub async fn send(&self, to: usize, tag: Tag, body: Vec<u8>) {
-        self.machine.send(to, tag, body, None).await.unwrap();
+    pub async fn send(&self, to: usize, port: Port, body: Vec<u8>) {
+        self.machine.send(to, port, body, None).await.unwrap();
     }
 
-    /// The next message with a tag.
-    pub async fn receive(&self, tag: Tag) -> Message<ParcelOf<B>> {
-        self.machine.receive(tag).await.unwrap()
+    /// The next message at a port.
+    pub async fn receive(&self, port: Port) -> Message<ParcelOf<B>> {
+        self.machine.receive(port).await
     }
 
     /// A buffer of exactly these bytes, or of more, that begins with them.

@@ -24,15 +24,15 @@
 
 use penstock_layout::Block;
 
+use crate::address::MemoryId;
+use crate::call::Call;
 use crate::error::{Result, Who};
 use crate::machine::{BlockFile, Machine, Operation, Work};
-use crate::numbers::memory_after;
 use crate::outcome::{Outcome, Sum, Traffic};
 use crate::portions::{Portion, move_portions};
 use crate::relay::{Blocks, Flow, Relay};
 use crate::request::{Request, Rest};
 use crate::split::{self, HandOver};
-use crate::tree::Tree;
 use crate::tuning::DiskDirected;
 
 /// The buffers of a disk: one is filled while the other is drained (Kotz, Table I).
@@ -42,7 +42,7 @@ pub const BUFFERS_PER_DISK: u64 = 2;
 /// which names the server. In a split collective the server hands over when only the disk is left
 /// to work.
 pub(crate) async fn serve<M: Machine>(
-    tree: &Tree<'_, M>,
+    call: Call<'_, M>,
     requests: &[Request],
     tuning: &DiskDirected,
     server: usize,
@@ -53,8 +53,8 @@ pub(crate) async fn serve<M: Machine>(
         files: Vec::with_capacity(requests.len()),
     };
     let served = async {
-        job.open(tree, requests).await?;
-        job.run(tree.machine, requests, tuning, hand_over).await
+        job.open(call, requests).await?;
+        job.run(call.machine, requests, tuning, hand_over).await
     };
     let mut outcome = Outcome::of(served.await.map_err(|error| error.by(Who::Server(server))));
     outcome.sums = job.sums();
@@ -69,23 +69,25 @@ struct Job<'a, M: Machine> {
 
 /// A file is one array of a call, on the disk of one server.
 struct File<'a, M: Machine> {
-    tree: Tree<'a, M>,
+    call: Call<'a, M>,
     array: usize,
+    /// The name of the first share of each client.
+    memory: MemoryId,
     request: &'a Request,
     disk: M::File,
 }
 
 impl<'a, M: Machine> Job<'a, M> {
     /// Opens the arrays that have blocks on this server.
-    async fn open(&mut self, tree: &Tree<'a, M>, requests: &'a [Request]) -> Result<()> {
+    async fn open(&mut self, call: Call<'a, M>, requests: &'a [Request]) -> Result<()> {
         for (array, request) in requests.iter().enumerate() {
             if self.server < request.servers {
-                let call = memory_after(tree.call, array);
                 self.files.push(File {
-                    tree: Tree { call, ..*tree },
+                    call,
                     array,
+                    memory: call.id.memory(array),
                     request,
-                    disk: tree.machine.open(request.opening(self.server)).await?,
+                    disk: call.machine.open(request.opening(self.server)).await?,
                 });
             }
         }
@@ -146,15 +148,30 @@ impl<M: Machine> File<'_, M> {
     /// Gets the portions of a block from their clients. Elements that nobody holds become what
     /// [`Rest`] says.
     async fn gather(&self, block: &Block, portions: &[Portion], buffer: &M::Buffer) -> Result<()> {
-        let Self { tree, request, .. } = self;
+        let Self { call, request, .. } = self;
         let held: u64 = portions.iter().map(|held| held.piece.elements()).sum();
         if request.rest == Rest::Keep && held < block.region.elements() {
             self.disk.read(block, buffer, 0).await?;
         } else if held * request.disk.width() < block.bytes {
             let element = request.rest.element();
-            tree.machine.clear(buffer, block.bytes, element);
+            call.machine.clear(buffer, block.bytes, element);
         }
-        move_portions(tree, request, portions, (block, 0), buffer).await
+        self.move_portions(block, portions, buffer).await
+    }
+
+    async fn move_portions(
+        &self,
+        block: &Block,
+        portions: &[Portion],
+        buffer: &M::Buffer,
+    ) -> Result<()> {
+        let Self {
+            call,
+            memory,
+            request,
+            ..
+        } = self;
+        move_portions(call.machine, *memory, request, portions, (block, 0), buffer).await
     }
 }
 
@@ -170,7 +187,7 @@ impl<M: Machine> Flow<M> for Job<'_, M> {
         buffer: &M::Buffer,
     ) -> Result<Option<Self::Load>> {
         let file = &self.files[*file];
-        let portions = file.request.portions(file.tree.roles, block);
+        let portions = file.request.portions(file.call.party(), block);
         if portions.is_empty() && !file.request.writes_all() {
             return Ok(None); // what is stored stays, or the store's fill value
         }
@@ -189,15 +206,10 @@ impl<M: Machine> Flow<M> for Job<'_, M> {
         buffer: &M::Buffer,
         portions: Self::Load,
     ) -> Result<Traffic> {
-        let File {
-            tree,
-            request,
-            disk,
-            ..
-        } = &self.files[*file];
-        match request.operation {
-            Operation::Write => disk.write(block, buffer, 0).await?,
-            Operation::Read => move_portions(tree, request, &portions, (block, 0), buffer).await?,
+        let file = &self.files[*file];
+        match file.request.operation {
+            Operation::Write => file.disk.write(block, buffer, 0).await?,
+            Operation::Read => file.move_portions(block, &portions, buffer).await?,
         }
         Ok(Traffic {
             blocks: 1,

@@ -23,6 +23,8 @@ use std::slice;
 
 use penstock_layout::{Block, DiskSchema, MemorySchema, Piece, Region, Share};
 
+use crate::address::MemoryId;
+use crate::call::Call;
 use crate::direct_disks::DirectDisks;
 use crate::error::{Error, Kind, Result, Who};
 use crate::machine::{BlockFile, Machine, Operation, Window};
@@ -30,7 +32,6 @@ use crate::outcome::{Outcome, Traffic};
 use crate::relay::{Flow, Relay};
 use crate::request::Request;
 use crate::split::{self, HandOver, Latch};
-use crate::tree::Tree;
 
 /// The most runs given to a disk at once: their list is not to outgrow a block.
 const RUNS_MAX: usize = 4096;
@@ -62,28 +63,26 @@ fn check_object(memory: &MemorySchema, disk: &DiskSchema, object: u64) -> Result
     Err(Error::new(Kind::Schema, "writing independently", cause))
 }
 
-/// Runs this node's part: its client moves all its shares.
+/// Runs the part of the client of `rank`: it moves all its shares.
 pub(crate) async fn transfer<M: Machine>(
-    tree: &Tree<'_, M>,
+    call: &Call<'_, M>,
     request: &Request,
+    rank: usize,
     latch: &Latch,
 ) -> Outcome {
-    let Some(rank) = tree.roles.rank(tree.machine.me()) else {
-        return Outcome::default();
-    };
-    let moved = move_share(tree, request, rank, latch.hand_over()).await;
+    let moved = move_share(call, request, rank, latch.hand_over()).await;
     Outcome::of(moved.map_err(|error| error.by(Who::Rank(rank))))
 }
 
 async fn move_share<M: Machine>(
-    tree: &Tree<'_, M>,
+    call: &Call<'_, M>,
     request: &Request,
     rank: usize,
     hand_over: HandOver<'_>,
 ) -> Result<Traffic> {
-    let shares = (tree.call..).zip(request.memory.shares_of(rank));
+    let shares = call.memories(0, request.memory.shares_of(rank));
     let shares = shares.map(|(memory, number)| (memory, request.memory.share(number)));
-    let shares: Vec<(u64, Share)> = shares.filter(|(_, share)| share.elements() > 0).collect();
+    let shares: Vec<(MemoryId, Share)> = shares.filter(|(_, share)| share.elements() > 0).collect();
     let Some(bounds) = shares
         .iter()
         .filter_map(|(_, share)| share.bounds())
@@ -92,14 +91,14 @@ async fn move_share<M: Machine>(
         return Ok(Traffic::default());
     };
     let client = Client {
-        machine: tree.machine,
+        machine: call.machine,
         request,
-        disks: DirectDisks::open(tree.machine, request).await?,
+        disks: DirectDisks::open(call.machine, request).await?,
         shares,
     };
     let blocks = request.disk.blocks_in(&bounds);
     let blocks = blocks.filter(|block| client.pieces(block).next().is_some());
-    let relay = Relay::new(tree.machine, slice::from_ref(request), Box::new(blocks), 1);
+    let relay = Relay::new(call.machine, slice::from_ref(request), Box::new(blocks), 1);
     match request.split {
         None => relay.run(&client).await,
         Some(_) => split::run(&relay, &client, hand_over).await,
@@ -110,8 +109,8 @@ async fn move_share<M: Machine>(
 struct Client<'a, M: Machine> {
     machine: &'a M,
     request: &'a Request,
-    /// The rank's shares, each with the number of its memory.
-    shares: Vec<(u64, Share)>,
+    /// The rank's shares, each with the name of its memory.
+    shares: Vec<(MemoryId, Share)>,
     disks: DirectDisks<'a, M>,
 }
 
@@ -126,8 +125,11 @@ fn around(one: Region, other: Region) -> Region {
 }
 
 impl<M: Machine> Client<'_, M> {
-    /// The pieces that the shares have of a block, each with the number of its memory.
-    fn pieces<'b>(&'b self, block: &'b Block) -> impl Iterator<Item = (u64, Piece)> + use<'b, M> {
+    /// The pieces that the shares have of a block, each with the name of its memory.
+    fn pieces<'b>(
+        &'b self,
+        block: &'b Block,
+    ) -> impl Iterator<Item = (MemoryId, Piece)> + use<'b, M> {
         let shares = self.shares.iter();
         shares.filter_map(|(memory, share)| Some((*memory, share.intersect(&block.region)?)))
     }

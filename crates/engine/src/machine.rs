@@ -19,49 +19,18 @@ use std::time::Duration;
 use penstock_layout::{Block, DiskSchema, Piece, Region, Share, exact};
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::address::{MemoryId, Port};
+use crate::error::{Error, Result};
 
 /// The number of a node of the machine, from zero. A node may be client, server or both.
 pub type NodeId = usize;
-
-/// A step of the protocol of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Step {
-    /// Each rank's proposal goes up the tree.
-    Propose,
-    /// The request, or the error in its place, goes down the tree.
-    Request,
-    /// The outcome of each server's part goes up the tree.
-    Outcome,
-    /// The verdict goes down the tree, the same for all.
-    Verdict,
-    /// A node has come to the barrier with this number; the word goes up the tree.
-    Arrived(u32),
-    /// All nodes have come to the barrier with this number; the word goes down the tree.
-    Go(u32),
-    /// The client of this rank sends elements of two-phase I/O to another client.
-    Exchange(u32),
-    /// A client asks the server with this number to move a part of a block.
-    Ask(u32),
-    /// A server answers a client's request.
-    Reply,
-}
-
-/// A tag addresses a message within a node, by call and step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Tag {
-    /// The number of the collective call, the same on all nodes.
-    pub call: u64,
-    /// The step of the call's protocol.
-    pub step: Step,
-}
 
 /// A message, as a node receives it.
 #[derive(Debug)]
 pub struct Message<P> {
     /// The node that sent the message.
     pub from: NodeId,
-    /// The encoded content, as [`crate::tree::encode`] makes it.
+    /// The encoded content, as [`crate::encoding::encode`] makes it.
     pub body: Vec<u8>,
     /// The elements that travel with the message.
     pub parcel: Option<P>,
@@ -71,10 +40,15 @@ pub struct Message<P> {
 /// requests, which a machine charges by itself. The machine knows the price of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// A client makes up one request to a server.
-    Request,
+    /// A client makes up one request to the server on this node, with this number of bytes to be
+    /// written, and will send it.
+    Request(NodeId, u64),
+    /// A client takes the answer to one of its requests.
+    Answer,
     /// A server starts a thread for a request, or wakes one.
     Thread,
+    /// A server makes up the answer to a request of the client on this node.
+    Reply(NodeId),
     /// A server wakes the thread of an idle disk, which then chooses from the requests there.
     Wake,
     /// A server looks for a block in its cache.
@@ -162,7 +136,7 @@ pub struct Opening {
 /// The place of the elements of a list of pieces.
 #[derive(Debug)]
 pub enum Elements<'a, M: Machine + ?Sized> {
-    /// The elements lie in the memory that this node exposes for the call.
+    /// The elements lie in the memory that this node exposes.
     Exposed,
     /// The elements lie in a staging buffer, with one window for each piece.
     Staged(&'a [Window], &'a M::Buffer),
@@ -265,49 +239,51 @@ pub trait Machine {
     /// Charges this node's CPU. A real machine charges nothing.
     fn work(&self, work: Work) -> impl Future<Output = ()>;
 
-    /// Sends `body` and perhaps a parcel to `to`. Messages of one tag from one node arrive in
+    /// Sends `body` and perhaps a parcel to `to`. Messages to one port from one node arrive in
     /// order. The parcel's elements may change as soon as the future has ended.
     ///
     /// # Errors
-    /// When a node has left the machine.
+    /// When `to` cannot be reached.
     fn send(
         &self,
         to: NodeId,
-        tag: Tag,
+        port: Port,
         body: Vec<u8>,
         parcel: Option<Self::Parcel>,
     ) -> impl Future<Output = Result<()>>;
 
     /// Sends `body` and a parcel of the first `bytes` bytes of a send buffer. The future ends when
     /// the buffer may be used again: when `to` has taken the parcel out of it, or the system of
-    /// `to` has kept a copy because nobody there waits for `tag` yet.
+    /// `to` has kept a copy because nobody there waits at `port` yet.
     ///
     /// # Errors
-    /// When a node has left the machine.
+    /// When `to` cannot be reached.
     fn transmit(
         &self,
         to: NodeId,
-        tag: Tag,
+        port: Port,
         body: Vec<u8>,
         buffer: &Self::Buffer,
         bytes: u64,
     ) -> impl Future<Output = Result<()>>;
 
-    /// Receives the next message with `tag`, from any node. Dropping the future loses no message.
-    /// One future at a time may wait for a tag.
-    ///
-    /// # Errors
-    /// When a node has left the machine.
-    fn receive(&self, tag: Tag) -> impl Future<Output = Result<Message<Self::Parcel>>>;
+    /// Receives the next message at `port`, from any node. It waits for ever if no message comes,
+    /// whoever has left. Dropping the future loses no message. One future at a time may wait at a
+    /// port.
+    fn receive(&self, port: Port) -> impl Future<Output = Message<Self::Parcel>>;
 
-    /// Packs `elements` of the `share` that this node exposes for `call`, one behind the other in
+    /// Waits until `known` nodes and one more have left the machine. Gives that node, and the
+    /// reason.
+    fn departed(&self, known: usize) -> impl Future<Output = (NodeId, Error)>;
+
+    /// Packs `elements` of the `share` that this node exposes as `memory`, one behind the other in
     /// the order of `window`.
     ///
     /// # Errors
-    /// When this node exposes nothing for the call.
+    /// When this node exposes nothing of that name.
     fn pack(
         &self,
-        call: u64,
+        memory: MemoryId,
         share: &Share,
         elements: &Region,
         window: &Window,
@@ -316,10 +292,10 @@ pub trait Machine {
     /// Unpacks a parcel of [`Machine::pack`] into `elements` of the `share`.
     ///
     /// # Errors
-    /// When this node exposes nothing for the call, or the parcel has another size.
+    /// When this node exposes nothing of that name, or the parcel has another size.
     fn unpack(
         &self,
-        call: u64,
+        memory: MemoryId,
         parcel: &Self::Parcel,
         share: &Share,
         elements: &Region,
@@ -333,7 +309,7 @@ pub trait Machine {
     fn paste(&self, parcel: &Self::Parcel, buffer: &Self::Buffer, offset: u64);
 
     /// Lets servers get from and put into this node's `memory` until the exposure is dropped.
-    fn expose(&self, call: u64, memory: Self::Memory) -> Self::Exposure;
+    fn expose(&self, id: MemoryId, memory: Self::Memory) -> Self::Exposure;
 
     /// Makes a staging buffer of at least `bytes`.
     ///
@@ -346,12 +322,13 @@ pub trait Machine {
     fn clear(&self, buffer: &Self::Buffer, bytes: u64, element: &[u8]);
 
     /// Copies pieces, all of elements of `width` bytes, from one place of this node to another.
+    /// `memory` is the exposed memory, if one of the places is.
     ///
     /// # Errors
-    /// When this node exposes nothing for the call, or a parcel has another size.
+    /// When this node exposes nothing of that name, or a parcel has another size.
     fn copy(
         &self,
-        call: u64,
+        memory: MemoryId,
         width: usize,
         pieces: &[Piece],
         from: Elements<'_, Self>,
@@ -365,7 +342,7 @@ pub trait Machine {
     /// When the client cannot, or has left the machine.
     fn memget(
         &self,
-        call: u64,
+        memory: MemoryId,
         client: NodeId,
         piece: &Piece,
         window: &Window,
@@ -378,7 +355,7 @@ pub trait Machine {
     /// Like [`Machine::memget`].
     fn memput(
         &self,
-        call: u64,
+        memory: MemoryId,
         client: NodeId,
         piece: &Piece,
         window: &Window,

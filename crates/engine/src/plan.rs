@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use crate::disk_directed::BUFFERS_PER_DISK;
 use crate::machine::Operation;
+use crate::party::Party;
 use crate::request::Request;
-use crate::roles::Roles;
 use crate::tuning::{Caching, Exchange, StoreAccess, Strategy, TwoPhase};
 
 /// The part of one server in a plan.
@@ -41,28 +41,31 @@ pub struct Plan {
     /// Messages between clients in two-phase I/O that exchanges by messages.
     exchanged: u64,
     sync: bool,
-    /// The number of nodes with a server, and the node of rank 0.
+    /// The number of nodes with a server.
     serving: usize,
+    /// Whether rank 0 and server 0 are on different nodes.
+    is_apart: bool,
     /// The part of each server.
     pub servers: Vec<ServerPlan>,
 }
 
 impl Plan {
-    /// Plans `request` for all of `roles`, in time proportional to the number of blocks.
-    pub fn new(request: &Request, roles: &Roles) -> Self {
+    /// Plans `request` for a party, in time proportional to the number of blocks.
+    pub fn new(request: &Request, party: &Party) -> Self {
         let servers = (0..request.servers).map(|server| Self::server(request, server));
         Self {
             operation: request.operation,
             strategy: request.strategy,
             array_bytes: request.disk.bytes(),
             objects: request.disk.objects(),
-            clients: roles.clients.len(),
+            clients: party.clients.len(),
             block_bytes_max: request.disk.block_bytes_max(),
             blocks_max: request.disk.conforming_blocks_max(request.servers),
-            conforming_blocks_max: request.disk.conforming_blocks_max(roles.clients.len()),
-            exchanged: exchanged(request, roles.clients.len()),
+            conforming_blocks_max: request.disk.conforming_blocks_max(party.clients.len()),
+            exchanged: exchanged(request, party.clients.len()),
             sync: request.sync,
-            serving: roles.serving().len(),
+            serving: party.serving().len(),
+            is_apart: party.clients.first() != party.servers.first(),
             servers: servers.collect(),
         }
     }
@@ -113,9 +116,9 @@ impl Plan {
     }
 
     /// Messages of the whole call: of the passes over trees of nodes, and of the strategy.
-    pub fn messages(&self, nodes: usize) -> u64 {
+    pub fn messages(&self) -> u64 {
         let total = self.total();
-        let passes = self.agreement(nodes);
+        let passes = self.agreement();
         match self.strategy {
             // There is one message to the client, and one back.
             Strategy::DiskDirected(_) => passes + 2 * total.transfers,
@@ -136,28 +139,26 @@ impl Plan {
     }
 
     /// Messages of agreement and verdict, and of barriers.
-    fn agreement(&self, nodes: usize) -> u64 {
-        let (nodes, clients) = (nodes as u64, self.clients as u64);
-        let serving = self.serving as u64;
-        let syncs = u64::from(self.sync && self.operation == Operation::Write);
-        // Servers of caching go on until all clients have been answered: half a barrier up, and
-        // down to all nodes.
-        let answered = (clients - 1) + (nodes - 1);
+    fn agreement(&self) -> u64 {
+        let (clients, serving) = (self.clients as u64 - 1, self.serving as u64 - 1);
+        // A pass over the tree of servers begins or ends at rank 0.
+        let pass = serving + u64::from(self.is_apart);
         match self.strategy {
-            // Clients that are no servers hear only the verdict; servers sync together.
-            Strategy::DiskDirected(_) => 2 * (nodes - 1) + (2 + 2 * syncs) * (serving - 1),
-            Strategy::Independent => 4 * (nodes - 1),
-            Strategy::Caching(_) => 4 * (nodes - 1) + answered,
+            // Clients hear only the verdict.
+            Strategy::DiskDirected(_) => 2 * clients + 2 * pass,
+            Strategy::Independent => 4 * clients,
+            // The servers of caching go on until they hear that all clients have been answered.
+            Strategy::Caching(_) => 4 * clients + 3 * pass,
             Strategy::TwoPhase(options) => {
                 let barriers = match options.exchange {
                     Exchange::Remote => 2 * self.rounds() + 1,
                     _ => self.rounds().saturating_sub(1),
                 };
-                let answered = match options.io {
-                    StoreAccess::Servers(_) => answered,
+                let served = match options.io {
+                    StoreAccess::Servers(_) => 3 * pass,
                     StoreAccess::Direct => 0,
                 };
-                4 * (nodes - 1) + answered + barriers * 2 * (clients - 1)
+                4 * clients + served + barriers * 2 * clients
             }
         }
     }
@@ -303,7 +304,7 @@ impl Plan {
     }
 
     /// Explains the plan in words and numbers.
-    pub fn explain(&self, nodes: usize) -> String {
+    pub fn explain(&self) -> String {
         let total = self.total();
         let (verb, way) = match self.operation {
             Operation::Write => ("write", "from"),
@@ -341,8 +342,8 @@ impl Plan {
         let _ = writeln!(
             text,
             "  messages  {} ({messages}, {} for agreement and verdict)",
-            self.messages(nodes),
-            self.agreement(nodes)
+            self.messages(),
+            self.agreement()
         );
         let _ = writeln!(
             text,

@@ -3,11 +3,11 @@
 use futures::future::join_all;
 use penstock_layout::{Block, Holder, MemorySchema, Piece};
 
+use crate::address::MemoryId;
 use crate::error::Result;
 use crate::machine::{Machine, NodeId, Operation, Window};
+use crate::party::Party;
 use crate::request::Request;
-use crate::roles::Roles;
-use crate::tree::Tree;
 
 /// A portion is the elements that one share has of a block.
 #[derive(Debug, Clone)]
@@ -39,13 +39,13 @@ impl Request {
 
     /// The portions of a block, in time proportional to the shares that touch the block, not to
     /// all.
-    pub fn portions(&self, roles: &Roles, block: &Block) -> Vec<Portion> {
+    pub fn portions(&self, party: &Party, block: &Block) -> Vec<Portion> {
         let shares = self.memory.touching(&block.region).into_iter();
         let portions = shares.filter_map(|share| {
             let piece = self.memory.share(share).intersect(&block.region)?;
             let Holder { rank, part } = self.memory.holder(share);
             Some(Portion {
-                client: roles.clients[rank],
+                client: party.clients[rank],
                 part: part as u64,
                 piece,
             })
@@ -55,22 +55,23 @@ impl Request {
 }
 
 /// Moves all portions of a block at once between their clients' memories and a buffer in which the
-/// block begins at byte `at`: a write gets them (memget), a read puts them (memput).
+/// block begins at byte `at`: a write gets them (memget), a read puts them (memput). `memory` names
+/// the first share of each client.
 ///
 /// # Errors
 /// The first error of a client, once all memgets or memputs have ended.
 pub(crate) async fn move_portions<M: Machine>(
-    tree: &Tree<'_, M>,
+    machine: &M,
+    memory: MemoryId,
     request: &Request,
     portions: &[Portion],
     (block, at): (&Block, u64),
     buffer: &M::Buffer,
 ) -> Result<()> {
-    let Tree { machine, call, .. } = *tree;
     let window = Window::at(block, request.disk.width(), at);
     let moves = portions.iter().map(|portion| {
         let window = &window;
-        let (memory, client, piece) = (call + portion.part, portion.client, &portion.piece);
+        let (memory, client, piece) = (memory.share(portion.part), portion.client, &portion.piece);
         async move {
             match request.operation {
                 Operation::Write => machine.memget(memory, client, piece, window, buffer).await,

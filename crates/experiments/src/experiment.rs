@@ -3,12 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::slice;
+use std::sync::Arc;
 
-use penstock_engine::numbers::memory_number;
+use penstock_engine::collective::client::Client;
+use penstock_engine::collective::server::{self, Servers};
 use penstock_engine::tuning::{DiskDirected, Exchange, StoreAccess, TwoPhase};
 use penstock_engine::{
-    Agreement, Ask, Call, Decision, Director, Error, Kind, Machine, Proposal, RankBoxes, Request,
-    Rest, Roles, Strategy, Tally, Traffic,
+    Ask, Attendance, Call, Decision, Director, Error, Kind, Machine, Party, Proposal, RankBoxes,
+    Request, Rest, Strategy, Tally, Traffic,
 };
 use serde::Serialize;
 
@@ -154,22 +156,22 @@ impl Experiment<'_> {
         let held = (0..clients).map(|rank| request.memory.share(rank).elements());
         let bytes = held.sum::<u64>() * request.disk.width();
         let simulation = Simulation::new(self.preset, &setup)?;
-        let ended = Rc::new(RefCell::new(Ok(())));
-        let run = Rc::new(Run {
+        let run = Rc::new(CollectiveRun {
             request,
-            roles: simulation.roles().clone(),
+            party: simulation.party().clone(),
             is_collective: self.method != Method::Caching,
         });
-        simulation.run(|node| {
-            let (run, ended) = (run.clone(), ended.clone());
-            async move {
-                let called = call_once(&node, &run.roles, &run.request, run.is_collective);
-                if let Err(error) = called.await {
-                    *ended.borrow_mut() = Err(error);
-                }
-            }
-        })?;
-        ended.borrow().clone()?;
+        run_with_servers(
+            &simulation,
+            |node| {
+                let run = run.clone();
+                async move { run.call(&node).await }
+            },
+            |node| {
+                let run = run.clone();
+                async move { run.serve(&node).await }
+            },
+        )?;
         let totals = simulation.totals();
         let outcome = Outcome {
             elapsed: simulation.now().saturating_since(Time::ZERO),
@@ -186,48 +188,85 @@ impl Experiment<'_> {
     }
 }
 
-/// The code of every node.
-struct Run {
-    request: Request,
-    roles: Rc<Roles>,
-    /// Whether the file system hears of the whole request: the multicast is then part of the time.
-    is_collective: bool,
+/// Runs programs on the clients' nodes and servers on theirs, until all programs have ended. An
+/// error of one program is the error of all.
+pub(crate) fn run_with_servers<F, G>(
+    simulation: &Simulation,
+    program: impl Fn(SimNode) -> F,
+    server: impl Fn(SimNode) -> G,
+) -> Result<(), Error>
+where
+    F: Future<Output = Result<(), Error>> + 'static,
+    G: Future<Output = ()> + 'static,
+{
+    let ended = Rc::new(RefCell::new(Ok(())));
+    let program = |node| {
+        let (running, ended) = (program(node), ended.clone());
+        async move {
+            if let Err(error) = running.await {
+                *ended.borrow_mut() = Err(error);
+            }
+        }
+    };
+    simulation.run_with_servers(program, server)?;
+    ended.borrow().clone()
 }
 
-/// Runs one node's part in a call of a phantom run: the request is agreed on first if
-/// `is_collective`.
-pub(crate) async fn call_once(
-    node: &SimNode,
-    roles: &Roles,
-    request: &Request,
-    is_collective: bool,
-) -> Result<(), Error> {
-    let rank = roles.rank(node.me());
-    let share = rank.map(|rank| request.memory.share(rank));
-    let _exposure = share.map(|share| node.expose(memory_number(CALL, 0), (share, None)));
-    let handed_over = Cell::new(false);
-    let call = Call::new(node, roles, CALL, &handed_over);
-    let mut asking = ExperimentDirector(request.clone());
-    let mut director = (rank == Some(0)).then_some(&mut asking as &mut dyn Director);
-    if is_collective {
-        let proposal = rank.map(|_| {
-            Ok(Proposal {
-                ask: Ask::new("a trial"),
-                own_boxes: Vec::new(),
-                complaint: None,
-            })
-        });
-        if let Agreement::Verdict(_) = call.agree(proposal, &mut director).await? {
+/// A collective call that is run once, without elements.
+pub(crate) struct CollectiveRun {
+    pub(crate) request: Request,
+    pub(crate) party: Arc<Party>,
+    /// Whether the file system hears of the whole request: the agreement is then part of the time.
+    /// Otherwise all nodes know it.
+    pub(crate) is_collective: bool,
+}
+
+impl CollectiveRun {
+    /// Runs the part of the client on this node.
+    pub(crate) async fn call(&self, node: &SimNode) -> Result<(), Error> {
+        let Some(rank) = self.party.rank(node.me()) else {
             return Ok(());
+        };
+        let attendance = Attendance::new(self.party.clone());
+        let call = Call::new(node, &attendance, SEQUENCE);
+        let share = self.request.memory.share(rank);
+        let _exposure = node.expose(call.id.memory(0), (share, None));
+        let handed_over = Cell::new(false);
+        let client = Client::new(call, rank, &handed_over);
+        let mut asking = ExperimentDirector(self.request.clone());
+        let director = (rank == 0).then_some(&mut asking as &mut dyn Director);
+        let proposal = Proposal {
+            ask: Ask::new("a trial"),
+            own_boxes: Vec::new(),
+            complaint: None,
+        };
+        let verdict = match self.is_collective {
+            true => client.run(Ok(proposal), director).await,
+            false => {
+                let requests = slice::from_ref(&self.request);
+                client.carry_out(requests, director).await
+            }
+        };
+        verdict.map(|_| ())
+    }
+
+    /// Runs the part of the servers on this node.
+    pub(crate) async fn serve(&self, node: &SimNode) {
+        let attendance = Rc::new(Attendance::new(self.party.clone()));
+        match self.is_collective {
+            true => Servers::new(node, attendance).run().await,
+            false => {
+                let call = Call::new(node, &attendance, SEQUENCE);
+                let requests = slice::from_ref(&self.request);
+                // Simulated messages can always be sent.
+                let _ = server::carry_out(call, requests).await;
+            }
         }
     }
-    let requests = slice::from_ref(request);
-    let outcome = call.transfer(requests).await;
-    let concluded = call.conclude(requests, outcome, &mut director);
-    concluded.await.map(|_| ())
 }
 
-const CALL: u64 = 0;
+/// The number of the only call.
+const SEQUENCE: u64 = 0;
 
 /// A director that asks for the request of the experiment.
 struct ExperimentDirector(Request);

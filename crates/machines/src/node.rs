@@ -20,19 +20,20 @@
 //! | `answers` | the answer of a node to each packet |
 //! | [`packet`] | the packets that nodes send one another |
 //! | `mail` | messages that have come, and the futures that wait for them |
+//! | `departures` | the nodes that have left |
 //! | [`pause`] | the sleep of a node between two looks |
 
 mod answers;
+mod departures;
 mod engine;
 mod mail;
 pub mod packet;
 pub mod pause;
 mod transfers;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::future::Future;
-use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -45,8 +46,9 @@ use penstock_engine::{Error, NodeId, Result};
 use crate::bell::BellWaker;
 use crate::disk::real::{DiskThread, Opener};
 use crate::links::{Distance, LEAVING_MAX, Links, Process};
-use crate::memory::buffer::{BufferPool, Mappings};
+use crate::memory::buffer::{BufferPool, Mappings, Staging};
 use crate::memory::parcel::Returns;
+use departures::Departures;
 use mail::Mail;
 use packet::{Header, Packet};
 use pause::Pause;
@@ -56,13 +58,17 @@ pub struct Node {
     me: NodeId,
     nodes: usize,
     links: Box<dyn Links>,
+    /// It rings the node's bell.
+    waker: OnceCell<Waker>,
     process: Process,
     opener: Arc<dyn Opener>,
     started: Instant,
     mail: Mail,
     tickets: RefCell<HashMap<u64, Ticket>>,
     next_ticket: Cell<u64>,
-    losses: RefCell<Vec<Loss>>,
+    departures: Departures,
+    /// Whether the links are broken.
+    is_cut_off: Cell<bool>,
     buffers: Rc<BufferPool>,
     mapped: RefCell<Mappings>,
     /// Whether the kernel lets this process copy from and to other processes of the host.
@@ -73,21 +79,11 @@ pub struct Node {
 
 /// A ticket stands for an answer that this node waits for.
 struct Ticket {
-    /// The call of the request.
-    call: u64,
+    /// The node that is asked.
+    peer: NodeId,
     answer: oneshot::Sender<Result<Vec<u8>>>,
-}
-
-/// A loss names calls that cannot succeed any more.
-struct Loss {
-    calls: Vec<Range<u64>>,
-    error: Error,
-}
-
-impl Loss {
-    fn is_of(&self, call: u64) -> bool {
-        self.calls.iter().any(|calls| calls.contains(&call))
-    }
+    /// The buffer that the peer copies from or into.
+    _buffer: Option<Arc<Staging>>,
 }
 
 impl Node {
@@ -104,13 +100,15 @@ impl Node {
             me,
             nodes,
             links,
+            waker: OnceCell::new(),
             process,
             opener,
             started: Instant::now(),
             mail: Mail::default(),
             tickets: RefCell::default(),
             next_ticket: Cell::new(0),
-            losses: RefCell::default(),
+            departures: Departures::default(),
+            is_cut_off: Cell::new(false),
             buffers: Rc::new(BufferPool::new(is_shared)),
             mapped: RefCell::default(),
             copies_across: Cell::new(is_shared),
@@ -119,16 +117,9 @@ impl Node {
         }
     }
 
-    /// The error that lets no later call succeed, if any.
-    pub fn broken(&self) -> Option<Error> {
-        self.loss_of(u64::MAX - 1)
-    }
-
-    /// The error that keeps this call from success, if any.
-    fn loss_of(&self, call: u64) -> Option<Error> {
-        let losses = self.losses.borrow();
-        let loss = losses.iter().find(|loss| loss.is_of(call));
-        loss.map(|loss| loss.error.clone())
+    /// The reason for which a node has left, if it has.
+    fn departure_of(&self, node: NodeId) -> Option<Error> {
+        self.departures.of(node)
     }
 
     /// Runs `future` to its end, answering other nodes meanwhile.
@@ -155,8 +146,10 @@ impl Node {
             true => 0,
             false => pause.idle.saturating_add(1),
         };
-        let waker = Waker::from(Arc::new(BellWaker(bell)));
-        let polled = poll(&mut Context::from_waker(&waker));
+        let waker = self
+            .waker
+            .get_or_init(|| Waker::from(Arc::new(BellWaker(bell))));
+        let polled = poll(&mut Context::from_waker(waker));
         self.give_back();
         pause.at_most = self.links.nap_max(pause.idle);
         polled
@@ -177,17 +170,14 @@ impl Node {
         let returned = self.returned.take();
         for (to, ticket) in returned {
             if let Err(error) = self.done(to, ticket, Ok(())) {
-                self.fail(error);
+                self.fail(&error);
             }
         }
     }
 
-    /// Tells all nodes that this node leaves because of `error`. The calls with these numbers, in
-    /// which it takes no further part, fail on all nodes instead of waiting. All other calls go on:
-    /// this node has done its part.
-    pub fn leave(&self, error: &Error, calls: &[Range<u64>]) {
+    /// Tells all nodes that this node leaves the machine because of `error`.
+    pub fn leave(&self, error: &Error) {
         let left = Header::Left {
-            calls: calls.to_vec(),
             error: error.clone(),
         };
         for node in (0..self.nodes).filter(|&node| node != self.me) {
@@ -195,17 +185,16 @@ impl Node {
             let _ = self.post(node, &left, 0, |_| {});
         }
         let until = Instant::now() + LEAVING_MAX;
-        while self.links.keeps_any() && Instant::now() < until {
+        while self.links.keeps_any() && !self.is_cut_off.get() && Instant::now() < until {
             self.answer_all();
             std::thread::yield_now();
         }
-        self.fail(error.clone());
     }
 
     /// Waits until the links keep no packets: others wait for these packets, and this node may be
     /// busy with something else for long.
     pub fn post_all_kept(&self) {
-        while self.links.keeps_any() && self.broken().is_none() {
+        while self.links.keeps_any() && !self.is_cut_off.get() {
             self.answer_all();
             std::thread::yield_now();
         }
@@ -223,21 +212,22 @@ impl Node {
         self.links.post(to, packet)
     }
 
-    /// Makes every later call fail with this error, unless it has failed with another.
-    fn fail(&self, error: Error) {
-        let all = 0..u64::MAX;
-        self.lose(vec![all], error);
+    /// Notes that no other node can be reached any more.
+    fn fail(&self, error: &Error) {
+        self.is_cut_off.set(true);
+        for node in (0..self.nodes).filter(|&node| node != self.me) {
+            self.depart(node, error.clone());
+        }
     }
 
-    /// Makes these calls fail with this error, unless they have failed with another.
-    fn lose(&self, calls: Vec<Range<u64>>, error: Error) {
-        self.losses.borrow_mut().push(Loss { calls, error });
+    /// Notes that a node has left. Nobody waits for its answers any more.
+    fn depart(&self, node: NodeId, error: Error) {
         let mut tickets = self.tickets.borrow_mut();
-        let lost = tickets.extract_if(|_, ticket| self.loss_of(ticket.call).is_some());
-        for (_, Ticket { call, answer }) in lost {
-            let _ = answer.send(self.loss_of(call).map_or(Ok(Vec::new()), Err));
+        for (_, ticket) in tickets.extract_if(|_, ticket| ticket.peer == node) {
+            let _ = ticket.answer.send(Err(error.clone())); // the call may have been given up
         }
-        self.mail.wake_all();
+        drop(tickets);
+        self.departures.add(node, error);
     }
 
     /// A disk thread that no other call is using.

@@ -7,7 +7,6 @@
 mod common;
 
 use std::ffi::{c_int, c_void};
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -199,8 +198,8 @@ impl Bench for OfRanks {
         Memory::new(share, width, values, form)
     }
 
-    fn leave(machine: &Node, error: &Error, calls: Range<u64>) {
-        machine.leave(error, &[calls]);
+    fn leave(machine: &Node, error: &Error) {
+        machine.leave(error);
     }
 
     fn servers(machine: &Node, nodes: usize) -> (Vec<usize>, usize) {

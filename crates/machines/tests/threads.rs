@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
@@ -43,7 +42,7 @@ impl Bench for OfThreads {
                 let ended = catch_unwind(AssertUnwindSafe(run));
                 if ended.is_err() {
                     let error = Error::new(Kind::Peer, "running a case", "it has failed");
-                    OfThreads::leave(&node, &error, 0..u64::MAX);
+                    OfThreads::leave(&node, &error);
                 }
                 let _ = sender.send(ended.is_ok());
             });
@@ -60,8 +59,8 @@ impl Bench for OfThreads {
         Memory::new(share, width, values, form)
     }
 
-    fn leave(machine: &Node, error: &Error, calls: Range<u64>) {
-        machine.leave(error, &[calls]);
+    fn leave(machine: &Node, error: &Error) {
+        machine.leave(error);
     }
 
     fn servers(machine: &Node, nodes: usize) -> (Vec<usize>, usize) {

@@ -1,7 +1,6 @@
 //! The simulated machine keeps what machines promise, but for what it does not have.
 
 use std::cell::RefCell;
-use std::ops::Range;
 use std::rc::Rc;
 
 use penstock_conformance::{Bench, Case, Form, Held, Need, Seat};
@@ -88,7 +87,7 @@ impl Bench for Simulated {
         }
     }
 
-    fn leave(_machine: &SimNode, _error: &Error, _calls: Range<u64>) {
+    fn leave(_machine: &SimNode, _error: &Error) {
         unreachable!("cases in which a node leaves are left out");
     }
 

@@ -3,30 +3,30 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::slice;
 
-use penstock_engine::numbers::memory_number;
+use penstock_engine::collective::client::Client;
+use penstock_engine::collective::server::Servers;
 use penstock_engine::tuning::{Caching, DiskDirected, Exchange, QueueOrder, StoreAccess, TwoPhase};
 use penstock_engine::{
-    Call, Decision, Director, Error, Machine, Operation, RankBoxes, Request, Rest, Strategy, Tally,
-    Traffic,
+    Ask, Attendance, Call, Decision, Director, Error, Machine, Operation, Plan, Proposal,
+    RankBoxes, Request, Rest, Strategy, Tally, Traffic,
 };
 use penstock_layout::{
     DiskSchema, Dist, Distribution, Dists, MemorySchema, Order, Region, Replicated, Split,
 };
 use penstock_sim::machine::Layout;
-use penstock_sim::machine::{Setup, Simulation};
+use penstock_sim::machine::{Setup, SimNode, Simulation};
 use penstock_sim::preset::Preset;
 use penstock_sim::random::Random;
 
 const SEEDS: u64 = 400;
 
-/// The leader has nothing to do but to pass the outcome on.
-struct Leader;
+/// The leader asks for this request, and passes the outcome on.
+struct Leader(Request);
 
 impl Director for Leader {
     fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision, Error> {
-        Ok(Decision::Tell(String::new()))
+        Ok(Decision::Serve(vec![self.0.clone()]))
     }
 
     fn conclude(&mut self, outcome: Result<Tally, Error>) -> Result<Traffic, Error> {
@@ -146,33 +146,50 @@ impl Case {
             rest: Rest::Fill(Vec::new()),
         });
         let moved = Rc::new(RefCell::new(Traffic::default()));
-        let roles = simulation.roles().clone();
+        let party = simulation.party().clone();
         let memories = memories.to_vec();
-        let main = |node: penstock_sim::machine::SimNode| {
-            let (request, roles, moved) = (request.clone(), roles.clone(), moved.clone());
-            let memory = roles.rank(node.me()).map(|rank| memories[rank].clone());
+        let program = |node: SimNode| {
+            let (request, party, moved) = (request.clone(), party.clone(), moved.clone());
+            let rank = party.rank(node.me()).unwrap();
+            let memory = memories[rank].clone();
             async move {
-                let _exposure = roles.rank(node.me()).map(|rank| {
-                    node.expose(memory_number(id, 0), (request.memory.share(rank), memory))
-                });
+                let attendance = Attendance::new(party);
+                let call = Call::new(&node, &attendance, id);
+                let share = request.memory.share(rank);
+                let _exposure = node.expose(call.id.memory(0), (share, Some(memory)));
                 let handed_over = Cell::new(false);
-                let call = Call::new(&node, &roles, id, &handed_over);
-                let requests = slice::from_ref(&*request);
-                let mut leader = Leader;
-                let mut director = (node.me() == 0).then_some(&mut leader as &mut dyn Director);
-                let outcome = call.transfer(requests).await;
+                let client = Client::new(call, rank, &handed_over);
+                let mut leader = Leader((*request).clone());
+                let director = (rank == 0).then_some(&mut leader as &mut dyn Director);
+                let proposal = Proposal {
+                    ask: Ask::new("a call"),
+                    own_boxes: Vec::new(),
+                    complaint: None,
+                };
+                let verdict = client.run(Ok(proposal), director).await.unwrap();
                 assert_eq!(handed_over.get(), request.split.is_some());
-                let verdict = call
-                    .conclude(requests, outcome, &mut director)
-                    .await
-                    .unwrap();
                 *moved.borrow_mut() = verdict.moved;
             }
         };
-        let ran = simulation.run(main);
+        let server = |node: SimNode| {
+            let attendance = Rc::new(Attendance::new(party.clone()));
+            async move { Servers::new(&node, attendance).run().await }
+        };
+        let before = simulation.totals().messages;
+        let ran = simulation.run_with_servers(program, server);
         ran.unwrap_or_else(|error| panic!("seed {}: {strategy:?} {split:?}: {error}", self.seed));
+        if is_counted(&strategy) && split.is_none() {
+            let sent = simulation.totals().messages - before;
+            let planned = Plan::new(&request, &party).messages();
+            assert_eq!(sent, planned, "seed {}: {strategy:?}", self.seed);
+        }
         moved.take()
     }
+}
+
+/// Whether a plan says exactly how many messages a call by this strategy takes.
+fn is_counted(strategy: &Strategy) -> bool {
+    matches!(strategy, Strategy::DiskDirected(_) | Strategy::Independent)
 }
 
 fn indices(extents: &[u64]) -> Vec<Vec<u64>> {

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use penstock_engine::numbers::SHARES_MAX;
+use penstock_engine::address::SHARES_MAX;
 use penstock_engine::{Ask, Error, Kind, Operation, Result};
 use penstock_layout::{
     Boxes, Dist, Distribution, Dists, LayoutError, MemorySchema, Region, Share, exact,

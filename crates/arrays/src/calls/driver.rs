@@ -15,6 +15,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -22,8 +23,11 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use penstock_engine::numbers::memory_number;
-use penstock_engine::{Call, Director, Error, Kind, Machine, Proposal, Result, Roles, Verdict};
+use penstock_engine::collective::client::Client;
+use penstock_engine::collective::server::Servers;
+use penstock_engine::{
+    Attendance, Call, Director, Error, Kind, Machine, Party, Proposal, Result, Verdict,
+};
 use penstock_machines::node::pause::Pause;
 use penstock_machines::{ClientMemory, Node};
 
@@ -61,9 +65,15 @@ impl UnderWay {
     }
 }
 
+/// Code of a node that runs beside its calls.
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
 /// The node of a rank, and all of its calls.
 struct Calls {
     node: Rc<Node>,
+    attendance: Rc<Attendance>,
+    /// What the node does for others: it hears of ranks that leave, and its servers serve.
+    tasks: Vec<Task>,
     begun: u64,
     under_way: BTreeMap<u64, UnderWay>,
     /// Whether the background thread is running.
@@ -78,9 +88,13 @@ impl Calls {
     /// Polls all calls once.
     fn look(&mut self, pause: &mut Pause) {
         let Self {
-            node, under_way, ..
+            node,
+            tasks,
+            under_way,
+            ..
         } = self;
         node.look(pause, |context| {
+            tasks.retain_mut(|task| task.as_mut().poll(context).is_pending());
             under_way.values_mut().for_each(|call| call.poll(context));
         });
     }
@@ -119,10 +133,13 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Creates a driver for a node that has no calls.
-    pub fn new(node: Node, interrupt: Option<Interrupt>) -> Self {
+    /// Creates a driver for a node of `party` that has no calls.
+    pub fn new(node: Node, party: Arc<Party>, interrupt: Option<Interrupt>) -> Self {
+        let (node, attendance) = (Rc::new(node), Rc::new(Attendance::new(party)));
         let calls = Calls {
-            node: Rc::new(node),
+            tasks: tasks(&node, &attendance),
+            node,
+            attendance,
             begun: 0,
             under_way: BTreeMap::new(),
             is_looked_after: false,
@@ -138,12 +155,12 @@ impl Driver {
         }
     }
 
-    /// Begins the next call of `roles`, and gives its number. If no background thread can start,
-    /// the call fails with that error.
+    /// Begins the next call of the client of `rank`, and gives its number. If no background thread
+    /// can start, the call fails with that error.
     ///
     /// # Collective
     /// Every rank must call it, in the same order.
-    pub fn begin(&self, roles: &Arc<Roles>, start: CallStart) -> u64 {
+    pub fn begin(&self, rank: usize, start: CallStart) -> u64 {
         let CallStart {
             mut proposal,
             memories,
@@ -157,26 +174,22 @@ impl Driver {
         }
         let id = calls.begun;
         calls.begun += 1;
-        let (node, roles) = (calls.node.clone(), roles.clone());
+        let (node, attendance) = (calls.node.clone(), calls.attendance.clone());
         let handed_over = Rc::new(Cell::new(false));
         let tell = handed_over.clone();
         let future = async move {
-            let exposed = memories
-                .into_iter()
-                .enumerate()
-                .flat_map(|(array, shares)| {
-                    let shares = (memory_number(id, array)..).zip(shares);
-                    shares
-                        .map(|(number, memory)| node.expose(number, memory))
-                        .collect::<Vec<_>>()
-                });
-            let exposed: Vec<_> = exposed.collect();
+            let call = Call::new(&*node, &attendance, id);
+            let mut exposed = Vec::new();
+            for (array, shares) in memories.into_iter().enumerate() {
+                let first = call.id.memory(array);
+                let names = (0..).map(|share| first.share(share));
+                let shares = names.zip(shares);
+                exposed.extend(shares.map(|(name, memory)| node.expose(name, memory)));
+            }
             let director = director
                 .as_mut()
                 .map(|director| &mut **director as &mut dyn Director);
-            let verdict = Call::new(&*node, &roles, id, &tell)
-                .run(Some(proposal), director)
-                .await;
+            let verdict = Client::new(call, rank, &tell).run(proposal, director).await;
             drop(exposed);
             verdict
         };
@@ -247,21 +260,20 @@ impl Driver {
 
     /// The reason why no new call can succeed, if there is one.
     pub fn broken(&self) -> Option<Error> {
-        self.shared.lock().node.broken()
+        self.shared.lock().attendance.broken()
     }
 
-    /// Gives up all calls that have not ended, and tells all nodes the reason.
+    /// Gives up all calls that have not ended, and tells all nodes the reason. Nobody looks into
+    /// this rank's memory any more.
     pub fn leave(&self, error: &Error) {
         let mut calls = self.shared.lock();
         let open = calls.under_way.iter();
         let open = open.filter(|(_, call)| call.verdict.is_none());
-        let mut given_up: Vec<_> = open
-            .map(|(&id, _)| memory_number(id, 0)..memory_number(id + 1, 0))
-            .collect();
-        given_up.push(memory_number(calls.begun, 0)..u64::MAX);
-        calls.node.leave(error, &given_up);
-        let given_up = std::mem::take(&mut calls.under_way);
-        drop(given_up);
+        let mut given_up: Vec<_> = open.map(|(&id, _)| id..id + 1).collect();
+        given_up.push(calls.begun..u64::MAX);
+        drop(std::mem::take(&mut calls.under_way));
+        drop(std::mem::take(&mut calls.tasks));
+        leave(&calls.node, &calls.attendance.party, error, &given_up);
         calls.node.wake();
     }
 
@@ -338,6 +350,25 @@ impl Drop for Driver {
             let _ = thread.join();
         }
     }
+}
+
+/// The tasks of a node of a party, beside its calls.
+fn tasks(node: &Rc<Node>, attendance: &Rc<Attendance>) -> Vec<Task> {
+    let (me, party) = (node.clone(), attendance.clone());
+    let listen: Task = Box::pin(async move { party.listen(&*me).await });
+    let (me, party) = (node.clone(), attendance.clone());
+    let serve: Task = Box::pin(async move { Servers::new(&*me, party).run().await });
+    match attendance.party.place_serving(node.me()) {
+        Some(_) => vec![listen, serve],
+        None => vec![listen],
+    }
+}
+
+/// Tells all nodes of a party that this node leaves, and gives up the calls with these numbers.
+pub(super) fn leave(node: &Node, party: &Party, error: &Error, given_up: &[Range<u64>]) {
+    // A reason that cannot be told is lost; the others hear that the node is gone.
+    let _ = node.block_on(party.leave(node, error, given_up));
+    node.leave(error);
 }
 
 /// The background thread: polls all calls until none is in the background.

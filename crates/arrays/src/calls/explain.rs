@@ -46,7 +46,7 @@ impl Session {
         let request = self
             .settings()
             .request(operation, method, memory, disk, target)?;
-        let mut text = Plan::new(&request, self.roles()).explain(self.roles().nodes);
+        let mut text = Plan::new(&request, self.party()).explain();
         if !matches!(array.memory, Memory::Distribution { .. }) && self.clients() > 1 {
             text.push_str(
                 "  (of irregular boxes: this rank's only, the others' are not known here)\n",

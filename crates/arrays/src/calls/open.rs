@@ -1,19 +1,19 @@
 //! Opens sessions on threads or over MPI, and chooses which ranks serve.
 
-use std::cell::Cell;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, ScopedJoinHandle};
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::future::{Either, select};
-use futures::stream::FuturesUnordered;
+use futures::FutureExt;
+use futures::future::select;
+use penstock_engine::collective::server::Servers;
 use penstock_engine::{
-    Agreement, Call, Decision, Error, Kind, Machine, Opening, Operation, Result, Roles, Who,
+    Attendance, Error, Kind, Machine, Opening, Operation, Party, PartyId, Result, Who,
 };
 use penstock_layout::exact;
 use penstock_machines::mpi::abi::Handle;
@@ -22,7 +22,7 @@ use penstock_machines::mpi::{self, Transport};
 use penstock_machines::node::pause::Pause;
 use penstock_machines::{Medium, Node, Opener, Threads};
 
-use super::driver::{Driver, Interrupt, UNASKED_MAX};
+use super::driver::{Driver, Interrupt, UNASKED_MAX, leave};
 use super::session::Session;
 use super::settings::{SessionOptions, Settings};
 use crate::Target;
@@ -56,10 +56,13 @@ impl Opener for StoreOpener {
     }
 }
 
+/// The party of a session: it has a machine to itself.
+const PARTY: PartyId = PartyId(0);
+
 /// A rank's place in a machine of threads. The thread that will use the session opens it.
 pub struct Seat {
     threads: Threads,
-    roles: Arc<Roles>,
+    party: Arc<Party>,
     rank: usize,
     options: SessionOptions,
     dedicated: Vec<JoinHandle<()>>,
@@ -90,13 +93,13 @@ impl Seat {
             }
         };
         let of_servers = (0..servers).map(on).collect();
-        let roles = Arc::new(Roles::new(nodes, (0..ranks).collect(), of_servers));
+        let party = Arc::new(Party::new(PARTY, (0..ranks).collect(), of_servers));
         let threads = Threads::new(nodes);
         let mut dedicated = Vec::new();
         for node in ranks..nodes {
-            let (threads, roles) = (threads.clone(), roles.clone());
+            let (threads, party) = (threads.clone(), party.clone());
             let opener = StoreOpener::new(options);
-            let serve = move || serve(&threads.node(node, opener), &roles, None);
+            let serve = move || serve(&threads.node(node, opener), &party, None);
             let thread = std::thread::Builder::new()
                 .name(format!("server-{node}"))
                 .spawn(serve);
@@ -106,7 +109,7 @@ impl Seat {
         let mut seats: Vec<Seat> = (0..ranks)
             .map(|rank| Seat {
                 threads: threads.clone(),
-                roles: roles.clone(),
+                party: party.clone(),
                 rank,
                 options: options.clone(),
                 dedicated: Vec::new(),
@@ -121,11 +124,11 @@ impl Seat {
     pub fn open(self, interrupt: Option<Interrupt>) -> Session {
         let opener = StoreOpener::new(&self.options);
         let node = self.threads.node(self.rank, opener);
-        let settings = Settings::new(&self.roles, 1, self.options, true);
-        let driver = Driver::new(node, interrupt);
+        let settings = Settings::new(&self.party, 1, self.options, true);
+        let driver = Driver::new(node, self.party.clone(), interrupt);
         Session::new(
             driver,
-            self.roles,
+            self.party,
             Some(self.rank),
             settings,
             self.dedicated,
@@ -192,50 +195,23 @@ fn check_count(what: &str, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Serves on a node that is no client until the session is closed, broken, or interrupted. The
-/// server listens for the next call while it serves others: a rank may begin several calls before
-/// it ends one.
-fn serve(node: &Node, roles: &Roles, interrupt: Option<Interrupt>) {
-    let handed_over = Cell::new(false); // nobody looks: a server has nothing else to do
-    let serving = async {
-        let mut served = FuturesUnordered::new();
-        for id in 0.. {
-            let call = Call::new(node, roles, id, &handed_over);
-            let agreed = {
-                let agree = pin!(async { call.agree(None, &mut None).await });
-                let others = async {
-                    while served.next().await.is_some() {}
-                    std::future::pending::<()>().await
-                };
-                match select(agree, pin!(others)).await {
-                    Either::Left((agreed, _)) => agreed,
-                    Either::Right(((), _)) => unreachable!("that never ends"),
-                }
-            };
-            match agreed {
-                Ok(Agreement::Decision(Decision::Serve(requests))) => served.push(async move {
-                    let outcome = call.transfer(&requests).await;
-                    call.conclude(&requests, outcome, &mut None).await
-                }),
-                Ok(Agreement::Decision(Decision::Close(_))) => break,
-                _ if node.broken().is_some() => break,
-                Ok(_) | Err(_) => {}
-            }
-        }
-        while served.next().await.is_some() {}
-    };
-    let mut serving = pin!(serving);
+/// Serves on a node that is no client until the session is closed, broken, or interrupted.
+fn serve(node: &Node, party: &Arc<Party>, interrupt: Option<&Interrupt>) {
+    let attendance = Rc::new(Attendance::new(party.clone()));
+    let servers = Servers::new(node, attendance.clone());
+    let (run, listen) = (pin!(servers.run()), pin!(attendance.listen(node)));
+    let mut serving = select(run, listen);
     let mut pause = Pause::default();
     loop {
-        let served = node.look(&mut pause, |context| serving.as_mut().poll(context));
+        let served = node.look(&mut pause, |context| serving.poll_unpin(context));
         if served.is_ready() {
             return node.post_all_kept();
         }
         pause.sleep(Some(UNASKED_MAX));
-        if interrupt.as_ref().is_some_and(|interrupt| interrupt()) {
+        if interrupt.is_some_and(|interrupt| interrupt()) {
             let error = Error::new(Kind::Peer, "serving", "it was interrupted");
             let all = 0..u64::MAX;
-            return node.leave(&error, &[all]);
+            return leave(node, party, &error, &[all]);
         }
     }
 }
@@ -276,28 +252,23 @@ impl Session {
             return Err(Error::new(Kind::Mismatch, opening, cause));
         }
         let job = mpi::join(api, comm, transport, StoreOpener::new(&options))?;
-        let roles = mpi_roles(&job.hosts, &job.processors, &options)?;
-        let rank = roles.rank(job.node.me());
+        let party = mpi_party(&job.hosts, &job.processors, &options)?;
+        let party = Arc::new(party);
+        let rank = party.rank(job.node.me());
         let hosts = job.hosts.iter().collect::<HashSet<_>>().len();
         let has_threads = may_use_threads || !job.node.needs_mpi();
-        let settings = Settings::new(&roles, hosts, options, has_threads);
+        let settings = Settings::new(&party, hosts, options, has_threads);
         if rank.is_none() {
-            serve(&job.node, &roles, interrupt.clone());
+            serve(&job.node, &party, interrupt.as_ref());
         }
-        let driver = Driver::new(job.node, interrupt);
-        Ok(Session::new(
-            driver,
-            Arc::new(roles),
-            rank,
-            settings,
-            Vec::new(),
-        ))
+        let driver = Driver::new(job.node, party.clone(), interrupt);
+        Ok(Session::new(driver, party, rank, settings, Vec::new()))
     }
 }
 
 /// Which ranks of an MPI job are clients and which are servers, by the host of each rank and the
 /// number of processors there. All ranks must come to the same result.
-fn mpi_roles(hosts: &[usize], processors: &[usize], options: &SessionOptions) -> Result<Roles> {
+fn mpi_party(hosts: &[usize], processors: &[usize], options: &SessionOptions) -> Result<Party> {
     let size = hosts.len();
     let mut by_host: Vec<Vec<usize>> = vec![Vec::new(); size];
     for (rank, &host) in hosts.iter().enumerate() {
@@ -337,7 +308,7 @@ fn mpi_roles(hosts: &[usize], processors: &[usize], options: &SessionOptions) ->
     }
     let is_client = |rank: &usize| !options.dedicated || !of_servers.contains(rank);
     let clients = (0..size).filter(is_client).collect();
-    Ok(Roles::new(size, clients, of_servers))
+    Ok(Party::new(PARTY, clients, of_servers))
 }
 
 #[cfg(test)]
@@ -348,8 +319,8 @@ mod tests {
     fn each_host_has_as_many_servers_as_processors_or_ranks() {
         let options = SessionOptions::default();
         let servers = |hosts: &[usize], processors: &[usize]| {
-            let roles = mpi_roles(hosts, processors, &options).unwrap();
-            roles.servers
+            let party = mpi_party(hosts, processors, &options).unwrap();
+            party.servers
         };
         assert_eq!(servers(&[0, 0, 0], &[2, 2, 2]), [0, 1]);
         assert_eq!(servers(&[0, 0, 2], &[2, 2, 8]), [0, 2, 1]);

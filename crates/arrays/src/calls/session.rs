@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use penstock_engine::{
-    Ask, Decision, Director, Error, Kind, Operation, Proposal, RankBoxes, Result, Roles, Tally,
+    Ask, Decision, Director, Error, Kind, Operation, Party, Proposal, RankBoxes, Result, Tally,
     Traffic, Verdict, Who,
 };
 use serde::Serialize;
@@ -33,7 +33,7 @@ const LEAVING_CAUSE_CHARS: usize = 2000;
 /// A session, as one rank has it.
 pub struct Session {
     driver: Driver,
-    roles: Arc<Roles>,
+    party: Arc<Party>,
     rank: Option<usize>,
     settings: Settings,
     /// The split collectives that have not been ended, by their numbers.
@@ -49,14 +49,14 @@ pub struct Session {
 impl Session {
     pub(super) fn new(
         driver: Driver,
-        roles: Arc<Roles>,
+        party: Arc<Party>,
         rank: Option<usize>,
         settings: Settings,
         dedicated: Vec<JoinHandle<()>>,
     ) -> Self {
         Self {
             driver,
-            roles,
+            party,
             rank,
             settings,
             outstanding: RefCell::default(),
@@ -74,12 +74,12 @@ impl Session {
 
     /// The number of clients.
     pub fn clients(&self) -> usize {
-        self.roles.clients.len()
+        self.party.clients.len()
     }
 
     /// The number of servers.
     pub fn servers(&self) -> usize {
-        self.roles.servers.len()
+        self.party.servers.len()
     }
 
     /// Takes part in the call that the other ranks make, with the complaint that this rank has no
@@ -213,9 +213,9 @@ impl Session {
         &self.settings
     }
 
-    /// The roles of all nodes.
-    pub(super) fn roles(&self) -> &Roles {
-        &self.roles
+    /// The clients and servers of the session.
+    pub(super) fn party(&self) -> &Party {
+        &self.party
     }
 
     /// The driver of this rank's calls.
@@ -393,9 +393,9 @@ impl Session {
             let cause = "the session is closed";
             return Err(Error::new(Kind::Schema, "a collective call", cause));
         }
-        self.my_rank()?;
+        let rank = self.my_rank()?;
         start.director = start.director.filter(|_| self.rank == Some(0));
-        Ok(self.driver.begin(&self.roles, start))
+        Ok(self.driver.begin(rank, start))
     }
 }
 

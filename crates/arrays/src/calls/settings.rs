@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use penstock_engine::{
-    Error, Kind, Operation, Request, Rest, Result, Roles, Split, Strategy, Traffic,
+    Error, Kind, Operation, Party, Request, Rest, Result, Split, Strategy, Traffic,
 };
 use penstock_layout::{Assignment, DiskSchema, MemorySchema};
 
@@ -144,9 +144,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Creates the settings of a session of `roles` on `hosts` hosts.
-    pub fn new(roles: &Roles, hosts: usize, options: SessionOptions, has_threads: bool) -> Self {
-        let (clients, servers) = (roles.clients.len(), roles.servers.len());
+    /// Creates the settings of a session of `party` on `hosts` hosts.
+    pub fn new(party: &Party, hosts: usize, options: SessionOptions, has_threads: bool) -> Self {
+        let (clients, servers) = (party.clients.len(), party.servers.len());
         Self {
             options,
             clients,

@@ -1,13 +1,15 @@
 //! Buffers, parcels, and copies on one node.
 
-use penstock_engine::{CopyKind, Elements, Kind, Machine, Window};
+use penstock_engine::{CopyKind, Elements, Kind, Machine, MemoryId, Window};
 use penstock_layout::{Piece, Region, Share};
 
 use super::schemas::spreads;
+use crate::seat::memory;
 use crate::truth::{UNTOUCHED, WIDTHS, changed, is_in, noise, packed, stage, values, windows};
 use crate::{Bench, Form, Held, Seat};
 
-const CALL: u64 = 10;
+const NAME: MemoryId = memory(10);
+const OTHER: MemoryId = memory(11);
 
 pub(super) async fn buffers<B: Bench>(seat: Seat<B>) {
     let sizes = [
@@ -164,8 +166,8 @@ impl Pieces {
         let held = || B::hold(share, *width, &values(share, *width, old), Form::Dense);
         let copy =
             |held: &B::Held, from: Elements<'_, B::Machine>, to: Elements<'_, B::Machine>| {
-                let _exposure = seat.machine.expose(CALL, held.memory());
-                let copied = seat.machine.copy(CALL, *width, pieces, from, to, by);
+                let _exposure = seat.machine.expose(NAME, held.memory());
+                let copied = seat.machine.copy(NAME, *width, pieces, from, to, by);
                 copied.unwrap();
             };
         let same = held();
@@ -247,13 +249,13 @@ async fn pack_width<B: Bench>(seat: &Seat<B>, width: usize) {
                     bytes
                 };
                 let held = B::hold(&share, width, &own, Form::Dense);
-                let exposure = seat.machine.expose(CALL, held.memory());
-                let parcel = seat.machine.pack(CALL, &share, region, &window).unwrap();
+                let exposure = seat.machine.expose(NAME, held.memory());
+                let parcel = seat.machine.pack(NAME, &share, region, &window).unwrap();
                 assert!(seat.is_parcel(&parcel, &staged(old)), "{region:?}");
                 let parcel = seat.parcel(&staged(new));
                 let machine = &seat.machine;
                 machine
-                    .unpack(CALL, &parcel, &share, region, &window)
+                    .unpack(NAME, &parcel, &share, region, &window)
                     .unwrap();
                 drop(exposure);
                 assert!(
@@ -291,15 +293,15 @@ pub(super) async fn nothing_exposed<B: Bench>(seat: Seat<B>) {
     let (windows, pieces) = ([window.clone()], [piece]);
     let buffer = seat.buffer(&[1; 16]);
     let other = B::hold(&share, 2, &[0; 16], Form::Dense);
-    let _other = machine.expose(CALL + 1, other.memory());
+    let _other = machine.expose(OTHER, other.memory());
     let (exposed, staged) = (|| Elements::Exposed, || Elements::Staged(&windows, &buffer));
     let parcel = seat.parcel(&[1; 16]);
     let by = CopyKind::Kernels;
     let kinds = [
-        machine.copy(CALL, 2, &pieces, exposed(), staged(), by),
-        machine.copy(CALL, 2, &pieces, staged(), exposed(), by),
-        machine.pack(CALL, &share, &region, &window).map(drop),
-        machine.unpack(CALL, &parcel, &share, &region, &window),
+        machine.copy(NAME, 2, &pieces, exposed(), staged(), by),
+        machine.copy(NAME, 2, &pieces, staged(), exposed(), by),
+        machine.pack(NAME, &share, &region, &window).map(drop),
+        machine.unpack(NAME, &parcel, &share, &region, &window),
     ];
     for kind in kinds {
         assert_eq!(kind.unwrap_err().kind, Kind::Peer);
@@ -308,7 +310,7 @@ pub(super) async fn nothing_exposed<B: Bench>(seat: Seat<B>) {
     // A copy between buffers needs no memory of the client's.
     let to = seat.buffer(&[0; 16]);
     let from = Elements::Parcel(&parcel);
-    let copied = machine.copy(CALL, 2, &pieces, from, Elements::Staged(&windows, &to), by);
+    let copied = machine.copy(NAME, 2, &pieces, from, Elements::Staged(&windows, &to), by);
     copied.unwrap();
     assert!(seat.bytes(&to, 0..16) == [1; 16]);
     seat.barrier().await;
@@ -319,17 +321,17 @@ pub(super) async fn other_sizes<B: Bench>(seat: Seat<B>) {
     let machine = &seat.machine;
     let (windows, pieces) = ([window.clone()], [piece]);
     let held = B::hold(&share, 2, &[3; 16], Form::Dense);
-    let exposure = machine.expose(CALL, held.memory());
+    let exposure = machine.expose(NAME, held.memory());
     let buffer = seat.buffer(&[1; 16]);
     let by = CopyKind::Kernels;
     for bytes in [0, 15, 17, 32] {
         let parcel = seat.parcel(&vec![9; bytes]);
         let came = || Elements::Parcel(&parcel);
         let results = [
-            machine.unpack(CALL, &parcel, &share, &region, &window),
-            machine.copy(CALL, 2, &pieces, came(), Elements::Exposed, by),
+            machine.unpack(NAME, &parcel, &share, &region, &window),
+            machine.copy(NAME, 2, &pieces, came(), Elements::Exposed, by),
             machine.copy(
-                CALL,
+                NAME,
                 2,
                 &pieces,
                 came(),

@@ -4,7 +4,7 @@ use penstock_engine::{Kind, Machine, Window};
 use penstock_layout::{Region, Share};
 
 use super::schemas;
-use crate::seat::BufferOf;
+use crate::seat::{BufferOf, memory};
 use crate::truth::{UNTOUCHED, stage, values, windows};
 use crate::{Bench, Form, Held, Seat};
 
@@ -32,16 +32,18 @@ fn hold<B: Bench>(node: usize, number: u64) -> B::Held {
     B::hold(&line().1, WIDTH, &of(node, number), Form::Dense)
 }
 
-/// Gets all of the line that a node exposes for a call.
+/// Gets all of the line that a node exposes under a name.
 async fn get<B: Bench>(
     seat: &Seat<B>,
-    call: u64,
+    name: u64,
     client: usize,
     buffer: &BufferOf<B>,
 ) -> penstock_engine::Result<Vec<u8>> {
     let (region, share, window) = line();
     let piece = share.intersect(&region).unwrap();
-    let got = seat.machine.memget(call, client, &piece, &window, buffer);
+    let got = seat
+        .machine
+        .memget(memory(name), client, &piece, &window, buffer);
     got.await.map(|()| seat.bytes(buffer, 0..7 * WIDTH))
 }
 
@@ -51,7 +53,8 @@ pub(super) async fn several_numbers<B: Bench>(seat: Seat<B>) {
         .map(|number| hold::<B>(seat.me(), number))
         .collect();
     let exposures = held.iter().zip(10..);
-    let exposures = exposures.map(|(held, call)| Some(seat.machine.expose(call, held.memory())));
+    let exposures =
+        exposures.map(|(held, name)| Some(seat.machine.expose(memory(name), held.memory())));
     let mut exposures: Vec<_> = exposures.collect();
     seat.barrier().await;
     for client in 0..seat.nodes {
@@ -93,7 +96,7 @@ async fn boxes_of_width<B: Bench>(seat: &Seat<B>, width: usize) {
     });
     let held: Vec<_> = held.collect();
     let exposures = held.iter().zip(10..);
-    let exposures = exposures.map(|(held, call)| seat.machine.expose(call, held.memory()));
+    let exposures = exposures.map(|(held, name)| seat.machine.expose(memory(name), held.memory()));
     let exposures: Vec<_> = exposures.collect();
     seat.barrier().await;
     for region in &spread.regions {
@@ -101,12 +104,14 @@ async fn boxes_of_width<B: Bench>(seat: &Seat<B>, width: usize) {
             let mut expected = vec![UNTOUCHED; bytes];
             let buffer = seat.buffer(&expected);
             for client in 0..seat.nodes {
-                for (share, call) in spread.shares(client).iter().zip(10..) {
+                for (share, name) in spread.shares(client).iter().zip(10..) {
                     stage(&mut expected, share, region, &window, 1);
                     let Some(piece) = share.intersect(region) else {
                         continue;
                     };
-                    let got = seat.machine.memget(call, client, &piece, &window, &buffer);
+                    let got = seat
+                        .machine
+                        .memget(memory(name), client, &piece, &window, &buffer);
                     got.await.unwrap();
                 }
             }
@@ -130,13 +135,13 @@ pub(super) async fn taken_back<B: Bench>(seat: Seat<B>) {
     let buffer = seat.buffer(&[UNTOUCHED; 7 * WIDTH]);
     let held = hold::<B>(seat.me(), 1);
     for is_exposed in [false, true, false] {
-        let exposure = is_exposed.then(|| seat.machine.expose(10, held.memory()));
+        let exposure = is_exposed.then(|| seat.machine.expose(memory(10), held.memory()));
         seat.barrier().await;
         for client in 0..seat.nodes {
             let got = get(&seat, 10, client, &buffer).await;
             let put = seat
                 .machine
-                .memput(11, client, &piece, &window, &buffer)
+                .memput(memory(11), client, &piece, &window, &buffer)
                 .await;
             assert_eq!(put.unwrap_err().kind, Kind::Peer);
             match is_exposed {
@@ -154,7 +159,7 @@ pub(super) async fn exposed_again<B: Bench>(seat: Seat<B>) {
     let buffer = seat.buffer(&[UNTOUCHED; 7 * WIDTH]);
     for number in 0..5 {
         let held = hold::<B>(seat.me(), number);
-        let exposure = seat.machine.expose(10, held.memory());
+        let exposure = seat.machine.expose(memory(10), held.memory());
         seat.barrier().await;
         for client in 0..seat.nodes {
             let got = get(&seat, 10, client, &buffer).await;

@@ -1,25 +1,24 @@
 //! A node that leaves while others are at something with it.
 //!
-//! The last node leaves. It takes no further part in the calls from [`LOST`] on. It still looks at
-//! what comes until all others have ended, but in [`gone_at_once`].
+//! The last node leaves. It still looks at what comes until all others have ended, but in
+//! [`gone_at_once`].
 
-use std::ops::Range;
 use std::pin::pin;
 
 use futures::future::join;
-use penstock_engine::{Error, Kind, Machine, Result, Window};
+use penstock_engine::{Error, Kind, Machine, MemoryId, Result, Window};
 use penstock_layout::{Piece, Region, Share};
 
-use crate::seat::{look, pause, tag};
+use crate::seat::{look, memory, pause, port};
 use crate::truth::noise;
 use crate::{Bench, Form, Held, Seat};
 
-/// A call that goes on.
+/// The ports of what goes on, and of what the node that leaves takes part in.
 const KEPT: u64 = 4;
-/// The first of the calls that are given up.
 const LOST: u64 = 5;
-const GIVEN_UP: Range<u64> = LOST..u64::MAX;
-/// Why.
+/// The memory that the node exposes that leaves.
+const LINE: MemoryId = memory(5);
+/// Why it leaves.
 const CAUSE: &str = "it has seen enough";
 
 fn leaver<B: Bench>(seat: &Seat<B>) -> usize {
@@ -32,29 +31,23 @@ fn is_leaver<B: Bench>(seat: &Seat<B>) -> bool {
 
 fn leave<B: Bench>(seat: &Seat<B>) {
     let error = Error::new(Kind::Peer, "leaving", CAUSE);
-    B::leave(&seat.machine, &error, GIVEN_UP);
+    B::leave(&seat.machine, &error);
 }
 
 /// Leaves, and looks at what comes until all others have ended.
 async fn leave_and_look<B: Bench>(seat: &Seat<B>) {
     leave(seat);
-    let mut ended = 1;
-    while ended < seat.nodes {
-        match seat.machine.receive(tag(KEPT, 99)).await {
-            Ok(message) => {
-                ended += 1;
-                seat.tell(message.from, tag(KEPT, 100)).await;
-            }
-            Err(_) => pause().await, // it has left itself
-        }
+    for _ in 1..seat.nodes {
+        let message = seat.receive(port(KEPT, 99)).await;
+        seat.tell(message.from, port(KEPT, 100)).await;
     }
 }
 
 /// Tells the node that leaves that this one has ended, and waits until that is known: all that was
 /// sent to either has come then.
 async fn end<B: Bench>(seat: &Seat<B>) {
-    seat.tell(leaver(seat), tag(KEPT, 99)).await;
-    seat.receive(tag(KEPT, 100)).await;
+    seat.tell(leaver(seat), port(KEPT, 99)).await;
+    seat.receive(port(KEPT, 100)).await;
 }
 
 /// The leaver's word arrives as it was.
@@ -64,14 +57,9 @@ fn check(error: &Error) {
 
 /// Waits until it is known that a node has left.
 async fn await_loss<B: Bench>(seat: &Seat<B>) {
-    check(
-        &seat
-            .machine
-            .receive(tag(LOST, 98))
-            .await
-            .map(drop)
-            .unwrap_err(),
-    );
+    let (node, error) = seat.machine.departed(0).await;
+    assert_eq!(node, leaver(seat));
+    check(&error);
 }
 
 /// Does something again and again, until that fails.
@@ -88,25 +76,19 @@ async fn until_it_fails(mut act: impl AsyncFnMut() -> Result<()>) -> Error {
 pub(super) async fn receive<B: Bench>(seat: Seat<B>) {
     if is_leaver(&seat) {
         for _ in 1..seat.nodes {
-            seat.receive(tag(KEPT, 0)).await;
+            seat.receive(port(KEPT, 0)).await;
         }
         return leave_and_look(&seat).await;
     }
-    let waits = [LOST, LOST + 1000].map(|call| seat.machine.receive(tag(call, 1)));
-    let [one, other] = waits;
-    let told = seat.tell(leaver(&seat), tag(KEPT, 0));
-    let ((one, other), ()) = join(join(one, other), told).await;
-    check(&one.map(drop).unwrap_err());
-    check(&other.map(drop).unwrap_err());
-    // So does a node that waits afterwards.
-    check(
-        &seat
-            .machine
-            .receive(tag(LOST + 1, 1))
-            .await
-            .map(drop)
-            .unwrap_err(),
-    );
+    // Nothing comes, and nothing else is disturbed: the node hears of the departure.
+    let mut never = pin!(seat.machine.receive(port(LOST, 1)));
+    assert!(look(never.as_mut()).await.is_none());
+    let told = seat.tell(leaver(&seat), port(KEPT, 0));
+    join(await_loss(&seat), told).await;
+    assert!(look(never.as_mut()).await.is_none());
+    // So does a node that asks afterwards, and no second one has left.
+    await_loss(&seat).await;
+    assert!(look(pin!(seat.machine.departed(1))).await.is_none());
     end(&seat).await;
 }
 
@@ -116,7 +98,7 @@ pub(super) async fn what_came_before<B: Bench>(seat: Seat<B>) {
         for to in 0..leaver(&seat) {
             for nth in 0..6 {
                 let parcel = Some(seat.parcel(&body(nth + 1)));
-                let sent = seat.machine.send(to, tag(LOST, 0), body(nth), parcel);
+                let sent = seat.machine.send(to, port(LOST, 0), body(nth), parcel);
                 sent.await.unwrap();
             }
         }
@@ -124,17 +106,14 @@ pub(super) async fn what_came_before<B: Bench>(seat: Seat<B>) {
     }
     await_loss(&seat).await;
     for nth in 0..6 {
-        let message = seat.receive(tag(LOST, 0)).await;
+        let message = seat.receive(port(LOST, 0)).await;
         assert!(message.body == body(nth), "message {nth}");
         assert!(seat.is_parcel(&message.parcel.unwrap(), &body(nth + 1)));
     }
-    check(
-        &seat
-            .machine
-            .receive(tag(LOST, 0))
+    assert!(
+        look(pin!(seat.machine.receive(port(LOST, 0))))
             .await
-            .map(drop)
-            .unwrap_err(),
+            .is_none()
     );
     end(&seat).await;
 }
@@ -149,7 +128,7 @@ pub(super) async fn other_calls<B: Bench>(seat: Seat<B>) {
     let buffer = seat.buffer(&[seat.me() as u8; 5000]);
     let receives = async {
         for nth in 0..10 {
-            let message = seat.receive(tag(KEPT, nth)).await;
+            let message = seat.receive(port(KEPT, nth)).await;
             let sent = [message.from as u8; 5000];
             assert!(seat.is_parcel(&message.parcel.unwrap(), &sent));
         }
@@ -159,7 +138,7 @@ pub(super) async fn other_calls<B: Bench>(seat: Seat<B>) {
             let body = vec![0; 20_000];
             let end = seat
                 .machine
-                .transmit(to, tag(KEPT, nth), body, &buffer, 5000);
+                .transmit(to, port(KEPT, nth), body, &buffer, 5000);
             end.await.unwrap();
         }
     };
@@ -167,9 +146,9 @@ pub(super) async fn other_calls<B: Bench>(seat: Seat<B>) {
     end(&seat).await;
 }
 
-/// Long messages are sent until it is known that nobody answers.
+/// Long messages are sent, whether anybody takes them or not.
 pub(super) async fn send<B: Bench>(seat: Seat<B>) {
-    let (question, answer) = (tag(LOST, 0), tag(LOST, 1));
+    let (question, answer) = (port(LOST, 0), port(LOST, 1));
     if is_leaver(&seat) {
         for _ in 0..3 * (seat.nodes - 1) {
             let message = seat.receive(question).await;
@@ -178,12 +157,11 @@ pub(super) async fn send<B: Bench>(seat: Seat<B>) {
         return leave_and_look(&seat).await;
     }
     let to = leaver(&seat);
-    let ask = async || {
-        let body = vec![1; 400_000];
-        seat.machine.send(to, question, body, None).await?;
-        seat.machine.receive(answer).await.map(drop)
-    };
-    check(&until_it_fails(ask).await);
+    for _ in 0..3 {
+        seat.send(to, question, vec![1; 400_000]).await;
+        seat.receive(answer).await;
+    }
+    await_loss(&seat).await;
     // A send that is not answered ends, whether it can tell or not.
     let sent = seat.machine.send(to, question, vec![1; 400_000], None);
     if let Err(error) = sent.await {
@@ -195,7 +173,7 @@ pub(super) async fn send<B: Bench>(seat: Seat<B>) {
 pub(super) async fn transmit<B: Bench>(seat: Seat<B>) {
     if is_leaver(&seat) {
         for _ in 0..3 * (seat.nodes - 1) {
-            seat.receive(tag(LOST, 0)).await;
+            seat.receive(port(LOST, 0)).await;
         }
         return leave_and_look(&seat).await;
     }
@@ -204,7 +182,7 @@ pub(super) async fn transmit<B: Bench>(seat: Seat<B>) {
         let body = vec![2; 20];
         let end = seat
             .machine
-            .transmit(to, tag(LOST, 0), body, &buffer, 200_000);
+            .transmit(to, port(LOST, 0), body, &buffer, 200_000);
         end.await
     };
     check(&until_it_fails(transmit).await);
@@ -217,20 +195,20 @@ pub(super) async fn held_parcel<B: Bench>(seat: Seat<B>) {
     if is_leaver(&seat) {
         let mut held = Vec::new();
         for other in 0..leaver(&seat) {
-            let mut receive = pin!(seat.machine.receive(tag(LOST, other as u32)));
+            let mut receive = pin!(seat.machine.receive(port(LOST, other as u32)));
             assert!(look(receive.as_mut()).await.is_none());
-            seat.tell(other, tag(KEPT, 0)).await;
-            held.push(receive.await.unwrap());
+            seat.tell(other, port(KEPT, 0)).await;
+            held.push(receive.await);
         }
         leave_and_look(&seat).await;
         return drop(held);
     }
-    seat.receive(tag(KEPT, 0)).await;
+    seat.receive(port(KEPT, 0)).await;
     let buffer = seat.buffer(&vec![1; 200_000]);
-    let tag = tag(LOST, seat.me() as u32);
+    let port = port(LOST, seat.me() as u32);
     let transmitted = seat
         .machine
-        .transmit(leaver(&seat), tag, Vec::new(), &buffer, 200_000);
+        .transmit(leaver(&seat), port, Vec::new(), &buffer, 200_000);
     if let Err(error) = transmitted.await {
         check(&error);
     }
@@ -254,12 +232,12 @@ fn line() -> (Share, Piece, Window) {
 /// Exposes the line until all others have moved it, and leaves.
 async fn expose_and_leave<B: Bench>(seat: &Seat<B>) {
     let held = B::hold(&line().0, 1, &[3; 5000], Form::Dense);
-    let exposure = seat.machine.expose(LOST, held.memory());
+    let exposure = seat.machine.expose(LINE, held.memory());
     for other in 0..leaver(seat) {
-        seat.tell(other, tag(KEPT, 0)).await;
+        seat.tell(other, port(KEPT, 0)).await;
     }
     for _ in 0..3 * leaver(seat) {
-        seat.receive(tag(KEPT, 1)).await;
+        seat.receive(port(KEPT, 1)).await;
     }
     drop(exposure);
     assert!(held.values() == [3; 5000]);
@@ -268,13 +246,13 @@ async fn expose_and_leave<B: Bench>(seat: &Seat<B>) {
 
 /// Moves the line until the leaver has left, or has taken its memory back.
 async fn move_line<B: Bench>(seat: &Seat<B>, mut act: impl AsyncFnMut() -> Result<()>) {
-    seat.receive(tag(KEPT, 0)).await;
+    seat.receive(port(KEPT, 0)).await;
     let mut moved = 0;
     let error = until_it_fails(async || {
         act().await?;
         moved += 1;
         if moved <= 3 {
-            seat.tell(leaver(seat), tag(KEPT, 1)).await;
+            seat.tell(leaver(seat), port(KEPT, 1)).await;
         }
         Ok(())
     });
@@ -292,7 +270,7 @@ pub(super) async fn memget<B: Bench>(seat: Seat<B>) {
     let (from, buffer) = (leaver(&seat), seat.buffer(&[0; 5000]));
     let get = async || {
         seat.machine
-            .memget(LOST, from, &piece, &window, &buffer)
+            .memget(LINE, from, &piece, &window, &buffer)
             .await
     };
     move_line(&seat, get).await;
@@ -308,7 +286,7 @@ pub(super) async fn memput<B: Bench>(seat: Seat<B>) {
     let (to, buffer) = (leaver(&seat), seat.buffer(&[3; 5000]));
     let put = async || {
         seat.machine
-            .memput(LOST, to, &piece, &window, &buffer)
+            .memput(LINE, to, &piece, &window, &buffer)
             .await
     };
     move_line(&seat, put).await;
@@ -323,22 +301,21 @@ pub(super) async fn gone_at_once<B: Bench>(seat: Seat<B>) {
     let (_, piece, window) = line();
     let (gone, buffer) = (leaver(&seat), seat.buffer(&[0; 5000]));
     let results = [
-        seat.machine.receive(tag(LOST, 0)).await.map(drop),
         seat.machine
-            .transmit(gone, tag(LOST, 0), Vec::new(), &buffer, 50)
+            .transmit(gone, port(LOST, 0), Vec::new(), &buffer, 50)
             .await,
         seat.machine
-            .memget(LOST, gone, &piece, &window, &buffer)
+            .memget(LINE, gone, &piece, &window, &buffer)
             .await,
         seat.machine
-            .memput(LOST, gone, &piece, &window, &buffer)
+            .memput(LINE, gone, &piece, &window, &buffer)
             .await,
     ];
     for result in results {
         assert_eq!(result.unwrap_err().kind, Kind::Peer);
     }
     // A send ends, whether it can tell or not.
-    let sent = seat.machine.send(gone, tag(LOST, 0), vec![1; 50], None);
+    let sent = seat.machine.send(gone, port(LOST, 0), vec![1; 50], None);
     if let Err(error) = sent.await {
         check(&error);
     }

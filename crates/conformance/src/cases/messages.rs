@@ -3,15 +3,15 @@
 use std::pin::pin;
 
 use futures::future::{join, join_all};
-use penstock_engine::{CopyKind, Machine, Step, Tag, Work};
+use penstock_engine::{CopyKind, Machine, Port, Work};
 
-use crate::seat::{look, pause, tag};
+use crate::seat::{look, pause, port};
 use crate::truth::noise;
 use crate::{Bench, Seat};
 
-/// Messages from each node to each under each tag.
+/// Messages from each node to each to each port.
 const MESSAGES: usize = 16;
-/// Tags that are under way together.
+/// Ports that are under way together.
 const TAGS: u32 = 3;
 /// Bytes of bodies and parcels: those around the cells of queues, and longer than a queue.
 const SIZES: [usize; 8] = [12, 0, 487, 488, 489, 4000, 1, 150_000];
@@ -25,7 +25,7 @@ fn contents(from: usize, to: usize, number: u32, nth: usize) -> (Vec<u8>, Option
     (body, turn.is_multiple_of(3).then_some(parcel))
 }
 
-/// Every node sends to every one, itself too, under several tags at a time.
+/// Every node sends to every one, itself too, to several ports at a time.
 pub(super) async fn arrive_in_order<B: Bench>(seat: Seat<B>) {
     let (me, nodes) = (seat.me(), seat.nodes);
     let sends = async {
@@ -34,8 +34,8 @@ pub(super) async fn arrive_in_order<B: Bench>(seat: Seat<B>) {
                 for to in 0..nodes {
                     let (body, parcel) = contents(me, to, number, nth);
                     let parcel = parcel.map(|parcel| seat.parcel(&parcel));
-                    let tag = tag(1, number);
-                    seat.machine.send(to, tag, body, parcel).await.unwrap();
+                    let port = port(1, number);
+                    seat.machine.send(to, port, body, parcel).await.unwrap();
                 }
             }
         }
@@ -45,7 +45,7 @@ pub(super) async fn arrive_in_order<B: Bench>(seat: Seat<B>) {
         async move {
             let mut next = vec![0; nodes];
             for _ in 0..nodes * MESSAGES {
-                let message = seat.receive(tag(1, number)).await;
+                let message = seat.receive(port(1, number)).await;
                 let nth = next[message.from];
                 next[message.from] += 1;
                 let (body, parcel) = contents(message.from, me, number, nth);
@@ -68,12 +68,12 @@ pub(super) async fn empty_parcels<B: Bench>(seat: Seat<B>) {
         let parcel = with_parcel.then(|| seat.parcel(&[]));
         let body = vec![u8::from(with_parcel)];
         seat.machine
-            .send(to, tag(1, 0), body, parcel)
+            .send(to, port(1, 0), body, parcel)
             .await
             .unwrap();
     }
     for with_parcel in [false, true] {
-        let message = seat.receive(tag(1, 0)).await;
+        let message = seat.receive(port(1, 0)).await;
         assert_eq!(message.body, [u8::from(with_parcel)]);
         assert_eq!(message.parcel.is_some(), with_parcel);
         let parcel = message.parcel.iter();
@@ -91,13 +91,13 @@ pub(super) async fn parcels_may_change<B: Bench>(seat: Seat<B>) {
         seat.fill(&buffer, 0, &bytes(me, nth));
         let parcel = Some(seat.machine.cut(&buffer, 0..70_000));
         seat.machine
-            .send(to, tag(1, 0), Vec::new(), parcel)
+            .send(to, port(1, 0), Vec::new(), parcel)
             .await
             .unwrap();
         seat.machine.clear(&buffer, 70_000, &[7]);
     }
     for nth in 0..6 {
-        let message = seat.receive(tag(1, 0)).await;
+        let message = seat.receive(port(1, 0)).await;
         let sent = bytes(message.from as u64, nth);
         assert!(
             seat.is_parcel(&message.parcel.unwrap(), &sent),
@@ -112,7 +112,7 @@ pub(super) async fn parcels_may_change<B: Bench>(seat: Seat<B>) {
 pub(super) async fn dropped_receives<B: Bench>(seat: Seat<B>) {
     let (me, to) = (seat.me(), (seat.me() + 1) % seat.nodes);
     let from = (me + seat.nodes - 1) % seat.nodes;
-    let (data, tick) = (tag(1, 0), tag(1, 1));
+    let (data, tick) = (port(1, 0), port(1, 1));
     let contents =
         |from: usize, nth: u64| noise(&[from as u64, nth], SIZES[nth as usize % SIZES.len()]);
     let sends = async {
@@ -139,10 +139,7 @@ pub(super) async fn dropped_receives<B: Bench>(seat: Seat<B>) {
                     came = look(receive.as_mut()).await;
                 }
                 if let Some(message) = came {
-                    assert!(
-                        message.unwrap().body == contents(from, next),
-                        "message {next}"
-                    );
+                    assert!(message.body == contents(from, next), "message {next}");
                     next += 1;
                 }
             }
@@ -162,7 +159,9 @@ pub(super) async fn dropped_receives<B: Bench>(seat: Seat<B>) {
 pub(super) async fn clock_and_work<B: Bench>(seat: Seat<B>) {
     let by = CopyKind::Kernels;
     let works = [
-        Work::Request,
+        Work::Request(0, 1 << 10),
+        Work::Reply(0),
+        Work::Answer,
         Work::Thread,
         Work::Wake,
         Work::Lookup,
@@ -182,29 +181,16 @@ pub(super) async fn clock_and_work<B: Bench>(seat: Seat<B>) {
         assert!(now >= last);
         last = now;
     }
-    // Tags differ by call and by step.
-    for call in [1, 2] {
-        for step in [
-            Step::Propose,
-            Step::Outcome,
-            Step::Exchange(0),
-            Step::Ask(0),
-        ] {
-            let to = (seat.me() + 1) % seat.nodes;
-            let body = format!("{call} {step:?}").into_bytes();
-            seat.send(to, Tag { call, step }, body).await;
-        }
+    // Ports differ by each of their numbers.
+    let ports: Vec<[u64; 3]> = (0..27).map(|n| [n / 9, 7 + n / 3 % 3, n % 3]).collect();
+    for words in &ports {
+        let to = (seat.me() + 1) % seat.nodes;
+        let body = format!("{words:?}").into_bytes();
+        seat.send(to, Port::new(*words), body).await;
     }
-    for call in [2, 1] {
-        for step in [
-            Step::Ask(0),
-            Step::Exchange(0),
-            Step::Propose,
-            Step::Outcome,
-        ] {
-            let message = seat.receive(Tag { call, step }).await;
-            assert_eq!(message.body, format!("{call} {step:?}").into_bytes());
-        }
+    for words in ports.iter().rev() {
+        let message = seat.receive(Port::new(*words)).await;
+        assert_eq!(message.body, format!("{words:?}").into_bytes());
     }
     seat.barrier().await;
 }

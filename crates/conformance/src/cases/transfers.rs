@@ -1,16 +1,17 @@
 //! Pieces that are got from the memories of clients, and put into them.
 
 use futures::future::join_all;
-use penstock_engine::{Machine, Window};
+use penstock_engine::{Machine, MemoryId, Window};
 use penstock_layout::{Piece, Region, Share};
 
 use super::schemas::{Spread, of_many_dimensions, spreads};
+use crate::seat::memory;
 use crate::truth::{UNTOUCHED, WIDTHS, changed, stage, values, windows};
 use crate::{Bench, Form, Held, Seat};
 
-/// The call whose memories are got from, and that whose memories are put into.
-const GET: u64 = 10;
-const PUT: u64 = 11;
+/// The memory that is got from, and the memory that is put into.
+const GET: MemoryId = memory(10);
+const PUT: MemoryId = memory(11);
 
 /// One array that is moved: its elements, and their form in memory.
 struct Move<'a> {

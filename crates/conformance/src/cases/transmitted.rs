@@ -5,7 +5,7 @@ use std::pin::pin;
 use futures::future::{join, join_all};
 use penstock_engine::Machine;
 
-use crate::seat::{look, pause, tag};
+use crate::seat::{look, pause, port};
 use crate::truth::noise;
 use crate::{Bench, Seat};
 
@@ -32,7 +32,7 @@ pub(super) async fn what_was_there<B: Bench>(seat: Seat<B>) {
                 let sent = bytes(me, to, nth);
                 seat.fill(&buffer, 0, &sent);
                 let (body, length) = (vec![nth as u8; nth * 60], sent.len() as u64);
-                let ended = seat.machine.transmit(to, tag(1, 0), body, &buffer, length);
+                let ended = seat.machine.transmit(to, port(1, 0), body, &buffer, length);
                 ended.await.unwrap();
                 seat.machine.clear(&buffer, BUFFER_BYTES as u64, &[9]);
             }
@@ -41,7 +41,7 @@ pub(super) async fn what_was_there<B: Bench>(seat: Seat<B>) {
     let receives = async {
         let mut next = vec![0; nodes];
         for turn in 0..nodes * 15 {
-            let message = seat.receive(tag(1, 0)).await;
+            let message = seat.receive(port(1, 0)).await;
             let (from, nth) = (message.from, next[message.from]);
             next[from] += 1;
             assert!(
@@ -66,7 +66,7 @@ pub(super) async fn what_was_there<B: Bench>(seat: Seat<B>) {
 /// The receiver asks for it only when it knows that the transmit has ended.
 pub(super) async fn nobody_waits<B: Bench>(seat: Seat<B>) {
     let (me, nodes) = (seat.me(), seat.nodes);
-    let (data, ended) = (tag(1, 0), tag(1, 1));
+    let (data, ended) = (port(1, 0), port(1, 1));
     let buffer = seat.machine.buffer(BUFFER_BYTES as u64).unwrap();
     for to in 0..nodes {
         for nth in 0..SIZES.len() {
@@ -99,7 +99,7 @@ pub(super) async fn nobody_waits<B: Bench>(seat: Seat<B>) {
 /// A receiver that waits, and holds the parcel while it exchanges other messages with the sender.
 pub(super) async fn parcel_is_held<B: Bench>(seat: Seat<B>) {
     let (me, to) = (seat.me(), (seat.me() + 1) % seat.nodes);
-    let (data, held, seen) = (tag(1, 0), tag(1, 1), tag(1, 2));
+    let (data, held, seen) = (port(1, 0), port(1, 1), port(1, 2));
     let from = (me + seat.nodes - 1) % seat.nodes;
     let receive = async {
         let message = seat.receive(data).await;
@@ -131,7 +131,7 @@ pub(super) async fn parcel_is_held<B: Bench>(seat: Seat<B>) {
 pub(super) async fn dropped_receives<B: Bench>(seat: Seat<B>) {
     let (me, to) = (seat.me(), (seat.me() + 1) % seat.nodes);
     let from = (me + seat.nodes - 1) % seat.nodes;
-    let (data, ready, tick) = (tag(1, 0), tag(1, 1), tag(1, 2));
+    let (data, ready, tick) = (port(1, 0), port(1, 1), port(1, 2));
     let sends = async {
         let buffer = seat.machine.buffer(BUFFER_BYTES as u64).unwrap();
         for nth in 0..10 {
@@ -157,7 +157,7 @@ pub(super) async fn dropped_receives<B: Bench>(seat: Seat<B>) {
             if came.is_none() {
                 came = Some(seat.machine.receive(data).await);
             }
-            let parcel = came.unwrap().unwrap().parcel.unwrap();
+            let parcel = came.unwrap().parcel.unwrap();
             assert!(
                 seat.is_parcel(&parcel, &bytes(from, me, nth)),
                 "parcel {nth}"
@@ -179,20 +179,20 @@ pub(super) async fn order<B: Bench>(seat: Seat<B>) {
             if nth % 2 == 0 {
                 let parcel = Some(seat.parcel(&sent));
                 seat.machine
-                    .send(to, tag(1, 0), body, parcel)
+                    .send(to, port(1, 0), body, parcel)
                     .await
                     .unwrap();
             } else {
                 seat.fill(&buffer, 0, &sent);
                 let length = sent.len() as u64;
-                let end = seat.machine.transmit(to, tag(1, 0), body, &buffer, length);
+                let end = seat.machine.transmit(to, port(1, 0), body, &buffer, length);
                 end.await.unwrap();
             }
         }
     };
     let receives = async {
         for nth in 0..20 {
-            let message = seat.receive(tag(1, 0)).await;
+            let message = seat.receive(port(1, 0)).await;
             assert!(message.body == vec![nth as u8; nth * 40], "message {nth}");
             let sent = bytes(message.from, me, nth);
             assert!(

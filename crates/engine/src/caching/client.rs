@@ -7,10 +7,12 @@ use penstock_layout::{Block, Region, Share, Stretch, exact};
 use rustc_hash::FxHashMap;
 
 use super::messages::{Ask, Reply};
+use crate::address::{MemoryId, Step};
+use crate::call::Call;
+use crate::encoding::{decode, encode};
 use crate::error::{Error, Kind, Result};
-use crate::machine::{Machine, NodeId, Operation, Step, Window, Work};
+use crate::machine::{Machine, NodeId, Operation, Window, Work};
 use crate::request::Request;
-use crate::tree::{Tree, decode, encode};
 use crate::tuning::Caching;
 
 /// Moves all shares of `rank`: one call of the file system for each contiguous chunk.
@@ -18,15 +20,15 @@ use crate::tuning::Caching;
 /// # Errors
 /// The first error of a server.
 pub(super) async fn transfer_share<M: Machine>(
-    tree: &Tree<'_, M>,
+    call: &Call<'_, M>,
     request: &Request,
     options: &Caching,
     rank: usize,
 ) -> Result<()> {
-    for (memory, number) in (tree.call..).zip(request.memory.shares_of(rank)) {
+    for (memory, number) in call.memories(0, request.memory.shares_of(rank)) {
         let share = request.memory.share(number);
         let local = Local::Memory(&share, memory);
-        let mut client = Client::new(tree, request, options, local);
+        let mut client = Client::new(call, request, options, local);
         let asked = client.ask_for_share(&share).await;
         // Answers to requests under way are waited for, so that none comes to a later call.
         let ended = client.end_call().await;
@@ -58,8 +60,8 @@ impl File {
 
 /// The place of a client's elements on its own node.
 pub(crate) enum Local<'a, M: Machine> {
-    /// A share, in the memory that the client exposes under this number.
-    Memory(&'a Share, u64),
+    /// A share, in the memory that the client exposes under this name.
+    Memory(&'a Share, MemoryId),
     /// A staging buffer, in which the next block begins at this byte.
     Staging(&'a M::Buffer, u64),
 }
@@ -86,7 +88,7 @@ const LATER_MAX: usize = 4096;
 
 /// A client asks servers for parts of blocks, and keeps account of requests under way.
 pub(crate) struct Client<'a, M: Machine> {
-    tree: &'a Tree<'a, M>,
+    call: Call<'a, M>,
     request: &'a Request,
     options: &'a Caching,
     local: Local<'a, M>,
@@ -105,13 +107,13 @@ pub(crate) struct Client<'a, M: Machine> {
 impl<'a, M: Machine> Client<'a, M> {
     /// Makes a client with nothing under way.
     pub(crate) fn new(
-        tree: &'a Tree<'a, M>,
+        call: &Call<'a, M>,
         request: &'a Request,
         options: &'a Caching,
         local: Local<'a, M>,
     ) -> Self {
         Self {
-            tree,
+            call: *call,
             request,
             options,
             local,
@@ -186,8 +188,7 @@ impl<'a, M: Machine> Client<'a, M> {
         if let Some(error) = &self.error {
             return Err(error.clone());
         }
-        let machine = self.tree.machine;
-        machine.work(Work::Request).await;
+        let machine = self.call.machine;
         let width = self.request.disk.width();
         let PartRequest {
             block,
@@ -196,6 +197,12 @@ impl<'a, M: Machine> Client<'a, M> {
         } = part;
         let (offset, bytes) = (stretch.offset * width, stretch.region.elements() * width);
         let window = self.window(&block);
+        let to = self.call.party().servers[server];
+        let carried = match self.request.operation {
+            Operation::Read => 0,
+            Operation::Write => bytes,
+        };
+        machine.work(Work::Request(to, carried)).await;
         let parcel = match (self.request.operation, &self.local) {
             (Operation::Read, _) => None,
             (_, Local::Memory(share, memory)) => {
@@ -210,9 +217,8 @@ impl<'a, M: Machine> Client<'a, M> {
             offset,
             bytes,
         };
-        let to = self.tree.roles.servers[server];
-        let tag = self.tree.tag(Step::Ask(exact::<u32>(server)));
-        machine.send(to, tag, encode(&ask)?, parcel).await?;
+        let port = self.call.port(Step::Ask(exact::<u32>(server)));
+        machine.send(to, port, encode(&ask)?, parcel).await?;
         *self.outstanding.entry(server).or_default() += 1;
         let wanted = Inquiry {
             server,
@@ -253,8 +259,9 @@ impl<'a, M: Machine> Client<'a, M> {
     }
 
     async fn take_reply(&mut self) -> Result<()> {
-        let machine = self.tree.machine;
-        let message = machine.receive(self.tree.tag(Step::Reply)).await?;
+        let machine = self.call.machine;
+        let message = machine.receive(self.call.port(Step::Reply)).await;
+        machine.work(Work::Answer).await;
         let reply: Reply = decode(&message.body)?;
         let Some(wanted) = self.wanted.remove(&reply.ticket) else {
             return Err(protocol(message.from, "an answer that nobody waits for"));

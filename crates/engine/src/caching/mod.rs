@@ -26,61 +26,48 @@ mod server;
 
 use futures::future::{join, join_all};
 
-use crate::error::{Result, Who};
-use crate::machine::{Machine, Step};
+use crate::address::Step;
+use crate::call::Call;
+use crate::error::Who;
+use crate::machine::Machine;
 use crate::outcome::{Outcome, Traffic};
 use crate::request::Request;
-use crate::tree::{Members, Tree};
+use crate::tree::Tree;
 use crate::tuning::Caching;
 use server::Server;
 
-/// Runs this node's part: its client asks for its share, its servers answer all clients.
-pub(crate) async fn transfer<M: Machine>(
-    tree: &Tree<'_, M>,
+/// Runs the part of the client of `rank`: it asks for its share.
+pub(crate) async fn ask<M: Machine>(
+    call: &Call<'_, M>,
     request: &Request,
     options: &Caching,
+    rank: usize,
 ) -> Outcome {
-    let rank = tree.roles.rank(tree.machine.me());
-    let client = async {
-        match rank {
-            Some(rank) => client::transfer_share(tree, request, options, rank).await,
-            None => Ok(()),
-        }
-    };
-    with_servers(tree, request, options, client).await
+    let asked = client::transfer_share(call, request, options, rank).await;
+    let asked = asked.map_err(|error| error.by(Who::Rank(rank)));
+    Outcome::of(asked.map(|()| Traffic::default()))
 }
 
-/// Runs `client`, and this node's servers until the clients of all nodes have been answered.
-pub(crate) async fn with_servers<M: Machine>(
-    tree: &Tree<'_, M>,
+/// Runs this node's servers until the clients have been answered, which they say by
+/// [`Step::Stop`].
+pub(crate) async fn serve<M: Machine>(
+    call: Call<'_, M>,
     request: &Request,
     options: &Caching,
-    client: impl Future<Output = Result<()>>,
+    tree: Tree<'_, M>,
 ) -> Outcome {
-    let mine = tree.roles.servers_on(tree.machine.me());
+    let mine = call.party().servers_on(call.machine.me());
     let mine = mine.filter(|&server| server < request.servers);
     let servers: Vec<_> = mine
-        .map(|server| Server::new(tree, request, options, server))
+        .map(|server| Server::new(call, request, options, server))
         .collect();
-    let asking = async {
-        let rank = tree.roles.rank(tree.machine.me());
-        let asked = client
-            .await
-            .map_err(|error| rank.map_or(error.clone(), |rank| error.by(Who::Rank(rank))));
-        let mine = Outcome::of(asked.map(|()| Traffic::default()));
-        let all = tree.gather(Members::Clients, Step::Arrived(LAST), mine, Outcome::merge);
-        let ended: Result<Outcome> = match all.await {
-            Ok(all) => tree.multicast(|_| Members::All, Step::Go(LAST), all).await,
-            Err(error) => Err(error),
-        };
+    let stopping = async {
+        let stopped = tree.multicast(Step::Stop, None::<()>).await;
         servers.iter().for_each(Server::stop);
-        ended.unwrap_or_else(|error| Outcome::of(Err(error)))
+        Outcome::of(stopped.map(|()| Traffic::default()))
     };
     let serving = join_all(servers.iter().map(Server::run));
-    let (asked, served) = join(asking, serving).await;
+    let (stopped, served) = join(stopping, serving).await;
     let served = served.into_iter().map(Outcome::of);
-    served.fold(asked, Outcome::merge)
+    served.fold(stopped, Outcome::merge)
 }
-
-/// The barrier at which clients have had all their answers; strategies on top count from 0.
-const LAST: u32 = u32::MAX;

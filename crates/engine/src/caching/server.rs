@@ -19,18 +19,20 @@ use penstock_layout::{Block, exact};
 
 use super::cache::{Cache, Name, Room, name};
 use super::messages::{Ask, Reply};
+use crate::address::Step;
+use crate::call::Call;
+use crate::encoding::{decode, encode};
 use crate::error::{Error, Kind, Result, Who};
-use crate::machine::{BlockFile, Machine, Message, NodeId, Operation, Step, Work};
+use crate::machine::{BlockFile, Machine, Message, NodeId, Operation, Work};
 use crate::outcome::Traffic;
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::signal::Signal;
-use crate::tree::{Tree, decode, encode};
 use crate::tuning::Caching;
 
 /// A server answers the clients of one call.
 pub(super) struct Server<'a, M: Machine> {
-    tree: &'a Tree<'a, M>,
+    call: Call<'a, M>,
     request: &'a Request,
     options: &'a Caching,
     server: usize,
@@ -41,13 +43,13 @@ pub(super) struct Server<'a, M: Machine> {
 impl<'a, M: Machine> Server<'a, M> {
     /// Makes server number `server` of the request, which is on this node.
     pub(super) fn new(
-        tree: &'a Tree<'a, M>,
+        call: Call<'a, M>,
         request: &'a Request,
         options: &'a Caching,
         server: usize,
     ) -> Self {
         Self {
-            tree,
+            call,
             request,
             options,
             server,
@@ -69,7 +71,7 @@ impl<'a, M: Machine> Server<'a, M> {
     pub(super) async fn run(&self) -> Result<Traffic> {
         let by_me = |error: Error| error.by(Who::Server(self.server));
         match self
-            .tree
+            .call
             .machine
             .open(self.request.opening(self.server))
             .await
@@ -89,7 +91,7 @@ impl<'a, M: Machine> Server<'a, M> {
     }
 
     async fn refuse_all(&self, error: &Error) -> Result<()> {
-        while let Some(message) = self.next().await? {
+        while let Some(message) = self.next().await {
             let ask: Ask = decode(&message.body)?;
             self.reply(message.from, ask.ticket, Err(error.clone()))
                 .await?;
@@ -98,16 +100,16 @@ impl<'a, M: Machine> Server<'a, M> {
     }
 
     /// Waits for the next request, or returns `None` when the server is stopped.
-    async fn next(&self) -> Result<Option<Message<M::Parcel>>> {
+    async fn next(&self) -> Option<Message<M::Parcel>> {
         let mut message = pin!(
-            self.tree
+            self.call
                 .machine
-                .receive(self.tree.tag(Step::Ask(exact::<u32>(self.server))))
+                .receive(self.call.port(Step::Ask(exact::<u32>(self.server))))
         );
         let mut stopped = pin!(self.stopped.until(|| self.is_stopped.get().then_some(())));
         poll_fn(|context| match message.as_mut().poll(context) {
-            Poll::Ready(message) => Poll::Ready(message.map(Some)),
-            Poll::Pending => stopped.as_mut().poll(context).map(|()| Ok(None)),
+            Poll::Ready(message) => Poll::Ready(Some(message)),
+            Poll::Pending => stopped.as_mut().poll(context).map(|()| None),
         })
         .await
     }
@@ -123,8 +125,11 @@ impl<'a, M: Machine> Server<'a, M> {
             Err(error) => (Some(error.by(Who::Server(self.server))), None),
         };
         let body = encode(&Reply { ticket, error })?;
-        let tag = self.tree.tag(Step::Reply);
-        self.tree.machine.send(to, tag, body, parcel).await
+        let machine = self.call.machine;
+        machine.work(Work::Reply(to)).await;
+        machine
+            .send(to, self.call.port(Step::Reply), body, parcel)
+            .await
     }
 }
 
@@ -147,7 +152,7 @@ struct OpenServer<'a, M: Machine> {
 
 impl<'a, M: Machine> OpenServer<'a, M> {
     fn new(server: &'a Server<'a, M>, disk: M::File) -> Self {
-        let wanted = server.options.buffers_per_client as usize * server.tree.roles.clients.len();
+        let wanted = server.options.buffers_per_client as usize * server.call.party().clients.len();
         let blocks = server
             .request
             .disk
@@ -155,7 +160,7 @@ impl<'a, M: Machine> OpenServer<'a, M> {
         let buffers = wanted.min(exact::<usize>(blocks));
         Self {
             server,
-            machine: server.tree.machine,
+            machine: server.call.machine,
             request: server.request,
             queue: Queue::new(server.options.queue, disk.queue_depth()),
             disk,
@@ -183,7 +188,7 @@ impl<'a, M: Machine> OpenServer<'a, M> {
                         Poll::Ready(None) | Poll::Pending => break,
                     }
                 }
-                next.as_mut().poll(context)
+                next.as_mut().poll(context).map(Ok)
             });
             match message.await? {
                 Some(message) => threads.push(self.answer(message)),

@@ -23,21 +23,22 @@ use std::rc::Rc;
 use futures::future::{join, join_all, join3};
 use penstock_layout::{Block, Holder, Piece, Share, exact};
 
+use crate::address::{MemoryId, Port, Step};
+use crate::call::Call;
+use crate::encoding::{decode, encode};
 use crate::error::{Error, Kind, Result, Who};
-use crate::machine::{Elements, Machine, Operation, Step, Tag, Window, Work};
+use crate::machine::{Elements, Machine, Operation, Window, Work};
 use crate::request::Request;
 use crate::signal::{Signal, yield_now};
-use crate::tree::{Tree, decode, encode};
 use crate::tuning::{Exchange, TwoPhase};
 
 /// A bundle is the elements of this client for another, or of another for this client, in the order
 /// of the blocks.
-#[derive(Default)]
 struct Bundle {
     /// The rank of the other client.
     with: usize,
-    /// The number of the memory of the holder's share.
-    memory: u64,
+    /// The name of the memory of the holder's share.
+    memory: MemoryId,
     pieces: Vec<Piece>,
     /// The windows of the pieces in this client's staging buffer, if they are in this client's
     /// blocks.
@@ -54,7 +55,7 @@ type Number = (u64, u64);
 
 /// The messages of one client in one call.
 pub(super) struct Messages<'a, M: Machine> {
-    tree: &'a Tree<'a, M>,
+    call: &'a Call<'a, M>,
     request: &'a Request,
     exchange: Exchange,
     clients: usize,
@@ -66,18 +67,18 @@ pub(super) struct Messages<'a, M: Machine> {
 }
 
 impl<'a, M: Machine> Messages<'a, M> {
-    /// Makes the messages of this node's client; `None` on a node without a client, and if the
-    /// exchange is [`Exchange::Remote`].
+    /// Makes the messages of the client of rank `me`; `None` if the exchange is
+    /// [`Exchange::Remote`].
     pub(super) fn new(
-        tree: &'a Tree<'a, M>,
+        call: &'a Call<'a, M>,
         request: &'a Request,
         options: &TwoPhase,
+        me: usize,
     ) -> Option<Self> {
-        let me = tree.roles.rank(tree.machine.me())?;
         if options.exchange == Exchange::Remote {
             return None;
         }
-        let clients = tree.roles.clients.len();
+        let clients = call.party().clients.len();
         let shares = request.memory.shares_of(me);
         let shares: Vec<Share> = shares.map(|share| request.memory.share(share)).collect();
         let mut held: BTreeMap<u64, BTreeMap<(usize, usize), Vec<Number>>> = BTreeMap::new();
@@ -99,7 +100,7 @@ impl<'a, M: Machine> Messages<'a, M> {
             }
         }
         Some(Self {
-            tree,
+            call,
             request,
             exchange: options.exchange,
             clients,
@@ -146,6 +147,11 @@ impl<'a, M: Machine> Messages<'a, M> {
         done.map(|()| count)
     }
 
+    /// The name of the memory of a holder's share.
+    fn memory(&self, part: usize) -> MemoryId {
+        self.call.id.memory(0).share(part as u64)
+    }
+
     /// The bundles of this client's blocks, by the rank that holds the elements.
     fn of_blocks(&self, staged: &[(Rc<Block>, u64)]) -> Bundles {
         let mut bundles = Bundles::new();
@@ -155,8 +161,9 @@ impl<'a, M: Machine> Messages<'a, M> {
             for share in memory.touching(&block.region) {
                 let Holder { rank, part } = memory.holder(share);
                 if let Some(piece) = memory.share(share).intersect(&block.region) {
-                    let bundle = bundles.entry((rank, part)).or_default();
-                    bundle.add(block, piece, (rank, self.tree.call + part as u64));
+                    let bundle = bundles.entry((rank, part));
+                    let bundle = bundle.or_insert_with(|| Bundle::new(rank, self.memory(part)));
+                    bundle.add(block, piece);
                     bundle.windows.push(window.clone());
                 }
             }
@@ -168,12 +175,13 @@ impl<'a, M: Machine> Messages<'a, M> {
     fn of_share(&self, round: u64) -> Bundles {
         let mut bundles = Bundles::new();
         for (&(owner, part), numbers) in self.held.get(&round).into_iter().flatten() {
-            let bundle = bundles.entry((owner, part)).or_default();
+            let bundle = bundles.entry((owner, part));
+            let bundle = bundle.or_insert_with(|| Bundle::new(owner, self.memory(part)));
             for &(object, index) in numbers {
                 if let Some(block) = self.request.disk.block_at(object, index)
                     && let Some(piece) = self.shares[part].intersect(&block.region)
                 {
-                    bundle.add(&block, piece, (owner, self.tree.call + part as u64));
+                    bundle.add(&block, piece);
                 }
             }
         }
@@ -182,18 +190,24 @@ impl<'a, M: Machine> Messages<'a, M> {
 }
 
 impl Bundle {
-    fn add(&mut self, block: &Block, piece: Piece, (with, memory): (usize, u64)) {
-        (self.with, self.memory) = (with, memory);
+    fn new(with: usize, memory: MemoryId) -> Self {
+        Self {
+            with,
+            memory,
+            pieces: Vec::new(),
+            windows: Vec::new(),
+            stretches: 0,
+        }
+    }
+
+    fn add(&mut self, block: &Block, piece: Piece) {
         self.stretches += piece.stretches(&block.extents);
         self.pieces.push(piece);
     }
 
-    /// The tag of the message that the client of rank `from` sends with the bundle.
-    fn tag(&self, from: usize) -> Tag {
-        Tag {
-            call: self.memory,
-            step: Step::Exchange(exact::<u32>(from)),
-        }
+    /// The port to which the client of rank `from` sends the bundle.
+    fn port(&self, from: usize) -> Port {
+        self.memory.port(Step::Exchange(exact::<u32>(from)))
     }
 
     fn elements(&self) -> u64 {
@@ -290,26 +304,25 @@ impl<M: Machine> Round<'_, M> {
 
     /// Sends a packed bundle, or the error in its place: somebody waits for it.
     async fn transmit(&self, bundle: &Bundle, packed: Result<M::Buffer>) -> Result<()> {
-        let Tree { machine, roles, .. } = *self.messages.tree;
-        let to = roles.clients[bundle.with];
-        let tag = bundle.tag(self.messages.me);
+        let machine = self.messages.call.machine;
+        let to = self.messages.call.party().clients[bundle.with];
+        let port = bundle.port(self.messages.me);
         match packed {
             Ok(buffer) => {
                 let bytes = self.bytes(bundle);
-                machine.transmit(to, tag, Vec::new(), &buffer, bytes).await
+                machine.transmit(to, port, Vec::new(), &buffer, bytes).await
             }
             Err(error) => {
                 let error = error.by(Who::Rank(self.messages.me));
-                machine.send(to, tag, encode(&error)?, None).await?;
+                machine.send(to, port, encode(&error)?, None).await?;
                 Err(error)
             }
         }
     }
 
     async fn receive(&self, bundle: Bundle) -> Result<()> {
-        let tree = self.messages.tree;
-        let tag = bundle.tag(bundle.with);
-        let message = tree.machine.receive(tag).await?;
+        let machine = self.messages.call.machine;
+        let message = machine.receive(bundle.port(bundle.with)).await;
         if !message.body.is_empty() {
             return Err(decode::<Error>(&message.body)?);
         }
@@ -338,7 +351,7 @@ impl<M: Machine> Round<'_, M> {
             (false, Ok(staging)) => Elements::Staged(&bundle.windows, staging),
             (false, Err(error)) => return Err(error.clone()),
         };
-        let buffer = self.messages.tree.machine.buffer(self.bytes(bundle))?;
+        let buffer = self.messages.call.machine.buffer(self.bytes(bundle))?;
         self.copy(bundle, from, Elements::Packed(&buffer)).await?;
         Ok(buffer)
     }
@@ -363,16 +376,16 @@ impl<M: Machine> Round<'_, M> {
         from: Elements<'_, M>,
         to: Elements<'_, M>,
     ) -> Result<()> {
-        let Messages { tree, request, .. } = *self.messages;
+        let Messages { call, request, .. } = *self.messages;
         let by = self.messages.exchange.copies_by();
         let pack = Work::Pack {
             bytes: self.bytes(bundle),
             stretches: bundle.stretches,
             by,
         };
-        tree.machine.work(pack).await;
+        call.machine.work(pack).await;
         let width = exact::<usize>(request.disk.width());
-        tree.machine
+        call.machine
             .copy(bundle.memory, width, &bundle.pieces, from, to, by)
     }
 

@@ -31,8 +31,8 @@ use std::rc::Rc;
 use futures::future::{join, join_all};
 use penstock_layout::{Block, MemorySchema, exact};
 
-use crate::caching;
 use crate::caching::client::{Client, Local};
+use crate::call::Call;
 use crate::direct_disks::DirectDisks;
 use crate::error::{Error, Result, Who};
 use crate::machine::{BlockFile, Machine, Operation};
@@ -40,36 +40,27 @@ use crate::outcome::{Outcome, Traffic};
 use crate::portions::move_portions;
 use crate::request::Request;
 use crate::split::{HandOver, Latch, start};
-use crate::tree::{Members, Tree};
+use crate::tree::Tree;
 use crate::tuning::{Caching, Exchange, StoreAccess, TwoPhase};
 use exchange::Messages;
 
-/// Runs this node's part: its client permutes, and moves its part or asks the servers to.
+/// Runs the part of the client of `rank`: it permutes, and moves its part or asks the servers to.
 pub(crate) async fn transfer<M: Machine>(
-    tree: &Tree<'_, M>,
+    call: &Call<'_, M>,
     request: &Request,
     options: &TwoPhase,
+    rank: usize,
     latch: &Latch,
 ) -> Outcome {
-    match &options.io {
-        StoreAccess::Servers(caching) => {
-            let client = Conforming::new(tree, request, options, latch);
-            let asked = async { client.run().await.map(|_| ()) };
-            caching::with_servers(tree, request, caching, asked).await
-        }
-        StoreAccess::Direct => {
-            let Some(rank) = tree.roles.rank(tree.machine.me()) else {
-                return Outcome::default();
-            };
-            let moved = Conforming::new(tree, request, options, latch).run().await;
-            Outcome::of(moved.map_err(|error| error.by(Who::Rank(rank))))
-        }
-    }
+    let client = Conforming::new(call, request, options, rank, latch);
+    let moved = client.run().await;
+    Outcome::of(moved.map_err(|error| error.by(Who::Rank(rank))))
 }
 
-/// The client of one node, if the node has one, and its conforming part.
+/// The client of one node, and its conforming part.
 struct Conforming<'a, M: Machine> {
-    tree: &'a Tree<'a, M>,
+    call: &'a Call<'a, M>,
+    tree: Tree<'a, M>,
     request: &'a Request,
     options: &'a TwoPhase,
     latch: &'a Latch,
@@ -79,12 +70,13 @@ struct Conforming<'a, M: Machine> {
 
 impl<'a, M: Machine> Conforming<'a, M> {
     fn new(
-        tree: &'a Tree<'a, M>,
+        call: &'a Call<'a, M>,
         request: &'a Request,
         options: &'a TwoPhase,
+        rank: usize,
         latch: &'a Latch,
     ) -> Self {
-        let clients = tree.roles.clients.len();
+        let clients = call.party().clients.len();
         let blocks_staged = options.blocks_staged(request.split, request.disk.block_bytes_max());
         let rounds = request
             .disk
@@ -92,14 +84,13 @@ impl<'a, M: Machine> Conforming<'a, M> {
             .div_ceil(blocks_staged);
         // All clients go through all rounds, also with nothing to move in some.
         let mut blocks = vec![Vec::new(); exact::<usize>(rounds)];
-        if let Some(rank) = tree.roles.rank(tree.machine.me()) {
-            for block in request.disk.conforming(rank, clients) {
-                let (_, place) = request.disk.conforming_place(&block, clients);
-                blocks[exact::<usize>(place / blocks_staged)].push(Rc::new(block));
-            }
+        for block in request.disk.conforming(rank, clients) {
+            let (_, place) = request.disk.conforming_place(&block, clients);
+            blocks[exact::<usize>(place / blocks_staged)].push(Rc::new(block));
         }
         Self {
-            tree,
+            tree: call.clients(rank),
+            call,
             request,
             options,
             latch,
@@ -108,9 +99,9 @@ impl<'a, M: Machine> Conforming<'a, M> {
     }
 
     async fn run(&self) -> Result<Traffic> {
-        let mut hand_over = self.rank().map(|_| self.latch.hand_over());
+        let mut hand_over = Some(self.latch.hand_over());
         let mut stage = self.stage().await;
-        let messages = Messages::new(self.tree, self.request, self.options);
+        let messages = Messages::new(self.call, self.request, self.options, self.tree.place);
         let is_write = self.request.operation == Operation::Write;
         let mut moved = Traffic::default();
         for (round, blocks) in self.rounds.iter().enumerate() {
@@ -145,10 +136,6 @@ impl<'a, M: Machine> Conforming<'a, M> {
         Ok(moved)
     }
 
-    fn rank(&self) -> Option<usize> {
-        self.tree.roles.rank(self.tree.machine.me())
-    }
-
     /// Lets all clients come here, if the exchange demands it.
     async fn meet(&self, round: usize, phase: usize) -> Result<()> {
         let must = match self.options.exchange {
@@ -159,16 +146,14 @@ impl<'a, M: Machine> Conforming<'a, M> {
         match must {
             true => {
                 let number = 2 * round + phase;
-                self.tree
-                    .barrier(Members::Clients, exact::<u32>(number))
-                    .await
+                self.tree.barrier(exact::<u32>(number)).await
             }
             false => Ok(()),
         }
     }
 
     async fn stage(&self) -> Result<Stage<'a, M>> {
-        let Tree { machine, .. } = *self.tree;
+        let machine = self.call.machine;
         let blocks = self.rounds.iter().map(Vec::len).max().unwrap_or(0);
         let bytes = blocks as u64 * self.request.disk.block_bytes_max();
         let disks = match self.options.io {
@@ -199,7 +184,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
         {
             let bytes = blocks.len() as u64 * self.request.disk.block_bytes_max();
             let element = self.request.rest.element();
-            self.tree.machine.clear(staging, bytes, element);
+            self.call.machine.clear(staging, bytes, element);
         }
         let staged: Vec<_> = self.staged(blocks).collect();
         let transfers = match (messages, staging) {
@@ -217,8 +202,18 @@ impl<'a, M: Machine> Conforming<'a, M> {
     async fn permute(&self, staged: &[(Rc<Block>, u64)], staging: &M::Buffer) -> Result<u64> {
         let mut transfers = 0;
         for (block, base) in staged {
-            let portions = self.request.portions(self.tree.roles, block);
-            move_portions(self.tree, self.request, &portions, (block, *base), staging).await?;
+            let Call { machine, id, .. } = *self.call;
+            let portions = self.request.portions(self.call.party(), block);
+            let place = (&**block, *base);
+            move_portions(
+                machine,
+                id.memory(0),
+                self.request,
+                &portions,
+                place,
+                staging,
+            )
+            .await?;
             transfers += portions.len() as u64;
         }
         Ok(transfers)
@@ -277,7 +272,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
         staging: &M::Buffer,
     ) -> Result<()> {
         let local = Local::Staging(staging, 0);
-        let mut client = Client::new(self.tree, self.request, options, local);
+        let mut client = Client::new(self.call, self.request, options, local);
         let asked = async {
             for (block, base) in staged {
                 client.ask_whole(block, *base).await?;
@@ -317,7 +312,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
     fn has_gaps(&self, blocks: &[Rc<Block>]) -> bool {
         let has_gap = |block: &Rc<Block>| match self.request.memory {
             MemorySchema::Boxes(_) => {
-                let portions = self.request.portions(self.tree.roles, block);
+                let portions = self.request.portions(self.call.party(), block);
                 let held: u64 = portions.iter().map(|held| held.piece.elements()).sum();
                 held * self.request.disk.width() < block.bytes
             }

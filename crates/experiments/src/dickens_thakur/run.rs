@@ -1,18 +1,18 @@
 //! A run of the paper's application: every processor has a block of a square array of integers, and
 //! all write it to one file.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
 use futures::future::join;
 use penstock_engine::tuning::{Exchange, StoreAccess, TwoPhase};
-use penstock_engine::{Error, Kind, Machine, Operation, Request, Rest, Roles, Strategy};
+use penstock_engine::{Error, Kind, Machine, Operation, Request, Rest, Strategy};
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Order};
 use serde::Serialize;
 
-use crate::experiment::call_once;
+use crate::experiment::{CollectiveRun, run_with_servers};
 use penstock_sim::machine::Layout;
 use penstock_sim::machine::{Setup, SimNode, Simulation};
 use penstock_sim::preset::Preset;
@@ -171,23 +171,27 @@ impl Case {
             is_traced: false,
         };
         let simulation = Simulation::new(&preset, &setup)?;
-        let ended = Rc::new(RefCell::new(Ok(())));
         let application = Rc::new(Application {
-            request,
-            roles: simulation.roles().clone(),
+            run: CollectiveRun {
+                request,
+                party: simulation.party().clone(),
+                is_collective: matches!(self.way, Way::Step(_)),
+            },
             case: *self,
             computing: Span::from_us_f64(computing * 1e6),
             last: Cell::new(Time::ZERO),
         });
-        simulation.run(|node| {
-            let (application, ended) = (application.clone(), ended.clone());
-            async move {
-                if let Err(error) = application.on(&node).await {
-                    *ended.borrow_mut() = Err(error);
-                }
-            }
-        })?;
-        ended.borrow().clone()?;
+        run_with_servers(
+            &simulation,
+            |node| {
+                let application = application.clone();
+                async move { application.on(&node).await }
+            },
+            |node| {
+                let application = application.clone();
+                async move { application.run.serve(&node).await }
+            },
+        )?;
         let elapsed = application.last.get().saturating_since(Time::ZERO);
         Ok(RunResult {
             seconds: elapsed.as_seconds_f64(),
@@ -202,10 +206,9 @@ fn mesh(clients: u64) -> [u64; 2] {
     [clients / across, across]
 }
 
-/// The application of every node.
+/// The application of every processor.
 struct Application {
-    request: Request,
-    roles: Rc<Roles>,
+    run: CollectiveRun,
     case: Case,
     /// The time that each processor computes.
     computing: Span,
@@ -215,8 +218,7 @@ struct Application {
 
 impl Application {
     async fn on(&self, node: &SimNode) -> Result<(), Error> {
-        let rank = self.roles.rank(node.me());
-        match rank.and(self.case.computes) {
+        match self.case.computes {
             None => self.write(node).await?,
             Some(Background::None) => {
                 self.write(node).await?;
@@ -238,18 +240,15 @@ impl Application {
                 written?;
             }
         }
-        if rank.is_some() {
-            self.last.set(self.last.get().max(node.time()));
-        }
+        self.last.set(self.last.get().max(node.time()));
         Ok(())
     }
 
     async fn write(&self, node: &SimNode) -> Result<(), Error> {
-        let rank = self.roles.rank(node.me());
-        if let (Some(rank), Way::Staggered(us)) = (rank, self.case.way) {
+        if let Way::Staggered(us) = self.case.way {
+            let rank = self.run.party.rank(node.me()).unwrap_or(0);
             node.sleep(Span::from_us(u64::from(us)) * rank as u64).await;
         }
-        let is_collective = matches!(self.case.way, Way::Step(_));
-        call_once(node, &self.roles, &self.request, is_collective).await
+        self.run.call(node).await
     }
 }

@@ -6,13 +6,13 @@ use std::rc::Rc;
 
 use penstock_engine::tuning::DiskDirected;
 use penstock_engine::{
-    BlockFile, Error, Kind, Machine, Operation, Request, Rest, Result, Roles, Step, Strategy, Tag,
+    BlockFile, Error, Kind, Machine, Operation, Port, Request, Rest, Result, Strategy,
 };
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Split};
 use serde::Serialize;
 
 use crate::MB;
-use crate::experiment::call_once;
+use crate::experiment::{CollectiveRun, run_with_servers};
 use penstock_sim::machine::Layout;
 use penstock_sim::machine::{Setup, SimNode, Simulation};
 use penstock_sim::preset::Preset;
@@ -195,7 +195,7 @@ pub fn peak_mb_s(preset: &Preset, operation: Operation, file_mb: u64, trial: u64
     };
     let simulation = simulation(&request, preset, (1, false), trial)?;
     let request = Rc::new(request);
-    let server = simulation.roles().servers[0];
+    let server = simulation.party().servers[0];
     on_every_node(&simulation, |node| {
         let request = request.clone();
         async move {
@@ -223,18 +223,18 @@ pub fn message_seconds(preset: &Preset, bytes: u64) -> Result<f64> {
         array_mb: 16,
     };
     let simulation = simulation(&any.request()?, preset, (any.clients, true), 0)?;
-    let tag = Tag {
-        call: 0,
-        step: Step::Reply,
-    };
+    let port = Port::new([0; 3]);
     on_every_node(&simulation, |node| async move {
         match node.me() {
             0 => {
                 let buffer = node.buffer(bytes)?;
                 let parcel = node.cut(&buffer, 0..bytes);
-                node.send(1, tag, Vec::new(), Some(parcel)).await
+                node.send(1, port, Vec::new(), Some(parcel)).await
             }
-            1 => node.receive(tag).await.map(|_| ()),
+            1 => {
+                node.receive(port).await;
+                Ok(())
+            }
             _ => Ok(()),
         }
     })?;
@@ -265,14 +265,24 @@ fn run(
 ) -> Result<RunResult> {
     let simulation = simulation(&request, preset, (clients, is_disk_free), trial)?;
     let application = Rc::new(Application {
-        request,
-        roles: simulation.roles().clone(),
+        run: CollectiveRun {
+            request,
+            party: simulation.party().clone(),
+            is_collective: true,
+        },
         last: Cell::new(Time::ZERO),
     });
-    on_every_node(&simulation, |node| {
-        let application = application.clone();
-        async move { application.on(&node).await }
-    })?;
+    run_with_servers(
+        &simulation,
+        |node| {
+            let application = application.clone();
+            async move { application.on(&node).await }
+        },
+        |node| {
+            let application = application.clone();
+            async move { application.run.serve(&node).await }
+        },
+    )?;
     let elapsed = application.last.get().saturating_since(Time::ZERO);
     Ok(RunResult {
         seconds: elapsed.as_seconds_f64(),
@@ -325,20 +335,17 @@ fn unfit(cause: impl std::fmt::Display) -> Error {
     Error::new(Kind::Schema, "setting up an experiment", cause)
 }
 
-/// The application of every node.
+/// The application of every compute node.
 struct Application {
-    request: Request,
-    roles: Rc<Roles>,
+    run: CollectiveRun,
     /// The end of the last client: "the maximum time spent by any compute node" (section 3).
     last: Cell<Time>,
 }
 
 impl Application {
     async fn on(&self, node: &SimNode) -> Result<()> {
-        call_once(node, &self.roles, &self.request, true).await?;
-        if self.roles.rank(node.me()).is_some() {
-            self.last.set(self.last.get().max(node.time()));
-        }
+        self.run.call(node).await?;
+        self.last.set(self.last.get().max(node.time()));
         Ok(())
     }
 }

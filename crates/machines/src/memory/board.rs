@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use penstock_engine::Window;
+use penstock_engine::{MemoryId, Window};
 use penstock_layout::{Direction, Piece, StridedCopy, exact};
 
 use super::client::ClientMemory;
@@ -38,12 +38,14 @@ pub struct Board {
     notices: [Notice; NOTICES],
 }
 
-/// A notice of memory that is exposed for one call.
+/// A notice of an exposed memory.
 #[repr(C)]
 #[derive(Default)]
 struct Notice {
-    /// The call's number and 1, or 0 if nothing is posted.
-    call: AtomicU64,
+    /// 1 if something is posted, otherwise 0.
+    is_posted: AtomicU32,
+    /// The name of the memory.
+    id: [AtomicU64; 2],
     readers: AtomicU32,
     dims: AtomicU32,
     base: AtomicU64,
@@ -56,8 +58,8 @@ impl Board {
         self.process.store(std::process::id(), Ordering::Release);
     }
 
-    fn post(&self, call: u64, memory: &ClientMemory) -> Option<usize> {
-        let is_free = |notice: &Notice| notice.call.load(Ordering::Acquire) == 0;
+    fn post(&self, id: MemoryId, memory: &ClientMemory) -> Option<usize> {
+        let is_free = |notice: &Notice| notice.is_posted.load(Ordering::Acquire) == 0;
         let place = self.notices.iter().position(is_free)?;
         let notice = &self.notices[place];
         if memory.strides.len() > DIMS {
@@ -71,24 +73,26 @@ impl Board {
             .store(exact::<u32>(memory.strides.len()), Ordering::Relaxed);
         let base = memory.base.expose_provenance() as u64;
         notice.base.store(base, Ordering::Relaxed);
-        notice.call.store(call + 1, Ordering::SeqCst);
+        for (posted, word) in notice.id.iter().zip(id.words()) {
+            posted.store(word, Ordering::Relaxed);
+        }
+        notice.is_posted.store(1, Ordering::SeqCst);
         Some(place)
     }
 
     /// Takes a notice down. When this returns nobody looks into the memory any more.
     fn take_down(&self, place: usize) {
         let notice = &self.notices[place];
-        notice.call.store(0, Ordering::SeqCst);
+        notice.is_posted.store(0, Ordering::SeqCst);
         let until = Instant::now() + READER_MAX;
         while notice.readers.load(Ordering::SeqCst) > 0 && Instant::now() < until {
             std::thread::yield_now();
         }
     }
 
-    /// Finds the notice for a call, which stays valid as long as the reader is held.
-    pub fn find(&self, call: u64) -> Option<NoticeReader<'_>> {
-        let is_it = |notice: &&Notice| notice.call.load(Ordering::Acquire) == call + 1;
-        let notice = self.notices.iter().find(is_it)?;
+    /// Finds the notice of a memory, which stays valid as long as the reader is held.
+    pub fn find(&self, id: MemoryId) -> Option<NoticeReader<'_>> {
+        let notice = self.notices.iter().find(|notice| notice.is_of(id))?;
         notice.readers.fetch_add(1, Ordering::SeqCst);
         let found = NoticeReader {
             process: self.process.load(Ordering::Acquire),
@@ -96,7 +100,16 @@ impl Board {
         };
         // The owner may have taken the notice down in between; it now waits for this reader, or did
         // not see it.
-        (notice.call.load(Ordering::SeqCst) == call + 1).then_some(found)
+        notice.is_of(id).then_some(found)
+    }
+}
+
+impl Notice {
+    /// Whether the notice is posted, and of this memory.
+    fn is_of(&self, id: MemoryId) -> bool {
+        let mut words = self.id.iter().zip(id.words());
+        self.is_posted.load(Ordering::SeqCst) == 1
+            && words.all(|(posted, word)| posted.load(Ordering::SeqCst) == word)
     }
 }
 
@@ -124,9 +137,9 @@ pub struct Posting {
 }
 
 impl Posting {
-    /// Posts the memory that this process exposes for a call, if the board has a place for it.
-    pub fn new(board: Arc<dyn HasBoard>, call: u64, memory: &ClientMemory) -> Option<Self> {
-        let place = board.board().post(call, memory)?;
+    /// Posts a memory that this process exposes, if the board has a place for it.
+    pub fn new(board: Arc<dyn HasBoard>, id: MemoryId, memory: &ClientMemory) -> Option<Self> {
+        let place = board.board().post(id, memory)?;
         Some(Self { board, place })
     }
 }
@@ -275,6 +288,10 @@ mod tests {
 
     use super::*;
 
+    fn name(number: u64) -> MemoryId {
+        MemoryId::new([number, 1])
+    }
+
     struct LoneBoard(Board);
 
     impl HasBoard for LoneBoard {
@@ -320,8 +337,8 @@ mod tests {
                 }
                 let board = Board::default();
                 board.claim();
-                board.post(7, &memory).unwrap();
-                let found = board.find(7).unwrap();
+                board.post(name(7), &memory).unwrap();
+                let found = board.find(name(7)).unwrap();
                 let window = window(&region.shape);
                 let mut wanted = vec![0u64; ELEMENTS + 2];
                 let mut got = wanted.clone();
@@ -365,9 +382,9 @@ mod tests {
         };
         let board = Board::default();
         board.claim();
-        board.post(0, &memory).unwrap();
+        board.post(name(0), &memory).unwrap();
         let piece = share.intersect(&region).unwrap();
-        let found = board.find(0).unwrap();
+        let found = board.find(name(0)).unwrap();
         // SAFETY: nothing is copied.
         let copied =
             unsafe { found.copy(&piece, &window(&[64, 64]), null_mut(), Direction::Gather) };
@@ -383,11 +400,11 @@ mod tests {
             base: ptr::without_provenance_mut(8),
             strides: vec![8],
         };
-        board.post(0, &memory).unwrap();
+        board.post(name(0), &memory).unwrap();
         let piece = Share::of_box(&region).intersect(&region).unwrap();
         let mut buffer = [0u64; 66];
         let base = buffer.as_mut_ptr().cast();
-        let found = board.find(0).unwrap();
+        let found = board.find(name(0)).unwrap();
         // SAFETY: the buffer holds the piece, and the kernel checks the rest.
         let copied = unsafe { found.copy(&piece, &window(&[64]), base, Direction::Gather) };
         assert_ne!(copied, CopyOutcome::All);
@@ -401,14 +418,14 @@ mod tests {
         };
         let alone: Arc<dyn HasBoard> = Arc::new(LoneBoard(Board::default()));
         let posted: Vec<_> = (0..NOTICES as u64)
-            .map(|call| Posting::new(alone.clone(), call, &memory(2)).unwrap())
+            .map(|number| Posting::new(alone.clone(), name(number), &memory(2)).unwrap())
             .collect();
-        assert!(Posting::new(alone.clone(), 99, &memory(2)).is_none());
-        assert!(alone.board().find(0).is_some() && alone.board().find(99).is_none());
+        assert!(Posting::new(alone.clone(), name(99), &memory(2)).is_none());
+        assert!(alone.board().find(name(0)).is_some() && alone.board().find(name(99)).is_none());
         drop(posted);
-        assert!(alone.board().find(0).is_none());
-        assert!(Posting::new(alone.clone(), 99, &memory(DIMS + 1)).is_none());
-        assert!(Posting::new(alone.clone(), 99, &memory(DIMS)).is_some());
+        assert!(alone.board().find(name(0)).is_none());
+        assert!(Posting::new(alone.clone(), name(99), &memory(DIMS + 1)).is_none());
+        assert!(Posting::new(alone.clone(), name(99), &memory(DIMS)).is_some());
     }
 
     /// Taking a notice down waits for its reader.
@@ -419,14 +436,14 @@ mod tests {
             base: null_mut(),
             strides: Vec::new(),
         };
-        let posted = Posting::new(alone.clone(), 3, &memory).unwrap();
-        let found = alone.board().find(3).unwrap();
+        let posted = Posting::new(alone.clone(), name(3), &memory).unwrap();
+        let found = alone.board().find(name(3)).unwrap();
         std::thread::scope(|scope| {
             let taken_down = scope.spawn(move || {
                 drop(posted);
                 Instant::now()
             });
-            while alone.board().find(3).is_some() {
+            while alone.board().find(name(3)).is_some() {
                 std::thread::yield_now();
             }
             std::thread::sleep(Duration::from_millis(20));

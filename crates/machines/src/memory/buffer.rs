@@ -58,6 +58,13 @@ struct SlotState {
 }
 
 impl SlotState {
+    /// Whether nobody uses the memory. A disk or another node may be at it still, for a call that
+    /// has been given up.
+    fn is_free(&self) -> bool {
+        let staging = self.staging.as_ref();
+        !self.is_taken && staging.is_none_or(|staging| Arc::strong_count(staging) == 1)
+    }
+
     fn has(&self, bytes: usize) -> bool {
         let staging = self.staging.as_ref();
         staging.is_some_and(|staging| staging.bytes >= bytes)
@@ -79,7 +86,7 @@ impl BufferPool {
     /// When there is no memory for it.
     pub fn take(self: &Rc<Self>, bytes: usize) -> Result<Buffer> {
         let mut slots = self.slots.borrow_mut();
-        let free = (0..slots.len()).filter(|&slot| !slots[slot].is_taken);
+        let free = (0..slots.len()).filter(|&slot| slots[slot].is_free());
         let slot = match free.min_by_key(|&slot| !slots[slot].has(bytes)) {
             Some(slot) => slot,
             None => {

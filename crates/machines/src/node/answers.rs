@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_engine::{CopyKind, Error, Kind, Message, NodeId, Result, Tag, Window};
+use penstock_engine::{CopyKind, Error, Kind, MemoryId, Message, NodeId, Port, Result, Window};
 use penstock_layout::{Direction, Piece};
 
 use super::Node;
@@ -21,11 +21,11 @@ impl Node {
                 Ok(Some(bytes)) => {
                     any = true;
                     if let Err(error) = Packet::decode(bytes).and_then(|p| self.answer(p)) {
-                        self.fail(error);
+                        self.fail(&error);
                     }
                 }
                 Err(error) => {
-                    self.fail(error);
+                    self.fail(&error);
                     return true;
                 }
             }
@@ -40,13 +40,13 @@ impl Node {
         } = packet;
         match header {
             Header::Message {
-                tag,
+                port,
                 body,
                 has_parcel,
-            } => self.answer_message(from, tag, payload.into_bytes(), body, has_parcel),
+            } => self.answer_message(from, port, payload.into_bytes(), body, has_parcel),
             Header::Loan {
                 ticket,
-                tag,
+                port,
                 body,
                 bytes,
                 lies,
@@ -54,15 +54,15 @@ impl Node {
                 let lender = (from, ticket);
                 match lies {
                     ParcelPlace::InPacket => {
-                        self.answer_sent(lender, tag, payload.into_bytes(), body, bytes)
+                        self.answer_sent(lender, port, payload.into_bytes(), body, bytes)
                     }
                     ParcelPlace::OnHost(buffer) => {
                         let memory = self.mapped.borrow_mut().memory(from, &buffer)?;
-                        self.answer_lent(lender, tag, payload.into_bytes(), memory, bytes)
+                        self.answer_lent(lender, port, payload.into_bytes(), memory, bytes)
                     }
                     ParcelPlace::InProcess => match self.process.lendings.take(from, ticket) {
                         Some(memory) => {
-                            self.answer_lent(lender, tag, payload.into_bytes(), memory, bytes)
+                            self.answer_lent(lender, port, payload.into_bytes(), memory, bytes)
                         }
                         None => Ok(()), // its sender has given up
                     },
@@ -70,28 +70,28 @@ impl Node {
             }
             Header::Copy {
                 ticket,
-                call,
+                memory,
                 direction,
                 piece,
                 window,
                 buffer,
             } => {
-                let copied = self.answer_copy(from, call, direction, &piece, &window, &buffer);
+                let copied = self.answer_copy(from, memory, direction, &piece, &window, &buffer);
                 self.done(from, ticket, copied)
             }
             Header::Fetch {
                 ticket,
-                call,
+                memory,
                 width,
                 piece,
-            } => self.answer_fetch(from, ticket, call, width, &piece),
+            } => self.answer_fetch(from, ticket, memory, width, &piece),
             Header::Deliver {
                 ticket,
-                call,
+                memory,
                 width,
                 piece,
             } => {
-                let copied = self.answer_delivery(call, width, &piece, payload.bytes());
+                let copied = self.answer_delivery(memory, width, &piece, payload.bytes());
                 self.done(from, ticket, copied)
             }
             Header::Done { ticket, result } => {
@@ -102,8 +102,8 @@ impl Node {
                 }
                 Ok(())
             }
-            Header::Left { calls, error } => {
-                self.lose(calls, error);
+            Header::Left { error } => {
+                self.depart(from, error);
                 Ok(())
             }
         }
@@ -114,15 +114,15 @@ impl Node {
         self.post(to, &Header::Done { ticket, result }, 0, |_| {})
     }
 
-    pub(super) fn deliver(&self, tag: Tag, from: NodeId, body: Vec<u8>, parcel: Option<Parcel>) {
-        self.mail.put(tag, Message { from, body, parcel });
+    pub(super) fn deliver(&self, port: Port, from: NodeId, body: Vec<u8>, parcel: Option<Parcel>) {
+        self.mail.put(port, Message { from, body, parcel });
     }
 
     /// Takes in a message of the engine, its parcel behind its body.
     fn answer_message(
         &self,
         from: NodeId,
-        tag: Tag,
+        port: Port,
         mut payload: Vec<u8>,
         body: usize,
         has_parcel: bool,
@@ -131,7 +131,7 @@ impl Node {
             return Err(cut_short(body, payload.len()));
         }
         let parcel = has_parcel.then(|| Parcel::Own(payload.split_off(body)));
-        self.deliver(tag, from, payload, parcel);
+        self.deliver(port, from, payload, parcel);
         Ok(())
     }
 
@@ -139,7 +139,7 @@ impl Node {
     fn answer_sent(
         &self,
         (from, ticket): (NodeId, u64),
-        tag: Tag,
+        port: Port,
         mut payload: Vec<u8>,
         body: usize,
         bytes: usize,
@@ -148,7 +148,7 @@ impl Node {
             return Err(cut_short(body.saturating_add(bytes), payload.len()));
         }
         let parcel = Parcel::Own(payload.split_off(body));
-        self.deliver(tag, from, payload, Some(parcel));
+        self.deliver(port, from, payload, Some(parcel));
         self.done(from, ticket, Ok(()))
     }
 
@@ -157,7 +157,7 @@ impl Node {
     fn answer_lent(
         &self,
         lender: (NodeId, u64),
-        tag: Tag,
+        port: Port,
         body: Vec<u8>,
         memory: Arc<Staging>,
         bytes: usize,
@@ -165,10 +165,10 @@ impl Node {
         let held = memory.bytes();
         let lent = Loan::new(memory, bytes, lender, &self.returned);
         let mut parcel = Parcel::Loan(lent.ok_or_else(|| cut_short(bytes, held))?);
-        if !self.mail.is_awaited(tag) {
+        if !self.mail.is_awaited(port) {
             parcel = Parcel::Own(parcel.bytes().to_vec());
         }
-        self.deliver(tag, lender.0, body, Some(parcel));
+        self.deliver(port, lender.0, body, Some(parcel));
         Ok(())
     }
 
@@ -176,13 +176,13 @@ impl Node {
     fn answer_copy(
         &self,
         from: NodeId,
-        call: u64,
+        memory: MemoryId,
         direction: Direction,
         piece: &Piece,
         window: &Window,
         buffer: &BufferName,
     ) -> Result<()> {
-        let memory = self.process.exposures.of(call, self.me)?;
+        let memory = self.process.exposures.of(memory, self.me)?;
         let staging = self.mapped.borrow_mut().memory(from, buffer)?;
         // SAFETY: the server asks for a piece of this client's share, which the memory holds, and
         // its buffer holds the window; the server waits for the answer before it touches either.
@@ -195,11 +195,11 @@ impl Node {
         &self,
         from: NodeId,
         ticket: u64,
-        call: u64,
+        memory: MemoryId,
         width: usize,
         piece: &Piece,
     ) -> Result<()> {
-        let memory = match self.process.exposures.of(call, self.me) {
+        let memory = match self.process.exposures.of(memory, self.me) {
             Ok(memory) => memory,
             Err(error) => return self.done(from, ticket, Err(error)),
         };
@@ -215,8 +215,14 @@ impl Node {
     }
 
     /// Takes in a piece that a server of another host has sent.
-    fn answer_delivery(&self, call: u64, width: usize, piece: &Piece, packed: &[u8]) -> Result<()> {
-        let memory = self.process.exposures.of(call, self.me)?;
+    fn answer_delivery(
+        &self,
+        memory: MemoryId,
+        width: usize,
+        piece: &Piece,
+        packed: &[u8],
+    ) -> Result<()> {
+        let memory = self.process.exposures.of(memory, self.me)?;
         let expected = packed_bytes(piece, width);
         if packed.len() != expected {
             return Err(cut_short(expected, packed.len()));

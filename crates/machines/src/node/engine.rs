@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_engine::{
-    CopyKind, Elements, Error, Kind, Machine, Message, NodeId, Opening, Result, Tag, Window, Work,
+    CopyKind, Elements, Error, Kind, Machine, MemoryId, Message, NodeId, Opening, Port, Result,
+    Window, Work,
 };
 use penstock_layout::{Direction, Piece, Region, Share, exact};
 
@@ -40,16 +41,16 @@ impl Machine for Node {
     async fn send(
         &self,
         to: NodeId,
-        tag: Tag,
+        port: Port,
         body: Vec<u8>,
         parcel: Option<Parcel>,
     ) -> Result<()> {
         if to == self.me {
-            self.deliver(tag, to, body, parcel);
+            self.deliver(port, to, body, parcel);
             return Ok(());
         }
         let header = Header::Message {
-            tag,
+            port,
             body: body.len(),
             has_parcel: parcel.is_some(),
         };
@@ -64,7 +65,7 @@ impl Machine for Node {
     async fn transmit(
         &self,
         to: NodeId,
-        tag: Tag,
+        port: Port,
         body: Vec<u8>,
         buffer: &Buffer,
         bytes: u64,
@@ -73,7 +74,7 @@ impl Machine for Node {
         let distance = self.links.distance(to);
         if to == self.me {
             let parcel = Parcel::Own(buffer.bytes(0..size).to_vec());
-            self.deliver(tag, to, body, Some(parcel));
+            self.deliver(port, to, body, Some(parcel));
             return Ok(());
         }
         let lies = match distance {
@@ -93,7 +94,7 @@ impl Machine for Node {
             }
             Header::Loan {
                 ticket,
-                tag,
+                port,
                 body: body.len(),
                 bytes: size,
                 lies,
@@ -104,21 +105,28 @@ impl Machine for Node {
             front.copy_from_slice(&body);
             back.copy_from_slice(buffer.bytes(0..inside));
         };
-        let remote = Remote {
-            call: tag.call,
-            client: to,
-        };
-        let taken = self.ask(remote, body.len() + inside, header, fill).await;
+        let asked = self.ask(to, Some(buffer), body.len() + inside, header, fill);
+        let taken = asked.await;
         drop(lending);
         taken.map(|_| ())
     }
 
-    async fn receive(&self, tag: Tag) -> Result<Message<Parcel>> {
-        self.mail.next(tag, || self.loss_of(tag.call)).await
+    async fn receive(&self, port: Port) -> Message<Parcel> {
+        self.mail.next(port).await
     }
 
-    fn pack(&self, call: u64, share: &Share, elements: &Region, window: &Window) -> Result<Parcel> {
-        let memory = self.process.exposures.of(call, self.me)?;
+    async fn departed(&self, known: usize) -> (NodeId, Error) {
+        self.departures.after(known).await
+    }
+
+    fn pack(
+        &self,
+        memory: MemoryId,
+        share: &Share,
+        elements: &Region,
+        window: &Window,
+    ) -> Result<Parcel> {
+        let memory = self.process.exposures.of(memory, self.me)?;
         let mut parcel = vec![0; exact::<usize>(elements.elements()) * window.width];
         if let Some(piece) = share.intersect(elements) {
             let packed = parcel.as_mut_ptr();
@@ -131,13 +139,13 @@ impl Machine for Node {
 
     fn unpack(
         &self,
-        call: u64,
+        memory: MemoryId,
         parcel: &Parcel,
         share: &Share,
         elements: &Region,
         window: &Window,
     ) -> Result<()> {
-        let memory = self.process.exposures.of(call, self.me)?;
+        let memory = self.process.exposures.of(memory, self.me)?;
         let parcel = parcel.bytes();
         check_size(parcel, exact::<usize>(elements.elements()) * window.width)?;
         if let Some(piece) = share.intersect(elements) {
@@ -165,13 +173,13 @@ impl Machine for Node {
         buffer.fill(exact::<usize>(offset), parcel.bytes());
     }
 
-    fn expose(&self, call: u64, memory: ClientMemory) -> Exposure {
+    fn expose(&self, id: MemoryId, memory: ClientMemory) -> Exposure {
         let board = self
             .links
             .board(self.me)
             .filter(|_| self.copies_across.get());
-        let posted = board.and_then(|board| Posting::new(board, call, &memory));
-        self.process.exposures.expose(call, self.me, memory, posted)
+        let posted = board.and_then(|board| Posting::new(board, id, &memory));
+        self.process.exposures.expose(id, self.me, memory, posted)
     }
 
     fn buffer(&self, bytes: u64) -> Result<Buffer> {
@@ -184,7 +192,7 @@ impl Machine for Node {
 
     fn copy(
         &self,
-        call: u64,
+        memory: MemoryId,
         width: usize,
         pieces: &[Piece],
         from: Elements<'_, Self>,
@@ -192,7 +200,8 @@ impl Machine for Node {
         by: CopyKind,
     ) -> Result<()> {
         let bytes: usize = pieces.iter().map(|piece| packed_bytes(piece, width)).sum();
-        let (from, to) = (self.at(call, from, bytes)?, self.at(call, to, bytes)?);
+        let from = self.at(memory, from, bytes)?;
+        let to = self.at(memory, to, bytes)?;
         let mut dense = 0;
         for (nth, piece) in pieces.iter().enumerate() {
             // SAFETY: this node's share has the pieces, windows lie in their buffer, and send
@@ -206,26 +215,26 @@ impl Machine for Node {
 
     async fn memget(
         &self,
-        call: u64,
+        memory: MemoryId,
         client: NodeId,
         piece: &Piece,
         window: &Window,
         buffer: &Buffer,
     ) -> Result<()> {
-        let remote = Remote { call, client };
+        let remote = Remote { memory, client };
         self.transfer(remote, piece, window, buffer, Direction::Gather)
             .await
     }
 
     async fn memput(
         &self,
-        call: u64,
+        memory: MemoryId,
         client: NodeId,
         piece: &Piece,
         window: &Window,
         buffer: &Buffer,
     ) -> Result<()> {
-        let remote = Remote { call, client };
+        let remote = Remote { memory, client };
         self.transfer(remote, piece, window, buffer, Direction::Scatter)
             .await
     }
@@ -244,9 +253,9 @@ impl Machine for Node {
 
 impl Node {
     /// Finds the address of elements in this process; a parcel must have `bytes` bytes.
-    fn at<'a>(&self, call: u64, place: Elements<'a, Self>, bytes: usize) -> Result<At<'a>> {
+    fn at<'a>(&self, memory: MemoryId, place: Elements<'a, Self>, bytes: usize) -> Result<At<'a>> {
         Ok(match place {
-            Elements::Exposed => At::Exposed(self.process.exposures.of(call, self.me)?),
+            Elements::Exposed => At::Exposed(self.process.exposures.of(memory, self.me)?),
             Elements::Staged(windows, buffer) => At::Staged(windows, buffer.base()),
             Elements::Packed(buffer) => At::Dense(buffer.bytes(0..bytes).as_ptr().cast_mut()),
             Elements::Parcel(parcel) => {

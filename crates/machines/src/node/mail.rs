@@ -5,15 +5,15 @@ use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
-use penstock_engine::{Error, Message, Result, Tag};
+use penstock_engine::{Message, Port};
 
 use crate::memory::parcel::Parcel;
 
-/// The mail of one node, by tag.
+/// The mail of one node, by port.
 #[derive(Default)]
-pub(super) struct Mail(RefCell<HashMap<Tag, Slot>>);
+pub(super) struct Mail(RefCell<HashMap<Port, Slot>>);
 
-/// The messages of one tag that nobody has taken yet, and the future that waits for one.
+/// The messages at one port that nobody has taken yet, and the future that waits for one.
 #[derive(Default)]
 struct Slot {
     messages: VecDeque<Message<Parcel>>,
@@ -22,48 +22,29 @@ struct Slot {
 
 impl Mail {
     /// Takes in a message.
-    pub(super) fn put(&self, tag: Tag, message: Message<Parcel>) {
+    pub(super) fn put(&self, port: Port, message: Message<Parcel>) {
         let mut slots = self.0.borrow_mut();
-        let slot = slots.entry(tag).or_default();
+        let slot = slots.entry(port).or_default();
         slot.messages.push_back(message);
         if let Some(waker) = slot.waker.take() {
             waker.wake();
         }
     }
 
-    /// Whether a future waits for this tag.
-    pub(super) fn is_awaited(&self, tag: Tag) -> bool {
+    /// Whether a future waits at this port.
+    pub(super) fn is_awaited(&self, port: Port) -> bool {
         let slots = self.0.borrow();
-        slots.get(&tag).is_some_and(|slot| slot.waker.is_some())
+        slots.get(&port).is_some_and(|slot| slot.waker.is_some())
     }
 
-    /// Wakes all waiting futures, so that they look whether their call is lost.
-    pub(super) fn wake_all(&self) {
-        for slot in self.0.borrow_mut().values_mut() {
-            if let Some(waker) = slot.waker.take() {
-                waker.wake();
-            }
-        }
-    }
-
-    /// Waits for the next message of a tag, until `lost` says that none will come.
-    ///
-    /// # Errors
-    /// The error that `lost` returns.
-    pub(super) async fn next(
-        &self,
-        tag: Tag,
-        lost: impl Fn() -> Option<Error>,
-    ) -> Result<Message<Parcel>> {
-        let _slot = OpenSlot(self, tag);
+    /// Waits for the next message at a port.
+    pub(super) async fn next(&self, port: Port) -> Message<Parcel> {
+        let _slot = OpenSlot(self, port);
         poll_fn(|context| {
             let mut slots = self.0.borrow_mut();
-            let slot = slots.entry(tag).or_default();
+            let slot = slots.entry(port).or_default();
             if let Some(message) = slot.messages.pop_front() {
-                return Poll::Ready(Ok(message));
-            }
-            if let Some(error) = lost() {
-                return Poll::Ready(Err(error));
+                return Poll::Ready(message);
             }
             slot.waker = Some(context.waker().clone());
             Poll::Pending
@@ -73,8 +54,8 @@ impl Mail {
 }
 
 /// Removes an empty slot when its future is dropped: a server gives up waiting at the end of a
-/// call, and tags do not come again.
-struct OpenSlot<'a>(&'a Mail, Tag);
+/// call, and most ports do not come again.
+struct OpenSlot<'a>(&'a Mail, Port);
 
 impl Drop for OpenSlot<'_> {
     fn drop(&mut self) {

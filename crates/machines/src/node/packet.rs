@@ -1,8 +1,6 @@
 //! The packets that nodes send one another: a header, then raw bytes.
 
-use std::ops::Range;
-
-use penstock_engine::{Error, Kind, NodeId, Result, Tag, Window};
+use penstock_engine::{Error, Kind, MemoryId, NodeId, Port, Result, Window};
 use penstock_layout::{Direction, Piece};
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +22,7 @@ pub enum ParcelPlace {
 pub enum Header {
     /// A message of the engine comes with its body, and behind the body its parcel.
     Message {
-        tag: Tag,
+        port: Port,
         /// The bytes of the body.
         body: usize,
         /// Whether there is a parcel, which may be empty.
@@ -35,7 +33,7 @@ pub enum Header {
     Loan {
         /// The ticket to give back when the buffer may be used again.
         ticket: u64,
-        tag: Tag,
+        port: Port,
         /// The bytes of the body.
         body: usize,
         /// The bytes of the parcel.
@@ -47,8 +45,8 @@ pub enum Header {
     Copy {
         /// The ticket to give back with the answer.
         ticket: u64,
-        /// The call for which the memory is exposed.
-        call: u64,
+        /// The client's memory.
+        memory: MemoryId,
         /// The direction: out of the client's memory, or into it.
         direction: Direction,
         piece: Piece,
@@ -60,8 +58,8 @@ pub enum Header {
     Fetch {
         /// The ticket to give back with the answer.
         ticket: u64,
-        /// The call for which the memory is exposed.
-        call: u64,
+        /// The client's memory.
+        memory: MemoryId,
         /// The bytes of an element.
         width: usize,
         piece: Piece,
@@ -70,8 +68,8 @@ pub enum Header {
     Deliver {
         /// The ticket to give back with the answer.
         ticket: u64,
-        /// The call for which the memory is exposed.
-        call: u64,
+        /// The client's memory.
+        memory: MemoryId,
         /// The bytes of an element.
         width: usize,
         piece: Piece,
@@ -82,10 +80,8 @@ pub enum Header {
         ticket: u64,
         result: Result<()>,
     },
-    /// The sender has left the session.
+    /// The sender leaves the machine.
     Left {
-        /// The calls in which the sender takes no further part.
-        calls: Vec<Range<u64>>,
         /// The reason for leaving.
         error: Error,
     },

@@ -1,7 +1,7 @@
 //! Memget and memput: the copies between a server's buffer and the exposed memory of a client.
 
 use futures::channel::oneshot;
-use penstock_engine::{CopyKind, Error, Kind, NodeId, Result, Window};
+use penstock_engine::{CopyKind, Error, Kind, MemoryId, NodeId, Result, Window};
 use penstock_layout::{Direction, Piece};
 
 use super::packet::Header;
@@ -14,29 +14,38 @@ use crate::memory::client::{copy_unpacked, packed_bytes};
 /// A remote is the memory that a client exposes.
 #[derive(Clone, Copy)]
 pub(super) struct Remote {
-    /// The call for which the client exposes the memory.
-    pub(super) call: u64,
+    pub(super) memory: MemoryId,
     pub(super) client: NodeId,
 }
 
 impl Node {
-    /// Posts a packet with a ticket, and waits for the payload of its answer.
+    /// Posts a packet with a ticket, and waits for the payload of its answer. Until then `buffer`
+    /// is nobody else's, if others may copy from it or into it: also if nobody waits any more.
     pub(super) async fn ask(
         &self,
-        Remote { call, client }: Remote,
+        peer: NodeId,
+        buffer: Option<&Buffer>,
         payload: usize,
         header: impl FnOnce(u64) -> Header,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Vec<u8>> {
-        if let Some(error) = self.loss_of(call) {
+        if let Some(error) = self.departure_of(peer) {
             return Err(error);
         }
         let ticket = self.next_ticket.get();
         self.next_ticket.set(ticket + 1);
         let (answer, payload_of_answer) = oneshot::channel();
-        let asked = Ticket { call, answer };
+        let asked = Ticket {
+            peer,
+            answer,
+            _buffer: buffer.map(|buffer| buffer.staging().clone()),
+        };
+        let header = header(ticket);
         self.tickets.borrow_mut().insert(ticket, asked);
-        self.post(client, &header(ticket), payload, fill)?;
+        if let Err(error) = self.post(peer, &header, payload, fill) {
+            self.tickets.borrow_mut().remove(&ticket);
+            return Err(error);
+        }
         payload_of_answer.await.unwrap_or_else(|_| {
             let doing = "waiting for a client's answer";
             Err(Error::new(Kind::Peer, doing, "the session has ended"))
@@ -74,16 +83,16 @@ impl Node {
     /// Copies from or to a client in this process.
     fn copy_here(
         &self,
-        Remote { call, client }: Remote,
+        Remote { memory, client }: Remote,
         piece: &Piece,
         window: &Window,
         buffer: &Buffer,
         direction: Direction,
     ) -> Result<()> {
-        let memory = self.process.exposures.of(call, client)?;
+        let exposed = self.process.exposures.of(memory, client)?;
         // SAFETY: the engine keeps windows of one buffer disjoint and inside it, and the client's
         // memory holds the piece and is left alone until the verdict.
-        unsafe { memory.copy(piece, window, buffer.base(), direction, CopyKind::Kernels) };
+        unsafe { exposed.copy(piece, window, buffer.base(), direction, CopyKind::Kernels) };
         Ok(())
     }
 
@@ -91,7 +100,7 @@ impl Node {
     /// copy. False if the client has to copy.
     fn copy_across(
         &self,
-        Remote { call, client }: Remote,
+        Remote { memory, client }: Remote,
         piece: &Piece,
         window: &Window,
         buffer: &Buffer,
@@ -101,7 +110,7 @@ impl Node {
             return false;
         }
         let board = self.links.board(client);
-        let Some(found) = board.as_ref().and_then(|board| board.board().find(call)) else {
+        let Some(found) = board.as_ref().and_then(|board| board.board().find(memory)) else {
             return false;
         };
         // SAFETY: as for `copy_here`.
@@ -120,16 +129,17 @@ impl Node {
         buffer: &Buffer,
         direction: Direction,
     ) -> Result<()> {
-        let buffer = buffer.name()?;
+        let name = buffer.name()?;
         let header = |ticket| Header::Copy {
             ticket,
-            call: remote.call,
+            memory: remote.memory,
             direction,
             piece: piece.clone(),
             window: window.clone(),
-            buffer,
+            buffer: name,
         };
-        self.ask(remote, 0, header, |_| {}).await.map(|_| ())
+        let asked = self.ask(remote.client, Some(buffer), 0, header, |_| {});
+        asked.await.map(|_| ())
     }
 
     /// Gets a piece from a client of another host.
@@ -143,11 +153,11 @@ impl Node {
         let width = window.width;
         let header = |ticket| Header::Fetch {
             ticket,
-            call: remote.call,
+            memory: remote.memory,
             width,
             piece: piece.clone(),
         };
-        let mut packed = self.ask(remote, 0, header, |_| {}).await?;
+        let mut packed = self.ask(remote.client, None, 0, header, |_| {}).await?;
         let expected = packed_bytes(piece, width);
         if packed.len() != expected {
             let cause = format!("{} bytes came of {expected}", packed.len());
@@ -180,7 +190,7 @@ impl Node {
         let width = window.width;
         let header = |ticket| Header::Deliver {
             ticket,
-            call: remote.call,
+            memory: remote.memory,
             width,
             piece: piece.clone(),
         };
@@ -199,7 +209,8 @@ impl Node {
                 )
             };
         };
-        let sent = self.ask(remote, packed_bytes(piece, width), header, fill);
+        let bytes = packed_bytes(piece, width);
+        let sent = self.ask(remote.client, None, bytes, header, fill);
         sent.await.map(|_| ())
     }
 }

@@ -42,11 +42,12 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_engine::{
-    CopyKind, Elements, Error, Kind, Machine, Message, NodeId, Opening, Result, Roles, Tag, Window,
-    Work,
+    CopyKind, Elements, Error, Kind, Machine, MemoryId, Message, NodeId, Opening, Party, PartyId,
+    Port, Result, Window, Work,
 };
 use penstock_layout::{Direction, Piece, Region, Share, exact};
 
@@ -64,13 +65,14 @@ use hardware::{device, network, places, slowness, unfit};
 use prices::{Moving, Prices};
 use sharing::Sharing;
 use turns::{Turn, Turns};
-use world::{Counts, World};
+use world::{Counts, Task, World};
 
 /// A simulation is a machine for one run.
 pub struct Simulation {
     world: Rc<World>,
     shared: Rc<Shared>,
-    roles: Rc<Roles>,
+    nodes: usize,
+    party: Arc<Party>,
 }
 
 /// The data that all nodes share.
@@ -90,7 +92,7 @@ struct Shared {
     asks: Vec<Cell<bool>>,
     /// Whether the servers have the processors of clients, and move away from clients that compute.
     are_servers_guests: bool,
-    exposed: RefCell<HashMap<(u64, NodeId), (Share, Memory)>>,
+    exposed: RefCell<HashMap<(MemoryId, NodeId), (Share, Memory)>>,
     spaces: Vec<Rc<BufferSpace>>,
 }
 
@@ -180,13 +182,14 @@ impl Simulation {
         Ok(Self {
             world,
             shared: Rc::new(shared),
-            roles: Rc::new(Roles::new(nodes, clients, servers)),
+            nodes,
+            party: Arc::new(Party::new(PartyId(0), clients, servers)),
         })
     }
 
-    /// The roles of the nodes: clients first, then I/O nodes.
-    pub fn roles(&self) -> &Rc<Roles> {
-        &self.roles
+    /// The party of all nodes: clients first, then I/O nodes.
+    pub fn party(&self) -> &Arc<Party> {
+        &self.party
     }
 
     /// The machine as `node` sees it.
@@ -203,9 +206,35 @@ impl Simulation {
     /// # Errors
     /// When nodes wait for one another forever.
     pub fn run<F: Future<Output = ()> + 'static>(&self, main: impl Fn(SimNode) -> F) -> Result<()> {
-        let nodes = 0..self.roles.nodes;
-        let tasks = nodes.map(|node| Some(Box::pin(main(self.node(node))) as _));
-        self.world.run(tasks.collect())
+        self.world.run(self.tasks(0..self.nodes, main), Vec::new())
+    }
+
+    /// Runs the code that `program` makes for each node with a client until all have ended. The
+    /// code that `server` makes for each node with a server runs as long.
+    ///
+    /// # Errors
+    /// When programs wait for something that cannot come.
+    pub fn run_with_servers<F, G>(
+        &self,
+        program: impl Fn(SimNode) -> F,
+        server: impl Fn(SimNode) -> G,
+    ) -> Result<()>
+    where
+        F: Future<Output = ()> + 'static,
+        G: Future<Output = ()> + 'static,
+    {
+        let programs = self.tasks(self.party.clients.iter().copied(), program);
+        let servers = self.tasks(self.party.serving().iter().copied(), server);
+        self.world.run(programs, servers)
+    }
+
+    fn tasks<F: Future<Output = ()> + 'static>(
+        &self,
+        nodes: impl Iterator<Item = NodeId>,
+        main: impl Fn(SimNode) -> F,
+    ) -> Vec<Task> {
+        let tasks = nodes.map(|node| Box::pin(main(self.node(node))) as Task);
+        tasks.collect()
     }
 
     /// The time, which after a run is its end.
@@ -255,7 +284,7 @@ pub struct SimNode {
 /// An exposure takes the memory back when dropped.
 pub struct Exposure {
     shared: Rc<Shared>,
-    key: (u64, NodeId),
+    key: (MemoryId, NodeId),
 }
 
 impl Drop for Exposure {
@@ -328,10 +357,10 @@ impl SimNode {
         turns::turn_of(self.shared.turns.as_deref(), self.me).await
     }
 
-    fn exposed(&self, call: u64, node: NodeId) -> Result<(Share, Memory)> {
+    fn exposed(&self, id: MemoryId, node: NodeId) -> Result<(Share, Memory)> {
         let exposed = self.shared.exposed.borrow();
-        exposed.get(&(call, node)).cloned().ok_or_else(|| {
-            let cause = format!("node {node} exposes nothing for call {call}");
+        exposed.get(&(id, node)).cloned().ok_or_else(|| {
+            let cause = format!("node {node} exposes no memory for it");
             Error::new(Kind::Peer, "copying from a client's memory", cause)
         })
     }
@@ -348,14 +377,14 @@ impl SimNode {
     /// Copies a piece between a buffer and a client's memory, if the bytes are real.
     fn copy_piece(
         &self,
-        (call, client): (u64, NodeId),
+        (id, client): (MemoryId, NodeId),
         piece: &Piece,
         window: &Window,
         buffer: &Buffer,
         direction: Direction,
     ) -> Result<()> {
         if self.shared.is_real {
-            let (share, memory) = self.exposed(call, client)?;
+            let (share, memory) = self.exposed(id, client)?;
             buffer.copy_piece(&memory, &share, piece, window, direction);
         }
         Ok(())
@@ -391,14 +420,22 @@ impl Machine for SimNode {
 
     async fn work(&self, work: Work) {
         let prices = &self.shared.prices;
-        if work == Work::Request {
-            self.shared.asks[self.me].set(true);
-            self.shared.sharing.request(&self.world, self.me).await;
-        }
+        let sharing = &self.shared.sharing;
         let (span, what) = match work {
-            Work::Request => (prices.request, "request"),
+            Work::Request(server, bytes) => {
+                self.shared.asks[self.me].set(true);
+                sharing.take_token(&self.world, self.me).await;
+                self.use_cpu(prices.request, "request").await;
+                let copied = sharing.requests(self.me, server, bytes);
+                if copied > Span::ZERO {
+                    self.world.use_cpu(self.me, copied, "copy").await;
+                }
+                return;
+            }
+            Work::Answer => return sharing.answers(self.me),
+            Work::Reply(client) => return sharing.replies(self.me, client),
             Work::Thread => {
-                let attention = self.shared.sharing.attention(self.me);
+                let attention = sharing.attention(self.me);
                 (prices.thread + attention, "thread")
             }
             Work::Wake => (prices.thread, "wake"),
@@ -428,25 +465,24 @@ impl Machine for SimNode {
     async fn send(
         &self,
         to: NodeId,
-        tag: Tag,
+        port: Port,
         body: Vec<u8>,
         parcel: Option<Parcel>,
     ) -> Result<()> {
         let prices = &self.shared.prices;
         let carried = parcel.as_ref().map_or(0, |parcel| parcel.bytes);
-        let copied = self.shared.sharing.sends(self.me, to, tag, carried);
-        self.use_cpu(prices.send + copied, "send").await;
+        self.use_cpu(prices.send, "send").await;
         let bytes = prices.header_bytes + body.len() as u64 + carried;
         let from = self.me;
         let message = Message { from, body, parcel };
-        self.world.post(from, to, tag, bytes, message);
+        self.world.post(from, to, port, bytes, message);
         Ok(())
     }
 
     async fn transmit(
         &self,
         to: NodeId,
-        tag: Tag,
+        port: Port,
         body: Vec<u8>,
         buffer: &Buffer,
         bytes: u64,
@@ -459,23 +495,31 @@ impl Machine for SimNode {
             parcel: Some(buffer.cut(0..bytes)),
         };
         self.world
-            .transmit(to, tag, (size, prices.send), message)
+            .transmit(to, port, (size, prices.send), message)
             .await;
         Ok(())
     }
 
-    async fn receive(&self, tag: Tag) -> Result<Message<Parcel>> {
-        let next = std::future::poll_fn(|context| self.world.poll_receive(self.me, tag, context));
-        let message = next.await;
-        self.shared.sharing.receives(self.me, tag);
-        Ok(message)
+    async fn receive(&self, port: Port) -> Message<Parcel> {
+        std::future::poll_fn(|context| self.world.poll_receive(self.me, port, context)).await
     }
 
-    fn pack(&self, call: u64, share: &Share, elements: &Region, window: &Window) -> Result<Parcel> {
+    /// No simulated node leaves.
+    async fn departed(&self, _known: usize) -> (NodeId, Error) {
+        std::future::pending().await
+    }
+
+    fn pack(
+        &self,
+        memory: MemoryId,
+        share: &Share,
+        elements: &Region,
+        window: &Window,
+    ) -> Result<Parcel> {
         let bytes = elements.elements() * window.width as u64;
         let mut data = self.shared.is_real.then(|| vec![0; exact::<usize>(bytes)]);
         if let (Some(data), Some(piece)) = (&mut data, share.intersect(elements))
-            && let (_, Some(memory)) = self.exposed(call, self.me)?
+            && let (_, Some(memory)) = self.exposed(memory, self.me)?
         {
             let memory = &mut memory.borrow_mut();
             data::copy(memory, share, &piece, window, data, Direction::Gather);
@@ -485,7 +529,7 @@ impl Machine for SimNode {
 
     fn unpack(
         &self,
-        call: u64,
+        memory: MemoryId,
         parcel: &Parcel,
         share: &Share,
         elements: &Region,
@@ -494,7 +538,7 @@ impl Machine for SimNode {
         if !self.shared.is_real {
             return Ok(());
         }
-        let (_, memory) = self.exposed(call, self.me)?;
+        let (_, memory) = self.exposed(memory, self.me)?;
         let data = parcel.whole(elements.elements() * window.width as u64)?;
         if let (Some(memory), Some(piece)) = (memory, share.intersect(elements)) {
             let memory = &mut memory.borrow_mut();
@@ -518,8 +562,8 @@ impl Machine for SimNode {
         buffer.paste(parcel, offset);
     }
 
-    fn expose(&self, call: u64, memory: (Share, Memory)) -> Exposure {
-        let key = (call, self.me);
+    fn expose(&self, id: MemoryId, memory: (Share, Memory)) -> Exposure {
+        let key = (id, self.me);
         self.shared.exposed.borrow_mut().insert(key, memory);
         Exposure {
             shared: self.shared.clone(),
@@ -539,7 +583,7 @@ impl Machine for SimNode {
 
     fn copy(
         &self,
-        call: u64,
+        memory: MemoryId,
         width: usize,
         pieces: &[Piece],
         from: Elements<'_, Self>,
@@ -550,7 +594,7 @@ impl Machine for SimNode {
             return Ok(());
         }
         let exposed = match (&from, &to) {
-            (Elements::Exposed, _) | (_, Elements::Exposed) => Some(self.exposed(call, self.me)?),
+            (Elements::Exposed, _) | (_, Elements::Exposed) => Some(self.exposed(memory, self.me)?),
             _ => None,
         };
         let came = match &from {
@@ -600,7 +644,7 @@ impl Machine for SimNode {
 
     async fn memget(
         &self,
-        call: u64,
+        memory: MemoryId,
         client: NodeId,
         piece: &Piece,
         window: &Window,
@@ -628,12 +672,12 @@ impl Machine for SimNode {
                 .await;
             drop(turn);
         }
-        self.copy_piece((call, client), piece, window, buffer, Direction::Gather)
+        self.copy_piece((memory, client), piece, window, buffer, Direction::Gather)
     }
 
     async fn memput(
         &self,
-        call: u64,
+        memory: MemoryId,
         client: NodeId,
         piece: &Piece,
         window: &Window,
@@ -662,7 +706,7 @@ impl Machine for SimNode {
                 .await;
             self.world.transport(client, self.me, headers).await;
         }
-        self.copy_piece((call, client), piece, window, buffer, Direction::Scatter)
+        self.copy_piece((memory, client), piece, window, buffer, Direction::Scatter)
     }
 
     async fn open(&self, opening: Opening) -> Result<SimDisk> {

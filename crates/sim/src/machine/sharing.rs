@@ -11,7 +11,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use penstock_engine::{NodeId, Step, Tag};
+use penstock_engine::NodeId;
 
 use super::world::World;
 use crate::preset;
@@ -57,7 +57,7 @@ impl Sharing {
     }
 
     /// Takes the token when a client makes the first request of a call.
-    pub(super) async fn request(&self, world: &Rc<World>, client: NodeId) {
+    pub(super) async fn take_token(&self, world: &Rc<World>, client: NodeId) {
         let is_first = !self.under_way.borrow().contains_key(&client);
         let Some(costs) = self.costs.as_ref().filter(|_| is_first) else {
             return;
@@ -97,33 +97,32 @@ impl Sharing {
         costs.poll * at_node.get(&node).map_or(0, HashMap::len) as u64
     }
 
-    /// Notes a message, and returns the sender's cost of copying its data, if they must be copied.
-    pub(super) fn sends(&self, from: NodeId, to: NodeId, tag: Tag, bytes: u64) -> Span {
+    /// Notes a client's request to a server. Gives the client's cost of copying the data of the
+    /// request, if they must be copied.
+    pub(super) fn requests(&self, client: NodeId, server: NodeId, bytes: u64) -> Span {
         let Some(costs) = &self.costs else {
             return Span::ZERO;
         };
-        match tag.step {
-            Step::Ask(_) => {
-                *self.under_way.borrow_mut().entry(from).or_default() += 1;
-                let mut at_node = self.at_node.borrow_mut();
-                *at_node.entry(to).or_default().entry(from).or_default() += 1;
-                Span::from_ns_f64(costs.system_copy_ns_per_byte * bytes as f64)
-            }
-            Step::Reply => {
-                if let Some(clients) = self.at_node.borrow_mut().get_mut(&from) {
-                    one_less(clients, to);
-                }
-                Span::ZERO
-            }
-            _ => Span::ZERO,
+        *self.under_way.borrow_mut().entry(client).or_default() += 1;
+        let mut at_node = self.at_node.borrow_mut();
+        *at_node
+            .entry(server)
+            .or_default()
+            .entry(client)
+            .or_default() += 1;
+        Span::from_ns_f64(costs.system_copy_ns_per_byte * bytes as f64)
+    }
+
+    /// Notes that a server answers a client's request.
+    pub(super) fn replies(&self, server: NodeId, client: NodeId) {
+        if let Some(clients) = self.at_node.borrow_mut().get_mut(&server) {
+            one_less(clients, client);
         }
     }
 
-    /// Notes that a message is taken out of a node's inbox.
-    pub(super) fn receives(&self, node: NodeId, tag: Tag) {
-        if self.costs.is_some() && tag.step == Step::Reply {
-            one_less(&mut self.under_way.borrow_mut(), node);
-        }
+    /// Notes that a client takes an answer.
+    pub(super) fn answers(&self, client: NodeId) {
+        one_less(&mut self.under_way.borrow_mut(), client);
     }
 }
 

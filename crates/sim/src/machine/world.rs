@@ -25,7 +25,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use penstock_engine::{Error, Kind, Message, NodeId, Result, Tag};
+use penstock_engine::{Error, Kind, Message, NodeId, Port, Result};
 use penstock_layout::exact;
 
 use super::data::Parcel;
@@ -55,13 +55,13 @@ enum Event {
 /// making.
 type EventKey = (Time, u32, u64, Event);
 
-/// A task is the code of one node.
-type Task = Pin<Box<dyn Future<Output = ()>>>;
+/// A task is code of one node.
+pub(super) type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A letter is a message on its way.
 struct Letter {
     to: NodeId,
-    tag: Tag,
+    port: Port,
     message: Message<Parcel>,
     /// The sleeper that waits until the send buffer with the elements may be used again.
     sender: Option<u32>,
@@ -72,7 +72,7 @@ impl Letter {
     /// The time that the receiver's system takes to keep the letter, if nobody waits for it.
     fn keeping(&self, world: &World) -> Span {
         match (&self.sender, &self.message.parcel) {
-            (Some(_), Some(parcel)) if !world.is_awaited(self.to, self.tag) => {
+            (Some(_), Some(parcel)) if !world.is_awaited(self.to, self.port) => {
                 world.copy + Span::from_ns_f64(world.copy_ns_per_byte * parcel.bytes as f64)
             }
             _ => Span::ZERO,
@@ -151,21 +151,21 @@ enum Sleeper {
     Gone,
 }
 
-/// An inbox holds the messages of one tag.
+/// An inbox holds the messages at one port.
 struct Inbox {
-    tag: Tag,
+    port: Port,
     waiting: VecDeque<Message<Parcel>>,
     waker: Option<Waker>,
 }
 
-/// The inbox for `tag`, made if there is none.
-fn inbox(inboxes: &mut Vec<Inbox>, tag: Tag) -> &mut Inbox {
+/// The inbox of `port`, made if there is none.
+fn inbox(inboxes: &mut Vec<Inbox>, port: Port) -> &mut Inbox {
     let place = inboxes
         .iter()
-        .position(|inbox| inbox.tag == tag)
+        .position(|inbox| inbox.port == port)
         .unwrap_or_else(|| {
             inboxes.push(Inbox {
-                tag,
+                port,
                 waiting: VecDeque::new(),
                 waker: None,
             });
@@ -204,22 +204,30 @@ pub(crate) struct World {
     /// The time to copy from memory to memory, and for each byte.
     copy: Span,
     copy_ns_per_byte: f64,
-    /// The inboxes of each node: there are few tags at any time, from the steps of the call.
+    /// The inboxes of each node: there are few ports at any time, from the steps of the call.
     inboxes: RefCell<Vec<Vec<Inbox>>>,
-    ready: Arc<ReadyNodes>,
+    ready: Arc<ReadyTasks>,
     trace: Option<RefCell<Trace>>,
 }
 
-/// The nodes whose code can go on.
+/// The tasks that can go on.
 #[derive(Default)]
-struct ReadyNodes(Mutex<VecDeque<usize>>);
+struct ReadyTasks(Mutex<VecDeque<usize>>);
 
-impl ReadyNodes {
-    fn push(&self, node: usize) {
+impl ReadyTasks {
+    fn push(&self, task: usize) {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push_back(node);
+            .push_back(task);
+    }
+
+    /// Forgets the tasks of an earlier run.
+    fn clear(&self) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
     }
 
     fn pop(&self) -> Option<usize> {
@@ -230,18 +238,18 @@ impl ReadyNodes {
     }
 }
 
-struct NodeWaker {
-    node: usize,
-    ready: Arc<ReadyNodes>,
+struct TaskWaker {
+    task: usize,
+    ready: Arc<ReadyTasks>,
 }
 
-impl Wake for NodeWaker {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
-        self.ready.push(self.node);
+        self.ready.push(self.task);
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.ready.push(self.node);
+        self.ready.push(self.task);
     }
 }
 
@@ -288,25 +296,33 @@ impl World {
         self.trace.as_ref().map(RefCell::take)
     }
 
-    /// Runs the nodes' code to its end.
+    /// Runs programs to their end, and servers as long as a program runs.
     ///
     /// # Errors
-    /// When all nodes wait for one another.
-    pub(crate) fn run(&self, mut tasks: Vec<Option<Task>>) -> Result<()> {
-        let waker = |node| {
+    /// When all programs wait for something that cannot come.
+    pub(crate) fn run(&self, programs: Vec<Task>, servers: Vec<Task>) -> Result<()> {
+        let mut running = programs.len();
+        let mut tasks: Vec<_> = programs.into_iter().chain(servers).map(Some).collect();
+        let waker = |task| {
             let ready = self.ready.clone();
-            Waker::from(Arc::new(NodeWaker { node, ready }))
+            Waker::from(Arc::new(TaskWaker { task, ready }))
         };
         let wakers: Vec<Waker> = (0..tasks.len()).map(waker).collect();
-        (0..tasks.len()).for_each(|node| self.ready.push(node));
+        let is_program = 0..running;
+        self.ready.clear();
+        (0..tasks.len()).for_each(|task| self.ready.push(task));
         loop {
-            while let Some(node) = self.ready.pop() {
-                let mut context = Context::from_waker(&wakers[node]);
-                if let Some(task) = &mut tasks[node]
+            while let Some(number) = self.ready.pop() {
+                let mut context = Context::from_waker(&wakers[number]);
+                if let Some(task) = &mut tasks[number]
                     && task.as_mut().poll(&mut context).is_ready()
                 {
-                    tasks[node] = None;
+                    tasks[number] = None;
+                    running -= usize::from(is_program.contains(&number));
                 }
+            }
+            if running == 0 {
+                return Ok(());
             }
             let next = self.events.borrow_mut().pop();
             let Some(Reverse((at, _, _, event))) = next else {
@@ -316,17 +332,10 @@ impl World {
             self.count(at, event);
             self.happen(event);
         }
-        match tasks.iter().position(Option::is_some) {
-            None => Ok(()),
-            Some(node) => {
-                let cause = format!("node {node} waits for something that cannot come");
-                Err(Error::new(
-                    Kind::Peer,
-                    "running the simulated machine",
-                    cause,
-                ))
-            }
-        }
+        let waiting = tasks.iter().position(Option::is_some).unwrap_or(0);
+        let cause = format!("program {waiting} waits for something that cannot come");
+        let doing = "running the simulated machine";
+        Err(Error::new(Kind::Peer, doing, cause))
     }
 
     fn count(&self, at: Time, event: Event) {
@@ -418,7 +427,7 @@ impl World {
                     if let Some(sender) = letter.sender {
                         self.happen(Event::Wake(sender));
                     }
-                    self.put_in_inbox(letter.to, letter.tag, letter.message);
+                    self.put_in_inbox(letter.to, letter.port, letter.message);
                 }
             }
             Event::Depart(letter) => {
@@ -435,9 +444,9 @@ impl World {
         }
     }
 
-    fn put_in_inbox(&self, to: NodeId, tag: Tag, message: Message<Parcel>) {
+    fn put_in_inbox(&self, to: NodeId, port: Port, message: Message<Parcel>) {
         let mut inboxes = self.inboxes.borrow_mut();
-        let inbox = inbox(&mut inboxes[to], tag);
+        let inbox = inbox(&mut inboxes[to], port);
         inbox.waiting.push_back(message);
         if let Some(waker) = inbox.waker.take() {
             waker.wake();
@@ -599,13 +608,13 @@ impl World {
         &self,
         from: NodeId,
         to: NodeId,
-        tag: Tag,
+        port: Port,
         bytes: u64,
         message: Message<Parcel>,
     ) {
         let letter = Letter {
             to,
-            tag,
+            port,
             message,
             sender: None,
             bytes,
@@ -622,7 +631,7 @@ impl World {
     pub(crate) async fn transmit(
         self: &Rc<Self>,
         to: NodeId,
-        tag: Tag,
+        port: Port,
         (bytes, send): (u64, Span),
         message: Message<Parcel>,
     ) {
@@ -630,7 +639,7 @@ impl World {
         let from = message.from;
         let letter = Letter {
             to,
-            tag,
+            port,
             message,
             sender: Some(slot),
             bytes,
@@ -703,15 +712,15 @@ impl World {
         self.first_place + exact::<u32>(node)
     }
 
-    /// Polls for the next message for `node` with `tag`.
+    /// Polls for the next message of `node` at `port`.
     pub(crate) fn poll_receive(
         &self,
         node: NodeId,
-        tag: Tag,
+        port: Port,
         context: &mut Context<'_>,
     ) -> Poll<Message<Parcel>> {
         let mut inboxes = self.inboxes.borrow_mut();
-        let inbox = inbox(&mut inboxes[node], tag);
+        let inbox = inbox(&mut inboxes[node], port);
         match inbox.waiting.pop_front() {
             Some(message) => Poll::Ready(message),
             None => {
@@ -724,10 +733,10 @@ impl World {
         }
     }
 
-    /// Whether `node` waits for a message with `tag`.
-    fn is_awaited(&self, node: NodeId, tag: Tag) -> bool {
+    /// Whether `node` waits for a message at `port`.
+    fn is_awaited(&self, node: NodeId, port: Port) -> bool {
         let mut inboxes = self.inboxes.borrow_mut();
-        inbox(&mut inboxes[node], tag).waker.is_some()
+        inbox(&mut inboxes[node], port).waker.is_some()
     }
 
     /// Records what a part of a node did, if the run is traced.

@@ -1,0 +1,193 @@
+//! Addresses: the names of calls, of mailboxes and of exposed memories.
+//!
+//! A machine only compares addresses. Their parts mean something to the protocol alone:
+//!
+//! ```text
+//! call     party | sequence                                  a collective call of a party
+//! memory   party | sequence, array, share                    what one client exposes
+//! port     party | sequence, array, share | step, number     a mailbox of a node
+//! ```
+//!
+//! The sequence counts the calls of a party, so that two parties never meet in one mailbox.
+
+use serde::{Deserialize, Serialize};
+
+/// The identity of a party, which is never used twice in a machine's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PartyId(pub u64);
+
+/// The most arrays of a call.
+const ARRAYS_MAX: usize = 1 << 16;
+
+/// The most shares of one array that a client may have.
+pub const SHARES_MAX: u64 = 1 << 16;
+
+/// The most calls of a party.
+const CALLS_MAX: u64 = u32::MAX as u64;
+
+/// A call is one collective call of a party.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct CallId {
+    /// The party.
+    pub party: PartyId,
+    /// The call's number among the calls of the party, the same on all of its nodes.
+    pub sequence: u64,
+}
+
+impl CallId {
+    /// The name of a client's first share of an array of this call.
+    ///
+    /// # Panics
+    /// For more arrays than a call may have, and for more calls than a party may make.
+    pub fn memory(self, array: usize) -> MemoryId {
+        assert!(array < ARRAYS_MAX, "a call about {array} arrays");
+        assert!(self.sequence < CALLS_MAX, "a party of too many calls");
+        let place = self.sequence << 32 | (array as u64) << 16;
+        MemoryId([self.party.0, place])
+    }
+
+    /// The mailbox for a step of this call.
+    pub(crate) fn port(self, step: Step) -> Port {
+        self.memory(0).port(step)
+    }
+}
+
+/// A memory id names the memory that a client exposes: one share of an array, for one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct MemoryId([u64; 2]);
+
+impl MemoryId {
+    /// Makes a memory id of two numbers.
+    pub const fn new(words: [u64; 2]) -> Self {
+        Self(words)
+    }
+
+    /// The two numbers.
+    pub const fn words(self) -> [u64; 2] {
+        self.0
+    }
+
+    /// The name of a client's share, if this is the name of its first share of the array.
+    #[must_use]
+    pub fn share(self, share: u64) -> Self {
+        let [party, place] = self.0;
+        Self([party, place + share])
+    }
+
+    /// The mailbox for a step about this memory.
+    pub(crate) fn port(self, step: Step) -> Port {
+        let [party, place] = self.0;
+        Port([party, place, step.word()])
+    }
+}
+
+/// A port is a mailbox of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Port([u64; 3]);
+
+impl Port {
+    /// The mailbox in which the servers of a node find what they are told to do.
+    pub(crate) const SERVERS: Self = Self([u64::MAX; 3]);
+
+    /// Makes a port of three numbers.
+    pub const fn new(words: [u64; 3]) -> Self {
+        Self(words)
+    }
+}
+
+impl PartyId {
+    /// The mailbox in which a node hears that a member of the party has left.
+    pub(crate) fn departures(self) -> Port {
+        Port([self.0, u64::MAX, 0])
+    }
+}
+
+/// A step of the protocol of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Each rank's proposal goes up the tree of clients.
+    Propose,
+    /// The requests go down the tree of clients, if clients have a part in them.
+    Request,
+    /// The verdict goes down the tree of clients, the same for all.
+    Verdict,
+    /// How the parts of clients have ended goes up the tree of clients.
+    ClientsEnded,
+    /// The parts of all clients have ended: the word goes from rank 0 down the tree of servers.
+    Stop,
+    /// How the parts of servers have ended goes up the tree of servers.
+    ServersEnded,
+    /// How all servers have ended goes from server 0 to rank 0.
+    Served,
+    /// Servers have handed over their parts of a split write: the word goes up their tree.
+    HandedOver,
+    /// All servers have handed over: the word goes from server 0 to rank 0, and down the tree of
+    /// clients.
+    Free,
+    /// A client has come to the barrier with this number; the word goes up the tree.
+    Arrived(u32),
+    /// All clients have come to the barrier with this number; the word goes down the tree.
+    Go(u32),
+    /// The client of this rank sends elements of two-phase I/O to another client.
+    Exchange(u32),
+    /// A client asks the server with this number to move a part of a block.
+    Ask(u32),
+    /// A server answers a client's request.
+    Reply,
+}
+
+impl Step {
+    fn word(self) -> u64 {
+        let (kind, number) = match self {
+            Self::Propose => (0, 0),
+            Self::Request => (1, 0),
+            Self::Verdict => (2, 0),
+            Self::ClientsEnded => (3, 0),
+            Self::Stop => (4, 0),
+            Self::ServersEnded => (5, 0),
+            Self::Served => (6, 0),
+            Self::HandedOver => (7, 0),
+            Self::Free => (8, 0),
+            Self::Arrived(number) => (9, number),
+            Self::Go(number) => (10, number),
+            Self::Exchange(rank) => (11, rank),
+            Self::Ask(server) => (12, server),
+            Self::Reply => (13, 0),
+        };
+        kind << 32 | u64::from(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_addresses_are_alike() {
+        let mut ports = HashSet::from([Port::SERVERS]);
+        let mut memories = HashSet::new();
+        for party in [0, 1, u64::MAX >> 1].map(PartyId) {
+            assert!(ports.insert(party.departures()));
+            for sequence in [0, 1, CALLS_MAX - 1] {
+                for array in [0, 1, ARRAYS_MAX - 1] {
+                    for share in [0, 1, SHARES_MAX - 1] {
+                        let memory = CallId { party, sequence }.memory(array).share(share);
+                        assert!(memories.insert(memory));
+                        for step in [
+                            Step::Propose,
+                            Step::Arrived(0),
+                            Step::Arrived(1),
+                            Step::Exchange(1),
+                            Step::Exchange(u32::MAX),
+                            Step::Reply,
+                        ] {
+                            assert!(ports.insert(memory.port(step)));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The part of a rank in a collective call.
+
+use std::cell::Cell;
+use std::pin::pin;
+
+use futures::future::{Either, join, select};
+
+use super::agreement::{Proposal, Proposals};
+use super::server::Command;
+use super::{Decision, Director, Verdict, clients_act, servers_act};
+use crate::address::{Port, Step};
+use crate::call::Call;
+use crate::encoding::{decode, encode};
+use crate::error::{Error, Kind, Result};
+use crate::machine::{Machine, Operation};
+use crate::outcome::{Outcome, Tally, Traffic};
+use crate::request::{Request, Rest};
+use crate::split::Latch;
+use crate::tree::Tree;
+use crate::tuning::Strategy;
+use crate::{caching, independent, two_phase};
+
+/// The barrier at which all clients have handed over their parts of a split write.
+const HANDED_OVER: u32 = u32::MAX;
+
+/// The client of one rank in a call.
+pub struct Client<'a, M: Machine> {
+    call: Call<'a, M>,
+    tree: Tree<'a, M>,
+    handed_over: &'a Cell<bool>,
+}
+
+/// The director of the rank that directs.
+type MaybeDirector<'a> = Option<&'a mut dyn Director>;
+
+impl<'a, M: Machine> Client<'a, M> {
+    /// Makes the client of `rank`, which is on this node. It sets `handed_over` when all ranks
+    /// agree and, in a split collective, only disks are left to work: see [`crate::split`].
+    pub fn new(call: Call<'a, M>, rank: usize, handed_over: &'a Cell<bool>) -> Self {
+        Self {
+            tree: call.clients(rank),
+            call,
+            handed_over,
+        }
+    }
+
+    /// Runs the call to its verdict. The client gives its proposal, or its error; the client of
+    /// rank 0 also gives a director. The client's memories must have been exposed, each under its
+    /// [`crate::address::MemoryId`].
+    ///
+    /// # Errors
+    /// The verdict's error, the same on all nodes; the reason of a member that has left.
+    ///
+    /// # Collective
+    /// Over all clients of the party.
+    pub async fn run(
+        &self,
+        proposal: Result<Proposal>,
+        mut director: MaybeDirector<'_>,
+    ) -> Result<Verdict> {
+        let verdict = async {
+            match self.agree(proposal, &mut director).await? {
+                Either::Left(requests) => self.carry_out(&requests, director).await,
+                Either::Right(verdict) => verdict,
+            }
+        };
+        self.call.unless_lost(verdict).await?
+    }
+
+    /// Brings all ranks to one decision. A client that has no part in the moving hears nothing but
+    /// the verdict.
+    async fn agree(
+        &self,
+        proposal: Result<Proposal>,
+        director: &mut MaybeDirector<'_>,
+    ) -> Result<Either<Vec<Request>, Result<Verdict>>> {
+        let mine = Proposals::of_rank(self.tree.place, proposal);
+        let all = self.tree.gather(Step::Propose, mine, Proposals::merge);
+        let Some(proposals) = all.await? else {
+            let requests = pin!(self.tree.multicast(Step::Request, None));
+            let verdict = pin!(self.tree.multicast(Step::Verdict, None));
+            return match select(requests, verdict).await {
+                Either::Left((requests, _)) => requests.map(Either::Left),
+                Either::Right((verdict, _)) => verdict.map(Either::Right),
+            };
+        };
+        let verdict = match decide(proposals, director) {
+            Ok(Decision::Serve(requests)) => {
+                self.tell_servers(&requests).await?;
+                let hears = clients_act(&requests) || requests.iter().any(|r| r.split.is_some());
+                return Ok(Either::Left(match hears {
+                    true => self.tree.multicast(Step::Request, Some(requests)).await?,
+                    false => requests,
+                }));
+            }
+            Ok(Decision::Tell(note)) => Ok(Verdict {
+                note,
+                ..Verdict::of(Traffic::default())
+            }),
+            Ok(Decision::Close(complaint)) => {
+                if self.call.party().has_dedicated() {
+                    self.command(&Command::Close(self.call.id.party)).await?;
+                }
+                Ok(Verdict {
+                    is_closed: true,
+                    complaint,
+                    ..Verdict::of(Traffic::default())
+                })
+            }
+            Err(error) => Err(error),
+        };
+        let verdict = self.tree.multicast(Step::Verdict, Some(verdict)).await?;
+        Ok(Either::Right(verdict))
+    }
+
+    async fn tell_servers(&self, requests: &[Request]) -> Result<()> {
+        if !servers_act(requests) {
+            return Ok(());
+        }
+        let command = Command::Serve {
+            call: self.call.id,
+            requests: requests.to_vec(),
+        };
+        self.command(&command).await
+    }
+
+    /// Gives a command to server 0, which passes it on.
+    async fn command(&self, command: &Command) -> Result<()> {
+        let body = encode(command)?;
+        self.tell_server(Port::SERVERS, body).await
+    }
+
+    async fn tell_server(&self, port: Port, body: Vec<u8>) -> Result<()> {
+        let first = self.call.party().serving()[0];
+        self.call.machine.send(first, port, body, None).await
+    }
+
+    /// Carries out requests on which all ranks agree, and which the servers know. The client of
+    /// rank 0 also gives a director.
+    ///
+    /// # Errors
+    /// Like [`Client::run`].
+    ///
+    /// # Collective
+    /// Over all clients of the party.
+    pub async fn carry_out(
+        &self,
+        requests: &[Request],
+        director: MaybeDirector<'_>,
+    ) -> Result<Verdict> {
+        let mut all = Some(Outcome::default());
+        if clients_act(requests) {
+            let mine = self.act(requests).await;
+            let ended = self.tree.gather(Step::ClientsEnded, mine, Outcome::merge);
+            all = ended.await?;
+        } else if requests.iter().any(|request| request.split.is_some()) {
+            self.hear_of_hand_over(requests[0].operation).await?;
+        }
+        let concluded = match (director, all) {
+            (Some(director), Some(mut outcome)) => {
+                if servers_act(requests) {
+                    if clients_act(requests) {
+                        self.tell_server(self.call.port(Step::Stop), encode(&())?)
+                            .await?;
+                    }
+                    let served = self.call.machine.receive(self.call.port(Step::Served));
+                    outcome = outcome.merge(decode(&served.await.body)?);
+                }
+                Some(conclude(director, outcome).map(Verdict::of))
+            }
+            _ => None,
+        };
+        self.tree.multicast(Step::Verdict, concluded).await?
+    }
+
+    /// Runs this client's part in moving the data, by the strategy of the request.
+    async fn act(&self, requests: &[Request]) -> Outcome {
+        let [request] = requests else {
+            return Outcome::of(Err(not_alone(&requests[0])));
+        };
+        if request.rest == Rest::Keep {
+            return Outcome::of(Err(not_alone(request)));
+        }
+        let (call, latch) = (&self.call, Latch::default());
+        let moving = async {
+            match &request.strategy {
+                Strategy::DiskDirected(_) => Outcome::default(),
+                Strategy::Caching(options) => {
+                    caching::ask(call, request, options, self.tree.place).await
+                }
+                Strategy::TwoPhase(options) => {
+                    two_phase::transfer(call, request, options, self.tree.place, &latch).await
+                }
+                Strategy::Independent => {
+                    independent::transfer(call, request, self.tree.place, &latch).await
+                }
+            }
+        };
+        if request.split.is_none() {
+            return moving.await;
+        }
+        let handing_over = async {
+            latch.all_handed_over().await;
+            // Until all have, others may look into this node's memory.
+            let all = match request.operation {
+                Operation::Write => self.tree.barrier(HANDED_OVER).await,
+                Operation::Read => Ok(()),
+            };
+            self.handed_over.set(true);
+            all.map(|()| Traffic::default())
+        };
+        // The future that moves is polled first: then all its parts are known.
+        let (moved, handed_over) = join(moving, handing_over).await;
+        moved.merge(Outcome::of(handed_over))
+    }
+
+    /// Waits until the servers of a split collective have handed over and, in a write, nobody looks
+    /// into this client's memory any more.
+    async fn hear_of_hand_over(&self, operation: Operation) -> Result<()> {
+        if operation == Operation::Write {
+            self.tree.multicast(Step::Free, None::<()>).await?;
+        }
+        self.handed_over.set(true);
+        Ok(())
+    }
+}
+
+/// The error of a strategy that moves one whole array at a time.
+fn not_alone(request: &Request) -> Error {
+    let cause = format!("a call by {}", request.strategy.name());
+    let doing = "moving several arrays, or a part of one";
+    Error::new(Kind::Unsupported, doing, cause)
+}
+
+/// The decision of the director on what all ranks ask for.
+fn decide(proposals: Proposals, director: &mut MaybeDirector<'_>) -> Result<Decision> {
+    let agreed = proposals.agreed()?;
+    let Some(director) = director else {
+        let cause = "rank 0 has no director";
+        return Err(Error::new(Kind::Schema, "deciding on a call", cause));
+    };
+    match director.prepare(agreed.boxes)? {
+        Decision::Close(_) => Ok(Decision::Close(agreed.complaint)),
+        decision => Ok(decision),
+    }
+}
+
+fn conclude(director: &mut dyn Director, outcome: Outcome) -> Result<Traffic> {
+    let Outcome {
+        moved,
+        mut sums,
+        error,
+    } = outcome;
+    sums.sort_by_key(|sum| (sum.array, sum.object));
+    director.conclude(error.map_or(Ok(Tally { moved, sums }), Err))
+}

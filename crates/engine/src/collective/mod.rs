@@ -1,0 +1,106 @@
+//! The frame of every collective call: agreement, request, service, one verdict.
+//!
+//! ```text
+//! clients              up    Propose        each rank proposes a request, or says why it cannot
+//! rank 0 -> server 0         one compact request; from here on rank 0 and server 0 stand for all
+//! servers              down  the request    ... servers serve, clients let them get and put ...
+//! servers              up    ServersEnded   each server's part has ended, and what it moved
+//! server 0 -> rank 0         Served
+//! clients              down  Verdict        the target is visible (or is not): one answer for all
+//! ```
+//!
+//! Clients and servers are two binary trees. Rank 0 compares the proposals, has its director make
+//! the target, and tells server 0 (Panda's master client and master server, SC'95, section 2). A
+//! client that lets servers get and put hears nothing but the verdict. If clients have a part in
+//! the moving, the request goes down their tree, too, and the ends of their parts come up.
+//!
+//! No rank ever returns early: an error on one rank travels up as a value, and comes back down to
+//! all. If a member of the party leaves that has yet to do its part, the call ends on every node.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `agreement` | asks and proposals, and in what they differ |
+//! | [`client`] | the part of a rank, and the director's on rank 0 |
+//! | [`server`] | the part of a node with servers |
+
+mod agreement;
+pub mod client;
+pub mod server;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::outcome::{Tally, Traffic};
+use crate::request::Request;
+use crate::tuning::{StoreAccess, Strategy};
+
+pub use agreement::{Ask, Proposal, RankBoxes};
+
+/// The decision on a call, once all ranks agree.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Decision {
+    /// Servers serve these requests, one for each array.
+    Serve(Vec<Request>),
+    /// All ranks came here and hear this note; nothing is left to do.
+    Tell(String),
+    /// All ranks came here, and no other call will follow. The director gives no complaint: the
+    /// complaint of the ranks takes its place.
+    Close(Option<Error>),
+}
+
+/// The verdict says how a call ended on all nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The traffic of all servers together.
+    pub moved: Traffic,
+    /// Whether no other call will follow.
+    pub is_closed: bool,
+    /// The complaint of a rank when it closed.
+    pub complaint: Option<Error>,
+    /// The director's note, if nothing was moved.
+    pub note: String,
+}
+
+impl Verdict {
+    /// The verdict on a call that has moved something.
+    pub(crate) fn of(moved: Traffic) -> Self {
+        Self {
+            moved,
+            is_closed: false,
+            complaint: None,
+            note: String::new(),
+        }
+    }
+}
+
+/// The director does the part of a call that only the root does: it makes a target and shows it.
+pub trait Director {
+    /// Turns the agreed ask, with boxes by rank, into a request; creates or opens the target.
+    ///
+    /// # Errors
+    /// The error of the target: the call then ends with this error on every rank.
+    fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision>;
+
+    /// Makes the target visible, or removes its remains, when all servers have ended.
+    ///
+    /// # Errors
+    /// The servers' error, or the director's own.
+    fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic>;
+}
+
+/// Whether clients have a part in moving data for the requests; letting servers get and put is
+/// none.
+fn clients_act(requests: &[Request]) -> bool {
+    let act = |request: &Request| !matches!(request.strategy, Strategy::DiskDirected(_));
+    requests.iter().any(act)
+}
+
+/// Whether servers have a part in moving data for the requests.
+fn servers_act(requests: &[Request]) -> bool {
+    let act = |request: &Request| match &request.strategy {
+        Strategy::DiskDirected(_) | Strategy::Caching(_) => true,
+        Strategy::TwoPhase(options) => matches!(options.io, StoreAccess::Servers(_)),
+        Strategy::Independent => false,
+    };
+    requests.iter().any(act)
+}

@@ -1,0 +1,205 @@
+//! The part of the nodes with servers in the calls of parties.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::rc::Rc;
+
+use futures::future::{Either, join, join_all, select};
+use futures::stream::{FuturesUnordered, StreamExt};
+use serde::{Deserialize, Serialize};
+
+use crate::address::{CallId, PartyId, Port, Step};
+use crate::call::Call;
+use crate::encoding::{decode, encode};
+use crate::error::Result;
+use crate::machine::{Machine, Operation};
+use crate::outcome::Outcome;
+use crate::party::Attendance;
+use crate::request::Request;
+use crate::split::Latch;
+use crate::tree::Tree;
+use crate::tuning::{DiskDirected, StoreAccess, Strategy};
+use crate::{caching, disk_directed};
+
+/// A command to the servers of a party. It goes down their tree.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Command {
+    /// Serve these requests, one for each array of the call.
+    Serve {
+        call: CallId,
+        requests: Vec<Request>,
+    },
+    /// The party makes no more calls.
+    Close(PartyId),
+}
+
+/// An event in the life of a node's servers.
+enum Event {
+    Command(Vec<u8>),
+    /// A call has ended.
+    Ended,
+    /// A party cannot make any more calls.
+    Lost(PartyId),
+}
+
+/// The servers of a node, whatever party calls them.
+pub struct Servers<'m, M: Machine> {
+    machine: &'m M,
+    parties: RefCell<BTreeMap<PartyId, Rc<Attendance>>>,
+}
+
+impl<'m, M: Machine> Servers<'m, M> {
+    /// Makes the servers of this node of a party.
+    pub fn new(machine: &'m M, party: Rc<Attendance>) -> Self {
+        let parties = BTreeMap::from([(party.party.id, party)]);
+        Self {
+            machine,
+            parties: RefCell::new(parties),
+        }
+    }
+
+    /// Serves the calls of all parties, side by side, until each party has closed, or has lost a
+    /// member.
+    pub async fn run(&self) {
+        let mut under_way = FuturesUnordered::new();
+        let parties: Vec<_> = self.parties.borrow().values().cloned().collect();
+        let mut broken: FuturesUnordered<_> = parties.iter().map(|party| lost(party)).collect();
+        while !under_way.is_empty() || !self.parties.borrow().is_empty() {
+            let event = {
+                let command = pin!(self.machine.receive(Port::SERVERS));
+                let (ended, lost) = (pin!(next(&mut under_way)), pin!(next(&mut broken)));
+                match select(command, select(ended, lost)).await {
+                    Either::Left((message, _)) => Event::Command(message.body),
+                    Either::Right((Either::Left(_), _)) => Event::Ended,
+                    Either::Right((Either::Right((party, _)), _)) => Event::Lost(party),
+                }
+            };
+            match event {
+                Event::Command(body) => match decode(&body) {
+                    Ok(Command::Serve { call, requests }) => {
+                        under_way.push(self.serve(call, requests, body));
+                    }
+                    Ok(Command::Close(party)) => self.close(party, &body).await,
+                    Err(_) => {} // nobody who is known has sent it
+                },
+                Event::Ended => {}
+                Event::Lost(party) => {
+                    self.parties.borrow_mut().remove(&party);
+                }
+            }
+        }
+    }
+
+    /// Serves one call. The clients hear by themselves of a member that leaves.
+    async fn serve(&self, id: CallId, requests: Vec<Request>, body: Vec<u8>) {
+        let party = self.parties.borrow().get(&id.party).cloned();
+        let Some(party) = party else {
+            return;
+        };
+        let call = Call::new(self.machine, &party, id.sequence);
+        let part = async {
+            if let Some(tree) = call.servers() {
+                tree.pass_on(Port::SERVERS, &body).await?;
+            }
+            carry_out(call, &requests).await
+        };
+        let _ = call.unless_lost(part).await;
+    }
+
+    async fn close(&self, id: PartyId, body: &[u8]) {
+        let party = self.parties.borrow_mut().remove(&id);
+        if let Some(party) = party
+            && let Some(tree) = Call::new(self.machine, &party, 0).servers()
+        {
+            let _ = tree.pass_on(Port::SERVERS, body).await; // a node that has left needs no end
+        }
+    }
+}
+
+/// The party that cannot make any more calls, once it cannot.
+async fn lost(attendance: &Attendance) -> PartyId {
+    attendance.lost(u64::MAX - 1).await;
+    attendance.party.id
+}
+
+/// The next future that ends; never, if there is none.
+async fn next<F: Future>(futures: &mut FuturesUnordered<F>) -> F::Output {
+    match futures.next().await {
+        Some(ended) => ended,
+        None => std::future::pending().await,
+    }
+}
+
+/// Carries out requests that this node's servers know, and tells rank 0 how they ended.
+///
+/// # Errors
+/// When a message cannot be sent.
+///
+/// # Collective
+/// Over all nodes of the party that have a server.
+pub async fn carry_out<M: Machine>(call: Call<'_, M>, requests: &[Request]) -> Result<()> {
+    let ([first, ..], Some(tree)) = (requests, call.servers()) else {
+        return Ok(());
+    };
+    let latch = Latch::default();
+    let serving = async {
+        match &first.strategy {
+            Strategy::DiskDirected(options) => direct(call, requests, options, &latch).await,
+            Strategy::Caching(options) => caching::serve(call, first, options, tree).await,
+            Strategy::TwoPhase(options) => match &options.io {
+                StoreAccess::Servers(options) => caching::serve(call, first, options, tree).await,
+                StoreAccess::Direct => Outcome::default(),
+            },
+            Strategy::Independent => Outcome::default(),
+        }
+    };
+    let is_handed_over =
+        matches!(first.strategy, Strategy::DiskDirected(_)) && first.split.is_some();
+    let outcome = match is_handed_over && first.operation == Operation::Write {
+        false => serving.await,
+        true => {
+            // The future that serves is polled first: then all its parts are known.
+            let (outcome, handed_over) = join(serving, hand_over(call, tree, &latch)).await;
+            handed_over.map(|()| outcome)?
+        }
+    };
+    if let Some(all) = tree
+        .gather(Step::ServersEnded, outcome, Outcome::merge)
+        .await?
+    {
+        tell_rank_0(call, Step::Served, encode(&all)?).await?;
+    }
+    Ok(())
+}
+
+/// Runs the disk-directed part of every server on this node, side by side.
+async fn direct<M: Machine>(
+    call: Call<'_, M>,
+    requests: &[Request],
+    options: &DiskDirected,
+    latch: &Latch,
+) -> Outcome {
+    let servers = call.party().servers_on(call.machine.me());
+    let parts: Vec<_> = servers
+        .map(|server| disk_directed::serve(call, requests, options, server, latch.hand_over()))
+        .collect();
+    let outcomes = join_all(parts).await.into_iter();
+    outcomes.fold(Outcome::default(), Outcome::merge)
+}
+
+/// Waits until all servers have handed over, and tells rank 0: then nobody looks into the clients'
+/// memories any more.
+async fn hand_over<M: Machine>(call: Call<'_, M>, tree: Tree<'_, M>, latch: &Latch) -> Result<()> {
+    latch.all_handed_over().await;
+    let all = tree.gather(Step::HandedOver, (), |(), ()| ()).await?;
+    match all {
+        Some(()) => tell_rank_0(call, Step::Free, encode(&())?).await,
+        None => Ok(()),
+    }
+}
+
+async fn tell_rank_0<M: Machine>(call: Call<'_, M>, step: Step, body: Vec<u8>) -> Result<()> {
+    let to = call.party().clients[0];
+    call.machine.send(to, call.port(step), body, None).await
+}

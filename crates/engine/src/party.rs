@@ -1,0 +1,227 @@
+//! A party: the clients and servers of collective calls.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures::future::{Either, select};
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+use crate::address::PartyId;
+use crate::encoding::{decode, encode};
+use crate::error::{Error, Result};
+use crate::machine::{Machine, NodeId};
+use crate::signal::Signal;
+
+/// A party makes collective calls together: its clients ask, its servers serve. A node may be in
+/// several parties.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Members", into = "Members")]
+pub struct Party {
+    /// The identity of the party.
+    pub id: PartyId,
+    /// The node of each client, by rank.
+    pub clients: Vec<NodeId>,
+    /// The node of each server, by number. A node may hold several servers.
+    pub servers: Vec<NodeId>,
+    ranks: FxHashMap<NodeId, usize>,
+    servers_by_node: Vec<(NodeId, usize)>,
+    /// The nodes that have a server, each once: the node of server 0, and then the others in
+    /// ascending order.
+    serving: Vec<NodeId>,
+}
+
+/// A party as it travels.
+#[derive(Clone, Serialize, Deserialize)]
+struct Members {
+    id: PartyId,
+    clients: Vec<NodeId>,
+    servers: Vec<NodeId>,
+}
+
+impl From<Members> for Party {
+    fn from(members: Members) -> Self {
+        Self::new(members.id, members.clients, members.servers)
+    }
+}
+
+impl From<Party> for Members {
+    fn from(party: Party) -> Self {
+        Self {
+            id: party.id,
+            clients: party.clients,
+            servers: party.servers,
+        }
+    }
+}
+
+impl Party {
+    /// Makes a party in which rank `r` is the client on `clients[r]`, and server `s` is on
+    /// `servers[s]`.
+    pub fn new(id: PartyId, clients: Vec<NodeId>, servers: Vec<NodeId>) -> Self {
+        let ranks = clients.iter().enumerate().map(|(rank, &node)| (node, rank));
+        let ranks: FxHashMap<_, _> = ranks.collect();
+        let numbered = servers.iter().enumerate();
+        let mut servers_by_node: Vec<_> = numbered.map(|(server, &node)| (node, server)).collect();
+        servers_by_node.sort_unstable();
+        let first = servers.first().copied();
+        let mut serving: Vec<_> = servers_by_node.iter().map(|&(node, _)| node).collect();
+        serving.dedup();
+        serving.retain(|&node| Some(node) != first);
+        serving.splice(0..0, first);
+        Self {
+            id,
+            clients,
+            servers,
+            ranks,
+            servers_by_node,
+            serving,
+        }
+    }
+
+    /// The rank of the client on `node`, if `node` has one.
+    pub fn rank(&self, node: NodeId) -> Option<usize> {
+        self.ranks.get(&node).copied()
+    }
+
+    /// The nodes that have a server, each once: the node of server 0, and then the others in
+    /// ascending order.
+    pub fn serving(&self) -> &[NodeId] {
+        &self.serving
+    }
+
+    /// The place of `node` in [`Party::serving`], if any.
+    pub fn place_serving(&self, node: NodeId) -> Option<usize> {
+        let (first, others) = self.serving.split_first()?;
+        match node == *first {
+            true => Some(0),
+            false => others.binary_search(&node).ok().map(|place| place + 1),
+        }
+    }
+
+    /// The numbers of the servers on `node`, in ascending order.
+    pub fn servers_on(&self, node: NodeId) -> impl Iterator<Item = usize> + '_ {
+        let first = self.servers_by_node.partition_point(|&(at, _)| at < node);
+        let here = self.servers_by_node[first..].iter();
+        here.take_while(move |(at, _)| *at == node)
+            .map(|&(_, server)| server)
+    }
+
+    /// All nodes of the party, each once.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let dedicated = self.serving.iter().copied();
+        let dedicated = dedicated.filter(|&node| self.rank(node).is_none());
+        self.clients.iter().copied().chain(dedicated)
+    }
+
+    /// Whether a server is on a node without a client.
+    pub fn has_dedicated(&self) -> bool {
+        self.serving.iter().any(|&node| self.rank(node).is_none())
+    }
+
+    /// Tells all other nodes of the party that this node leaves because of `error`: it takes no
+    /// further part in the calls with these numbers, which cannot succeed. It has done its part in
+    /// all other calls.
+    ///
+    /// # Errors
+    /// When the reason cannot be encoded. A node that cannot be reached has its own reason to fail.
+    pub async fn leave<M: Machine>(
+        &self,
+        machine: &M,
+        error: &Error,
+        given_up: &[Range<u64>],
+    ) -> Result<()> {
+        let departure = Departure {
+            from: machine.me(),
+            given_up: given_up.to_vec(),
+            error: error.clone(),
+        };
+        let body = encode(&departure)?;
+        for node in self.nodes().filter(|&node| node != machine.me()) {
+            let told = machine.send(node, self.id.departures(), body.clone(), None);
+            let _ = told.await;
+        }
+        Ok(())
+    }
+}
+
+/// A member has left.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Departure {
+    from: NodeId,
+    /// The numbers of the calls in which the member takes no further part.
+    given_up: Vec<Range<u64>>,
+    error: Error,
+}
+
+/// The attendance of a party: who has left, as one of its nodes has heard.
+pub struct Attendance {
+    /// The party.
+    pub party: Arc<Party>,
+    departures: RefCell<Vec<Departure>>,
+    changed: Signal,
+}
+
+impl Attendance {
+    /// Makes the attendance of a party in which nobody has left.
+    pub fn new(party: Arc<Party>) -> Self {
+        Self {
+            party,
+            departures: RefCell::default(),
+            changed: Signal::default(),
+        }
+    }
+
+    /// Hears of departures, as long as it is polled. One future at a time may listen.
+    pub async fn listen<M: Machine>(&self, machine: &M) {
+        let mut known = 0;
+        loop {
+            let told = pin!(machine.receive(self.party.id.departures()));
+            let departure = match select(told, pin!(machine.departed(known))).await {
+                Either::Left((message, _)) => decode::<Departure>(&message.body).ok(),
+                Either::Right(((from, error), _)) => {
+                    known += 1;
+                    self.unannounced(from, error)
+                }
+            };
+            self.departures.borrow_mut().extend(departure);
+            self.changed.tell();
+        }
+    }
+
+    /// The departure of a node that has left the machine without a word to the party: no call can
+    /// succeed any more.
+    fn unannounced(&self, from: NodeId, error: Error) -> Option<Departure> {
+        let known = self.departures.borrow();
+        let is_announced = known.iter().any(|departure| departure.from == from);
+        let is_member = self.party.rank(from).is_some() || self.party.place_serving(from).is_some();
+        let all = 0..u64::MAX;
+        (is_member && !is_announced).then(|| Departure {
+            from,
+            given_up: vec![all],
+            error,
+        })
+    }
+
+    /// The error that keeps the call with this number from success, if there is one.
+    pub fn loss(&self, sequence: u64) -> Option<Error> {
+        let departures = self.departures.borrow();
+        let mut given_up = departures.iter().filter(|departure| {
+            let calls = &departure.given_up;
+            calls.iter().any(|calls| calls.contains(&sequence))
+        });
+        given_up.next().map(|departure| departure.error.clone())
+    }
+
+    /// The error that keeps every new call from success, if there is one.
+    pub fn broken(&self) -> Option<Error> {
+        self.loss(u64::MAX - 1)
+    }
+
+    /// Waits until the call with this number cannot succeed any more.
+    pub(crate) async fn lost(&self, sequence: u64) -> Error {
+        self.changed.until(|| self.loss(sequence)).await
+    }
+}
