@@ -197,7 +197,7 @@ fn local(call: &ArrayCall, rank: usize, first: u64, seed: Option<u64>) -> (Vec<u
     let (mut bytes, local) = (all.remove(0), locals.remove(0));
     if let Some(seed) = seed {
         let width = call.schema.element.width();
-        for_owned(call, (rank, 0), &local.shape, |at, number| {
+        for_owned(call, (rank, 0), &local.memory.extents, |at, number| {
             let at = at * width as usize;
             bytes[at..at + width as usize].copy_from_slice(&element(seed, first + number, width));
         });

@@ -100,6 +100,16 @@ impl Frame {
         }
     }
 
+    /// The extents of the share.
+    pub fn extents(&self) -> &[u64] {
+        &self.extents
+    }
+
+    /// Bytes of one element.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
     /// From one index to the next, bytes a dimension.
     pub fn strides(&self) -> &[isize] {
         &self.strides

@@ -52,7 +52,8 @@ impl Queue {
         }
     }
 
-    /// Waits for the disk. The disk is the caller's until the turn is dropped. If the disk is idle,
+    /// Waits for the disk. The disk is the caller's until the turn is dropped. A future that is
+    /// dropped before takes no place. If the disk is idle,
     /// `wake` is awaited before the next request is chosen: the cost of waking the disk's thread.
     pub async fn turn<D: BlockFile>(
         &self,
@@ -65,27 +66,38 @@ impl Queue {
             QueueOrder::CScanFile => (block.object, block.offset),
             QueueOrder::CScanDisk => disk.position(block),
         };
-        let (waiter, is_idle) = self.enter(place);
-        if is_idle {
+        self.turn_at(place, wake).await
+    }
+
+    /// Waits for the disk, for a request at this place.
+    async fn turn_at(&self, place: (u64, u64), wake: impl Future<Output = ()>) -> Turn<'_> {
+        let mut waiting = self.enter(place);
+        if waiting.keeps_place {
             wake.await;
+            waiting.keeps_place = false;
             self.choose();
         }
-        let is_next = || waiter.is_next.get().then_some(());
-        waiter.signal.until(is_next).await;
+        let is_next = || waiting.waiter.is_next.get().then_some(());
+        waiting.waiter.signal.until(is_next).await;
+        waiting.waiter.is_next.set(false); // the turn is dropped instead
         Turn { queue: self }
     }
 
-    /// Begins to wait; true if the disk has a free place, which is then kept for the request chosen
-    /// next.
-    fn enter(&self, place: (u64, u64)) -> (Rc<Waiter>, bool) {
+    /// Begins to wait. If the disk has a free place, it is kept for the request chosen next.
+    fn enter(&self, place: (u64, u64)) -> Waiting<'_> {
         let mut state = self.state.borrow_mut();
         let waiter = Rc::new(Waiter::default());
         let key = (place, state.arrivals);
         state.arrivals += 1;
         state.waiting.insert(key, waiter.clone());
-        let is_idle = state.free > 0;
-        state.free -= u32::from(is_idle);
-        (waiter, is_idle)
+        let keeps_place = state.free > 0;
+        state.free -= u32::from(keeps_place);
+        Waiting {
+            queue: self,
+            key,
+            waiter,
+            keeps_place,
+        }
     }
 
     /// Gives the place at the disk to the next request, if any.
@@ -106,6 +118,24 @@ impl Queue {
     }
 }
 
+/// A request that waits. If it is dropped, nothing of it stays in the queue, and its place at the
+/// disk, if it has one, goes to the next.
+struct Waiting<'a> {
+    queue: &'a Queue,
+    key: Key,
+    waiter: Rc<Waiter>,
+    /// Whether this request keeps a free place, until its disk is awake.
+    keeps_place: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.queue.state.borrow_mut().waiting.remove(&self.key);
+        let places = u32::from(self.keeps_place) + u32::from(self.waiter.is_next.get());
+        (0..places).for_each(|_| self.queue.choose());
+    }
+}
+
 /// A turn is a place at the disk.
 pub struct Turn<'a> {
     queue: &'a Queue,
@@ -114,5 +144,74 @@ pub struct Turn<'a> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.queue.choose();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use futures::task::noop_waker;
+
+    use super::*;
+
+    type Request<'a> = Pin<Box<dyn Future<Output = Turn<'a>> + 'a>>;
+
+    /// Requests at one place, each with a disk that takes `looks` looks to wake.
+    fn request(queue: &Queue, place: u64, looks: u64) -> Request<'_> {
+        Box::pin(async move {
+            let left = Cell::new(looks);
+            let wake = std::future::poll_fn(move |_| match left.replace(left.get().max(1) - 1) {
+                0 => Poll::Ready(()),
+                _ => Poll::Pending,
+            });
+            queue.turn_at((place, 0), wake).await
+        })
+    }
+
+    /// Requests come, are looked at, get their turns and are dropped, in any order and at any
+    /// moment: there are never more turns than places, and at the end all places are free.
+    #[test]
+    fn a_request_that_is_dropped_takes_no_place() {
+        let mut random = 88172645463325252u64;
+        let mut below = |bound: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % bound
+        };
+        for depth in 1..4 {
+            for _ in 0..300 {
+                let queue = Queue::new(QueueOrder::CScanDisk, depth);
+                let mut requests: Vec<Request<'_>> = Vec::new();
+                let turns = RefCell::new(Vec::new());
+                for _ in 0..60 {
+                    match below(4) {
+                        0 => requests.push(request(&queue, below(9), below(3))),
+                        1 if !requests.is_empty() => {
+                            drop(requests.swap_remove(below(requests.len() as u64) as usize));
+                        }
+                        2 => drop(turns.borrow_mut().pop()),
+                        _ => requests.retain_mut(|request| {
+                            let waker = noop_waker();
+                            match request.as_mut().poll(&mut Context::from_waker(&waker)) {
+                                Poll::Ready(turn) => {
+                                    turns.borrow_mut().push(turn);
+                                    false
+                                }
+                                Poll::Pending => true,
+                            }
+                        }),
+                    }
+                    assert!(turns.borrow().len() <= depth as usize);
+                }
+                drop(requests);
+                drop(turns);
+                let state = queue.state.borrow();
+                assert_eq!((state.free, state.waiting.len()), (depth, 0));
+            }
+        }
     }
 }

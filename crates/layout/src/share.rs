@@ -164,6 +164,30 @@ impl Run {
     }
 }
 
+/// Whether these are runs of one range of memory indices below `extent`, and no index of theirs
+/// is too large to be counted with a sign.
+fn are_in(runs: &[Run], extent: u64) -> bool {
+    const INDICES_MAX: u64 = isize::MAX as u64;
+    let mut next = runs.first().map(|run| run.memory);
+    for run in runs {
+        let is_dense = run.count == 1 || run.memory_stride == run.block;
+        if run.block == 0 || run.count == 0 || !is_dense || Some(run.memory) != next {
+            return false;
+        }
+        let held = run.block.checked_mul(run.count);
+        next = held.and_then(|held| run.memory.checked_add(held));
+        let blocks = match run.count {
+            1 => Some(0),
+            _ => run.region_stride.checked_mul(run.count - 1),
+        };
+        let end = blocks.and_then(|blocks| run.region.checked_add(blocks)?.checked_add(run.block));
+        if end.is_none_or(|end| end > INDICES_MAX) {
+            return false;
+        }
+    }
+    next.is_some_and(|end| end <= extent.min(INDICES_MAX))
+}
+
 /// The number of indices of a dimension's runs.
 fn indices(runs: &[Run]) -> u64 {
     runs.iter().map(|run| run.block * run.count).sum()
@@ -288,6 +312,27 @@ impl Piece {
             start,
             shape: extents.collect(),
         }
+    }
+
+    /// Whether the piece lies in a memory of these extents, as the pieces of a share of these
+    /// extents do. Ask before a piece is used that has come from elsewhere.
+    pub fn is_in(&self, extents: &[u64]) -> bool {
+        let mut dims = self.dims.iter().zip(extents);
+        self.dims.len() == extents.len() && dims.all(|(runs, &extent)| are_in(runs, extent))
+    }
+
+    /// One past the last index of the region that the piece has in each dimension.
+    pub fn region_ends(&self) -> impl Iterator<Item = u64> {
+        let end_of = |runs: &SmallVec<[Run; 3]>| runs.iter().map(Run::region_end).max();
+        self.dims.iter().map(move |runs| end_of(runs).unwrap_or(0))
+    }
+
+    /// The first index of the region that the piece has in each dimension.
+    pub fn region_starts(&self) -> impl Iterator<Item = u64> {
+        let start_of = |runs: &SmallVec<[Run; 3]>| runs.iter().map(|run| run.region).min();
+        self.dims
+            .iter()
+            .map(move |runs| start_of(runs).unwrap_or(0))
     }
 
     /// The piece in a memory that holds nothing but its [`Piece::memory_box`], as in a message.

@@ -170,7 +170,7 @@ impl Node {
         let returned = self.returned.take();
         for (to, ticket) in returned {
             if let Err(error) = self.done(to, ticket, Ok(())) {
-                self.fail(&error);
+                self.cut_off(to, error);
             }
         }
     }
@@ -218,6 +218,15 @@ impl Node {
         for node in (0..self.nodes).filter(|&node| node != self.me) {
             self.depart(node, error.clone());
         }
+    }
+
+    /// Takes a node for gone because of `error`, and tells it so.
+    fn cut_off(&self, node: NodeId, error: Error) {
+        let left = Header::Left {
+            error: error.clone(),
+        };
+        let _ = self.post(node, &left, 0, |_| {}); // it is gone whether it hears that or not
+        self.depart(node, error);
     }
 
     /// Notes that a node has left. Nobody waits for its answers any more.

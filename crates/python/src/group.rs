@@ -103,7 +103,9 @@ impl PyGroup {
         let locals: Vec<Vec<LocalPart>> = locals.collect::<Result<_>>()?;
         for (array, locals) in group.arrays.iter_mut().zip(&locals) {
             if let Memory::Rows { count } = &mut array.memory {
-                let rows = locals.first().and_then(|local| local.shape.first());
+                let rows = locals
+                    .first()
+                    .and_then(|local| local.memory.extents.first());
                 *count = rows.copied().unwrap_or(0);
             }
         }

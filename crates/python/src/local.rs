@@ -5,6 +5,7 @@ use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use penstock_arrays::calls::array::LocalPart;
 use penstock_arrays::{ByteOrder, ElementType};
 use penstock_engine::{Error, Kind, Result};
+use penstock_layout::exact;
 use penstock_machines::ClientMemory;
 use pyo3::prelude::*;
 
@@ -31,14 +32,14 @@ fn local_of(array: &Bound<'_, PyUntypedArray>) -> Result<LocalPart> {
         fields.data.cast::<u8>(),
         fields.flags & NPY_ARRAY_WRITEABLE != 0,
     );
-    let shape = array.shape().iter().map(|&extent| extent as u64).collect();
     let memory = ClientMemory {
         base,
+        extents: array.shape().iter().map(|&extent| extent as u64).collect(),
         strides: array.strides().to_vec(),
+        width: exact::<usize>(element.width()),
     };
     Ok(LocalPart {
         memory,
-        shape,
         element,
         is_writable,
     })

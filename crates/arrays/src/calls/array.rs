@@ -333,9 +333,8 @@ impl ArrayCall {
 /// This rank's part of an array, halo included, as the user gives it.
 #[derive(Debug, Clone)]
 pub struct LocalPart {
-    /// The address of the first element, and the strides.
+    /// The place of the elements: with the halo until that has been checked.
     pub memory: ClientMemory,
-    pub shape: Vec<u64>,
     pub element: ElementType,
     /// Whether a read may write to this memory.
     pub is_writable: bool,
@@ -345,6 +344,7 @@ impl LocalPart {
     /// Adds a dimension of one timestep before the part's own dimensions.
     #[must_use]
     pub fn in_time(mut self) -> Self {
+        self.memory.extents.insert(0, 1);
         self.memory.strides.insert(0, 0);
         self
     }
@@ -387,10 +387,10 @@ impl LocalPart {
     ) -> Result<()> {
         let doing = || format!("bringing the local part of '{}'", array.schema.name);
         let wrong = |cause: String| Error::new(Kind::Schema, doing(), cause);
-        if self.shape != expected {
+        if self.memory.extents != expected {
             return Err(wrong(format!(
                 "its shape is {:?}, and this rank holds {expected:?}{}",
-                self.shape,
+                self.memory.extents,
                 if array.halo().is_empty() {
                     ""
                 } else {
@@ -408,13 +408,15 @@ impl LocalPart {
         if operation == Operation::Read && !self.is_writable {
             return Err(wrong("it is read-only".to_string()));
         }
-        if !self.shape.contains(&0) {
-            let steps = array.halo().iter().zip(&self.memory.strides);
-            let past: isize = steps
-                .map(|((below, _), stride)| exact::<isize>(*below) * stride)
-                .sum();
-            // The base stays inside the array: the halo is part of the shape that was just checked.
-            self.memory.base = self.memory.base.wrapping_offset(past);
+        let is_empty = self.memory.extents.contains(&0);
+        for (d, (below, above)) in array.halo().iter().enumerate() {
+            if !is_empty {
+                // The base stays inside the array: the halo is part of the shape just checked.
+                let past = exact::<isize>(*below) * self.memory.strides[d];
+                self.memory.base = self.memory.base.wrapping_offset(past);
+            }
+            let extent = &mut self.memory.extents[d];
+            *extent = extent.saturating_sub(below + above);
         }
         Ok(())
     }

@@ -32,6 +32,20 @@ pub(crate) fn write_at(file: &File, data: &[u8], offset: u64, path: &Path) -> Re
         .map_err(|e| Error::io(&e, "writing", path).in_bytes(offset..offset + data.len() as u64))
 }
 
+/// Memory of `bytes` bytes, all zero: as many as metadata say, which may be more than there are.
+///
+/// # Errors
+/// When there is no memory for it.
+pub(crate) fn zeros(bytes: u64) -> Result<Vec<u8>> {
+    let mut zeros = Vec::new();
+    let size = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let taken = zeros.try_reserve_exact(size);
+    let no_memory = |e| Error::new(Kind::Io, format!("taking {bytes} bytes of memory"), e);
+    taken.map_err(no_memory)?;
+    zeros.resize(size, 0);
+    Ok(zeros)
+}
+
 /// Fills all of `data` from `offset`. A file that ends before that is damaged.
 pub(crate) fn read_at(file: &File, data: &mut [u8], offset: u64, path: &Path) -> Result<()> {
     file.read_exact_at(data, offset).map_err(|e| {

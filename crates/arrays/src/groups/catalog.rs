@@ -264,15 +264,14 @@ pub(super) fn all_checkpoints(path: &Path) -> Result<Vec<Checkpoint>> {
     for entry in files::entries(&directory)? {
         let name = entry.file_name();
         // A checkpoint may be removed while it is read.
-        let Some(mut json) = read_json(&entry.path().join("zarr.json"))? else {
+        let Some(json) = read_json(&entry.path().join("zarr.json"))? else {
             continue;
         };
-        let about = json["attributes"][ATTRIBUTE].take();
+        let mut attributes = json["attributes"].as_object().cloned().unwrap_or_default();
+        let about = attributes.remove(ATTRIBUTE).unwrap_or_default();
         let Ok(checkpoint) = serde_json::from_value::<Checkpoint>(about) else {
             continue; // what others have put there
         };
-        let mut attributes = json["attributes"].as_object().cloned().unwrap_or_default();
-        attributes.remove(ATTRIBUTE);
         all.push(Checkpoint {
             path: checkpoints(path).join(name),
             attributes,

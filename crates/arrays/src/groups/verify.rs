@@ -18,7 +18,7 @@ use crate::formats::record::{self, CHECKPOINTS, Growth, Record, VERSION};
 use crate::formats::spread::of_server;
 use crate::formats::sums::{self, Parts, SUM_BYTES, Sums};
 use crate::formats::{Form, Target};
-use crate::fs::files::{damaged, open_if_there};
+use crate::fs::files::{self, damaged, open_if_there};
 use crate::schema::Storage;
 
 /// The most bytes of a block that is read at once, where the store leaves a choice.
@@ -413,7 +413,7 @@ fn timestep_sums(
     if record.penstock != VERSION {
         return former::timestep_sums(group, name, rows.timestep, count).map(Some);
     }
-    let mut bytes = vec![0; exact::<usize>(count * SUM_BYTES)];
+    let mut bytes = files::zeros(count.saturating_mul(SUM_BYTES))?;
     let offset = sums_offset(metadata, record, name, rows)?;
     let Some(file) = open_if_there(&path)? else {
         return Ok(None);
@@ -441,7 +441,9 @@ fn of_object(
     let mut parts: Vec<Parts> = steps.iter().map(|_| Parts::default()).collect();
     let mut buffer = Vec::new();
     for block in schema.object_blocks(object) {
-        buffer.resize(exact::<usize>(block.bytes), 0);
+        if buffer.len() as u64 != block.bytes {
+            buffer = files::zeros(block.bytes)?;
+        }
         medium.read(&block, &mut buffer)?;
         add(&mut parts, &block, &buffer, steps);
     }

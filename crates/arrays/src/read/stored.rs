@@ -373,8 +373,8 @@ fn arrays_in(group: &Node) -> Result<Vec<String>> {
 fn open_array(node: &Node, name: &str, length: Option<u64>) -> Result<StoredArray> {
     let file = node.file();
     let mut json = node.json().clone();
-    if let Some(length) = length {
-        json["shape"][0] = length.into();
+    if let (Some(length), Some(first)) = (length, json.pointer_mut("/shape/0")) {
+        *first = length.into();
     }
     let metadata = Metadata::parse(json, file)?;
     let mut schema = metadata.schema(name, node.attributes()?);

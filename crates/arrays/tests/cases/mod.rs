@@ -195,11 +195,12 @@ fn local_array(
     }
     let memory = ClientMemory {
         base: bytes.as_mut_ptr(),
+        extents: shape,
         strides,
+        width: width as usize,
     };
     let local = LocalPart {
         memory,
-        shape,
         element,
         is_writable: true,
     };

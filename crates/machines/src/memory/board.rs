@@ -288,6 +288,16 @@ mod tests {
 
     use super::*;
 
+    /// A memory, whose extents a board does not look at.
+    fn memory_at(base: *mut u8, strides: Vec<isize>) -> ClientMemory {
+        ClientMemory {
+            base,
+            extents: vec![0; strides.len()],
+            strides,
+            width: 8,
+        }
+    }
+
     fn name(number: u64) -> MemoryId {
         MemoryId::new([number, 1])
     }
@@ -326,10 +336,8 @@ mod tests {
             for is_reversed in [false, true] {
                 let mut held: Vec<u64> = (0..ELEMENTS as u64).collect();
                 let extents = share.extents();
-                let mut memory = ClientMemory {
-                    base: held.as_mut_ptr().cast(),
-                    strides: vec![extents[1] as isize * 8, 8],
-                };
+                let strides = vec![extents[1] as isize * 8, 8];
+                let mut memory = memory_at(held.as_mut_ptr().cast(), strides);
                 if is_reversed {
                     let last = (extents[0] as isize - 1) * memory.strides[0];
                     memory.base = memory.base.wrapping_offset(last);
@@ -376,10 +384,7 @@ mod tests {
         let region = Region::new(&[0, 0], &[64, 64]);
         let share = Share::of_box(&region);
         let mut held = vec![0u64; 2 * 64 * 64];
-        let memory = ClientMemory {
-            base: held.as_mut_ptr().cast(),
-            strides: vec![64 * 16, 16],
-        };
+        let memory = memory_at(held.as_mut_ptr().cast(), vec![64 * 16, 16]);
         let board = Board::default();
         board.claim();
         board.post(name(0), &memory).unwrap();
@@ -396,10 +401,7 @@ mod tests {
         let region = Region::new(&[0], &[64]);
         let board = Board::default();
         board.claim();
-        let memory = ClientMemory {
-            base: ptr::without_provenance_mut(8),
-            strides: vec![8],
-        };
+        let memory = memory_at(ptr::without_provenance_mut(8), vec![8]);
         board.post(name(0), &memory).unwrap();
         let piece = Share::of_box(&region).intersect(&region).unwrap();
         let mut buffer = [0u64; 66];
@@ -412,10 +414,7 @@ mod tests {
 
     #[test]
     fn a_notice_is_there_until_it_is_taken_down() {
-        let memory = |dims| ClientMemory {
-            base: null_mut(),
-            strides: vec![8; dims],
-        };
+        let memory = |dims| memory_at(null_mut(), vec![8; dims]);
         let alone: Arc<dyn HasBoard> = Arc::new(LoneBoard(Board::default()));
         let posted: Vec<_> = (0..NOTICES as u64)
             .map(|number| Posting::new(alone.clone(), name(number), &memory(2)).unwrap())
@@ -432,10 +431,7 @@ mod tests {
     #[test]
     fn memory_is_given_back_when_nobody_copies() {
         let alone = Arc::new(LoneBoard(Board::default()));
-        let memory = ClientMemory {
-            base: null_mut(),
-            strides: Vec::new(),
-        };
+        let memory = memory_at(null_mut(), Vec::new());
         let posted = Posting::new(alone.clone(), name(3), &memory).unwrap();
         let found = alone.board().find(name(3)).unwrap();
         std::thread::scope(|scope| {

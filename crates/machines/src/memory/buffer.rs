@@ -271,6 +271,11 @@ impl Mappings {
             Some(neighbour) => neighbour.mapping.clone(),
             None => Arc::new(Mapping::open(&buffer.segment)?),
         };
+        let end = buffer.offset.checked_add(buffer.bytes);
+        if end.is_none_or(|end| end > mapping.bytes()) {
+            let cause = "it ends beyond its segment";
+            return Err(Error::new(Kind::Peer, "mapping a server's buffer", cause));
+        }
         let staging = Arc::new(Staging {
             mapping,
             number: buffer.mapping,

@@ -1,6 +1,6 @@
 //! A client's memory, and the copies to and from it.
 
-use penstock_engine::{CopyKind, Window};
+use penstock_engine::{CopyKind, Error, Kind, Result, Window};
 use penstock_layout::{Direction, Piece, Region, Share, exact, row_major_strides};
 
 /// A client's memory says where its share lies. Halos, Fortran order and views of other arrays are
@@ -9,8 +9,12 @@ use penstock_layout::{Direction, Piece, Region, Share, exact, row_major_strides}
 pub struct ClientMemory {
     /// The address of the share's first element, or null if the share is empty.
     pub base: *mut u8,
+    /// The extents of the share.
+    pub extents: Vec<u64>,
     /// Bytes from one index to the next, in each dimension; may be negative.
     pub strides: Vec<isize>,
+    /// Bytes of one element.
+    pub width: usize,
 }
 
 // SAFETY: the pointer is to memory that its owner has handed over for the length of a call (see
@@ -21,6 +25,18 @@ unsafe impl Send for ClientMemory {}
 unsafe impl Sync for ClientMemory {}
 
 impl ClientMemory {
+    /// Checks a piece of elements of `width` bytes that another process has named.
+    ///
+    /// # Errors
+    /// When this memory does not hold the piece.
+    pub fn check(&self, piece: &Piece, width: usize) -> Result<()> {
+        if width == self.width && piece.is_in(&self.extents) {
+            return Ok(());
+        }
+        let cause = "the client does not hold these elements";
+        Err(Error::new(Kind::Peer, "copying a client's memory", cause))
+    }
+
     /// Copies `piece` between this memory and a buffer at `buffer`.
     ///
     /// # Safety
@@ -83,7 +99,7 @@ impl ClientMemory {
         let base = unsafe { self.base.offset(first) };
         let inner = ClientMemory {
             base,
-            strides: self.strides.clone(),
+            ..self.clone()
         };
         // SAFETY: the caller's promise.
         unsafe { inner.copy(&whole, &window, packed, direction, by) };
@@ -103,10 +119,12 @@ pub unsafe fn copy_unpacked(
     direction: Direction,
     by: CopyKind,
 ) {
-    let strides = packed_strides(&piece.memory_box().shape, window.width);
+    let extents = piece.memory_box().shape;
     let memory = ClientMemory {
         base: packed,
-        strides,
+        strides: packed_strides(&extents, window.width),
+        extents,
+        width: window.width,
     };
     // SAFETY: the caller's promise.
     unsafe { memory.copy(&piece.packed(), window, buffer, direction, by) };

@@ -110,6 +110,11 @@ impl Mapping {
         };
         let file = OpenOptions::new().read(true).write(true).open(&path);
         let file = file.map_err(|e| failed(&e))?;
+        // Touching memory behind the end of a file would end this process.
+        let length = file.metadata().map_err(|e| failed(&e))?.len();
+        if length < name.bytes as u64 {
+            return Err(failed(&format!("it has {length} bytes of {}", name.bytes)));
+        }
         let addresses = map_file(&file, name.bytes);
         Ok(Self {
             addresses: addresses.map_err(|e| failed(&e))?,

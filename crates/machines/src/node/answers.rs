@@ -20,15 +20,24 @@ impl Node {
                 Ok(None) => return any,
                 Ok(Some(bytes)) => {
                     any = true;
-                    if let Err(error) = Packet::decode(bytes).and_then(|p| self.answer(p)) {
-                        self.fail(&error);
-                    }
+                    self.take_in(bytes);
                 }
                 Err(error) => {
                     self.fail(&error);
                     return true;
                 }
             }
+        }
+    }
+
+    /// Takes in a packet. A node that sends what cannot be answered is cut off; no other is
+    /// concerned.
+    fn take_in(&self, bytes: Vec<u8>) {
+        let from = Packet::sender(&bytes).filter(|&from| from < self.nodes);
+        match (Packet::decode(bytes).and_then(|p| self.answer(p)), from) {
+            (Ok(()), _) => {}
+            (Err(error), Some(from)) => self.cut_off(from, error),
+            (Err(error), None) => self.fail(&error),
         }
     }
 
@@ -182,11 +191,20 @@ impl Node {
         window: &Window,
         buffer: &BufferName,
     ) -> Result<()> {
-        let memory = self.process.exposures.of(memory, self.me)?;
+        let exposed = self.process.exposures.of(memory, self.me)?;
         let staging = self.mapped.borrow_mut().memory(from, buffer)?;
-        // SAFETY: the server asks for a piece of this client's share, which the memory holds, and
-        // its buffer holds the window; the server waits for the answer before it touches either.
-        unsafe { memory.copy(piece, window, staging.base(), direction, CopyKind::Kernels) };
+        exposed.check(piece, window.width)?;
+        if !window.holds(piece, staging.bytes()) {
+            let cause = "the buffer does not hold these elements";
+            return Err(Error::new(
+                Kind::Peer,
+                "copying into a server's buffer",
+                cause,
+            ));
+        }
+        // SAFETY: memory and buffer hold the piece, as has just been checked; the server waits for
+        // the answer before it touches the buffer.
+        unsafe { exposed.copy(piece, window, staging.base(), direction, CopyKind::Kernels) };
         Ok(())
     }
 
@@ -199,8 +217,10 @@ impl Node {
         width: usize,
         piece: &Piece,
     ) -> Result<()> {
-        let memory = match self.process.exposures.of(memory, self.me) {
-            Ok(memory) => memory,
+        let exposed = self.process.exposures.of(memory, self.me);
+        let checked = exposed.and_then(|exposed| exposed.check(piece, width).map(|()| exposed));
+        let exposed = match checked {
+            Ok(exposed) => exposed,
             Err(error) => return self.done(from, ticket, Err(error)),
         };
         let answer = Header::Done {
@@ -210,7 +230,7 @@ impl Node {
         self.post(from, &answer, packed_bytes(piece, width), |packed| {
             let (packed, direction) = (packed.as_mut_ptr(), Direction::Gather);
             // SAFETY: as for `answer_copy`, with the packet in the place of the buffer.
-            unsafe { memory.copy_packed(piece, width, packed, direction, CopyKind::Kernels) };
+            unsafe { exposed.copy_packed(piece, width, packed, direction, CopyKind::Kernels) };
         })
     }
 
@@ -222,7 +242,8 @@ impl Node {
         piece: &Piece,
         packed: &[u8],
     ) -> Result<()> {
-        let memory = self.process.exposures.of(memory, self.me)?;
+        let exposed = self.process.exposures.of(memory, self.me)?;
+        exposed.check(piece, width)?;
         let expected = packed_bytes(piece, width);
         if packed.len() != expected {
             return Err(cut_short(expected, packed.len()));
@@ -230,7 +251,7 @@ impl Node {
         let (packed, direction) = (packed.as_ptr().cast_mut(), Direction::Scatter);
         // SAFETY: as for `answer_copy`; the packet has just been checked to hold the piece, and
         // scattering only reads it.
-        unsafe { memory.copy_packed(piece, width, packed, direction, CopyKind::Kernels) };
+        unsafe { exposed.copy_packed(piece, width, packed, direction, CopyKind::Kernels) };
         Ok(())
     }
 }

@@ -131,13 +131,19 @@ impl Packet {
         Ok((bytes, start))
     }
 
+    /// The node that has sent these bytes, if they say that.
+    pub fn sender(bytes: &[u8]) -> Option<NodeId> {
+        let sender = postcard::take_from_bytes::<NodeId>(bytes);
+        sender.ok().map(|(from, _)| from)
+    }
+
     /// Takes a packet's bytes apart.
     ///
     /// # Errors
     /// When the bytes are not a packet.
     pub fn decode(bytes: Vec<u8>) -> Result<Self> {
         let ((from, header), rest) = postcard::take_from_bytes::<(NodeId, Header)>(&bytes)
-            .map_err(|e| Error::new(Kind::Io, "decoding a packet", e))?;
+            .map_err(|e| Error::new(Kind::Peer, "decoding a packet", e))?;
         let start = bytes.len() - rest.len();
         let payload = Payload {
             packet: bytes,

@@ -25,7 +25,9 @@ impl Held for Memory {
     fn memory(&self) -> ClientMemory {
         ClientMemory {
             base: self.0.base(),
+            extents: self.0.extents().to_vec(),
             strides: self.0.strides().to_vec(),
+            width: self.0.width(),
         }
     }
 

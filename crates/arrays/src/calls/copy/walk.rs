@@ -153,9 +153,10 @@ impl<'a> Walk<'a> {
         let local = LocalPart {
             memory: ClientMemory {
                 base,
+                extents: own.shape.clone(),
                 strides: strides(own, block, width),
+                width: exact::<usize>(width),
             },
-            shape: own.shape.clone(),
             element: schema.element,
             is_writable: true,
         };

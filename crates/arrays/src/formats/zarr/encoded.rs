@@ -48,7 +48,7 @@ impl Writer {
 
     /// Writes rows of a chunk, and keeps its other rows.
     fn write_rows(&self, block: &Block, data: &[u8], path: &Path) -> Result<()> {
-        let mut whole = vec![0; exact::<usize>(self.chunks.bytes(block.object))];
+        let mut whole = files::zeros(self.chunks.bytes(block.object))?;
         self.read_chunk(block.object, &mut whole)?;
         let start = exact::<usize>(self.chunks.offset(block));
         whole[start..start + data.len()].copy_from_slice(data);
@@ -155,7 +155,7 @@ fn read_rows(
     if data.len() as u64 == bytes {
         return read(data);
     }
-    let mut whole = vec![0; exact::<usize>(bytes)];
+    let mut whole = files::zeros(bytes)?;
     read(&mut whole)?;
     let start = exact::<usize>(chunks.offset(block));
     data.copy_from_slice(&whole[start..start + data.len()]);

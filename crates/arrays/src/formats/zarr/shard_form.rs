@@ -92,9 +92,9 @@ impl ShardForm {
         } else {
             end
         };
-        let mut encoded = vec![0; exact::<usize>(self.index_bytes)];
+        let mut encoded = files::zeros(self.index_bytes)?;
         files::read_at(file, &mut encoded, start, path)?;
-        let mut decoded = vec![0; self.index_numbers() * 8];
+        let mut decoded = files::zeros(self.index_numbers() as u64 * 8)?;
         self.index.decode(&encoded, &mut decoded).map_err(|e| {
             let e = e.at(path).in_bytes(start..start + self.index_bytes);
             Error {
@@ -147,7 +147,7 @@ impl ShardForm {
             dtype::swap(data, swap_width);
             return Ok(());
         }
-        let mut encoded = vec![0; exact::<usize>(bytes)];
+        let mut encoded = files::zeros(bytes)?;
         files::read_at(file, &mut encoded, offset, path)?;
         let decoded = self.inner.decode(&encoded, data);
         decoded.map_err(|e| e.at(path).in_bytes(offset..offset + bytes))

@@ -1,0 +1,270 @@
+//! Metadata that are not what they should be: bytes and JSON values changed at random in every form
+//! of store. Whatever reads them gives a value or an error, and nothing worse.
+//!
+//! A failure prints its seed; `PENSTOCK_SEED=<seed> cargo test -p penstock-arrays --test fuzz` runs
+//! that one alone. `PENSTOCK_FUZZ_SECONDS` runs seeds for as long: `make fuzz`.
+
+mod cases;
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cases::{Chance, save_group};
+use common::{chunks, forms, place, read_stored, schema, values, write};
+use penstock_arrays::calls::settings::SessionOptions;
+use penstock_arrays::groups::{Catalog, describe, list, open, verify};
+use penstock_arrays::{ElementType, Fill, Storage};
+use serde_json::{Value, json};
+
+/// The most bytes of an array that is read, whatever its metadata say.
+const READ_MAX: u64 = 1 << 20;
+/// The most chunks of an array that is verified: each is looked for.
+const OBJECTS_MAX: u64 = 10_000;
+/// The longest time that one store may take.
+const STORE_MAX: Duration = Duration::from_secs(20);
+
+/// A store of each form, in a directory of its own.
+struct Stores {
+    _place: tempfile::TempDir,
+    roots: Vec<PathBuf>,
+}
+
+impl Stores {
+    fn new() -> Self {
+        let place = place();
+        let mut roots = Vec::new();
+        let mut root = || {
+            let root = place.path().join(roots.len().to_string());
+            fs::create_dir(&root).unwrap();
+            roots.push(root.clone());
+            root.join("run")
+        };
+        for disk in forms() {
+            let mut schema = schema(&[8, 6], ElementType::F8, disk);
+            if matches!(schema.disk, Storage::Chunks { .. }) {
+                schema.fill = Fill::new(ElementType::F8, &f64::NAN.to_ne_bytes()).unwrap();
+            }
+            write(&root(), &schema, &values(&schema, 1)).unwrap();
+        }
+        second_format(&root());
+        for codec in ["none", "zstd+crc32c"] {
+            let schema = schema(&[8, 6], ElementType::F4, chunks(&[4, 3], None, codec));
+            save_group(&root(), &schema, &SessionOptions::default());
+        }
+        Self {
+            _place: place,
+            roots,
+        }
+    }
+}
+
+/// A store of Zarr's second format, by hand.
+fn second_format(path: &Path) {
+    let metadata = json!({
+        "zarr_format": 2, "shape": [8, 6], "chunks": [4, 3], "dtype": "<f8", "order": "C",
+        "compressor": {"id": "zlib", "level": 1}, "filters": [{"id": "delta", "dtype": "<f8"}],
+        "fill_value": "NaN", "dimension_separator": ".",
+    });
+    fs::create_dir(path).unwrap();
+    fs::write(path.join(".zgroup"), r#"{"zarr_format": 2}"#).unwrap();
+    fs::create_dir(path.join("u")).unwrap();
+    fs::write(path.join("u/.zarray"), metadata.to_string()).unwrap();
+    fs::write(path.join("u/.zattrs"), r#"{"_FillValue": -9.5}"#).unwrap();
+    fs::write(path.join("u/0.0"), [0x78, 0x9c, 3, 0, 0, 0, 0, 1]).unwrap();
+}
+
+/// All files below a directory.
+fn files(below: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(below).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Copies a directory.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for file in files(from) {
+        let target = to.join(file.strip_prefix(from).unwrap());
+        fs::create_dir_all(target.parent().unwrap()).unwrap();
+        fs::copy(&file, &target).unwrap();
+    }
+}
+
+/// Numbers and others at the edges of what metadata may hold.
+fn odd_value(chance: &mut Chance) -> Value {
+    let deep = (0..200).fold(json!(1), |inner, _| json!([inner]));
+    let mut odd = vec![
+        json!(0),
+        json!(1),
+        json!(-1),
+        json!(3),
+        json!(1u64 << 32),
+        json!(1u64 << 62),
+        json!(u64::MAX),
+        json!(i64::MIN),
+        json!(1e308),
+        json!(0.5),
+        json!(null),
+        json!(true),
+        json!(""),
+        json!("NaN"),
+        json!("float64"),
+        json!(">i2"),
+        json!("../../u"),
+        json!("\u{0}"),
+        json!([]),
+        json!([0]),
+        json!([1u64 << 40, 1u64 << 40]),
+        json!({}),
+        json!({"name": "zstd", "configuration": {"level": 99}}),
+        deep,
+    ];
+    odd.swap_remove(chance.below(odd.len() as u64) as usize)
+}
+
+/// Changes one value somewhere in a document.
+fn change_value(value: &mut Value, chance: &mut Chance) {
+    let goes_in = chance.below(5) > 0;
+    match value {
+        Value::Object(map) if goes_in && !map.is_empty() => {
+            let nth = chance.below(map.len() as u64) as usize;
+            let key = map.keys().nth(nth).unwrap().clone();
+            match chance.below(8) {
+                0 => drop(map.remove(&key)),
+                1 => drop(map.insert("extra".to_string(), odd_value(chance))),
+                _ => change_value(&mut map[&key], chance),
+            }
+        }
+        Value::Array(list) if goes_in && !list.is_empty() => {
+            let nth = chance.below(list.len() as u64) as usize;
+            match chance.below(8) {
+                0 => drop(list.remove(nth)),
+                1 => list.push(list[nth].clone()),
+                _ => change_value(&mut list[nth], chance),
+            }
+        }
+        other => *other = odd_value(chance),
+    }
+}
+
+/// Changes bytes anywhere.
+fn change_bytes(bytes: &mut Vec<u8>, chance: &mut Chance) {
+    for _ in 0..1 + chance.below(4) {
+        let at = chance.below(bytes.len() as u64 + 1) as usize;
+        match chance.below(5) {
+            0 => bytes.truncate(at),
+            1 => bytes.insert(at, chance.below(256) as u8),
+            2 if at < bytes.len() => drop(bytes.remove(at)),
+            3 if at < bytes.len() => bytes[at] = chance.one_of(b"09{}[],:\"-e\\\xff\0"),
+            _ if at < bytes.len() => bytes[at] ^= 1 << chance.below(8),
+            _ => {}
+        }
+    }
+}
+
+fn change(file: &Path, chance: &mut Chance) {
+    let mut bytes = fs::read(file).unwrap();
+    match serde_json::from_slice::<Value>(&bytes) {
+        Ok(mut document) if chance.below(3) > 0 => {
+            for _ in 0..1 + chance.below(2) {
+                change_value(&mut document, chance);
+            }
+            bytes = document.to_string().into_bytes();
+        }
+        _ => change_bytes(&mut bytes, chance),
+    }
+    fs::write(file, bytes).unwrap();
+}
+
+/// Asks all that can be asked of a store.
+fn ask(path: &Path) {
+    let mut are_few = true;
+    for name in [None, Some("u"), Some("time")] {
+        let stored = open(path, name);
+        let Ok((stored, disk)) = stored.and_then(|s| s.disk_schema(24).map(|disk| (s, disk)))
+        else {
+            continue;
+        };
+        are_few &= disk.objects() <= OBJECTS_MAX;
+        if disk.bytes() <= READ_MAX && disk.object_bytes(0) <= READ_MAX {
+            let _ = read_stored(&stored);
+        }
+    }
+    let _ = list(path);
+    let _ = describe(path);
+    let _ = Catalog::read(path);
+    if are_few {
+        let _ = verify(path, &mut |_| Ok(()));
+    }
+}
+
+fn run(stores: &Stores, seed: u64) {
+    let chance = &mut Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let root = &stores.roots[chance.below(stores.roots.len() as u64) as usize];
+    let own = place();
+    let all = own.path().join("all");
+    copy(root, &all);
+    let all_files = files(&all);
+    let is_metadata = |file: &&PathBuf| {
+        let name = file.file_name().unwrap().to_string_lossy();
+        name.starts_with('.') || name.contains("json") || name.contains("record")
+    };
+    let metadata: Vec<_> = all_files.iter().filter(is_metadata).collect();
+    let file = match chance.below(4) {
+        0 => &all_files[chance.below(all_files.len() as u64) as usize],
+        _ if metadata.is_empty() => &all_files[0],
+        _ => metadata[chance.below(metadata.len() as u64) as usize],
+    };
+    change(file, chance);
+    ask(&all.join("run"));
+}
+
+#[test]
+fn stores_with_any_metadata_are_read_or_refused() {
+    let number = |name: &str| {
+        let value = std::env::var(name).ok();
+        value.map(|value| value.parse::<u64>().unwrap())
+    };
+    let one = number("PENSTOCK_SEED");
+    let until = Instant::now() + Duration::from_secs(number("PENSTOCK_FUZZ_SECONDS").unwrap_or(0));
+    let stores = Stores::new();
+    for seed in one.unwrap_or(0).. {
+        let begun = Instant::now();
+        let ran = std::panic::catch_unwind(|| run(&stores, seed));
+        assert!(ran.is_ok(), "PENSTOCK_SEED={seed}");
+        assert!(
+            begun.elapsed() < STORE_MAX,
+            "PENSTOCK_SEED={seed} takes long"
+        );
+        if one.is_some() || (seed >= 3000 && Instant::now() > until) {
+            return;
+        }
+    }
+}
+
+/// The forms that are changed are read back as they were written, unchanged.
+#[test]
+fn the_stores_are_whole_before() {
+    let stores = Stores::new();
+    for root in &stores.roots {
+        let path = root.join("run");
+        if path.join("u/.zarray").exists() {
+            continue; // its only chunk is no chunk
+        }
+        read_stored(
+            &open(&path, None)
+                .or_else(|_| open(&path, Some("u")))
+                .unwrap(),
+        )
+        .unwrap();
+    }
+}
