@@ -147,6 +147,9 @@ impl Party {
     }
 }
 
+/// The number of a call that is always yet to come.
+const LATER: u64 = u64::MAX - 1;
+
 /// A member has left.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Departure {
@@ -217,7 +220,12 @@ impl Attendance {
 
     /// The error that keeps every new call from success, if there is one.
     pub fn broken(&self) -> Option<Error> {
-        self.loss(u64::MAX - 1)
+        self.loss(LATER)
+    }
+
+    /// Waits until no new call can succeed.
+    pub(crate) async fn breaks(&self) -> Error {
+        self.lost(LATER).await
     }
 
     /// Waits until the call with this number cannot succeed any more.

@@ -161,17 +161,10 @@ impl Experiment<'_> {
             party: simulation.party().clone(),
             is_collective: self.method != Method::Caching,
         });
-        run_with_servers(
-            &simulation,
-            |node| {
-                let run = run.clone();
-                async move { run.call(&node).await }
-            },
-            |node| {
-                let run = run.clone();
-                async move { run.serve(&node).await }
-            },
-        )?;
+        run.in_simulation(&simulation, |node| {
+            let run = run.clone();
+            async move { run.call(&node).await }
+        })?;
         let totals = simulation.totals();
         let outcome = Outcome {
             elapsed: simulation.now().saturating_since(Time::ZERO),
@@ -188,30 +181,6 @@ impl Experiment<'_> {
     }
 }
 
-/// Runs programs on the clients' nodes and servers on theirs, until all programs have ended. An
-/// error of one program is the error of all.
-pub(crate) fn run_with_servers<F, G>(
-    simulation: &Simulation,
-    program: impl Fn(SimNode) -> F,
-    server: impl Fn(SimNode) -> G,
-) -> Result<(), Error>
-where
-    F: Future<Output = Result<(), Error>> + 'static,
-    G: Future<Output = ()> + 'static,
-{
-    let ended = Rc::new(RefCell::new(Ok(())));
-    let program = |node| {
-        let (running, ended) = (program(node), ended.clone());
-        async move {
-            if let Err(error) = running.await {
-                *ended.borrow_mut() = Err(error);
-            }
-        }
-    };
-    simulation.run_with_servers(program, server)?;
-    ended.borrow().clone()
-}
-
 /// A collective call that is run once, without elements.
 pub(crate) struct CollectiveRun {
     pub(crate) request: Request,
@@ -222,6 +191,33 @@ pub(crate) struct CollectiveRun {
 }
 
 impl CollectiveRun {
+    /// Runs programs on the clients' nodes, and the servers of this call on theirs, until all
+    /// programs have ended. An error of one program is the error of all.
+    pub(crate) fn in_simulation<F>(
+        self: &Rc<Self>,
+        simulation: &Simulation,
+        program: impl Fn(SimNode) -> F,
+    ) -> Result<(), Error>
+    where
+        F: Future<Output = Result<(), Error>> + 'static,
+    {
+        let ended = Rc::new(RefCell::new(Ok(())));
+        let program = |node| {
+            let (running, ended) = (program(node), ended.clone());
+            async move {
+                if let Err(error) = running.await {
+                    *ended.borrow_mut() = Err(error);
+                }
+            }
+        };
+        let server = |node| {
+            let run = self.clone();
+            async move { run.serve(&node).await }
+        };
+        simulation.run_with_servers(program, server)?;
+        ended.borrow().clone()
+    }
+
     /// Runs the part of the client on this node.
     pub(crate) async fn call(&self, node: &SimNode) -> Result<(), Error> {
         let Some(rank) = self.party.rank(node.me()) else {
@@ -251,7 +247,7 @@ impl CollectiveRun {
     }
 
     /// Runs the part of the servers on this node.
-    pub(crate) async fn serve(&self, node: &SimNode) {
+    async fn serve(&self, node: &SimNode) {
         let attendance = Rc::new(Attendance::new(self.party.clone()));
         match self.is_collective {
             true => Servers::new(node, attendance).run().await,

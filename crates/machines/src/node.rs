@@ -68,7 +68,7 @@ pub struct Node {
     next_ticket: Cell<u64>,
     departures: Departures,
     /// Whether the links are broken.
-    is_cut_off: Cell<bool>,
+    are_links_broken: Cell<bool>,
     buffers: Rc<BufferPool>,
     mapped: RefCell<Mappings>,
     /// Whether the kernel lets this process copy from and to other processes of the host.
@@ -108,18 +108,13 @@ impl Node {
             tickets: RefCell::default(),
             next_ticket: Cell::new(0),
             departures: Departures::default(),
-            is_cut_off: Cell::new(false),
+            are_links_broken: Cell::new(false),
             buffers: Rc::new(BufferPool::new(is_shared)),
             mapped: RefCell::default(),
             copies_across: Cell::new(is_shared),
             returned: Returns::default(),
             disks: RefCell::default(),
         }
-    }
-
-    /// The reason for which a node has left, if it has.
-    fn departure_of(&self, node: NodeId) -> Option<Error> {
-        self.departures.of(node)
     }
 
     /// Runs `future` to its end, answering other nodes meanwhile.
@@ -185,7 +180,7 @@ impl Node {
             let _ = self.post(node, &left, 0, |_| {});
         }
         let until = Instant::now() + LEAVING_MAX;
-        while self.links.keeps_any() && !self.is_cut_off.get() && Instant::now() < until {
+        while self.links.keeps_any() && !self.are_links_broken.get() && Instant::now() < until {
             self.answer_all();
             std::thread::yield_now();
         }
@@ -194,7 +189,7 @@ impl Node {
     /// Waits until the links keep no packets: others wait for these packets, and this node may be
     /// busy with something else for long.
     pub fn post_all_kept(&self) {
-        while self.links.keeps_any() && !self.is_cut_off.get() {
+        while self.links.keeps_any() && !self.are_links_broken.get() {
             self.answer_all();
             std::thread::yield_now();
         }
@@ -214,7 +209,7 @@ impl Node {
 
     /// Notes that no other node can be reached any more.
     fn fail(&self, error: &Error) {
-        self.is_cut_off.set(true);
+        self.are_links_broken.set(true);
         for node in (0..self.nodes).filter(|&node| node != self.me) {
             self.depart(node, error.clone());
         }

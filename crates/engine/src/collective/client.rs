@@ -175,10 +175,8 @@ impl<'a, M: Machine> Client<'a, M> {
 
     /// Runs this client's part in moving the data, by the strategy of the request.
     async fn act(&self, requests: &[Request]) -> Outcome {
-        let [request] = requests else {
-            return Outcome::of(Err(not_alone(&requests[0])));
-        };
-        if request.rest == Rest::Keep {
+        let request = &requests[0];
+        if requests.len() > 1 || request.rest == Rest::Keep {
             return Outcome::of(Err(not_alone(request)));
         }
         let (call, latch) = (&self.call, Latch::default());

@@ -119,7 +119,7 @@ impl<'m, M: Machine> Servers<'m, M> {
 
 /// The party that cannot make any more calls, once it cannot.
 async fn lost(attendance: &Attendance) -> PartyId {
-    attendance.lost(u64::MAX - 1).await;
+    attendance.breaks().await;
     attendance.party.id
 }
 

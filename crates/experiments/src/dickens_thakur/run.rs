@@ -12,7 +12,7 @@ use penstock_engine::{Error, Kind, Machine, Operation, Request, Rest, Strategy};
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Order};
 use serde::Serialize;
 
-use crate::experiment::{CollectiveRun, run_with_servers};
+use crate::experiment::CollectiveRun;
 use penstock_sim::machine::Layout;
 use penstock_sim::machine::{Setup, SimNode, Simulation};
 use penstock_sim::preset::Preset;
@@ -172,26 +172,19 @@ impl Case {
         };
         let simulation = Simulation::new(&preset, &setup)?;
         let application = Rc::new(Application {
-            run: CollectiveRun {
+            run: Rc::new(CollectiveRun {
                 request,
                 party: simulation.party().clone(),
                 is_collective: matches!(self.way, Way::Step(_)),
-            },
+            }),
             case: *self,
             computing: Span::from_us_f64(computing * 1e6),
             last: Cell::new(Time::ZERO),
         });
-        run_with_servers(
-            &simulation,
-            |node| {
-                let application = application.clone();
-                async move { application.on(&node).await }
-            },
-            |node| {
-                let application = application.clone();
-                async move { application.run.serve(&node).await }
-            },
-        )?;
+        application.run.in_simulation(&simulation, |node| {
+            let application = application.clone();
+            async move { application.on(&node).await }
+        })?;
         let elapsed = application.last.get().saturating_since(Time::ZERO);
         Ok(RunResult {
             seconds: elapsed.as_seconds_f64(),
@@ -208,7 +201,7 @@ fn mesh(clients: u64) -> [u64; 2] {
 
 /// The application of every processor.
 struct Application {
-    run: CollectiveRun,
+    run: Rc<CollectiveRun>,
     case: Case,
     /// The time that each processor computes.
     computing: Span,

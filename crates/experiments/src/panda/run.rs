@@ -12,7 +12,7 @@ use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Split}
 use serde::Serialize;
 
 use crate::MB;
-use crate::experiment::{CollectiveRun, run_with_servers};
+use crate::experiment::CollectiveRun;
 use penstock_sim::machine::Layout;
 use penstock_sim::machine::{Setup, SimNode, Simulation};
 use penstock_sim::preset::Preset;
@@ -265,24 +265,17 @@ fn run(
 ) -> Result<RunResult> {
     let simulation = simulation(&request, preset, (clients, is_disk_free), trial)?;
     let application = Rc::new(Application {
-        run: CollectiveRun {
+        run: Rc::new(CollectiveRun {
             request,
             party: simulation.party().clone(),
             is_collective: true,
-        },
+        }),
         last: Cell::new(Time::ZERO),
     });
-    run_with_servers(
-        &simulation,
-        |node| {
-            let application = application.clone();
-            async move { application.on(&node).await }
-        },
-        |node| {
-            let application = application.clone();
-            async move { application.run.serve(&node).await }
-        },
-    )?;
+    application.run.in_simulation(&simulation, |node| {
+        let application = application.clone();
+        async move { application.on(&node).await }
+    })?;
     let elapsed = application.last.get().saturating_since(Time::ZERO);
     Ok(RunResult {
         seconds: elapsed.as_seconds_f64(),
@@ -337,7 +330,7 @@ fn unfit(cause: impl std::fmt::Display) -> Error {
 
 /// The application of every compute node.
 struct Application {
-    run: CollectiveRun,
+    run: Rc<CollectiveRun>,
     /// The end of the last client: "the maximum time spent by any compute node" (section 3).
     last: Cell<Time>,
 }
