@@ -6,6 +6,7 @@
 //! | `open` | opens a session: on threads, or over MPI |
 //! | [`settings`] | the options of a session, how its calls are met, and their reports |
 //! | [`array`] | the ask of one rank: the array, how it lies in memory, this rank's parts |
+//! | [`ask`] | what a rank asks for, as a value, and in what two asks differ |
 //! | `driver` | polls the calls of one rank that are under way |
 //! | `write`, `read` | one array, at once or split |
 //! | [`save`] | timesteps and checkpoints of groups |
@@ -19,6 +20,7 @@
 //! keeps.
 
 pub mod array;
+pub mod ask;
 pub mod copy;
 mod cursor;
 mod driver;

@@ -2,6 +2,7 @@
 
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::exact;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use zarrs::array::{DataType, FillValue};
 use zarrs::metadata::v3::MetadataV3;
@@ -9,7 +10,7 @@ use zarrs::metadata::v3::MetadataV3;
 use crate::dtype::ElementType;
 
 /// The fill value: the bytes of one element, in the machine's byte order. The default is zero.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Fill(Vec<u8>);
 
 impl Fill {
@@ -52,6 +53,14 @@ impl Fill {
             serde_json::to_value(value).ok()
         });
         value.unwrap_or_default() // every element type is one of Zarr's
+    }
+
+    /// The fill value in words, also where it is no element: a rank may have sent it.
+    pub(crate) fn words(&self, element: ElementType) -> String {
+        match Self::new(element, &self.element(element)) {
+            Ok(fill) => fill.zarr(element).to_string(),
+            Err(_) => format!("{:?}", self.0),
+        }
     }
 
     /// Reads the fill value of Zarr's metadata.

@@ -51,6 +51,34 @@ pub fn line(value: &Value) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
+/// JSON as a field of an encoded value, which has its text: the encoding does not say what follows,
+/// as reading JSON wants it.
+pub(crate) mod as_text {
+    use serde::de::{DeserializeOwned, Error as _};
+    use serde::ser::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    /// Writes a value as its text.
+    pub(crate) fn serialize<T, S>(value: &T, serializer: S) -> Result<S::Ok, S::Error>
+    where
+        T: Serialize,
+        S: Serializer,
+    {
+        let text = serde_json::to_string(value).map_err(S::Error::custom)?;
+        serializer.serialize_str(&text)
+    }
+
+    /// Reads a value from its text.
+    pub(crate) fn deserialize<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+    where
+        T: DeserializeOwned,
+        D: Deserializer<'de>,
+    {
+        let text = String::deserialize(deserializer)?;
+        serde_json::from_str(&text).map_err(D::Error::custom)
+    }
+}
+
 fn mark() -> String {
     MARK.to_string()
 }

@@ -16,7 +16,12 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>> {
 /// Decodes a message's body.
 ///
 /// # Errors
-/// When the body does not hold such a value.
+/// When the body does not hold such a value, or holds more.
 pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
-    postcard::from_bytes(body).map_err(|e| Error::new(Kind::Io, "decoding a message", e))
+    let wrong = |cause: String| Error::new(Kind::Io, "decoding a message", cause);
+    match postcard::take_from_bytes(body) {
+        Ok((value, [])) => Ok(value),
+        Ok((_, rest)) => Err(wrong(format!("{} bytes too many", rest.len()))),
+        Err(error) => Err(wrong(error.to_string())),
+    }
 }

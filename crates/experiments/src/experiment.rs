@@ -9,7 +9,7 @@ use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::{self, Servers};
 use penstock_engine::tuning::{DiskDirected, Exchange, StoreAccess, TwoPhase};
 use penstock_engine::{
-    Ask, Attendance, Call, Decision, Director, Error, Kind, Machine, Party, Proposal, RankBoxes,
+    Attendance, Call, Decision, Director, Error, Kind, Machine, Party, Proposal, RankBoxes,
     Request, Rest, Strategy, Tally, Traffic,
 };
 use serde::Serialize;
@@ -232,7 +232,7 @@ impl CollectiveRun {
         let mut asking = ExperimentDirector(self.request.clone());
         let director = (rank == 0).then_some(&mut asking as &mut dyn Director);
         let proposal = Proposal {
-            ask: Ask::new("a trial"),
+            ask: (),
             own_boxes: Vec::new(),
             complaint: None,
         };

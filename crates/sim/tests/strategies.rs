@@ -8,8 +8,8 @@ use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::Servers;
 use penstock_engine::tuning::{Caching, DiskDirected, Exchange, QueueOrder, StoreAccess, TwoPhase};
 use penstock_engine::{
-    Ask, Attendance, Call, Decision, Director, Error, Machine, Operation, Plan, Proposal,
-    RankBoxes, Request, Rest, Strategy, Tally, Traffic,
+    Attendance, Call, Decision, Director, Error, Machine, Operation, Plan, Proposal, RankBoxes,
+    Request, Rest, Strategy, Tally, Traffic,
 };
 use penstock_layout::{
     DiskSchema, Dist, Distribution, Dists, MemorySchema, Order, Region, Replicated, Split,
@@ -162,7 +162,7 @@ impl Case {
                 let mut leader = Leader((*request).clone());
                 let director = (rank == 0).then_some(&mut leader as &mut dyn Director);
                 let proposal = Proposal {
-                    ask: Ask::new("a call"),
+                    ask: (),
                     own_boxes: Vec::new(),
                     complaint: None,
                 };

@@ -4,12 +4,13 @@
 use std::path::Path;
 
 use penstock_engine::address::SHARES_MAX;
-use penstock_engine::{Ask, Error, Kind, Operation, Result};
+use penstock_engine::{Error, Kind, Operation, Result};
 use penstock_layout::{
     Boxes, Dist, Distribution, Dists, LayoutError, MemorySchema, Region, Share, exact,
 };
 use penstock_machines::ClientMemory;
 
+use super::ask::{ArrayAsk, MemoryAsk};
 use crate::schema::part_extents;
 use crate::{ArraySchema, ElementType, Format, Storage, StoredArray, groups, json};
 
@@ -60,38 +61,31 @@ pub struct ArrayCall {
 }
 
 impl ArrayCall {
-    /// The terms in which ranks must agree: all but a rank's own boxes and rows.
-    pub fn ask(&self) -> Ask {
-        let ArraySchema {
-            name,
-            shape,
-            element,
-            disk,
-            dimension_names,
-            attributes,
-            fill,
-        } = &self.schema;
-        let of = |term: &str| format!("{term} of {name:?}");
+    /// All in which ranks must agree: all but a rank's own boxes and rows.
+    pub(super) fn ask(&self) -> ArrayAsk {
         let memory = match &self.memory {
-            Memory::Distribution { dists, mesh, .. } => format!("{dists} over mesh {mesh:?}"),
+            Memory::Distribution { dists, mesh, .. } => {
+                MemoryAsk::Distribution(dists.clone(), mesh.clone())
+            }
             Memory::Boxes {
                 is_region: false, ..
-            } => "boxes".to_string(),
+            } => MemoryAsk::Boxes,
             Memory::Boxes {
                 is_region: true, ..
-            } => "regions".to_string(),
-            Memory::Rows { .. } => "rows of each rank's own".to_string(),
+            } => MemoryAsk::Regions,
+            Memory::Rows { .. } => MemoryAsk::Rows,
         };
-        let names = dimension_names.as_ref().map(|names| names.join(", "));
-        Ask::new("")
-            .with("array", name)
-            .with(of("shape"), format!("{shape:?}"))
-            .with(of("dtype"), element)
-            .with(of("memory schema"), memory)
-            .with(of("disk schema"), disk)
-            .with(of("dims"), names.unwrap_or_else(|| "none".to_string()))
-            .with(of("attributes"), json::line(&attributes.clone().into()))
-            .with(of("fill value"), fill.zarr(*element))
+        let schema = self.schema.clone();
+        ArrayAsk {
+            name: schema.name,
+            shape: schema.shape,
+            element: schema.element,
+            memory,
+            disk: schema.disk,
+            dimension_names: schema.dimension_names,
+            attributes: json::line(&schema.attributes.into()),
+            fill: schema.fill,
+        }
     }
 
     /// The bytes of the whole array.
@@ -481,7 +475,9 @@ fn all_boxes(
 ) -> Result<MemorySchema> {
     let mut all = vec![Vec::new(); clients];
     for (rank, own) in boxes {
-        all[rank] = own;
+        if let Some(place) = all.get_mut(rank) {
+            *place = own;
+        }
     }
     let boxes = Boxes::of_lists(shape, all, may_overlap);
     boxes.map(MemorySchema::Boxes).map_err(of_layout)

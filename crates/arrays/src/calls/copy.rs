@@ -28,7 +28,7 @@ mod walk;
 
 use std::path::{Path, PathBuf};
 
-use penstock_engine::{Ask, Error, Kind, Result};
+use penstock_engine::{Error, Kind, Result};
 use penstock_layout::DiskSchema;
 
 use self::contents::{Contents, Item};
@@ -36,6 +36,7 @@ use self::job::{Agenda, Job, Shared, Work, between, lock};
 pub use self::options::{Extents, Form, MEMORY_BYTES, Options};
 use self::plan::{Plan, Resources, with_block_bytes};
 use self::walk::Walk;
+use super::ask::Ask;
 use super::session::Session;
 use super::settings::{SessionOptions, Settings};
 use crate::write::CopyTarget;
@@ -90,22 +91,27 @@ impl Session {
             settings: self.settings().clone(),
             work: work.clone(),
         };
-        let agenda: Agenda = self.decide(options.ask(source, target), move || begin.agenda())?;
+        let ask = Ask::Copy {
+            source: source.into(),
+            target: target.into(),
+            options: options.clone(),
+        };
+        let agenda: Agenda = self.decide(ask, move || begin.agenda())?;
         let mut walk = Walk::new(self, &agenda, &work);
-        let bytes_moved = |job: &Job| job.schema.bytes() * job.plan.passes.len() as u64;
+        let bytes_moved = |job: &Job| job.bytes() * job.plan.passes.len() as u64;
         tell(Progress::All(agenda.jobs.iter().map(bytes_moved).sum()))?;
         let mut read_bytes = 0;
         let mut slabs = 0;
         for (number, job) in agenda.jobs.iter().enumerate() {
             for (pass, way) in job.plan.passes.iter().enumerate() {
-                let of_pass = walk::slabs_of(&job.schema.shape, &way.slab);
+                let of_pass = walk::slabs_of(&job.shape, &way.slab);
                 for (index, slab) in of_pass.enumerate() {
                     slabs += 1;
                     let place = (number, pass, index as u64);
                     if !agenda.done.contains(&place) {
                         read_bytes += walk.copy_slab(place, &slab)?;
                     }
-                    tell(Progress::More(slab.elements() * job.schema.element.width()))?;
+                    tell(Progress::More(slab.elements() * job.element.width()))?;
                 }
             }
         }
@@ -113,9 +119,9 @@ impl Session {
             Some(work) => work.target.commit(),
             None => Ok(()),
         };
-        self.decide(Ask::new("the end of a copy"), end)?;
+        self.decide(Ask::EndOfCopy, end)?;
         Ok(Report {
-            bytes: agenda.jobs.iter().map(|job| job.schema.bytes()).sum(),
+            bytes: agenda.jobs.iter().map(|job| job.bytes()).sum(),
             seconds: (self.now() - begun).as_secs_f64(),
             read_bytes,
             slabs,
@@ -274,7 +280,10 @@ impl CopyPlanner {
         let job = Job {
             path,
             sources: sources.collect(),
-            schema,
+            name: schema.name,
+            shape: schema.shape,
+            element: schema.element,
+            fill: schema.fill,
             plan,
         };
         Ok((job, targets))

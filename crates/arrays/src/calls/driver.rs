@@ -31,10 +31,12 @@ use penstock_engine::{
 use penstock_machines::node::pause::Pause;
 use penstock_machines::{ClientMemory, Node};
 
+use super::ask::Ask;
+
 /// The arguments with which a rank starts a call.
 pub struct CallStart {
     /// The rank's proposal, or the reason why it cannot make one.
-    pub proposal: Result<Proposal>,
+    pub proposal: Result<Proposal<Ask>>,
     /// The rank's memory, for each array and each of its shares.
     pub memories: Vec<Vec<ClientMemory>>,
     /// The director of the call, on the rank that directs it.

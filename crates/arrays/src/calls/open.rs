@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::select;
 use penstock_engine::collective::server::Servers;
+use penstock_engine::encoding::decode;
 use penstock_engine::{
     Attendance, Error, Kind, Machine, Opening, Operation, Party, PartyId, Result, Who,
 };
@@ -42,8 +43,7 @@ impl StoreOpener {
 
 impl Opener for StoreOpener {
     fn open(&self, opening: &Opening) -> Result<Arc<dyn Medium>> {
-        let target: Target = serde_json::from_slice(&opening.target)
-            .map_err(|e| Error::new(Kind::Io, "decoding a request's target", e))?;
+        let target: Target = decode(&opening.target)?;
         let target = target.for_server(opening.server, opening.servers);
         let medium = match opening.operation {
             Operation::Write => target.open_write(&opening.disk),

@@ -4,13 +4,13 @@ use std::any::Any;
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{
-    Ask, Decision, Director, Operation, RankBoxes, Request, Result, Strategy, Tally, Traffic,
+    Decision, Director, Operation, RankBoxes, Request, Result, Strategy, Tally, Traffic,
 };
 
 use super::array::{ArrayCall, LocalPart, RankRegions};
+use super::ask::{Ask, TransferAsk};
 use super::session::{CallArguments, Session};
 use super::settings::{Method, Outstanding, Report, Settings, SplitOptions, Subject};
-use super::strategy;
 use super::write::boxes_of;
 use crate::ArraySchema;
 use crate::formats::spread::of_server;
@@ -54,9 +54,12 @@ impl Session {
             is_checkpoint: false,
         };
         Ok(CallArguments {
-            ask: Ask::new(format!("a read from {}", path.display()))
-                .with("strategy", strategy::in_words(&method.strategy))
-                .with_all(array.ask()),
+            ask: Ask::Read(TransferAsk {
+                path: path.into(),
+                strategy: method.strategy,
+                background: None,
+                array: array.ask(),
+            }),
             bytes: array.asked_bytes(),
             director: Box::new(ReadDirector::new(vec![source], self.settings(), method)),
             given: vec![(array, locals)],

@@ -3,17 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
-use penstock_engine::{Ask, Error, Kind, Operation, Result};
+use penstock_engine::{Error, Kind, Operation, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::array::LocalPart;
+use super::ask::Ask;
 use super::cursor::{Cursor, RestartPoint};
 use super::read::{ReadDirector, Source};
 use super::save::GroupCall;
 use super::session::{CallArguments, Session};
 use super::settings::{Method, Report};
 use crate::groups::{self, Catalog, Checkpoint, Contents};
+use crate::json::as_text;
 
 /// A checkpoint, as all ranks hear of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,6 +25,7 @@ pub struct FoundCheckpoint {
     /// The directory of the checkpoint.
     pub path: PathBuf,
     /// The attributes of the checkpoint.
+    #[serde(with = "as_text")]
     pub attributes: Map<String, Value>,
     /// The shapes of its arrays, by name.
     pub shapes: Vec<(String, Vec<u64>)>,
@@ -44,10 +47,10 @@ impl Session {
         path: &Path,
         step: Option<u64>,
     ) -> Result<Option<FoundCheckpoint>> {
-        let ask = Ask::new(format!("a restart from {}", path.display())).with(
-            "step",
-            step.map_or("any".to_string(), |step| step.to_string()),
-        );
+        let ask = Ask::FindCheckpoint {
+            path: path.into(),
+            step,
+        };
         let place = path.to_path_buf();
         let found: Option<FoundCheckpoint> = self.decide(ask, move || find(&place, step))?;
         let cursor = self.cursor(path);
@@ -85,8 +88,7 @@ impl Session {
             let sources = sources.collect();
             let method = Method::disk_directed();
             CallArguments {
-                ask: Ask::new(format!("checkpoint {}", found.checkpoint.number))
-                    .with_all(group.ask()),
+                ask: Ask::Restart(found.checkpoint.number, group.ask()),
                 bytes: group.bytes(),
                 given,
                 in_time: false,

@@ -9,13 +9,14 @@ use std::path::PathBuf;
 use std::sync::PoisonError;
 
 use penstock_engine::{
-    Ask, Decision, Director, Error, Kind, Operation, RankBoxes, Request, Rest, Result, Sum, Tally,
+    Decision, Director, Error, Kind, Operation, RankBoxes, Request, Rest, Result, Sum, Tally,
     Traffic,
 };
 use penstock_layout::{DiskSchema, MemorySchema, exact};
 use serde_json::{Map, Value};
 
 use super::array::{ArrayCall, LocalPart};
+use super::ask::{Ask, GroupAsk, SaveAsk};
 use super::cursor::SharedCursor;
 use super::session::{CallArguments, Session};
 use super::settings::{Method, Report, Settings};
@@ -45,28 +46,20 @@ pub struct GroupCall {
 }
 
 impl GroupCall {
-    /// The terms in which ranks must agree. Of coordinates only the names are compared.
-    pub(super) fn ask(&self) -> Ask {
+    /// All in which ranks must agree. Of coordinates only the names are compared.
+    pub(super) fn ask(&self) -> GroupAsk {
         let attributes = |map: &Map<String, Value>| json::line(&map.clone().into());
-        let coordinates = self
-            .coordinates
-            .iter()
-            .map(|coordinate| coordinate.name.as_str());
-        let coordinates: Vec<&str> = coordinates.collect();
-        let ask = Ask::new("")
-            .with("group", &self.name)
-            .with("path", self.path.display())
-            .with("checkpoints kept", self.keep)
-            .with(
-                "timesteps a chunk",
-                self.time_chunk.map_or("any".to_string(), |n| n.to_string()),
-            )
-            .with("coordinates", coordinates.join(", "))
-            .with("attributes", attributes(&self.attributes))
-            .with("attributes of time", attributes(&self.time_attributes));
-        self.arrays
-            .iter()
-            .fold(ask, |ask, array| ask.with_all(array.ask()))
+        let coordinates = self.coordinates.iter();
+        GroupAsk {
+            name: self.name.clone(),
+            path: self.path.as_path().into(),
+            keep: self.keep,
+            time_chunk: self.time_chunk,
+            coordinates: coordinates.map(|known| known.name.clone()).collect(),
+            attributes: attributes(&self.attributes),
+            time_attributes: attributes(&self.time_attributes),
+            arrays: self.arrays.iter().map(ArrayCall::ask).collect(),
+        }
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -108,24 +101,18 @@ pub enum Save {
 }
 
 impl Save {
-    fn ask(&self) -> Ask {
-        let number = |number: Option<f64>| number.map_or("none".to_string(), |n| n.to_string());
+    fn ask(&self) -> SaveAsk {
         match self {
-            Self::Timestep(time) => Ask::new("a timestep").with("time", number(*time)),
+            Self::Timestep(time) => SaveAsk::Timestep(*time),
             Self::Checkpoint {
                 step,
                 time,
                 attributes,
-            } => Ask::new("a checkpoint")
-                .with(
-                    "step",
-                    step.map_or("none".to_string(), |step| step.to_string()),
-                )
-                .with("time", number(*time))
-                .with(
-                    "attributes of the checkpoint",
-                    json::line(&attributes.clone().into()),
-                ),
+            } => SaveAsk::Checkpoint {
+                step: *step,
+                time: *time,
+                attributes: json::line(&attributes.clone().into()),
+            },
         }
     }
 }
@@ -170,7 +157,7 @@ impl Session {
         check_rows(rows.map(|(array, _)| array))?;
         let cursor = self.cursor(&group.path);
         Ok(CallArguments {
-            ask: save.ask().with_all(group.ask()),
+            ask: Ask::Save(save.ask(), group.ask()),
             bytes: group.bytes(),
             in_time: matches!(save, Save::Timestep(_)),
             director: Box::new(SaveDirector {
@@ -402,7 +389,11 @@ impl SaveDirector {
             .map(|objects| vec![None; exact::<usize>(objects)])
             .collect();
         for sum in sums {
-            all[sum.array][exact::<usize>(sum.object)] = Some(sum.crc32c);
+            let object = usize::try_from(sum.object).ok();
+            let of_array = all.get_mut(sum.array);
+            if let Some(known) = of_array.and_then(|sums| sums.get_mut(object?)) {
+                *known = Some(sum.crc32c);
+            }
         }
         all
     }

@@ -14,14 +14,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use penstock_engine::encoding::{decode, encode};
 use penstock_engine::{
-    Ask, Decision, Director, Error, Kind, Operation, Party, Proposal, RankBoxes, Result, Tally,
-    Traffic, Verdict, Who,
+    Decision, Director, Error, Kind, Operation, Party, Proposal, RankBoxes, Result, Tally, Traffic,
+    Verdict, Who,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::array::{ArrayCall, LocalPart};
+use super::ask::Ask;
 use super::cursor::SharedCursor;
 use super::driver::{CallStart, Driver};
 use super::settings::{Outstanding, Report, Settings, Subject};
@@ -142,7 +144,7 @@ impl Session {
     /// # Collective
     /// Over all clients.
     pub fn barrier(&self) -> Result<()> {
-        self.decide(Ask::new("a barrier"), || Ok(()))
+        self.decide(Ask::Barrier, || Ok(()))
     }
 
     /// Ends the session and its dedicated servers. Outstanding calls are ended first. A second
@@ -164,7 +166,7 @@ impl Session {
         let complaint = self.end_forgotten();
         let director = Box::new(CloseDirector);
         let closed = self
-            .call(Ask::new("the end of the session"), complaint, director)
+            .call(Ask::EndOfSession, complaint, director)
             .and_then(|verdict| verdict.complaint.map_or(Ok(()), Err));
         self.is_closed.set(true);
         for server in self.dedicated.drain(..) {
@@ -347,14 +349,9 @@ impl Session {
         ask: Ask,
         decide: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let decided = move || {
-            let decided = decide()?;
-            serde_json::to_string(&decided)
-                .map_err(|e| Error::new(Kind::Io, "telling all ranks", e))
-        };
+        let decided = move || encode(&decide()?);
         let verdict = self.call(ask, None, Box::new(DecideDirector(Some(Box::new(decided)))))?;
-        serde_json::from_str(&verdict.note)
-            .map_err(|e| Error::new(Kind::Io, "hearing of a decision", e))
+        decode(&verdict.answer)
     }
 
     fn call(
@@ -412,17 +409,15 @@ pub(super) struct CallArguments {
     pub(super) director: Box<dyn Director>,
 }
 
-/// The decision of the rank that directs, as JSON for all ranks.
-type Decider = Box<dyn FnOnce() -> Result<String> + Send>;
+/// The decision of the rank that directs, encoded for all ranks.
+type Decider = Box<dyn FnOnce() -> Result<Vec<u8>> + Send>;
 
 /// Decides, and ends the call with the decision.
 struct DecideDirector(Option<Decider>);
 
 impl DecideDirector {
     fn new(decide: impl FnOnce() -> Result<()> + Send + 'static) -> Self {
-        Self(Some(Box::new(move || {
-            decide().map(|()| "null".to_string())
-        })))
+        Self(Some(Box::new(move || encode(&decide()?))))
     }
 }
 
@@ -431,7 +426,7 @@ impl Director for DecideDirector {
         let decided = self
             .0
             .take()
-            .map_or(Ok("null".to_string()), |decide| decide())?;
+            .map_or_else(|| encode(&()), |decide| decide())?;
         Ok(Decision::Tell(decided))
     }
 

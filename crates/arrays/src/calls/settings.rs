@@ -4,10 +4,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use penstock_engine::encoding::encode;
 use penstock_engine::{
     Error, Kind, Operation, Party, Request, Rest, Result, Split, Strategy, Traffic,
 };
 use penstock_layout::{Assignment, DiskSchema, MemorySchema};
+use serde::{Deserialize, Serialize};
 
 use crate::Target;
 use crate::testing::Faults;
@@ -60,7 +62,7 @@ impl Default for SessionOptions {
 
 /// The part of a split collective that goes on while the ranks compute (Dickens and Thakur, section
 /// 5.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Background {
     /// The whole call: a thread takes the rank's part.
     All,
@@ -199,13 +201,13 @@ impl Settings {
             }
             _ => self.servers,
         };
-        let target = target.map_or(Ok(Vec::new()), |target| serde_json::to_vec(&target));
+        let target = target.map_or(Ok(Vec::new()), |target| encode(&target));
         Ok(Request {
             operation,
             strategy,
             memory,
             disk,
-            target: target.map_err(|e| Error::new(Kind::Io, "encoding a request's target", e))?,
+            target: target?,
             servers,
             sync,
             split: is_split.then_some(Split { buffer_bytes_max }),

@@ -4,15 +4,15 @@ use std::any::Any;
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{
-    Ask, Decision, Director, Error, Kind, Operation, RankBoxes, Request, Rest, Result, Strategy,
-    Tally, Traffic, independent,
+    Decision, Director, Error, Kind, Operation, RankBoxes, Request, Rest, Result, Strategy, Tally,
+    Traffic, independent,
 };
 use penstock_layout::{DiskSchema, MemorySchema};
 
 use super::array::{ArrayCall, LocalPart, RankRegions};
+use super::ask::{Ask, TransferAsk};
 use super::session::{CallArguments, Session};
 use super::settings::{Background, Method, Outstanding, Report, Settings, SplitOptions, Subject};
-use super::strategy;
 use crate::formats::spread::is_template;
 use crate::{Keys, Leftover, Pending, Storage, StoredArray, json};
 
@@ -50,9 +50,12 @@ impl Session {
     ) -> Result<CallArguments> {
         self.check_outstanding(Operation::Write, path, &array)?;
         Ok(CallArguments {
-            ask: Ask::new(format!("a write to {}", path.display()))
-                .with("strategy", strategy::in_words(&method.strategy))
-                .with_all(array.ask()),
+            ask: Ask::Write(TransferAsk {
+                path: path.into(),
+                strategy: method.strategy,
+                background: None,
+                array: array.ask(),
+            }),
             bytes: array.asked_bytes(),
             director: Box::new(WriteDirector::new(path, &array, self.settings(), method)),
             given: vec![(array, locals)],
@@ -98,7 +101,7 @@ impl Session {
         let (mut asked, background) = split
             .and_then(|(method, background)| Ok((ask(method)?, background)))
             .map_err(|error| self.refuse(error))?;
-        asked.ask = asked.ask.with("background", background.word());
+        asked.ask = asked.ask.with_background(background);
         let in_background = background == Background::All;
         let call = self.begin(subject.operation, asked, in_background, Some(keeps))?;
         let has_failed = match background {

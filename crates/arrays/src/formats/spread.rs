@@ -60,10 +60,21 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
+/// A [`Spread`] as it travels: its stored form leaves fields out.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Spread")]
+struct SpreadMessage {
+    template: String,
+    servers: usize,
+    version: String,
+    depth: usize,
+}
+
 /// An array whose chunks are spread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SpreadArray {
     pub(crate) name: String,
+    #[serde(with = "SpreadMessage")]
     pub(crate) spread: Spread,
     /// The versions that a write does not remove.
     pub(crate) keeps: Vec<String>,

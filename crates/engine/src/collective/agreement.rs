@@ -1,78 +1,44 @@
 //! The agreement of the ranks on one request.
-
-use std::fmt;
+//!
+//! What a rank asks for is a value of a type that the engine does not know. It goes up the tree of
+//! clients encoded, and encodings are compared: equal values have equal encodings on all ranks.
+//! Only where two differ does rank 0 decode them, and [`Ask::difference`] says for people in what.
+//!
+//! ```text
+//! rank 0   write g    first (0, write g)                    first: the ask of the lowest rank
+//! rank 1   write g    first (0, write g)                    other: that of the lowest rank whose
+//! rank 2   write h    first (0, write g), other (2, write h)       ask is not the first
+//! ```
+//!
+//! Proposals that are merged have one ask, however many ranks agree, and two if some do not; and
+//! the boxes of all ranks that name their own.
 
 use penstock_layout::Region;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::encoding::{decode, encode};
 use crate::error::{Error, Kind, Result, Who};
 use crate::outcome::lowest;
 
-/// A rank's ask describes its request in terms that people understand. Ranks with equal requests
-/// give equal asks; if asks differ, an error says in which terms.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Ask {
-    /// The kind of request, such as "a write".
-    what: String,
-    /// Names and values of the terms.
-    terms: Vec<(String, String)>,
+/// An ask is what one rank asks for, as a value. Ranks agree if their asks have equal encodings.
+pub trait Ask: Serialize + DeserializeOwned {
+    /// Says for people in what the ask of `rank` and another rank's ask differ.
+    fn difference(&self, rank: usize, other: &Self, other_rank: usize) -> String;
 }
 
-impl Ask {
-    /// Makes an ask without terms.
-    pub fn new(what: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            terms: Vec::new(),
-        }
-    }
-
-    /// Adds one term.
-    #[must_use]
-    pub fn with(mut self, name: impl Into<String>, value: impl fmt::Display) -> Self {
-        self.terms.push((name.into(), value.to_string()));
-        self
-    }
-
-    /// Adds all terms of another ask.
-    #[must_use]
-    pub fn with_all(mut self, other: Self) -> Self {
-        self.terms.extend(other.terms);
-        self
-    }
-
-    /// Says in what the asks of two ranks differ.
-    fn differs_from(&self, rank: usize, other: &Self, other_rank: usize) -> String {
-        if self.what != other.what {
-            let (what, other) = (&self.what, &other.what);
-            return format!("rank {rank} asks for {what}, rank {other_rank} for {other}");
-        }
-        let both = self.terms.iter().zip(&other.terms);
-        let differing = both
-            .filter(|(one, other)| one != other)
-            .map(|(one, other)| match one.0 == other.0 {
-                true => format!(
-                    "the {}: {} on rank {rank}, {} on rank {other_rank}",
-                    one.0, one.1, other.1
-                ),
-                false => format!("{} on rank {rank}, {} on rank {other_rank}", one.0, other.0),
-            });
-        let mut in_what: Vec<String> = differing.take(TERMS_SHOWN).collect();
-        if self.terms.len() != other.terms.len() {
-            in_what.push("the number of terms".to_string());
-        }
-        format!("ranks differ, for {}, in {}", self.what, in_what.join("; "))
+/// The ask of programs that make one kind of call only.
+impl Ask for () {
+    fn difference(&self, rank: usize, (): &Self, other_rank: usize) -> String {
+        format!("ranks {rank} and {other_rank} differ in nothing")
     }
 }
-
-/// The most differing terms that an error shows.
-const TERMS_SHOWN: usize = 3;
 
 /// A proposal says what one rank asks for.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Proposal {
+#[derive(Debug, Clone)]
+pub struct Proposal<A> {
     /// The whole request, boxes aside.
-    pub ask: Ask,
+    pub ask: A,
     /// The rank's boxes of each array for which each rank names its own.
     pub own_boxes: Vec<Option<Vec<Region>>>,
     /// A complaint for all ranks to hear; it does not keep the session from being closed.
@@ -82,21 +48,25 @@ pub struct Proposal {
 /// Boxes of ranks, one list for each array, by rank. Ranks that name no boxes are left out.
 pub type RankBoxes = Vec<(usize, Vec<Option<Vec<Region>>>)>;
 
+/// The encoded ask of a rank.
+type Voice = (usize, Vec<u8>);
+
 /// Proposals of several ranks, merged on their way up.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Proposals {
-    first: Option<(usize, Ask)>,
-    other: Option<(usize, Ask)>,
+    first: Option<Voice>,
+    other: Option<Voice>,
     pub(super) boxes: RankBoxes,
     pub(super) complaint: Option<Error>,
     error: Option<Error>,
 }
 
 impl Proposals {
-    pub(super) fn of_rank(rank: usize, proposal: Result<Proposal>) -> Self {
-        match proposal {
-            Ok(proposal) => Self {
-                first: Some((rank, proposal.ask)),
+    pub(super) fn of_rank<A: Ask>(rank: usize, proposal: Result<Proposal<A>>) -> Self {
+        let encoded = proposal.and_then(|proposal| Ok((encode(&proposal.ask)?, proposal)));
+        match encoded {
+            Ok((ask, proposal)) => Self {
+                first: Some((rank, ask)),
                 boxes: match proposal.own_boxes.iter().any(Option::is_some) {
                     true => vec![(rank, proposal.own_boxes)],
                     false => Vec::new(),
@@ -114,36 +84,51 @@ impl Proposals {
     pub(super) fn merge(mut self, other: Self) -> Self {
         self.error = lowest(self.error, other.error);
         self.complaint = lowest(self.complaint, other.complaint);
-        let mut voices: Vec<(usize, Ask)> = Vec::new();
-        voices.extend(
-            [self.first, self.other, other.first, other.other]
-                .into_iter()
-                .flatten(),
-        );
+        let voices = [self.first, self.other, other.first, other.other];
+        let mut voices: Vec<Voice> = voices.into_iter().flatten().collect();
         voices.sort();
-        self.first = voices.first().cloned();
+        let mut voices = voices.into_iter();
+        self.first = voices.next();
         self.other = match &self.first {
-            Some((_, ask)) => voices.iter().find(|(_, other)| other != ask).cloned(),
+            Some((_, ask)) => voices.find(|(_, other)| other != ask),
             None => None,
         };
         self.boxes.extend(other.boxes);
         self
     }
 
-    /// Sorts the boxes by rank, if all ranks asked for the same.
-    pub(super) fn agreed(mut self) -> Result<Self> {
+    /// Sorts the boxes by rank, if all of the `clients` ranks asked for the same.
+    ///
+    /// # Errors
+    /// The error of a rank; [`Kind::Mismatch`] when ranks ask for different things; [`Kind::Schema`]
+    /// when boxes are of no rank, or of one rank twice.
+    pub(super) fn agreed<A: Ask>(mut self, clients: usize) -> Result<Self> {
+        let agreeing = "agreeing on a collective call";
         if let Some(error) = self.error {
             return Err(error);
         }
-        if let (Some((rank, ask)), Some((other_rank, other))) = (&self.first, &self.other) {
-            let cause = ask.differs_from(*rank, other, *other_rank);
-            return Err(Error::new(
-                Kind::Mismatch,
-                "agreeing on a collective call",
-                cause,
-            ));
+        if let (Some(one), Some(other)) = (&self.first, &self.other) {
+            let cause = difference::<A>(one, other);
+            return Err(Error::new(Kind::Mismatch, agreeing, cause));
         }
         self.boxes.sort_by_key(|(rank, _)| *rank);
+        let ranks = self.boxes.iter().map(|(rank, _)| *rank);
+        let is_by_rank = ranks.clone().is_sorted_by(|one, next| one < next);
+        if !is_by_rank || ranks.clone().any(|rank| rank >= clients) {
+            let cause = format!(
+                "boxes of the ranks {:?} of {clients}",
+                ranks.collect::<Vec<_>>()
+            );
+            return Err(Error::new(Kind::Schema, agreeing, cause));
+        }
         Ok(self)
+    }
+}
+
+/// Says in what two encoded asks differ.
+fn difference<A: Ask>((rank, one): &Voice, (other_rank, other): &Voice) -> String {
+    match (decode::<A>(one), decode::<A>(other)) {
+        (Ok(one), Ok(other)) => one.difference(*rank, &other, *other_rank),
+        _ => format!("ranks {rank} and {other_rank} ask for what rank 0 does not understand"),
     }
 }

@@ -5,7 +5,7 @@ use std::pin::pin;
 
 use futures::future::{Either, join, select};
 
-use super::agreement::{Proposal, Proposals};
+use super::agreement::{Ask, Proposal, Proposals};
 use super::server::Command;
 use super::{Decision, Director, Verdict, clients_act, servers_act};
 use crate::address::{Port, Step};
@@ -53,9 +53,9 @@ impl<'a, M: Machine> Client<'a, M> {
     ///
     /// # Collective
     /// Over all clients of the party.
-    pub async fn run(
+    pub async fn run<A: Ask>(
         &self,
-        proposal: Result<Proposal>,
+        proposal: Result<Proposal<A>>,
         mut director: MaybeDirector<'_>,
     ) -> Result<Verdict> {
         let verdict = async {
@@ -69,9 +69,9 @@ impl<'a, M: Machine> Client<'a, M> {
 
     /// Brings all ranks to one decision. A client that has no part in the moving hears nothing but
     /// the verdict.
-    async fn agree(
+    async fn agree<A: Ask>(
         &self,
-        proposal: Result<Proposal>,
+        proposal: Result<Proposal<A>>,
         director: &mut MaybeDirector<'_>,
     ) -> Result<Either<Vec<Request>, Result<Verdict>>> {
         let mine = Proposals::of_rank(self.tree.place, proposal);
@@ -84,7 +84,9 @@ impl<'a, M: Machine> Client<'a, M> {
                 Either::Right((verdict, _)) => verdict.map(Either::Right),
             };
         };
-        let verdict = match decide(proposals, director) {
+        let agreed = proposals.agreed::<A>(self.call.party().clients.len());
+        let decision = agreed.and_then(|agreed| decide(agreed, director));
+        let verdict = match decision {
             Ok(Decision::Serve(requests)) => {
                 self.tell_servers(&requests).await?;
                 let hears = clients_act(&requests) || requests.iter().any(|r| r.split.is_some());
@@ -93,8 +95,8 @@ impl<'a, M: Machine> Client<'a, M> {
                     false => requests,
                 }));
             }
-            Ok(Decision::Tell(note)) => Ok(Verdict {
-                note,
+            Ok(Decision::Tell(answer)) => Ok(Verdict {
+                answer,
                 ..Verdict::of(Traffic::default())
             }),
             Ok(Decision::Close(complaint)) => {
@@ -231,8 +233,7 @@ fn not_alone(request: &Request) -> Error {
 }
 
 /// The decision of the director on what all ranks ask for.
-fn decide(proposals: Proposals, director: &mut MaybeDirector<'_>) -> Result<Decision> {
-    let agreed = proposals.agreed()?;
+fn decide(agreed: Proposals, director: &mut MaybeDirector<'_>) -> Result<Decision> {
     let Some(director) = director else {
         let cause = "rank 0 has no director";
         return Err(Error::new(Kind::Schema, "deciding on a call", cause));

@@ -19,7 +19,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `agreement` | asks and proposals, and in what they differ |
+//! | `agreement` | proposals, and whether the asks of ranks are equal |
 //! | [`client`] | the part of a rank, and the director's on rank 0 |
 //! | [`server`] | the part of a node with servers |
 
@@ -41,8 +41,8 @@ pub use agreement::{Ask, Proposal, RankBoxes};
 pub enum Decision {
     /// Servers serve these requests, one for each array.
     Serve(Vec<Request>),
-    /// All ranks came here and hear this note; nothing is left to do.
-    Tell(String),
+    /// All ranks came here and hear this answer, an encoded value; nothing is left to do.
+    Tell(Vec<u8>),
     /// All ranks came here, and no other call will follow. The director gives no complaint: the
     /// complaint of the ranks takes its place.
     Close(Option<Error>),
@@ -57,8 +57,8 @@ pub struct Verdict {
     pub is_closed: bool,
     /// The complaint of a rank when it closed.
     pub complaint: Option<Error>,
-    /// The director's note, if nothing was moved.
-    pub note: String,
+    /// The director's answer, an encoded value, if nothing was moved.
+    pub answer: Vec<u8>,
 }
 
 impl Verdict {
@@ -68,7 +68,7 @@ impl Verdict {
             moved,
             is_closed: false,
             complaint: None,
-            note: String::new(),
+            answer: Vec::new(),
         }
     }
 }

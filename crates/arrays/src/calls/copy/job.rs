@@ -15,7 +15,7 @@ use crate::calls::array::ArrayCall;
 use crate::calls::settings::{Method, Settings};
 use crate::calls::write::boxes_of;
 use crate::write::{CopyTarget, Slab};
-use crate::{ArraySchema, Target};
+use crate::{ElementType, Fill, Target};
 
 /// The agenda of a copy, which the director tells all ranks before the first slab.
 #[derive(Serialize, Deserialize)]
@@ -30,11 +30,22 @@ pub(super) struct Agenda {
 pub(super) struct Job {
     /// The path of the array in the source.
     pub(super) path: String,
-    /// The schema at the target.
-    pub(super) schema: ArraySchema,
+    /// The name, extents and elements at the target.
+    pub(super) name: String,
+    pub(super) shape: Vec<u64>,
+    pub(super) element: ElementType,
+    pub(super) fill: Fill,
     pub(super) plan: Plan,
     /// The source of each pass: its path, its name, and the extents of a block.
     pub(super) sources: Vec<(PathBuf, String, Vec<u64>)>,
+}
+
+impl Job {
+    /// The bytes of the array.
+    pub(super) fn bytes(&self) -> u64 {
+        let elements = self.shape.iter().copied().fold(1, u64::saturating_mul);
+        elements.saturating_mul(self.element.width())
+    }
 }
 
 /// The state of a copy, which the rank that directs keeps from the first call to the last.

@@ -1,15 +1,15 @@
 //! The options of a copy.
 
 use std::fmt;
-use std::path::Path;
 use std::str::FromStr;
 
-use penstock_engine::{Ask, Error, Kind, Result};
+use penstock_engine::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
 
-use crate::{ElementType, Format, Storage};
+use crate::{ElementType, Format};
 
 /// The options of a copy. All ranks must give the same.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
     /// The paths of the arrays in the source; none for all arrays.
     pub arrays: Vec<String>,
@@ -46,7 +46,7 @@ impl Default for Options {
 }
 
 /// The form of a copy.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Form {
     /// Zarr's third format; extents and codec that are `None` are as in the source.
     Zarr {
@@ -74,7 +74,7 @@ impl Default for Form {
 /// Extents of chunks for any array that they fit; `None` is the whole extent of a dimension.
 ///
 /// In text they are `64,64,-1` or `time=1,lat=512`, where -1 is the whole extent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Extents {
     /// One extent for each dimension.
     InOrder(Vec<Option<u64>>),
@@ -120,44 +120,6 @@ impl fmt::Display for Extents {
             }
         };
         f.write_str(&parts.join(","))
-    }
-}
-
-impl Options {
-    /// The terms in which ranks must agree.
-    pub(super) fn ask(&self, source: &Path, target: &Path) -> Ask {
-        let or_none = |text: Option<String>| text.unwrap_or_else(|| "as it is".to_string());
-        let raw = self.raw.as_ref();
-        let ask = Ask::new(format!(
-            "a copy of {} to {}",
-            source.display(),
-            target.display()
-        ))
-        .with("arrays", self.arrays.join(", "))
-        .with("name", or_none(self.name.clone()))
-        .with(
-            "raw",
-            or_none(raw.map(|(shape, element)| format!("{element} of {shape:?}"))),
-        )
-        .with("memory", self.memory_bytes)
-        .with("drop attributes", self.drops_attributes)
-        .with("overwrite", self.overwrites);
-        match &self.form {
-            Form::RowMajor(format) => {
-                ask.with("disk schema", Storage::RowMajor { format: *format })
-            }
-            Form::Zarr {
-                chunks,
-                subchunks,
-                codec,
-            } => ask
-                .with("chunks", or_none(chunks.as_ref().map(Extents::to_string)))
-                .with(
-                    "sub-chunks",
-                    or_none(subchunks.as_ref().map(Extents::to_string)),
-                )
-                .with("codec", or_none(codec.clone())),
-        }
     }
 }
 

@@ -3,13 +3,14 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::path::Path;
 
-use penstock_engine::{Ask, Error, Kind, Operation, Result};
+use penstock_engine::{Error, Kind, Operation, Result};
 use penstock_layout::{Dists, Region, exact, row_major_strides};
 use penstock_machines::ClientMemory;
 
 use super::job::{Agenda, Job, Shared, SlabDirector};
 use super::plan::Pass;
 use crate::calls::array::{ArrayCall, LocalPart, Memory};
+use crate::calls::ask::Ask;
 use crate::calls::read::{ReadDirector, Source};
 use crate::calls::session::{CallArguments, Session};
 use crate::calls::settings::Method;
@@ -63,19 +64,22 @@ impl<'a> Walk<'a> {
         let way = &job.plan.passes[pass];
         let own = self.own_part(region);
         let (call, local) = self.given(job, pass, &own)?;
-        let path = &job.path;
-        let what = format!("slab {index} of pass {pass} of a copy of '{path}'");
+        let ask = |operation| Ask::Slab {
+            path: job.path.clone(),
+            slab,
+            operation,
+        };
         let reading = self.session.transfer(
             Operation::Read,
             CallArguments {
-                ask: Ask::new(format!("{what}, to memory")),
+                ask: ask(Operation::Read),
                 bytes: 0,
                 given: vec![(call.clone(), vec![local.clone()])],
                 in_time: false,
                 director: Box::new(self.reader(job, pass, way, call.clone())),
             },
         )?;
-        let slabs: u64 = counts(&job.schema.shape, &way.slab).iter().product();
+        let slabs: u64 = counts(&job.shape, &way.slab).iter().product();
         let director = SlabDirector {
             slab,
             is_last: pass + 1 == job.plan.passes.len() && index + 1 == slabs,
@@ -87,7 +91,7 @@ impl<'a> Walk<'a> {
         self.session.transfer(
             Operation::Write,
             CallArguments {
-                ask: Ask::new(format!("{what}, to disk")),
+                ask: ask(Operation::Write),
                 bytes: 0,
                 given: vec![(call, vec![local])],
                 in_time: false,
@@ -125,13 +129,10 @@ impl<'a> Walk<'a> {
     }
 
     fn given(&mut self, job: &Job, pass: usize, own: &Region) -> Result<(ArrayCall, LocalPart)> {
-        let schema = &job.schema;
         let call = ArrayCall {
             schema: ArraySchema {
-                disk: Storage::Natural,
-                dimension_names: None,
-                attributes: serde_json::Map::new(),
-                ..schema.clone()
+                fill: job.fill.clone(),
+                ..ArraySchema::new(&job.name, &job.shape, job.element, Storage::Natural)
             },
             memory: match own.dims() {
                 // One element has no parts: the first rank has it.
@@ -147,7 +148,7 @@ impl<'a> Walk<'a> {
                 },
             },
         };
-        let width = schema.element.width();
+        let width = job.element.width();
         let base = self.memory.of_at_least(own.elements() * width)?;
         let (.., block) = &job.sources[pass];
         let local = LocalPart {
@@ -157,7 +158,7 @@ impl<'a> Walk<'a> {
                 strides: strides(own, block, width),
                 width: exact::<usize>(width),
             },
-            element: schema.element,
+            element: job.element,
             is_writable: true,
         };
         Ok((call, local))

@@ -98,7 +98,7 @@ pub(super) enum Layout {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ChunkForm {
     /// Plain chunks, and their names in Zarr's words.
-    Plain(Plain, Value),
+    Plain(Plain, #[serde(with = "crate::json::as_text")] Value),
     /// All of the metadata but attributes, and the bytes of the fill value.
     Encoded(String, Vec<u8>),
 }
