@@ -11,6 +11,7 @@
 //! | `write`, `read` | one array, at once or split |
 //! | [`save`] | timesteps and checkpoints of groups |
 //! | `restart` | finds a checkpoint and reads it |
+//! | `hello` | the first words that ranks of an MPI job exchange |
 //! | `explain` | says in words what a write or read would do |
 //! | [`copy`] | copies arrays and whole data sets into another arrangement, out of core |
 //! | [`strategy`] | the strategies by name |
@@ -25,6 +26,7 @@ pub mod copy;
 mod cursor;
 mod driver;
 mod explain;
+mod hello;
 mod open;
 mod read;
 mod restart;

@@ -20,6 +20,7 @@
 //! | [`outcome`], [`error`] | the traffic of a call, and its errors |
 //! | [`plan`] | a request in words and numbers, before it runs |
 //! | `signal` | waiting within a node |
+//! | [`version`] | which builds understand each other |
 //!
 //! Nodes run single-threaded asynchronous code. Nothing here knows threads, MPI, wall clocks or
 //! real disks, and there is no lock.
@@ -48,6 +49,7 @@ mod split;
 mod tree;
 pub mod tuning;
 pub mod two_phase;
+pub mod version;
 
 pub use address::{CallId, MemoryId, PartyId, Port};
 pub use call::Call;

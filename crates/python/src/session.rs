@@ -112,6 +112,7 @@ impl OptionsArgument {
             background_bytes: self.background_bytes,
             direct: self.direct,
             faults: faults.transpose().map_err(wrong)?,
+            ..SessionOptions::default()
         })
     }
 }

@@ -1,7 +1,6 @@
 //! Opens sessions on threads or over MPI, and chooses which ranks serve.
 
 use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,8 +12,9 @@ use futures::FutureExt;
 use futures::future::select;
 use penstock_engine::collective::server::Servers;
 use penstock_engine::encoding::decode;
+use penstock_engine::version::Version;
 use penstock_engine::{
-    Attendance, Error, Kind, Machine, Opening, Operation, Party, PartyId, Result, Who,
+    Attendance, Error, Kind, Machine, Opening, Operation, Party, PartyId, Result,
 };
 use penstock_layout::exact;
 use penstock_machines::mpi::abi::Handle;
@@ -24,6 +24,7 @@ use penstock_machines::node::pause::Pause;
 use penstock_machines::{Medium, Node, Opener, Threads};
 
 use super::driver::{Driver, Interrupt, UNASKED_MAX, leave};
+use super::hello;
 use super::session::Session;
 use super::settings::{SessionOptions, Settings};
 use crate::Target;
@@ -234,23 +235,21 @@ impl Session {
         given: Result<(Transport, SessionOptions)>,
         interrupt: Option<Interrupt>,
     ) -> Result<Session> {
-        let opening = "opening a session";
-        let mut hasher = DefaultHasher::new();
-        if let Ok((transport, options)) = &given {
-            // The digest is of the options in words: not all of the tuning can be hashed.
-            (format!("{options:?}"), *transport == Transport::Shared).hash(&mut hasher);
-        }
-        let told = [u64::from(given.is_ok()), hasher.finish()];
-        let all = api.allgather(comm, told)?;
-        let (transport, options) = given?;
-        if let Some(rank) = all.iter().position(|[is_ok, _]| *is_ok == 0) {
-            let error = Error::new(Kind::Schema, opening, "its options do not fit");
-            return Err(error.by(Who::Rank(rank)));
-        }
-        if let Some(other) = all.iter().position(|[_, digest]| *digest != all[0][1]) {
-            let cause = format!("ranks 0 and {other} give different options");
-            return Err(Error::new(Kind::Mismatch, opening, cause));
-        }
+        let options = given.as_ref().map(|(_, options)| options);
+        let version = options.map_or(Version::THIS, |options| options.version);
+        let given = given.and_then(|given| {
+            let (transport, options) = &given;
+            let digest = hello::digest(&(*transport == Transport::Shared, options))?;
+            Ok((digest, given))
+        });
+        let mine = given.as_ref().ok().map(|(digest, _)| *digest);
+        let met = hello::meet(version, mine, |words| api.allgather(comm, words));
+        let (transport, options) = match (met, given) {
+            // A rank whose options do not fit says why, if that is all that is wrong.
+            (Err(error), Err(own)) if error.kind == Kind::Schema => return Err(own),
+            (Err(error), _) | (Ok(()), Err(error)) => return Err(error),
+            (Ok(()), Ok((_, given))) => given,
+        };
         let job = mpi::join(api, comm, transport, StoreOpener::new(&options))?;
         let party = mpi_party(&job.hosts, &job.processors, &options)?;
         let party = Arc::new(party);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use penstock_engine::encoding::encode;
+use penstock_engine::version::Version;
 use penstock_engine::{
     Error, Kind, Operation, Party, Request, Rest, Result, Split, Strategy, Traffic,
 };
@@ -15,7 +16,7 @@ use crate::Target;
 use crate::testing::Faults;
 
 /// The options of a session. All ranks must give the same.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SessionOptions {
     /// The number of servers; `None` chooses by the processors of each host.
     pub servers: Option<usize>,
@@ -35,6 +36,8 @@ pub struct SessionOptions {
     pub direct: bool,
     /// The faults of the disks, for tests and benchmarks.
     pub faults: Option<Faults>,
+    /// The version of the build; another one is for tests.
+    pub version: Version,
 }
 
 /// The default block size: Panda's sub-chunk size, found best in its experiments (SC'95, section 2)
@@ -56,6 +59,7 @@ impl Default for SessionOptions {
             background_bytes: BACKGROUND_BYTES,
             direct: false,
             faults: None,
+            version: Version::THIS,
         }
     }
 }
