@@ -17,6 +17,7 @@ DEMO_ARGS  ?=
 BENCH_ARGS ?= --strategy penstock,mpiio,mmap,limit --repeats 5
 COPY_ARGS  ?=
 HOST_KILLS ?= 10
+FUZZ_SECONDS ?= 600
 
 # The interpreter, mpiexec and tools of the virtual environment come first; maturin and PyO3 look
 # at VIRTUAL_ENV and PYO3_PYTHON.
@@ -25,7 +26,7 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PYO3_PYTHON := $(CURDIR)/$(VENV)/bin/python
 unexport PYTHONHOME
 
-.PHONY: help demo test test-rust test-python test-mpi test-hosts crash lint \
+.PHONY: help demo test test-rust test-python test-mpi test-hosts crash fuzz lint \
         bench bench-copy venv build clean tools
 .DELETE_ON_ERROR:
 
@@ -130,6 +131,12 @@ crash: build ## crash at every change to the disk; kill a writing job 300 times;
 	PENSTOCK_CRASH_STEP=1 cargo test -p penstock-arrays --release --test crash -- --nocapture
 	@echo "== crash: 3 ranks, killed 300 times"
 	python tests/crash_kills.py --kills 300 --ranks 3 --seed 1
+
+fuzz: ## wrong packets, metadata and messages for FUZZ_SECONDS each
+	@echo "== fuzz: $(FUZZ_SECONDS) seconds each"
+	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-engine --lib fuzz
+	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-machines --test hostile
+	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-arrays --test fuzz
 
 # What production code does not do, unless an attribute says why it may.
 STRICT = $(addprefix -D clippy::,unwrap_used expect_used panic cast_possible_truncation)

@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 pub struct PartyId(pub u64);
 
 /// The most arrays of a call.
-const ARRAYS_MAX: usize = 1 << 16;
+pub(crate) const ARRAYS_MAX: usize = 1 << 16;
 
 /// The most shares of one array that a client may have.
 pub const SHARES_MAX: u64 = 1 << 16;
 
 /// The most calls of a party.
-const CALLS_MAX: u64 = u32::MAX as u64;
+pub(crate) const CALLS_MAX: u64 = u32::MAX as u64;
 
 /// A call is one collective call of a party.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

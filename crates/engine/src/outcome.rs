@@ -42,10 +42,10 @@ impl Traffic {
     #[must_use]
     pub fn and(&self, other: &Traffic) -> Traffic {
         Traffic {
-            blocks: self.blocks + other.blocks,
-            disk_bytes: self.disk_bytes + other.disk_bytes,
-            transfers: self.transfers + other.transfers,
-            buffer_bytes: self.buffer_bytes + other.buffer_bytes,
+            blocks: self.blocks.saturating_add(other.blocks),
+            disk_bytes: self.disk_bytes.saturating_add(other.disk_bytes),
+            transfers: self.transfers.saturating_add(other.transfers),
+            buffer_bytes: self.buffer_bytes.saturating_add(other.buffer_bytes),
         }
     }
 

@@ -3,8 +3,11 @@
 use penstock_layout::{DiskSchema, MemorySchema};
 use serde::{Deserialize, Serialize};
 
+use crate::address::ARRAYS_MAX;
+use crate::error::{Error, Kind, Result};
 use crate::machine::{Opening, Operation};
-use crate::tuning::{Split, Strategy};
+use crate::party::Party;
+use crate::tuning::{Caching, Split, StoreAccess, Strategy, TwoPhase};
 
 /// A request is collective and about one array. Servers work out all else from it. A call about
 /// several arrays has a request for each.
@@ -65,6 +68,72 @@ impl Request {
             server,
             servers: self.servers,
         }
+    }
+
+    /// Checks that the request fits together and fits the party. Each schema by itself was checked
+    /// when it was made or decoded.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] when memory and disk schema are of different arrays, when there are more
+    /// ranks or servers than in the party, or none, when a write has several holders of one
+    /// element, when the rest is no element, and when the tuning leaves a strategy no buffer.
+    pub fn check(&self, party: &Party) -> Result<()> {
+        let Self {
+            memory,
+            disk,
+            servers,
+            ..
+        } = self;
+        let (ranks, clients, all) = (memory.ranks(), party.clients.len(), party.servers.len());
+        let element = self.rest.element().len() as u64;
+        let caching_works = |caching: &Caching| {
+            caching.outstanding_max > 0
+                && caching.call_bytes_max > 0
+                && caching.buffers_per_client > 0
+        };
+        let is_tuned = match &self.strategy {
+            Strategy::Caching(caching)
+            | Strategy::TwoPhase(TwoPhase {
+                io: StoreAccess::Servers(caching),
+                ..
+            }) => caching_works(caching),
+            _ => true,
+        };
+        let cause = if memory.shape() != disk.shape() {
+            let (held, stored) = (memory.shape(), disk.shape());
+            format!("an array of {held:?} in memory and of {stored:?} on disk")
+        } else if ranks > clients {
+            format!("shares of {ranks} ranks, and there are {clients}")
+        } else if *servers == 0 || *servers > all {
+            format!("{servers} servers, and there are {all}")
+        } else if self.operation == Operation::Write && memory.is_shared() {
+            "a write of elements that several ranks hold".to_string()
+        } else if element != 0 && element != disk.width() {
+            let width = disk.width();
+            format!("a fill value of {element} bytes for elements of {width}")
+        } else if !is_tuned {
+            "caching without buffers, requests or bytes".to_string()
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(Kind::Schema, "checking a request", cause))
+    }
+
+    /// Checks that the requests of one call fit together, each by itself and all with each other.
+    ///
+    /// # Errors
+    /// As [`Request::check`]; [`Kind::Schema`] when there are none or too many, or when they are
+    /// not met in one way.
+    pub(crate) fn check_all(requests: &[Self], party: &Party) -> Result<()> {
+        let wrong = |cause: &str| Err(Error::new(Kind::Schema, "checking a request", cause));
+        let Some(first) = requests.first() else {
+            return wrong("there is none");
+        };
+        let way = |request: &Self| (request.operation, request.strategy, request.split);
+        if requests.len() > ARRAYS_MAX || requests.iter().any(|other| way(other) != way(first)) {
+            return wrong("there are too many, or they are not met in one way");
+        }
+        requests.iter().try_for_each(|request| request.check(party))
     }
 
     /// Whether a write also writes blocks without elements of any rank.

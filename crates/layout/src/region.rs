@@ -2,16 +2,41 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::LayoutError;
 use crate::saturating_product;
 
 /// A region is the indices `start[d] .. start[d] + shape[d]` of every dimension `d`. A region of
 /// zero dimensions holds one element, as a NumPy scalar does.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Encoded")]
 pub struct Region {
     /// The first index in each dimension.
     pub start: Vec<u64>,
     /// The number of indices in each dimension.
     pub shape: Vec<u64>,
+}
+
+/// A [`Region`] from outside, not yet checked.
+#[derive(Deserialize)]
+#[serde(rename = "Region")]
+struct Encoded {
+    start: Vec<u64>,
+    shape: Vec<u64>,
+}
+
+impl TryFrom<Encoded> for Region {
+    type Error = LayoutError;
+
+    fn try_from(Encoded { start, shape }: Encoded) -> Result<Self, LayoutError> {
+        match start.len() == shape.len() {
+            true => Ok(Self { start, shape }),
+            false => Err(LayoutError::DimCount {
+                what: "the start of a box",
+                given: start,
+                dims: shape.len(),
+            }),
+        }
+    }
 }
 
 impl Region {

@@ -14,6 +14,7 @@ use crate::encoding::{decode, encode};
 use crate::error::{Error, Kind, Result};
 use crate::machine::{Machine, Operation};
 use crate::outcome::{Outcome, Tally, Traffic};
+use crate::party::Party;
 use crate::request::{Request, Rest};
 use crate::split::Latch;
 use crate::tree::Tree;
@@ -80,12 +81,17 @@ impl<'a, M: Machine> Client<'a, M> {
             let requests = pin!(self.tree.multicast(Step::Request, None));
             let verdict = pin!(self.tree.multicast(Step::Verdict, None));
             return match select(requests, verdict).await {
-                Either::Left((requests, _)) => requests.map(Either::Left),
+                Either::Left((requests, _)) => {
+                    let requests: Vec<Request> = requests?;
+                    Request::check_all(&requests, self.call.party())?;
+                    Ok(Either::Left(requests))
+                }
                 Either::Right((verdict, _)) => verdict.map(Either::Right),
             };
         };
-        let agreed = proposals.agreed::<A>(self.call.party().clients.len());
-        let decision = agreed.and_then(|agreed| decide(agreed, director));
+        let party = self.call.party();
+        let agreed = proposals.agreed::<A>(party.clients.len());
+        let decision = agreed.and_then(|agreed| decide(agreed, director, party));
         let verdict = match decision {
             Ok(Decision::Serve(requests)) => {
                 self.tell_servers(&requests).await?;
@@ -233,12 +239,16 @@ fn not_alone(request: &Request) -> Error {
 }
 
 /// The decision of the director on what all ranks ask for.
-fn decide(agreed: Proposals, director: &mut MaybeDirector<'_>) -> Result<Decision> {
+fn decide(agreed: Proposals, director: &mut MaybeDirector<'_>, party: &Party) -> Result<Decision> {
     let Some(director) = director else {
         let cause = "rank 0 has no director";
         return Err(Error::new(Kind::Schema, "deciding on a call", cause));
     };
     match director.prepare(agreed.boxes)? {
+        Decision::Serve(requests) => {
+            Request::check_all(&requests, party)?;
+            Ok(Decision::Serve(requests))
+        }
         Decision::Close(_) => Ok(Decision::Close(agreed.complaint)),
         decision => Ok(decision),
     }

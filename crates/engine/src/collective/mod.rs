@@ -25,6 +25,8 @@
 
 mod agreement;
 pub mod client;
+#[cfg(test)]
+mod fuzz;
 pub mod server;
 
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,7 @@ use futures::future::{Either, join, join_all, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use serde::{Deserialize, Serialize};
 
-use crate::address::{CallId, PartyId, Port, Step};
+use crate::address::{CALLS_MAX, CallId, PartyId, Port, Step};
 use crate::call::Call;
 use crate::encoding::{decode, encode};
 use crate::error::Result;
@@ -97,6 +97,11 @@ impl<'m, M: Machine> Servers<'m, M> {
         let Some(party) = party else {
             return;
         };
+        // Rank 0 has checked what it sends: only somebody else's command can be refused here.
+        let is_named = id.sequence < CALLS_MAX;
+        if !is_named || Request::check_all(&requests, &party.party).is_err() {
+            return;
+        }
         let call = Call::new(self.machine, &party, id.sequence);
         let part = async {
             if let Some(tree) = call.servers() {
