@@ -15,7 +15,8 @@ use cases::{Chance, save_group};
 use common::{chunks, forms, place, read_stored, schema, values, write};
 use penstock_arrays::calls::settings::SessionOptions;
 use penstock_arrays::groups::{Catalog, describe, list, open, verify};
-use penstock_arrays::{ElementType, Fill, Storage};
+use penstock_arrays::{ElementType, Fill, Storage, Target};
+use penstock_engine::encoding::{decode, encode};
 use serde_json::{Value, json};
 
 /// The most bytes of an array that is read, whatever its metadata say.
@@ -266,5 +267,29 @@ fn the_stores_are_whole_before() {
                 .unwrap(),
         )
         .unwrap();
+    }
+}
+
+/// Targets from another node are opened, or refused.
+#[test]
+fn targets_that_are_changed_are_opened_or_refused() {
+    let stores = Stores::new();
+    for seed in 0..2000u64 {
+        let chance = &mut Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let root = &stores.roots[chance.below(stores.roots.len() as u64) as usize];
+        let path = root.join("run");
+        let Ok(stored) = open(&path, None).or_else(|_| open(&path, Some("u"))) else {
+            continue;
+        };
+        let blocks = stored.disk_schema(1 << 20).unwrap();
+        let mut body = encode(stored.target()).unwrap();
+        assert_eq!(decode::<Target>(&body).as_ref(), Ok(stored.target()));
+        change_bytes(&mut body, chance);
+        let ran = std::panic::catch_unwind(|| {
+            if let Ok(target) = decode::<Target>(&body) {
+                drop(target.open_read(&blocks));
+            }
+        });
+        assert!(ran.is_ok(), "seed {seed}");
     }
 }

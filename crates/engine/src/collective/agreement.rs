@@ -100,8 +100,8 @@ impl Proposals {
     /// Sorts the boxes by rank, if all of the `clients` ranks asked for the same.
     ///
     /// # Errors
-    /// The error of a rank; [`Kind::Mismatch`] when ranks ask for different things; [`Kind::Schema`]
-    /// when boxes are of no rank, or of one rank twice.
+    /// The error of a rank; [`Kind::Mismatch`] when ranks ask for different things;
+    /// [`Kind::Schema`] when boxes are of no rank, or of one rank twice.
     pub(super) fn agreed<A: Ask>(mut self, clients: usize) -> Result<Self> {
         let agreeing = "agreeing on a collective call";
         if let Some(error) = self.error {
