@@ -26,7 +26,7 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PYO3_PYTHON := $(CURDIR)/$(VENV)/bin/python
 unexport PYTHONHOME
 
-.PHONY: help demo test test-rust test-python test-mpi test-hosts crash fuzz lint \
+.PHONY: help demo test test-rust test-python test-mpi test-hosts crash faults fuzz lint \
         bench bench-copy venv build clean tools
 .DELETE_ON_ERROR:
 
@@ -137,6 +137,10 @@ fuzz: ## wrong packets, metadata and messages for FUZZ_SECONDS each
 	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-engine --lib fuzz
 	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-machines --test hostile
 	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-arrays --test fuzz
+
+faults: ## every seed of the simulator's faults (make test runs some hundreds)
+	@echo "== faults: nodes lost at every message, disks that fail, late messages"
+	PENSTOCK_STEP=1 cargo test -p penstock-sim --release --test faults
 
 # What production code does not do, unless an attribute says why it may.
 STRICT = $(addprefix -D clippy::,unwrap_used expect_used panic cast_possible_truncation)

@@ -12,6 +12,7 @@ use penstock_engine::{BlockFile, NodeId, Opening, Operation, Result};
 use penstock_layout::{Block, DiskSchema, exact};
 
 use super::data::{Buffer, Parcel};
+use super::faults::DiskFaults;
 use super::turns::{Turns, turn_of};
 use super::world::World;
 use crate::disk::{Bus, Device, Phases};
@@ -52,6 +53,7 @@ pub(crate) struct Station {
     pub(super) turns: Option<Rc<[Turns]>>,
     /// Whether none of this takes any time.
     pub(crate) is_free: bool,
+    pub(super) faults: DiskFaults,
 }
 
 /// [`preset::FileSystem`] as spans, all zero if there is no file system.
@@ -241,7 +243,7 @@ impl BlockFile for SimDisk {
 
     async fn write(&self, block: &Block, buffer: &Buffer, at: u64) -> Result<()> {
         self.record_buffer("filled by clients", buffer, block);
-        self.write_bytes(block, 0..block.bytes).await;
+        self.write_bytes(block, 0..block.bytes).await?;
         self.record_buffer("to disk", buffer, block);
         if let Some(data) = buffer.cut(at..at + block.bytes).data {
             let mut stored = self.station.stored.borrow_mut();
@@ -252,7 +254,7 @@ impl BlockFile for SimDisk {
 
     async fn read(&self, block: &Block, buffer: &Buffer, at: u64) -> Result<()> {
         self.record_buffer("emptied to clients", buffer, block);
-        self.read_bytes(block, 0..block.bytes).await;
+        self.read_bytes(block, 0..block.bytes).await?;
         self.record_buffer("from disk", buffer, block);
         buffer.clear(at..at + block.bytes, &[]); // what was never written is zero
         if let Some(stored) = self.station.stored.borrow().get(&self.slot(block)) {
@@ -272,7 +274,7 @@ impl BlockFile for SimDisk {
         buffer: &Buffer,
     ) -> Result<()> {
         for part in parts {
-            self.write_bytes(block, part.clone()).await;
+            self.write_bytes(block, part.clone()).await?;
             if let Some(data) = buffer.cut(part.clone()).data {
                 let mut stored = self.station.stored.borrow_mut();
                 let nothing = || vec![0; exact::<usize>(block.bytes)];
@@ -290,7 +292,7 @@ impl BlockFile for SimDisk {
 
     async fn read_parts(&self, block: &Block, parts: &[Range<u64>], buffer: &Buffer) -> Result<()> {
         for part in parts {
-            self.read_bytes(block, part.clone()).await;
+            self.read_bytes(block, part.clone()).await?;
             let data = match self.station.stored.borrow().get(&self.slot(block)) {
                 Some(stored) => {
                     stored[exact::<usize>(part.start)..exact::<usize>(part.end)].to_vec()
@@ -339,11 +341,13 @@ impl SimDisk {
     }
 
     /// Writes the sectors with these bytes of a block.
-    async fn write_bytes(&self, block: &Block, bytes: Range<u64>) {
+    async fn write_bytes(&self, block: &Block, bytes: Range<u64>) -> Result<()> {
+        self.station.faults.request(Operation::Write, block)?;
         if self.station.is_free {
-            return self.count_block();
+            self.count_block();
+            return Ok(());
         }
-        self.writing.set(self.writing.get() + 1);
+        let writing = Writing::new(self);
         let Station {
             device,
             queue,
@@ -355,6 +359,7 @@ impl SimDisk {
         let (lba, sectors) = self.sectors(slot, &bytes);
         let turn = queue.turn(self, block, std::future::ready(())).await;
         let call = turn_of(turns.as_deref(), self.station.node).await;
+        let began = self.world.now();
         self.world
             .interrupt(self.station.node, self.station.request, "disk")
             .await;
@@ -382,18 +387,20 @@ impl SimDisk {
             .await;
         self.in_file_system(file_system.writing(bytes.end - bytes.start))
             .await;
+        self.in_file_system(self.station.faults.slowness(self.world.now() - began))
+            .await;
         drop((call, turn));
         self.count_block();
-        self.writing.set(self.writing.get() - 1);
-        if let Some(waker) = self.finishing.take() {
-            waker.wake();
-        }
+        drop(writing);
+        Ok(())
     }
 
     /// Reads the sectors with these bytes of a block, command by command.
-    async fn read_bytes(&self, block: &Block, bytes: Range<u64>) {
+    async fn read_bytes(&self, block: &Block, bytes: Range<u64>) -> Result<()> {
+        self.station.faults.request(Operation::Read, block)?;
         if self.station.is_free {
-            return self.count_block();
+            self.count_block();
+            return Ok(());
         }
         let Station {
             device,
@@ -405,6 +412,7 @@ impl SimDisk {
         let slot = self.slot(block);
         let turn = queue.turn(self, block, std::future::ready(())).await;
         let call = turn_of(turns.as_deref(), self.station.node).await;
+        let began = self.world.now();
         for command in file_system.commands(&bytes) {
             let (lba, sectors) = self.sectors(slot, &command);
             self.world
@@ -419,7 +427,29 @@ impl SimDisk {
         }
         self.in_file_system(file_system.reading(bytes.end - bytes.start))
             .await;
+        self.in_file_system(self.station.faults.slowness(self.world.now() - began))
+            .await;
         drop((call, turn));
         self.count_block();
+        Ok(())
+    }
+}
+
+/// A write under way, which a file's finish waits for; a write that is dropped is over.
+struct Writing<'a>(&'a SimDisk);
+
+impl<'a> Writing<'a> {
+    fn new(disk: &'a SimDisk) -> Self {
+        disk.writing.set(disk.writing.get() + 1);
+        Self(disk)
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.writing.set(self.0.writing.get() - 1);
+        if let Some(waker) = self.0.finishing.take() {
+            waker.wake();
+        }
     }
 }

@@ -26,11 +26,14 @@
 //! | `turns` | one message, or one request to a disk, at a time, if calls block |
 //! | `hardware` | network, disks and places of blocks, from the preset |
 //! | `disks` | disks with their queues and buses, and their contents |
+//! | `faults`, `losses` | what goes wrong, by seed; who is lost, and who knows it |
 //! | `data` | memories, buffers and parcels, with real bytes or without |
 
 mod data;
 mod disks;
+mod faults;
 mod hardware;
+mod losses;
 mod prices;
 mod setup;
 mod sharing;
@@ -39,12 +42,15 @@ mod world;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::ops::Range;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use futures::future::{Either, select};
 use penstock_engine::{
     CopyKind, Elements, Error, Kind, Machine, MemoryId, Message, NodeId, Opening, Party, PartyId,
     Port, Result, Window, Work,
@@ -53,6 +59,7 @@ use penstock_layout::{Direction, Piece, Region, Share, exact};
 
 pub use data::{Buffer, Memory, Parcel};
 pub use disks::SimDisk;
+pub use faults::{DiskFault, Faults, Loss, Moment};
 pub use setup::{Layout, Setup};
 
 use crate::disk::Bus;
@@ -61,7 +68,9 @@ use crate::time::{Span, Time};
 use crate::trace::Trace;
 use data::BufferSpace;
 use disks::{FileSystem, Station, WriteBehind, station_queue};
+use faults::DiskFaults;
 use hardware::{device, network, places, slowness, unfit};
+use losses::Losses;
 use prices::{Moving, Prices};
 use sharing::Sharing;
 use turns::{Turn, Turns};
@@ -120,6 +129,14 @@ impl Simulation {
     /// # Errors
     /// When the machine is impossible, or its disks have no room for the blocks.
     pub fn new(preset: &Preset, setup: &Setup) -> Result<Self> {
+        Self::with_faults(preset, setup, &Faults::default())
+    }
+
+    /// Makes the machine of `preset`, in which these faults happen.
+    ///
+    /// # Errors
+    /// Like [`Simulation::new`].
+    pub fn with_faults(preset: &Preset, setup: &Setup, faults: &Faults) -> Result<Self> {
         let nodes = preset.nodes.clients + preset.nodes.io_nodes;
         let prices = Prices::new(&preset.costs, preset.processors.as_ref());
         let world = Rc::new(World::new(
@@ -128,6 +145,7 @@ impl Simulation {
             preset.nodes.first_place,
             &prices,
             setup.is_traced,
+            Losses::new(faults, setup.seed, nodes),
         ));
         let hosts = preset.sharing.as_ref().map_or(0, |s| s.processors);
         let io_node = |disk: usize| match hosts {
@@ -162,6 +180,7 @@ impl Simulation {
                 file_system: FileSystem::new(preset.file_system.as_ref()),
                 turns: turns.clone(),
                 is_free: setup.is_disk_free,
+                faults: DiskFaults::of(faults, server),
             }));
         }
         let shared = Shared {
@@ -233,13 +252,18 @@ impl Simulation {
         nodes: impl Iterator<Item = NodeId>,
         main: impl Fn(SimNode) -> F,
     ) -> Vec<Task> {
-        let tasks = nodes.map(|node| Box::pin(main(self.node(node))) as Task);
-        tasks.collect()
+        let task = |node| -> Task { (node, Box::pin(main(self.node(node)))) };
+        nodes.map(task).collect()
     }
 
     /// The time, which after a run is its end.
     pub fn now(&self) -> Time {
         self.world.now()
+    }
+
+    /// The nodes that were lost.
+    pub fn lost(&self) -> Vec<NodeId> {
+        self.world.losses.all_lost()
     }
 
     /// The counts of the run.
@@ -355,6 +379,31 @@ impl SimNode {
     /// time.
     async fn turn(&self) -> Option<Turn<'_>> {
         turns::turn_of(self.shared.turns.as_deref(), self.me).await
+    }
+
+    /// Waits until this node knows a departure that is looked for.
+    async fn departure(&self, find: impl Fn(&[NodeId]) -> Option<NodeId>) -> (NodeId, Error) {
+        poll_fn(|context| {
+            let found = self.world.losses.look(self.me, context.waker(), &find);
+            found.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    /// Does something with another node, unless that is known to be lost.
+    async fn unless_gone<T>(
+        &self,
+        node: NodeId,
+        part: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        if !self.world.losses.is_on {
+            return part.await;
+        }
+        let find = |gone: &[NodeId]| gone.iter().copied().find(|&other| other == node);
+        match select(pin!(self.departure(find)), pin!(part)).await {
+            Either::Left(((_, error), _)) => Err(error),
+            Either::Right((done, _)) => done,
+        }
     }
 
     fn exposed(&self, id: MemoryId, node: NodeId) -> Result<(Share, Memory)> {
@@ -494,19 +543,20 @@ impl Machine for SimNode {
             body,
             parcel: Some(buffer.cut(0..bytes)),
         };
-        self.world
-            .transmit(to, port, (size, prices.send), message)
-            .await;
-        Ok(())
+        let transmitting = self.world.transmit(to, port, (size, prices.send), message);
+        self.unless_gone(to, async {
+            transmitting.await;
+            Ok(())
+        })
+        .await
     }
 
     async fn receive(&self, port: Port) -> Message<Parcel> {
         std::future::poll_fn(|context| self.world.poll_receive(self.me, port, context)).await
     }
 
-    /// No simulated node leaves.
-    async fn departed(&self, _known: usize) -> (NodeId, Error) {
-        std::future::pending().await
+    async fn departed(&self, known: usize) -> (NodeId, Error) {
+        self.departure(|gone| gone.get(known).copied()).await
     }
 
     fn pack(
@@ -650,29 +700,35 @@ impl Machine for SimNode {
         window: &Window,
         buffer: &Buffer,
     ) -> Result<()> {
-        let prices = &self.shared.prices;
-        let bytes = piece.elements() * window.width as u64;
-        if client == self.me {
-            self.world
-                .use_cpu(self.me, prices.copying(bytes), "copy")
-                .await;
-        } else {
-            let cost = prices.memget(&self.moving(piece, window));
-            let headers = cost.messages * prices.header_bytes;
-            let asking = cost.plan + cost.here;
-            self.world.use_cpu(self.me, asking, "memget").await;
-            self.world.transport(self.me, client, headers).await;
-            self.world
-                .interrupt(client, cost.remote, "memget from here")
-                .await;
-            let turn = self.turn().await;
-            self.world.transport(client, self.me, headers + bytes).await;
-            self.world
-                .interrupt(self.me, cost.reply, "memget reply")
-                .await;
-            drop(turn);
-        }
-        self.copy_piece((memory, client), piece, window, buffer, Direction::Gather)
+        let moving = async {
+            let prices = &self.shared.prices;
+            let bytes = piece.elements() * window.width as u64;
+            if client == self.me {
+                self.world
+                    .use_cpu(self.me, prices.copying(bytes), "copy")
+                    .await;
+            } else {
+                let cost = prices.memget(&self.moving(piece, window));
+                let headers = cost.messages * prices.header_bytes;
+                let asking = cost.plan + cost.here;
+                self.world.use_cpu(self.me, asking, "memget").await;
+                self.world.transport(self.me, client, headers).await;
+                self.world
+                    .interrupt(client, cost.remote, "memget from here")
+                    .await;
+                let turn = self.turn().await;
+                self.world.transport(client, self.me, headers + bytes).await;
+                self.world
+                    .interrupt(self.me, cost.reply, "memget reply")
+                    .await;
+                drop(turn);
+            }
+            if self.world.losses.is_lost(client) {
+                std::future::pending::<()>().await; // its memory is gone: the departure ends this
+            }
+            self.copy_piece((memory, client), piece, window, buffer, Direction::Gather)
+        };
+        self.unless_gone(client, moving).await
     }
 
     async fn memput(
@@ -683,30 +739,36 @@ impl Machine for SimNode {
         window: &Window,
         buffer: &Buffer,
     ) -> Result<()> {
-        let prices = &self.shared.prices;
-        let bytes = piece.elements() * window.width as u64;
-        if client == self.me {
-            self.world
-                .use_cpu(self.me, prices.copying(bytes), "copy")
-                .await;
-        } else {
-            let cost = prices.memput(&self.moving(piece, window));
-            let headers = cost.messages * prices.header_bytes;
-            let (plan, here) = match self.shared.turns {
-                Some(_) => (cost.plan, cost.here),
-                None => (Span::ZERO, cost.plan + cost.here), // at one go
-            };
-            self.world.use_cpu(self.me, plan, "plan").await;
-            let turn = self.turn().await;
-            self.world.use_cpu(self.me, here, "memput").await;
-            self.world.transport(self.me, client, headers + bytes).await;
-            drop(turn);
-            self.world
-                .interrupt(client, cost.remote, "memput to here")
-                .await;
-            self.world.transport(client, self.me, headers).await;
-        }
-        self.copy_piece((memory, client), piece, window, buffer, Direction::Scatter)
+        let moving = async {
+            let prices = &self.shared.prices;
+            let bytes = piece.elements() * window.width as u64;
+            if client == self.me {
+                self.world
+                    .use_cpu(self.me, prices.copying(bytes), "copy")
+                    .await;
+            } else {
+                let cost = prices.memput(&self.moving(piece, window));
+                let headers = cost.messages * prices.header_bytes;
+                let (plan, here) = match self.shared.turns {
+                    Some(_) => (cost.plan, cost.here),
+                    None => (Span::ZERO, cost.plan + cost.here), // at one go
+                };
+                self.world.use_cpu(self.me, plan, "plan").await;
+                let turn = self.turn().await;
+                self.world.use_cpu(self.me, here, "memput").await;
+                self.world.transport(self.me, client, headers + bytes).await;
+                drop(turn);
+                self.world
+                    .interrupt(client, cost.remote, "memput to here")
+                    .await;
+                self.world.transport(client, self.me, headers).await;
+            }
+            if self.world.losses.is_lost(client) {
+                std::future::pending::<()>().await; // its memory is gone: the departure ends this
+            }
+            self.copy_piece((memory, client), piece, window, buffer, Direction::Scatter)
+        };
+        self.unless_gone(client, moving).await
     }
 
     async fn open(&self, opening: Opening) -> Result<SimDisk> {

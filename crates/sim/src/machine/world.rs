@@ -20,6 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +30,7 @@ use penstock_engine::{Error, Kind, Message, NodeId, Port, Result};
 use penstock_layout::exact;
 
 use super::data::Parcel;
+use super::losses::Losses;
 use super::prices::Prices;
 use crate::network::Network;
 use crate::time::{Interval, Span, Time};
@@ -49,6 +51,8 @@ enum Event {
     Deliver(u32),
     /// The CPU has given a letter out.
     Depart(u32),
+    /// A node hears that another has gone.
+    Notice(u32),
 }
 
 /// The key of an event: events of one moment happen by rank, and in one rank in the order of
@@ -56,7 +60,7 @@ enum Event {
 type EventKey = (Time, u32, u64, Event);
 
 /// A task is code of one node.
-pub(super) type Task = Pin<Box<dyn Future<Output = ()>>>;
+pub(super) type Task = (NodeId, Pin<Box<dyn Future<Output = ()>>>);
 
 /// A letter is a message on its way.
 struct Letter {
@@ -208,6 +212,7 @@ pub(crate) struct World {
     inboxes: RefCell<Vec<Vec<Inbox>>>,
     ready: Arc<ReadyTasks>,
     trace: Option<RefCell<Trace>>,
+    pub(super) losses: Losses,
 }
 
 /// The tasks that can go on.
@@ -261,6 +266,7 @@ impl World {
         first_place: u32,
         prices: &Prices,
         is_traced: bool,
+        losses: Losses,
     ) -> Self {
         Self {
             now: Cell::new(Time::ZERO),
@@ -279,6 +285,7 @@ impl World {
             inboxes: RefCell::new((0..nodes).map(|_| Vec::new()).collect()),
             ready: Arc::default(),
             trace: is_traced.then(RefCell::default),
+            losses,
         }
     }
 
@@ -314,12 +321,13 @@ impl World {
         loop {
             while let Some(number) = self.ready.pop() {
                 let mut context = Context::from_waker(&wakers[number]);
-                if let Some(task) = &mut tasks[number]
+                if let Some((_, task)) = &mut tasks[number]
                     && task.as_mut().poll(&mut context).is_ready()
                 {
                     tasks[number] = None;
                     running -= usize::from(is_program.contains(&number));
                 }
+                running -= self.bury(&mut tasks, &is_program);
             }
             if running == 0 {
                 return Ok(());
@@ -331,11 +339,33 @@ impl World {
             self.now.set(at);
             self.count(at, event);
             self.happen(event);
+            self.losses.note_event(self.counts.get().events);
+            running -= self.bury(&mut tasks, &is_program);
         }
         let waiting = tasks.iter().position(Option::is_some).unwrap_or(0);
         let cause = format!("program {waiting} waits for something that cannot come");
         let doing = "running the simulated machine";
         Err(Error::new(Kind::Peer, doing, cause))
+    }
+
+    /// Drops the code of nodes that are lost, and has the others told. Returns the number of
+    /// programs that have ended by it.
+    fn bury(&self, tasks: &mut [Option<Task>], programs: &Range<usize>) -> usize {
+        let mut ended = 0;
+        while let Some(node) = self.losses.next_doomed() {
+            for number in 0..tasks.len() {
+                if let Some(task) = tasks[number].take_if(|(of, _)| *of == node) {
+                    drop(task);
+                    ended += usize::from(programs.contains(&number));
+                }
+            }
+            self.nodes.borrow_mut()[node].outgoing.clear();
+            self.inboxes.borrow_mut()[node].clear();
+            for (notice, delay) in self.losses.notices(node) {
+                self.schedule(self.now() + delay, Event::Notice(exact::<u32>(notice)));
+            }
+        }
+        ended
     }
 
     fn count(&self, at: Time, event: Event) {
@@ -348,6 +378,7 @@ impl World {
             Event::Arrive(n) => (4, n),
             Event::Deliver(n) => (5, n),
             Event::Depart(n) => (6, n),
+            Event::Notice(n) => (7, n),
         };
         for word in [at.as_ps(), kind << 32 | u64::from(number)] {
             // Each step can be undone, so that no two histories of one length get one hash by it.
@@ -407,6 +438,10 @@ impl World {
                 self.nodes.borrow_mut()[node as usize].is_port_due = false;
                 self.send_first(node as usize);
             }
+            Event::Arrive(letter) | Event::Deliver(letter) if self.is_undeliverable(letter) => {
+                self.letters.borrow_mut().take(letter);
+            }
+            Event::Notice(notice) => self.losses.hear(notice as usize),
             Event::Arrive(letter) => {
                 let arrived = self
                     .letters
@@ -442,6 +477,13 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Whether the node to which a letter goes is lost.
+    fn is_undeliverable(&self, letter: u32) -> bool {
+        let mut letters = self.letters.borrow_mut();
+        let to = letters.get(letter).map(|letter| letter.to);
+        to.is_some_and(|to| self.losses.is_lost(to))
     }
 
     fn put_in_inbox(&self, to: NodeId, port: Port, message: Message<Parcel>) {
@@ -501,7 +543,15 @@ impl World {
                 false => self.run_thread(node, cpu, sleeper, span, what),
             }
         }
+        let mut thread = Thread {
+            world: self.clone(),
+            node,
+            sleeper,
+            what,
+            stage: Stage::Asleep,
+        };
         self.sleep_in(sleeper).await;
+        thread.stage = Stage::SetBack;
         loop {
             let set_back = std::mem::take(&mut self.nodes.borrow_mut()[node].set_back);
             if set_back == Span::ZERO {
@@ -511,6 +561,11 @@ impl World {
             self.record(node, Part::Cpu, what, rest, None, None);
             self.sleep_until(rest.end).await;
         }
+        thread.stage = Stage::Ended;
+        self.give_cpu_up(node);
+    }
+
+    fn give_cpu_up(&self, node: NodeId) {
         let cpu = &mut self.nodes.borrow_mut()[node];
         cpu.is_running = false;
         if !cpu.threads.is_empty() {
@@ -655,9 +710,18 @@ impl World {
         let slot = self.sleepers.borrow_mut().put(Sleeper::Asleep(None));
         self.carry(from, to, bytes, Event::Wake(slot));
         self.sleep_in(slot).await;
+        if self.losses.is_lost(to) {
+            std::future::pending().await // it has not arrived
+        }
     }
 
     fn carry(&self, from: NodeId, to: NodeId, bytes: u64, then: Event) {
+        if !self.losses.passes(from, to) {
+            if let Event::Arrive(letter) = then {
+                self.letters.borrow_mut().take(letter);
+            }
+            return;
+        }
         let mut counts = self.counts.get();
         counts.messages += 1;
         counts.message_bytes += bytes;
@@ -693,9 +757,17 @@ impl World {
         else {
             return;
         };
-        let (now, place, to) = (self.now(), self.place(from), self.place(to));
-        let delivery = self.network.borrow_mut().deliver(now, place, to, bytes);
-        self.schedule(delivery.arrival, then);
+        let (now, place) = (self.now(), self.place(from));
+        let delivery = self
+            .network
+            .borrow_mut()
+            .deliver(now, place, self.place(to), bytes);
+        let port = match then {
+            Event::Arrive(letter) => self.letters.borrow_mut().get(letter).map(|l| l.port),
+            _ => None,
+        };
+        let arrival = self.losses.late((from, to), port, delivery.arrival);
+        self.schedule(arrival, then);
         if !self.nodes.borrow()[from].outgoing.is_empty() {
             let free_at = self.network.borrow().sender_free_at(place);
             self.port_at(free_at.max(now), from, 0);
@@ -804,6 +876,50 @@ impl Drop for Sleep {
             }
             Some(sleeper) => *sleeper = Sleeper::Gone,
             None => {}
+        }
+    }
+}
+
+/// The stage of a thread's use of the CPU.
+enum Stage {
+    /// The thread waits for the CPU, or for the end of its time.
+    Asleep,
+    /// The thread has had its time, and makes up for interrupts.
+    SetBack,
+    Ended,
+}
+
+/// A thread that is dropped before it has used the CPU leaves it to the others: at once if it only
+/// waits, or else at the end of its time.
+struct Thread {
+    world: Rc<World>,
+    node: NodeId,
+    sleeper: u32,
+    what: &'static str,
+    stage: Stage,
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        let (world, node, sleeper) = (&self.world, self.node, self.sleeper);
+        match self.stage {
+            Stage::Ended => return,
+            Stage::SetBack => return world.give_cpu_up(node),
+            Stage::Asleep => {}
+        }
+        // The sleep has been dropped before, and has left its mark unless it was over.
+        if world.sleepers.borrow_mut().get(sleeper).is_none() {
+            return world.give_cpu_up(node);
+        }
+        let threads = &mut world.nodes.borrow_mut()[node].threads;
+        match threads.iter().position(|(other, ..)| *other == sleeper) {
+            Some(place) => {
+                threads.remove(place);
+                world.sleepers.borrow_mut().take(sleeper);
+            }
+            None => {
+                world.anyway.borrow_mut().insert(sleeper, (node, self.what));
+            }
         }
     }
 }

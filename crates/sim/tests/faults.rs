@@ -1,0 +1,315 @@
+//! Faults of the simulated machine: all who are left hear of them, and nobody hangs.
+//!
+//! Each seed is one run. `PENSTOCK_STEP=1` runs all seeds of a test, which takes a while. A failure
+//! prints the command that replays its seed: `PENSTOCK_SEED=<n> cargo test -p penstock-sim --test
+//! faults` with the test's name.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use futures::future::{Either, select};
+use penstock_engine::collective::client::Client;
+use penstock_engine::collective::server::Servers;
+use penstock_engine::tuning::{Caching, DiskDirected, Exchange, QueueOrder, StoreAccess, TwoPhase};
+use penstock_engine::{
+    Attendance, Call, Decision, Director, Error, Kind, Machine, Operation, Proposal,
+    RankBoxes, Request, Rest, Strategy, Tally, Traffic,
+};
+use penstock_layout::{DiskSchema, Dist, Distribution, Dists, Order};
+use penstock_sim::Span;
+use penstock_sim::machine::{DiskFault, Faults, Layout, Loss, Moment, Setup, SimNode, Simulation};
+use penstock_sim::preset::Preset;
+
+const CLIENTS: usize = 4;
+
+struct Leader(Request);
+
+impl Director for Leader {
+    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision, Error> {
+        Ok(Decision::Serve(vec![self.0.clone()]))
+    }
+
+    fn conclude(&mut self, outcome: Result<Tally, Error>) -> Result<Traffic, Error> {
+        outcome.map(|done| done.moved)
+    }
+}
+
+/// All strategies, with all exchanges and both accesses to a store.
+fn strategies() -> Vec<Strategy> {
+    let caching = Caching {
+        outstanding_max: 2,
+        looks_ahead: true,
+        call_bytes_max: 64,
+        buffers_per_client: 1,
+        queue: QueueOrder::CScanDisk,
+        read_ahead_blocks: 1,
+    };
+    let mut all = vec![
+        Strategy::DiskDirected(DiskDirected { presort: true }),
+        Strategy::Caching(caching),
+        Strategy::Independent,
+    ];
+    for exchange in [Exchange::STEPS.as_slice(), &[Exchange::Remote]].concat() {
+        for io in [StoreAccess::Servers(caching), StoreAccess::Direct] {
+            all.push(Strategy::TwoPhase(TwoPhase {
+                buffer_bytes_max: 100,
+                exchange,
+                io,
+            }));
+        }
+    }
+    all
+}
+
+/// How a call ended on one rank, and what its memory held then.
+type Ended = Option<(Result<(), Error>, Vec<u8>)>;
+
+/// The results of a run.
+struct Run {
+    ended: Vec<Ended>,
+    lost: Vec<usize>,
+    hash: u64,
+}
+
+fn request(operation: Operation, strategy: Strategy, split: bool) -> Request {
+    let mesh = [CLIENTS as u64];
+    let dists = Dists(vec![Dist::Cyclic(3)]);
+    Request {
+        operation,
+        strategy,
+        memory: Distribution::new(&[60], &dists, &mesh).unwrap().into(),
+        disk: DiskSchema::flat(&[60], 2, Order::RowMajor, 16).unwrap(),
+        target: Vec::new(),
+        servers: 3,
+        sync: true,
+        split: split.then_some(penstock_engine::Split {
+            buffer_bytes_max: 64,
+        }),
+        rest: Rest::Fill(Vec::new()),
+    }
+}
+
+/// Makes a rank's part of the call with this number.
+async fn make_call(
+    node: &SimNode,
+    attendance: &Attendance,
+    (number, rank): (u64, usize),
+    request: Request,
+    memory: &Rc<RefCell<Vec<u8>>>,
+) -> Result<(), Error> {
+    let call = Call::new(node, attendance, number);
+    let share = request.memory.share(rank);
+    let _exposure = node.expose(call.id.memory(0), (share, Some(memory.clone())));
+    let handed_over = Cell::new(false);
+    let client = Client::new(call, rank, &handed_over);
+    let mut leader = Leader(request);
+    let director = (rank == 0).then_some(&mut leader as &mut dyn Director);
+    let proposal = Proposal {
+        ask: (),
+        own_boxes: Vec::new(),
+        complaint: None,
+    };
+    client.run(Ok(proposal), director).await.map(|_| ())
+}
+
+/// Makes the call. What is to be read is written first, in a call of the same strategy.
+fn run(request: &Request, faults: &Faults, seed: u64) -> Run {
+    let mut preset = Preset::find("tocs97").unwrap();
+    preset.nodes.clients = CLIENTS;
+    preset.nodes.io_nodes = 2;
+    preset.nodes.disks = 3;
+    let setup = Setup {
+        layout: Layout::RandomBlocks,
+        slots: 100,
+        slot_bytes: 16,
+        is_disk_free: false,
+        seed,
+        is_real: true,
+        is_traced: false,
+    };
+    let simulation = Simulation::with_faults(&preset, &setup, faults).unwrap();
+    let ended: Rc<RefCell<Vec<Ended>>> = Rc::new(RefCell::new(vec![None; CLIENTS]));
+    let party = simulation.party().clone();
+    let program = |node: SimNode| {
+        let (request, party, ended) = (request.clone(), party.clone(), ended.clone());
+        async move {
+            let rank = party.rank(node.me()).unwrap();
+            let attendance = Attendance::new(party);
+            let elements = request.memory.share(rank).elements();
+            let bytes = (0..2 * elements).map(|byte| byte as u8 ^ (rank as u8) << 6);
+            let memory = Rc::new(RefCell::new(bytes.collect::<Vec<u8>>()));
+            let listening = Box::pin(attendance.listen(&node));
+            let calling = Box::pin(async {
+                if request.operation == Operation::Read {
+                    let write = Request {
+                        operation: Operation::Write,
+                        ..request.clone()
+                    };
+                    make_call(&node, &attendance, (0, rank), write, &memory).await?;
+                    memory.borrow_mut().fill(0);
+                }
+                make_call(&node, &attendance, (1, rank), request.clone(), &memory).await
+            });
+            let verdict = match select(calling, listening).await {
+                Either::Left((verdict, _)) => verdict,
+                Either::Right(_) => unreachable!("listening goes on"),
+            };
+            let bytes = memory.borrow().clone();
+            ended.borrow_mut()[rank] = Some((verdict, bytes));
+        }
+    };
+    let server = |node: SimNode| {
+        let attendance = Rc::new(Attendance::new(party.clone()));
+        async move {
+            let servers = Servers::new(&node, attendance.clone());
+            let (serving, listening) = (servers.run(), attendance.listen(&node));
+            select(Box::pin(serving), Box::pin(listening)).await;
+        }
+    };
+    let ran = simulation.run_with_servers(program, server);
+    ran.unwrap();
+    Run {
+        ended: ended.take(),
+        lost: simulation.lost(),
+        hash: simulation.totals().trace_hash,
+    }
+}
+
+/// Prints how to replay a seed that fails.
+struct Replay(&'static str, u64);
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self(test, seed) = self;
+            eprintln!("PENSTOCK_SEED={seed} cargo test -p penstock-sim --test faults {test}");
+        }
+    }
+}
+
+/// Runs a test on its seeds, until `of_seed` says that no further seed means anything.
+fn for_seeds(test: &'static str, step: u64, of_seed: impl Fn(u64) -> bool) {
+    let number = |name| std::env::var(name).ok().map(|n| n.parse::<u64>().unwrap());
+    if let Some(seed) = number("PENSTOCK_SEED") {
+        let _replay = Replay(test, seed);
+        of_seed(seed);
+        return;
+    }
+    let mut seed = 0;
+    loop {
+        let replay = Replay(test, seed);
+        if !of_seed(seed) {
+            return;
+        }
+        drop(replay);
+        seed += number("PENSTOCK_STEP").unwrap_or(step);
+    }
+}
+
+/// The cases, each with a seed's rest: strategy, direction and split.
+fn case(seed: u64) -> (Request, u64) {
+    let all = strategies();
+    let count = all.len() as u64;
+    let strategy = all[(seed % count) as usize];
+    let operation = [Operation::Write, Operation::Read][(seed / count % 2) as usize];
+    let split = seed / count / 2 % 2 == 1;
+    (request(operation, strategy, split), seed / count / 4)
+}
+
+/// Nobody hangs, and all who hear of an error hear the same one, which names the lost node.
+fn check_loss(ended: &[Ended], lost: usize) {
+    let left = ended.iter().enumerate().filter(|(rank, _)| *rank != lost);
+    for (rank, ended) in left {
+        let (verdict, _) = ended.as_ref().unwrap();
+        if let Err(error) = verdict {
+            assert_eq!(error.kind, Kind::Peer, "rank {rank}");
+            let named = format!("node {lost} is lost");
+            assert!(error.cause.contains(&named), "rank {rank}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_node_is_lost_at_every_message() {
+    for_seeds("a_node_is_lost_at_every_message", 127, |seed| {
+        let (request, rest) = case(seed);
+        let nodes = CLIENTS as u64 + 2;
+        let (node, message) = ((rest % nodes) as usize, rest / nodes + 1);
+        let at = Moment::Message(message);
+        let faults = Faults {
+            losses: vec![Loss { node, at }],
+            notice_max: Span::from_ms(1),
+            ..Faults::default()
+        };
+        let run = run(&request, &faults, seed);
+        if run.lost.is_empty() {
+            assert!(run.ended.iter().flatten().all(|(v, _)| v.is_ok()));
+        }
+        check_loss(&run.ended, node);
+        message < 300
+    });
+}
+
+#[test]
+fn a_seed_is_replayed_to_the_last_event() {
+    let (request, _) = case(1);
+    let at = Moment::Message(9);
+    let faults = Faults {
+        losses: vec![Loss { node: 2, at }],
+        notice_max: Span::from_ms(1),
+        late_max: Span::from_us(500),
+        disks: vec![(0, DiskFault::Slow(3))],
+    };
+    let (one, other) = (run(&request, &faults, 17), run(&request, &faults, 17));
+    assert_eq!(one.lost, [2]);
+    assert_eq!(one.hash, other.hash);
+    assert_ne!(one.hash, run(&request, &faults, 18).hash);
+}
+
+#[test]
+fn late_messages_change_no_result() {
+    for_seeds("late_messages_change_no_result", 1, |seed| {
+        let (request, _) = case(seed);
+        let faults = Faults {
+            late_max: Span::from_ms(2),
+            ..Faults::default()
+        };
+        let (late, timely) = (
+            run(&request, &faults, seed),
+            run(&request, &Faults::default(), seed),
+        );
+        assert_eq!(late.ended, timely.ended);
+        seed < 300
+    });
+}
+
+#[test]
+fn the_error_of_a_disk_reaches_all_ranks() {
+    for_seeds("the_error_of_a_disk_reaches_all_ranks", 1, |seed| {
+        let (request, rest) = case(seed);
+        let fault = match (request.operation, rest % 2) {
+            (Operation::Write, 0) => DiskFault::Full(1),
+            // A block that is read ahead is read again when somebody asks for it.
+            (Operation::Read, _) => DiskFault::Unreadable(0, 1),
+            _ => DiskFault::Failing(1 + rest / 2 % 2),
+        };
+        let faults = Faults {
+            disks: vec![(1, fault)],
+            ..Faults::default()
+        };
+        let run = run(&request, &faults, seed);
+        let verdicts = run.ended.iter().flatten().map(|(verdict, _)| verdict);
+        let errors: Vec<_> = verdicts
+            .map(|verdict| verdict.clone().unwrap_err())
+            .collect();
+        assert_eq!(errors.len(), CLIENTS);
+        assert!(errors.iter().all(|error| error == &errors[0]));
+        let kind = if matches!(fault, DiskFault::Full(_)) {
+            Kind::Full
+        } else {
+            Kind::Io
+        };
+        assert_eq!(errors[0].kind, kind);
+        seed < 300
+    });
+}
