@@ -353,8 +353,8 @@ impl World {
     fn bury(&self, tasks: &mut [Option<Task>], programs: &Range<usize>) -> usize {
         let mut ended = 0;
         while let Some(node) = self.losses.next_doomed() {
-            for number in 0..tasks.len() {
-                if let Some(task) = tasks[number].take_if(|(of, _)| *of == node) {
+            for (number, task) in tasks.iter_mut().enumerate() {
+                if let Some(task) = task.take_if(|(of, _)| *of == node) {
                     drop(task);
                     ended += usize::from(programs.contains(&number));
                 }
