@@ -8,6 +8,7 @@
 //! | `f2` `f4` `f8` | `<f8` | float64 | 2 to 8 | all of it |
 //! | `c8` `c16` | `<c16` | complex128 | 8, 16 | half: the real and the imaginary part |
 
+use std::borrow::Cow;
 use std::fmt;
 
 use penstock_engine::{Error, Kind, Result};
@@ -212,6 +213,16 @@ pub(crate) fn swap(data: &mut [u8], width: usize) {
         8 => swap_fixed::<8>(data),
         _ => data.chunks_exact_mut(width).for_each(<[u8]>::reverse),
     }
+}
+
+/// The data with each `width` bytes reversed; data of width 1 are borrowed.
+pub(crate) fn swapped(data: &[u8], width: usize) -> Cow<'_, [u8]> {
+    if width <= 1 {
+        return Cow::Borrowed(data);
+    }
+    let mut data = data.to_vec();
+    swap(&mut data, width);
+    Cow::Owned(data)
 }
 
 /// Reverses each `WIDTH` bytes: a constant width lets the compiler make vector shuffles.

@@ -12,6 +12,7 @@
 //! | [`spread`] | a store that has a part on the disks of each server |
 //! | [`sums`] | checksums of whole objects |
 //! | `sparse` | leaves out blocks of the fill value |
+//! | `update` | the rules of a medium that is changed in place and finished many times |
 //!
 //! Each form describes where its files are in a `Location`, and makes a
 //! [`Medium`](penstock_machines::Medium) of it.
@@ -24,6 +25,7 @@ mod sparse;
 pub mod spread;
 pub mod sums;
 mod target;
+mod update;
 pub mod zarr;
 
 pub(crate) use target::Form;

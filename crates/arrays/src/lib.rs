@@ -64,4 +64,4 @@ pub use formats::Target;
 pub use progress::Progress;
 pub use read::{StoredArray, Witness};
 pub use schema::{ArraySchema, Format, Storage};
-pub use write::{Keys, Leftover, Pending};
+pub use write::{Keys, Leftover, Pending, Updatable};

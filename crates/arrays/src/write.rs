@@ -6,6 +6,7 @@
 //! | `place` | the place of an array, and how the array comes there |
 //! | `checks` | checks that an array may go to a path |
 //! | `change` | changes a part of an array |
+//! | `update` | keeps an array that is changed in place from other writers |
 //! | `copy_target` | the target of a copy, which goes on where a killed process has stopped |
 //!
 //! # Guarantees
@@ -26,7 +27,9 @@ pub(crate) mod checks;
 mod copy_target;
 mod pending;
 mod place;
+mod update;
 
 pub(crate) use copy_target::{CopyTarget, Goal, Slab, TreeNode};
 pub use pending::{Keys, Leftover, Pending};
 pub(crate) use place::lock_group;
+pub use update::Updatable;

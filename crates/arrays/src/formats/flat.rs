@@ -1,8 +1,7 @@
 //! One row-major file as a medium, with or without a header.
 //!
 //! A block is a run of the file's bytes, so it costs one `pread` or `pwrite`, straight from or into
-//! the staging buffer. Bytes are swapped after reading if the file's order is not the machine's;
-//! writes are always in the machine's order. Parts of blocks are runs of bytes too, and ranks may
+//! the staging buffer. Bytes are swapped if the file's order is not the machine's. Parts of blocks are runs of bytes too, and ranks may
 //! write theirs side by side. With direct I/O, the whole pages of a run go around the page cache.
 
 use std::fs::{File, OpenOptions};
@@ -29,6 +28,7 @@ pub(crate) struct Location {
 }
 
 impl Location {
+    /// Opens the file for writing and reading, as it is.
     pub(crate) fn open_write(&self, way: AccessMode) -> Result<Arc<dyn Medium>> {
         let path = &self.file;
         let file = OpenOptions::new().read(true).write(true).open(path);
@@ -37,7 +37,7 @@ impl Location {
             file: DataFile::new(file, way, path)?,
             path: path.clone(),
             header_bytes: self.header_bytes,
-            swap_width: 1,
+            swap_width: self.element.swap_width_from(self.order),
         }))
     }
 
@@ -81,7 +81,8 @@ impl Medium for FlatFile {
 
     fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()> {
         let offset = self.header_bytes + block.offset + offset;
-        self.file.write_at(data, offset, &self.path)
+        let data = dtype::swapped(data, self.swap_width);
+        self.file.write_at(&data, offset, &self.path)
     }
 
     fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()> {

@@ -4,11 +4,13 @@
 //! parts that hold elements, files through the mesh, which is larger if BLOCK leaves the last parts
 //! empty.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use penstock_engine::{Error, Result};
+use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
 use serde::{Deserialize, Serialize};
@@ -50,7 +52,12 @@ impl Location {
         if let Some(of) = &self.spread {
             of.check(server, schema)?;
         }
-        Ok(Arc::new(Parts::new(self, server.0, schema, false, way)))
+        Ok(Arc::new(Parts::new(
+            self,
+            server.0,
+            schema,
+            (Access::Read, way),
+        )))
     }
 
     pub(crate) fn open_write(
@@ -62,7 +69,35 @@ impl Location {
         if let Some(of) = &self.spread {
             of.make(server)?;
         }
-        Ok(Arc::new(Parts::new(self, server, schema, true, way)))
+        Ok(Arc::new(Parts::new(
+            self,
+            server,
+            schema,
+            (Access::Write, way),
+        )))
+    }
+
+    /// Opens the parts to be read and changed in place.
+    pub(crate) fn open_update(
+        &self,
+        server: (usize, usize),
+        schema: &DiskSchema,
+        way: AccessMode,
+    ) -> Result<Arc<dyn Medium>> {
+        if let Some(of) = &self.spread {
+            of.take_up(server, schema)?;
+        }
+        Ok(Arc::new(Parts::new(
+            self,
+            server.0,
+            schema,
+            (Access::Update, way),
+        )))
+    }
+
+    /// The number of bytes that are reversed together between a file and memory.
+    fn swap_width(&self) -> usize {
+        self.element.swap_width_from(self.order)
     }
 
     /// The directory of the parts.
@@ -101,17 +136,28 @@ impl Location {
     }
 }
 
+/// What is done with part files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// Files are read.
+    Read,
+    /// Files are made and written.
+    Write,
+    /// Files that are there are read and changed in place.
+    Update,
+}
+
 /// One file for each part of a mesh, which has its full length from the first access on.
 struct Parts {
     files: Location,
     /// The server that opened the parts.
     server: usize,
     schema: DiskSchema,
-    writing: bool,
+    access: Access,
     way: AccessMode,
     open: Open<DataFile>,
     /// The parts that were written and closed again, and are yet to be synced.
-    closed: Mutex<Vec<u64>>,
+    closed: Mutex<BTreeSet<u64>>,
 }
 
 impl Parts {
@@ -119,17 +165,16 @@ impl Parts {
         files: &Location,
         server: usize,
         schema: &DiskSchema,
-        writing: bool,
-        way: AccessMode,
+        (access, way): (Access, AccessMode),
     ) -> Self {
         Self {
             files: files.clone(),
             server,
             schema: schema.clone(),
-            writing,
+            access,
             way,
             open: Open::new(OPEN_MAX),
-            closed: Mutex::new(Vec::new()),
+            closed: Mutex::default(),
         }
     }
 
@@ -157,19 +202,61 @@ impl Parts {
         Ok(file)
     }
 
+    /// Opens a part's file to be changed in place.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] when the file has a second name, under which it would change too.
+    fn take_up(&self, object: u64, path: &Path) -> Result<File> {
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        let file = file.map_err(|e| Error::io(&e, "opening for writing", path))?;
+        let (found, bytes) = (
+            files::metadata(&file, path)?,
+            self.schema.object_bytes(object),
+        );
+        if found.len() != bytes {
+            let cause = format!("the part has {} bytes where {bytes} belong", found.len());
+            return Err(files::damaged(path, cause));
+        }
+        if found.nlink() > 1 {
+            let cause =
+                "its file is that of another array, too (a hard link): copy the array first";
+            return Err(Error::new(Kind::Unsupported, "changing in place", cause).at(path));
+        }
+        Ok(file)
+    }
+
+    /// Makes the files that no write has made, and links those of the array that is changed. Gives
+    /// the paths that are yet to be synced.
+    fn make_rest(&self) -> Result<Vec<PathBuf>> {
+        let Some(of) = &self.files.spread else {
+            return Ok(Vec::new());
+        };
+        of.link_rest(self.server)?;
+        if of.base.is_some() {
+            return Ok(Vec::new());
+        }
+        let own = self.schema.objects_of(self.server, of.spread.servers);
+        let own = own.map(|object| (self.path(object), self.schema.object_bytes(object)));
+        let mut made = make_missing(own)?;
+        made.push(of.of_server(self.server));
+        Ok(made)
+    }
+
     fn with<T>(&self, object: u64, act: impl FnOnce(&DataFile, &Path) -> Result<T>) -> Result<T> {
         let path = self.path(object);
         let open = || {
-            let file = match self.writing {
-                true => self.create(object, &path)?,
-                false => File::open(&path).map_err(|e| Error::io(&e, "opening", &path))?,
+            let file = match self.access {
+                Access::Write => self.create(object, &path)?,
+                Access::Update => self.take_up(object, &path)?,
+                Access::Read => File::open(&path).map_err(|e| Error::io(&e, "opening", &path))?,
             };
             DataFile::new(file, self.way, &path)
         };
         let (file, given_up) = self.open.get(object, open)?;
-        for (object, file) in given_up.into_iter().filter(|_| self.writing) {
+        let is_written = self.access != Access::Read;
+        for (object, file) in given_up.into_iter().filter(|_| is_written) {
             files::start_writeback(file.file(), 0, 0, &self.path(object))?;
-            lock(&self.closed).push(object);
+            lock(&self.closed).insert(object);
         }
         act(&file, &path)
     }
@@ -189,8 +276,9 @@ impl Medium for Parts {
     }
 
     fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()> {
+        let data = dtype::swapped(data, self.files.swap_width());
         self.with(block.object, |file, path| {
-            file.write_at(data, block.offset + offset, path)
+            file.write_at(&data, block.offset + offset, path)
         })
     }
 
@@ -198,34 +286,24 @@ impl Medium for Parts {
         self.with(block.object, |file, path| {
             file.read_at(data, block.offset + offset, path)
         })?;
-        let Location { element, order, .. } = self.files;
-        dtype::swap(data, element.swap_width_from(order));
+        dtype::swap(data, self.files.swap_width());
         Ok(())
     }
 
     fn finish(&self, sync: bool) -> Result<()> {
-        let mut written = std::mem::take(&mut *lock(&self.closed));
         let open = self.open.drain();
-        if !self.writing {
+        if self.access == Access::Read {
             return Ok(());
         }
-        written.extend(open.into_iter().map(|(object, _)| object));
-        let mut paths = Vec::new();
-        if let Some(of) = &self.files.spread {
-            of.link_rest(self.server)?;
-            if of.base.is_none() {
-                let own = self.schema.objects_of(self.server, of.spread.servers);
-                let own = own.map(|object| (self.path(object), self.schema.object_bytes(object)));
-                paths = make_missing(own)?;
-                paths.push(of.of_server(self.server));
-            }
-        }
+        lock(&self.closed).extend(open.into_iter().map(|(object, _)| object));
+        let mut paths = match self.access {
+            Access::Write => self.make_rest()?,
+            Access::Read | Access::Update => Vec::new(),
+        };
         if !sync {
-            return Ok(());
+            return Ok(()); // a later call may sync them
         }
-        // A part that was opened several times is several times in the list.
-        written.sort_unstable();
-        written.dedup();
+        let written = std::mem::take(&mut *lock(&self.closed));
         paths.extend(written.into_iter().map(|object| self.path(object)));
         files::sync_paths(&paths)
     }

@@ -197,7 +197,11 @@ impl SpreadArray {
 
     /// The directory of an object in the version that is changed.
     pub(crate) fn base_home(&self, schema: &DiskSchema, object: u64) -> Option<PathBuf> {
-        let server = schema.server_of_object(object, self.spread.servers);
+        self.base_of_server(schema.server_of_object(object, self.spread.servers))
+    }
+
+    /// The directory of a server's chunks in the version that is changed.
+    pub(crate) fn base_of_server(&self, server: usize) -> Option<PathBuf> {
         Some(self.versions(server).join(self.base.as_ref()?))
     }
 
@@ -230,14 +234,40 @@ impl SpreadArray {
         Ok(home)
     }
 
+    /// Checks that server `server` of `servers` reaches its objects, which it is to change in place,
+    /// and removes former versions: some of their objects may be links to these.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] when there are other servers than those that wrote the array;
+    /// [`Kind::Missing`] when the server's directory is missing.
+    pub(crate) fn take_up(
+        &self,
+        (server, servers): (usize, usize),
+        schema: &DiskSchema,
+    ) -> Result<()> {
+        self.spread.check_servers(servers)?;
+        if servers > self.spread.servers {
+            let all = self.spread.servers;
+            let cause =
+                format!("it is on the disks of {all} servers, and {servers} are to change it");
+            let template = Path::new(&self.spread.template);
+            return Err(Error::new(Kind::Schema, "changing in place", cause).at(template));
+        }
+        self.check((server, servers), schema)?;
+        if self.of_server(server).is_dir() {
+            self.make(server)?;
+        }
+        Ok(())
+    }
+
     /// Links the objects of the changed version that the server has not written.
     ///
     /// # Errors
     /// The error of the operating system.
     pub(crate) fn link_rest(&self, server: usize) -> Result<()> {
-        match &self.base {
+        match self.base_of_server(server) {
             None => Ok(()),
-            Some(base) => link_tree(&self.versions(server).join(base), &self.of_server(server)),
+            Some(base) => link_tree(&base, &self.of_server(server)),
         }
     }
 

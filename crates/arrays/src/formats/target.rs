@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::sparse::Sparse;
 use super::spread::{self, SpreadArray};
 use super::sums::{CheckMedium, SumMedium};
+use super::update::UpdateMedium;
 use super::{flat, parts, zarr};
 use crate::fs::direct::AccessMode;
 
@@ -164,6 +165,33 @@ impl Target {
             known,
             Box::new(place),
         )))
+    }
+
+    /// Opens the stored data to be read and changed in place, in the blocks of `schema`, which is
+    /// [`crate::StoredArray::disk_schema`]. `StoredArray::updatable` has allowed that on rank 0.
+    ///
+    /// The medium gives back what it has taken. It may be finished many times: each finish puts
+    /// all that was written before it into the store, and on stable storage if `sync`. Each block
+    /// that is written is then the old or the new one at any moment, also after a crash; but blocks
+    /// of flat files, of parts and of chunks without codec are overwritten where they are, and may
+    /// be torn by a crash, as with POSIX writes. After a write or a finish that has failed, all
+    /// that follows fails until the target is opened again.
+    ///
+    /// Servers that have the array open each change their own blocks only: those that
+    /// [`DiskSchema::blocks`] deals out to them. No block is left out, and no sums are made.
+    ///
+    /// # Errors
+    /// When the files are missing, may not be written, or cannot be moved as chosen;
+    /// [`penstock_engine::Kind::Unsupported`] for Zarr format 2, and for parts whose files are those
+    /// of another array, too; [`penstock_engine::Kind::Schema`] when the chunks are spread over
+    /// another number of servers.
+    pub fn open_update(&self, schema: &DiskSchema) -> Result<Arc<dyn Medium>> {
+        let medium = match &self.form {
+            Form::Zarr(location) => location.open_update(self.server, schema, self.way)?,
+            Form::Flat(location) => location.open_write(self.way)?,
+            Form::Parts(location) => location.open_update(self.server, schema, self.way)?,
+        };
+        Ok(Arc::new(UpdateMedium::new(medium)))
     }
 
     /// What an object holds where nothing is written, the bytes of one element; none for zeros.

@@ -9,6 +9,7 @@
 //! | `chunks` | the files of the chunks of an array, or of rows of one |
 //! | `open` | opens an array's chunks for reading or writing |
 //! | `plain`, `encoded`, `shards` | the three layouts of chunks as media |
+//! | `shard_update` | changes sub-chunks of shards that are there |
 //! | `shard_form` | the encoding of sub-chunks and indexes of shards |
 //! | `coder` | one codec chain with all of its arguments |
 //! | `written` | chunk files that are written and closed but perhaps not yet on stable storage |
@@ -34,6 +35,7 @@ mod open;
 mod plain;
 pub(crate) mod second;
 mod shard_form;
+mod shard_update;
 mod shards;
 mod written;
 

@@ -1,6 +1,6 @@
 //! Files and directories as stores use them: errors of the operating system get a path.
 
-use std::fs::{DirEntry, File};
+use std::fs::{DirEntry, File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -114,12 +114,15 @@ fn is_absent(error: &io::Error) -> bool {
     )
 }
 
+/// What the file system says of an open file.
+pub(crate) fn metadata(file: &File, path: &Path) -> Result<Metadata> {
+    file.metadata()
+        .map_err(|e| Error::io(&e, "looking at", path))
+}
+
 /// The length of an open file.
 pub(crate) fn length(file: &File, path: &Path) -> Result<u64> {
-    Ok(file
-        .metadata()
-        .map_err(|e| Error::io(&e, "looking at", path))?
-        .len())
+    Ok(metadata(file, path)?.len())
 }
 
 /// Writes a small file, and begins its writeback. The file is on stable storage once [`sync_paths`]

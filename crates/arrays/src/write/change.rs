@@ -110,6 +110,10 @@ fn change_chunks(location: &zarr::Location) -> Result<Pending> {
         }
         None => Temporary::create(&path, None, &path)?,
     };
+    if location.spread.is_none() {
+        // An update that was killed has left them: none is under way while this has the temporary.
+        zarr::Location::remove_aside(&path)?;
+    }
     let directory = temporary.data();
     make_directory(&directory)?;
     let spread = location.spread.as_ref().map(SpreadArray::changed);

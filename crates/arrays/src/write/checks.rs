@@ -127,7 +127,7 @@ pub(crate) fn check_not_saved(group: &Path, name: &str) -> Result<()> {
 }
 
 /// Checks that `path` is not among the checkpoints of a group.
-fn check_not_in_checkpoints(path: &Path) -> Result<()> {
+pub(crate) fn check_not_in_checkpoints(path: &Path) -> Result<()> {
     for directory in path.ancestors() {
         let is_checkpoints = directory
             .file_name()

@@ -99,6 +99,42 @@ impl Location {
         files.find(|file| file.exists()).unwrap_or_default()
     }
 
+    /// Refuses forms that are not changed in place: Zarr's second format, to which Penstock does not
+    /// write.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`].
+    pub(crate) fn check_updatable(&self) -> Result<()> {
+        if self.metadata_file().ends_with("zarr.json") || self.spread.is_some() {
+            return Ok(()); // the metadata of spread chunks may be out of reach
+        }
+        let cause =
+            "it is of Zarr format 2, to which Penstock does not write: copy the array first";
+        Err(Error::new(Kind::Unsupported, "writing", cause).at(&self.directory))
+    }
+
+    /// Removes the chunks that unfinished changes have left aside in `directory`, as far as they are
+    /// `server`'s of `servers`. What servers have left that are not there now is dealt out to those
+    /// that are, so that no server removes what another one writes.
+    pub(crate) fn remove_aside_of(
+        directory: &Path,
+        (server, servers): (usize, usize),
+    ) -> Result<()> {
+        if !directory.is_dir() {
+            return Ok(());
+        }
+        for entry in files::entries(directory)? {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Some(number) = name.strip_prefix(ASIDE) else {
+                continue;
+            };
+            if number.parse::<usize>().unwrap_or(0) % servers.max(1) == server {
+                files::remove_if_there(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes the chunks that unfinished writes have left aside in `directory`.
     pub(crate) fn remove_aside(directory: &Path) -> Result<()> {
         for entry in files::entries(directory)? {

@@ -2,7 +2,7 @@
 //!
 //! In an array that grows, a block is some rows of a chunk. The chunk's other rows are decoded, and
 //! all of the chunk is encoded again, aside: readers see the old chunk until the new one takes its
-//! place.
+//! place. In an array that is changed in place that holds for all chunks.
 
 use std::path::Path;
 
@@ -22,20 +22,35 @@ use crate::fs::{files, ops};
 pub(super) struct Writer {
     chunks: Chunks,
     coder: Coder,
+    /// Whether all chunks are written aside: others may look at the chunks that are there.
+    is_aside: bool,
     written: ChunkFiles,
 }
 
 impl Writer {
+    /// A writer of chunks at which nobody looks yet, but for those that keep other rows.
     pub(super) fn new(chunks: Chunks, coder: Coder) -> Self {
         Self {
             chunks,
             coder,
+            is_aside: false,
             written: ChunkFiles::default(),
+        }
+    }
+
+    /// A writer of chunks that take the places of others whenever it is finished.
+    pub(super) fn updater(chunks: Chunks, coder: Coder) -> Self {
+        Self {
+            is_aside: true,
+            ..Self::new(chunks, coder)
         }
     }
 
     fn write_whole(&self, object: u64, data: &[u8], path: &Path) -> Result<()> {
         let encoded = self.coder.encode(data).map_err(|e| e.at(path))?;
+        if self.is_aside {
+            return self.written.write_aside(&self.chunks, object, &encoded);
+        }
         let file = self.written.create(&self.chunks, object)?;
         files::write_at(&file, &encoded, 0, path)?;
         // The file may have been longer.

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use penstock_engine::Result;
-use penstock_layout::DiskSchema;
+use penstock_engine::{Error, Kind, Result};
+use penstock_layout::{Assignment, DiskSchema};
 use penstock_machines::Medium;
 
 use super::chunks::{Location, remove_chunks_from};
 use super::metadata::{Layout, Plain};
-use super::{encoded, plain, shards};
+use super::{encoded, plain, shard_update, shards};
 use crate::fs::direct::AccessMode;
 
 impl Location {
@@ -22,6 +22,9 @@ impl Location {
         if let Some(of) = &self.spread {
             let home = of.make(server)?;
             Self::remove_aside(&home)?;
+            if let Some(base) = of.base_of_server(server).filter(|base| base.is_dir()) {
+                Self::remove_aside(&base)?;
+            }
             if self.grows {
                 // An abandoned write may have left chunks beyond the last stored row.
                 let held = u64::from(schema.rows_before() > 0);
@@ -33,6 +36,34 @@ impl Location {
             Layout::Plain(Plain { fill, .. }) => Arc::new(plain::Writer::new(chunks, fill, way)),
             Layout::Encoded(coder) => Arc::new(encoded::Writer::new(chunks, coder)),
             Layout::Shards(form) => Arc::new(shards::Writer::new(chunks, form)),
+        })
+    }
+
+    /// Opens the chunks to be read and changed in place, if [`Location::check_updatable`] allows
+    /// that, and removes what an unfinished change has left.
+    pub(crate) fn open_update(
+        &self,
+        server: (usize, usize),
+        schema: &DiskSchema,
+        way: AccessMode,
+    ) -> Result<Arc<dyn Medium>> {
+        if schema.assignment() == Assignment::Blocks {
+            let cause = "a chunk is changed by one server, and here by several";
+            return Err(Error::new(Kind::Schema, "changing in place", cause).at(&self.directory));
+        }
+        self.check_updatable()?;
+        match &self.spread {
+            Some(of) => {
+                of.take_up(server, schema)?;
+                Self::remove_aside_of(&of.of_server(server.0), server)?;
+            }
+            None => Self::remove_aside_of(&self.directory, server)?,
+        }
+        let (layout, chunks) = self.open(server.0, schema)?;
+        Ok(match layout {
+            Layout::Plain(layout) => Arc::new(plain::Updater::new(chunks, layout, way)),
+            Layout::Encoded(coder) => Arc::new(encoded::Writer::updater(chunks, coder)),
+            Layout::Shards(form) => Arc::new(shard_update::Updater::new(chunks, form)),
         })
     }
 

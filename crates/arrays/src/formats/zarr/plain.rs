@@ -1,8 +1,10 @@
 //! Moves chunks without codec: as fast as a flat file, and around the page cache if a user chooses
 //! so.
 
-use std::fs::File;
-use std::path::Path;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use penstock_engine::{Error, Kind, Result};
@@ -11,6 +13,7 @@ use penstock_machines::Medium;
 use penstock_machines::memory::buffer::fill;
 
 use super::chunks::Chunks;
+use super::metadata::Plain;
 use super::written::ChunkFiles;
 use crate::dtype;
 use crate::fs::direct::{AccessMode, DataFile};
@@ -140,6 +143,163 @@ impl Medium for Writer {
 
     fn finish(&self, sync: bool) -> Result<()> {
         self.close(self.open.drain())?;
+        self.written.finish(&self.chunks, sync)
+    }
+
+    fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+}
+
+/// Reads and changes blocks of chunks that are there. New chunks are made aside, at full length, and
+/// come to their places when the medium is finished.
+pub(super) struct Updater {
+    chunks: Chunks,
+    layout: Plain,
+    way: AccessMode,
+    open: Open<OpenChunk>,
+    written: ChunkFiles,
+}
+
+/// The open file of a chunk.
+struct OpenChunk {
+    file: DataFile,
+    /// Whether the file has another name: then it is read, and not changed.
+    is_shared: bool,
+}
+
+impl Updater {
+    pub(super) fn new(chunks: Chunks, layout: Plain, way: AccessMode) -> Self {
+        Self {
+            chunks,
+            layout,
+            way,
+            open: Open::new(OPEN_MAX),
+            written: ChunkFiles::default(),
+        }
+    }
+
+    /// Opens a chunk's file to be changed, or makes one aside: of a missing chunk, and of one whose
+    /// file is another array's, too (a hard link), and would change there.
+    fn open_own(&self, object: u64) -> Result<Arc<OpenChunk>> {
+        let shared = self.open.peek(object).filter(|chunk| chunk.is_shared);
+        if shared.is_some() {
+            drop((shared, self.open.take(object)));
+        }
+        let open = || {
+            let (path, bytes) = (self.path(object), self.chunks.bytes(object));
+            let Some(found) = self.open_found(object)? else {
+                let made = self.make(object, |file, path| self.fill_new(file, bytes, path))?;
+                return self.of_own(made, &path);
+            };
+            if !found.is_shared {
+                return Ok(found);
+            }
+            let made = self.make(object, |file, path| {
+                let copied = ops::copy(found.file.file(), file, path);
+                copied.map_err(|e| Error::io(&e, "copying to", path))
+            })?;
+            self.of_own(made, &path)
+        };
+        self.open.get(object, open).map(|(chunk, _)| chunk)
+    }
+
+    /// Opens a chunk's file as it is; `None` if the chunk is not stored.
+    fn open_found(&self, object: u64) -> Result<Option<OpenChunk>> {
+        let path = self.path(object);
+        let Some(file) = open_to_change(&path)? else {
+            return Ok(None);
+        };
+        check_length(&file, self.chunks.bytes(object), &path)?;
+        let is_shared = files::metadata(&file, &path)?.nlink() > 1;
+        let file = DataFile::new(file, self.way, &path)?;
+        Ok(Some(OpenChunk { file, is_shared }))
+    }
+
+    fn of_own(&self, file: File, path: &Path) -> Result<OpenChunk> {
+        Ok(OpenChunk {
+            file: DataFile::new(file, self.way, path)?,
+            is_shared: false,
+        })
+    }
+
+    /// The file that holds a chunk now.
+    fn path(&self, object: u64) -> PathBuf {
+        self.written.path(&self.chunks, object)
+    }
+
+    /// Makes a chunk's file aside, with what `contents` puts into it.
+    fn make(&self, object: u64, contents: impl FnOnce(&File, &Path) -> Result<()>) -> Result<File> {
+        let path = self.chunks.path_aside(object);
+        let file = self.written.create_aside(&self.chunks, object, &path)?;
+        contents(&file, &path)?;
+        self.written.is_now_aside(object);
+        Ok(file)
+    }
+
+    fn fill_new(&self, file: &File, bytes: u64, path: &Path) -> Result<()> {
+        if self.layout.fill.iter().all(|&byte| byte == 0) {
+            let set = ops::set_len(file, bytes, path);
+            return set.map_err(|e| Error::io(&e, "setting the length of", path));
+        }
+        let mut filled = files::zeros(bytes)?;
+        fill(&mut filled, &self.layout.fill);
+        dtype::swap(&mut filled, self.layout.swap_width);
+        files::write_at(file, &filled, 0, path)
+    }
+}
+
+/// Opens a file for reading and writing; `None` if it is missing.
+fn open_to_change(path: &Path) -> Result<Option<File>> {
+    match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io(&error, "opening for writing", path)),
+    }
+}
+
+impl Medium for Updater {
+    fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
+        self.write_part(block, 0, data)
+    }
+
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        self.read_part(block, 0, data)
+    }
+
+    fn moves_parts(&self) -> bool {
+        true
+    }
+
+    fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()> {
+        let chunk = self.open_own(block.object)?;
+        let data = dtype::swapped(data, self.layout.swap_width);
+        let offset = self.chunks.offset(block) + offset;
+        chunk
+            .file
+            .write_at(&data, offset, &self.path(block.object))?;
+        self.written.changed(block.object);
+        Ok(())
+    }
+
+    fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()> {
+        let chunk = match self.open.peek(block.object) {
+            Some(chunk) => chunk,
+            None => match self.open_found(block.object)? {
+                Some(found) => self.open.get(block.object, || Ok(found))?.0,
+                None => {
+                    fill(data, &self.layout.fill);
+                    return Ok(());
+                }
+            },
+        };
+        let offset = self.chunks.offset(block) + offset;
+        chunk.file.read_at(data, offset, &self.path(block.object))?;
+        dtype::swap(data, self.layout.swap_width);
+        Ok(())
+    }
+
+    fn finish(&self, sync: bool) -> Result<()> {
         self.written.finish(&self.chunks, sync)
     }
 

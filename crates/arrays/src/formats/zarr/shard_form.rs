@@ -124,16 +124,7 @@ impl ShardForm {
             fill(data, &self.fill);
             return Ok(());
         }
-        if offset
-            .checked_add(bytes)
-            .is_none_or(|end| end > shard_bytes)
-        {
-            let cause = format!(
-                "sub-chunk {} is said to be {bytes} bytes at {offset}, beyond the shard's {shard_bytes}",
-                block.index
-            );
-            return Err(damaged(path, cause));
-        }
+        check_within((offset, bytes), shard_bytes, block.index, path)?;
         if let Some(swap_width) = self.swap_width {
             if bytes != data.len() as u64 {
                 let cause = format!(
@@ -160,4 +151,21 @@ impl ShardForm {
             .collect();
         self.index.encode(&bytes).map(std::borrow::Cow::into_owned)
     }
+}
+
+/// Checks that the place of a sub-chunk, an offset and a length, is within the bytes of its shard.
+pub(super) fn check_within(
+    (offset, bytes): (u64, u64),
+    shard_bytes: u64,
+    number: u64,
+    path: &Path,
+) -> Result<()> {
+    let end = offset.checked_add(bytes);
+    if end.is_some_and(|end| end <= shard_bytes) {
+        return Ok(());
+    }
+    let cause = format!(
+        "sub-chunk {number} is said to be {bytes} bytes at {offset}, beyond the shard's {shard_bytes}"
+    );
+    Err(damaged(path, cause))
 }

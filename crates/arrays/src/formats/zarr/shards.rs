@@ -28,13 +28,13 @@ use penstock_machines::memory::buffer::fill;
 
 use super::chunks::Chunks;
 use super::plain::read_only;
-use super::shard_form::{MISSING, ShardForm};
+use super::shard_form::{MISSING, ShardForm, check_within};
 use super::written::ChunkFiles;
 use crate::fs::files::{self, ClosedObjects, Open, lock};
 use crate::fs::ops;
 
 /// The most shards that are kept open: each disk thread is at one.
-const OPEN_MAX: usize = 16;
+pub(super) const OPEN_MAX: usize = 16;
 /// The most sub-chunks of a shard that are kept until all before them have come.
 const EARLY_MAX: usize = 4;
 
@@ -283,15 +283,87 @@ impl Medium for Writer {
 pub(super) struct Reader {
     chunks: Chunks,
     form: ShardForm,
-    /// The open shards; `None` for a missing one.
-    open: Open<Option<FoundShard>>,
+    found: FoundShards,
 }
 
 /// An existing shard.
-struct FoundShard {
+pub(super) struct FoundShard {
     file: File,
     bytes: u64,
     index: Vec<u64>,
+}
+
+impl FoundShard {
+    /// The offset and length of a sub-chunk.
+    fn entry(&self, number: u64) -> (u64, u64) {
+        let at = 2 * exact::<usize>(number);
+        (self.index[at], self.index[at + 1])
+    }
+
+    /// The bytes of a sub-chunk as they are stored; `None` if it is missing.
+    pub(super) fn encoded(&self, number: u64, path: &Path) -> Result<Option<Vec<u8>>> {
+        let (offset, bytes) = self.entry(number);
+        if (offset, bytes) == (MISSING, MISSING) {
+            return Ok(None);
+        }
+        check_within((offset, bytes), self.bytes, number, path)?;
+        let mut encoded = files::zeros(bytes)?;
+        files::read_at(&self.file, &mut encoded, offset, path)?;
+        Ok(Some(encoded))
+    }
+}
+
+/// The shards that are open for reading; `None` for a missing one.
+pub(super) struct FoundShards(Open<Option<FoundShard>>);
+
+impl FoundShards {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self(Open::new(capacity))
+    }
+
+    /// The shard at `path`, opened if need be.
+    pub(super) fn get(
+        &self,
+        form: &ShardForm,
+        object: u64,
+        path: &Path,
+    ) -> Result<Arc<Option<FoundShard>>> {
+        let open = || {
+            let Some(file) = files::open_if_there(path)? else {
+                return Ok(None);
+            };
+            let index = form.read_index(&file, path)?;
+            Ok(Some(FoundShard {
+                bytes: files::length(&file, path)?,
+                file,
+                index,
+            }))
+        };
+        self.0.get(object, open).map(|(shard, _)| shard)
+    }
+
+    /// Reads the sub-chunk `block` of the shard at `path`.
+    pub(super) fn read(
+        &self,
+        form: &ShardForm,
+        block: &Block,
+        data: &mut [u8],
+        path: &Path,
+    ) -> Result<()> {
+        match &*self.get(form, block.object, path)? {
+            None => fill(data, &form.fill),
+            Some(shard) => {
+                let part = (shard.entry(block.index), shard.bytes);
+                form.read_sub_chunk(&shard.file, part, block, data, path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets a shard: another file takes its place.
+    pub(super) fn forget(&self, object: u64) {
+        drop(self.0.take(object));
+    }
 }
 
 impl Reader {
@@ -299,7 +371,7 @@ impl Reader {
         Self {
             chunks,
             form,
-            open: Open::new(OPEN_MAX),
+            found: FoundShards::new(OPEN_MAX),
         }
     }
 }
@@ -311,27 +383,7 @@ impl Medium for Reader {
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
         let path = self.chunks.path(block.object);
-        let (shard, _) = self.open.get(block.object, || {
-            let Some(file) = files::open_if_there(&path)? else {
-                return Ok(None);
-            };
-            let index = self.form.read_index(&file, &path)?;
-            Ok(Some(FoundShard {
-                bytes: files::length(&file, &path)?,
-                file,
-                index,
-            }))
-        })?;
-        match shard.as_ref() {
-            None => fill(data, &self.form.fill),
-            Some(shard) => {
-                let at = 2 * exact::<usize>(block.index);
-                let entry = (shard.index[at], shard.index[at + 1]);
-                self.form
-                    .read_sub_chunk(&shard.file, (entry, shard.bytes), block, data, &path)?;
-            }
-        }
-        Ok(())
+        self.found.read(&self.form, block, data, &path)
     }
 
     fn moves_parts(&self) -> bool {

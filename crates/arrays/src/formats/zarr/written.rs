@@ -14,10 +14,10 @@ use crate::fs::ops;
 
 /// The chunk files that one server has written. A sync of each file as it is closed would wait for
 /// the disk each time; instead the writeback of each file begins, and all are waited for at the
-/// end. That takes 8 bytes a file.
+/// end. That takes the number of each file.
 #[derive(Default)]
 pub(super) struct ChunkFiles {
-    closed: Mutex<Vec<u64>>,
+    closed: Mutex<BTreeSet<u64>>,
     /// The chunks that are written aside.
     aside: Mutex<BTreeSet<u64>>,
     /// The directories in which entries were made.
@@ -63,17 +63,40 @@ impl ChunkFiles {
     /// Writes a chunk aside, to replace the former chunk at the end.
     pub(super) fn write_aside(&self, chunks: &Chunks, object: u64, bytes: &[u8]) -> Result<()> {
         let path = &chunks.path_aside(object);
+        let file = self.create_aside(chunks, object, path)?;
+        files::write_at(&file, bytes, 0, path)?;
+        files::start_writeback(&file, 0, 0, path)?;
+        self.is_now_aside(object);
+        Ok(())
+    }
+
+    /// Creates an empty file, at a path in the directory of chunks that are written aside.
+    pub(super) fn create_aside(&self, chunks: &Chunks, object: u64, path: &Path) -> Result<File> {
         if let Some(parent) = path.parent() {
             ops::create_dirs_below(&chunks.home(object), parent)
                 .map_err(|e| Error::io(&e, "creating the directory", parent))?;
         }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
-        let file = ops::create(&options, path).map_err(|e| Error::io(&e, "creating", path))?;
-        files::write_at(&file, bytes, 0, path)?;
-        files::start_writeback(&file, 0, 0, path)?;
+        ops::create(&options, path).map_err(|e| Error::io(&e, "creating", path))
+    }
+
+    /// Notes that a chunk is complete in its file aside, from where it is put in its place.
+    pub(super) fn is_now_aside(&self, object: u64) {
         lock(&self.aside).insert(object);
-        Ok(())
+    }
+
+    /// Notes that a chunk has been changed in its place.
+    pub(super) fn changed(&self, object: u64) {
+        lock(&self.closed).insert(object);
+    }
+
+    /// The file that holds a chunk, if there is one: aside, or in its place.
+    pub(super) fn path(&self, chunks: &Chunks, object: u64) -> PathBuf {
+        match self.is_aside(object) {
+            true => chunks.path_aside(object),
+            false => chunks.path(object),
+        }
     }
 
     /// Whether a chunk has been written aside.
@@ -99,7 +122,7 @@ impl ChunkFiles {
     /// Takes a complete file, and begins its writeback.
     pub(super) fn closed(&self, object: u64, path: &Path, file: File) -> Result<()> {
         files::start_writeback(&file, 0, 0, path)?;
-        lock(&self.closed).push(object);
+        self.changed(object);
         Ok(())
     }
 
@@ -117,10 +140,7 @@ impl ChunkFiles {
     }
 
     fn sync(&self, chunks: &Chunks) -> Result<()> {
-        let mut closed = std::mem::take(&mut *lock(&self.closed));
-        // A chunk that was written again is several times in the list.
-        closed.sort_unstable();
-        closed.dedup();
+        let closed = std::mem::take(&mut *lock(&self.closed));
         // A directory with new entries is synced; so are entries that others may have left there.
         let mut directories: BTreeSet<PathBuf> = std::mem::take(&mut *lock(&self.grown));
         let mut paths = Vec::with_capacity(closed.len());
