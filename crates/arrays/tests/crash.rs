@@ -12,10 +12,10 @@
 mod cases;
 mod common;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cases::{Chance, for_owned, on_threads};
 use common::{chunks, disk_place, flat, parts, place, read_stored};
@@ -27,10 +27,12 @@ use penstock_arrays::calls::{FoundCheckpoint, Session};
 use penstock_arrays::formats::spread::{is_template, of_server};
 use penstock_arrays::fs::ops::{crash_after, lose_unsynced, no_crash};
 use penstock_arrays::groups::{Catalog, Checkpoint, Coordinate, Values, repair, verify};
-use penstock_arrays::{ArraySchema, ElementType, Format, Storage, StoredArray};
+use penstock_arrays::{
+    ArraySchema, ElementType, Fill, Format, Keys, Pending, Storage, StoredArray,
+};
 use penstock_engine::{Error, Kind, Result};
-use penstock_layout::Region;
-use penstock_machines::ClientMemory;
+use penstock_layout::{Block, DiskSchema, Region};
+use penstock_machines::{ClientMemory, Medium};
 
 const RANKS: usize = 2;
 
@@ -1278,6 +1280,199 @@ fn arrays_written_directly() {
                 let place = || disk_place().unwrap();
                 change.at_every_change_by("arrays_written_directly", place, &by);
             }
+        }
+    });
+}
+
+// -------------------------------------------------------------------------------------------------
+// Arrays that are changed in place
+// -------------------------------------------------------------------------------------------------
+
+/// The servers that change an array in place.
+const SERVERS: usize = 2;
+/// What half of an unsynced write becomes in a power failure.
+const LOST: u8 = 0xa5;
+
+/// What may be in a block after a crash: what it held when its server last finished, and all that
+/// was written since.
+type Possible = BTreeMap<(u64, u64), Vec<Vec<u8>>>;
+
+/// An array that is changed in place.
+struct InPlace {
+    path: PathBuf,
+    disk: DiskSchema,
+    possible: Possible,
+    /// Whether blocks are overwritten where they are, and may be torn.
+    may_tear: bool,
+}
+
+impl InPlace {
+    fn new(path: &Path, schema: &ArraySchema) -> Self {
+        let stored = StoredArray::open(path, None).unwrap();
+        let may_tear = match &schema.disk {
+            Storage::Chunks {
+                subchunks, codec, ..
+            } => subchunks.is_none() && codec == "none",
+            _ => true,
+        };
+        let mut new = Self {
+            path: path.to_path_buf(),
+            disk: stored.disk_schema(40).unwrap(),
+            possible: BTreeMap::new(),
+            may_tear,
+        };
+        new.possible = new
+            .found()
+            .into_iter()
+            .map(|(key, data)| (key, vec![data]))
+            .collect();
+        new
+    }
+
+    fn open(&self, server: usize) -> Result<Arc<dyn Medium>> {
+        let stored = StoredArray::open(&self.path, None)?;
+        let target = stored.target().clone().for_server(server, SERVERS);
+        target.open_update(&self.disk)
+    }
+
+    /// All blocks, as a reader finds them.
+    fn found(&self) -> BTreeMap<(u64, u64), Vec<u8>> {
+        let stored = StoredArray::open(&self.path, None).unwrap();
+        let medium = stored.target().open_read(&self.disk).unwrap();
+        let read = |block: Block| {
+            let mut data = vec![0; block.bytes as usize];
+            medium.read(&block, &mut data).unwrap();
+            ((block.object, block.offset), data)
+        };
+        self.disk.blocks(0, 1).map(read).collect()
+    }
+
+    /// Writes `nth` of three blocks of a server, or all.
+    fn write(&mut self, medium: &dyn Medium, server: usize, (nth, seed): (u64, u64)) -> Result<()> {
+        let mut chance = Chance(seed);
+        for block in self.disk.blocks(server, SERVERS) {
+            if (block.object + block.index) % 3 == nth || nth == 3 {
+                let data: Vec<u8> = (0..block.bytes).map(|_| chance.below(256) as u8).collect();
+                let versions = self
+                    .possible
+                    .get_mut(&(block.object, block.offset))
+                    .unwrap();
+                versions.push(data.clone());
+                medium.write(&block, &data)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, medium: &dyn Medium, server: usize) -> Result<()> {
+        medium.finish(true)?;
+        for block in self.disk.blocks(server, SERVERS) {
+            let versions = self
+                .possible
+                .get_mut(&(block.object, block.offset))
+                .unwrap();
+            versions.drain(..versions.len() - 1);
+        }
+        Ok(())
+    }
+
+    /// Servers write, write again, finish, and write; one opens the array again.
+    fn run(&mut self) -> Result<()> {
+        let mut media = Vec::new();
+        for server in 0..SERVERS {
+            media.push(self.open(server)?);
+        }
+        for (turn, nth) in [0, 1, 1, 3].into_iter().enumerate() {
+            for server in 0..SERVERS {
+                let seed = (turn * SERVERS + server) as u64;
+                self.write(&*media[server], server, (nth, seed))?;
+            }
+            if turn % 2 == 1 {
+                for server in 0..SERVERS {
+                    self.finish(&*media[server], server)?;
+                }
+                media[0] = self.open(0)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that every block is there, old or new.
+    fn look(&self, way: CrashKind) {
+        for (key, data) in self.found() {
+            let versions = &self.possible[&key];
+            let is_torn = || {
+                let may_lose = way == CrashKind::Power && versions.len() > 1;
+                let mut bytes = data.iter().enumerate();
+                bytes.all(|(at, &byte)| {
+                    (may_lose && byte == LOST) || versions.iter().any(|v| v[at] == byte)
+                })
+            };
+            let is_right = versions.contains(&data) || (self.may_tear && is_torn());
+            assert!(is_right, "block {key:?} is none of {}", versions.len());
+        }
+    }
+
+    /// Changes all blocks after a crash; nothing is left over then.
+    fn go_on(&mut self) {
+        for server in 0..SERVERS {
+            let medium = self.open(server).unwrap();
+            self.write(&*medium, server, (3, 77)).unwrap();
+            self.finish(&*medium, server).unwrap();
+        }
+        self.look(CrashKind::Killed);
+    }
+}
+
+fn all_names(directory: &Path) -> BTreeSet<String> {
+    let below = common::snapshot(directory);
+    below.into_iter().map(|(name, _)| name).collect()
+}
+
+#[test]
+fn arrays_that_are_changed_in_place() {
+    let test = "arrays_that_are_changed_in_place";
+    in_all_processes(test, || {
+        for (disk, is_filled) in [
+            (chunks(&[2, 3], None, "none"), false),
+            (chunks(&[2, 3], None, "none"), true),
+            (chunks(&[2, 2], None, "zstd:1+crc32c"), true),
+            (chunks(&[4, 4], Some(&[2, 2]), "zstd:1+crc32c"), true),
+            (flat(Format::Raw), false),
+            (parts("BLOCK,*", &[3]), false),
+        ] {
+            let mut schema = array(&[5, 4], disk);
+            if is_filled {
+                schema.fill = Fill::new(ElementType::F8, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+            }
+            let template = place();
+            Pending::create(&template.path().join("x"), &schema, Keys::Nested)
+                .and_then(Pending::commit)
+                .unwrap();
+            at_every_change(test, |way, number| {
+                let directory = place();
+                let path = directory.path().join("d");
+                copy_tree(template.path(), &path);
+                let mut array = InPlace::new(&path.join("x"), &schema);
+                crash_after(number);
+                let ran = array.run();
+                let has_ended = way.end() <= number;
+                assert!(ran.is_ok() || !has_ended);
+                array.look(way);
+                if number % 2 == 0 {
+                    array.go_on();
+                } else {
+                    write(&path.join("x"), &schema, 5, true).unwrap();
+                    array.possible = array
+                        .found()
+                        .into_iter()
+                        .map(|(k, v)| (k, vec![v]))
+                        .collect();
+                }
+                let temporary = |name: &String| name.contains(".penstock");
+                assert!(!all_names(directory.path()).iter().any(temporary));
+                has_ended
+            });
         }
     });
 }
