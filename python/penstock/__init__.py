@@ -36,6 +36,7 @@ from penstock._errors import (
     UnsupportedError,
 )
 from penstock._group import Group, State
+from penstock._open import OpenArray
 from penstock._options import SessionOptions
 from penstock._report import Report
 from penstock._run import run
@@ -69,6 +70,7 @@ __all__ = [
     "MismatchError",
     "MissingError",
     "Node",
+    "OpenArray",
     "OutOfBoundsError",
     "OverlapError",
     "PeerError",

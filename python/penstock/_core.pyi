@@ -18,6 +18,7 @@ __all__ = [
     "COPY_MEMORY_BYTES",
     "PyCheckpoint",
     "PyGroup",
+    "PyOpenArray",
     "PyOutstanding",
     "PySeat",
     "PySession",
@@ -35,6 +36,7 @@ __all__ = [
 
 BLOCK_BYTES: int
 BACKGROUND_BYTES: int
+CACHE_BYTES: int
 COPY_MEMORY_BYTES: int
 __version__: str
 
@@ -60,6 +62,7 @@ class _SessionArgument(TypedDict):
     sync: bool
     block_bytes: int
     background_bytes: int
+    cache_bytes: int
     direct: bool
     strategy: str
     buffers: tuple[int, int] | None
@@ -202,9 +205,29 @@ class PySession:
         self, source: _Path, target: _Path, argument: _CopyArgument, listener: _Listener
     ) -> _Copied: ...
     def run_copy(self, argv: list[str]) -> int: ...
+    def open_array(self, path: _Path, name: str | None, is_writable: bool) -> PyOpenArray: ...
+    def move_part(
+        self,
+        array: PyOpenArray,
+        is_write: bool,
+        start: list[int],
+        shape: list[int],
+        local: np.ndarray,
+    ) -> None: ...
+    def flush_array(self, array: PyOpenArray) -> None: ...
+    def close_array(self, array: PyOpenArray) -> None: ...
     def barrier(self) -> None: ...
     def close(self) -> None: ...
     def leave(self, cause: str) -> None: ...
+
+@final
+class PyOpenArray:
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> list[int]: ...
+    @property
+    def dtype(self) -> str: ...
 
 @final
 class PyOutstanding:

@@ -19,12 +19,12 @@ def parts_of(array: Array, local: object, *, to_fill: bool = False) -> list[np.n
         When they are not what they should be.
     """
     if not array._has_several:
-        return [_in_place(local, to_fill)]
+        return [in_place(local, to_fill=to_fill)]
     if isinstance(local, np.ndarray) or not isinstance(local, Sequence):
         raise schema_error(
             f"'{array.name}' is held in boxes: give a list of local arrays, not {type_name(local)}"
         )
-    return [_in_place(part, to_fill) for part in local]
+    return [in_place(part, to_fill=to_fill) for part in local]
 
 
 def new_parts(array: Array, rank: int | None) -> list[np.ndarray]:
@@ -40,7 +40,7 @@ def new_parts(array: Array, rank: int | None) -> list[np.ndarray]:
     return [np.zeros(shape, array.dtype) for shape in array.local_shapes(rank)]
 
 
-def _in_place(local: object, to_fill: bool) -> np.ndarray:
+def in_place(local: object, *, to_fill: bool = False) -> np.ndarray:
     """The memory of a local array as one of NumPy's."""
     if isinstance(local, np.ma.MaskedArray):
         raise schema_error("a masked array cannot be moved: give its filled() or its data")

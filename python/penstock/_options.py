@@ -59,6 +59,9 @@ class SessionOptions:
     background_bytes : int
         The most memory that a server, or a rank that moves blocks itself, fills while disks work in
         the background: see `Session.begin_write`. It is reserved until the session ends.
+    cache_bytes : int
+        The most bytes of each server's cache, for arrays that stay open: see `Session.open`. A
+        block with more is alone in it.
     direct : bool
         Whether the elements of flat files, and of chunks without codec, go around the page cache
         (O_DIRECT): for large blocks on a fast disk, whose data are not soon read again, as in a
@@ -83,6 +86,7 @@ class SessionOptions:
     block_bytes: int = _core.BLOCK_BYTES
     strategy: Strategy = "disk-directed"
     background_bytes: int = _core.BACKGROUND_BYTES
+    cache_bytes: int = _core.CACHE_BYTES
     direct: bool = False
     faults: Faults | None = None
     buffers: Buffers | None = None
@@ -100,6 +104,7 @@ class SessionOptions:
             check_count("servers", self.servers)
         check_count("block_bytes", self.block_bytes)
         check_count("background_bytes", self.background_bytes)
+        check_count("cache_bytes", self.cache_bytes)
         for name, type_ in [("faults", Faults), ("buffers", Buffers)]:
             value = getattr(self, name)
             if not isinstance(value, type_ | None):
@@ -116,6 +121,7 @@ class SessionOptions:
             "sync": bool(self.sync),
             "block_bytes": self.block_bytes,
             "background_bytes": self.background_bytes,
+            "cache_bytes": self.cache_bytes,
             "direct": bool(self.direct),
             "strategy": str(self.strategy),
             "buffers": None
@@ -137,6 +143,7 @@ class Options(TypedDict, total=False):
     block_bytes: int
     strategy: Strategy
     background_bytes: int
+    cache_bytes: int
     direct: bool
     faults: Faults | None
     buffers: Buffers | None

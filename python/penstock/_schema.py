@@ -177,11 +177,11 @@ def regions_of(region: Region, shape: tuple[int, ...]) -> Regions:
         When it is no region, or none of that array.
     """
     if isinstance(region, Sequence) and not isinstance(region, tuple):
-        return Regions(tuple(_region(each, shape) for each in region), is_list=True)
-    return Regions((_region(region, shape),), is_list=False)
+        return Regions(tuple(region_of(each, shape) for each in region), is_list=True)
+    return Regions((region_of(region, shape),), is_list=False)
 
 
-def _region(region: OneRegion, shape: tuple[int, ...]) -> Boxes:
+def region_of(region: OneRegion, shape: tuple[int, ...]) -> Boxes:
     """The box that `region` says of an array of `shape`; an index is an extent of 1."""
     if isinstance(region, Boxes):
         return region

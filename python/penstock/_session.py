@@ -8,16 +8,17 @@ import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Literal, Self, TypeVar, Unpack, overload
 
 import numpy as np
 
 from penstock import _core
-from penstock._errors import Error, schema_error, type_name
+from penstock._errors import Error, schema_error, shown, type_name
 from penstock._group import Group, State
 from penstock._json import attributes
 from penstock._local import new_parts, parts_of
 from penstock._mpi import join
+from penstock._open import OpenArray
 from penstock._options import Options, SessionOptions, session_options
 from penstock._report import Report
 from penstock._schema import Array, OneRegion, Region, regions_of
@@ -406,8 +407,15 @@ class Session:
         about = f"a read of '{array.name}' from {call.path}"
         return Split(self, begun, about, lambda report: filled)
 
-    def open(self, path: Path, name: str | None = None) -> Array:
-        """Describe the array that is stored at `path`.
+    @overload
+    def open(self, path: Path, name: str | None = None, mode: None = None) -> Array: ...
+    @overload
+    def open(self, path: Path, name: str | None = None, *, mode: Literal["r", "r+"]) -> OpenArray: ...
+
+    def open(
+        self, path: Path, name: str | None = None, mode: Literal["r", "r+"] | None = None
+    ) -> Array | OpenArray:
+        """Describe the array that is stored at `path`, or keep it open.
 
         Parameters
         ----------
@@ -415,23 +423,38 @@ class Session:
             A Zarr array or group, a `.npy` file, a raw file or a directory of parts.
         name : str, optional
             Which array, where `path` is a group of several.
+        mode : {"r", "r+"}, optional
+            Keep the array open, to be read, or to be read and changed in place: any rank then reads
+            or writes any part of it, without the others. While it is open with "r+", nobody else
+            writes it.
 
         Returns
         -------
-        Array
-            As it is stored, with its attributes in `attrs`. In memory, rank 0 holds all of it,
-            until `with_memory` says otherwise.
+        Array or OpenArray
+            Without mode an Array as it is stored, with its attributes in `attrs`. In memory, rank 0
+            holds all of it, until `with_memory` says otherwise.
 
         Raises
         ------
         MissingError, DamagedError, UnsupportedError
-            When it is not there, or cannot be understood.
+            When it is not there, or cannot be understood. With a mode also when it cannot be
+            changed in place, as arrays that are saved with their group, and where servers exist
+            only inside calls: under MPI without dedicated servers and without
+            MPI_THREAD_MULTIPLE.
+        BusyError
+            When another job writes the array, or has it open to be changed.
 
         Notes
         -----
-        Not collective.
+        Not collective without mode; collective with one.
         """
-        return Array._of_disk(_core.open_schema(self._path(path), name))
+        if mode is None:
+            return Array._of_disk(_core.open_schema(self._path(path), name))
+        with self._preparing("opening an array"):
+            if mode not in ("r", "r+"):
+                raise schema_error(f'{shown(mode)} is no mode: use "r" or "r+"')
+            at = self._path(path)
+        return OpenArray(self, self._session.open_array(at, name, mode == "r+"))
 
     def explain(
         self,

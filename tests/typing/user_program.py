@@ -260,6 +260,7 @@ def options(place: Path) -> None:
         block_bytes=1 << 20,
         strategy="two-phase:5",
         background_bytes=1 << 20,
+        cache_bytes=1 << 20,
         direct=False,
         faults=faults,
         buffers=ps.testing.Buffers(blocks_per_client=2, staging_bytes=1 << 16),

@@ -12,6 +12,7 @@
 //! | [`save`] | timesteps and checkpoints of groups |
 //! | `restart` | finds a checkpoint and reads it |
 //! | `hello` | the first words that ranks of an MPI job exchange |
+//! | [`OpenArray`] | an array that stays open, of which any rank moves any part alone |
 //! | `explain` | says in words what a write or read would do |
 //! | [`copy`] | copies arrays and whole data sets into another arrangement, out of core |
 //! | [`strategy`] | the strategies by name |
@@ -28,6 +29,7 @@ mod driver;
 mod explain;
 mod hello;
 mod open;
+mod open_array;
 mod read;
 mod restart;
 pub mod save;
@@ -38,5 +40,6 @@ mod write;
 
 pub use driver::Interrupt;
 pub use open::{Seat, on_threads};
+pub use open_array::OpenArray;
 pub use restart::FoundCheckpoint;
 pub use session::Session;

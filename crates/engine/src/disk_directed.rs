@@ -27,7 +27,8 @@ use penstock_layout::Block;
 use crate::address::MemoryId;
 use crate::call::Call;
 use crate::error::{Result, Who};
-use crate::machine::{BlockFile, Machine, Operation, Work};
+use crate::files::{BlockClaim, CallFile, Files};
+use crate::machine::{Machine, Operation, Work};
 use crate::outcome::{Outcome, Sum, Traffic};
 use crate::portions::{Portion, move_portions};
 use crate::relay::{Blocks, Flow, Relay};
@@ -45,7 +46,7 @@ pub(crate) async fn serve<M: Machine>(
     call: Call<'_, M>,
     requests: &[Request],
     tuning: &DiskDirected,
-    server: usize,
+    (server, files): (usize, Option<&Files<'_, M>>),
     hand_over: HandOver<'_>,
 ) -> Outcome {
     let mut job = Job {
@@ -53,7 +54,7 @@ pub(crate) async fn serve<M: Machine>(
         files: Vec::with_capacity(requests.len()),
     };
     let served = async {
-        job.open(call, requests).await?;
+        job.open(call, requests, files).await?;
         job.run(call.machine, requests, tuning, hand_over).await
     };
     let mut outcome = Outcome::of(served.await.map_err(|error| error.by(Who::Server(server))));
@@ -74,12 +75,17 @@ struct File<'a, M: Machine> {
     /// The name of the first share of each client.
     memory: MemoryId,
     request: &'a Request,
-    disk: M::File,
+    disk: CallFile<'a, M>,
 }
 
 impl<'a, M: Machine> Job<'a, M> {
     /// Opens the arrays that have blocks on this server.
-    async fn open(&mut self, call: Call<'a, M>, requests: &'a [Request]) -> Result<()> {
+    async fn open(
+        &mut self,
+        call: Call<'a, M>,
+        requests: &'a [Request],
+        files: Option<&'a Files<'a, M>>,
+    ) -> Result<()> {
         for (array, request) in requests.iter().enumerate() {
             if self.server < request.servers {
                 self.files.push(File {
@@ -87,7 +93,7 @@ impl<'a, M: Machine> Job<'a, M> {
                     array,
                     memory: call.id.memory(array),
                     request,
-                    disk: call.machine.open(request.opening(self.server)).await?,
+                    disk: CallFile::open(call, request, self.server, files).await?,
                 });
             }
         }
@@ -151,7 +157,7 @@ impl<M: Machine> File<'_, M> {
         let Self { call, request, .. } = self;
         let held: u64 = portions.iter().map(|held| held.piece.elements()).sum();
         if request.rest == Rest::Keep && held < block.region.elements() {
-            self.disk.read(block, buffer, 0).await?;
+            self.disk.read(block, buffer).await?;
         } else if held * request.disk.width() < block.bytes {
             let element = request.rest.element();
             call.machine.clear(buffer, block.bytes, element);
@@ -175,10 +181,16 @@ impl<M: Machine> File<'_, M> {
     }
 }
 
-impl<M: Machine> Flow<M> for Job<'_, M> {
+/// The load of a buffer: the portions of its block, and the claim on it until it is written.
+struct Load<'a> {
+    portions: Vec<Portion>,
+    _claim: Option<BlockClaim<'a>>,
+}
+
+impl<'a, M: Machine> Flow<M> for Job<'a, M> {
     /// The number of the file, and the block.
     type Block = (usize, Block);
-    type Load = Vec<Portion>;
+    type Load = Load<'a>;
 
     /// Gets the portions from the clients in a write, and the block from the disk in a read.
     async fn fill(
@@ -191,11 +203,19 @@ impl<M: Machine> Flow<M> for Job<'_, M> {
         if portions.is_empty() && !file.request.writes_all() {
             return Ok(None); // what is stored stays, or the store's fill value
         }
-        match file.request.operation {
-            Operation::Write => file.gather(block, &portions, buffer).await?,
-            Operation::Read => file.disk.read(block, buffer, 0).await?,
-        }
-        Ok(Some(portions))
+        let operation = file.request.operation;
+        let claim = file.disk.claim(block, operation).await;
+        let _claim = match operation {
+            Operation::Write => {
+                file.gather(block, &portions, buffer).await?;
+                claim
+            }
+            Operation::Read => {
+                file.disk.read(block, buffer).await?;
+                None
+            }
+        };
+        Ok(Some(Load { portions, _claim }))
     }
 
     /// Gives the block to the disk in a write, and puts the portions into the clients' memories in
@@ -204,17 +224,17 @@ impl<M: Machine> Flow<M> for Job<'_, M> {
         &self,
         (file, block): &Self::Block,
         buffer: &M::Buffer,
-        portions: Self::Load,
+        load: Self::Load,
     ) -> Result<Traffic> {
         let file = &self.files[*file];
         match file.request.operation {
-            Operation::Write => file.disk.write(block, buffer, 0).await?,
-            Operation::Read => file.move_portions(block, &portions, buffer).await?,
+            Operation::Write => file.disk.write(block, buffer).await?,
+            Operation::Read => file.move_portions(block, &load.portions, buffer).await?,
         }
         Ok(Traffic {
             blocks: 1,
             disk_bytes: block.bytes,
-            transfers: portions.len() as u64,
+            transfers: load.portions.len() as u64,
             buffer_bytes: 0,
         })
     }

@@ -16,6 +16,7 @@
 //! | [`independent`] | no servers: every rank moves its own runs (Dickens and Thakur) |
 //! | `direct_disks` | the disks that a client moves blocks on by itself |
 //! | `split` | the part of a call that is done while the clients compute (Dickens and Thakur) |
+//! | [`files`] | files that servers keep open, and independent requests on them |
 //! | [`queue`] | the order in which a disk serves its requests |
 //! | [`outcome`], [`error`] | the traffic of a call, and its errors |
 //! | [`plan`] | a request in words and numbers, before it runs |
@@ -35,6 +36,7 @@ mod direct_disks;
 pub mod disk_directed;
 pub mod encoding;
 pub mod error;
+pub mod files;
 pub mod independent;
 pub mod machine;
 pub mod outcome;
@@ -55,8 +57,10 @@ pub use address::{CallId, MemoryId, PartyId, Port};
 pub use call::Call;
 pub use collective::{Ask, Decision, Director, Proposal, RankBoxes, Verdict};
 pub use error::{Error, Kind, Result, Who};
+pub use files::{FileClient, FileId, Order};
 pub use machine::{
-    BlockFile, CopyKind, Elements, Machine, Message, NodeId, Opening, Operation, Window, Work,
+    Access, BlockFile, CopyKind, Elements, Machine, Message, NodeId, Opening, Operation, Window,
+    Work,
 };
 pub use outcome::{Outcome, Sum, Tally, Traffic};
 pub use party::{Attendance, Party};

@@ -134,16 +134,37 @@ pub enum Operation {
     Read,
 }
 
-/// An opening describes what a server opens: one target on its disks, for one operation.
-#[derive(Debug, Clone)]
+/// The access to a target says what is done to it while it is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Access {
+    /// The target is read.
+    Read,
+    /// The target is new, and is written.
+    Write,
+    /// The target is there, and is read and changed in place, for as long as it is open.
+    Update,
+}
+
+impl From<Operation> for Access {
+    /// The access of a collective call, whose writes make new targets.
+    fn from(operation: Operation) -> Self {
+        match operation {
+            Operation::Read => Self::Read,
+            Operation::Write => Self::Write,
+        }
+    }
+}
+
+/// An opening describes what a server opens: one target on its disks, for one access.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Opening {
     /// The target in words that the machine's stores understand; a strategy does not interpret
     /// them.
     pub target: Vec<u8>,
     /// The array's disk schema.
     pub disk: DiskSchema,
-    /// The direction of the data.
-    pub operation: Operation,
+    /// What is done to the target.
+    pub access: Access,
     /// Whether written data must be on stable storage when the disk has finished.
     pub sync: bool,
     /// The server whose blocks are meant.
@@ -159,15 +180,16 @@ pub enum Elements<'a, M: Machine + ?Sized> {
     Exposed,
     /// The elements lie in a staging buffer, with one window for each piece.
     Staged(&'a [Window], &'a M::Buffer),
-    /// The elements lie in a send buffer, piece after piece from its first byte on. Each piece is
-    /// dense and in the order of its rank's memory.
-    Packed(&'a M::Buffer),
-    /// The elements lie in a parcel, in the order of a send buffer.
-    Parcel(&'a M::Parcel),
+    /// The elements lie in a send buffer, piece after piece from this byte on. Each piece is dense
+    /// and in the order of its rank's memory.
+    Packed(&'a M::Buffer, u64),
+    /// The elements lie in a parcel from this byte on, in the order of a send buffer.
+    Parcel(&'a M::Parcel, u64),
 }
 
-/// A block file is one disk of a server, opened for one call. The trait has no default methods: a
-/// wrapper that forgot to pass one on would lose data in silence.
+/// A block file is one target on one disk of a server, for as long as it is open: one call, or as
+/// long as the server likes. The trait has no default methods: a wrapper that forgot to pass one on
+/// would lose data in silence.
 pub trait BlockFile {
     /// The staging buffer that the block file drains and fills.
     type Buffer;
@@ -227,8 +249,8 @@ pub trait BlockFile {
         buffer: &Self::Buffer,
     ) -> impl Future<Output = Result<()>>;
 
-    /// Ends the writes of this call, also those under way. The data are then on stable storage, if
-    /// the request asks for it.
+    /// Ends the writes so far, also those under way. The data are then on stable storage, if the
+    /// opening asks for it. A file that is opened to be updated goes on after that.
     fn finish(&self) -> impl Future<Output = Result<()>>;
 
     /// The checksum of each object that was written, by its number, if the target asks for
@@ -344,7 +366,7 @@ pub trait Machine {
     /// `memory` is the exposed memory, if one of the places is.
     ///
     /// # Errors
-    /// When this node exposes nothing of that name, or a parcel has another size.
+    /// When this node exposes nothing of that name, or a parcel is too short.
     fn copy(
         &self,
         memory: MemoryId,

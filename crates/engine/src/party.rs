@@ -223,6 +223,17 @@ impl Attendance {
         self.loss(LATER)
     }
 
+    /// Does something that concerns no call, unless no new call can succeed.
+    ///
+    /// # Errors
+    /// The reason why none can.
+    pub(crate) async fn unless_broken<T>(&self, part: impl Future<Output = T>) -> Result<T> {
+        match select(pin!(part), pin!(self.breaks())).await {
+            Either::Left((ended, _)) => Ok(ended),
+            Either::Right((error, _)) => Err(error),
+        }
+    }
+
     /// Waits until no new call can succeed.
     pub(crate) async fn breaks(&self) -> Error {
         self.lost(LATER).await

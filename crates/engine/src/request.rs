@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::ARRAYS_MAX;
 use crate::error::{Error, Kind, Result};
+use crate::files::FileId;
 use crate::machine::{Opening, Operation};
 use crate::party::Party;
 use crate::tuning::{Caching, Split, StoreAccess, Strategy, TwoPhase};
@@ -23,6 +24,8 @@ pub struct Request {
     pub disk: DiskSchema,
     /// The target that the disks open, in the machine's own words, without meaning to a strategy.
     pub target: Vec<u8>,
+    /// The open file that takes the target's place, if servers have the array open.
+    pub file: Option<FileId>,
     /// The number of servers that take part: servers 0 to `servers` - 1.
     pub servers: usize,
     /// Whether written data must be on stable storage before the verdict.
@@ -63,7 +66,7 @@ impl Request {
         Opening {
             target: self.target.clone(),
             disk: self.disk.clone(),
-            operation: self.operation,
+            access: self.operation.into(),
             sync: self.sync,
             server,
             servers: self.servers,

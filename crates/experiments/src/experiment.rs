@@ -135,6 +135,7 @@ impl Experiment<'_> {
             servers: nodes.disks,
             sync: waits_for_media,
             split: None,
+            file: None,
             rest: Rest::Fill(Vec::new()),
         })
     }
@@ -250,7 +251,7 @@ impl CollectiveRun {
     async fn serve(&self, node: &SimNode) {
         let attendance = Rc::new(Attendance::new(self.party.clone()));
         match self.is_collective {
-            true => Servers::new(node, attendance).run().await,
+            true => Servers::new(node, attendance, 0).run().await,
             false => {
                 let call = Call::new(node, &attendance, SEQUENCE);
                 let requests = slice::from_ref(&self.request);

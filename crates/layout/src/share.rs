@@ -64,6 +64,28 @@ impl DimShare {
         self.extent
     }
 
+    /// Whether all held indices are below `array_extent`, and all can be counted.
+    fn is_within(&self, array_extent: u64) -> bool {
+        let Self {
+            first,
+            block,
+            stride,
+            extent,
+        } = *self;
+        let Some(last) = extent.checked_sub(1) else {
+            return block > 0 && stride > 0;
+        };
+        if block == 0 || stride < block {
+            return false;
+        }
+        let in_block = first.checked_add(last % block);
+        let blocks = (last / block).checked_mul(stride);
+        let index = in_block
+            .zip(blocks)
+            .and_then(|(at, blocks)| at.checked_add(blocks));
+        index.is_some_and(|index| index < array_extent)
+    }
+
     /// The number of held indices below `index`: the memory index of the first that is not below.
     pub(crate) fn below(&self, index: u64) -> u64 {
         if index <= self.first {
@@ -230,6 +252,13 @@ impl Share {
                 .map(|(&start, &extent)| DimShare::interval(start, extent))
                 .collect(),
         }
+    }
+
+    /// Whether the share is one of an array of this shape. Ask before a share is used that has come
+    /// from elsewhere.
+    pub fn is_within(&self, shape: &[u64]) -> bool {
+        let mut dims = self.dims.iter().zip(shape);
+        self.dims.len() == shape.len() && dims.all(|(dim, &extent)| dim.is_within(extent))
     }
 
     /// The share of each dimension.

@@ -30,6 +30,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<session::PySession>()?;
     module.add_class::<session::PySeat>()?;
+    module.add_class::<session::PyOpenArray>()?;
     module.add_class::<session::PyOutstanding>()?;
     module.add_class::<group::PyGroup>()?;
     module.add_class::<group::PyCheckpoint>()?;
@@ -44,6 +45,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(cli::run_command, module)?)?;
     module.add("BLOCK_BYTES", settings::BLOCK_BYTES)?;
     module.add("BACKGROUND_BYTES", settings::BACKGROUND_BYTES)?;
+    module.add("CACHE_BYTES", settings::CACHE_BYTES)?;
     module.add("COPY_MEMORY_BYTES", copy::MEMORY_BYTES)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -14,7 +14,7 @@ pub fn locals_of(locals: &[Bound<'_, PyUntypedArray>]) -> Result<Vec<LocalPart>>
     locals.iter().map(local_of).collect()
 }
 
-fn local_of(array: &Bound<'_, PyUntypedArray>) -> Result<LocalPart> {
+pub fn local_of(array: &Bound<'_, PyUntypedArray>) -> Result<LocalPart> {
     let dtype = array.dtype();
     let (sign, letter) = (dtype.byteorder() as char, dtype.kind() as char);
     let element = ElementType::parse(&format!("{sign}{letter}{}", dtype.itemsize()));

@@ -13,8 +13,9 @@ use penstock_arrays::calls::settings::{
     Background, Outstanding, Report, SessionOptions, SplitOptions,
 };
 use penstock_arrays::calls::strategy::{self, Tuning};
-use penstock_arrays::calls::{Seat, Session};
+use penstock_arrays::calls::{OpenArray, Seat, Session};
 use penstock_engine::{Error, Kind, Operation, Result, Strategy};
+use penstock_layout::Region;
 use penstock_machines::mpi::Transport;
 use penstock_machines::mpi::abi::Constants;
 use penstock_machines::mpi::api::Api;
@@ -24,7 +25,7 @@ use pyo3::types::{PyAny, PyDict};
 use crate::errors::{exception, kind_of, raise};
 use crate::group::{Locals, PyCheckpoint, PyGroup};
 use crate::interrupt::RaisedException;
-use crate::local::locals_of;
+use crate::local::{local_of, locals_of};
 use crate::spec::{Spec, attributes_of};
 use crate::stores::{CopyArgument, Listener, copied};
 
@@ -76,6 +77,7 @@ pub struct OptionsArgument {
     sync: bool,
     block_bytes: u64,
     background_bytes: u64,
+    cache_bytes: u64,
     direct: bool,
     strategy: String,
     /// For tests: the number of cached blocks for each client, and the bytes of a client's staging
@@ -110,6 +112,7 @@ impl OptionsArgument {
             block_bytes: self.block_bytes,
             strategy: strategy::named(&self.strategy, &self.tuning()).map_err(opening)?,
             background_bytes: self.background_bytes,
+            cache_bytes: self.cache_bytes,
             direct: self.direct,
             faults: faults.transpose().map_err(wrong)?,
             ..SessionOptions::default()
@@ -251,6 +254,43 @@ impl PyOutstanding {
             }
             Ok(())
         })
+    }
+}
+
+/// An array that stays open.
+#[pyclass(frozen, module = "penstock._core")]
+pub struct PyOpenArray(Mutex<OpenArray>);
+
+impl PyOpenArray {
+    fn new(array: OpenArray) -> Self {
+        Self(Mutex::new(array))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OpenArray> {
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl PyOpenArray {
+    /// The name of the array.
+    #[getter]
+    fn name(&self) -> String {
+        self.lock().name().to_string()
+    }
+
+    /// The extents of the array.
+    #[getter]
+    fn shape(&self) -> Vec<u64> {
+        self.lock().shape().to_vec()
+    }
+
+    /// The element type, as NumPy writes it.
+    #[getter]
+    fn dtype(&self) -> String {
+        self.lock().element().numpy()
     }
 }
 
@@ -535,6 +575,49 @@ impl PySession {
     /// Runs `penstock copy` as one of the session's ranks, and gives the exit code.
     fn run_copy(&self, py: Python<'_>, argv: Vec<OsString>) -> PyResult<u8> {
         self.released(py, move |session| Ok(penstock_cli::copy_in(session, argv)))
+    }
+
+    /// Opens an array for requests of single ranks.
+    fn open_array(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        name: Option<String>,
+        is_writable: bool,
+    ) -> PyResult<PyOpenArray> {
+        let open =
+            move |session: &mut Session| session.open_array(&path, name.as_deref(), is_writable);
+        self.released(py, open).map(PyOpenArray::new)
+    }
+
+    /// Moves a part of an open array between its servers and this rank's memory.
+    fn move_part(
+        &self,
+        py: Python<'_>,
+        array: &PyOpenArray,
+        is_write: bool,
+        start: Vec<u64>,
+        shape: Vec<u64>,
+        local: &Bound<'_, PyUntypedArray>,
+    ) -> PyResult<()> {
+        let (local, part) = (local_of(local), Region { start, shape });
+        let operation = match is_write {
+            true => Operation::Write,
+            false => Operation::Read,
+        };
+        let moved =
+            move |session: &mut Session| session.move_part(&array.lock(), operation, &part, local?);
+        self.released(py, moved)
+    }
+
+    /// Brings what was written to an open array to its disks.
+    fn flush_array(&self, py: Python<'_>, array: &PyOpenArray) -> PyResult<()> {
+        self.released(py, |session| session.flush_array(&array.lock()))
+    }
+
+    /// Flushes and closes an open array.
+    fn close_array(&self, py: Python<'_>, array: &PyOpenArray) -> PyResult<()> {
+        self.released(py, |session| session.close_array(&mut array.lock()))
     }
 
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {

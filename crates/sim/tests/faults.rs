@@ -12,8 +12,8 @@ use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::Servers;
 use penstock_engine::tuning::{Caching, DiskDirected, Exchange, QueueOrder, StoreAccess, TwoPhase};
 use penstock_engine::{
-    Attendance, Call, Decision, Director, Error, Kind, Machine, Operation, Proposal,
-    RankBoxes, Request, Rest, Strategy, Tally, Traffic,
+    Attendance, Call, Decision, Director, Error, Kind, Machine, Operation, Proposal, RankBoxes,
+    Request, Rest, Strategy, Tally, Traffic,
 };
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, Order};
 use penstock_sim::Span;
@@ -85,6 +85,7 @@ fn request(operation: Operation, strategy: Strategy, split: bool) -> Request {
         split: split.then_some(penstock_engine::Split {
             buffer_bytes_max: 64,
         }),
+        file: None,
         rest: Rest::Fill(Vec::new()),
     }
 }
@@ -161,7 +162,7 @@ fn run(request: &Request, faults: &Faults, seed: u64) -> Run {
     let server = |node: SimNode| {
         let attendance = Rc::new(Attendance::new(party.clone()));
         async move {
-            let servers = Servers::new(&node, attendance.clone());
+            let servers = Servers::new(&node, attendance.clone(), 0);
             let (serving, listening) = (servers.run(), attendance.listen(&node));
             select(Box::pin(serving), Box::pin(listening)).await;
         }

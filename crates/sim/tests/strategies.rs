@@ -143,6 +143,7 @@ impl Case {
             servers: self.servers,
             sync: true,
             split,
+            file: None,
             rest: Rest::Fill(Vec::new()),
         });
         let moved = Rc::new(RefCell::new(Traffic::default()));
@@ -173,7 +174,7 @@ impl Case {
         };
         let server = |node: SimNode| {
             let attendance = Rc::new(Attendance::new(party.clone()));
-            async move { Servers::new(&node, attendance).run().await }
+            async move { Servers::new(&node, attendance, 0).run().await }
         };
         let before = simulation.totals().messages;
         let ran = simulation.run_with_servers(program, server);

@@ -56,6 +56,17 @@ pub enum Ask {
         /// Whether the slab is read into memory, or written to disk.
         operation: Operation,
     },
+    /// The opening of an array for requests of single ranks.
+    Open {
+        /// The path of the array or its group.
+        path: PathBytes,
+        /// The name of the array in a group.
+        name: Option<String>,
+        /// Whether the array is to be changed.
+        is_writable: bool,
+    },
+    /// An order about the open array with this number.
+    Order(u64),
     /// The end of a copy.
     EndOfCopy,
     /// A barrier.
@@ -197,6 +208,8 @@ impl Ask {
                 };
                 format!("slab {index} of pass {pass} of a copy of '{path}', to {way}")
             }
+            Self::Open { path, .. } => format!("the opening of {}", path.words()),
+            Self::Order(number) => format!("the opening, flush or end of open array {number}"),
             Self::EndOfCopy => "the end of a copy".to_string(),
             Self::Barrier => "a barrier".to_string(),
             Self::EndOfSession => "the end of the session".to_string(),
@@ -219,7 +232,12 @@ impl Ask {
             Self::FindCheckpoint { step, .. } => terms.with("step", or(*step, "any")),
             Self::Restart(_, group) => group.add_to(terms),
             Self::Copy { options, .. } => add_options(options, terms),
-            Self::Slab { .. } => terms,
+            Self::Open {
+                name, is_writable, ..
+            } => terms
+                .with("name", or(name.as_ref(), "none"))
+                .with("mode", if *is_writable { "r+" } else { "r" }),
+            Self::Slab { .. } | Self::Order(_) => terms,
             Self::EndOfCopy | Self::Barrier | Self::EndOfSession => terms,
         }
     }

@@ -26,8 +26,10 @@ use std::time::{Duration, Instant};
 use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::Servers;
 use penstock_engine::{
-    Attendance, Call, Director, Error, Kind, Machine, Party, Proposal, Result, Verdict,
+    Attendance, Call, Director, Error, FileClient, FileId, Kind, Machine, NodeId, Operation, Party,
+    Proposal, Result, Verdict,
 };
+use penstock_layout::{DiskSchema, Share};
 use penstock_machines::node::pause::Pause;
 use penstock_machines::{ClientMemory, Node};
 
@@ -45,6 +47,17 @@ pub struct CallStart {
     pub in_background: bool,
     /// The owner of the memory, which is kept until the call has ended.
     pub keeps: Option<Box<dyn Any + Send>>,
+}
+
+/// The arguments of a request that a rank makes alone, on an open array.
+pub struct AloneStart {
+    pub file: FileId,
+    pub disk: DiskSchema,
+    pub servers: usize,
+    pub operation: Operation,
+    /// The rank's part of the array.
+    pub share: Share,
+    pub memory: ClientMemory,
 }
 
 /// A call under way, or a finished call whose verdict nobody has collected.
@@ -67,6 +80,22 @@ impl UnderWay {
     }
 }
 
+/// A request that a rank makes alone, while it waits.
+enum Alone {
+    UnderWay(Pin<Box<dyn Future<Output = Result<()>>>>),
+    Ended(Result<()>),
+}
+
+impl Alone {
+    fn poll(&mut self, context: &mut std::task::Context<'_>) {
+        if let Self::UnderWay(future) = self
+            && let Poll::Ready(ended) = future.as_mut().poll(context)
+        {
+            *self = Self::Ended(ended);
+        }
+    }
+}
+
 /// Code of a node that runs beside its calls.
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -77,6 +106,12 @@ struct Calls {
     /// What the node does for others: it hears of ranks that leave, and its servers serve.
     tasks: Vec<Task>,
     begun: u64,
+    /// The request that this rank makes alone, or its end.
+    alone: Option<Alone>,
+    /// The number of the next such request.
+    tickets: Rc<Cell<u64>>,
+    /// The number of arrays that are open: their servers are to answer at any time.
+    open_arrays: u64,
     under_way: BTreeMap<u64, UnderWay>,
     /// Whether the background thread is running.
     is_looked_after: bool,
@@ -92,16 +127,21 @@ impl Calls {
         let Self {
             node,
             tasks,
+            alone,
             under_way,
             ..
         } = self;
         node.look(pause, |context| {
             tasks.retain_mut(|task| task.as_mut().poll(context).is_pending());
+            alone.iter_mut().for_each(|request| request.poll(context));
             under_way.values_mut().for_each(|call| call.poll(context));
         });
     }
 
     fn any_in_background(&self) -> bool {
+        if self.open_arrays > 0 {
+            return true;
+        }
         let mut calls = self.under_way.values();
         calls.any(|call| call.in_background && call.verdict.is_none())
     }
@@ -136,13 +176,23 @@ pub struct Driver {
 
 impl Driver {
     /// Creates a driver for a node of `party` that has no calls.
-    pub fn new(node: Node, party: Arc<Party>, interrupt: Option<Interrupt>) -> Self {
+    ///
+    /// Servers of this node have a cache of `cache_bytes` bytes each.
+    pub fn new(
+        node: Node,
+        party: Arc<Party>,
+        cache_bytes: u64,
+        interrupt: Option<Interrupt>,
+    ) -> Self {
         let (node, attendance) = (Rc::new(node), Rc::new(Attendance::new(party)));
         let calls = Calls {
-            tasks: tasks(&node, &attendance),
+            tasks: tasks(&node, &attendance, cache_bytes),
             node,
             attendance,
             begun: 0,
+            alone: None,
+            tickets: Rc::default(),
+            open_arrays: 0,
             under_way: BTreeMap::new(),
             is_looked_after: false,
         };
@@ -205,6 +255,62 @@ impl Driver {
         calls.under_way.insert(id, call);
         calls.node.wake();
         id
+    }
+
+    /// Keeps this node's servers at work while the rank computes, for one array more or less. Does
+    /// nothing where there are none.
+    pub fn keep_serving(&self, more: i64) {
+        let mut calls = self.shared.lock();
+        if calls
+            .attendance
+            .party
+            .place_serving(calls.node.me())
+            .is_none()
+        {
+            return;
+        }
+        calls.open_arrays = calls.open_arrays.saturating_add_signed(more);
+        // Without a thread, requests of others wait until this rank makes a call.
+        let _ = self.look_after(&mut calls);
+        calls.node.wake();
+    }
+
+    /// Makes a request on an open array, and waits for its end.
+    ///
+    /// # Errors
+    /// The error of a server; [`Kind::Peer`] when this rank is interrupted while it waits.
+    pub fn alone(&self, start: AloneStart) -> Result<()> {
+        let mut calls = self.shared.lock();
+        let (node, attendance) = (calls.node.clone(), calls.attendance.clone());
+        let tickets = calls.tickets.clone();
+        let future = async move {
+            let AloneStart {
+                file,
+                disk,
+                servers,
+                operation,
+                share,
+                memory,
+            } = start;
+            let name = file.memory(tickets.get());
+            let exposed = node.expose(name, memory);
+            let client = FileClient::new(&*node, &attendance, file, (&disk, servers), &tickets);
+            let moved = client.transfer(operation, &share, name).await;
+            drop(exposed);
+            moved
+        };
+        calls.alone = Some(Alone::UnderWay(Box::pin(future)));
+        calls.node.wake();
+        drop(calls);
+        self.wait_for(|calls| !matches!(calls.alone, Some(Alone::UnderWay(_))))?;
+        match self.shared.lock().alone.take() {
+            Some(Alone::Ended(ended)) => ended,
+            _ => Err(Error::new(
+                Kind::Peer,
+                "moving a part of an array",
+                "it was given up",
+            )),
+        }
     }
 
     /// Waits until a call has been handed over. Gives false if the call has ended without a
@@ -274,6 +380,8 @@ impl Driver {
         let mut given_up: Vec<_> = open.map(|(&id, _)| id..id + 1).collect();
         given_up.push(calls.begun..u64::MAX);
         drop(std::mem::take(&mut calls.under_way));
+        calls.alone = None;
+        calls.open_arrays = 0;
         drop(std::mem::take(&mut calls.tasks));
         leave(&calls.node, &calls.attendance.party, error, &given_up);
         calls.node.wake();
@@ -284,7 +392,14 @@ impl Driver {
     /// # Errors
     /// When this rank is interrupted. The rank has then left the session.
     fn wait(&self, id: u64, has_come: impl Fn(&UnderWay) -> bool) -> Result<()> {
-        let is_enough = |calls: &Calls| calls.under_way.get(&id).is_none_or(&has_come);
+        self.wait_for(|calls| calls.under_way.get(&id).is_none_or(&has_come))
+    }
+
+    /// Polls all calls until there is enough.
+    ///
+    /// # Errors
+    /// As [`Driver::wait`].
+    fn wait_for(&self, is_enough: impl Fn(&Calls) -> bool) -> Result<()> {
         let mut pause = Pause::default();
         let mut asked = Instant::now();
         let mut calls = self.shared.lock();
@@ -355,15 +470,23 @@ impl Drop for Driver {
 }
 
 /// The tasks of a node of a party, beside its calls.
-fn tasks(node: &Rc<Node>, attendance: &Rc<Attendance>) -> Vec<Task> {
+fn tasks(node: &Rc<Node>, attendance: &Rc<Attendance>, cache_bytes: u64) -> Vec<Task> {
     let (me, party) = (node.clone(), attendance.clone());
     let listen: Task = Box::pin(async move { party.listen(&*me).await });
     let (me, party) = (node.clone(), attendance.clone());
-    let serve: Task = Box::pin(async move { Servers::new(&*me, party).run().await });
+    let cache_bytes = node_cache_bytes(&party.party, node.me(), cache_bytes);
+    let serve: Task = Box::pin(async move {
+        Servers::new(&*me, party, cache_bytes).run().await;
+    });
     match attendance.party.place_serving(node.me()) {
         Some(_) => vec![listen, serve],
         None => vec![listen],
     }
+}
+
+/// The bytes of the one cache of a node, whose servers have `cache_bytes` bytes each.
+pub(super) fn node_cache_bytes(party: &Party, node: NodeId, cache_bytes: u64) -> u64 {
+    cache_bytes.saturating_mul(party.servers_on(node).count() as u64)
 }
 
 /// Tells all nodes of a party that this node leaves, and gives up the calls with these numbers.

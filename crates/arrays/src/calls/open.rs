@@ -13,9 +13,7 @@ use futures::future::select;
 use penstock_engine::collective::server::Servers;
 use penstock_engine::encoding::decode;
 use penstock_engine::version::Version;
-use penstock_engine::{
-    Attendance, Error, Kind, Machine, Opening, Operation, Party, PartyId, Result,
-};
+use penstock_engine::{Access, Attendance, Error, Kind, Machine, Opening, Party, PartyId, Result};
 use penstock_layout::exact;
 use penstock_machines::mpi::abi::Handle;
 use penstock_machines::mpi::api::Api;
@@ -23,7 +21,7 @@ use penstock_machines::mpi::{self, Transport};
 use penstock_machines::node::pause::Pause;
 use penstock_machines::{Medium, Node, Opener, Threads};
 
-use super::driver::{Driver, Interrupt, UNASKED_MAX, leave};
+use super::driver::{Driver, Interrupt, UNASKED_MAX, leave, node_cache_bytes};
 use super::hello;
 use super::session::Session;
 use super::settings::{SessionOptions, Settings};
@@ -46,9 +44,10 @@ impl Opener for StoreOpener {
     fn open(&self, opening: &Opening) -> Result<Arc<dyn Medium>> {
         let target: Target = decode(&opening.target)?;
         let target = target.for_server(opening.server, opening.servers);
-        let medium = match opening.operation {
-            Operation::Write => target.open_write(&opening.disk),
-            Operation::Read => target.open_read(&opening.disk),
+        let medium = match opening.access {
+            Access::Write => target.open_write(&opening.disk),
+            Access::Read => target.open_read(&opening.disk),
+            Access::Update => target.open_update(&opening.disk),
         }?;
         match &self.faults {
             Some(faults) => faults.around(medium, &target, &opening.disk),
@@ -100,7 +99,8 @@ impl Seat {
         for node in ranks..nodes {
             let (threads, party) = (threads.clone(), party.clone());
             let opener = StoreOpener::new(options);
-            let serve = move || serve(&threads.node(node, opener), &party, None);
+            let cache_bytes = options.cache_bytes;
+            let serve = move || serve(&threads.node(node, opener), &party, cache_bytes, None);
             let thread = std::thread::Builder::new()
                 .name(format!("server-{node}"))
                 .spawn(serve);
@@ -126,7 +126,12 @@ impl Seat {
         let opener = StoreOpener::new(&self.options);
         let node = self.threads.node(self.rank, opener);
         let settings = Settings::new(&self.party, 1, self.options, true);
-        let driver = Driver::new(node, self.party.clone(), interrupt);
+        let driver = Driver::new(
+            node,
+            self.party.clone(),
+            settings.options.cache_bytes,
+            interrupt,
+        );
         Session::new(
             driver,
             self.party,
@@ -197,9 +202,10 @@ fn check_count(what: &str, count: usize) -> Result<()> {
 }
 
 /// Serves on a node that is no client until the session is closed, broken, or interrupted.
-fn serve(node: &Node, party: &Arc<Party>, interrupt: Option<&Interrupt>) {
+fn serve(node: &Node, party: &Arc<Party>, cache_bytes: u64, interrupt: Option<&Interrupt>) {
+    let cache_bytes = node_cache_bytes(party, node.me(), cache_bytes);
     let attendance = Rc::new(Attendance::new(party.clone()));
-    let servers = Servers::new(node, attendance.clone());
+    let servers = Servers::new(node, attendance.clone(), cache_bytes);
     let (run, listen) = (pin!(servers.run()), pin!(attendance.listen(node)));
     let mut serving = select(run, listen);
     let mut pause = Pause::default();
@@ -258,9 +264,19 @@ impl Session {
         let has_threads = may_use_threads || !job.node.needs_mpi();
         let settings = Settings::new(&party, hosts, options, has_threads);
         if rank.is_none() {
-            serve(&job.node, &party, interrupt.as_ref());
+            serve(
+                &job.node,
+                &party,
+                settings.options.cache_bytes,
+                interrupt.as_ref(),
+            );
         }
-        let driver = Driver::new(job.node, party.clone(), interrupt);
+        let driver = Driver::new(
+            job.node,
+            party.clone(),
+            settings.options.cache_bytes,
+            interrupt,
+        );
         Ok(Session::new(driver, party, rank, settings, Vec::new()))
     }
 }

@@ -34,6 +34,7 @@ impl Session {
         strategy: Option<Strategy>,
     ) -> Result<Report> {
         let strategy = strategy.unwrap_or(self.settings().options.strategy);
+        self.flush_changed()?;
         match self.asked_to_read(path, array, locals, Method::by(strategy)) {
             Ok(asked) => self.transfer(Operation::Read, asked),
             Err(error) => Err(self.refuse(error)),
@@ -84,6 +85,7 @@ impl Session {
         keeps: Box<dyn Any + Send>,
     ) -> Result<Outstanding> {
         let subject = Subject::new(Operation::Read, path, &array.schema.name);
+        self.flush_changed()?;
         let ask = |method| self.asked_to_read(path, array, locals, method);
         self.begin_split(subject, options, ask, keeps)
     }

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use penstock_engine::encoding::{decode, encode};
 use penstock_engine::{
-    Decision, Director, Error, Kind, Operation, Party, Proposal, RankBoxes, Result, Tally, Traffic,
-    Verdict, Who,
+    Decision, Director, Error, FileId, Kind, Operation, Party, Proposal, RankBoxes, Result, Tally,
+    Traffic, Verdict, Who,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -44,6 +44,10 @@ pub struct Session {
     abandoned: RefCell<Vec<Outstanding>>,
     /// The session's position in each group, on the rank that directs.
     cursors: RefCell<HashMap<PathBuf, SharedCursor>>,
+    /// The number of arrays that the ranks have opened.
+    files: Cell<u64>,
+    /// The arrays that are open, each with whether it is to be changed.
+    open_arrays: RefCell<BTreeMap<FileId, bool>>,
     is_closed: Cell<bool>,
     dedicated: Vec<JoinHandle<()>>,
 }
@@ -64,6 +68,8 @@ impl Session {
             outstanding: RefCell::default(),
             abandoned: RefCell::default(),
             cursors: RefCell::default(),
+            files: Cell::new(0),
+            open_arrays: RefCell::default(),
             is_closed: Cell::new(rank.is_none()),
             dedicated,
         }
@@ -164,6 +170,7 @@ impl Session {
             let _ = self.finish(call.id); // its `Split` has gone, and nobody waits
         }
         let complaint = self.end_forgotten();
+        let complaint = complaint.or(self.close_forgotten().err());
         let director = Box::new(CloseDirector);
         let closed = self
             .call(Ask::EndOfSession, complaint, director)
@@ -218,6 +225,27 @@ impl Session {
     /// The clients and servers of the session.
     pub(super) fn party(&self) -> &Party {
         &self.party
+    }
+
+    /// Whether servers answer while their ranks make no calls.
+    pub(super) fn serves_alone(&self) -> bool {
+        let ranks = &self.party.clients;
+        self.settings.has_threads || self.party.servers.iter().all(|node| !ranks.contains(node))
+    }
+
+    /// The arrays that are open, each with whether it is to be changed.
+    pub(super) fn open_arrays(&self) -> &RefCell<BTreeMap<FileId, bool>> {
+        &self.open_arrays
+    }
+
+    /// The name of the next array that all ranks open.
+    pub(super) fn next_file(&self) -> FileId {
+        let number = self.files.get();
+        self.files.set(number + 1);
+        FileId {
+            party: self.party.id,
+            number,
+        }
     }
 
     /// The driver of this rank's calls.
@@ -354,7 +382,7 @@ impl Session {
         decode(&verdict.answer)
     }
 
-    fn call(
+    pub(super) fn call(
         &self,
         ask: Ask,
         complaint: Option<Error>,

@@ -31,6 +31,8 @@ pub struct SessionOptions {
     /// The most bytes that a server, or a rank that moves blocks itself, may have in buffers while
     /// disks work in the background.
     pub background_bytes: u64,
+    /// The most bytes of each server's cache for arrays that stay open.
+    pub cache_bytes: u64,
     /// Whether flat files and plain chunks are moved around the page cache: see
     /// [`Target::with_direct`].
     pub direct: bool,
@@ -48,6 +50,10 @@ pub const BLOCK_BYTES: u64 = 1 << 20;
 /// collective should rarely have to wait.
 pub const BACKGROUND_BYTES: u64 = 1 << 30;
 
+/// The default size of a server's cache: some dozens of blocks, and little beside the memory of a
+/// node.
+pub const CACHE_BYTES: u64 = 64 << 20;
+
 impl Default for SessionOptions {
     fn default() -> Self {
         Self {
@@ -57,6 +63,7 @@ impl Default for SessionOptions {
             block_bytes: BLOCK_BYTES,
             strategy: Strategy::default(),
             background_bytes: BACKGROUND_BYTES,
+            cache_bytes: CACHE_BYTES,
             direct: false,
             faults: None,
             version: Version::THIS,
@@ -162,6 +169,18 @@ impl Settings {
         }
     }
 
+    /// The target of an array that servers keep open, encoded, and the number of servers.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] for a target that needs more servers than there are.
+    pub fn opened(&self, target: &Target) -> Result<(Vec<u8>, usize)> {
+        let SessionOptions { sync, direct, .. } = self.options;
+        let target = target.clone().with_direct(direct).with_sync(sync);
+        target.check_servers(self.servers)?;
+        let servers = target.spread_over().unwrap_or(self.servers);
+        Ok((encode(&target)?, servers))
+    }
+
     /// The number of servers.
     pub fn servers(&self) -> usize {
         self.servers
@@ -215,6 +234,7 @@ impl Settings {
             servers,
             sync,
             split: is_split.then_some(Split { buffer_bytes_max }),
+            file: None,
             rest: Rest::Fill(Vec::new()),
         })
     }

@@ -182,7 +182,7 @@ impl Pieces {
             let mut expected = self.packed(salt);
             expected.resize(self.packed_bytes + 9, UNTOUCHED);
             let buffer = seat.buffer(&vec![UNTOUCHED; expected.len()]);
-            copy(&same, from, Elements::Packed(&buffer));
+            copy(&same, from, Elements::Packed(&buffer, 0));
             assert!(seat.bytes(&buffer, 0..expected.len()) == expected, "packed");
         };
         let to_exposed = |from: Elements<'_, B::Machine>| {
@@ -198,10 +198,10 @@ impl Pieces {
         to_staged(Elements::Exposed, old);
         to_packed(Elements::Exposed, old);
         to_exposed(Elements::Staged(windows, &in_buffer));
-        to_exposed(Elements::Packed(&in_packed));
-        to_exposed(Elements::Parcel(&came));
-        to_staged(Elements::Packed(&in_packed), new);
-        to_staged(Elements::Parcel(&came), new);
+        to_exposed(Elements::Packed(&in_packed, 0));
+        to_exposed(Elements::Parcel(&came, 0));
+        to_staged(Elements::Packed(&in_packed, 0), new);
+        to_staged(Elements::Parcel(&came, 0), new);
         to_packed(Elements::Staged(windows, &in_buffer), new);
         assert!(
             same.values() == values(share, *width, old),
@@ -309,7 +309,7 @@ pub(super) async fn nothing_exposed<B: Bench>(seat: Seat<B>) {
     assert!(seat.bytes(&buffer, 0..16) == [1; 16]);
     // A copy between buffers needs no memory of the client's.
     let to = seat.buffer(&[0; 16]);
-    let from = Elements::Parcel(&parcel);
+    let from = Elements::Parcel(&parcel, 0);
     let copied = machine.copy(NAME, 2, &pieces, from, Elements::Staged(&windows, &to), by);
     copied.unwrap();
     assert!(seat.bytes(&to, 0..16) == [1; 16]);
@@ -326,7 +326,8 @@ pub(super) async fn other_sizes<B: Bench>(seat: Seat<B>) {
     let by = CopyKind::Kernels;
     for bytes in [0, 15, 17, 32] {
         let parcel = seat.parcel(&vec![9; bytes]);
-        let came = || Elements::Parcel(&parcel);
+        // A copy from a parcel may leave a rest of the parcel to another copy.
+        let came = || Elements::Parcel(&parcel, bytes.saturating_sub(15) as u64);
         let results = [
             machine.unpack(NAME, &parcel, &share, &region, &window),
             machine.copy(NAME, 2, &pieces, came(), Elements::Exposed, by),

@@ -49,6 +49,7 @@ fn request(operation: Operation, disk: &DiskSchema, servers: usize, target: &[u8
         servers,
         sync: true,
         split: None,
+        file: None,
         rest: Rest::Keep,
     }
 }

@@ -101,6 +101,15 @@ impl<'a, M: Machine> Client<'a, M> {
                     false => requests,
                 }));
             }
+            Ok(Decision::Order(order)) => {
+                let call = self.call.id;
+                self.command(&Command::Order { call, order }).await?;
+                let outcome = self.hear_of_servers().await?;
+                match director {
+                    Some(director) => conclude(*director, outcome).map(Verdict::of),
+                    None => Ok(Verdict::of(outcome.moved)), // rank 0 has a director
+                }
+            }
             Ok(Decision::Tell(answer)) => Ok(Verdict {
                 answer,
                 ..Verdict::of(Traffic::default())
@@ -138,6 +147,12 @@ impl<'a, M: Machine> Client<'a, M> {
         self.tell_server(Port::SERVERS, body).await
     }
 
+    /// Waits until all servers have done their parts.
+    async fn hear_of_servers(&self) -> Result<Outcome> {
+        let served = self.call.machine.receive(self.call.port(Step::Served));
+        decode(&served.await.body)
+    }
+
     async fn tell_server(&self, port: Port, body: Vec<u8>) -> Result<()> {
         let first = self.call.party().serving()[0];
         self.call.machine.send(first, port, body, None).await
@@ -171,8 +186,7 @@ impl<'a, M: Machine> Client<'a, M> {
                         self.tell_server(self.call.port(Step::Stop), encode(&())?)
                             .await?;
                     }
-                    let served = self.call.machine.receive(self.call.port(Step::Served));
-                    outcome = outcome.merge(decode(&served.await.body)?);
+                    outcome = outcome.merge(self.hear_of_servers().await?);
                 }
                 Some(conclude(director, outcome).map(Verdict::of))
             }

@@ -64,6 +64,7 @@ fn requests() -> Vec<Request> {
         servers: 2,
         sync: true,
         split: None,
+        file: None,
         rest: Rest::Fill(vec![1; 8]),
     });
     requests.collect()

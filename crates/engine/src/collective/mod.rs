@@ -32,6 +32,7 @@ pub mod server;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::files::Order;
 use crate::outcome::{Tally, Traffic};
 use crate::request::Request;
 use crate::tuning::{StoreAccess, Strategy};
@@ -43,6 +44,8 @@ pub use agreement::{Ask, Proposal, RankBoxes};
 pub enum Decision {
     /// Servers serve these requests, one for each array.
     Serve(Vec<Request>),
+    /// Servers carry out this order about an open file.
+    Order(Order),
     /// All ranks came here and hear this answer, an encoded value; nothing is left to do.
     Tell(Vec<u8>),
     /// All ranks came here, and no other call will follow. The director gives no complaint: the

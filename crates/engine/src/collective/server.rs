@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::rc::Rc;
 
-use futures::future::{Either, join, join_all, select};
+use futures::future::{Either, LocalBoxFuture, join, join_all, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +13,9 @@ use crate::address::{CALLS_MAX, CallId, PartyId, Port, Step};
 use crate::call::Call;
 use crate::encoding::{decode, encode};
 use crate::error::Result;
-use crate::machine::{Machine, Operation};
-use crate::outcome::Outcome;
+use crate::files::{Files, Order, TransferRequest};
+use crate::machine::{Machine, Message, NodeId, Operation};
+use crate::outcome::{Outcome, Traffic};
 use crate::party::Attendance;
 use crate::request::Request;
 use crate::split::Latch;
@@ -30,13 +31,17 @@ pub(crate) enum Command {
         call: CallId,
         requests: Vec<Request>,
     },
+    /// Carry out this order about an open file.
+    Order { call: CallId, order: Order },
+    /// Move a client's part of an open file. It goes to one server alone.
+    Transfer(TransferRequest),
     /// The party makes no more calls.
     Close(PartyId),
 }
 
 /// An event in the life of a node's servers.
-enum Event {
-    Command(Vec<u8>),
+enum Event<P> {
+    Command(Message<P>),
     /// A call has ended.
     Ended,
     /// A party cannot make any more calls.
@@ -47,15 +52,18 @@ enum Event {
 pub struct Servers<'m, M: Machine> {
     machine: &'m M,
     parties: RefCell<BTreeMap<PartyId, Rc<Attendance>>>,
+    files: Files<'m, M>,
 }
 
 impl<'m, M: Machine> Servers<'m, M> {
-    /// Makes the servers of this node of a party.
-    pub fn new(machine: &'m M, party: Rc<Attendance>) -> Self {
+    /// Makes the servers of this node of a party, with a cache of at most `cache_bytes` bytes for
+    /// the files that they keep open.
+    pub fn new(machine: &'m M, party: Rc<Attendance>, cache_bytes: u64) -> Self {
         let parties = BTreeMap::from([(party.party.id, party)]);
         Self {
             machine,
             parties: RefCell::new(parties),
+            files: Files::new(machine, cache_bytes),
         }
     }
 
@@ -70,24 +78,42 @@ impl<'m, M: Machine> Servers<'m, M> {
                 let command = pin!(self.machine.receive(Port::SERVERS));
                 let (ended, lost) = (pin!(next(&mut under_way)), pin!(next(&mut broken)));
                 match select(command, select(ended, lost)).await {
-                    Either::Left((message, _)) => Event::Command(message.body),
+                    Either::Left((message, _)) => Event::Command(message),
                     Either::Right((Either::Left(_), _)) => Event::Ended,
                     Either::Right((Either::Right((party, _)), _)) => Event::Lost(party),
                 }
             };
             match event {
-                Event::Command(body) => match decode(&body) {
-                    Ok(Command::Serve { call, requests }) => {
-                        under_way.push(self.serve(call, requests, body));
-                    }
-                    Ok(Command::Close(party)) => self.close(party, &body).await,
-                    Err(_) => {} // nobody who is known has sent it
-                },
+                Event::Command(message) => {
+                    let Message { from, body, parcel } = message;
+                    under_way.extend(self.begin(from, body, parcel));
+                }
                 Event::Ended => {}
                 Event::Lost(party) => {
                     self.parties.borrow_mut().remove(&party);
+                    under_way.push(Box::pin(self.files.close_all(party)));
                 }
             }
+        }
+        debug_assert!(self.files.is_idle(), "a claim that nobody holds");
+    }
+
+    /// Begins what a command asks for.
+    fn begin(
+        &self,
+        from: NodeId,
+        body: Vec<u8>,
+        parcel: Option<M::Parcel>,
+    ) -> Option<LocalBoxFuture<'_, ()>> {
+        match decode(&body).ok()? {
+            Command::Serve { call, requests } => Some(Box::pin(self.serve(call, requests, body))),
+            Command::Order { call, order } => Some(Box::pin(self.obey(call, order, body))),
+            Command::Transfer(request) => {
+                let parties = self.parties.borrow();
+                parties.get(&request.file.party)?.party.rank(from)?; // not a client of the party
+                Some(Box::pin(self.files.serve(from, request, parcel)))
+            }
+            Command::Close(party) => Some(Box::pin(self.close(party, body))),
         }
     }
 
@@ -107,17 +133,37 @@ impl<'m, M: Machine> Servers<'m, M> {
             if let Some(tree) = call.servers() {
                 tree.pass_on(Port::SERVERS, &body).await?;
             }
-            carry_out(call, &requests).await
+            serve_all(call, &requests, Some(&self.files)).await
         };
         let _ = call.unless_lost(part).await;
     }
 
-    async fn close(&self, id: PartyId, body: &[u8]) {
+    /// Carries out an order. The clients hear by themselves of a member that leaves.
+    async fn obey(&self, id: CallId, order: Order, body: Vec<u8>) {
+        let party = self.parties.borrow().get(&id.party).cloned();
+        let Some(party) = party.filter(|_| id.sequence < CALLS_MAX) else {
+            return;
+        };
+        let call = Call::new(self.machine, &party, id.sequence);
+        let Some(tree) = call.servers() else {
+            return;
+        };
+        let part = async {
+            tree.pass_on(Port::SERVERS, &body).await?;
+            let obeyed = self.files.obey(&party.party, &order).await;
+            let outcome = Outcome::of(obeyed.map(|()| Traffic::default()));
+            tell_of_end(call, tree, outcome).await
+        };
+        let _ = call.unless_lost(part).await;
+    }
+
+    async fn close(&self, id: PartyId, body: Vec<u8>) {
+        self.files.close_all(id).await;
         let party = self.parties.borrow_mut().remove(&id);
         if let Some(party) = party
             && let Some(tree) = Call::new(self.machine, &party, 0).servers()
         {
-            let _ = tree.pass_on(Port::SERVERS, body).await; // a node that has left needs no end
+            let _ = tree.pass_on(Port::SERVERS, &body).await; // a node that has left needs no end
         }
     }
 }
@@ -144,13 +190,24 @@ async fn next<F: Future>(futures: &mut FuturesUnordered<F>) -> F::Output {
 /// # Collective
 /// Over all nodes of the party that have a server.
 pub async fn carry_out<M: Machine>(call: Call<'_, M>, requests: &[Request]) -> Result<()> {
+    serve_all(call, requests, None).await
+}
+
+/// Carries out requests, on the open `files` among others.
+async fn serve_all<M: Machine>(
+    call: Call<'_, M>,
+    requests: &[Request],
+    files: Option<&Files<'_, M>>,
+) -> Result<()> {
     let ([first, ..], Some(tree)) = (requests, call.servers()) else {
         return Ok(());
     };
     let latch = Latch::default();
     let serving = async {
         match &first.strategy {
-            Strategy::DiskDirected(options) => direct(call, requests, options, &latch).await,
+            Strategy::DiskDirected(options) => {
+                direct(call, (requests, files), options, &latch).await
+            }
             Strategy::Caching(options) => caching::serve(call, first, options, tree).await,
             Strategy::TwoPhase(options) => match &options.io {
                 StoreAccess::Servers(options) => caching::serve(call, first, options, tree).await,
@@ -169,25 +226,36 @@ pub async fn carry_out<M: Machine>(call: Call<'_, M>, requests: &[Request]) -> R
             handed_over.map(|()| outcome)?
         }
     };
-    if let Some(all) = tree
-        .gather(Step::ServersEnded, outcome, Outcome::merge)
-        .await?
-    {
-        tell_rank_0(call, Step::Served, encode(&all)?).await?;
+    tell_of_end(call, tree, outcome).await
+}
+
+/// Tells rank 0, through server 0, how the parts of this node's servers and of those below have
+/// ended.
+async fn tell_of_end<M: Machine>(
+    call: Call<'_, M>,
+    tree: Tree<'_, M>,
+    outcome: Outcome,
+) -> Result<()> {
+    let all = tree.gather(Step::ServersEnded, outcome, Outcome::merge);
+    match all.await? {
+        Some(all) => tell_rank_0(call, Step::Served, encode(&all)?).await,
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Runs the disk-directed part of every server on this node, side by side.
 async fn direct<M: Machine>(
     call: Call<'_, M>,
-    requests: &[Request],
+    (requests, files): (&[Request], Option<&Files<'_, M>>),
     options: &DiskDirected,
     latch: &Latch,
 ) -> Outcome {
     let servers = call.party().servers_on(call.machine.me());
     let parts: Vec<_> = servers
-        .map(|server| disk_directed::serve(call, requests, options, server, latch.hand_over()))
+        .map(|server| {
+            let place = (server, files);
+            disk_directed::serve(call, requests, options, place, latch.hand_over())
+        })
         .collect();
     let outcomes = join_all(parts).await.into_iter();
     outcomes.fold(Outcome::default(), Outcome::merge)

@@ -333,13 +333,13 @@ impl<M: Machine> Round<'_, M> {
         let is_write = self.messages.request.operation == Operation::Write;
         match (is_write, self.staging) {
             (false, _) => {
-                self.copy(&bundle, Elements::Parcel(&parcel), Elements::Exposed)
+                self.copy(&bundle, Elements::Parcel(&parcel, 0), Elements::Exposed)
                     .await
             }
             (true, Err(_)) => Ok(()),
             (true, Ok(staging)) => {
                 let to = Elements::Staged(&bundle.windows, staging);
-                self.copy(&bundle, Elements::Parcel(&parcel), to).await
+                self.copy(&bundle, Elements::Parcel(&parcel, 0), to).await
             }
         }
     }
@@ -352,7 +352,8 @@ impl<M: Machine> Round<'_, M> {
             (false, Err(error)) => return Err(error.clone()),
         };
         let buffer = self.messages.call.machine.buffer(self.bytes(bundle))?;
-        self.copy(bundle, from, Elements::Packed(&buffer)).await?;
+        self.copy(bundle, from, Elements::Packed(&buffer, 0))
+            .await?;
         Ok(buffer)
     }
 

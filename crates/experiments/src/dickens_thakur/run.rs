@@ -128,6 +128,7 @@ impl Case {
             servers: preset.nodes.disks,
             sync: preset.caching.waits_for_media,
             split: None,
+            file: None,
             rest: Rest::Fill(Vec::new()),
         })
     }

@@ -120,6 +120,7 @@ impl Case {
             servers: self.servers,
             sync: true,
             split: None,
+            file: None,
             rest: Rest::Fill(Vec::new()),
         }
     }
@@ -191,6 +192,7 @@ pub fn peak_mb_s(preset: &Preset, operation: Operation, file_mb: u64, trial: u64
         servers: 1,
         sync: true,
         split: None,
+        file: None,
         rest: Rest::Fill(Vec::new()),
     };
     let simulation = simulation(&request, preset, (1, false), trial)?;

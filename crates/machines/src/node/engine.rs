@@ -252,15 +252,20 @@ impl Machine for Node {
 }
 
 impl Node {
-    /// Finds the address of elements in this process; a parcel must have `bytes` bytes.
+    /// Finds the address of elements in this process; a parcel must have `bytes` bytes from there
+    /// on.
     fn at<'a>(&self, memory: MemoryId, place: Elements<'a, Self>, bytes: usize) -> Result<At<'a>> {
         Ok(match place {
             Elements::Exposed => At::Exposed(self.process.exposures.of(memory, self.me)?),
             Elements::Staged(windows, buffer) => At::Staged(windows, buffer.base()),
-            Elements::Packed(buffer) => At::Dense(buffer.bytes(0..bytes).as_ptr().cast_mut()),
-            Elements::Parcel(parcel) => {
-                check_size(parcel.bytes(), bytes)?;
-                At::Dense(parcel.bytes().as_ptr().cast_mut())
+            Elements::Packed(buffer, at) => {
+                let at = exact::<usize>(at);
+                At::Dense(buffer.bytes(at..at + bytes).as_ptr().cast_mut())
+            }
+            Elements::Parcel(parcel, at) => {
+                let rest = parcel.bytes().get(exact::<usize>(at)..).unwrap_or_default();
+                let elements = rest.get(..bytes).ok_or_else(|| wrong_size(rest, bytes))?;
+                At::Dense(elements.as_ptr().cast_mut())
             }
         })
     }
@@ -328,6 +333,10 @@ fn check_size(parcel: &[u8], expected: usize) -> Result<()> {
     if parcel.len() == expected {
         return Ok(());
     }
+    Err(wrong_size(parcel, expected))
+}
+
+fn wrong_size(parcel: &[u8], expected: usize) -> Error {
     let cause = format!("{} bytes came, not {expected}", parcel.len());
-    Err(Error::new(Kind::Peer, "unpacking a message", cause))
+    Error::new(Kind::Peer, "unpacking a message", cause)
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use penstock_conformance::{Form, Frame, Held, targets, truth};
-use penstock_engine::{Error, Kind, Opening, Operation, Result};
+use penstock_engine::{Access, Error, Kind, Opening, Result};
 use penstock_layout::{Block, Share};
 use penstock_machines::disk::medium::no_parts;
 use penstock_machines::{ClientMemory, Medium, Opener};
@@ -50,7 +50,7 @@ impl Opener for Stores {
         if target == targets::MISSING {
             return failed(Kind::Missing);
         }
-        if target == targets::READ_ONLY && opening.operation == Operation::Write {
+        if target == targets::READ_ONLY && opening.access == Access::Write {
             return failed(Kind::ReadOnly);
         }
         let mut stores = self.0.lock().unwrap();

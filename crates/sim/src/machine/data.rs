@@ -29,6 +29,17 @@ impl Parcel {
         }
     }
 
+    /// The `bytes` bytes from byte `at` on.
+    ///
+    /// # Errors
+    /// When it has fewer.
+    pub(crate) fn part(&self, at: u64, bytes: u64) -> Result<&[u8]> {
+        let rest = self.data.as_deref().unwrap_or_default();
+        let rest = rest.get(exact::<usize>(at)..).unwrap_or_default();
+        rest.get(..exact::<usize>(bytes))
+            .ok_or_else(|| wrong_size(rest, bytes))
+    }
+
     /// All of its bytes.
     ///
     /// # Errors
@@ -38,9 +49,13 @@ impl Parcel {
         if data.len() as u64 == bytes {
             return Ok(data);
         }
-        let cause = format!("{} bytes came, not {bytes}", data.len());
-        Err(Error::new(Kind::Peer, "unpacking a message", cause))
+        Err(wrong_size(data, bytes))
     }
+}
+
+fn wrong_size(data: &[u8], expected: u64) -> Error {
+    let cause = format!("{} bytes came, not {expected}", data.len());
+    Error::new(Kind::Peer, "unpacking a message", cause)
 }
 
 /// The buffer space of one node, in bytes.

@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 
 use penstock_engine::queue::Queue;
 use penstock_engine::tuning::QueueOrder;
-use penstock_engine::{BlockFile, NodeId, Opening, Operation, Result};
+use penstock_engine::{Access, BlockFile, NodeId, Opening, Operation, Result};
 use penstock_layout::{Block, DiskSchema, exact};
 
 use super::data::{Buffer, Parcel};
@@ -80,9 +80,9 @@ impl FileSystem {
 
     /// The time to open the file of a call, and to make it if it is to be safe.
     pub(crate) fn opening(&self, opening: &Opening) -> Span {
-        match opening.operation {
-            Operation::Write if opening.sync => self.open + self.sync,
-            Operation::Write | Operation::Read => self.open,
+        match opening.access {
+            Access::Write if opening.sync => self.open + self.sync,
+            Access::Write | Access::Read | Access::Update => self.open,
         }
     }
 

@@ -648,9 +648,9 @@ impl Machine for SimNode {
             _ => None,
         };
         let came = match &from {
-            Elements::Parcel(parcel) => {
+            Elements::Parcel(parcel, at) => {
                 let elements = pieces.iter().map(Piece::elements).sum::<u64>();
-                parcel.whole(elements * width as u64)?
+                parcel.part(*at, elements * width as u64)?
             }
             _ => &[],
         };
@@ -660,8 +660,11 @@ impl Machine for SimNode {
             let part = dense..dense + bytes;
             dense = part.end;
             let mut packed = match from {
-                Elements::Packed(buffer) => buffer.cut(part.clone()).data.unwrap_or_default(),
-                Elements::Parcel(_) => {
+                Elements::Packed(buffer, at) => {
+                    let part = at + part.start..at + part.end;
+                    buffer.cut(part).data.unwrap_or_default()
+                }
+                Elements::Parcel(..) => {
                     came[exact::<usize>(part.start)..exact::<usize>(part.end)].to_vec()
                 }
                 Elements::Exposed | Elements::Staged(..) => vec![0; exact::<usize>(bytes)],
@@ -675,15 +678,15 @@ impl Machine for SimNode {
                 Elements::Staged(windows, buffer) => {
                     buffer.copy_packed(piece, &windows[nth], &mut packed, Direction::Scatter);
                 }
-                Elements::Packed(_) | Elements::Parcel(_) => {}
+                Elements::Packed(..) | Elements::Parcel(..) => {}
             }
             match to {
                 Elements::Exposed => with_memory(&mut packed, Direction::Scatter),
                 Elements::Staged(windows, buffer) => {
                     buffer.copy_packed(piece, &windows[nth], &mut packed, Direction::Gather);
                 }
-                Elements::Packed(buffer) => buffer.paste(&Parcel::of(packed), part.start),
-                Elements::Parcel(_) => {
+                Elements::Packed(buffer, at) => buffer.paste(&Parcel::of(packed), at + part.start),
+                Elements::Parcel(..) => {
                     let cause = "a parcel that has come is not written to";
                     return Err(Error::new(Kind::Unsupported, "copying elements", cause));
                 }

@@ -1,0 +1,292 @@
+//! Arrays that stay open: any rank reads or writes any part at any time, without the others.
+//!
+//! All ranks open and close an array together. In between, a rank asks the servers that have its
+//! part, and nobody else: see [`penstock_engine::files`]. The servers need to be there when a
+//! request comes: on nodes of their own, or in a background thread of their rank.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use penstock_engine::{
+    Access, Decision, Director, Error, FileId, Kind, Opening, Operation, Order, RankBoxes, Result,
+    Tally, Traffic,
+};
+use penstock_layout::{DiskSchema, Region, Share};
+use serde::{Deserialize, Serialize};
+
+use super::array::LocalPart;
+use super::ask::{Ask, PathBytes};
+use super::driver::AloneStart;
+use super::session::Session;
+use crate::ElementType;
+use crate::groups;
+use crate::write::Updatable;
+
+/// An array that the servers of a session keep open.
+pub struct OpenArray {
+    file: FileId,
+    path: PathBuf,
+    description: Description,
+    is_writable: bool,
+    is_open: bool,
+    /// The right to change the array, on the rank that directs.
+    right: Arc<Mutex<Option<Updatable>>>,
+}
+
+/// An open array, as rank 0 describes it to all ranks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Description {
+    name: String,
+    shape: Vec<u64>,
+    element: ElementType,
+    disk: DiskSchema,
+    target: Vec<u8>,
+    servers: usize,
+}
+
+impl OpenArray {
+    /// The name of the array.
+    pub fn name(&self) -> &str {
+        &self.description.name
+    }
+
+    /// The extents of the array.
+    pub fn shape(&self) -> &[u64] {
+        &self.description.shape
+    }
+
+    /// The element type.
+    pub fn element(&self) -> ElementType {
+        self.description.element
+    }
+
+    fn error(&self, operation: Operation, kind: Kind, cause: impl Into<String>) -> Error {
+        let what = match operation {
+            Operation::Read => "reading a part of",
+            Operation::Write => "writing a part of",
+        };
+        let doing = format!("{what} '{}'", self.description.name);
+        Error::new(kind, doing, cause.into()).at(&self.path)
+    }
+
+    /// Checks a rank's part of the array, and its place in memory.
+    fn check(&self, operation: Operation, part: &Region, local: &LocalPart) -> Result<()> {
+        let wrong = |cause: String| Err(self.error(operation, Kind::Schema, cause));
+        let Description { shape, element, .. } = &self.description;
+        if !self.is_open {
+            return wrong("the array has been closed".to_string());
+        }
+        if operation == Operation::Write && !self.is_writable {
+            let cause = "the array is open to be read: open it with mode \"r+\"";
+            return Err(self.error(operation, Kind::ReadOnly, cause));
+        }
+        let is_within = part.dims() == shape.len() && Region::whole(shape).contains(part);
+        if !is_within {
+            let cause = format!("the part {part:?} is not within the shape {shape:?}");
+            return Err(self.error(operation, Kind::Schema, cause));
+        }
+        if local.element != *element {
+            let (given, there) = (local.element, element);
+            return wrong(format!(
+                "the memory is of {given}, and the array of {there}"
+            ));
+        }
+        if local.memory.extents != part.shape {
+            let (given, asked) = (&local.memory.extents, &part.shape);
+            return wrong(format!(
+                "the memory has shape {given:?}, and the part {asked:?}"
+            ));
+        }
+        if operation == Operation::Read && !local.is_writable {
+            return wrong("the memory is read-only".to_string());
+        }
+        Ok(())
+    }
+}
+
+impl Session {
+    /// Opens the array at `path`, of a group the array `name`, for requests of single ranks; to be
+    /// changed in place with `is_writable`, and nobody else may write it then.
+    ///
+    /// # Errors
+    /// The same on all ranks: when there is no such array, when it cannot be changed in place, or
+    /// when another job writes it; [`Kind::Unsupported`] where servers exist only inside calls.
+    ///
+    /// # Collective
+    /// Over all clients.
+    pub fn open_array(
+        &self,
+        path: &Path,
+        name: Option<&str>,
+        is_writable: bool,
+    ) -> Result<OpenArray> {
+        if !self.serves_alone() {
+            let cause = "servers exist only inside calls here: open the session with \
+                         dedicated=True, or initialise MPI with MPI_THREAD_MULTIPLE";
+            let error = Error::new(Kind::Unsupported, "opening an array", cause).at(path);
+            return Err(self.refuse(error));
+        }
+        let ask = Ask::Open {
+            path: PathBytes::from(path),
+            name: name.map(str::to_string),
+            is_writable,
+        };
+        let right = Arc::new(Mutex::new(None));
+        let (settings, kept) = (self.settings().clone(), right.clone());
+        let (at, of) = (path.to_path_buf(), name.map(str::to_string));
+        let description = self.decide(ask, move || {
+            let stored = groups::open(&at, of.as_deref())?;
+            if is_writable {
+                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(stored.updatable(&at)?);
+            }
+            let disk = stored.disk_schema(settings.options.block_bytes)?;
+            let (target, servers) = settings.opened(stored.target())?;
+            let schema = stored.schema();
+            Ok(Description {
+                name: schema.name.clone(),
+                shape: schema.shape.clone(),
+                element: schema.element,
+                disk,
+                target,
+                servers,
+            })
+        })?;
+        let mut array = OpenArray {
+            file: self.next_file(),
+            path: path.to_path_buf(),
+            description,
+            is_writable,
+            is_open: true,
+            right,
+        };
+        let opening = Opening {
+            target: array.description.target.clone(),
+            disk: array.description.disk.clone(),
+            access: match is_writable {
+                true => Access::Update,
+                false => Access::Read,
+            },
+            sync: self.settings().options.sync,
+            server: 0,
+            servers: array.description.servers,
+        };
+        let file = array.file;
+        self.driver().keep_serving(1);
+        let opened = self.order(Order::Open { file, opening });
+        if let Err(error) = opened {
+            self.driver().keep_serving(-1);
+            array.is_open = false;
+            return Err(error);
+        }
+        self.open_arrays().borrow_mut().insert(file, is_writable);
+        Ok(array)
+    }
+
+    /// Moves the elements of `part` between an open array and this rank's memory. A write is done
+    /// when the servers have the elements; [`Session::flush_array`] brings them to the disks.
+    ///
+    /// # Errors
+    /// When the part or the memory does not fit the array; the error of a server. Some of the
+    /// elements may have been moved then.
+    pub fn move_part(
+        &self,
+        array: &OpenArray,
+        operation: Operation,
+        part: &Region,
+        local: LocalPart,
+    ) -> Result<()> {
+        array.check(operation, part, &local)?;
+        self.my_rank()?;
+        self.driver().alone(AloneStart {
+            file: array.file,
+            disk: array.description.disk.clone(),
+            servers: array.description.servers,
+            operation,
+            share: Share::of_box(part),
+            memory: local.memory,
+        })
+    }
+
+    /// Brings all that ranks have written to an open array to its disks.
+    ///
+    /// # Errors
+    /// The same on all ranks: the first error of a server since the array was opened.
+    ///
+    /// # Collective
+    /// Over all clients.
+    pub fn flush_array(&self, array: &OpenArray) -> Result<()> {
+        self.order(Order::Flush(array.file))
+    }
+
+    /// Flushes and closes an open array. A second close does nothing.
+    ///
+    /// # Errors
+    /// As [`Session::flush_array`]; the array is closed all the same.
+    ///
+    /// # Collective
+    /// Over all clients.
+    pub fn close_array(&self, array: &mut OpenArray) -> Result<()> {
+        if !std::mem::replace(&mut array.is_open, false) {
+            return Ok(());
+        }
+        let closed = self.close_file(array.file);
+        *array.right.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        closed
+    }
+
+    fn close_file(&self, file: FileId) -> Result<()> {
+        if self.open_arrays().borrow_mut().remove(&file).is_none() {
+            return Ok(()); // the session has closed it
+        }
+        let closed = self.order(Order::Close(file));
+        self.driver().keep_serving(-1);
+        closed
+    }
+
+    /// Closes all arrays that are still open when the session ends.
+    pub(super) fn close_forgotten(&self) -> Result<()> {
+        let open: Vec<FileId> = self.open_arrays().borrow().keys().copied().collect();
+        let closed = open.into_iter().map(|file| self.close_file(file));
+        closed.fold(Ok(()), Result::and)
+    }
+
+    /// Flushes the arrays that are open to be changed: a collective call is about to read, and may
+    /// read one of them.
+    ///
+    /// # Errors
+    /// As [`Session::flush_array`].
+    ///
+    /// # Collective
+    /// Over all clients.
+    pub(super) fn flush_changed(&self) -> Result<()> {
+        let open = self.open_arrays().borrow();
+        let changed: Vec<_> = open.iter().filter(|(_, changed)| **changed).collect();
+        let files: Vec<FileId> = changed.into_iter().map(|(&file, _)| file).collect();
+        drop(open);
+        files
+            .into_iter()
+            .try_for_each(|file| self.order(Order::Flush(file)))
+    }
+
+    /// Has all servers carry out an order.
+    fn order(&self, order: Order) -> Result<()> {
+        let ask = Ask::Order(match &order {
+            Order::Open { file, .. } | Order::Flush(file) | Order::Close(file) => file.number,
+        });
+        self.call(ask, None, Box::new(OrderDirector(order)))
+            .map(drop)
+    }
+}
+
+/// Directs an order about an open array.
+struct OrderDirector(Order);
+
+impl Director for OrderDirector {
+    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision> {
+        Ok(Decision::Order(self.0.clone()))
+    }
+
+    fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic> {
+        outcome.map(|done| done.moved)
+    }
+}

@@ -1,0 +1,198 @@
+//! A client's requests on an open file.
+//!
+//! The client works out by itself which blocks hold its part of the array, and which server has
+//! each. It asks each server for its blocks only, for as many at once as one message may bring:
+//!
+//! ```text
+//! part      . x x | x x x | x . .      blocks 0 1 2 of servers 0 1 0
+//! server 0  blocks 0 and 2, one request
+//! server 1  block 1, one request, at the same time
+//! ```
+//!
+//! A request moves the elements of each block at one moment; others may come between two blocks.
+
+use std::cell::Cell;
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use penstock_layout::{DiskSchema, Piece, Share, exact};
+
+use super::messages::{Answer, FileId, TransferRequest};
+use super::transfer::send_elements;
+use crate::address::{MemoryId, Port};
+use crate::collective::server::Command;
+use crate::encoding::{decode, encode};
+use crate::error::{Error, Kind, Result};
+use crate::machine::{CopyKind, Elements, Machine, Operation, Work};
+use crate::party::Attendance;
+
+/// The most bytes of one request, unless one block alone has more.
+pub const TRANSFER_BYTES_MAX: u64 = 1 << 20;
+
+/// The most requests of one client under way at each server.
+const UNDER_WAY_MAX: usize = 2;
+
+/// A client of an open file.
+pub struct FileClient<'a, M: Machine> {
+    machine: &'a M,
+    attendance: &'a Attendance,
+    file: FileId,
+    disk: &'a DiskSchema,
+    servers: usize,
+    /// The number of the next request on this file.
+    tickets: &'a Cell<u64>,
+}
+
+/// The blocks of one request, and the pieces that the client has of them.
+struct Batch {
+    server: usize,
+    blocks: Vec<(u64, u64)>,
+    pieces: Vec<Piece>,
+    bytes: u64,
+}
+
+impl Batch {
+    fn new(server: usize) -> Self {
+        Self {
+            server,
+            blocks: Vec::new(),
+            pieces: Vec::new(),
+            bytes: 0,
+        }
+    }
+}
+
+impl<'a, M: Machine> FileClient<'a, M> {
+    /// Makes the client of a file that the first `servers` servers of the party have open, with
+    /// blocks of `disk`. `tickets` counts this client's requests on the file.
+    pub fn new(
+        machine: &'a M,
+        attendance: &'a Attendance,
+        file: FileId,
+        (disk, servers): (&'a DiskSchema, usize),
+        tickets: &'a Cell<u64>,
+    ) -> Self {
+        Self {
+            machine,
+            attendance,
+            file,
+            disk,
+            servers,
+            tickets,
+        }
+    }
+
+    /// Moves the elements of `share` between the file and the memory that this client exposes
+    /// under this name. After an error a part of the elements may have been moved.
+    ///
+    /// # Errors
+    /// The first error of a server, and the reason of a server that has left.
+    pub async fn transfer(
+        &self,
+        operation: Operation,
+        share: &Share,
+        memory: MemoryId,
+    ) -> Result<()> {
+        let moving = self.transfer_all(operation, share, memory);
+        self.attendance.unless_broken(moving).await?
+    }
+
+    async fn transfer_all(
+        &self,
+        operation: Operation,
+        share: &Share,
+        memory: MemoryId,
+    ) -> Result<()> {
+        let Some(bounds) = share.bounds() else {
+            return Ok(());
+        };
+        let mut batches: Vec<_> = (0..self.servers).map(Batch::new).collect();
+        let mut under_way = FuturesUnordered::new();
+        let mut moved = Ok(());
+        for block in self.disk.blocks_in(&bounds) {
+            let Some(piece) = share.intersect(&block.region) else {
+                continue;
+            };
+            let server = self.disk.server_of(&block, self.servers);
+            let batch = &mut batches[server];
+            let bytes = piece.elements() * self.disk.width();
+            if batch.bytes > 0 && batch.bytes + bytes > TRANSFER_BYTES_MAX {
+                let full = std::mem::replace(batch, Batch::new(server));
+                under_way.push(self.ask(operation, share, memory, full));
+            }
+            let batch = &mut batches[server];
+            batch.blocks.push((block.object, block.index));
+            batch.pieces.push(piece);
+            batch.bytes += bytes;
+            while moved.is_ok() && under_way.len() >= UNDER_WAY_MAX * self.servers {
+                moved = under_way.next().await.unwrap_or(Ok(()));
+            }
+            if moved.is_err() {
+                break;
+            }
+        }
+        if moved.is_ok() {
+            let rest = batches.into_iter().filter(|batch| batch.bytes > 0);
+            under_way.extend(rest.map(|batch| self.ask(operation, share, memory, batch)));
+        }
+        // Requests under way are ended also after an error: servers take elements from here.
+        while let Some(ended) = under_way.next().await {
+            moved = moved.and(ended);
+        }
+        moved
+    }
+
+    /// Sends one request, and waits for its answer.
+    async fn ask(
+        &self,
+        operation: Operation,
+        share: &Share,
+        memory: MemoryId,
+        batch: Batch,
+    ) -> Result<()> {
+        let Self { machine, file, .. } = self;
+        let (width, ticket) = (exact::<usize>(self.disk.width()), self.tickets.get());
+        self.tickets.set(ticket + 1);
+        let to = self.attendance.party.servers[batch.server];
+        let request = Command::Transfer(TransferRequest {
+            file: *file,
+            ticket,
+            operation,
+            share: share.clone(),
+            blocks: batch.blocks,
+        });
+        let body = encode(&request)?;
+        match operation {
+            Operation::Read => {
+                machine.work(Work::Request(to, 0)).await;
+                machine.send(to, Port::SERVERS, body, None).await?;
+            }
+            Operation::Write => {
+                machine.work(Work::Request(to, batch.bytes)).await;
+                let send = machine.buffer(batch.bytes)?;
+                let packed = Elements::Packed(&send, 0);
+                let by = CopyKind::Kernels;
+                machine.copy(memory, width, &batch.pieces, Elements::Exposed, packed, by)?;
+                send_elements(*machine, (to, Port::SERVERS), body, &send, batch.bytes).await?;
+            }
+        }
+        let message = machine.receive(file.answers(ticket)).await;
+        machine.work(Work::Answer).await;
+        let Answer(error) = decode(&message.body)?;
+        match (error, operation, message.parcel) {
+            (Some(error), ..) => Err(error),
+            (None, Operation::Write, _) => Ok(()),
+            (None, Operation::Read, Some(parcel)) => {
+                let (from, by) = (Elements::Parcel(&parcel, 0), CopyKind::Kernels);
+                machine.copy(memory, width, &batch.pieces, from, Elements::Exposed, by)
+            }
+            (None, Operation::Read, None) => {
+                let cause = format!("node {to} sent an answer without data");
+                Err(Error::new(
+                    Kind::Peer,
+                    "waiting for a server's answer",
+                    cause,
+                ))
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Orders, requests and answers about open files.
+
+use penstock_layout::Share;
+use serde::{Deserialize, Serialize};
+
+use crate::address::{MemoryId, PartyId, Port};
+use crate::error::{Error, Kind, Result};
+use crate::machine::{Opening, Operation};
+
+/// The most files that a party opens in its life.
+pub(super) const FILES_MAX: u64 = u32::MAX as u64 - 1;
+
+/// A file id names a file that the servers of a party keep open. It is never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FileId {
+    /// The party whose clients use the file.
+    pub party: PartyId,
+    /// The file's number among the files of the party.
+    pub number: u64,
+}
+
+impl FileId {
+    /// The name of the memory that a client exposes for the request with this number on one of its
+    /// files.
+    pub fn memory(self, ticket: u64) -> MemoryId {
+        let ticket = ticket & u64::from(u32::MAX);
+        MemoryId::new([self.party.0, u64::from(u32::MAX) << 32 | ticket])
+    }
+
+    /// The mailbox for the answer to the request with this number. A client numbers its requests on
+    /// one file.
+    ///
+    /// # Panics
+    /// For more files than a party may open.
+    pub(super) fn answers(self, ticket: u64) -> Port {
+        assert!(self.number < FILES_MAX, "a party of too many files");
+        // No call has this sequence number: see `CallId`.
+        Port::new([
+            self.party.0,
+            u64::from(u32::MAX) << 32 | self.number,
+            ticket,
+        ])
+    }
+}
+
+/// An order about a file, which all servers of a party carry out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Order {
+    /// Open a file: each server its own part.
+    Open {
+        /// The name under which clients will use the file.
+        file: FileId,
+        /// The opening; each server puts in its own number.
+        opening: Opening,
+    },
+    /// Write all changed blocks of a file to its disks, and make them safe if the file was opened
+    /// so.
+    Flush(FileId),
+    /// Flush a file, and close it.
+    Close(FileId),
+}
+
+/// A client asks a server to move its elements of some blocks. Elements to be written come as a
+/// parcel, block after block in the order of the request, each piece dense and in the order of the
+/// client's memory.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct TransferRequest {
+    pub(crate) file: FileId,
+    /// The number that the answer's mailbox has.
+    pub(super) ticket: u64,
+    pub(super) operation: Operation,
+    /// The client's part of the array.
+    pub(super) share: Share,
+    /// The object and the index of each block.
+    pub(super) blocks: Vec<(u64, u64)>,
+}
+
+/// A server answers a request. The elements that were read come as a parcel.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Answer(pub(super) Option<Error>);
+
+/// The error for a client that asks for something impossible.
+pub(super) fn refusal(cause: impl Into<String>) -> Error {
+    Error::new(Kind::Peer, "answering a client", cause.into())
+}
+
+/// Checks that a share from elsewhere is one of an array of this shape.
+///
+/// # Errors
+/// When it is not.
+pub(super) fn check_share(share: &Share, shape: &[u64]) -> Result<()> {
+    match share.is_within(shape) {
+        true => Ok(()),
+        false => Err(refusal("its part is not within the array")),
+    }
+}

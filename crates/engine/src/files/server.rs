@@ -1,0 +1,402 @@
+//! The open files of a node's servers, and what is done to their blocks.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use futures::future::join_all;
+use penstock_layout::{Block, DiskSchema};
+use rustc_hash::FxHashMap;
+
+use super::cache::{Cache, Room};
+use super::claims::{Claim, Claims, Intent};
+use super::messages::{FileId, Order, refusal};
+use crate::address::PartyId;
+use crate::error::{Error, Result, Who};
+use crate::machine::{BlockFile, Machine, Work};
+use crate::party::Party;
+use crate::signal::Signal;
+
+/// The name of a block: its file, its object, and its number in the object.
+pub(crate) type Name = (FileId, u64, u64);
+
+/// A claim on a block of an open file.
+pub(crate) type BlockClaim<'a> = Claim<'a, Name>;
+
+/// A block in memory.
+struct Cached<M: Machine> {
+    file: Rc<OpenFile<M>>,
+    block: Rc<Block>,
+    buffer: Rc<M::Buffer>,
+}
+
+/// A file that the servers of this node have open.
+pub(crate) struct OpenFile<M: Machine> {
+    pub(super) id: FileId,
+    pub(super) disk: DiskSchema,
+    servers: usize,
+    /// The parts of the file on the disks of this node's servers, by the number of the server.
+    parts: BTreeMap<usize, M::File>,
+    /// The first error of a write that nobody waited for. The file is not usable after it.
+    failed: RefCell<Option<Error>>,
+}
+
+impl<M: Machine> OpenFile<M> {
+    /// The name of a block of this file.
+    pub(crate) fn name(&self, block: &Block) -> Name {
+        (self.id, block.object, block.index)
+    }
+
+    /// The server of a block, and the server's part of the file, if the server is on this node.
+    fn part(&self, block: &Block) -> Result<(usize, &M::File)> {
+        let server = self.disk.server_of(block, self.servers);
+        let part = self.parts.get(&server).map(|part| (server, part));
+        part.ok_or_else(|| refusal("the block is another server's"))
+    }
+
+    /// The block with this number of an object, if it is this node's.
+    pub(super) fn block(&self, object: u64, index: u64) -> Result<Block> {
+        let block = self.disk.block_at(object, index);
+        let block = block.ok_or_else(|| refusal("it asks for a block that there is not"))?;
+        self.part(&block).map(|_| block)
+    }
+
+    /// Fails if a write has failed that nobody waited for.
+    pub(super) fn check(&self) -> Result<()> {
+        self.failed.borrow().clone().map_or(Ok(()), Err)
+    }
+
+    /// Whether the file has these blocks, dealt out to this number of servers.
+    pub(super) fn fits(&self, disk: &DiskSchema, servers: usize) -> bool {
+        self.servers == servers && self.disk == *disk
+    }
+
+    /// The part of the file on the disk of a server of this node.
+    pub(super) fn part_of(&self, server: usize) -> Option<&M::File> {
+        self.parts.get(&server)
+    }
+
+    fn fail(&self, error: Error) {
+        self.failed.borrow_mut().get_or_insert(error);
+    }
+}
+
+/// The open files of a node's servers, with one cache for all.
+pub(crate) struct Files<'m, M: Machine> {
+    pub(super) machine: &'m M,
+    open: RefCell<FxHashMap<FileId, Rc<OpenFile<M>>>>,
+    claims: Claims<Name>,
+    cache: RefCell<Cache<Name, Cached<M>>>,
+    /// The signal for futures that wait for room in the cache.
+    room: Signal,
+}
+
+impl<'m, M: Machine> Files<'m, M> {
+    /// Makes the files of a node with a cache of at most `cache_bytes` bytes.
+    pub(crate) fn new(machine: &'m M, cache_bytes: u64) -> Self {
+        Self {
+            machine,
+            open: RefCell::default(),
+            claims: Claims::default(),
+            cache: RefCell::new(Cache::new(cache_bytes)),
+            room: Signal::default(),
+        }
+    }
+
+    /// Whether nobody claims a block.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.claims.is_empty()
+    }
+
+    /// Carries out an order of a party on this node.
+    ///
+    /// # Errors
+    /// The error of a disk, and [`crate::Kind::Peer`] for a file that is not the party's.
+    pub(crate) async fn obey(&self, party: &Party, order: &Order) -> Result<()> {
+        let (Order::Open { file, .. } | Order::Flush(file) | Order::Close(file)) = order;
+        if file.party != party.id {
+            return Err(refusal("the file is another party's"));
+        }
+        match order {
+            Order::Open { file, opening } => {
+                let opened = OpenFile {
+                    id: *file,
+                    disk: opening.disk.clone(),
+                    servers: opening.servers,
+                    parts: BTreeMap::new(),
+                    failed: RefCell::default(),
+                };
+                let opened = self.open_parts(party, opening, opened).await?;
+                self.open.borrow_mut().insert(*file, Rc::new(opened));
+                Ok(())
+            }
+            Order::Flush(file) => self.flush(&*self.file(*file)?).await,
+            Order::Close(file) => self.close(*file).await,
+        }
+    }
+
+    async fn open_parts(
+        &self,
+        party: &Party,
+        opening: &crate::Opening,
+        mut file: OpenFile<M>,
+    ) -> Result<OpenFile<M>> {
+        let servers = party.servers_on(self.machine.me());
+        for server in servers.filter(|&server| server < opening.servers) {
+            let opening = crate::Opening {
+                server,
+                ..opening.clone()
+            };
+            let part = self.machine.open(opening).await;
+            let part = part.map_err(|error| error.by(Who::Server(server)))?;
+            // An error of opening is told now, and not to the first who moves a block.
+            let looked = part.moves_parts().await;
+            looked.map_err(|error| error.by(Who::Server(server)))?;
+            file.parts.insert(server, part);
+        }
+        Ok(file)
+    }
+
+    /// The open file of this name.
+    pub(crate) fn file(&self, id: FileId) -> Result<Rc<OpenFile<M>>> {
+        let file = self.open.borrow().get(&id).cloned();
+        file.ok_or_else(|| refusal("the file is not open"))
+    }
+
+    /// Writes all changed blocks of a file, in their order, and ends the writes on its disks.
+    async fn flush(&self, file: &OpenFile<M>) -> Result<()> {
+        let is_changed = |cache: &Cache<_, _>, name: &Name| cache.is_dirty(name);
+        let changed = {
+            let cache = self.cache.borrow();
+            cache.blocks(|name| name.0 == file.id && is_changed(&cache, name))
+        };
+        join_all(changed.into_iter().map(|name| self.write_back(name))).await;
+        file.check()?;
+        for (&server, part) in &file.parts {
+            let finished = part.finish().await;
+            finished.map_err(|error| error.by(Who::Server(server)))?;
+        }
+        Ok(())
+    }
+
+    async fn close(&self, id: FileId) -> Result<()> {
+        let file = self.file(id)?;
+        let flushed = self.flush(&file).await;
+        self.open.borrow_mut().remove(&id);
+        let mut cache = self.cache.borrow_mut();
+        for name in cache.blocks(|name| name.0 == id) {
+            cache.remove(&name);
+        }
+        drop(cache);
+        self.room.tell();
+        flushed
+    }
+
+    /// Closes all files of a party that makes no more calls.
+    pub(crate) async fn close_all(&self, party: PartyId) {
+        let of_party: Vec<_> = {
+            let open = self.open.borrow();
+            open.keys()
+                .filter(|id| id.party == party)
+                .copied()
+                .collect()
+        };
+        for id in of_party {
+            let _ = self.close(id).await; // nobody is left who could be told
+        }
+    }
+
+    /// Claims a block that nobody caches or changes meanwhile.
+    pub(crate) async fn claim(&self, name: Name, intent: Intent) -> BlockClaim<'_> {
+        self.claims.claim(name, intent).await
+    }
+
+    /// Claims a block, and finds it in the cache or brings it in. `is_replaced` says that all of
+    /// its bytes are about to be put in, so that nobody need read them.
+    pub(super) async fn bring_in(
+        &self,
+        file: &Rc<OpenFile<M>>,
+        block: &Block,
+        intent: Intent,
+        is_replaced: bool,
+    ) -> Result<(BlockClaim<'_>, Rc<M::Buffer>)> {
+        let name = file.name(block);
+        self.machine.work(Work::Lookup).await;
+        let claim = self.claim(name, intent).await;
+        if let Some(buffer) = self.cached(&name) {
+            return Ok((claim, buffer));
+        }
+        let claim = match intent {
+            Intent::Change => claim,
+            Intent::Read => {
+                drop(claim);
+                self.claim(name, Intent::Change).await
+            }
+        };
+        if let Some(buffer) = self.cached(&name) {
+            return Ok((claim, buffer)); // another request has brought it in meanwhile
+        }
+        let room = self.take_room(block.bytes).await;
+        let buffer = Rc::new(self.machine.buffer(block.bytes)?);
+        if !is_replaced {
+            self.read_from_disk(file, block, &buffer).await?;
+        }
+        room.fill(
+            name,
+            Cached {
+                file: file.clone(),
+                block: Rc::new(block.clone()),
+                buffer: buffer.clone(),
+            },
+        );
+        Ok((claim, buffer))
+    }
+
+    fn cached(&self, name: &Name) -> Option<Rc<M::Buffer>> {
+        let mut cache = self.cache.borrow_mut();
+        cache.get(name).map(|cached| cached.buffer.clone())
+    }
+
+    async fn read_from_disk(
+        &self,
+        file: &OpenFile<M>,
+        block: &Block,
+        buffer: &M::Buffer,
+    ) -> Result<()> {
+        let (server, part) = file.part(block)?;
+        self.machine.work(Work::Wake).await;
+        let read = part.read(block, buffer, 0).await;
+        read.map_err(|error| error.by(Who::Server(server)))
+    }
+
+    /// Takes room in the cache, for which other blocks go.
+    async fn take_room(&self, bytes: u64) -> TakenRoom<'_, 'm, M> {
+        loop {
+            let is_claimed = |name: &Name| self.claims.is_claimed(name);
+            let room = self.cache.borrow_mut().room(bytes, is_claimed);
+            match room {
+                Room::Taken => return TakenRoom { files: self, bytes },
+                Room::Dirty(name) => self.write_back(name).await,
+                Room::None => {
+                    let mut has_looked = false;
+                    let told = || std::mem::replace(&mut has_looked, true).then_some(());
+                    self.room.until(told).await;
+                }
+            }
+        }
+    }
+
+    /// Notes that bytes of a cached block have been put in, and writes the block once all have
+    /// (WriteFull: Kotz and Ellis 1993).
+    pub(super) async fn soil(&self, file: &OpenFile<M>, block: &Block, bytes: u64) {
+        let name = file.name(block);
+        let dirty = self.cache.borrow_mut().soil(&name, bytes);
+        if dirty >= block.region.elements() * file.disk.width() {
+            self.write_back(name).await;
+        }
+    }
+
+    /// Writes a block of the cache to its disk. An error is the file's: nobody waits for this
+    /// write, and the block goes.
+    async fn write_back(&self, name: Name) {
+        let claim = self.claim(name, Intent::Read).await;
+        let changed = {
+            let cache = self.cache.borrow();
+            let cached = cache.peek(&name).filter(|_| cache.is_dirty(&name));
+            cached.map(|cached| {
+                let Cached {
+                    file,
+                    block,
+                    buffer,
+                } = cached;
+                (file.clone(), block.clone(), buffer.clone())
+            })
+        };
+        if let Some((file, block, buffer)) = changed {
+            let written = self.write_to_disk(&file, &block, &buffer).await;
+            let mut cache = self.cache.borrow_mut();
+            match written {
+                Ok(()) => cache.clean(&name),
+                Err(error) => {
+                    cache.remove(&name);
+                    file.fail(error);
+                }
+            }
+        }
+        drop(claim);
+        self.room.tell();
+    }
+
+    async fn write_to_disk(
+        &self,
+        file: &OpenFile<M>,
+        block: &Block,
+        buffer: &M::Buffer,
+    ) -> Result<()> {
+        let (server, part) = file.part(block)?;
+        self.machine.work(Work::Wake).await;
+        let written = part.write(block, buffer, 0).await;
+        written.map_err(|error| error.by(Who::Server(server)))
+    }
+
+    /// Reads a claimed block into a buffer, around the cache: out of the cache if it is there,
+    /// otherwise from the disk.
+    pub(crate) async fn read_around(
+        &self,
+        file: &OpenFile<M>,
+        block: &Block,
+        buffer: &M::Buffer,
+    ) -> Result<()> {
+        file.check()?;
+        match self.cached(&file.name(block)) {
+            Some(cached) => {
+                let whole = self.machine.cut(&cached, 0..block.bytes);
+                self.machine.paste(&whole, buffer, 0);
+                Ok(())
+            }
+            None => self.read_from_disk(file, block, buffer).await,
+        }
+    }
+
+    /// Writes a block that is claimed to be changed, around the cache, which drops it.
+    pub(crate) async fn write_around(
+        &self,
+        file: &OpenFile<M>,
+        block: &Block,
+        buffer: &M::Buffer,
+    ) -> Result<()> {
+        file.check()?;
+        self.cache.borrow_mut().remove(&file.name(block));
+        self.room.tell();
+        self.write_to_disk(file, block, buffer).await
+    }
+
+    /// Ends the use of a block: others may wait for its room.
+    pub(super) fn release(&self, claim: BlockClaim<'_>) {
+        drop(claim);
+        self.room.tell();
+    }
+}
+
+/// Room in the cache that has been taken and is given back if it is not filled.
+struct TakenRoom<'a, 'm, M: Machine> {
+    files: &'a Files<'m, M>,
+    bytes: u64,
+}
+
+impl<M: Machine> TakenRoom<'_, '_, M> {
+    /// Puts a block into the room.
+    fn fill(mut self, name: Name, cached: Cached<M>) {
+        let bytes = std::mem::take(&mut self.bytes);
+        self.files.cache.borrow_mut().insert(name, cached, bytes);
+    }
+}
+
+impl<M: Machine> Drop for TakenRoom<'_, '_, M> {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.files.cache.borrow_mut().give_back(self.bytes);
+            self.files.room.tell();
+        }
+    }
+}

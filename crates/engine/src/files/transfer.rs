@@ -1,0 +1,167 @@
+//! The way of an independent request through a server.
+//!
+//! Block after block is claimed, brought into the cache, and copied: into a send buffer for a read,
+//! out of the request's parcel for a write. One message answers the client.
+
+use std::rc::Rc;
+
+use penstock_layout::{Block, Piece, exact};
+
+use super::claims::Intent;
+use super::messages::{Answer, TransferRequest, check_share, refusal};
+use super::server::{Files, OpenFile};
+use crate::address::{MemoryId, Port};
+use crate::encoding::encode;
+use crate::error::Result;
+use crate::machine::{CopyKind, Elements, Machine, NodeId, Operation, Window, Work};
+
+/// The most bytes that travel inside a message. More stay in a send buffer, from which the other
+/// side takes them: that costs two messages, and saves two copies.
+const INSIDE_BYTES_MAX: u64 = 16 << 10;
+
+/// A copy that exposes nothing names no memory.
+pub(super) const NO_MEMORY: MemoryId = MemoryId::new([u64::MAX; 2]);
+
+/// Sends a message with the first `bytes` bytes of a send buffer.
+///
+/// # Errors
+/// When `to` cannot be reached.
+pub(super) async fn send_elements<M: Machine>(
+    machine: &M,
+    (to, port): (NodeId, Port),
+    body: Vec<u8>,
+    buffer: &M::Buffer,
+    bytes: u64,
+) -> Result<()> {
+    match bytes {
+        0..=INSIDE_BYTES_MAX => {
+            let parcel = machine.cut(buffer, 0..bytes);
+            machine.send(to, port, body, Some(parcel)).await
+        }
+        _ => machine.transmit(to, port, body, buffer, bytes).await,
+    }
+}
+
+/// The elements of a request in one block.
+struct Part {
+    block: Block,
+    piece: Piece,
+}
+
+impl<M: Machine> Files<'_, M> {
+    /// Serves a client's request, and answers it.
+    pub(crate) async fn serve(
+        &self,
+        from: NodeId,
+        request: TransferRequest,
+        parcel: Option<M::Parcel>,
+    ) {
+        self.machine.work(Work::Thread).await;
+        let answers = request.file.answers(request.ticket);
+        let moved = self.transfer(&request, parcel).await;
+        self.machine.work(Work::Reply(from)).await;
+        let (error, read) = match moved {
+            Ok(read) => (None, read),
+            Err(error) => (Some(error), None),
+        };
+        let Ok(body) = encode(&Answer(error)) else {
+            return;
+        };
+        // A client that has left needs no answer.
+        let _ = match read {
+            Some((buffer, bytes)) => {
+                send_elements(self.machine, (from, answers), body, &buffer, bytes).await
+            }
+            None => self.machine.send(from, answers, body, None).await,
+        };
+    }
+
+    /// Moves the elements of a request. A read gives them in a send buffer.
+    async fn transfer(
+        &self,
+        request: &TransferRequest,
+        parcel: Option<M::Parcel>,
+    ) -> Result<Option<(M::Buffer, u64)>> {
+        let file = self.file(request.file)?;
+        check_share(&request.share, file.disk.shape())?;
+        file.check()?;
+        match (request.operation, parcel) {
+            (Operation::Read, _) => self.read(&file, request).await.map(Some),
+            (Operation::Write, Some(parcel)) => {
+                self.write(&file, request, &parcel).await.map(|()| None)
+            }
+            (Operation::Write, None) => Err(refusal("its write has no data")),
+        }
+    }
+
+    async fn read(
+        &self,
+        file: &Rc<OpenFile<M>>,
+        request: &TransferRequest,
+    ) -> Result<(M::Buffer, u64)> {
+        let (width, parts) = (file.disk.width(), parts(file, request)?);
+        let elements = parts.iter().map(|part| part.piece.elements());
+        let bytes = elements.fold(0, u64::saturating_add).saturating_mul(width);
+        let send = self.machine.buffer(bytes)?;
+        let mut at = 0;
+        for Part { block, piece } in &parts {
+            let (claim, cached) = self.bring_in(file, block, Intent::Read, false).await?;
+            let windows = [Window::of_block(block, width)];
+            self.machine.copy(
+                NO_MEMORY,
+                exact::<usize>(width),
+                std::slice::from_ref(piece),
+                Elements::Staged(&windows, &*cached),
+                Elements::Packed(&send, at),
+                CopyKind::Kernels,
+            )?;
+            let copied = piece.elements() * width;
+            self.machine.work(Work::Copy(copied)).await;
+            at += copied;
+            self.release(claim);
+        }
+        Ok((send, bytes))
+    }
+
+    async fn write(
+        &self,
+        file: &Rc<OpenFile<M>>,
+        request: &TransferRequest,
+        parcel: &M::Parcel,
+    ) -> Result<()> {
+        let width = file.disk.width();
+        let mut at = 0;
+        for Part { block, piece } in parts(file, request)? {
+            let bytes = piece.elements() * width;
+            let is_replaced = bytes == block.bytes;
+            let (claim, cached) = self
+                .bring_in(file, &block, Intent::Change, is_replaced)
+                .await?;
+            let windows = [Window::of_block(&block, width)];
+            self.machine.copy(
+                NO_MEMORY,
+                exact::<usize>(width),
+                &[piece],
+                Elements::Parcel(parcel, at),
+                Elements::Staged(&windows, &*cached),
+                CopyKind::Kernels,
+            )?;
+            self.machine.work(Work::Copy(bytes)).await;
+            at += bytes;
+            self.release(claim);
+            self.soil(file, &block, bytes).await;
+        }
+        Ok(())
+    }
+}
+
+/// The parts of a request, in its order.
+fn parts<M: Machine>(file: &OpenFile<M>, request: &TransferRequest) -> Result<Vec<Part>> {
+    let part = |&(object, index): &(u64, u64)| {
+        let block = file.block(object, index)?;
+        let piece = request.share.intersect(&block.region);
+        let piece = piece.ok_or_else(|| refusal("it has nothing of a block"))?;
+        Ok(Part { block, piece })
+    };
+    request.blocks.iter().map(part).collect()
+}

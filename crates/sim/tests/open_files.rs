@@ -1,0 +1,404 @@
+//! Independent and collective requests on one open file see each other's data.
+//!
+//! Clients of a simulated job read and write random boxes of a file that its servers keep open,
+//! through a cache that holds a few blocks at most. Now and then all of them write or read it
+//! together. Every write has a number of its own, and puts it into each of its elements, so that a
+//! read tells which write it has seen. A read must see, of each element, a write that had begun when
+//! the read ended, and that no other write had followed when the read began.
+//!
+//! A failure prints its seed: `PENSTOCK_SEED=<seed> cargo test -p penstock-sim --test open_files`
+//! runs that one alone, and `PENSTOCK_SEEDS=100000` in its place runs so many.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::Rc;
+
+use penstock_engine::collective::client::Client;
+use penstock_engine::collective::server::Servers;
+use penstock_engine::{
+    Access, Attendance, Call, Decision, Director, Error, FileClient, FileId, Machine, MemoryId,
+    Opening, Operation, Order as FileOrder, Proposal, RankBoxes, Request, Rest, Strategy, Tally,
+    Traffic,
+};
+use penstock_layout::{DiskSchema, Distribution, MemorySchema, Order, Region, Share, Split};
+use penstock_sim::machine::{Layout, Setup, SimNode, Simulation};
+use penstock_sim::preset::Preset;
+use penstock_sim::random::Random;
+
+const WIDTH: u64 = 8;
+const STEPS: u64 = 12;
+
+/// The director asks for a decision that was made before.
+struct Decided(Decision);
+
+impl Director for Decided {
+    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision, Error> {
+        Ok(self.0.clone())
+    }
+
+    fn conclude(&mut self, outcome: Result<Tally, Error>) -> Result<Traffic, Error> {
+        outcome.map(|done| done.moved)
+    }
+}
+
+/// A request on some elements, by place in row-major order, with the number that each had.
+struct Event {
+    operation: Operation,
+    begun: u64,
+    ended: u64,
+    elements: Vec<(usize, u64)>,
+}
+
+/// A case is one job with one file.
+struct Case {
+    seed: u64,
+    clients: usize,
+    disks: usize,
+    servers: usize,
+    cache_bytes: u64,
+    shape: Vec<u64>,
+    disk: DiskSchema,
+}
+
+/// One client of a case.
+struct Player<'a> {
+    case: &'a Case,
+    node: &'a SimNode,
+    attendance: &'a Attendance,
+    rank: usize,
+    events: &'a RefCell<Vec<Event>>,
+    writes: &'a Cell<u64>,
+    calls: Cell<u64>,
+    tickets: Cell<u64>,
+}
+
+impl Case {
+    fn of(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let shape: Vec<u64> = (0..random.below(3)).map(|_| 1 + random.below(9)).collect();
+        let chunk: Vec<u64> = shape.iter().map(|_| 1 + random.below(4)).collect();
+        let bytes_max = WIDTH * (1 + random.below(6));
+        let disk = match random.below(3) {
+            0 => DiskSchema::flat(&shape, WIDTH, Order::RowMajor, bytes_max),
+            1 => DiskSchema::chunked(&shape, WIDTH, &chunk),
+            _ => DiskSchema::chunked(&shape, WIDTH, &chunk)
+                .and_then(|disk| disk.split(Split::Contiguous(bytes_max))),
+        };
+        let (disk, disks) = (disk.unwrap(), 1 + random.below(3) as usize);
+        Self {
+            seed,
+            clients: 1 + random.below(4) as usize,
+            servers: 1 + random.below(disks as u64) as usize,
+            cache_bytes: disk.block_bytes_max() * random.below(4),
+            disks,
+            shape,
+            disk,
+        }
+    }
+
+    const FILE: FileId = FileId {
+        party: penstock_engine::PartyId(0),
+        number: 0,
+    };
+
+    fn simulation(&self) -> Simulation {
+        let mut preset = Preset::find("tocs97").unwrap();
+        preset.nodes.clients = self.clients;
+        preset.nodes.io_nodes = 1 + self.disks / 2;
+        preset.nodes.disks = self.disks;
+        let setup = Setup {
+            layout: Layout::Contiguous,
+            slots: self.disk.conforming_blocks_max(self.servers),
+            slot_bytes: self.disk.block_bytes_max(),
+            is_disk_free: false,
+            seed: self.seed,
+            is_real: true,
+            is_traced: false,
+        };
+        Simulation::new(&preset, &setup).unwrap()
+    }
+
+    fn request(&self, operation: Operation, memory: MemorySchema) -> Request {
+        Request {
+            operation,
+            strategy: Strategy::default(),
+            memory,
+            disk: self.disk.clone(),
+            target: Vec::new(),
+            file: Some(Self::FILE),
+            servers: self.servers,
+            sync: true,
+            split: None,
+            rest: Rest::Keep,
+        }
+    }
+
+    fn memory(&self, random: &mut Random) -> MemorySchema {
+        let dists = self.shape.iter().map(|_| "*").collect::<Vec<_>>().join(",");
+        let mesh = match self.shape.first() {
+            Some(_) => vec![1 + random.below(self.clients as u64)],
+            None => vec![],
+        };
+        let kind = ["BLOCK", "CYCLIC", "CYCLIC(2)"][random.below(3) as usize];
+        let dists = dists.replacen('*', kind, 1);
+        let dists = dists.parse().unwrap();
+        Distribution::new(&self.shape, &dists, &mesh)
+            .unwrap()
+            .into()
+    }
+
+    /// The places of the elements of a share, in the order of its memory.
+    fn places(&self, share: &Share) -> Vec<usize> {
+        let mut places = vec![0];
+        for (dim, extent) in share.dims().iter().zip(&self.shape) {
+            let indices = (0..dim.extent()).map(|memory| dim.index(memory));
+            let indices: Vec<u64> = indices.collect();
+            let deeper = |place: usize| {
+                let here = indices.iter();
+                here.map(move |&index| place * *extent as usize + index as usize)
+            };
+            places = places.into_iter().flat_map(deeper).collect();
+        }
+        places
+    }
+
+    fn run(&self) {
+        let simulation = self.simulation();
+        let (events, writes) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(0)));
+        let party = simulation.party().clone();
+        let this: Rc<Case> = Rc::new(Case::of(self.seed));
+        let program = |node: SimNode| {
+            let (events, writes, party) = (events.clone(), writes.clone(), party.clone());
+            let (this, rank) = (this.clone(), party.rank(node.me()).unwrap());
+            async move {
+                let attendance = Attendance::new(party);
+                let player = Player {
+                    case: &this,
+                    node: &node,
+                    attendance: &attendance,
+                    rank,
+                    events: &events,
+                    writes: &writes,
+                    calls: Cell::new(0),
+                    tickets: Cell::new(0),
+                };
+                player.play().await;
+            }
+        };
+        let server = |node: SimNode| {
+            let attendance = Rc::new(Attendance::new(party.clone()));
+            let bytes = self.cache_bytes;
+            async move { Servers::new(&node, attendance, bytes).run().await }
+        };
+        let ran = simulation.run_with_servers(program, server);
+        ran.unwrap_or_else(|error| panic!("{}: {error}", self.replay()));
+        self.check(&events.borrow());
+    }
+
+    fn replay(&self) -> String {
+        format!(
+            "PENSTOCK_SEED={} cargo test -p penstock-sim --test open_files",
+            self.seed
+        )
+    }
+
+    /// Checks that every read has seen a write that it may see.
+    fn check(&self, events: &[Event]) {
+        let writes = |place: usize| {
+            let writes = events.iter().filter(|e| e.operation == Operation::Write);
+            writes.flat_map(move |event| {
+                let here = event.elements.iter().filter(move |(at, _)| *at == place);
+                here.map(move |&(_, number)| (number, event.begun..event.ended))
+            })
+        };
+        for read in events.iter().filter(|e| e.operation == Operation::Read) {
+            for &(place, number) in &read.elements {
+                let all: Vec<(u64, Range<u64>)> = writes(place).collect();
+                let seen = match number {
+                    0 => 0..0, // what was never written is zero
+                    _ => {
+                        let seen = all.iter().find(|(other, _)| *other == number);
+                        let seen = seen.unwrap_or_else(|| {
+                            panic!("{}: element {place} is {number}", self.replay())
+                        });
+                        seen.1.clone()
+                    }
+                };
+                let is_past = |(other, when): &&(u64, Range<u64>)| {
+                    *other != number && seen.end < when.start && when.end < read.begun
+                };
+                let later = all.iter().find(is_past);
+                assert!(
+                    later.is_none() && seen.start <= read.ended,
+                    "{}: a read at {}..{} saw of element {place} write {number} at {seen:?}, and \
+                     not {later:?}",
+                    self.replay(),
+                    read.begun,
+                    read.ended,
+                );
+            }
+        }
+    }
+}
+
+impl Player<'_> {
+    fn time(&self) -> u64 {
+        self.node.time().as_ps()
+    }
+
+    /// Makes one collective call.
+    async fn call(&self, decision: Decision, memory: Option<(Share, Rc<RefCell<Vec<u8>>>)>) {
+        let number = self.calls.get();
+        self.calls.set(number + 1);
+        let call = Call::new(self.node, self.attendance, number);
+        let exposed = memory
+            .map(|(share, memory)| self.node.expose(call.id.memory(0), (share, Some(memory))));
+        let mut decided = Decided(decision);
+        let handed_over = Cell::new(false);
+        let director = (self.rank == 0).then_some(&mut decided as &mut dyn Director);
+        let proposal = Proposal {
+            ask: (),
+            own_boxes: Vec::new(),
+            complaint: None,
+        };
+        let client = Client::new(call, self.rank, &handed_over);
+        let verdict = client.run(Ok(proposal), director).await;
+        verdict.unwrap_or_else(|error| panic!("{}: {error}", self.case.replay()));
+        drop(exposed);
+    }
+
+    async fn play(&self) {
+        let case = self.case;
+        let opening = Opening {
+            target: Vec::new(),
+            disk: case.disk.clone(),
+            access: Access::Update,
+            sync: true,
+            server: 0,
+            servers: case.servers,
+        };
+        let file = Case::FILE;
+        let open = FileOrder::Open { file, opening };
+        self.call(Decision::Order(open), None).await;
+        let mut common = Random::of(case.seed, 1_000);
+        let mut own = Random::of(case.seed, self.rank as u64);
+        for _ in 0..STEPS {
+            let operation = [Operation::Write, Operation::Read][common.below(2) as usize];
+            match common.below(6) {
+                0 => {
+                    let memory = case.memory(&mut common);
+                    let share = memory.share(self.rank.min(memory.ranks() - 1));
+                    let share = match self.rank < memory.ranks() {
+                        true => share,
+                        false => Share::empty(case.shape.len()),
+                    };
+                    self.together(operation, share, memory).await;
+                }
+                1 => {
+                    self.call(Decision::Order(FileOrder::Flush(file)), None)
+                        .await
+                }
+                _ => {}
+            }
+            for _ in 0..own.below(3) {
+                let operation = [Operation::Write, Operation::Read][own.below(2) as usize];
+                let extents = case.shape.iter().map(|&extent| {
+                    let start = own.below(extent);
+                    (start, 1 + own.below(extent - start))
+                });
+                let (start, shape): (Vec<u64>, Vec<u64>) = extents.unzip();
+                self.alone(operation, &Share::of_box(&Region::new(&start, &shape)))
+                    .await;
+            }
+        }
+        self.call(Decision::Order(FileOrder::Close(file)), None)
+            .await;
+        let open = FileOrder::Open {
+            file: FileId { number: 1, ..file },
+            opening: Opening {
+                target: Vec::new(),
+                disk: case.disk.clone(),
+                access: Access::Read,
+                sync: true,
+                server: 0,
+                servers: case.servers,
+            },
+        };
+        self.call(Decision::Order(open), None).await;
+        let whole = Share::of_box(&Region::whole(&case.shape));
+        self.transfer(Operation::Read, &whole, FileId { number: 1, ..file })
+            .await;
+        self.call(Decision::Close(None), None).await;
+    }
+
+    /// The memory for elements of a share: of a write, with a new number in each element.
+    fn memory(&self, operation: Operation, places: &[usize]) -> (u64, Rc<RefCell<Vec<u8>>>) {
+        let number = match operation {
+            Operation::Read => u64::MAX,
+            Operation::Write => {
+                self.writes.set(self.writes.get() + 1);
+                self.writes.get()
+            }
+        };
+        let memory = number.to_le_bytes().repeat(places.len());
+        (number, Rc::new(RefCell::new(memory)))
+    }
+
+    /// Notes what a request did.
+    fn note(&self, operation: Operation, begun: u64, places: Vec<usize>, memory: &[u8]) {
+        let numbers = memory.chunks(WIDTH as usize);
+        let numbers = numbers.map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
+        let event = Event {
+            operation,
+            begun,
+            ended: self.time(),
+            elements: places.into_iter().zip(numbers).collect(),
+        };
+        self.events.borrow_mut().push(event);
+    }
+
+    /// Moves a share together with all other clients.
+    async fn together(&self, operation: Operation, share: Share, schema: MemorySchema) {
+        let places = match share.elements() {
+            0 => Vec::new(),
+            _ => self.case.places(&share),
+        };
+        let (_, memory) = self.memory(operation, &places);
+        let begun = self.time();
+        let request = self.case.request(operation, schema);
+        let decision = Decision::Serve(vec![request]);
+        self.call(decision, Some((share, memory.clone()))).await;
+        self.note(operation, begun, places, &memory.borrow());
+    }
+
+    /// Moves a share alone.
+    async fn alone(&self, operation: Operation, share: &Share) {
+        self.transfer(operation, share, Case::FILE).await;
+    }
+
+    async fn transfer(&self, operation: Operation, share: &Share, file: FileId) {
+        let (case, places) = (self.case, self.case.places(share));
+        let (_, memory) = self.memory(operation, &places);
+        let begun = self.time();
+        let id = MemoryId::new([7, self.tickets.get()]);
+        let exposed = self.node.expose(id, (share.clone(), Some(memory.clone())));
+        let disk = (&case.disk, case.servers);
+        let client = FileClient::new(self.node, self.attendance, file, disk, &self.tickets);
+        let moved = client.transfer(operation, share, id).await;
+        moved.unwrap_or_else(|error| panic!("{}: {error}", case.replay()));
+        drop(exposed);
+        self.note(operation, begun, places, &memory.borrow());
+    }
+}
+
+#[test]
+fn independent_and_collective_requests_see_each_other() {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
+    let seeds = match number("PENSTOCK_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("PENSTOCK_SEEDS").unwrap_or(300),
+    };
+    for seed in seeds {
+        Case::of(seed).run();
+    }
+}
