@@ -27,9 +27,7 @@ use penstock_arrays::calls::{FoundCheckpoint, Session};
 use penstock_arrays::formats::spread::{is_template, of_server};
 use penstock_arrays::fs::ops::{crash_after, lose_unsynced, no_crash};
 use penstock_arrays::groups::{Catalog, Checkpoint, Coordinate, Values, repair, verify};
-use penstock_arrays::{
-    ArraySchema, ElementType, Fill, Format, Keys, Pending, Storage, StoredArray,
-};
+use penstock_arrays::{ArraySchema, ElementType, Fill, Format, Storage, StoredArray};
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{Block, DiskSchema, Region};
 use penstock_machines::{ClientMemory, Medium};
@@ -1383,13 +1381,13 @@ impl InPlace {
             media.push(self.open(server)?);
         }
         for (turn, nth) in [0, 1, 1, 3].into_iter().enumerate() {
-            for server in 0..SERVERS {
+            for (server, medium) in media.iter().enumerate() {
                 let seed = (turn * SERVERS + server) as u64;
-                self.write(&*media[server], server, (nth, seed))?;
+                self.write(&**medium, server, (nth, seed))?;
             }
             if turn % 2 == 1 {
-                for server in 0..SERVERS {
-                    self.finish(&*media[server], server)?;
+                for (server, medium) in media.iter().enumerate() {
+                    self.finish(&**medium, server)?;
                 }
                 media[0] = self.open(0)?;
             }
@@ -1424,6 +1422,14 @@ impl InPlace {
     }
 }
 
+/// Removes a chunk of an array, if it is in chunks: that one has to be made.
+fn remove_chunk(directory: &Path) {
+    let is_chunk = |name: &&String| name.ends_with("/0/0");
+    if let Some(name) = all_names(directory).iter().find(is_chunk) {
+        std::fs::remove_file(directory.join(name)).unwrap();
+    }
+}
+
 fn all_names(directory: &Path) -> BTreeSet<String> {
     let below = common::snapshot(directory);
     below.into_iter().map(|(name, _)| name).collect()
@@ -1433,27 +1439,36 @@ fn all_names(directory: &Path) -> BTreeSet<String> {
 fn arrays_that_are_changed_in_place() {
     let test = "arrays_that_are_changed_in_place";
     in_all_processes(test, || {
-        for (disk, is_filled) in [
-            (chunks(&[2, 3], None, "none"), false),
-            (chunks(&[2, 3], None, "none"), true),
-            (chunks(&[2, 2], None, "zstd:1+crc32c"), true),
-            (chunks(&[4, 4], Some(&[2, 2]), "zstd:1+crc32c"), true),
-            (flat(Format::Raw), false),
-            (parts("BLOCK,*", &[3]), false),
+        let filled = Fill::new(ElementType::F8, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+        for (name, disk, fill) in [
+            ("x", chunks(&[2, 3], None, "none"), Fill::default()),
+            ("x", chunks(&[2, 3], None, "none"), filled.clone()),
+            ("x", chunks(&[2, 2], None, "zstd:1+crc32c"), filled.clone()),
+            (
+                "x",
+                chunks(&[4, 4], Some(&[2, 2]), "zstd:1+crc32c"),
+                filled.clone(),
+            ),
+            ("x", flat(Format::Raw), Fill::default()),
+            ("x", parts("BLOCK,*", &[3]), Fill::default()),
+            ("{server}-x", chunks(&[2, 3], None, "none"), filled.clone()),
+            (
+                "{server}-x",
+                chunks(&[2, 2], None, "zstd:1+crc32c"),
+                filled.clone(),
+            ),
+            ("{server}-x", parts("BLOCK,*", &[3]), Fill::default()),
         ] {
             let mut schema = array(&[5, 4], disk);
-            if is_filled {
-                schema.fill = Fill::new(ElementType::F8, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
-            }
+            schema.fill = fill;
             let template = place();
-            Pending::create(&template.path().join("x"), &schema, Keys::Nested)
-                .and_then(Pending::commit)
-                .unwrap();
+            write(&template.path().join(name), &schema, 1, false).unwrap();
+            remove_chunk(template.path());
             at_every_change(test, |way, number| {
                 let directory = place();
                 let path = directory.path().join("d");
                 copy_tree(template.path(), &path);
-                let mut array = InPlace::new(&path.join("x"), &schema);
+                let mut array = InPlace::new(&path.join(name), &schema);
                 crash_after(number);
                 let ran = array.run();
                 let has_ended = way.end() <= number;
@@ -1462,7 +1477,7 @@ fn arrays_that_are_changed_in_place() {
                 if number % 2 == 0 {
                     array.go_on();
                 } else {
-                    write(&path.join("x"), &schema, 5, true).unwrap();
+                    write(&path.join(name), &schema, 5, true).unwrap();
                     array.possible = array
                         .found()
                         .into_iter()

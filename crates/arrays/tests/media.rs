@@ -99,6 +99,29 @@ impl Case {
         }
     }
 
+    /// A medium that changes an array in place, in which nothing is written yet. Nothing is left
+    /// out of such an array, and it has no sums, whatever the target says.
+    fn update(path: &Path, schema: &ArraySchema, wrapping: &[Wrapper], seed: u64) -> Self {
+        let disk = schema.disk_schema(20).unwrap();
+        let mut target = StoredArray::open(path, None).unwrap().target().clone();
+        if wrapping.contains(&LeavesOut) {
+            target = target.leaving_out(schema.fill.element(schema.element));
+        }
+        if wrapping.contains(&Sums) {
+            target = target.with_sums();
+        }
+        let medium = target.open_update(&disk).unwrap();
+        Self {
+            medium: around(medium, wrapping, &target, &disk),
+            blocks: disk.blocks(0, 1).collect(),
+            schema: schema.clone(),
+            disk,
+            model: BTreeMap::new(),
+            chance: Chance(seed),
+            about: format!("{:?} in place, through {wrapping:?}", schema.disk),
+        }
+    }
+
     /// What was written, opened for reading.
     fn read(self, path: &Path, wrapping: &[Wrapper], sums: &[(u64, u32)]) -> Self {
         let stored = StoredArray::open(path, None).unwrap();
@@ -276,6 +299,19 @@ fn run(path: &Path, schema: &ArraySchema, wrapping: &[Wrapper], seed: u64) {
     case.read(path, wrapping, &sums).look();
 }
 
+/// Changes an array in place through a wrapping, and finishes that several times.
+fn run_in_place(path: &Path, schema: &ArraySchema, wrapping: &[Wrapper], seed: u64) {
+    let pending = Pending::create(path, schema, Keys::Nested).unwrap();
+    pending.commit().unwrap();
+    let mut case = Case::update(path, schema, wrapping, seed);
+    for turn in 0..3 {
+        case.act(true);
+        case.medium.finish((turn + seed).is_multiple_of(2)).unwrap();
+        assert!(case.medium.sums().is_empty(), "{}", case.about);
+    }
+    case.read(path, &[Faulty], &[]).look();
+}
+
 fn run_all(schemas: impl IntoIterator<Item = ArraySchema>) {
     let directory = place();
     let mut seed = 0;
@@ -284,6 +320,8 @@ fn run_all(schemas: impl IntoIterator<Item = ArraySchema>) {
             seed += 1;
             let path = directory.path().join(seed.to_string());
             run(&path, &schema, wrapping, seed);
+            let path = directory.path().join(format!("{seed}-in-place"));
+            run_in_place(&path, &schema, wrapping, seed);
         }
     }
 }

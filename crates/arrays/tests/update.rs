@@ -303,8 +303,8 @@ fn arrays_that_are_spread() {
     }
 }
 
-/// What Penstock does not write by itself: the other byte order, shards that begin with their index,
-/// columns first.
+/// What Penstock does not write by itself: the other byte order, shards that begin with their
+/// index, columns first.
 #[test]
 fn forms_of_others() {
     let place = place();

@@ -1,8 +1,9 @@
 //! One row-major file as a medium, with or without a header.
 //!
 //! A block is a run of the file's bytes, so it costs one `pread` or `pwrite`, straight from or into
-//! the staging buffer. Bytes are swapped if the file's order is not the machine's. Parts of blocks are runs of bytes too, and ranks may
-//! write theirs side by side. With direct I/O, the whole pages of a run go around the page cache.
+//! the staging buffer. Bytes are swapped if the file's order is not the machine's. Parts of blocks
+//! are runs of bytes too, and ranks may write theirs side by side. With direct I/O, the whole pages
+//! of a run go around the page cache.
 
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;

@@ -234,8 +234,8 @@ impl SpreadArray {
         Ok(home)
     }
 
-    /// Checks that server `server` of `servers` reaches its objects, which it is to change in place,
-    /// and removes former versions: some of their objects may be links to these.
+    /// Checks that server `server` of `servers` reaches its objects, which it is to change in
+    /// place, and removes former versions: some of their objects may be links to these.
     ///
     /// # Errors
     /// [`Kind::Schema`] when there are other servers than those that wrote the array;

@@ -182,9 +182,9 @@ impl Target {
     ///
     /// # Errors
     /// When the files are missing, may not be written, or cannot be moved as chosen;
-    /// [`penstock_engine::Kind::Unsupported`] for Zarr format 2, and for parts whose files are those
-    /// of another array, too; [`penstock_engine::Kind::Schema`] when the chunks are spread over
-    /// another number of servers.
+    /// [`penstock_engine::Kind::Unsupported`] for Zarr format 2, and for parts whose files are
+    /// those of another array, too; [`penstock_engine::Kind::Schema`] when the chunks are spread
+    /// over another number of servers.
     pub fn open_update(&self, schema: &DiskSchema) -> Result<Arc<dyn Medium>> {
         let medium = match &self.form {
             Form::Zarr(location) => location.open_update(self.server, schema, self.way)?,

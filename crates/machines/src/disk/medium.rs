@@ -16,6 +16,9 @@ pub fn no_parts(doing: &str) -> Error {
 /// objects. `data` is the block decoded: `block.bytes` bytes, row-major over `block.extents`, in
 /// the machine's byte order. The caller has filled padding and elements that nobody holds.
 ///
+/// A medium is open for reading, or for one write of an array, or to change a stored array in
+/// place: then it reads and writes, for as long as its server wants, and is finished many times.
+///
 /// The trait has no default methods: a wrapper that forgot to pass one on would lose data in
 /// silence.
 pub trait Medium: Send + Sync {
@@ -49,12 +52,13 @@ pub trait Medium: Send + Sync {
     /// Like [`Medium::read`]; also an error if [`Medium::moves_parts`] is false.
     fn read_part(&self, block: &Block, offset: u64, data: &mut [u8]) -> Result<()>;
 
-    /// Ends the writes. Each server calls this once, after its last write. The medium writes the
-    /// end of each object (a shard's index) and, if `sync`, returns only when all its data are on
-    /// stable storage.
+    /// Ends the writes, or those so far: a medium that changes an array in place goes on. Each
+    /// server calls this once after its last write. The medium writes the end of each object (a
+    /// shard's index) and, if `sync`, returns only when all its data are on stable storage.
     ///
     /// # Errors
-    /// Like [`Medium::write`]. After an error, the target must not be committed.
+    /// Like [`Medium::write`]. After an error, the target must not be committed, and a medium that
+    /// changes an array in place is good for nothing more.
     fn finish(&self, sync: bool) -> Result<()>;
 
     /// The checksum (CRC-32C) of each object that was written, by its number, if the target asks

@@ -99,8 +99,8 @@ impl Location {
         files.find(|file| file.exists()).unwrap_or_default()
     }
 
-    /// Refuses forms that are not changed in place: Zarr's second format, to which Penstock does not
-    /// write.
+    /// Refuses forms that are not changed in place: Zarr's second format, to which Penstock does
+    /// not write.
     ///
     /// # Errors
     /// [`Kind::Unsupported`].
@@ -113,9 +113,9 @@ impl Location {
         Err(Error::new(Kind::Unsupported, "writing", cause).at(&self.directory))
     }
 
-    /// Removes the chunks that unfinished changes have left aside in `directory`, as far as they are
-    /// `server`'s of `servers`. What servers have left that are not there now is dealt out to those
-    /// that are, so that no server removes what another one writes.
+    /// Removes the chunks that unfinished changes have left aside in `directory`, as far as they
+    /// are `server`'s of `servers`. What servers have left that are not there now is dealt out to
+    /// those that are, so that no server removes what another one writes.
     pub(crate) fn remove_aside_of(
         directory: &Path,
         (server, servers): (usize, usize),

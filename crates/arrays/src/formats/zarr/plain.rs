@@ -151,8 +151,8 @@ impl Medium for Writer {
     }
 }
 
-/// Reads and changes blocks of chunks that are there. New chunks are made aside, at full length, and
-/// come to their places when the medium is finished.
+/// Reads and changes blocks of chunks that are there. New chunks are made aside, at full length,
+/// and come to their places when the medium is finished.
 pub(super) struct Updater {
     chunks: Chunks,
     layout: Plain,
