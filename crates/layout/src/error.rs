@@ -73,6 +73,51 @@ pub enum LayoutError {
         /// The number of each rank's first share.
         firsts: Vec<usize>,
     },
+    /// A list has not one length for each offset.
+    #[error("{offsets} offsets of runs, but {lengths} lengths: there must be one for each")]
+    RunCounts {
+        /// The number of offsets.
+        offsets: usize,
+        /// The number of lengths.
+        lengths: usize,
+    },
+    /// A series of a list has no elements, or too many, or reaches too far.
+    #[error(
+        "runs of {length} elements from {start} on, repeated {loops:?} times and strides, are none, \
+         or reach below 0 or beyond 2^63 - 1, or are more than 2^63 - 1 elements"
+    )]
+    ListReach {
+        /// The first offset.
+        start: i128,
+        /// The elements of a run.
+        length: i128,
+        /// The count and the stride of each loop.
+        loops: Vec<(i128, i64)>,
+    },
+    /// A list has more than 2^63 - 1 elements.
+    #[error("the {series} series of a list have more than 2^63 - 1 elements together")]
+    ListTooLong {
+        /// The number of series.
+        series: usize,
+    },
+    /// A list reaches out of its array or memory.
+    #[error("the elements {start}..{end} of a list are not all inside the {extent} that there are")]
+    ListOutside {
+        /// The lowest offset of the series that reaches out.
+        start: u64,
+        /// One past its highest offset.
+        end: u64,
+        /// The number of elements of the array or the memory.
+        extent: u64,
+    },
+    /// The lists of a file and of a memory have different numbers of elements.
+    #[error("the list of the file has {file} elements, the list of the memory {memory}")]
+    ListCounts {
+        /// The elements of the list in the file.
+        file: u64,
+        /// The elements of the list in memory.
+        memory: u64,
+    },
     /// The inner chunks do not divide the chunk.
     #[error("sub-chunks {inner:?} do not divide the chunk {chunk:?} evenly")]
     InnerDoesNotDivide {

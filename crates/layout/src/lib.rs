@@ -17,6 +17,7 @@
 //! | [`disk`] | disk schemas: chunk grids, row-major order, parts, and the blocks a server moves |
 //! | [`file_order`] | the blocks by number: blocks of a region, the next block, a block's slot |
 //! | [`stretch`] | the part of a share in a block, as stretches without gaps |
+//! | [`list`] | lists of elements, in a file and in memory, and their pieces of blocks |
 //!
 //! There is no I/O here, no clock, and nothing is asynchronous.
 //!
@@ -40,6 +41,7 @@ pub mod distribution;
 mod error;
 mod exact;
 pub mod file_order;
+pub mod list;
 pub mod memory;
 pub mod region;
 pub mod share;
@@ -51,6 +53,7 @@ pub use disk::{Assignment, Block, DiskSchema, Order, Split};
 pub use distribution::{Dist, Distribution, Dists};
 pub use error::LayoutError;
 pub use exact::exact;
+pub use list::{Holding, List, ListPiece, Pieces};
 pub use memory::{MemorySchema, Replicated};
 pub use region::Region;
 pub use share::{DimShare, Direction, Piece, Run, Share};

@@ -1,0 +1,112 @@
+//! The search for elements that series have in common.
+//!
+//! Series whose bounds are apart have nothing in common. Series whose bounds meet form a *chain*,
+//! and may still interleave, as the real and the imaginary parts of complex numbers do. If all the
+//! outer strides of a chain are multiples of `g`, and the series lie apart modulo `g`, then they
+//! are apart:
+//!
+//! ```text
+//! start 0, (5, 6), length 2     0 1 . . . . 6 7 . . . .      g = 6: 0..2 and 3..5 are apart
+//! start 9, (5, 6), length 2     . . . 9 10 . . . . 15 16 .
+//! ```
+//!
+//! Otherwise each series of the chain is cut into two halves, and these are looked at again. A chain
+//! of single runs is an overlap.
+
+use super::divisor::greatest_divisor;
+use super::series::{Loop, Series};
+
+/// Whether no element is in two of the series, or in one of them twice.
+pub(super) fn are_disjoint(series: impl Iterator<Item = Series<i64>>) -> bool {
+    let mut open: Vec<Vec<Series<i64>>> = vec![series.map(ascending).collect()];
+    while let Some(mut set) = open.pop() {
+        set.sort_by_key(|series| series.start);
+        for chain in chains(set) {
+            match chain.as_slice() {
+                [one] if one.is_nested() => {}
+                _ if chain.iter().all(|series| series.loops.is_empty()) => return false,
+                _ if chain.iter().any(is_repeated) => return false,
+                _ if are_apart(&chain) => {}
+                _ => open.push(chain.iter().flat_map(halves).collect()),
+            }
+        }
+    }
+    true
+}
+
+/// The elements of `series` in another order: strides are positive, and descend from loop to loop.
+fn ascending(series: Series<i64>) -> Series<i64> {
+    let mut series = series;
+    series.start = series.bounds(|place| place).0;
+    for inner in &mut series.loops {
+        inner.stride = inner.stride.abs();
+    }
+    series
+        .loops
+        .sort_by_key(|inner| std::cmp::Reverse(inner.stride));
+    series
+}
+
+fn is_repeated(series: &Series<i64>) -> bool {
+    series.loops.iter().any(|inner| inner.stride == 0)
+}
+
+/// Cuts series that are sorted by their starts into sets whose bounds are apart.
+fn chains(sorted: Vec<Series<i64>>) -> Vec<Vec<Series<i64>>> {
+    let mut all: Vec<Vec<Series<i64>>> = Vec::new();
+    let mut chain_end = 0;
+    for series in sorted {
+        let end = series.bounds(|place| place).1;
+        match all.last_mut() {
+            Some(chain) if series.start < chain_end => chain.push(series),
+            _ => all.push(vec![series]),
+        }
+        chain_end = chain_end.max(end);
+    }
+    all
+}
+
+/// Whether the series are apart modulo a common divisor of their strides. If not, they may be
+/// apart all the same.
+fn are_apart(chain: &[Series<i64>]) -> bool {
+    let depth = chain.iter().map(|series| series.loops.len()).max();
+    chain.iter().all(Series::is_nested)
+        && (1..=depth.unwrap_or(0)).any(|depth| are_apart_within(chain, depth))
+}
+
+/// Whether the series are apart modulo a common divisor of their outermost `depth` strides.
+fn are_apart_within(chain: &[Series<i64>], depth: usize) -> bool {
+    let outer = |series: &Series<i64>| series.loops.len().min(depth);
+    let strides = chain
+        .iter()
+        .flat_map(|series| &series.loops[..outer(series)]);
+    let divisor = strides.fold(0, |divisor, inner| greatest_divisor(divisor, inner.stride));
+    if divisor == 0 {
+        return false;
+    }
+    let range = |series: &Series<i64>| {
+        let inner = Series {
+            start: series.start % divisor,
+            length: series.length,
+            loops: series.loops[outer(series)..].iter().copied().collect(),
+        };
+        inner.bounds(|place| place)
+    };
+    let mut ranges: Vec<(i64, i64)> = chain.iter().map(range).collect();
+    ranges.sort_unstable();
+    let around = ranges[0].0 + divisor;
+    let ends_last = ranges.last().is_some_and(|last| last.1 <= around);
+    ends_last && ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0)
+}
+
+/// The two halves of a series, by its outermost loop.
+fn halves(series: &Series<i64>) -> impl Iterator<Item = Series<i64>> + use<> {
+    let (first, second) = match series.loops.first() {
+        Some(&Loop { count, .. }) => {
+            let second = series.part(0, count / 2, count);
+            (series.part(0, 0, count / 2), Some(second))
+        }
+        None => (series.clone(), None),
+    };
+    std::iter::once(first).chain(second)
+}
