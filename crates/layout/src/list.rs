@@ -25,7 +25,7 @@
 //! | lists from runs | rank | linear in the runs |
 //! | pairing of two lists | rank | a strand a series if the runs of one fit into those of the other; at most linear in the runs of both, and a sort of the strands |
 //! | pieces of a server | rank | for each tile of the grid that is touched and looked at, a few cuts of each series that touches it; memory for the series in one row of tiles |
-//! | a piece on its way | | what is regular within the block: about 10 bytes a series |
+//! | a piece on its way | | 10 to 20 bytes a series, whatever its elements |
 //! | [`ListPiece::is_in`] | server | linear in the series |
 //! | copy | server or rank | the kernels of [`copy`](crate::copy), one call a series |
 //!
@@ -36,8 +36,25 @@
 //! must not be written: [`Holding::is_disjoint_in_file`] tells. Likewise a memory that is read into
 //! must be [disjoint](Holding::is_disjoint_in_memory).
 //!
-//! What is not done here: a loop around a list of unlike runs is not kept as such, but as all its
-//! runs; and nothing compares the lists of several ranks.
+//! What is not done here: a loop around unlike runs is not kept as such, but as all its runs; no
+//! one compares the lists of several ranks; and a list of a block is not cut any further.
+//!
+//! ```
+//! use penstock_layout::{DiskSchema, Holding, List};
+//!
+//! // Columns 1 and 2 of 4, 5 and 6 of 8, as above.
+//! let file = List::strided(1, 2, &[(8, 4)])?;
+//! let memory = List::runs(&[0], &[16])?;
+//! file.check(4 * 8)?;
+//! let holding = Holding::new(&file, &memory)?;
+//! let disk = DiskSchema::chunked(&[4, 8], 1, &[2, 4])?;
+//! let (block, piece) = holding.pieces(&disk).last().unwrap();
+//! assert_eq!((block.object, piece.elements(), piece.series()), (3, 4, 1));
+//! let (values, mut buffer) = (Vec::from_iter(100..116), [0; 8]);
+//! piece.gather(1, &values, &mut buffer);
+//! assert_eq!(buffer, [0, 110, 111, 0, 0, 114, 115, 0]);
+//! # Ok::<(), penstock_layout::LayoutError>(())
+//! ```
 
 mod cut;
 mod divisor;

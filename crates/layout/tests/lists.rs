@@ -63,6 +63,18 @@ fn array_element(schema: &DiskSchema, block: &Block, place: u64) -> u64 {
     linear(schema.shape(), &index)
 }
 
+/// The blocks with their elements: series may be cut in another way in another search.
+fn by_places(pieces: impl Iterator<Item = (Block, ListPiece)>) -> Vec<(Block, Vec<(u64, u64)>)> {
+    let sorted = |piece: ListPiece| {
+        let mut all = places(&piece);
+        all.sort_unstable();
+        all
+    };
+    pieces
+        .map(|(block, piece)| (block, sorted(piece)))
+        .collect()
+}
+
 /// The elements of a piece: places in the buffer and in memory.
 fn places(piece: &ListPiece) -> Vec<(u64, u64)> {
     let runs = piece.iter();
@@ -114,28 +126,18 @@ fn check_pieces(schema: &DiskSchema, file: &[u64], memory: &[u64], holding: &Hol
             let own = pieces
                 .iter()
                 .filter(|(block, _)| schema.server_of(block, servers) == server);
-            let own: Vec<_> = own.cloned().collect();
-            let all: Vec<_> = holding.pieces(schema).of_server(server, servers).collect();
-            assert!(all == own, "{} {server} {servers}", what());
+            let own = by_places(own.cloned());
+            let search = || holding.pieces(schema).of_server(server, servers);
+            assert!(by_places(search()) == own, "{} {server} {servers}", what());
             // In batches of two blocks.
             let (mut next, mut batches) = ((0, 0), Vec::new());
             loop {
-                let rest = holding
-                    .pieces(schema)
-                    .of_server(server, servers)
-                    .in_range(next..(u64::MAX, 0));
-                let batch: Vec<_> = rest.take(2).collect();
+                let batch = by_places(search().in_range(next..(u64::MAX, 0)).take(2));
                 let Some((last, _)) = batch.last() else { break };
-                let again = holding
-                    .pieces(schema)
-                    .of_server(server, servers)
-                    .in_range(next..(last.object, last.index + 1));
-                assert!(
-                    again.eq(batch.iter().cloned()),
-                    "{} {server} {servers}",
-                    what()
-                );
-                next = (last.object, last.index + 1);
+                let end = (last.object, last.index + 1);
+                let again = by_places(search().in_range(next..end));
+                assert!(again == batch, "{} {server} {servers}", what());
+                next = end;
                 batches.extend(batch);
             }
             assert!(batches == own, "{} {server} {servers}", what());

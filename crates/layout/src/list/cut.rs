@@ -6,14 +6,16 @@
 //! period if all that its other loops reach lies within one.
 //!
 //! ```text
-//! period 10      start 4, length 2, loop (6, 5): 4 9 14 19 24 29; 9 and 10 are in two periods
-//! aligned        4 | 9 | 10 | 14 | 19 ..         as 4 + (3, 10), length 2
-//!                                                and 9 + (3, 10), 10 + (3, 10), length 1
+//! period 10      start 4, length 2, loop (6, 5):   . . . . 4 5 . . . 9
+//!                9 and 10 are in two periods       0 . . . 4 5 . . . 9
+//! aligned        4 + (3, 10), length 2             0 . . . 4 5 . . . 9
+//!                9 + (3, 10), 10 + (3, 10)         0 . . . . . . . . .
 //! ```
 //!
-//! Costs: a cut at a place makes at most two strands a loop if loops are nested; of loops that reach
-//! into each other, the turns at the cut become strands. Alignment makes a few strands of each
-//! strand whose strides share large factors with the period, and at most a few a period otherwise.
+//! Costs: a cut at a place makes at most two strands a loop if loops are nested; of loops that
+//! reach into each other, the turns at the cut become strands. Alignment of a loop of stride `s` to
+//! a period `P` makes a few strands for each of the `s / gcd(s, P)` periods after which the pattern
+//! begins again, and for each period if it does not.
 
 use super::divisor::greatest_divisor;
 use super::series::{Pair, Place, Strand};
@@ -157,5 +159,72 @@ fn align_run(strand: Strand, low: i64, period: i64, aligned: &mut Vec<Strand>) {
     }
     if rest.length > 0 {
         aligned.push(rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::series::{Loop, Series};
+    use super::*;
+
+    /// Makes the strand of a series that lies in memory as it does on disk.
+    fn strand(start: i64, length: i64, loops: &[(i64, i64)]) -> Strand {
+        let loops = loops.iter().map(|&(count, stride)| Loop {
+            count,
+            stride: Pair::along(stride),
+        });
+        Series {
+            start: Pair::along(start),
+            length,
+            loops: loops.collect(),
+        }
+    }
+
+    #[test]
+    fn alignments() {
+        #[rustfmt::skip]
+        let table = [
+            (strand(4, 2, &[(6, 5)]), 10,
+             vec![strand(4, 2, &[(3, 10)]), strand(9, 1, &[(3, 10)]), strand(10, 1, &[(3, 10)])]),
+            // a run of several periods
+            (strand(7, 36, &[]), 10,
+             vec![strand(7, 3, &[]), strand(10, 10, &[(3, 10)]), strand(40, 3, &[])]),
+            // what is idle stays as it is
+            (strand(7, 2, &[(5, 20)]), 10, vec![strand(7, 2, &[(5, 20)])]),
+            (strand(7, 6, &[(5, 20)]), 10,
+             vec![strand(7, 3, &[(5, 20)]), strand(10, 3, &[(5, 20)])]),
+            // the pattern comes again after 3 periods, and ends before
+            (strand(0, 1, &[(12, 4)]), 6,
+             vec![strand(0, 1, &[(4, 12), (2, 4)]), strand(8, 1, &[(4, 12)])]),
+            (strand(0, 1, &[(4, 4)]), 9, vec![strand(0, 1, &[(3, 4)]), strand(12, 1, &[])]),
+        ];
+        for (given, period, expected) in table {
+            let mut aligned = Vec::new();
+            align(given, period, &mut aligned);
+            assert_eq!(aligned, expected);
+        }
+    }
+
+    #[test]
+    fn cuts() {
+        #[rustfmt::skip]
+        let table = [
+            // at a gap, and in a run
+            (strand(3, 2, &[(5, 10)]), 20, vec![strand(3, 2, &[(2, 10)])],
+             vec![strand(23, 2, &[(3, 10)])]),
+            (strand(3, 2, &[(5, 10)]), 24, vec![strand(3, 2, &[(2, 10)]), strand(23, 1, &[])],
+             vec![strand(24, 1, &[]), strand(33, 2, &[(2, 10)])]),
+            // loops in loops
+            (strand(0, 1, &[(3, 100), (4, 10)]), 111,
+             vec![strand(0, 1, &[(4, 10)]), strand(100, 1, &[(2, 10)])],
+             vec![strand(120, 1, &[(2, 10)]), strand(200, 1, &[(4, 10)])]),
+            (strand(5, 4, &[]), 9, vec![strand(5, 4, &[])], vec![]),
+            (strand(5, 4, &[]), 5, vec![], vec![strand(5, 4, &[])]),
+        ];
+        for (given, at, below, above) in table {
+            let mut halves = Halves::default();
+            split(given, NO_PERIOD, at, &mut halves);
+            assert_eq!((halves.below, halves.above), (below, above));
+        }
     }
 }

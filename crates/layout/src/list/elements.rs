@@ -105,8 +105,8 @@ impl List {
     }
 
     fn checked_elements(&self) -> Result<i64, LayoutError> {
-        let mut counts = self.series.iter().map(Series::elements);
-        let sum = counts.try_fold(0i64, i64::checked_add);
+        let mut counts = self.series.iter().map(Series::counted);
+        let sum = counts.try_fold(0i64, |sum, count| sum.checked_add(count?));
         sum.ok_or(LayoutError::ListTooLong {
             series: self.series.len(),
         })
@@ -133,7 +133,7 @@ impl List {
         counts.sum::<i64>().unsigned_abs()
     }
 
-    /// The bytes of the elements, of `width` bytes each, or the highest number if no `u64` holds it.
+    /// The bytes of the elements, of `width` bytes each; the highest number if no `u64` holds them.
     pub fn bytes(&self, width: u64) -> u64 {
         self.elements().saturating_mul(width)
     }

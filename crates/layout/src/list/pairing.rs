@@ -4,9 +4,9 @@
 //! the same pattern begins again, and a loop goes around it:
 //!
 //! ```text
-//! file     runs of 3, 10 apart     0 1 2 10 11 12 20 21 22 30 31 32 40 41 42 | 50 51 ..
-//! memory   runs of 5, 8 apart      0 1 2  3  4  8  9 10 11 12 16 17 18 19 20 | 24 25 ..
-//! 15 elements, 7 strands           -----  ----  - ----- ----  -- --------
+//! runs of 3, 10 apart      0 1 2 | 10 11 | 12 | 20 21 22 | 30 | 31 32 | 40 41 42 || 50 ..
+//! runs of 5, 8 apart       0 1 2 |  3  4 |  8 |  9 10 11 | 12 | 16 17 | 18 19 20 || 24 ..
+//! 7 strands of 15 elements; a loop around each has stride 50 in the file, 24 in memory
 //! ```
 //!
 //! Costs: at most a strand for each run of both lists. Where the number of elements inside the

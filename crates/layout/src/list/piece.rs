@@ -56,7 +56,7 @@ impl ListPiece {
         counts.sum::<i64>().unsigned_abs()
     }
 
-    /// The bytes of the elements, of `width` bytes each, or the highest number if no `u64` holds it.
+    /// The bytes of the elements, of `width` bytes each; the highest number if no `u64` holds them.
     pub fn bytes(&self, width: u64) -> u64 {
         self.elements().saturating_mul(width)
     }

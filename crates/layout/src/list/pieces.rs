@@ -6,10 +6,11 @@
 //! lie there:
 //!
 //! ```text
-//! array 4 x 6, chunks of 2 x 3, elements 4..14      rows of objects   0: 4..12          1: 12..14
-//! 0 0 0 1 1 1      . . . . 4 5                      objects           0: 6..9           2: 12..14
-//! 0 0 0 1 1 1      6 7 8 9 . .  (10, 11)                              1: 4..6, 9..12
-//! 2 2 2 3 3 3      . .          (12, 13)
+//! array 4 x 6, chunks of 2 x 3       rows of objects      objects
+//!  .  .  . |  .  4  5                0: 4..12             0: 6..9
+//!  6  7  8 |  9 10 11                                     1: 4..6, 9..12
+//!  --------+---------                1: 12..14            2: 12..14
+//! 12 13  . |  .  .  .
 //! ```
 //!
 //! A node takes its strands by their first places: what lies in the next tile is cut off, and the

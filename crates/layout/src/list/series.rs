@@ -261,17 +261,18 @@ impl<P: Place> Series<P> {
                 }
                 _ => None,
             };
-            if let Some(more) = more {
-                self.loops[0].count += more;
+            if let Some(count) = more.and_then(|more| outer.count.checked_add(more)) {
+                self.loops[0].count = count;
                 return true;
             }
         }
         if let Some((outer, inner)) = others.split_first()
             && inner == &own[..]
             && is_next(self.start.checked_on(outer.stride, 1))
+            && let Some(count) = outer.count.checked_add(1)
         {
             self.loops = others.clone();
-            self.loops[0].count += 1;
+            self.loops[0].count = count;
             return true;
         }
         match next.start.distance_from(self.start) {
