@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Wake;
 use std::time::Duration;
 
-/// A bell is two words in memory. All zero is a bell that has not rung.
+/// A bell is two words in memory: how often it has rung, and how many sleep. All zero is a bell that
+/// has not rung. Two threads sleep at one bell if one is about to take over from the other.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Bell {
@@ -24,13 +25,18 @@ impl Bell {
         self.rung.load(Ordering::SeqCst)
     }
 
-    /// Wakes the node if it sleeps, and keeps it awake if it is about to.
+    /// Wakes all who sleep, and keeps awake who is about to.
     pub fn ring(&self) {
         self.rung.fetch_add(1, Ordering::SeqCst);
         if self.sleeping.load(Ordering::SeqCst) != 0 {
             // SAFETY: the futex word is a live, aligned u32; FUTEX_WAKE reads no other argument.
             unsafe {
-                libc::syscall(libc::SYS_futex, self.rung.as_ptr(), libc::FUTEX_WAKE, 1);
+                libc::syscall(
+                    libc::SYS_futex,
+                    self.rung.as_ptr(),
+                    libc::FUTEX_WAKE,
+                    i32::MAX,
+                );
             }
         }
     }
@@ -38,7 +44,7 @@ impl Bell {
     /// Sleeps until the bell rings, unless it has rung since `seen` was read, or until `at_most` is
     /// over.
     pub fn sleep(&self, seen: u32, at_most: Option<Duration>) {
-        self.sleeping.store(1, Ordering::SeqCst);
+        self.sleeping.fetch_add(1, Ordering::SeqCst);
         if self.read() == seen {
             let timeout = at_most.map(|time| libc::timespec {
                 tv_sec: time.as_secs() as libc::time_t,
@@ -59,7 +65,7 @@ impl Bell {
                 );
             }
         }
-        self.sleeping.store(0, Ordering::SeqCst);
+        self.sleeping.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -3,11 +3,11 @@
 //! A call is a future on the rank's node. Whenever the rank waits for one of its calls, all of its
 //! calls go on: servers among the ranks serve one call while their client waits for another, so
 //! that ranks may end calls in different orders. While the rank computes, a call goes on if it was
-//! begun *in the background*: then a thread waits in the rank's place. Only one of the two threads
-//! uses the node at a time.
+//! begun *in the background*, or if an array is open: then a thread looks in the rank's place. Only
+//! one of the two threads uses the node at a time.
 //!
 //! ```text
-//! rank's thread      begin  compute compute compute  end (waits)
+//! rank's thread      begin  compute compute compute  end: looks until the call has ended
 //! background thread     look  sleep  look  sleep  look   ends with the last call that needs it
 //! ```
 
@@ -30,7 +30,7 @@ use penstock_engine::{
     Proposal, Result, Verdict,
 };
 use penstock_layout::{DiskSchema, Share};
-use penstock_machines::node::pause::Pause;
+use penstock_machines::node::pause::{LOOKS_AWAKE, Pause};
 use penstock_machines::{ClientMemory, Node};
 
 use super::ask::Ask;
@@ -115,6 +115,8 @@ struct Calls {
     under_way: BTreeMap<u64, UnderWay>,
     /// Whether the background thread is running.
     is_looked_after: bool,
+    /// Whether the rank waits for a call, and polls in the thread's place.
+    rank_waits: bool,
 }
 
 // SAFETY: the node and all that refers to it (futures, buffers, reference counts) are reached
@@ -149,14 +151,31 @@ impl Calls {
 
 struct Shared {
     calls: Mutex<Calls>,
-    /// Signals that the background thread has polled the calls, or has left.
-    looked: Condvar,
+    /// Signals that the rank computes again.
+    computes: Condvar,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Calls> {
         // A panic of a call is met again when the call is polled next.
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The rank waits for a call, until this is dropped.
+struct RankWaits<'a>(&'a Shared);
+
+impl<'a> RankWaits<'a> {
+    fn begin(shared: &'a Shared) -> Self {
+        shared.lock().rank_waits = true;
+        Self(shared)
+    }
+}
+
+impl Drop for RankWaits<'_> {
+    fn drop(&mut self) {
+        self.0.lock().rank_waits = false;
+        self.0.computes.notify_all();
     }
 }
 
@@ -195,11 +214,12 @@ impl Driver {
             open_arrays: 0,
             under_way: BTreeMap::new(),
             is_looked_after: false,
+            rank_waits: false,
         };
         Self {
             shared: Arc::new(Shared {
                 calls: Mutex::new(calls),
-                looked: Condvar::new(),
+                computes: Condvar::new(),
             }),
             thread: Cell::new(None),
             interrupt,
@@ -302,7 +322,8 @@ impl Driver {
         calls.alone = Some(Alone::UnderWay(Box::pin(future)));
         calls.node.wake();
         drop(calls);
-        self.wait_for(|calls| !matches!(calls.alone, Some(Alone::UnderWay(_))))?;
+        let has_ended = |calls: &Calls| !matches!(calls.alone, Some(Alone::UnderWay(_)));
+        self.wait_for(LOOKS_AWAKE, has_ended)?;
         match self.shared.lock().alone.take() {
             Some(Alone::Ended(ended)) => ended,
             _ => Err(Error::new(
@@ -392,32 +413,28 @@ impl Driver {
     /// # Errors
     /// When this rank is interrupted. The rank has then left the session.
     fn wait(&self, id: u64, has_come: impl Fn(&UnderWay) -> bool) -> Result<()> {
-        self.wait_for(|calls| calls.under_way.get(&id).is_none_or(&has_come))
+        self.wait_for(0, |calls| calls.under_way.get(&id).is_none_or(&has_come))
     }
 
-    /// Polls all calls until there is enough.
+    /// Polls all calls until there is enough; sleeps after that many looks in vain.
     ///
     /// # Errors
     /// As [`Driver::wait`].
-    fn wait_for(&self, is_enough: impl Fn(&Calls) -> bool) -> Result<()> {
-        let mut pause = Pause::default();
+    fn wait_for(&self, looks_awake: u32, is_enough: impl Fn(&Calls) -> bool) -> Result<()> {
+        let mut pause = Pause::after(looks_awake);
         let mut asked = Instant::now();
+        let _waiting = RankWaits::begin(&self.shared);
         let mut calls = self.shared.lock();
         loop {
             if is_enough(&calls) {
                 calls.node.post_all_kept();
                 return Ok(());
             }
-            if calls.is_looked_after {
-                let woken = self.shared.looked.wait_timeout(calls, UNASKED_MAX);
-                calls = woken.unwrap_or_else(PoisonError::into_inner).0;
-            } else {
-                calls.look(&mut pause);
-                if !is_enough(&calls) {
-                    drop(calls);
-                    pause.sleep(Some(UNASKED_MAX));
-                    calls = self.shared.lock();
-                }
+            calls.look(&mut pause);
+            if !is_enough(&calls) {
+                drop(calls);
+                pause.sleep(Some(UNASKED_MAX));
+                calls = self.shared.lock();
             }
             if asked.elapsed() >= UNASKED_MAX {
                 drop(calls);
@@ -498,29 +515,33 @@ pub(super) fn leave(node: &Node, party: &Party, error: &Error, given_up: &[Range
 
 /// The background thread: polls all calls until none is in the background.
 fn look_until_none(shared: &Shared) {
-    /// Lets the waiting rank poll for itself when a call panics in this thread.
+    /// Lets the rank poll for itself when a call panics in this thread.
     struct Panicking<'a>(&'a Shared);
     impl Drop for Panicking<'_> {
         fn drop(&mut self) {
             if std::thread::panicking() {
                 self.0.lock().is_looked_after = false;
-                self.0.looked.notify_all();
             }
         }
     }
     let _panicking = Panicking(shared);
     let mut pause = Pause::default();
     loop {
-        let mut calls = shared.lock();
+        let calls = shared.lock();
+        let computing = shared.computes.wait_while(calls, |calls| calls.rank_waits);
+        let mut calls = computing.unwrap_or_else(PoisonError::into_inner);
         calls.look(&mut pause);
         // The lock decides whether a beginning call still finds this thread.
         let stays = calls.any_in_background();
+        pause.looks_awake = match calls.open_arrays {
+            0 => 0,
+            _ => LOOKS_AWAKE,
+        };
         if !stays {
             calls.node.post_all_kept();
             calls.is_looked_after = false;
         }
         drop(calls);
-        shared.looked.notify_all();
         if !stays {
             return;
         }

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread::{JoinHandle, ScopedJoinHandle};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use penstock_layout::exact;
 use penstock_machines::mpi::abi::Handle;
 use penstock_machines::mpi::api::Api;
 use penstock_machines::mpi::{self, Transport};
-use penstock_machines::node::pause::Pause;
+use penstock_machines::node::pause::{LOOKS_AWAKE, Pause};
 use penstock_machines::{Medium, Node, Opener, Threads};
 
 use super::driver::{Driver, Interrupt, UNASKED_MAX, leave, node_cache_bytes};
@@ -142,8 +143,17 @@ impl Seat {
     }
 }
 
-/// The time between two interrupt checks of a caller that waits for its ranks.
+/// The longest time that a caller that waits for its ranks goes without asking whether it must stop.
 const JOIN_WAIT: Duration = Duration::from_millis(20);
+
+/// Tells the caller that a rank has ended, also if its thread panics.
+struct Ended(mpsc::Sender<()>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.send(()); // the caller has heard of a panic elsewhere
+    }
+}
 
 /// Runs `body` as each rank of a session on threads of this process, and gives the result of each
 /// rank. The calling thread waits, and calls `interrupt` now and then.
@@ -166,14 +176,21 @@ pub fn on_threads<T: Send>(
     };
     let seats = Seat::all(ranks, options)?;
     Ok(std::thread::scope(|scope| {
-        let threads: Vec<_> = seats
-            .into_iter()
-            .map(|seat| scope.spawn(|| run(seat)))
-            .collect();
-        while !threads.iter().all(ScopedJoinHandle::is_finished) {
-            std::thread::sleep(JOIN_WAIT);
-            if interrupt() {
-                stops.store(true, Ordering::Relaxed);
+        let (ends, ended) = mpsc::channel();
+        let start = |seat| {
+            let end = Ended(ends.clone());
+            scope.spawn(|| {
+                let _end = end;
+                run(seat)
+            })
+        };
+        let threads: Vec<_> = seats.into_iter().map(start).collect();
+        let mut left = threads.len();
+        while left > 0 {
+            match ended.recv_timeout(JOIN_WAIT) {
+                Ok(()) => left -= 1,
+                Err(_) if interrupt() => stops.store(true, Ordering::Relaxed),
+                Err(_) => {}
             }
         }
         let crashed = || Error::new(Kind::Peer, "running a session", "a thread has panicked");
@@ -214,6 +231,10 @@ fn serve(node: &Node, party: &Arc<Party>, cache_bytes: u64, interrupt: Option<&I
         if served.is_ready() {
             return node.post_all_kept();
         }
+        pause.looks_awake = match servers.have_open_files() {
+            true => LOOKS_AWAKE,
+            false => 0,
+        };
         pause.sleep(Some(UNASKED_MAX));
         if interrupt.is_some_and(|interrupt| interrupt()) {
             let error = Error::new(Kind::Peer, "serving", "it was interrupted");

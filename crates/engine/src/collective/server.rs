@@ -67,6 +67,11 @@ impl<'m, M: Machine> Servers<'m, M> {
         }
     }
 
+    /// Whether files are open, so that a client may ask for a part of one at any moment.
+    pub fn have_open_files(&self) -> bool {
+        self.files.are_open()
+    }
+
     /// Serves the calls of all parties, side by side, until each party has closed, or has lost a
     /// member.
     pub async fn run(&self) {

@@ -103,6 +103,11 @@ impl<'m, M: Machine> Files<'m, M> {
         }
     }
 
+    /// Whether a file is open.
+    pub(crate) fn are_open(&self) -> bool {
+        !self.open.borrow().is_empty()
+    }
+
     /// Whether nobody claims a block.
     pub(crate) fn is_idle(&self) -> bool {
         self.claims.is_empty()
