@@ -15,10 +15,11 @@ use std::rc::Rc;
 
 use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::Servers;
+use penstock_engine::encoding::encode;
 use penstock_engine::{
     Access, Attendance, Call, Decision, Director, Error, FileClient, FileId, Machine, MemoryId,
-    Opening, Operation, Order as FileOrder, Proposal, RankBoxes, Request, Rest, Strategy, Tally,
-    Traffic,
+    Opening, Operation, Order as FileOrder, Port, Proposal, RankBoxes, Request, Rest, Strategy,
+    Tally, Traffic,
 };
 use penstock_layout::{DiskSchema, Distribution, MemorySchema, Order, Region, Share, Split};
 use penstock_sim::machine::{Layout, Setup, SimNode, Simulation};
@@ -269,17 +270,8 @@ impl Player<'_> {
 
     async fn play(&self) {
         let case = self.case;
-        let opening = Opening {
-            target: Vec::new(),
-            disk: case.disk.clone(),
-            access: Access::Update,
-            sync: true,
-            server: 0,
-            servers: case.servers,
-        };
         let file = Case::FILE;
-        let open = FileOrder::Open { file, opening };
-        self.call(Decision::Order(open), None).await;
+        self.open(file, Access::Update).await;
         let mut common = Random::of(case.seed, 1_000);
         let mut own = Random::of(case.seed, self.rank as u64);
         for _ in 0..STEPS {
@@ -313,21 +305,10 @@ impl Player<'_> {
         }
         self.call(Decision::Order(FileOrder::Close(file)), None)
             .await;
-        let open = FileOrder::Open {
-            file: FileId { number: 1, ..file },
-            opening: Opening {
-                target: Vec::new(),
-                disk: case.disk.clone(),
-                access: Access::Read,
-                sync: true,
-                server: 0,
-                servers: case.servers,
-            },
-        };
-        self.call(Decision::Order(open), None).await;
+        let again = FileId { number: 1, ..file };
+        self.open(again, Access::Read).await;
         let whole = Share::of_box(&Region::whole(&case.shape));
-        self.transfer(Operation::Read, &whole, FileId { number: 1, ..file })
-            .await;
+        self.transfer(Operation::Read, &whole, again).await;
         self.call(Decision::Close(None), None).await;
     }
 
@@ -400,5 +381,97 @@ fn independent_and_collective_requests_see_each_other() {
     };
     for seed in seeds {
         Case::of(seed).run();
+    }
+}
+
+/// Requests that do not fit the file are refused, and the server goes on.
+#[test]
+fn requests_that_do_not_fit_are_refused() {
+    let case = Case {
+        seed: 1,
+        clients: 2,
+        disks: 1,
+        servers: 1,
+        cache_bytes: 100,
+        shape: vec![6, 5],
+        disk: DiskSchema::chunked(&[6, 5], WIDTH, &[2, 3]).unwrap(),
+    };
+    let simulation = case.simulation();
+    let party = simulation.party().clone();
+    let case = Rc::new(case);
+    let program = |node: SimNode| {
+        let (case, party) = (case.clone(), party.clone());
+        async move {
+            let rank = party.rank(node.me()).unwrap();
+            let attendance = Attendance::new(party);
+            let player = Player {
+                case: &case,
+                node: &node,
+                attendance: &attendance,
+                rank,
+                events: &RefCell::default(),
+                writes: &Cell::new(0),
+                calls: Cell::new(0),
+                tickets: Cell::new(0),
+            };
+            player.open(Case::FILE, Access::Update).await;
+            if rank == 1 {
+                player.send_wrong_requests().await;
+            }
+            let whole = Share::of_box(&Region::whole(&case.shape));
+            player.transfer(Operation::Read, &whole, Case::FILE).await;
+            player.call(Decision::Close(None), None).await;
+        }
+    };
+    let server = |node: SimNode| {
+        let attendance = Rc::new(Attendance::new(party.clone()));
+        async move { Servers::new(&node, attendance, 100).run().await }
+    };
+    simulation.run_with_servers(program, server).unwrap();
+}
+
+impl Player<'_> {
+    /// Opens a file together with all other clients.
+    async fn open(&self, file: FileId, access: Access) {
+        let opening = Opening {
+            target: Vec::new(),
+            disk: self.case.disk.clone(),
+            access,
+            sync: true,
+            server: 0,
+            servers: self.case.servers,
+        };
+        let open = FileOrder::Open { file, opening };
+        self.call(Decision::Order(open), None).await;
+    }
+
+    /// Sends commands with a request to move a part, field by field as they are encoded, most of
+    /// them wrong in one or several fields.
+    async fn send_wrong_requests(&self) {
+        const TRANSFER: u32 = 2;
+        let servers = Port::new([u64::MAX; 3]);
+        let mut random = Random::new(7);
+        for ticket in 1_000..3_000u64 {
+            let mut number = |usual: u64| match random.below(4) {
+                0 => [u64::MAX, 1 << 63, 0, 7, u64::from(u32::MAX)][random.below(5) as usize],
+                _ => random.below(usual + 1),
+            };
+            let file = (0u64, number(0), ticket);
+            let operation = (number(1) % 2) as u32;
+            let dims: Vec<_> = (0..2 + number(0) % 2)
+                .map(|_| (number(2), number(2), number(4), number(3)))
+                .collect();
+            let blocks: Vec<_> = (0..number(2) % 5).map(|_| (number(5), number(0))).collect();
+            let body = encode(&(TRANSFER, file, operation, dims, blocks)).unwrap();
+            let parcel = match number(2) % 300 {
+                0 => None,
+                bytes => {
+                    let buffer = self.node.buffer(bytes).unwrap();
+                    Some(self.node.cut(&buffer, 0..bytes))
+                }
+            };
+            let to = self.attendance.party.servers[0];
+            self.node.send(to, servers, body, parcel).await.unwrap();
+        }
     }
 }

@@ -17,7 +17,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use penstock_layout::{DiskSchema, Piece, Share, exact};
 
 use super::messages::{Answer, FileId, TransferRequest};
-use super::transfer::send_elements;
+use super::transfer::{BLOCKS_MAX, send_elements};
 use crate::address::{MemoryId, Port};
 use crate::collective::server::Command;
 use crate::encoding::{decode, encode};
@@ -115,7 +115,9 @@ impl<'a, M: Machine> FileClient<'a, M> {
             let server = self.disk.server_of(&block, self.servers);
             let batch = &mut batches[server];
             let bytes = piece.elements() * self.disk.width();
-            if batch.bytes > 0 && batch.bytes + bytes > TRANSFER_BYTES_MAX {
+            let is_full =
+                batch.bytes + bytes > TRANSFER_BYTES_MAX || batch.blocks.len() == BLOCKS_MAX;
+            if batch.bytes > 0 && is_full {
                 let full = std::mem::replace(batch, Batch::new(server));
                 under_way.push(self.ask(operation, share, memory, full));
             }

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::cache::{Cache, Room};
 use super::claims::{Claim, Claims, Intent};
-use super::messages::{FileId, Order, refusal};
+use super::messages::{FILES_MAX, FileId, Order, refusal};
 use crate::address::PartyId;
 use crate::error::{Error, Result, Who};
 use crate::machine::{BlockFile, Machine, Work};
@@ -124,6 +124,10 @@ impl<'m, M: Machine> Files<'m, M> {
         }
         match order {
             Order::Open { file, opening } => {
+                let is_new = file.number < FILES_MAX && self.file(*file).is_err();
+                if !is_new || !(1..=party.servers.len()).contains(&opening.servers) {
+                    return Err(refusal("it opens a file that there cannot be"));
+                }
                 let opened = OpenFile {
                     id: *file,
                     disk: opening.disk.clone(),

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use penstock_layout::{Block, Piece, exact};
 
 use super::claims::Intent;
+use super::client::TRANSFER_BYTES_MAX;
 use super::messages::{Answer, TransferRequest, check_share, refusal};
 use super::server::{Files, OpenFile};
 use crate::address::{MemoryId, Port};
@@ -18,6 +19,9 @@ use crate::machine::{CopyKind, Elements, Machine, NodeId, Operation, Window, Wor
 /// The most bytes that travel inside a message. More stay in a send buffer, from which the other
 /// side takes them: that costs two messages, and saves two copies.
 const INSIDE_BYTES_MAX: u64 = 16 << 10;
+
+/// The most blocks of one request.
+pub(super) const BLOCKS_MAX: usize = 1 << 16;
 
 /// A copy that exposes nothing names no memory.
 pub(super) const NO_MEMORY: MemoryId = MemoryId::new([u64::MAX; 2]);
@@ -83,6 +87,9 @@ impl<M: Machine> Files<'_, M> {
         parcel: Option<M::Parcel>,
     ) -> Result<Option<(M::Buffer, u64)>> {
         let file = self.file(request.file)?;
+        if request.blocks.len() > BLOCKS_MAX {
+            return Err(refusal("it asks for too many blocks at once"));
+        }
         check_share(&request.share, file.disk.shape())?;
         file.check()?;
         match (request.operation, parcel) {
@@ -102,6 +109,9 @@ impl<M: Machine> Files<'_, M> {
         let (width, parts) = (file.disk.width(), parts(file, request)?);
         let elements = parts.iter().map(|part| part.piece.elements());
         let bytes = elements.fold(0, u64::saturating_add).saturating_mul(width);
+        if parts.len() > 1 && bytes > TRANSFER_BYTES_MAX {
+            return Err(refusal("it asks for too much at once"));
+        }
         let send = self.machine.buffer(bytes)?;
         let mut at = 0;
         for Part { block, piece } in &parts {
