@@ -29,8 +29,10 @@ def stored(path, form, dtype="f8"):
 
 def random_region(rng):
     starts = [int(rng.integers(0, extent)) for extent in SHAPE]
-    ends = [int(rng.integers(start, extent + 1)) for start, extent in zip(starts, SHAPE)]
-    return tuple(slice(start, end) for start, end in zip(starts, ends))
+    ends = [
+        int(rng.integers(start, extent + 1)) for start, extent in zip(starts, SHAPE, strict=True)
+    ]
+    return tuple(slice(start, end) for start, end in zip(starts, ends, strict=True))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -156,3 +158,28 @@ def test_opening_fails_alike_on_all_ranks(tmp_path):
         return str(missing.value)
 
     assert len(set(ps.run(program, 2))) == 1
+
+
+@pytest.mark.parametrize("dedicated", [False, True])
+def test_a_rank_that_leaves_ends_the_requests_of_the_others(tmp_path, dedicated):
+    """Each gets an error that says why, and none waits for ever."""
+    path, _ = stored(tmp_path, "chunks")
+    heard = []
+
+    def program(s):
+        a = s.open(path, mode="r+")
+        if s.rank == 1:
+            a.read(3)
+            raise ZeroDivisionError("of rank 1")
+        with pytest.raises(ps.PeerError, match="of rank 1") as left:
+            while True:
+                a.write(s.rank, np.zeros((1, SHAPE[1])))
+        heard.append(left.value.rank)
+        raise left.value
+
+    with pytest.raises((ps.PeerError, ZeroDivisionError)):
+        ps.run(program, 3, servers=2, dedicated=dedicated)
+    assert heard == [1, 1]
+    # Nobody keeps the array from others.
+    with ps.Session() as s, s.open(path, mode="r+") as a:
+        a.write(0, np.ones((1, SHAPE[1])))

@@ -4,7 +4,7 @@ The types whose names begin with an underscore are there for type checkers only:
 tuples that the two sides hand to each other.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Literal, TypeAlias, TypedDict, final
 
@@ -210,8 +210,8 @@ class PySession:
         self,
         array: PyOpenArray,
         is_write: bool,
-        start: list[int],
-        shape: list[int],
+        start: Sequence[int],
+        shape: Sequence[int],
         local: np.ndarray,
     ) -> None: ...
     def flush_array(self, array: PyOpenArray) -> None: ...

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock import _core
 from penstock._local import in_place
-from penstock._schema import Boxes, OneRegion, region_of
+from penstock._schema import OneRegion, bounds_of
 
 if TYPE_CHECKING:
     from penstock._session import Session
@@ -63,9 +63,9 @@ class OpenArray:
         -----
         Not collective.
         """
-        box = region_of(region, self.shape)
-        local = np.empty(box.shape, self.dtype) if out is None else in_place(out, to_fill=True)
-        self._move(box, local, is_write=False)
+        start, extents = bounds_of(region, self.shape)
+        local = np.empty(extents, self.dtype) if out is None else in_place(out, to_fill=True)
+        self._session._session.move_part(self._opened, False, start, extents, local)
         return local if out is None else out
 
     def write(self, region: OneRegion, local: np.ndarray) -> None:
@@ -89,11 +89,8 @@ class OpenArray:
         Not collective. The elements are in the servers' cache when this returns, and on the disks
         after `flush` or `close`. A crash before may lose them, or some of them.
         """
-        self._move(region_of(region, self.shape), in_place(local), is_write=True)
-
-    def _move(self, box: Boxes, local: np.ndarray, *, is_write: bool) -> None:
-        session, place = self._session._session, (list(box.start), list(box.shape))
-        session.move_part(self._opened, is_write, *place, local)
+        start, extents = bounds_of(region, self.shape)
+        self._session._session.move_part(self._opened, True, start, extents, in_place(local))
 
     def flush(self) -> None:
         """Bring all that ranks have written to the disks, and, in a session that syncs, to stable

@@ -183,8 +183,13 @@ def regions_of(region: Region, shape: tuple[int, ...]) -> Regions:
 
 def region_of(region: OneRegion, shape: tuple[int, ...]) -> Boxes:
     """The box that `region` says of an array of `shape`; an index is an extent of 1."""
+    return region if isinstance(region, Boxes) else Boxes(*bounds_of(region, shape))
+
+
+def bounds_of(region: OneRegion, shape: tuple[int, ...]) -> tuple[Sequence[int], Sequence[int]]:
+    """The start and the extents of the box that `region` says of an array of `shape`."""
     if isinstance(region, Boxes):
-        return region
+        return region.start, region.shape
     parts = region if isinstance(region, tuple) else (region,)
     if len(parts) > len(shape):
         raise _out_of_bounds(
@@ -207,7 +212,7 @@ def region_of(region: OneRegion, shape: tuple[int, ...]) -> Boxes:
             stop = start + 1
         starts.append(start)
         extents.append(max(stop - start, 0))
-    return Boxes(tuple(starts), tuple(extents))
+    return starts, extents
 
 
 def _index(index: SupportsIndex, axis: int, extent: int) -> int:

@@ -410,7 +410,9 @@ class Session:
     @overload
     def open(self, path: Path, name: str | None = None, mode: None = None) -> Array: ...
     @overload
-    def open(self, path: Path, name: str | None = None, *, mode: Literal["r", "r+"]) -> OpenArray: ...
+    def open(
+        self, path: Path, name: str | None = None, *, mode: Literal["r", "r+"]
+    ) -> OpenArray: ...
 
     def open(
         self, path: Path, name: str | None = None, mode: Literal["r", "r+"] | None = None

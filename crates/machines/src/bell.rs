@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Wake;
 use std::time::Duration;
 
-/// A bell is two words in memory: how often it has rung, and how many sleep. All zero is a bell that
-/// has not rung. Two threads sleep at one bell if one is about to take over from the other.
+/// A bell is two words in memory: how often it has rung, and how many sleep. All zero is a bell
+/// that has not rung. Two threads sleep at one bell if one is about to take over from the other.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Bell {

@@ -3,8 +3,8 @@
 //! Clients of a simulated job read and write random boxes of a file that its servers keep open,
 //! through a cache that holds a few blocks at most. Now and then all of them write or read it
 //! together. Every write has a number of its own, and puts it into each of its elements, so that a
-//! read tells which write it has seen. A read must see, of each element, a write that had begun when
-//! the read ended, and that no other write had followed when the read began.
+//! read tells which write it has seen. A read must see, of each element, a write that had begun
+//! when the read ended, and that no other write had followed when the read began.
 //!
 //! A failure prints its seed: `PENSTOCK_SEED=<seed> cargo test -p penstock-sim --test open_files`
 //! runs that one alone, and `PENSTOCK_SEEDS=100000` in its place runs so many.

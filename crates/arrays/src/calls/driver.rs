@@ -52,7 +52,7 @@ pub struct CallStart {
 /// The arguments of a request that a rank makes alone, on an open array.
 pub struct AloneStart {
     pub file: FileId,
-    pub disk: DiskSchema,
+    pub disk: Arc<DiskSchema>,
     pub servers: usize,
     pub operation: Operation,
     /// The rank's part of the array.

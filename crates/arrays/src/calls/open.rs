@@ -143,7 +143,8 @@ impl Seat {
     }
 }
 
-/// The longest time that a caller that waits for its ranks goes without asking whether it must stop.
+/// The longest time that a caller that waits for its ranks goes without asking whether it must
+/// stop.
 const JOIN_WAIT: Duration = Duration::from_millis(20);
 
 /// Tells the caller that a rank has ended, also if its thread panics.

@@ -26,11 +26,17 @@ use crate::write::Updatable;
 pub struct OpenArray {
     file: FileId,
     path: PathBuf,
+    disk: Arc<DiskSchema>,
     description: Description,
     is_writable: bool,
     is_open: bool,
+}
+
+/// What a session keeps of an open array.
+pub(super) struct OpenState {
+    is_writable: bool,
     /// The right to change the array, on the rank that directs.
-    right: Arc<Mutex<Option<Updatable>>>,
+    _right: Option<Updatable>,
 }
 
 /// An open array, as rank 0 describes it to all ranks.
@@ -154,10 +160,10 @@ impl Session {
         let mut array = OpenArray {
             file: self.next_file(),
             path: path.to_path_buf(),
+            disk: Arc::new(description.disk.clone()),
             description,
             is_writable,
             is_open: true,
-            right,
         };
         let opening = Opening {
             target: array.description.target.clone(),
@@ -178,7 +184,11 @@ impl Session {
             array.is_open = false;
             return Err(error);
         }
-        self.open_arrays().borrow_mut().insert(file, is_writable);
+        let state = OpenState {
+            is_writable,
+            _right: right.lock().unwrap_or_else(PoisonError::into_inner).take(),
+        };
+        self.open_arrays().borrow_mut().insert(file, state);
         Ok(array)
     }
 
@@ -199,7 +209,7 @@ impl Session {
         self.my_rank()?;
         self.driver().alone(AloneStart {
             file: array.file,
-            disk: array.description.disk.clone(),
+            disk: array.disk.clone(),
             servers: array.description.servers,
             operation,
             share: Share::of_box(part),
@@ -229,15 +239,14 @@ impl Session {
         if !std::mem::replace(&mut array.is_open, false) {
             return Ok(());
         }
-        let closed = self.close_file(array.file);
-        *array.right.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        closed
+        self.close_file(array.file)
     }
 
     fn close_file(&self, file: FileId) -> Result<()> {
-        if self.open_arrays().borrow_mut().remove(&file).is_none() {
+        let state = self.open_arrays().borrow_mut().remove(&file);
+        let Some(_until_closed) = state else {
             return Ok(()); // the session has closed it
-        }
+        };
         let closed = self.order(Order::Close(file));
         self.driver().keep_serving(-1);
         closed
@@ -260,8 +269,8 @@ impl Session {
     /// Over all clients.
     pub(super) fn flush_changed(&self) -> Result<()> {
         let open = self.open_arrays().borrow();
-        let changed: Vec<_> = open.iter().filter(|(_, changed)| **changed).collect();
-        let files: Vec<FileId> = changed.into_iter().map(|(&file, _)| file).collect();
+        let changed = open.iter().filter(|(_, state)| state.is_writable);
+        let files: Vec<FileId> = changed.map(|(&file, _)| file).collect();
         drop(open);
         files
             .into_iter()

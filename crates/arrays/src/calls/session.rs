@@ -26,6 +26,7 @@ use super::array::{ArrayCall, LocalPart};
 use super::ask::Ask;
 use super::cursor::SharedCursor;
 use super::driver::{CallStart, Driver};
+use super::open_array::OpenState;
 use super::settings::{Outstanding, Report, Settings, Subject};
 use crate::Storage;
 
@@ -46,8 +47,8 @@ pub struct Session {
     cursors: RefCell<HashMap<PathBuf, SharedCursor>>,
     /// The number of arrays that the ranks have opened.
     files: Cell<u64>,
-    /// The arrays that are open, each with whether it is to be changed.
-    open_arrays: RefCell<BTreeMap<FileId, bool>>,
+    /// The arrays that are open.
+    open_arrays: RefCell<BTreeMap<FileId, OpenState>>,
     is_closed: Cell<bool>,
     dedicated: Vec<JoinHandle<()>>,
 }
@@ -215,6 +216,7 @@ impl Session {
         for server in self.dedicated.drain(..) {
             let _ = server.join();
         }
+        self.open_arrays.borrow_mut().clear();
     }
 
     /// The session's options, and the numbers that follow from them.
@@ -233,8 +235,8 @@ impl Session {
         self.settings.has_threads || self.party.servers.iter().all(|node| !ranks.contains(node))
     }
 
-    /// The arrays that are open, each with whether it is to be changed.
-    pub(super) fn open_arrays(&self) -> &RefCell<BTreeMap<FileId, bool>> {
+    /// The arrays that are open.
+    pub(super) fn open_arrays(&self) -> &RefCell<BTreeMap<FileId, OpenState>> {
         &self.open_arrays
     }
 

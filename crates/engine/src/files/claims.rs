@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Two rules keep claims free of deadlock: a request that holds a claim never waits for another
-//! claim, and a cache drops only blocks that nobody claims. A claim ends when it is dropped, so that
-//! a request that is given up leaves nothing behind.
+//! claim, and a cache drops only blocks that nobody claims. A claim ends when it is dropped, so
+//! that a request that is given up leaves nothing behind.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -16,17 +16,14 @@ use std::cell::Cell;
 use futures::stream::{FuturesUnordered, StreamExt};
 use penstock_layout::{DiskSchema, Piece, Share, exact};
 
-use super::messages::{Answer, FileId, TransferRequest};
-use super::transfer::{BLOCKS_MAX, send_elements};
+use super::messages::{Answer, BLOCKS_MAX, FileId, TRANSFER_BYTES_MAX, TransferRequest};
+use super::sending::send_elements;
 use crate::address::{MemoryId, Port};
 use crate::collective::server::Command;
 use crate::encoding::{decode, encode};
 use crate::error::{Error, Kind, Result};
 use crate::machine::{CopyKind, Elements, Machine, Operation, Work};
 use crate::party::Attendance;
-
-/// The most bytes of one request, unless one block alone has more.
-pub const TRANSFER_BYTES_MAX: u64 = 1 << 20;
 
 /// The most requests of one client under way at each server.
 const UNDER_WAY_MAX: usize = 2;

@@ -7,6 +7,12 @@ use crate::address::{MemoryId, PartyId, Port};
 use crate::error::{Error, Kind, Result};
 use crate::machine::{Opening, Operation};
 
+/// The most bytes of one request, unless one block alone has more.
+pub(super) const TRANSFER_BYTES_MAX: u64 = 1 << 20;
+
+/// The most blocks of one request.
+pub(super) const BLOCKS_MAX: usize = 1 << 16;
+
 /// The most files that a party opens in its life.
 pub(super) const FILES_MAX: u64 = u32::MAX as u64 - 1;
 

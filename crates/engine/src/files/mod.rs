@@ -22,13 +22,14 @@
 //! | `messages` | orders, requests and answers |
 //! | [`client`] | a client's requests |
 //! | `server` | the open files of a node, and what is done to their blocks |
+//! | `sending` | how elements leave, inside a message or out of a send buffer |
 //! | `transfer` | the way of an independent request through a server |
 //! | `call_file` | the file of a collective call |
 //! | `claims` | who has which block, in which order |
 //! | `cache` | the blocks in memory, and the choice of one to drop |
 //!
 //! Memory of a server: its cache, and a send buffer for each request under way. Messages of a
-//! client: one to each server for up to [`client::TRANSFER_BYTES_MAX`] bytes, and one back; longer
+//! client: one to each server for up to 1 MiB or one block, and one back; longer
 //! ones leave their elements in a send buffer until the other side takes them.
 
 mod cache;
@@ -36,6 +37,7 @@ mod call_file;
 mod claims;
 pub mod client;
 mod messages;
+mod sending;
 mod server;
 mod transfer;
 

@@ -18,8 +18,8 @@ pub struct Pause {
     pub looks_awake: u32,
 }
 
-/// The looks in vain of a node that has open files: some dozens of microseconds, as long as it takes
-/// to fall asleep and be woken.
+/// The looks in vain of a node that has open files: some dozens of microseconds, as long as it
+/// takes to fall asleep and be woken.
 pub const LOOKS_AWAKE: u32 = 50;
 
 impl Pause {
