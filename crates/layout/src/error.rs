@@ -83,16 +83,11 @@ pub enum LayoutError {
     },
     /// A series of a list has no elements, or too many, or reaches too far.
     #[error(
-        "runs of {length} elements from {start} on, repeated {loops:?} times and strides, are none, \
-         or reach below 0 or beyond 2^63 - 1, or are more than 2^63 - 1 elements"
+        "{series} are none, or reach below 0 or beyond 2^63 - 1, or are more than 2^63 - 1 elements"
     )]
     ListReach {
-        /// The first offset.
-        start: i128,
-        /// The elements of a run.
-        length: i128,
-        /// The count and the stride of each loop.
-        loops: Vec<(i128, i64)>,
+        /// The series in words.
+        series: String,
     },
     /// A list has more than 2^63 - 1 elements.
     #[error("the {series} series of a list have more than 2^63 - 1 elements together")]

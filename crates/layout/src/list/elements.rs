@@ -1,5 +1,6 @@
 //! A list of elements: series one behind the other, in an order that has a meaning.
 
+use std::fmt::{Debug, Display};
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -38,15 +39,15 @@ fn is_sound(series: &Series<i64>) -> bool {
 }
 
 fn reach_error(series: &Series<i64>) -> LayoutError {
-    let (start, length) = (series.start.into(), series.length.into());
     let loops = series.loops.iter();
-    LayoutError::ListReach {
-        start,
-        length,
-        loops: loops
-            .map(|inner| (inner.count.into(), inner.stride))
-            .collect(),
-    }
+    let loops: Vec<_> = loops.map(|inner| (inner.count, inner.stride)).collect();
+    beyond_reach(&series.start, &series.length, &loops)
+}
+
+fn beyond_reach(start: &dyn Display, length: &dyn Display, loops: &dyn Debug) -> LayoutError {
+    let series =
+        format!("runs of {length} elements from {start} on, repeated {loops:?} times and strides,");
+    LayoutError::ListReach { series }
 }
 
 impl List {
@@ -213,14 +214,7 @@ fn checked_series(
         Some(series).filter(is_sound)
     };
     let Some(mut series) = series() else {
-        return Err(LayoutError::ListReach {
-            start: start.into(),
-            length: length.into(),
-            loops: loops
-                .iter()
-                .map(|&(count, stride)| (count.into(), stride))
-                .collect(),
-        });
+        return Err(beyond_reach(&start, &length, &loops));
     };
     series.merge();
     Ok(Some(series))
