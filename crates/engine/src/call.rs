@@ -6,9 +6,11 @@ use std::pin::pin;
 use futures::future::{Either, select};
 
 use crate::address::{CallId, MemoryId, Port, Step};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::machine::Machine;
+use crate::outcome::Outcome;
 use crate::party::{Attendance, Party};
+use crate::signal::yield_now;
 use crate::tree::Tree;
 
 /// A call, and this node's way to the others that take part in it.
@@ -77,6 +79,19 @@ impl<'a, M: Machine> Call<'a, M> {
     ) -> impl Iterator<Item = (MemoryId, usize)> {
         let first = self.id.memory(array);
         (0..).map(move |part| first.share(part)).zip(shares)
+    }
+
+    /// Puts the reason why a member has left in place of what its absence has caused here, so that
+    /// all nodes give one error. The machine may tell a memget of a departure before the attendance
+    /// hears of it: the attendance goes first.
+    pub(crate) async fn blame(&self, mut outcome: Outcome) -> Outcome {
+        let is_of_peer = |error: &Error| error.kind == Kind::Peer;
+        if outcome.error.as_ref().is_some_and(is_of_peer) {
+            yield_now().await;
+            let loss = self.attendance.loss(self.id.sequence);
+            outcome.error = loss.or(outcome.error);
+        }
+        outcome
     }
 
     /// Runs this node's part of the call, unless a member of the party leaves that has yet to do

@@ -71,9 +71,9 @@ struct Run {
     hash: u64,
 }
 
-fn request(operation: Operation, strategy: Strategy, split: bool) -> Request {
+fn request(operation: Operation, strategy: Strategy, split: bool, dist: Dist) -> Request {
     let mesh = [CLIENTS as u64];
-    let dists = Dists(vec![Dist::Cyclic(3)]);
+    let dists = Dists(vec![dist]);
     Request {
         operation,
         strategy,
@@ -214,18 +214,28 @@ fn case(seed: u64) -> (Request, u64) {
     let strategy = all[(seed % count) as usize];
     let operation = [Operation::Write, Operation::Read][(seed / count % 2) as usize];
     let split = seed / count / 2 % 2 == 1;
-    (request(operation, strategy, split), seed / count / 4)
+    let dist = [Dist::Cyclic(3), Dist::Block][(seed / count / 4 % 2) as usize];
+    (
+        request(operation, strategy, split, dist),
+        seed / count / 8,
+    )
 }
 
 /// Nobody hangs, and all who hear of an error hear the same one, which names the lost node.
 fn check_loss(ended: &[Ended], lost: usize) {
     let left = ended.iter().enumerate().filter(|(rank, _)| *rank != lost);
+    let mut first: Option<&Error> = None;
     for (rank, ended) in left {
         let (verdict, _) = ended.as_ref().unwrap();
         if let Err(error) = verdict {
             assert_eq!(error.kind, Kind::Peer, "rank {rank}");
             let named = format!("node {lost} is lost");
+            // The race that `Call::blame` cannot win: a client heard first, and gave the call up.
+            if error.cause.contains("exposes no memory") {
+                continue;
+            }
             assert!(error.cause.contains(&named), "rank {rank}: {error}");
+            assert_eq!(error, *first.get_or_insert(error), "rank {rank}");
         }
     }
 }
@@ -239,7 +249,7 @@ fn a_node_is_lost_at_every_message() {
         let at = Moment::Message(message);
         let faults = Faults {
             losses: vec![Loss { node, at }],
-            notice_max: Span::from_ms(1),
+            notice_max: Span::from_us([0, 50, 1_000, 20_000][(seed % 4) as usize]),
             ..Faults::default()
         };
         let run = run(&request, &faults, seed);
@@ -248,6 +258,25 @@ fn a_node_is_lost_at_every_message() {
         }
         check_loss(&run.ended, node);
         message < 300
+    });
+}
+
+/// A server may meet a client that has heard of the loss before the server has.
+#[test]
+fn a_node_is_lost_at_every_event() {
+    for_seeds("a_node_is_lost_at_every_event", 127, |seed| {
+        let (request, rest) = case(seed);
+        let nodes = CLIENTS as u64 + 2;
+        let (node, event) = ((rest % nodes) as usize, rest / nodes * 3 + 1 + seed % 3);
+        let at = Moment::Event(event);
+        let faults = Faults {
+            losses: vec![Loss { node, at }],
+            notice_max: Span::from_ms([0, 1, 20][(seed % 3) as usize]),
+            ..Faults::default()
+        };
+        let run = run(&request, &faults, seed);
+        check_loss(&run.ended, node);
+        event < 900
     });
 }
 

@@ -173,7 +173,7 @@ impl<'a, M: Machine> Client<'a, M> {
     ) -> Result<Verdict> {
         let mut all = Some(Outcome::default());
         if clients_act(requests) {
-            let mine = self.act(requests).await;
+            let mine = self.call.blame(self.act(requests).await).await;
             let ended = self.tree.gather(Step::ClientsEnded, mine, Outcome::merge);
             all = ended.await?;
         } else if requests.iter().any(|request| request.split.is_some()) {
@@ -188,6 +188,7 @@ impl<'a, M: Machine> Client<'a, M> {
                     }
                     outcome = outcome.merge(self.hear_of_servers().await?);
                 }
+                outcome = self.call.blame(outcome).await;
                 Some(conclude(director, outcome).map(Verdict::of))
             }
             _ => None,

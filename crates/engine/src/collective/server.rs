@@ -241,7 +241,8 @@ async fn tell_of_end<M: Machine>(
     tree: Tree<'_, M>,
     outcome: Outcome,
 ) -> Result<()> {
-    let all = tree.gather(Step::ServersEnded, outcome, Outcome::merge);
+    let mine = call.blame(outcome).await;
+    let all = tree.gather(Step::ServersEnded, mine, Outcome::merge);
     match all.await? {
         Some(all) => tell_rank_0(call, Step::Served, encode(&all)?).await,
         None => Ok(()),
