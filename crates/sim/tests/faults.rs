@@ -215,10 +215,7 @@ fn case(seed: u64) -> (Request, u64) {
     let operation = [Operation::Write, Operation::Read][(seed / count % 2) as usize];
     let split = seed / count / 2 % 2 == 1;
     let dist = [Dist::Cyclic(3), Dist::Block][(seed / count / 4 % 2) as usize];
-    (
-        request(operation, strategy, split, dist),
-        seed / count / 8,
-    )
+    (request(operation, strategy, split, dist), seed / count / 8)
 }
 
 /// Nobody hangs, and all who hear of an error hear the same one, which names the lost node.

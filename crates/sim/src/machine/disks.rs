@@ -1,7 +1,7 @@
 //! The disks of the simulated machine: their queues, their costs, and their contents.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::cell::{Cell, RefCell, RefMut};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
@@ -11,6 +11,7 @@ use penstock_engine::tuning::QueueOrder;
 use penstock_engine::{Access, BlockFile, NodeId, Opening, Operation, Result};
 use penstock_layout::{Block, DiskSchema, exact};
 
+use super::contents::{BlockName, Contents};
 use super::data::{Buffer, Parcel};
 use super::faults::DiskFaults;
 use super::turns::{Turns, turn_of};
@@ -41,8 +42,13 @@ pub(crate) struct Station {
     pub(crate) request: Span,
     /// The queue hands the disk only as many requests as it works at.
     pub(crate) queue: Queue,
-    /// The written bytes of each slot, if the bytes are real.
-    pub(crate) stored: RefCell<HashMap<u64, Vec<u8>>>,
+    /// The slots of a file. The blocks of the second file lie behind those of the first one's slots,
+    /// and so on; where the disk ends, they lie where other blocks do, but have their own contents.
+    pub(crate) slots: u64,
+    /// The target of each file, in the order in which they were opened first.
+    pub(crate) files: RefCell<Vec<Vec<u8>>>,
+    /// The contents, if the bytes are real.
+    pub(crate) contents: RefCell<Contents>,
     /// Blocks read and written.
     pub(crate) blocks: Cell<u64>,
     /// Writes that the file system has reported before the disk has.
@@ -54,6 +60,38 @@ pub(crate) struct Station {
     /// Whether none of this takes any time.
     pub(crate) is_free: bool,
     pub(super) faults: DiskFaults,
+}
+
+impl Station {
+    /// The number of the file with this target.
+    pub(crate) fn file(&self, target: &[u8]) -> usize {
+        let mut files = self.files.borrow_mut();
+        let known = files.iter().position(|file| file == target);
+        known.unwrap_or_else(|| {
+            files.push(target.to_vec());
+            files.len() - 1
+        })
+    }
+
+    /// The first sector of a slot of a file.
+    fn lba(&self, file: usize, slot: u64) -> u64 {
+        let slot = file as u64 * self.slots + slot;
+        match &self.places {
+            Places::Listed(places) if file > 0 => {
+                places[exact::<usize>(slot) % places.len().max(1)]
+            }
+            Places::Listed(places) => places[exact::<usize>(slot)],
+            Places::Contiguous => {
+                let slots_max = self.device.borrow().sectors() / self.slot_sectors;
+                let slot = if file > 0 {
+                    slot % slots_max.max(1)
+                } else {
+                    slot
+                };
+                slot * self.slot_sectors
+            }
+        }
+    }
 }
 
 /// [`preset::FileSystem`] as spans, all zero if there is no file system.
@@ -154,6 +192,8 @@ pub(crate) fn station_queue(device: &Device) -> Queue {
 pub struct SimDisk {
     pub(crate) world: Rc<World>,
     pub(crate) station: Rc<Station>,
+    /// The number of its file on the disk.
+    pub(crate) file: usize,
     pub(crate) schema: DiskSchema,
     pub(crate) servers: usize,
     pub(crate) waits_for_media: bool,
@@ -167,11 +207,16 @@ impl SimDisk {
         self.schema.slot(block, self.servers)
     }
 
+    fn name(&self, block: &Block) -> BlockName {
+        (self.file, block.object, block.index)
+    }
+
+    fn contents(&self) -> RefMut<'_, Contents> {
+        self.station.contents.borrow_mut()
+    }
+
     fn lba(&self, slot: u64) -> u64 {
-        match &self.station.places {
-            Places::Contiguous => slot * self.station.slot_sectors,
-            Places::Listed(places) => places[exact::<usize>(slot)],
-        }
+        self.station.lba(self.file, slot)
     }
 
     /// The first sector of these bytes of a block, and the number of sectors.
@@ -244,11 +289,9 @@ impl BlockFile for SimDisk {
     async fn write(&self, block: &Block, buffer: &Buffer, at: u64) -> Result<()> {
         self.record_buffer("filled by clients", buffer, block);
         self.write_bytes(block, 0..block.bytes).await?;
+        let (data, name) = (buffer.cut(at..at + block.bytes).data, self.name(block));
+        self.contents().put(name, 0, data.as_deref(), block.bytes);
         self.record_buffer("to disk", buffer, block);
-        if let Some(data) = buffer.cut(at..at + block.bytes).data {
-            let mut stored = self.station.stored.borrow_mut();
-            stored.insert(self.slot(block), data);
-        }
         Ok(())
     }
 
@@ -257,7 +300,7 @@ impl BlockFile for SimDisk {
         self.read_bytes(block, 0..block.bytes).await?;
         self.record_buffer("from disk", buffer, block);
         buffer.clear(at..at + block.bytes, &[]); // what was never written is zero
-        if let Some(stored) = self.station.stored.borrow().get(&self.slot(block)) {
+        if let Some(stored) = self.contents().get(self.name(block)) {
             buffer.fill(at, stored);
         }
         Ok(())
@@ -275,12 +318,9 @@ impl BlockFile for SimDisk {
     ) -> Result<()> {
         for part in parts {
             self.write_bytes(block, part.clone()).await?;
-            if let Some(data) = buffer.cut(part.clone()).data {
-                let mut stored = self.station.stored.borrow_mut();
-                let nothing = || vec![0; exact::<usize>(block.bytes)];
-                let whole = stored.entry(self.slot(block)).or_insert_with(nothing);
-                whole[exact::<usize>(part.start)..exact::<usize>(part.end)].copy_from_slice(&data);
-            }
+            let (data, name) = (buffer.cut(part.clone()).data, self.name(block));
+            self.contents()
+                .put(name, part.start, data.as_deref(), block.bytes);
         }
         Ok(())
     }
@@ -293,7 +333,7 @@ impl BlockFile for SimDisk {
     async fn read_parts(&self, block: &Block, parts: &[Range<u64>], buffer: &Buffer) -> Result<()> {
         for part in parts {
             self.read_bytes(block, part.clone()).await?;
-            let data = match self.station.stored.borrow().get(&self.slot(block)) {
+            let data = match self.contents().get(self.name(block)) {
                 Some(stored) => {
                     stored[exact::<usize>(part.start)..exact::<usize>(part.end)].to_vec()
                 }
@@ -322,6 +362,9 @@ impl BlockFile for SimDisk {
             if idle_at > self.world.now() {
                 self.world.sleep_until(idle_at).await;
             }
+        }
+        if self.waits_for_media {
+            self.contents().sync(self.file);
         }
         Ok(())
     }

@@ -11,6 +11,8 @@
 //!   another keep their order; all others may overtake.
 //! - A disk is slow by a factor, is full after so many writes, gives an error for its n-th request,
 //!   or has a block that nobody can read.
+//! - A node crashes between two runs: its disks lose writes that were not synced, or parts of them
+//!   (see `contents`). A write under way when a run ends has left its block alone.
 //!
 //! All random numbers come from the seed of the setup, in a stream of their own. Without faults no
 //! number is drawn and no event is made: a run is the same as if this module did not exist.

@@ -1,6 +1,6 @@
 //! The nodes that are lost or have left, and the nodes that know it; messages that are late.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::collections::HashMap;
 use std::task::Waker;
 
@@ -66,6 +66,11 @@ impl Losses {
             random: RefCell::new(Random::of(seed, STREAM)),
             state: RefCell::new(state),
         }
+    }
+
+    /// The random numbers of faults.
+    pub(super) fn random(&self) -> RefMut<'_, Random> {
+        self.random.borrow_mut()
     }
 
     /// Whether a node is lost.

@@ -25,10 +25,12 @@
 //! | `sharing` | the costs of sharing a file system between clients |
 //! | `turns` | one message, or one request to a disk, at a time, if calls block |
 //! | `hardware` | network, disks and places of blocks, from the preset |
-//! | `disks` | disks with their queues and buses, and their contents |
+//! | `disks` | disks with their queues and buses |
+//! | `contents` | what blocks of disks hold, also after a crash |
 //! | `faults`, `losses` | what goes wrong, by seed; who is lost, and who knows it |
 //! | `data` | memories, buffers and parcels, with real bytes or without |
 
+mod contents;
 mod data;
 mod disks;
 mod faults;
@@ -174,7 +176,9 @@ impl Simulation {
                 request: prices.disk_request,
                 queue: station_queue(&device),
                 device: RefCell::new(device),
-                stored: RefCell::default(),
+                slots: setup.slots,
+                files: RefCell::default(),
+                contents: RefCell::default(),
                 blocks: Default::default(),
                 behind: WriteBehind::new(behind_bytes),
                 file_system: FileSystem::new(preset.file_system.as_ref()),
@@ -264,6 +268,17 @@ impl Simulation {
     /// The nodes that were lost.
     pub fn lost(&self) -> Vec<NodeId> {
         self.world.losses.all_lost()
+    }
+
+    /// Crashes the disks of a node, between two runs. Writes that no `finish` of a synced opening
+    /// has followed are lost, or only their first sectors are left, by the seed; a later run finds
+    /// what is left.
+    pub fn crash(&self, node: NodeId) {
+        let stations = self.shared.stations.iter();
+        for station in stations.filter(|station| station.node == node) {
+            let random = &mut self.world.losses.random();
+            station.contents.borrow_mut().crash(random);
+        }
     }
 
     /// The counts of the run.
@@ -782,6 +797,7 @@ impl Machine for SimNode {
         }
         Ok(SimDisk {
             world: self.world.clone(),
+            file: station.file(&opening.target),
             station,
             schema: opening.disk,
             servers: opening.servers,
