@@ -100,6 +100,11 @@ impl PartyId {
     pub(crate) fn departures(self) -> Port {
         Port([self.0, u64::MAX, 0])
     }
+
+    /// The mailbox in which rank 0 of the party hears that the servers of a node know the party.
+    pub(crate) fn joined(self) -> Port {
+        Port([self.0, u64::MAX, 1])
+    }
 }
 
 /// A step of the protocol of a call.
@@ -170,6 +175,7 @@ mod tests {
         let mut memories = HashSet::new();
         for party in [0, 1, u64::MAX >> 1].map(PartyId) {
             assert!(ports.insert(party.departures()));
+            assert!(ports.insert(party.joined()));
             for sequence in [0, 1, CALLS_MAX - 1] {
                 for array in [0, 1, ARRAYS_MAX - 1] {
                     for share in [0, 1, SHARES_MAX - 1] {

@@ -4,13 +4,14 @@
 //! prints the command that replays its seed: `PENSTOCK_SEED=<n> cargo test -p penstock-sim --test
 //! faults` with the test's name.
 
+mod seeds;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use futures::future::{Either, select};
 use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::Servers;
-use penstock_engine::tuning::{Caching, DiskDirected, Exchange, QueueOrder, StoreAccess, TwoPhase};
 use penstock_engine::{
     Attendance, Call, Decision, Director, Error, Kind, Machine, Operation, Proposal, RankBoxes,
     Request, Rest, Strategy, Tally, Traffic,
@@ -19,6 +20,7 @@ use penstock_layout::{DiskSchema, Dist, Distribution, Dists, Order};
 use penstock_sim::Span;
 use penstock_sim::machine::{DiskFault, Faults, Layout, Loss, Moment, Setup, SimNode, Simulation};
 use penstock_sim::preset::Preset;
+use seeds::{for_seeds, strategies};
 
 const CLIENTS: usize = 4;
 
@@ -32,33 +34,6 @@ impl Director for Leader {
     fn conclude(&mut self, outcome: Result<Tally, Error>) -> Result<Traffic, Error> {
         outcome.map(|done| done.moved)
     }
-}
-
-/// All strategies, with all exchanges and both accesses to a store.
-fn strategies() -> Vec<Strategy> {
-    let caching = Caching {
-        outstanding_max: 2,
-        looks_ahead: true,
-        call_bytes_max: 64,
-        buffers_per_client: 1,
-        queue: QueueOrder::CScanDisk,
-        read_ahead_blocks: 1,
-    };
-    let mut all = vec![
-        Strategy::DiskDirected(DiskDirected { presort: true }),
-        Strategy::Caching(caching),
-        Strategy::Independent,
-    ];
-    for exchange in [Exchange::STEPS.as_slice(), &[Exchange::Remote]].concat() {
-        for io in [StoreAccess::Servers(caching), StoreAccess::Direct] {
-            all.push(Strategy::TwoPhase(TwoPhase {
-                buffer_bytes_max: 100,
-                exchange,
-                io,
-            }));
-        }
-    }
-    all
 }
 
 /// How a call ended on one rank, and what its memory held then.
@@ -173,37 +148,6 @@ fn run(request: &Request, faults: &Faults, seed: u64) -> Run {
         ended: ended.take(),
         lost: simulation.lost(),
         hash: simulation.totals().trace_hash,
-    }
-}
-
-/// Prints how to replay a seed that fails.
-struct Replay(&'static str, u64);
-
-impl Drop for Replay {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let Self(test, seed) = self;
-            eprintln!("PENSTOCK_SEED={seed} cargo test -p penstock-sim --test faults {test}");
-        }
-    }
-}
-
-/// Runs a test on its seeds, until `of_seed` says that no further seed means anything.
-fn for_seeds(test: &'static str, step: u64, of_seed: impl Fn(u64) -> bool) {
-    let number = |name| std::env::var(name).ok().map(|n| n.parse::<u64>().unwrap());
-    if let Some(seed) = number("PENSTOCK_SEED") {
-        let _replay = Replay(test, seed);
-        of_seed(seed);
-        return;
-    }
-    let mut seed = 0;
-    loop {
-        let replay = Replay(test, seed);
-        if !of_seed(seed) {
-            return;
-        }
-        drop(replay);
-        seed += number("PENSTOCK_STEP").unwrap_or(step);
     }
 }
 

@@ -2,8 +2,11 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use futures::future::{Either, LocalBoxFuture, join, join_all, select};
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -12,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use crate::address::{CALLS_MAX, CallId, PartyId, Port, Step};
 use crate::call::Call;
 use crate::encoding::{decode, encode};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::files::{Files, Order, TransferRequest};
 use crate::machine::{Machine, Message, NodeId, Operation};
 use crate::outcome::{Outcome, Traffic};
-use crate::party::Attendance;
+use crate::party::{Attendance, Party};
 use crate::request::Request;
 use crate::split::Latch;
 use crate::tree::Tree;
@@ -37,6 +40,8 @@ pub(crate) enum Command {
     Transfer(TransferRequest),
     /// The party makes no more calls.
     Close(PartyId),
+    /// Serve this new party, too. It goes to every node with servers of the party.
+    Join(Party),
 }
 
 /// An event in the life of a node's servers.
@@ -52,7 +57,58 @@ enum Event<P> {
 pub struct Servers<'m, M: Machine> {
     machine: &'m M,
     parties: RefCell<BTreeMap<PartyId, Rc<Attendance>>>,
+    /// The parties that have joined and are not watched yet.
+    joined: RefCell<Vec<Rc<Attendance>>>,
     files: Files<'m, M>,
+}
+
+/// A party is watched for departures as long as it has calls.
+struct Watched<'m> {
+    attendance: Rc<Attendance>,
+    /// Ends when the party cannot make any more calls.
+    breaking: Option<LocalBoxFuture<'m, ()>>,
+    /// Hears of departures, if nobody else does.
+    listening: Option<LocalBoxFuture<'m, ()>>,
+}
+
+impl<'m> Watched<'m> {
+    /// Watches a party to whose attendance somebody else listens.
+    fn heard(attendance: Rc<Attendance>) -> Self {
+        let breaking = attendance.clone();
+        Self {
+            attendance,
+            breaking: Some(Box::pin(async move { drop(breaking.breaks().await) })),
+            listening: None,
+        }
+    }
+
+    /// Watches a party, and listens to its attendance.
+    fn listened<M: Machine>(attendance: Rc<Attendance>, machine: &'m M) -> Self {
+        let listening = attendance.clone();
+        Self {
+            listening: Some(Box::pin(async move { listening.listen(machine).await })),
+            ..Self::heard(attendance)
+        }
+    }
+
+    /// Listens. Whether the party has just become unable to make more calls.
+    fn poll(&mut self, context: &mut Context<'_>) -> bool {
+        if let Some(listening) = &mut self.listening {
+            let _ = listening.as_mut().poll(context); // it never ends
+        }
+        let broken = self.breaking.as_mut();
+        let is_broken = broken.is_some_and(|breaking| breaking.as_mut().poll(context).is_ready());
+        if is_broken {
+            self.breaking = None;
+        }
+        is_broken
+    }
+
+    /// Whether a call of the party is under way, or its owner keeps the attendance.
+    fn is_needed(&self) -> bool {
+        let own = 1 + usize::from(self.breaking.is_some()) + usize::from(self.listening.is_some());
+        Rc::strong_count(&self.attendance) > own
+    }
 }
 
 impl<'m, M: Machine> Servers<'m, M> {
@@ -63,6 +119,7 @@ impl<'m, M: Machine> Servers<'m, M> {
         Self {
             machine,
             parties: RefCell::new(parties),
+            joined: RefCell::default(),
             files: Files::new(machine, cache_bytes),
         }
     }
@@ -76,12 +133,15 @@ impl<'m, M: Machine> Servers<'m, M> {
     /// member.
     pub async fn run(&self) {
         let mut under_way = FuturesUnordered::new();
-        let parties: Vec<_> = self.parties.borrow().values().cloned().collect();
-        let mut broken: FuturesUnordered<_> = parties.iter().map(|party| lost(party)).collect();
+        let parties = self.parties.borrow().values().cloned().collect::<Vec<_>>();
+        let mut watched: Vec<_> = parties.into_iter().map(Watched::heard).collect();
         while !under_way.is_empty() || !self.parties.borrow().is_empty() {
+            let joined = self.joined.take().into_iter();
+            watched.extend(joined.map(|party| Watched::listened(party, self.machine)));
+            watched.retain(Watched::is_needed);
             let event = {
                 let command = pin!(self.machine.receive(Port::SERVERS));
-                let (ended, lost) = (pin!(next(&mut under_way)), pin!(next(&mut broken)));
+                let (ended, lost) = (pin!(next(&mut under_way)), pin!(next_lost(&mut watched)));
                 match select(command, select(ended, lost)).await {
                     Either::Left((message, _)) => Event::Command(message),
                     Either::Right((Either::Left(_), _)) => Event::Ended,
@@ -119,7 +179,35 @@ impl<'m, M: Machine> Servers<'m, M> {
                 Some(Box::pin(self.files.serve(from, request, parcel)))
             }
             Command::Close(party) => Some(Box::pin(self.close(party, body))),
+            Command::Join(party) => Some(Box::pin(self.join(from, party))),
         }
+    }
+
+    /// Takes a party in, and tells its rank 0 so.
+    async fn join(&self, from: NodeId, party: Party) {
+        let id = party.id;
+        let refused = self.take_in(from, party).err();
+        if let Ok(body) = encode(&refused) {
+            // A rank 0 that has left needs no answer.
+            let _ = self.machine.send(from, id.joined(), body, None).await;
+        }
+    }
+
+    fn take_in(&self, from: NodeId, party: Party) -> Result<()> {
+        let cause = match self.parties.borrow().contains_key(&party.id) {
+            true => "a party of this identity is served already",
+            false if party.rank(from) != Some(0) => "another node than rank 0's asks",
+            false if party.place_serving(self.machine.me()).is_none() => "it has no server here",
+            false => "",
+        };
+        if !cause.is_empty() {
+            return Err(Error::new(Kind::Peer, "joining servers", cause));
+        }
+        let attendance = Rc::new(Attendance::new(Arc::new(party)));
+        let id = attendance.party.id;
+        self.parties.borrow_mut().insert(id, attendance.clone());
+        self.joined.borrow_mut().push(attendance);
+        Ok(())
     }
 
     /// Serves one call. The clients hear by themselves of a member that leaves.
@@ -173,10 +261,16 @@ impl<'m, M: Machine> Servers<'m, M> {
     }
 }
 
-/// The party that cannot make any more calls, once it cannot.
-async fn lost(attendance: &Attendance) -> PartyId {
-    attendance.breaks().await;
-    attendance.party.id
+/// Listens to all parties. The next of them that cannot make any more calls.
+async fn next_lost(watched: &mut [Watched<'_>]) -> PartyId {
+    poll_fn(|context| {
+        let lost = watched.iter_mut().find_map(|party| {
+            let is_lost = party.poll(context);
+            is_lost.then_some(party.attendance.party.id)
+        });
+        lost.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
 }
 
 /// The next future that ends; never, if there is none.
