@@ -6,6 +6,9 @@
 //! read tells which write it has seen. A read must see, of each element, a write that had begun
 //! when the read ended, and that no other write had followed when the read began.
 //!
+//! The same with messages that are late; and with a client that is lost at a random message: the
+//! others then succeed or hear of it, and the servers give back all that they had.
+//!
 //! A failure prints its seed: `PENSTOCK_SEED=<seed> cargo test -p penstock-sim --test open_files`
 //! runs that one alone, and `PENSTOCK_SEEDS=100000` in its place runs so many.
 
@@ -13,6 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
+use futures::future::{Either, select};
 use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::Servers;
 use penstock_engine::encoding::encode;
@@ -22,7 +26,8 @@ use penstock_engine::{
     Tally, Traffic,
 };
 use penstock_layout::{DiskSchema, Distribution, MemorySchema, Order, Region, Share, Split};
-use penstock_sim::machine::{Layout, Setup, SimNode, Simulation};
+use penstock_sim::Span;
+use penstock_sim::machine::{Faults, Layout, Loss, Moment, Setup, SimNode, Simulation};
 use penstock_sim::preset::Preset;
 use penstock_sim::random::Random;
 
@@ -60,6 +65,9 @@ struct Case {
     shape: Vec<u64>,
     disk: DiskSchema,
 }
+
+/// A share that a client exposes, with its memory.
+type Exposed = (Share, Rc<RefCell<Vec<u8>>>);
 
 /// One client of a case.
 struct Player<'a> {
@@ -102,7 +110,7 @@ impl Case {
         number: 0,
     };
 
-    fn simulation(&self) -> Simulation {
+    fn simulation(&self, faults: &Faults) -> Simulation {
         let mut preset = Preset::find("tocs97").unwrap();
         preset.nodes.clients = self.clients;
         preset.nodes.io_nodes = 1 + self.disks / 2;
@@ -116,7 +124,7 @@ impl Case {
             is_real: true,
             is_traced: false,
         };
-        Simulation::new(&preset, &setup).unwrap()
+        Simulation::with_faults(&preset, &setup, faults).unwrap()
     }
 
     fn request(&self, operation: Operation, memory: MemorySchema) -> Request {
@@ -163,14 +171,17 @@ impl Case {
         places
     }
 
-    fn run(&self) {
-        let simulation = self.simulation();
+    fn run(&self, faults: &Faults) {
+        let simulation = self.simulation(faults);
         let (events, writes) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(0)));
         let party = simulation.party().clone();
         let this: Rc<Case> = Rc::new(Case::of(self.seed));
+        let gone = faults.losses.first().map(|loss| loss.node);
+        let (has_heard, idle) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
         let program = |node: SimNode| {
             let (events, writes, party) = (events.clone(), writes.clone(), party.clone());
             let (this, rank) = (this.clone(), party.rank(node.me()).unwrap());
+            let has_heard = has_heard.clone();
             async move {
                 let attendance = Attendance::new(party);
                 let player = Player {
@@ -183,16 +194,40 @@ impl Case {
                     calls: Cell::new(0),
                     tickets: Cell::new(0),
                 };
-                player.play().await;
+                let playing = Box::pin(player.play());
+                let ended = match select(playing, Box::pin(attendance.listen(&node))).await {
+                    Either::Left((ended, _)) => ended,
+                    Either::Right(_) => unreachable!("listening goes on"),
+                };
+                assert_eq!(node.buffer_bytes(), 0, "{}", this.replay());
+                if let Err(error) = ended {
+                    has_heard.set(true);
+                    let is_named = gone.is_some_and(|gone| error.cause.contains(&lost(gone)));
+                    assert!(is_named, "{}: {error}", this.replay());
+                    node.sleep(Span::from_ms(60_000)).await; // the servers clear up
+                }
             }
         };
         let server = |node: SimNode| {
             let attendance = Rc::new(Attendance::new(party.clone()));
             let bytes = self.cache_bytes;
-            async move { Servers::new(&node, attendance, bytes).run().await }
+            let (idle, replay) = (idle.clone(), self.replay());
+            async move {
+                let servers = Servers::new(&node, attendance.clone(), bytes);
+                let serving = Box::pin(servers.run());
+                select(serving, Box::pin(attendance.listen(&node))).await;
+                assert!(servers.is_idle(), "{replay}");
+                assert_eq!(node.buffer_bytes(), 0, "{replay}");
+                idle.set(idle.get() + 1);
+            }
         };
         let ran = simulation.run_with_servers(program, server);
         ran.unwrap_or_else(|error| panic!("{}: {error}", self.replay()));
+        assert!(
+            !has_heard.get() || idle.get() == party.serving().len(),
+            "{}: servers go on",
+            self.replay()
+        );
         self.check(&events.borrow());
     }
 
@@ -248,7 +283,7 @@ impl Player<'_> {
     }
 
     /// Makes one collective call.
-    async fn call(&self, decision: Decision, memory: Option<(Share, Rc<RefCell<Vec<u8>>>)>) {
+    async fn call(&self, decision: Decision, memory: Option<Exposed>) -> Result<(), Error> {
         let number = self.calls.get();
         self.calls.set(number + 1);
         let call = Call::new(self.node, self.attendance, number);
@@ -264,14 +299,14 @@ impl Player<'_> {
         };
         let client = Client::new(call, self.rank, &handed_over);
         let verdict = client.run(Ok(proposal), director).await;
-        verdict.unwrap_or_else(|error| panic!("{}: {error}", self.case.replay()));
         drop(exposed);
+        verdict.map(|_| ())
     }
 
-    async fn play(&self) {
+    async fn play(&self) -> Result<(), Error> {
         let case = self.case;
         let file = Case::FILE;
-        self.open(file, Access::Update).await;
+        self.open(file, Access::Update).await?;
         let mut common = Random::of(case.seed, 1_000);
         let mut own = Random::of(case.seed, self.rank as u64);
         for _ in 0..STEPS {
@@ -284,11 +319,11 @@ impl Player<'_> {
                         true => share,
                         false => Share::empty(case.shape.len()),
                     };
-                    self.together(operation, share, memory).await;
+                    self.together(operation, share, memory).await?;
                 }
                 1 => {
                     self.call(Decision::Order(FileOrder::Flush(file)), None)
-                        .await
+                        .await?;
                 }
                 _ => {}
             }
@@ -300,16 +335,16 @@ impl Player<'_> {
                 });
                 let (start, shape): (Vec<u64>, Vec<u64>) = extents.unzip();
                 self.alone(operation, &Share::of_box(&Region::new(&start, &shape)))
-                    .await;
+                    .await?;
             }
         }
         self.call(Decision::Order(FileOrder::Close(file)), None)
-            .await;
+            .await?;
         let again = FileId { number: 1, ..file };
-        self.open(again, Access::Read).await;
+        self.open(again, Access::Read).await?;
         let whole = Share::of_box(&Region::whole(&case.shape));
-        self.transfer(Operation::Read, &whole, again).await;
-        self.call(Decision::Close(None), None).await;
+        self.transfer(Operation::Read, &whole, again).await?;
+        self.call(Decision::Close(None), None).await
     }
 
     /// The memory for elements of a share: of a write, with a new number in each element.
@@ -325,63 +360,124 @@ impl Player<'_> {
         (number, Rc::new(RefCell::new(memory)))
     }
 
-    /// Notes what a request did.
-    fn note(&self, operation: Operation, begun: u64, places: Vec<usize>, memory: &[u8]) {
-        let numbers = memory.chunks(WIDTH as usize);
-        let numbers = numbers.map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
+    /// Notes a request that begins. A write may be seen from now on, even if it never ends well.
+    fn begin(&self, operation: Operation, places: &[usize], memory: &[u8]) -> usize {
+        let elements = match operation {
+            Operation::Read => Vec::new(),
+            Operation::Write => numbered(places, memory),
+        };
         let event = Event {
             operation,
-            begun,
-            ended: self.time(),
-            elements: places.into_iter().zip(numbers).collect(),
+            begun: self.time(),
+            ended: u64::MAX,
+            elements,
         };
         self.events.borrow_mut().push(event);
+        self.events.borrow().len() - 1
+    }
+
+    /// Notes that a request has ended well.
+    fn end(&self, event: usize, places: &[usize], memory: &[u8]) {
+        let event = &mut self.events.borrow_mut()[event];
+        event.ended = self.time();
+        event.elements = numbered(places, memory);
     }
 
     /// Moves a share together with all other clients.
-    async fn together(&self, operation: Operation, share: Share, schema: MemorySchema) {
+    async fn together(
+        &self,
+        operation: Operation,
+        share: Share,
+        schema: MemorySchema,
+    ) -> Result<(), Error> {
         let places = match share.elements() {
             0 => Vec::new(),
             _ => self.case.places(&share),
         };
         let (_, memory) = self.memory(operation, &places);
-        let begun = self.time();
+        let event = self.begin(operation, &places, &memory.borrow());
         let request = self.case.request(operation, schema);
         let decision = Decision::Serve(vec![request]);
-        self.call(decision, Some((share, memory.clone()))).await;
-        self.note(operation, begun, places, &memory.borrow());
+        self.call(decision, Some((share, memory.clone()))).await?;
+        self.end(event, &places, &memory.borrow());
+        Ok(())
     }
 
     /// Moves a share alone.
-    async fn alone(&self, operation: Operation, share: &Share) {
-        self.transfer(operation, share, Case::FILE).await;
+    async fn alone(&self, operation: Operation, share: &Share) -> Result<(), Error> {
+        self.transfer(operation, share, Case::FILE).await
     }
 
-    async fn transfer(&self, operation: Operation, share: &Share, file: FileId) {
+    async fn transfer(
+        &self,
+        operation: Operation,
+        share: &Share,
+        file: FileId,
+    ) -> Result<(), Error> {
         let (case, places) = (self.case, self.case.places(share));
         let (_, memory) = self.memory(operation, &places);
-        let begun = self.time();
+        let event = self.begin(operation, &places, &memory.borrow());
         let id = MemoryId::new([7, self.tickets.get()]);
         let exposed = self.node.expose(id, (share.clone(), Some(memory.clone())));
         let disk = (&case.disk, case.servers);
         let client = FileClient::new(self.node, self.attendance, file, disk, &self.tickets);
-        let moved = client.transfer(operation, share, id).await;
-        moved.unwrap_or_else(|error| panic!("{}: {error}", case.replay()));
+        client.transfer(operation, share, id).await?;
         drop(exposed);
-        self.note(operation, begun, places, &memory.borrow());
+        self.end(event, &places, &memory.borrow());
+        Ok(())
+    }
+}
+
+/// The elements at these places, with the number in each.
+fn numbered(places: &[usize], memory: &[u8]) -> Vec<(usize, u64)> {
+    let numbers = memory.chunks(WIDTH as usize);
+    let numbers = numbers.map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
+    places.iter().copied().zip(numbers).collect()
+}
+
+/// The cause of the error for a node that is lost.
+fn lost(node: usize) -> String {
+    format!("node {node} is lost")
+}
+
+/// Runs the case of each seed, with faults of the seed.
+fn for_seeds(count: u64, faults: impl Fn(&Case) -> Faults) {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
+    let seeds = match number("PENSTOCK_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("PENSTOCK_SEEDS").unwrap_or(count),
+    };
+    for seed in seeds {
+        let case = Case::of(seed);
+        case.run(&faults(&case));
     }
 }
 
 #[test]
 fn independent_and_collective_requests_see_each_other() {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
-    let seeds = match number("PENSTOCK_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("PENSTOCK_SEEDS").unwrap_or(300),
-    };
-    for seed in seeds {
-        Case::of(seed).run();
-    }
+    for_seeds(300, |_| Faults::default());
+}
+
+#[test]
+fn late_messages_keep_histories_right() {
+    for_seeds(300, |case| Faults {
+        late_max: Span::from_us([200, 2_000, 50_000][(case.seed % 3) as usize]),
+        ..Faults::default()
+    });
+}
+
+#[test]
+fn a_lost_client_leaves_nothing_taken() {
+    for_seeds(600, |case| {
+        let mut random = Random::of(case.seed, 2_000);
+        let node = random.below(case.clients as u64) as usize;
+        let at = Moment::Message(1 + random.below(200));
+        Faults {
+            losses: vec![Loss { node, at }],
+            notice_max: Span::from_us([0, 500, 20_000][random.below(3) as usize]),
+            ..Faults::default()
+        }
+    });
 }
 
 /// Requests that do not fit the file are refused, and the server goes on.
@@ -396,7 +492,7 @@ fn requests_that_do_not_fit_are_refused() {
         shape: vec![6, 5],
         disk: DiskSchema::chunked(&[6, 5], WIDTH, &[2, 3]).unwrap(),
     };
-    let simulation = case.simulation();
+    let simulation = case.simulation(&Faults::default());
     let party = simulation.party().clone();
     let case = Rc::new(case);
     let program = |node: SimNode| {
@@ -414,13 +510,14 @@ fn requests_that_do_not_fit_are_refused() {
                 calls: Cell::new(0),
                 tickets: Cell::new(0),
             };
-            player.open(Case::FILE, Access::Update).await;
+            player.open(Case::FILE, Access::Update).await.unwrap();
             if rank == 1 {
                 player.send_wrong_requests().await;
             }
             let whole = Share::of_box(&Region::whole(&case.shape));
-            player.transfer(Operation::Read, &whole, Case::FILE).await;
-            player.call(Decision::Close(None), None).await;
+            let read = player.transfer(Operation::Read, &whole, Case::FILE).await;
+            read.unwrap();
+            player.call(Decision::Close(None), None).await.unwrap();
         }
     };
     let server = |node: SimNode| {
@@ -432,7 +529,7 @@ fn requests_that_do_not_fit_are_refused() {
 
 impl Player<'_> {
     /// Opens a file together with all other clients.
-    async fn open(&self, file: FileId, access: Access) {
+    async fn open(&self, file: FileId, access: Access) -> Result<(), Error> {
         let opening = Opening {
             target: Vec::new(),
             disk: self.case.disk.clone(),
@@ -442,7 +539,7 @@ impl Player<'_> {
             servers: self.case.servers,
         };
         let open = FileOrder::Open { file, opening };
-        self.call(Decision::Order(open), None).await;
+        self.call(Decision::Order(open), None).await
     }
 
     /// Sends commands with a request to move a part, field by field as they are encoded, most of

@@ -123,12 +123,12 @@ impl Player<'_> {
         let mut random = Random::of(self.seed, self.party());
         for step in 0..STEPS {
             let all = strategies();
-            let strategy = all[random.below(all.len() as u64) as usize].clone();
+            let strategy = all[random.below(all.len() as u64) as usize];
             let memory = memory_schema(random.below(2) == 1);
             let is_of_file = random.below(3) == 0;
             let request = Request {
                 operation: Operation::Write,
-                strategy: if is_of_file { all[0].clone() } else { strategy },
+                strategy: if is_of_file { all[0] } else { strategy },
                 memory,
                 disk: disk(),
                 target: vec![self.party() as u8],

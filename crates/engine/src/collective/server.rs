@@ -160,7 +160,12 @@ impl<'m, M: Machine> Servers<'m, M> {
                 }
             }
         }
-        debug_assert!(self.files.is_idle(), "a claim that nobody holds");
+        debug_assert!(self.is_idle(), "a claim or room that nobody has");
+    }
+
+    /// Whether nobody claims a block of an open file, and no file has any room in the cache.
+    pub fn is_idle(&self) -> bool {
+        self.files.is_idle()
     }
 
     /// Begins what a command asks for.
@@ -175,8 +180,10 @@ impl<'m, M: Machine> Servers<'m, M> {
             Command::Order { call, order } => Some(Box::pin(self.obey(call, order, body))),
             Command::Transfer(request) => {
                 let parties = self.parties.borrow();
-                parties.get(&request.file.party)?.party.rank(from)?; // not a client of the party
-                Some(Box::pin(self.files.serve(from, request, parcel)))
+                let party = parties.get(&request.file.party)?.clone();
+                party.party.rank(from)?; // not a client of the party
+                let moving = async move { self.move_part(&party, from, request, parcel).await };
+                Some(Box::pin(moving))
             }
             Command::Close(party) => Some(Box::pin(self.close(party, body))),
             Command::Join(party) => Some(Box::pin(self.join(from, party))),
@@ -208,6 +215,19 @@ impl<'m, M: Machine> Servers<'m, M> {
         self.parties.borrow_mut().insert(id, attendance.clone());
         self.joined.borrow_mut().push(attendance);
         Ok(())
+    }
+
+    /// Moves a client's part of an open file. Once the party cannot make any more calls, its files
+    /// are closed, and what requests on them hold is dropped.
+    async fn move_part(
+        &self,
+        party: &Attendance,
+        from: NodeId,
+        request: TransferRequest,
+        parcel: Option<M::Parcel>,
+    ) {
+        let moving = self.files.serve(from, request, parcel);
+        let _ = party.unless_broken(moving).await; // clients hear by themselves
     }
 
     /// Serves one call. The clients hear by themselves of a member that leaves.

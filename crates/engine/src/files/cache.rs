@@ -53,7 +53,6 @@ impl<K: Copy + Ord + Hash, V> Cache<K, V> {
     }
 
     /// The bytes of the blocks in memory, and of the room that was taken for others.
-    #[cfg(test)]
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

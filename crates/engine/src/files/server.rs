@@ -108,9 +108,9 @@ impl<'m, M: Machine> Files<'m, M> {
         !self.open.borrow().is_empty()
     }
 
-    /// Whether nobody claims a block.
+    /// Whether nobody claims a block, and nobody has room in the cache.
     pub(crate) fn is_idle(&self) -> bool {
-        self.claims.is_empty()
+        self.claims.is_empty() && self.cache.borrow().bytes() == 0
     }
 
     /// Carries out an order of a party on this node.

@@ -67,6 +67,11 @@ pub(crate) struct BufferSpace {
 }
 
 impl BufferSpace {
+    /// The bytes of the buffers that there are.
+    pub(crate) fn now(&self) -> u64 {
+        self.now.get()
+    }
+
     /// The most bytes at any time.
     pub(crate) fn max(&self) -> u64 {
         self.max.get()

@@ -338,6 +338,11 @@ impl SimNode {
         self.world.now()
     }
 
+    /// The bytes of the buffers that this node has not given back.
+    pub fn buffer_bytes(&self) -> u64 {
+        self.shared.spaces[self.me].now()
+    }
+
     /// Waits; the processor is free meanwhile.
     pub async fn sleep(&self, span: Span) {
         self.world.sleep_until(self.world.now() + span).await;
