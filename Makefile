@@ -140,7 +140,8 @@ fuzz: ## wrong packets, metadata and messages for FUZZ_SECONDS each
 
 faults: ## every seed of the simulator's faults (make test runs some hundreds)
 	@echo "== faults: nodes lost at every message, disks that fail, late messages"
-	PENSTOCK_STEP=1 cargo test -p penstock-sim --release --test faults
+	PENSTOCK_STEP=1 PENSTOCK_SEEDS=10000 cargo test -p penstock-sim --release \
+	    --test faults --test parties --test open_files
 
 # What production code does not do, unless an attribute says why it may.
 STRICT = $(addprefix -D clippy::,unwrap_used expect_used panic cast_possible_truncation)

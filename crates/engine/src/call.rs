@@ -94,6 +94,12 @@ impl<'a, M: Machine> Call<'a, M> {
         outcome
     }
 
+    /// Gives the call up because a member has left, and tells rank 0 of that.
+    pub(crate) async fn give_up(&self) {
+        let sequence = self.id.sequence;
+        self.attendance.pass_on(self.machine, sequence).await;
+    }
+
     /// Runs this node's part of the call, unless a member of the party leaves that has yet to do
     /// its part.
     ///

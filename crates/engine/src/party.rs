@@ -152,12 +152,19 @@ impl Party {
 const LATER: u64 = u64::MAX - 1;
 
 /// A member has left.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Departure {
     from: NodeId,
     /// The numbers of the calls in which the member takes no further part.
     given_up: Vec<Range<u64>>,
     error: Error,
+}
+
+impl Departure {
+    /// Whether the member takes no further part in the call with this number.
+    fn gives_up(&self, sequence: u64) -> bool {
+        self.given_up.iter().any(|calls| calls.contains(&sequence))
+    }
 }
 
 /// The attendance of a party: who has left, as one of its nodes has heard.
@@ -190,8 +197,31 @@ impl Attendance {
                     self.unannounced(from, error)
                 }
             };
-            self.departures.borrow_mut().extend(departure);
+            self.note(departure);
             self.changed.tell();
+        }
+    }
+
+    fn note(&self, heard: Option<Departure>) {
+        let mut departures = self.departures.borrow_mut();
+        let heard = heard.filter(|heard| !departures.contains(heard)); // from several nodes
+        departures.extend(heard);
+    }
+
+    /// Tells rank 0, which gives the verdict, of the departure because of which this node gives a
+    /// call up. Otherwise a server that misses this node could be first, and the verdict would
+    /// blame this node.
+    pub(crate) async fn pass_on<M: Machine>(&self, machine: &M, sequence: u64) {
+        let body = {
+            let departures = self.departures.borrow();
+            let departure = departures.iter().find(|one| one.gives_up(sequence));
+            departure.and_then(|departure| encode(departure).ok())
+        };
+        let rank_0 = self.party.clients.first().copied();
+        let rank_0 = rank_0.filter(|&node| node != machine.me());
+        if let (Some(body), Some(node)) = (body, rank_0) {
+            let told = machine.send(node, self.party.id.departures(), body, None);
+            let _ = told.await; // a rank 0 that has left gives no verdict
         }
     }
 
@@ -237,11 +267,8 @@ impl Attendance {
     /// The error that keeps the call with this number from success, if there is one.
     pub fn loss(&self, sequence: u64) -> Option<Error> {
         let departures = self.departures.borrow();
-        let mut given_up = departures.iter().filter(|departure| {
-            let calls = &departure.given_up;
-            calls.iter().any(|calls| calls.contains(&sequence))
-        });
-        given_up.next().map(|departure| departure.error.clone())
+        let departure = departures.iter().find(|one| one.gives_up(sequence));
+        departure.map(|departure| departure.error.clone())
     }
 
     /// The error that keeps every new call from success, if there is one.

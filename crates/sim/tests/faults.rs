@@ -171,10 +171,6 @@ fn check_loss(ended: &[Ended], lost: usize) {
         if let Err(error) = verdict {
             assert_eq!(error.kind, Kind::Peer, "rank {rank}");
             let named = format!("node {lost} is lost");
-            // The race that `Call::blame` cannot win: a client heard first, and gave the call up.
-            if error.cause.contains("exposes no memory") {
-                continue;
-            }
             assert!(error.cause.contains(&named), "rank {rank}: {error}");
             assert_eq!(error, *first.get_or_insert(error), "rank {rank}");
         }
@@ -202,7 +198,7 @@ fn a_node_is_lost_at_every_message() {
     });
 }
 
-/// A server may meet a client that has heard of the loss before the server has.
+/// A server may miss a client that heard of the loss first, and gave the call up.
 #[test]
 fn a_node_is_lost_at_every_event() {
     for_seeds("a_node_is_lost_at_every_event", 127, |seed| {
@@ -218,6 +214,23 @@ fn a_node_is_lost_at_every_event() {
         let run = run(&request, &faults, seed);
         check_loss(&run.ended, node);
         event < 900
+    });
+}
+
+/// The servers of disk-directed I/O miss such clients: one run in 10,000, before rank 0 was told.
+#[test]
+fn a_client_that_hears_early_is_not_blamed() {
+    for_seeds("a_client_that_hears_early_is_not_blamed", 5, |seed| {
+        let (node, event, round) = ((seed % 6) as usize, 1 + seed / 6 % 480, seed / 2_880);
+        let (request, _) = case(round % 8 * strategies().len() as u64);
+        let at = Moment::Event(event);
+        let faults = Faults {
+            losses: vec![Loss { node, at }],
+            notice_max: Span::from_ms([20, 60][(round / 8 % 2) as usize]),
+            ..Faults::default()
+        };
+        check_loss(&run(&request, &faults, seed).ended, node);
+        seed < 16 * 2_880
     });
 }
 

@@ -65,7 +65,13 @@ impl<'a, M: Machine> Client<'a, M> {
                 Either::Right(verdict) => verdict,
             }
         };
-        self.call.unless_lost(verdict).await?
+        match self.call.unless_lost(verdict).await {
+            Ok(verdict) => verdict,
+            Err(loss) => {
+                self.call.give_up().await;
+                Err(loss)
+            }
+        }
     }
 
     /// Brings all ranks to one decision. A client that has no part in the moving hears nothing but
