@@ -225,7 +225,7 @@ impl Attendance {
         }
     }
 
-    /// Tells all nodes with servers of a new party, of which this node holds rank 0, and waits until
+    /// Tells all nodes with servers of a new party, whose rank 0 is on this node, and waits until
     /// they know it: from then on they serve its calls beside those of other parties. Something
     /// else must listen to the attendance meanwhile.
     ///

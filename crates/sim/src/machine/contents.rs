@@ -4,7 +4,7 @@
 //! then, the disk also keeps what it held at the last sync:
 //!
 //! ```text
-//! write A | finish | write B | write C | crash     A is left, or C, or first sectors of C and then A
+//! write A | finish | write B | write C | crash    A is left, or C, or sectors of C and then of A
 //! ```
 //!
 //! A write under way at the crash has left the block alone.
