@@ -14,6 +14,7 @@ from penstock._errors import Error
 
 __all__ = [
     "BACKGROUND_BYTES",
+    "CACHE_BYTES",
     "BLOCK_BYTES",
     "COPY_MEMORY_BYTES",
     "PyCheckpoint",

@@ -9,8 +9,7 @@ use futures::future::{Either, select};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use crate::address::{PartyId, Port};
-use crate::collective::server::Command;
+use crate::address::PartyId;
 use crate::encoding::{decode, encode};
 use crate::error::{Error, Result};
 use crate::machine::{Machine, NodeId};
@@ -223,31 +222,6 @@ impl Attendance {
             let told = machine.send(node, self.party.id.departures(), body, None);
             let _ = told.await; // a rank 0 that has left gives no verdict
         }
-    }
-
-    /// Tells all nodes with servers of a new party, whose rank 0 is on this node, and waits until
-    /// they know it: from then on they serve its calls beside those of other parties. Something
-    /// else must listen to the attendance meanwhile.
-    ///
-    /// # Errors
-    /// When a node cannot be reached, or knows a party of this identity already; the reason of a
-    /// member that has left.
-    pub async fn join<M: Machine>(&self, machine: &M) -> Result<()> {
-        let joining = async {
-            let body = encode(&Command::Join(Party::clone(&self.party)))?;
-            for &node in self.party.serving() {
-                let told = machine.send(node, Port::SERVERS, body.clone(), None);
-                told.await?;
-            }
-            let mut joined = Ok(());
-            for _ in self.party.serving() {
-                let answer = machine.receive(self.party.id.joined()).await;
-                let refused: Option<Error> = decode(&answer.body)?;
-                joined = joined.and(refused.map_or(Ok(()), Err));
-            }
-            joined
-        };
-        self.unless_broken(joining).await?
     }
 
     /// The departure of a node that has left the machine without a word to the party: no call can

@@ -17,10 +17,9 @@ use serde::{Deserialize, Serialize};
 use super::array::LocalPart;
 use super::ask::{Ask, PathBytes};
 use super::driver::AloneStart;
-use super::session::Session;
+use super::session::{OpenState, Session};
 use crate::ElementType;
 use crate::groups;
-use crate::write::Updatable;
 
 /// An array that the servers of a session keep open.
 pub struct OpenArray {
@@ -30,13 +29,6 @@ pub struct OpenArray {
     description: Description,
     is_writable: bool,
     is_open: bool,
-}
-
-/// What a session keeps of an open array.
-pub(super) struct OpenState {
-    is_writable: bool,
-    /// The right to change the array, on the rank that directs.
-    _right: Option<Updatable>,
 }
 
 /// An open array, as rank 0 describes it to all ranks.
@@ -186,7 +178,7 @@ impl Session {
         }
         let state = OpenState {
             is_writable,
-            _right: right.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            right: right.lock().unwrap_or_else(PoisonError::into_inner).take(),
         };
         self.open_arrays().borrow_mut().insert(file, state);
         Ok(array)

@@ -26,9 +26,9 @@ use super::array::{ArrayCall, LocalPart};
 use super::ask::Ask;
 use super::cursor::SharedCursor;
 use super::driver::{CallStart, Driver};
-use super::open_array::OpenState;
 use super::settings::{Outstanding, Report, Settings, Subject};
 use crate::Storage;
+use crate::write::Updatable;
 
 /// The most characters of a leaving rank's reason that other ranks are told.
 const LEAVING_CAUSE_CHARS: usize = 2000;
@@ -424,6 +424,15 @@ impl Session {
         start.director = start.director.filter(|_| self.rank == Some(0));
         Ok(self.driver.begin(rank, start))
     }
+}
+
+/// What a session keeps of an open array.
+pub(super) struct OpenState {
+    pub(super) is_writable: bool,
+    /// The right to change the array, on the rank that directs: others have it when this is
+    /// dropped.
+    #[expect(dead_code, reason = "it is kept until it is dropped")]
+    pub(super) right: Option<Updatable>,
 }
 
 /// The arguments of a rank in a call that moves arrays.

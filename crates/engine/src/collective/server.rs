@@ -301,6 +301,33 @@ async fn next<F: Future>(futures: &mut FuturesUnordered<F>) -> F::Output {
     }
 }
 
+impl Attendance {
+    /// Tells all nodes with servers of a new party, whose rank 0 is on this node, and waits until
+    /// they know it: from then on they serve its calls beside those of other parties. Something
+    /// else must listen to the attendance meanwhile.
+    ///
+    /// # Errors
+    /// When a node cannot be reached, or knows a party of this identity already; the reason of a
+    /// member that has left.
+    pub async fn join<M: Machine>(&self, machine: &M) -> Result<()> {
+        let joining = async {
+            let body = encode(&Command::Join(Party::clone(&self.party)))?;
+            for &node in self.party.serving() {
+                let told = machine.send(node, Port::SERVERS, body.clone(), None);
+                told.await?;
+            }
+            let mut joined = Ok(());
+            for _ in self.party.serving() {
+                let answer = machine.receive(self.party.id.joined()).await;
+                let refused: Option<Error> = decode(&answer.body)?;
+                joined = joined.and(refused.map_or(Ok(()), Err));
+            }
+            joined
+        };
+        self.unless_broken(joining).await?
+    }
+}
+
 /// Carries out requests that this node's servers know, and tells rank 0 how they ended.
 ///
 /// # Errors

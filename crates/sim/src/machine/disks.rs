@@ -42,8 +42,8 @@ pub(crate) struct Station {
     pub(crate) request: Span,
     /// The queue hands the disk only as many requests as it works at.
     pub(crate) queue: Queue,
-    /// The slots of a file. The blocks of the second file lie behind those of the first one's slots,
-    /// and so on; where the disk ends, they lie where other blocks do, but have their own contents.
+    /// The slots of a file. The blocks of the second file lie behind the slots of the first, and so
+    /// on; where the disk ends, they lie where other blocks do, but have their own contents.
     pub(crate) slots: u64,
     /// The target of each file, in the order in which they were opened first.
     pub(crate) files: RefCell<Vec<Vec<u8>>>,
