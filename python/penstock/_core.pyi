@@ -14,8 +14,8 @@ from penstock._errors import Error
 
 __all__ = [
     "BACKGROUND_BYTES",
-    "CACHE_BYTES",
     "BLOCK_BYTES",
+    "CACHE_BYTES",
     "COPY_MEMORY_BYTES",
     "PyCheckpoint",
     "PyGroup",
