@@ -12,7 +12,7 @@
 //! | [`save`] | timesteps and checkpoints of groups |
 //! | `restart` | finds a checkpoint and reads it |
 //! | `hello` | the first words that ranks of an MPI job exchange |
-//! | [`OpenArray`] | an array that stays open, of which any rank moves any part alone |
+//! | [`OpenArray`] | an array that stays open: any rank moves any part of it alone |
 //! | `explain` | says in words what a write or read would do |
 //! | [`copy`] | copies arrays and whole data sets into another arrangement, out of core |
 //! | [`strategy`] | the strategies by name |

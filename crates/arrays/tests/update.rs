@@ -193,7 +193,7 @@ fn check_tidy(directory: &Path) {
     }
 }
 
-/// An array of which about half of the blocks are written.
+/// An array with about half of its blocks written.
 fn begin(path: &Path, schema: &ArraySchema, servers: Option<usize>) {
     let pending = match servers {
         None => Pending::create(path, schema, Keys::Nested),

@@ -207,8 +207,8 @@ impl Attendance {
         departures.extend(heard);
     }
 
-    /// Tells rank 0, which gives the verdict, of the departure because of which this node gives a
-    /// call up. Otherwise a server that misses this node could be first, and the verdict would
+    /// Tells rank 0, which gives the verdict, of the departure that makes this node give a call up.
+    /// Otherwise a server that misses this node could be first, and the verdict would
     /// blame this node.
     pub(crate) async fn pass_on<M: Machine>(&self, machine: &M, sequence: u64) {
         let body = {

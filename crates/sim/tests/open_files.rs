@@ -10,7 +10,7 @@
 //! others then succeed or hear of it, and the servers give back all that they had.
 //!
 //! A failure prints its seed: `PENSTOCK_SEED=<seed> cargo test -p penstock-sim --test open_files`
-//! runs that one alone, and `PENSTOCK_SEEDS=100000` in its place runs so many.
+//! runs that one alone, and `PENSTOCK_SEEDS=100000` in its place runs that number of seeds.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -512,6 +512,7 @@ fn requests_that_do_not_fit_are_refused() {
             };
             player.open(Case::FILE, Access::Update).await.unwrap();
             if rank == 1 {
+                player.send_too_little().await;
                 player.send_wrong_requests().await;
             }
             let whole = Share::of_box(&Region::whole(&case.shape));
@@ -540,6 +541,26 @@ impl Player<'_> {
         };
         let open = FileOrder::Open { file, opening };
         self.call(Decision::Order(open), None).await
+    }
+
+    /// Sends a write of a whole block with too few elements: the block stays as it was.
+    async fn send_too_little(&self) {
+        const WRITE: u32 = 0;
+        let dims = vec![(0u64, 2u64, u64::MAX, 2u64), (0, 3, u64::MAX, 3)];
+        let request = (2u32, (0u64, 0u64, 999u64), WRITE, dims, vec![(0u64, 0u64)]);
+        let buffer = self.node.buffer(WIDTH).unwrap();
+        let parcel = Some(self.node.cut(&buffer, 0..WIDTH));
+        let (to, servers) = (self.attendance.party.servers[0], Port::new([u64::MAX; 3]));
+        let sent = self
+            .node
+            .send(to, servers, encode(&request).unwrap(), parcel);
+        sent.await.unwrap();
+        let block = Share::of_box(&Region::new(&[0, 0], &[2, 3]));
+        let read = self.transfer(Operation::Read, &block, Case::FILE).await;
+        read.unwrap();
+        let events = self.events.borrow();
+        let read = &events.last().unwrap().elements;
+        assert!(read.iter().all(|&(_, number)| number == 0), "{read:?}");
     }
 
     /// Sends commands with a request to move a part, field by field as they are encoded, most of

@@ -320,7 +320,6 @@ impl Driver {
             moved
         };
         calls.alone = Some(Alone::UnderWay(Box::pin(future)));
-        calls.node.wake();
         drop(calls);
         let has_ended = |calls: &Calls| !matches!(calls.alone, Some(Alone::UnderWay(_)));
         self.wait_for(LOOKS_AWAKE, has_ended)?;

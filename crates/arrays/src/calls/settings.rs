@@ -169,13 +169,18 @@ impl Settings {
         }
     }
 
+    /// A target that is moved as the session's options say.
+    fn as_set(&self, target: Target) -> Target {
+        let SessionOptions { sync, direct, .. } = self.options;
+        target.with_direct(direct).with_sync(sync)
+    }
+
     /// The target of an array that servers keep open, encoded, and the number of servers.
     ///
     /// # Errors
     /// [`Kind::Schema`] for a target that needs more servers than there are.
     pub fn opened(&self, target: &Target) -> Result<(Vec<u8>, usize)> {
-        let SessionOptions { sync, direct, .. } = self.options;
-        let target = target.clone().with_direct(direct).with_sync(sync);
+        let target = self.as_set(target.clone());
         target.check_servers(self.servers)?;
         let servers = target.spread_over().unwrap_or(self.servers);
         Ok((encode(&target)?, servers))
@@ -203,10 +208,9 @@ impl Settings {
         let SessionOptions {
             background_bytes: buffer_bytes_max,
             sync,
-            direct,
             ..
         } = self.options;
-        let target = target.map(|target| target.with_direct(direct).with_sync(sync));
+        let target = target.map(|target| self.as_set(target));
         let spread_over = target.as_ref().and_then(Target::spread_over);
         if let (Operation::Write, Some(target)) = (operation, &target) {
             target.check_servers(self.servers)?;

@@ -174,10 +174,9 @@ impl<'m, M: Machine> Files<'m, M> {
 
     /// Writes all changed blocks of a file, in their order, and ends the writes on its disks.
     async fn flush(&self, file: &OpenFile<M>) -> Result<()> {
-        let is_changed = |cache: &Cache<_, _>, name: &Name| cache.is_dirty(name);
         let changed = {
             let cache = self.cache.borrow();
-            cache.blocks(|name| name.0 == file.id && is_changed(&cache, name))
+            cache.blocks(|name| name.0 == file.id && cache.is_dirty(name))
         };
         join_all(changed.into_iter().map(|name| self.write_back(name))).await;
         file.check()?;
@@ -215,7 +214,7 @@ impl<'m, M: Machine> Files<'m, M> {
         }
     }
 
-    /// Claims a block that nobody caches or changes meanwhile.
+    /// Waits for a claim on a block.
     pub(crate) async fn claim(&self, name: Name, intent: Intent) -> BlockClaim<'_> {
         self.claims.claim(name, intent).await
     }
@@ -295,19 +294,21 @@ impl<'m, M: Machine> Files<'m, M> {
         }
     }
 
-    /// Notes that bytes of a cached block have been put in, and writes the block once all have
-    /// (WriteFull: Kotz and Ellis 1993).
-    pub(super) async fn soil(&self, file: &OpenFile<M>, block: &Block, bytes: u64) {
-        let name = file.name(block);
-        let dirty = self.cache.borrow_mut().soil(&name, bytes);
-        if dirty >= block.region.elements() * file.disk.width() {
-            self.write_back(name).await;
-        }
+    /// Notes that bytes of a claimed block have been put in, and says whether all have since it was
+    /// written: then it is to be written (WriteFull: Kotz and Ellis 1993).
+    pub(super) fn soil(&self, file: &OpenFile<M>, block: &Block, bytes: u64) -> bool {
+        let dirty = self.cache.borrow_mut().soil(&file.name(block), bytes);
+        dirty >= block.region.elements() * file.disk.width()
+    }
+
+    /// Drops a claimed block, whose bytes are not to be trusted.
+    pub(super) fn discard(&self, file: &OpenFile<M>, block: &Block) {
+        self.cache.borrow_mut().remove(&file.name(block));
     }
 
     /// Writes a block of the cache to its disk. An error is the file's: nobody waits for this
     /// write, and the block goes.
-    async fn write_back(&self, name: Name) {
+    pub(super) async fn write_back(&self, name: Name) {
         let claim = self.claim(name, Intent::Read).await;
         let changed = {
             let cache = self.cache.borrow();

@@ -119,18 +119,28 @@ impl<M: Machine> Files<'_, M> {
                 .bring_in(file, &block, Intent::Change, is_replaced)
                 .await?;
             let windows = [Window::of_block(&block, width)];
-            self.machine.copy(
+            let copied = self.machine.copy(
                 NO_MEMORY,
                 exact::<usize>(width),
                 &[piece],
                 Elements::Parcel(parcel, at),
                 Elements::Staged(&windows, &*cached),
                 CopyKind::Kernels,
-            )?;
+            );
+            if let Err(error) = copied {
+                if is_replaced {
+                    self.discard(file, &block); // nothing was read into its buffer
+                }
+                self.release(claim);
+                return Err(error);
+            }
+            let is_full = self.soil(file, &block, bytes);
             self.machine.work(Work::Copy(bytes)).await;
             at += bytes;
             self.release(claim);
-            self.soil(file, &block, bytes).await;
+            if is_full {
+                self.write_back(file.name(&block)).await;
+            }
         }
         Ok(())
     }

@@ -116,7 +116,7 @@ pub(super) fn align(strand: Strand, period: i64, aligned: &mut Vec<Strand>) {
             return align_run(strand, low, period, aligned);
         };
         let (count, stride) = (strand.loops[nth].count, strand.loops[nth].stride);
-        // After so many turns the place in the period is the same again.
+        // After this number of turns the place in the period is the same again.
         let lap = period / greatest_divisor(stride.stored, period);
         let laps = count / lap;
         let done = if laps >= 2 {

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! A node takes its strands by their first places: what lies in the next tile is cut off, and the
-//! rest waits. Tiles of which no wanted block is a part are passed over at once.
+//! rest waits. Tiles without a wanted block are passed over at once.
 //!
 //! Costs: each strand is cut at most twice a loop for each tile that it touches and that is
 //! looked at. A search holds the strands of one path down the tree. At its root, where the array

@@ -9,8 +9,8 @@
 //!   transmits with the lost node then end with the error that names it. Sends vanish in silence.
 //! - A message takes longer by a random time, up to `late_max`. Messages of one node to one port of
 //!   another keep their order; all others may overtake.
-//! - A disk is slow by a factor, is full after so many writes, gives an error for its n-th request,
-//!   or has a block that nobody can read.
+//! - A disk is slow by a factor, is full after a number of writes, gives an error for its n-th
+//!   request, or has a block that nobody can read.
 //! - A node crashes between two runs: its disks lose writes that were not synced, or parts of them
 //!   (see `contents`). A write under way when a run ends has left its block alone.
 //!

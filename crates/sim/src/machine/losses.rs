@@ -44,7 +44,7 @@ struct Known {
     wakers: Vec<Waker>,
 }
 
-/// The error of whoever misses a lost node.
+/// The error of a node that misses a lost node.
 fn lost(node: NodeId) -> Error {
     let cause = format!("node {node} is lost");
     Error::new(Kind::Peer, "working with another node", cause)

@@ -66,7 +66,7 @@ impl Kept {
         self.bytes = (self.bytes + more).saturating_sub(less);
     }
 
-    /// The shard of which the most bytes are kept.
+    /// The shard with the most bytes kept.
     fn largest(&self) -> Option<u64> {
         let shards = self.shards.iter();
         shards
