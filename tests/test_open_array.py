@@ -92,6 +92,54 @@ def test_ranks_move_parts_without_one_another(tmp_path, form, dedicated):
         assert np.array_equal(s.read(path, s.open(path)), model)
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dedicated", [False, True])
+def test_all_ranks_move_parts_together(tmp_path, form, dedicated):
+    path, _model = stored(tmp_path, form)
+
+    def program(s):
+        rows = slice(s.rank * 8, min(s.rank * 8 + 8, SHAPE[0]))
+        with s.open(path, mode="r+") as a:
+            for step in range(3):
+                # What one rank has written alone is seen by all, and the other way round.
+                if s.rank == step:
+                    a.write((step, slice(0, 5)), np.full((1, 5), -1.0 - step))
+                s.barrier()
+                new = np.array(a.read_all((rows, slice(3, 9))))
+                assert (new[step, :2] == -1 - step).all() or s.rank > 0
+                new += 1000 * (step + 1)
+                report = a.write_all((rows, slice(3, 9)), new)
+                assert report.bytes == new.nbytes
+                assert np.array_equal(a.read((rows, slice(3, 9))), new)
+                s.barrier()
+            column = ps.Strided(s.rank, 1, [(SHAPE[0], SHAPE[1])])
+            a.write_all(column, np.full(SHAPE[0], 10.0 + s.rank))
+            assert (a.read((slice(None), s.rank)) == 10 + s.rank).all()
+            mine = [ps.Boxes((s.rank, 0), (1, 2)), ps.Boxes((20, 5 + s.rank), (3, 1))]
+            first, second = a.read_all(mine)
+            assert (first == [[10, 11]]).all()
+            assert np.array_equal(second, a.read(mine[1]))
+            whole = a.read_all()
+            with pytest.raises(ps.OverlapError):
+                a.write_all((0, slice(0, 2)), np.zeros((1, 2)))
+            with pytest.raises(ps.SchemaError):
+                a.read_all((0, slice(0, 2)), np.zeros(5 if s.rank == 1 else (1, 2)))
+            assert np.array_equal(a.read(), whole)
+        with pytest.raises(ps.SchemaError, match="closed"):
+            a.read_all()
+        with s.open(path, mode="r") as a:
+            assert np.array_equal(a.read_all(), whole)
+            with pytest.raises(ps.ReadOnlyError, match="open it with mode"):
+                a.write_all(slice(0, 0), np.zeros((0, SHAPE[1])))
+        return whole
+
+    results = ps.run(program, 3, servers=2, dedicated=dedicated, cache_bytes=1500)
+    for whole in results:
+        assert np.array_equal(whole, results[0])
+    with ps.Session() as s:
+        assert np.array_equal(s.read(path, s.open(path)), results[0])
+
+
 def test_nobody_else_writes_an_array_that_is_open_to_be_changed(tmp_path):
     path, model = stored(tmp_path, "chunks")
     with ps.Session() as s, ps.Session() as other, s.open(path, mode="r+") as a:

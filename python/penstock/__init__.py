@@ -36,6 +36,7 @@ from penstock._errors import (
     UnsupportedError,
 )
 from penstock._group import Group, State
+from penstock._lists import Runs, Strided
 from penstock._open import OpenArray
 from penstock._options import SessionOptions
 from penstock._report import Report
@@ -77,11 +78,13 @@ __all__ = [
     "ReadOnlyError",
     "Report",
     "RowMajor",
+    "Runs",
     "SchemaError",
     "Session",
     "SessionOptions",
     "Split",
     "State",
+    "Strided",
     "UnsupportedError",
     "Verified",
     "__version__",

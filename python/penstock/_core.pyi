@@ -9,6 +9,7 @@ from os import PathLike
 from typing import Literal, TypeAlias, TypedDict, final
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock._errors import Error
 
@@ -17,6 +18,7 @@ __all__ = [
     "BLOCK_BYTES",
     "CACHE_BYTES",
     "COPY_MEMORY_BYTES",
+    "List",
     "PyCheckpoint",
     "PyGroup",
     "PyOpenArray",
@@ -48,7 +50,11 @@ _Listener: TypeAlias = Callable[[int, int], object] | None
 
 _HaloPairs: TypeAlias = list[tuple[int, int]]
 _Boxes: TypeAlias = list[tuple[list[int], list[int]]]
-_Memory: TypeAlias = tuple[str, list[int], _HaloPairs] | tuple[_Boxes, _HaloPairs, bool]
+_ListArgument: TypeAlias = tuple[List, List | None]
+_Part: TypeAlias = tuple[Sequence[int], Sequence[int]] | _ListArgument
+_Memory: TypeAlias = (
+    tuple[str, list[int], _HaloPairs] | tuple[_Boxes, _HaloPairs, bool] | tuple[_ListArgument, bool]
+)
 _Disk: TypeAlias = (
     tuple[Literal["natural"]]
     | tuple[Literal["raw", "npy"]]
@@ -147,6 +153,15 @@ class Spec:
     def check(self, clients: int) -> None: ...
 
 @final
+class List:
+    @staticmethod
+    def runs(offsets: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint64]) -> List: ...
+    @staticmethod
+    def strided(start: int, length: int, loops: Sequence[tuple[int, int]]) -> List: ...
+    def extent(self) -> int: ...
+    def __len__(self) -> int: ...
+
+@final
 class PyCheckpoint:
     @property
     def step(self) -> int: ...
@@ -211,10 +226,12 @@ class PySession:
         self,
         array: PyOpenArray,
         is_write: bool,
-        start: Sequence[int],
-        shape: Sequence[int],
+        part: _Part,
         local: np.ndarray,
     ) -> None: ...
+    def move_together(
+        self, open: PyOpenArray, is_write: bool, array: Spec, locals: _Locals
+    ) -> _Report: ...
     def flush_array(self, array: PyOpenArray) -> None: ...
     def close_array(self, array: PyOpenArray) -> None: ...
     def barrier(self) -> None: ...

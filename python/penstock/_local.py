@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from penstock._errors import SchemaError, schema_error, type_name
+from penstock._lists import flat
 from penstock._schema import Array
 
 
@@ -18,6 +19,8 @@ def parts_of(array: Array, local: object, *, to_fill: bool = False) -> list[np.n
     SchemaError
         When they are not what they should be.
     """
+    if array._is_listed:
+        return [flat(in_place(local, to_fill=to_fill))]
     if not array._has_several:
         return [in_place(local, to_fill=to_fill)]
     if isinstance(local, np.ndarray) or not isinstance(local, Sequence):

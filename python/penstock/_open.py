@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from penstock import _core
-from penstock._local import in_place
-from penstock._schema import OneRegion, bounds_of
+from penstock._lists import Elements, flat, list_argument, local_elements
+from penstock._local import in_place, parts_of
+from penstock._report import Report
+from penstock._schema import Array, OneRegion, Region, bounds_of, regions_of
+from penstock._types import Local
 
 if TYPE_CHECKING:
     from penstock._session import Session
@@ -44,10 +47,11 @@ class OpenArray:
 
         Parameters
         ----------
-        region : slice, int, tuple of these, or Boxes, optional
+        region : slice, int, tuple of these, Boxes, Runs or Strided, optional
             The part; an index counts as one element. Default: all of it.
         out : numpy.ndarray, optional
-            Where to put it, of the region's shape and the array's dtype. Default: a new array.
+            Where to put it, of the region's shape and the array's dtype; the elements of a list in
+            one dimension. Default: a new array.
 
         Returns
         -------
@@ -63,9 +67,13 @@ class OpenArray:
         -----
         Not collective.
         """
-        start, extents = bounds_of(region, self.shape)
-        local = np.empty(extents, self.dtype) if out is None else in_place(out, to_fill=True)
-        self._session._session.move_part(self._opened, False, start, extents, local)
+        if out is not None:
+            local = in_place(out, to_fill=True)
+        elif isinstance(region, Elements):
+            local = np.zeros(local_elements(region), self.dtype)
+        else:
+            local = np.empty(bounds_of(region, self.shape)[1], self.dtype)
+        self._move(False, region, local)
         return local if out is None else out
 
     def write(self, region: OneRegion, local: np.ndarray) -> None:
@@ -73,11 +81,11 @@ class OpenArray:
 
         Parameters
         ----------
-        region : slice, int, tuple of these, or Boxes
+        region : slice, int, tuple of these, Boxes, Runs or Strided
             The part; an index counts as one element.
         local : numpy.ndarray
             The elements, of the region's shape and the array's dtype, in any order and with any
-            strides.
+            strides; those of a list in one dimension.
 
         Raises
         ------
@@ -89,8 +97,82 @@ class OpenArray:
         Not collective. The elements are in the servers' cache when this returns, and on the disks
         after `flush` or `close`. A crash before may lose them, or some of them.
         """
-        start, extents = bounds_of(region, self.shape)
-        self._session._session.move_part(self._opened, True, start, extents, in_place(local))
+        self._move(True, region, in_place(local))
+
+    def _move(self, is_write: bool, region: OneRegion, local: np.ndarray) -> None:
+        part: _core._Part
+        if isinstance(region, Elements):
+            part, local = list_argument(region), flat(local)
+        else:
+            part = bounds_of(region, self.shape)
+        self._session._session.move_part(self._opened, is_write, part, local)
+
+    def read_all(self, region: Region = (), out: Local | None = None) -> Local:
+        """Read parts of the array together, each rank its own.
+
+        Parameters
+        ----------
+        region : slice, int, tuple of these, Boxes, list of such, Runs or Strided, optional
+            This rank's part, or parts, as of `Session.read`. Default: all of the array.
+        out : numpy.ndarray, optional
+            Where to put it, as of `read`; a list where the region is one. Default: new arrays.
+
+        Returns
+        -------
+        numpy.ndarray or list of numpy.ndarray
+            The part, or the parts: `out` where it was given.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits; the same on all ranks. `out` may then hold anything.
+
+        Notes
+        -----
+        Collective, and disk-directed (Kotz, TOCS 1997, section 3): each server passes over its
+        blocks once, takes those in its cache from there, and leaves the others out of it.
+        """
+        with self._session._preparing("reading an open array"):
+            array = self._array(region)
+            parts, filled = self._session._parts_to_fill(array, out)
+        self._session._session.move_together(self._opened, False, array._spec, parts)
+        return filled
+
+    def write_all(self, region: Region, local: Local) -> Report:
+        """Write parts of the array together, each rank its own.
+
+        Parameters
+        ----------
+        region : slice, int, tuple of these, Boxes, list of such, Runs or Strided
+            This rank's part, or parts, as of `Session.write`. They must not overlap.
+        local : numpy.ndarray
+            The elements, as of `write`; a list where the region is one.
+
+        Returns
+        -------
+        Report
+            Bytes and seconds, and what the servers moved.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits; the same on all ranks. Some of the elements may have been
+            written.
+
+        Notes
+        -----
+        Collective, and disk-directed. The elements are on the disks when this returns.
+        """
+        with self._session._preparing("writing an open array"):
+            array = self._array(region)
+            parts = parts_of(array, local)
+        moved = self._session._session.move_together(self._opened, True, array._spec, parts)
+        return Report(*moved)
+
+    def _array(self, region: Region) -> Array:
+        """The array, each rank with its own part."""
+        memory = regions_of(region, self.shape)
+        return Array(self.name, self.shape, self.dtype)._with(memory=memory)
 
     def flush(self) -> None:
         """Bring all that ranks have written to the disks, and, in a session that syncs, to stable

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from penstock import _core
 from penstock._errors import OutOfBoundsError, schema_error, shown, type_name
 from penstock._json import attributes
+from penstock._lists import Elements, Runs, Strided, list_argument
 from penstock._types import Attributes, Extents, Halo, MaybeNone
 
 T = TypeVar("T")
@@ -164,29 +165,32 @@ def _boxes(boxes: Sequence[Boxes], dims: int, is_region: bool) -> _core._Memory:
 
 
 Index: TypeAlias = slice | SupportsIndex | tuple[slice | SupportsIndex, ...]
-OneRegion: TypeAlias = Boxes | Index
-Region: TypeAlias = OneRegion | Sequence[OneRegion]
+BoxRegion: TypeAlias = Boxes | Index
+OneRegion: TypeAlias = BoxRegion | Elements
+Region: TypeAlias = OneRegion | Sequence[BoxRegion]
 
 
-def regions_of(region: Region, shape: tuple[int, ...]) -> Regions:
-    """The boxes that a rank names in a call about an array of `shape`.
+def regions_of(region: Region, shape: tuple[int, ...]) -> Regions | ListRegion:
+    """The boxes, or the list, that a rank names in a call about an array of `shape`.
 
     Raises
     ------
     SchemaError, OutOfBoundsError
         When it is no region, or none of that array.
     """
+    if isinstance(region, Elements):
+        return ListRegion(region)
     if isinstance(region, Sequence) and not isinstance(region, tuple):
         return Regions(tuple(region_of(each, shape) for each in region), is_list=True)
     return Regions((region_of(region, shape),), is_list=False)
 
 
-def region_of(region: OneRegion, shape: tuple[int, ...]) -> Boxes:
+def region_of(region: BoxRegion, shape: tuple[int, ...]) -> Boxes:
     """The box that `region` says of an array of `shape`; an index is an extent of 1."""
     return region if isinstance(region, Boxes) else Boxes(*bounds_of(region, shape))
 
 
-def bounds_of(region: OneRegion, shape: tuple[int, ...]) -> tuple[Sequence[int], Sequence[int]]:
+def bounds_of(region: BoxRegion, shape: tuple[int, ...]) -> tuple[Sequence[int], Sequence[int]]:
     """The start and the extents of the box that `region` says of an array of `shape`."""
     if isinstance(region, Boxes):
         return region.start, region.shape
@@ -221,7 +225,8 @@ def _index(index: SupportsIndex, axis: int, extent: int) -> int:
         number = operator.index(index)
     except TypeError as error:
         raise schema_error(
-            f"a region is of slices and integers, or Boxes, not of {type_name(index)}"
+            f"a region is of slices and integers, or Boxes, Runs or Strided, not of "
+            f"{type_name(index)}"
         ) from error
     if not -extent <= number < extent:
         raise _out_of_bounds(f"index {number} is out of bounds for axis {axis} with size {extent}")
@@ -305,7 +310,7 @@ class RowMajor:
         return (self.format,)
 
 
-Memory: TypeAlias = Distribution | Boxes | Sequence[Boxes]
+Memory: TypeAlias = Distribution | Boxes | Sequence[Boxes] | Elements
 Disk: TypeAlias = Chunks | RowMajor | Distribution
 
 
@@ -322,13 +327,14 @@ class Array:
         ranks bring, and the local array of a rank has as many rows as it has then.
     dtype : str or numpy.dtype
         Any of bool, i1 to i8, u1 to u8, f2, f4, f8, c8, c16.
-    memory : Distribution, Boxes or list of Boxes, optional
-        Which rank holds what. Default: rank 0 holds everything.
+    memory : Distribution, Boxes, list of Boxes, Runs or Strided, optional
+        Which rank holds what. Default: rank 0 holds everything. With `Runs` or `Strided` each rank
+        gives a list of its own.
     disk : Chunks, RowMajor or Distribution, optional
         How it is stored. Default: natural chunking, that is as in memory, each rank's share one
         chunk of a Zarr array (Seamons et al., SC'95, section 2). `CYCLIC` dimensions have as many
         chunks as if they were `BLOCK`; an array held in boxes has chunks of the largest box's
-        extents.
+        extents, and one held in lists chunks of whole rows, of about 1 MiB.
     dims : sequence of str, optional
         Names of the dimensions. Default, in a Zarr array: made up of the array's name, for xarray
         wants some.
@@ -416,6 +422,11 @@ class Array:
             return self.memory.is_list
         return isinstance(self.memory, Sequence)
 
+    @property
+    def _is_listed(self) -> bool:
+        """Whether ranks hold lists of elements."""
+        return isinstance(self.memory, Elements | ListRegion)
+
     @cached_property
     def _spec(self) -> _core.Spec:
         return self._spec_with({})
@@ -429,6 +440,10 @@ class Array:
             memory = self.memory._memory(dims)
         elif isinstance(self.memory, Regions):
             memory = _boxes(self.memory.boxes, dims, True)
+        elif isinstance(self.memory, ListRegion):
+            memory = (list_argument(self.memory.elements), True)
+        elif isinstance(self.memory, Elements):
+            memory = (list_argument(self.memory), False)
         else:
             boxes = [self.memory] if isinstance(self.memory, Boxes) else self.memory
             memory = _boxes(boxes or [], dims, False)
@@ -456,7 +471,7 @@ class Array:
         -------
         tuple of int
             One extent for each dimension, elements, with the halo; a rank that holds nothing has a
-            0 in it.
+            0 in it. The local array of a list has one dimension.
 
         Raises
         ------
@@ -514,7 +529,7 @@ class Array:
         Raises
         ------
         SchemaError
-            Where the memory schema is a list of boxes.
+            Where the memory schema is a list of boxes, or Runs or Strided.
 
         Notes
         -----
@@ -535,7 +550,7 @@ class Array:
 
         Parameters
         ----------
-        memory : Distribution, Boxes or list of Boxes
+        memory : Distribution, Boxes, list of Boxes, Runs or Strided
             Which rank holds what.
 
         Returns
@@ -657,6 +672,13 @@ class Regions:
     is_list: bool
 
 
+@dataclasses.dataclass(frozen=True)
+class ListRegion:
+    """A list region is a rank's list where a call is about the lists alone."""
+
+    elements: Elements
+
+
 def _array_shape(shape: Any) -> tuple[tuple[int, ...], bool]:
     """Extents, and whether the first is another at each moment: then it is 0."""
     if isinstance(shape, Iterable) and not isinstance(shape, str):
@@ -667,8 +689,8 @@ def _array_shape(shape: Any) -> tuple[tuple[int, ...], bool]:
 
 
 def _memory(
-    memory: Memory | Regions | None, shape: tuple[int, ...], is_ragged: bool
-) -> Memory | Regions | None:
+    memory: Memory | Regions | ListRegion | None, shape: tuple[int, ...], is_ragged: bool
+) -> Memory | Regions | ListRegion | None:
     """A memory schema, the default where there is none."""
     if is_ragged:
         if memory is not None:
@@ -681,9 +703,10 @@ def _memory(
         if all(isinstance(box, Boxes) for box in memory):
             return memory
         raise schema_error("a memory schema that is a list is one of Boxes")
-    if not isinstance(memory, Distribution | Boxes | Regions):
+    if not isinstance(memory, Distribution | Boxes | Regions | ListRegion | Runs | Strided):
         raise schema_error(
-            f"a memory schema is a Distribution, Boxes or a list of Boxes, not {type_name(memory)}"
+            "a memory schema is a Distribution, Boxes, a list of Boxes, Runs or Strided, not "
+            f"{type_name(memory)}"
         )
     return memory
 

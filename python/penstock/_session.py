@@ -21,7 +21,7 @@ from penstock._mpi import join
 from penstock._open import OpenArray
 from penstock._options import Options, SessionOptions, session_options
 from penstock._report import Report
-from penstock._schema import Array, OneRegion, Region, regions_of
+from penstock._schema import Array, BoxRegion, OneRegion, Region, regions_of
 from penstock._seats import open_seat
 from penstock._split import Split
 from penstock._stores import CopyOptions, CopyReport, copy_argument
@@ -131,19 +131,21 @@ class Session:
             stored in it under its name. For `RowMajor`, the file; for a `Distribution`, the
             directory of the part files.
         array : Array
-            The same on all ranks, boxes apart.
+            The same on all ranks, boxes and lists apart.
         local : numpy.ndarray
             Of shape `array.local_shape(rank)` and the array's dtype, in any order and with any
             strides, or what `numpy.asarray` takes without a copy, an xarray.DataArray too. It is
-            read in place. A list of them where the memory schema is a list of boxes.
+            read in place. A list of them where the memory schema is a list of boxes; in one
+            dimension where it is `Runs` or `Strided`.
         attrs : mapping, optional
             Attributes of the array: what JSON can hold, and NumPy's scalars. Not for `npy`.
-        region : slice, int, tuple of these, Boxes, or list of such, optional
+        region : slice, int, tuple of these, Boxes, list of such, Runs or Strided, optional
             This rank's part of the array, in place of the memory schema: `local` has the region's
             shape, an index counting as one element, and what no rank's region holds stays as it is
             stored. A rank without a part gives an empty slice. Several regions are a list, as is
-            `local` then. Regions that overlap are refused. If the array is not there it is made, of
-            the fill value. The store has its own disk schema. Disk-directed only.
+            `local` then. If one rank gives `Runs` or `Strided`, all do. Regions that overlap are
+            refused. If the array is not there it is made, of the fill value. The store has its own
+            disk schema. Disk-directed only.
         strategy : str, optional
             The strategy of this call, the same on all ranks. Default: the session's.
 
@@ -207,7 +209,7 @@ class Session:
         array: Array,
         out: None = None,
         *,
-        region: Sequence[OneRegion],
+        region: Sequence[BoxRegion],
         strategy: Strategy | None = None,
     ) -> list[np.ndarray]: ...
 
@@ -233,7 +235,7 @@ class Session:
         out : numpy.ndarray, optional
             Where to put it, as `local` of `write`; halo cells are left alone. Default: a new array,
             with halo cells of 0, or a list of them.
-        region : slice, int, tuple of these, Boxes, or list of such, optional
+        region : slice, int, tuple of these, Boxes, list of such, Runs or Strided, optional
             This rank's part of the array, in place of the memory schema, as of `write`. Regions may
             overlap.
         strategy : str, optional
@@ -359,7 +361,7 @@ class Session:
         array: Array,
         out: None = None,
         *,
-        region: Sequence[OneRegion],
+        region: Sequence[BoxRegion],
         strategy: Strategy | None = None,
         background: Background | None = None,
     ) -> Split[list[np.ndarray]]: ...
@@ -504,7 +506,7 @@ class Session:
         Parameters
         ----------
         group : Group
-            The same on all ranks, boxes apart.
+            The same on all ranks, boxes and lists apart.
         values : mapping of str to numpy.ndarray
             This rank's part of each array, by name: as `local` of `write`. Of an array of rows, as
             many as it has this time: arrays with the same first dimension have as many.
@@ -590,8 +592,8 @@ class Session:
         Parameters
         ----------
         group : Group
-            The same on all ranks, boxes apart. The number of ranks and the memory schemas may be
-            others than when it was saved.
+            The same on all ranks, boxes and lists apart. The number of ranks and the memory schemas
+            may be others than when it was saved.
         step : int, optional
             Of which step. The same on all ranks.
 

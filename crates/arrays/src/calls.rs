@@ -6,6 +6,7 @@
 //! | `open` | opens a session: on threads, or over MPI |
 //! | [`settings`] | the options of a session, how its calls are met, and their reports |
 //! | [`array`] | the ask of one rank: the array, how it lies in memory, this rank's parts |
+//! | [`list`] | the list of one rank, where that is no share |
 //! | [`ask`] | what a rank asks for, as a value, and in what two asks differ |
 //! | `driver` | polls the calls of one rank that are under way |
 //! | `write`, `read` | one array, at once or split |
@@ -28,6 +29,7 @@ mod cursor;
 mod driver;
 mod explain;
 mod hello;
+pub mod list;
 mod open;
 mod open_array;
 mod read;
@@ -40,6 +42,6 @@ mod write;
 
 pub use driver::Interrupt;
 pub use open::{Seat, on_threads};
-pub use open_array::OpenArray;
+pub use open_array::{ArrayPart, OpenArray};
 pub use restart::FoundCheckpoint;
 pub use session::Session;

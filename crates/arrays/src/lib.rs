@@ -63,5 +63,5 @@ pub use fill::Fill;
 pub use formats::Target;
 pub use progress::Progress;
 pub use read::{StoredArray, Witness};
-pub use schema::{ArraySchema, Format, Storage};
+pub use schema::{ArraySchema, Format, Storage, of_layout};
 pub use write::{Keys, Leftover, Pending, Updatable};

@@ -382,6 +382,15 @@ mod dists_text {
     }
 }
 
+/// Turns a mistake in a schema into an error.
+pub fn of_layout(error: LayoutError) -> Error {
+    let kind = match error {
+        LayoutError::Overlap { .. } => Kind::Overlap,
+        _ => Kind::Schema,
+    };
+    Error::new(kind, "laying out an array", error)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

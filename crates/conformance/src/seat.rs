@@ -139,7 +139,7 @@ impl<B: Bench> Seat<B> {
             strides: vec![1],
         };
         if let Some(piece) = share.intersect(&region) {
-            act(window, piece);
+            act(window, piece.into());
         }
         drop(exposure);
         held.values()

@@ -57,6 +57,9 @@ impl CallId {
 pub struct MemoryId([u64; 2]);
 
 impl MemoryId {
+    /// The name of no memory, for copies that need none.
+    pub(crate) const NONE: Self = Self([u64::MAX; 2]);
+
     /// Makes a memory id of two numbers.
     pub const fn new(words: [u64; 2]) -> Self {
         Self(words)
@@ -139,6 +142,8 @@ pub(crate) enum Step {
     Ask(u32),
     /// A server answers a client's request.
     Reply,
+    /// A client sends the pieces of its lists to the mover of blocks with this number.
+    List(u32),
 }
 
 impl Step {
@@ -158,6 +163,7 @@ impl Step {
             Self::Exchange(rank) => (11, rank),
             Self::Ask(server) => (12, server),
             Self::Reply => (13, 0),
+            Self::List(mover) => (14, mover),
         };
         kind << 32 | u64::from(number)
     }
@@ -188,6 +194,7 @@ mod tests {
                             Step::Exchange(1),
                             Step::Exchange(u32::MAX),
                             Step::Reply,
+                            Step::List(1),
                         ] {
                             assert!(ports.insert(memory.port(step)));
                         }

@@ -5,7 +5,7 @@ use std::pin::pin;
 
 use futures::future::{Either, select};
 
-use crate::address::{CallId, MemoryId, Port, Step};
+use crate::address::{CallId, Port, Step};
 use crate::error::{Error, Kind, Result};
 use crate::machine::Machine;
 use crate::outcome::Outcome;
@@ -68,17 +68,6 @@ impl<'a, M: Machine> Call<'a, M> {
     /// The mailbox for a step of this call.
     pub(crate) fn port(&self, step: Step) -> Port {
         self.id.port(step)
-    }
-
-    /// The memories that the client of `rank` exposes for an array, each with the number of its
-    /// share.
-    pub(crate) fn memories(
-        &self,
-        array: usize,
-        shares: impl Iterator<Item = usize>,
-    ) -> impl Iterator<Item = (MemoryId, usize)> {
-        let first = self.id.memory(array);
-        (0..).map(move |part| first.share(part)).zip(shares)
     }
 
     /// Puts the reason why a member has left in place of what its absence has caused here, so that

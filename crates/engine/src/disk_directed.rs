@@ -18,6 +18,7 @@
 //! | `disk_directed` | the server's part: opens, lists, sorts; how a buffer is filled and drained |
 //! | `relay` | the buffers' turns |
 //! | `portions` | the blocks of a server, the clients that hold portions of them, and the memgets |
+//! | `lists` | what clients hold, where no schema says it |
 //!
 //! Memory: two buffers of one block, or as much as a split collective may take. Time to plan: in
 //! proportion to this server's blocks and to the clients that touch them.
@@ -28,9 +29,10 @@ use crate::address::MemoryId;
 use crate::call::Call;
 use crate::error::{Result, Who};
 use crate::files::{BlockClaim, CallFile, Files};
+use crate::lists::{self, Lists};
 use crate::machine::{Machine, Operation, Work};
 use crate::outcome::{Outcome, Sum, Traffic};
-use crate::portions::{Portion, move_portions};
+use crate::portions::{Parts, Portion, check_apart, move_portions};
 use crate::relay::{Blocks, Flow, Relay};
 use crate::request::{Request, Rest};
 use crate::split::{self, HandOver};
@@ -52,8 +54,10 @@ pub(crate) async fn serve<M: Machine>(
     let mut job = Job {
         server,
         files: Vec::with_capacity(requests.len()),
+        lists: Lists::default(),
     };
     let served = async {
+        job.hear_of_lists(call, requests).await?;
         job.open(call, requests, files).await?;
         job.run(call.machine, requests, tuning, hand_over).await
     };
@@ -66,6 +70,8 @@ pub(crate) async fn serve<M: Machine>(
 struct Job<'a, M: Machine> {
     server: usize,
     files: Vec<File<'a, M>>,
+    /// The pieces of clients' lists.
+    lists: Lists,
 }
 
 /// A file is one array of a call, on the disk of one server.
@@ -79,6 +85,18 @@ struct File<'a, M: Machine> {
 }
 
 impl<'a, M: Machine> Job<'a, M> {
+    /// Receives the clients' lists, if they have some, as far as they are of this server's blocks.
+    async fn hear_of_lists(&mut self, call: Call<'_, M>, requests: &[Request]) -> Result<()> {
+        let Self { server, lists, .. } = self;
+        if lists::are_in(requests) && *server < lists::servers(requests) {
+            let is_own = |request: &Request, block: &Block| {
+                request.disk.server_of(block, request.servers) == *server
+            };
+            *lists = Lists::receive(&call, requests, *server, is_own).await?;
+        }
+        Ok(())
+    }
+
     /// Opens the arrays that have blocks on this server.
     async fn open(
         &mut self,
@@ -123,7 +141,7 @@ impl<'a, M: Machine> Job<'a, M> {
     /// The blocks of all arrays, each with the number of its file, in their order on disk.
     async fn blocks(&self, machine: &M, tuning: &DiskDirected) -> Blocks<'_, (usize, Block)> {
         let all = self.files.iter().enumerate().flat_map(|(number, file)| {
-            let blocks = file.request.blocks(self.server);
+            let blocks = self.parts(file).blocks(self.server);
             blocks.map(move |block| (number, block))
         });
         let is_sorted = self.files.iter().all(|file| file.disk.is_in_schema_order());
@@ -134,6 +152,15 @@ impl<'a, M: Machine> Job<'a, M> {
         machine.work(Work::List(sorted.len() as u64)).await;
         sorted.sort_by_cached_key(|(file, block)| self.files[*file].disk.position(block));
         Box::new(sorted.into_iter())
+    }
+
+    /// What clients hold of a file.
+    fn parts(&self, file: &File<'a, M>) -> Parts<'_> {
+        Parts {
+            request: file.request,
+            array: file.array,
+            lists: &self.lists,
+        }
     }
 
     /// The checksums of the objects that were written.
@@ -177,7 +204,8 @@ impl<M: Machine> File<'_, M> {
             request,
             ..
         } = self;
-        move_portions(call.machine, *memory, request, portions, (block, 0), buffer).await
+        let from = (call.party(), *memory);
+        move_portions(call.machine, from, request, portions, (block, 0), buffer).await
     }
 }
 
@@ -199,7 +227,7 @@ impl<'a, M: Machine> Flow<M> for Job<'a, M> {
         buffer: &M::Buffer,
     ) -> Result<Option<Self::Load>> {
         let file = &self.files[*file];
-        let portions = file.request.portions(file.call.party(), block);
+        let portions = self.parts(file).portions(block)?;
         if portions.is_empty() && !file.request.writes_all() {
             return Ok(None); // what is stored stays, or the store's fill value
         }
@@ -207,6 +235,7 @@ impl<'a, M: Machine> Flow<M> for Job<'a, M> {
         let claim = file.disk.claim(block, operation).await;
         let _claim = match operation {
             Operation::Write => {
+                check_apart(block, &portions)?;
                 file.gather(block, &portions, buffer).await?;
                 claim
             }

@@ -21,14 +21,16 @@
 use std::ops::Range;
 use std::slice;
 
-use penstock_layout::{Block, DiskSchema, MemorySchema, Piece, Region, Share};
+use penstock_layout::{Block, DiskSchema, Holding, ListPiece, MemorySchema, Piece};
 
 use crate::address::MemoryId;
 use crate::call::Call;
 use crate::direct_disks::DirectDisks;
 use crate::error::{Error, Kind, Result, Who};
+use crate::holders::Holders;
 use crate::machine::{BlockFile, Machine, Operation, Window};
 use crate::outcome::{Outcome, Traffic};
+use crate::own::{Own, OwnBlock};
 use crate::relay::{Flow, Relay};
 use crate::request::Request;
 use crate::split::{self, HandOver, Latch};
@@ -63,132 +65,100 @@ fn check_object(memory: &MemorySchema, disk: &DiskSchema, object: u64) -> Result
     Err(Error::new(Kind::Schema, "writing independently", cause))
 }
 
-/// Runs the part of the client of `rank`: it moves all its shares.
+/// Runs the part of the client of `rank`: it moves all that it holds; `list`, if ranks have lists.
 pub(crate) async fn transfer<M: Machine>(
     call: &Call<'_, M>,
     request: &Request,
-    rank: usize,
+    (rank, list): (usize, &Holding),
     latch: &Latch,
 ) -> Outcome {
-    let moved = move_share(call, request, rank, latch.hand_over()).await;
+    let own = Own::new(request, rank, list);
+    let moved = move_own(call, request, &own, latch.hand_over()).await;
     Outcome::of(moved.map_err(|error| error.by(Who::Rank(rank))))
 }
 
-async fn move_share<M: Machine>(
+async fn move_own<M: Machine>(
     call: &Call<'_, M>,
     request: &Request,
-    rank: usize,
+    own: &Own<'_>,
     hand_over: HandOver<'_>,
 ) -> Result<Traffic> {
-    let shares = call.memories(0, request.memory.shares_of(rank));
-    let shares = shares.map(|(memory, number)| (memory, request.memory.share(number)));
-    let shares: Vec<(MemoryId, Share)> = shares.filter(|(_, share)| share.elements() > 0).collect();
-    let Some(bounds) = shares
-        .iter()
-        .filter_map(|(_, share)| share.bounds())
-        .reduce(around)
-    else {
+    if own.is_empty() {
         return Ok(Traffic::default());
-    };
+    }
     let client = Client {
         machine: call.machine,
+        memory: call.id.memory(0),
         request,
         disks: DirectDisks::open(call.machine, request).await?,
-        shares,
+        own,
     };
-    let blocks = request.disk.blocks_in(&bounds);
-    let blocks = blocks.filter(|block| client.pieces(block).next().is_some());
-    let relay = Relay::new(call.machine, slice::from_ref(request), Box::new(blocks), 1);
+    let blocks = own.blocks(&request.disk);
+    let relay = Relay::new(call.machine, slice::from_ref(request), blocks, 1);
     match request.split {
         None => relay.run(&client).await,
         Some(_) => split::run(&relay, &client, hand_over).await,
     }
 }
 
-/// A client moves all shares of its rank.
+/// A client moves all that its rank holds.
 struct Client<'a, M: Machine> {
     machine: &'a M,
+    /// The name of the rank's first memory.
+    memory: MemoryId,
     request: &'a Request,
-    /// The rank's shares, each with the name of its memory.
-    shares: Vec<(MemoryId, Share)>,
+    own: &'a Own<'a>,
     disks: DirectDisks<'a, M>,
 }
 
-/// The smallest box around two boxes.
-fn around(one: Region, other: Region) -> Region {
-    let mut both = one.clone();
-    for d in 0..one.dims() {
-        both.start[d] = one.start[d].min(other.start[d]);
-        both.shape[d] = one.end(d).max(other.end(d)) - both.start[d];
-    }
-    both
-}
-
 impl<M: Machine> Client<'_, M> {
-    /// The pieces that the shares have of a block, each with the name of its memory.
-    fn pieces<'b>(
-        &'b self,
-        block: &'b Block,
-    ) -> impl Iterator<Item = (MemoryId, Piece)> + use<'b, M> {
-        let shares = self.shares.iter();
-        shares.filter_map(|(memory, share)| Some((*memory, share.intersect(&block.region)?)))
-    }
-
-    fn held_bytes(&self, block: &Block) -> u64 {
-        let held: u64 = self.pieces(block).map(|(_, piece)| piece.elements()).sum();
-        held * self.request.disk.width()
-    }
-
     /// Copies between this rank's memory and a buffer that begins with the block.
-    async fn copy(&self, block: &Block, buffer: &M::Buffer) -> Result<()> {
+    async fn copy(&self, own: &OwnBlock, buffer: &M::Buffer) -> Result<()> {
         let (machine, me) = (self.machine, self.machine.me());
-        let window = Window::of_block(block, self.request.disk.width());
-        for (memory, piece) in self.pieces(block) {
+        let window = Window::of_block(&own.block, self.request.disk.width());
+        for (part, piece) in &own.pieces {
+            let memory = self.memory.share(*part as u64);
             match self.request.operation {
-                Operation::Write => machine.memget(memory, me, &piece, &window, buffer).await?,
-                Operation::Read => machine.memput(memory, me, &piece, &window, buffer).await?,
+                Operation::Write => machine.memget(memory, me, piece, &window, buffer).await?,
+                Operation::Read => machine.memput(memory, me, piece, &window, buffer).await?,
             }
         }
         Ok(())
     }
 
-    async fn write(&self, block: &Block, buffer: &M::Buffer, bytes: u64) -> Result<()> {
-        let disk = self.disks.of(block);
+    async fn write(&self, own: &OwnBlock, buffer: &M::Buffer, bytes: u64) -> Result<()> {
+        let (block, disk) = (&own.block, self.disks.of(&own.block));
         if bytes == block.bytes {
             return disk.write(block, buffer, 0).await;
         }
-        for runs in self.runs(block) {
+        for runs in self.runs(own) {
             disk.write_parts(block, &runs, buffer).await?;
         }
         Ok(())
     }
 
-    async fn read(&self, block: &Block, buffer: &M::Buffer, bytes: u64) -> Result<()> {
-        let disk = self.disks.of(block);
+    async fn read(&self, own: &OwnBlock, buffer: &M::Buffer, bytes: u64) -> Result<()> {
+        let (block, disk) = (&own.block, self.disks.of(&own.block));
         if bytes == block.bytes {
             return disk.read(block, buffer, 0).await;
         }
-        for runs in self.runs(block) {
+        for runs in self.runs(own) {
             disk.read_parts(block, &runs, buffer).await?;
         }
         Ok(())
     }
 
     /// The contiguous runs of a block that this rank holds, in bytes of the block, as a few lists.
-    fn runs<'b>(&'b self, block: &'b Block) -> impl Iterator<Item = Vec<Range<u64>>> + use<'b, M> {
+    fn runs<'b>(&'b self, own: &'b OwnBlock) -> impl Iterator<Item = Vec<Range<u64>>> + use<'b, M> {
         let width = self.request.disk.width();
-        let shares = self.shares.iter();
-        let mut stretches = shares
-            .flat_map(|(_, share)| share.stretches(block))
-            .peekable();
+        let mut stretches = self.stretches(own).peekable();
         std::iter::from_fn(move || {
             stretches.peek()?;
             let mut runs: Vec<Range<u64>> = Vec::new();
             while runs.len() < RUNS_MAX
-                && let Some(stretch) = stretches.next()
+                && let Some((start, elements)) = stretches.next()
             {
-                let start = stretch.offset * width;
-                let end = start + stretch.region.elements() * width;
+                let (start, end) = (start * width, (start + elements) * width);
                 match runs.last_mut() {
                     Some(last) if last.end == start => last.end = end,
                     _ => runs.push(start..end),
@@ -197,38 +167,76 @@ impl<M: Machine> Client<'_, M> {
             Some(runs)
         })
     }
+
+    /// The contiguous stretches of a block that this rank holds: the first element and the number
+    /// of each.
+    fn stretches<'b>(&'b self, own: &'b OwnBlock) -> Box<dyn Iterator<Item = (u64, u64)> + 'b> {
+        match self.own {
+            Own::Shares(shares) => {
+                let stretches = shares
+                    .iter()
+                    .flat_map(|(_, share)| share.stretches(&own.block));
+                Box::new(stretches.map(|stretch| (stretch.offset, stretch.region.elements())))
+            }
+            Own::List(_) => {
+                let lists = own.pieces.iter().filter_map(|(_, piece)| match piece {
+                    Piece::List(piece) => Some(piece),
+                    Piece::Share(_) => None,
+                });
+                let runs = lists.flat_map(ListPiece::iter);
+                Box::new(runs.map(|(place, _, elements)| (place, elements)))
+            }
+        }
+    }
+
+    /// Refuses to write an object whole of which other ranks hold elements, or may.
+    fn check_alone(&self, block: &Block) -> Result<()> {
+        match &self.request.holders {
+            Holders::Schema(memory) => check_object(memory, &self.request.disk, block.object),
+            Holders::Lists { .. } => {
+                let cause = "the store writes chunks whole, and what the lists of other ranks have of \
+                             them is not known: use another strategy";
+                Err(Error::new(
+                    Kind::Unsupported,
+                    "writing a list independently",
+                    cause,
+                ))
+            }
+        }
+    }
 }
 
 impl<M: Machine> Flow<M> for Client<'_, M> {
-    type Block = Block;
+    type Block = OwnBlock;
     /// Bytes to be moved: the rank's own, or the whole block if its disk moves no parts.
     type Load = u64;
 
     /// Copies from this rank's memory in a write, and reads from the disk in a read.
-    async fn fill(&self, block: &Block, buffer: &M::Buffer) -> Result<Option<u64>> {
-        let held = self.held_bytes(block);
+    async fn fill(&self, own: &OwnBlock, buffer: &M::Buffer) -> Result<Option<u64>> {
+        let block = &own.block;
+        let held = own.elements() * self.request.disk.width();
         let moves_parts = self.disks.of(block).moves_parts().await?;
         let bytes = if moves_parts { held } else { block.bytes };
         if self.request.operation == Operation::Read {
-            self.read(block, buffer, bytes).await?;
+            self.read(own, buffer, bytes).await?;
             return Ok(Some(bytes));
         }
         if !moves_parts {
-            check_object(&self.request.memory, &self.request.disk, block.object)?;
+            self.check_alone(block)?;
             if held < block.bytes {
                 let element = self.request.rest.element();
                 self.machine.clear(buffer, block.bytes, element);
             }
         }
-        self.copy(block, buffer).await?;
+        self.copy(own, buffer).await?;
         Ok(Some(bytes))
     }
 
     /// Writes to the disk in a write, and copies into this rank's memory in a read.
-    async fn drain(&self, block: &Block, buffer: &M::Buffer, bytes: u64) -> Result<Traffic> {
+    async fn drain(&self, own: &OwnBlock, buffer: &M::Buffer, bytes: u64) -> Result<Traffic> {
         match self.request.operation {
-            Operation::Write => self.write(block, buffer, bytes).await?,
-            Operation::Read => self.copy(block, buffer).await?,
+            Operation::Write => self.write(own, buffer, bytes).await?,
+            Operation::Read => self.copy(own, buffer).await?,
         }
         Ok(Traffic {
             blocks: 1,

@@ -10,6 +10,7 @@
 //! | [`address`], [`encoding`] | the names of calls, mailboxes and memories; the bodies of messages |
 //! | [`party`], `tree` | clients and servers, those that leave, and the trees of both |
 //! | [`collective`], [`call`] | agreement, request, verdict: the frame of every collective call |
+//! | [`holders`], `own`, `lists` | who holds what: a schema, or a list of each rank's own |
 //! | [`disk_directed`], `relay`, `portions` | the servers direct the flow (Kotz, TOCS 1997; Panda, SC'95) |
 //! | [`caching`] | the first rival: clients ask block by block, servers cache (Kotz) |
 //! | [`two_phase`] | the second rival: conforming parts, and a permutation (Kotz; Dickens and Thakur) |
@@ -37,9 +38,12 @@ pub mod disk_directed;
 pub mod encoding;
 pub mod error;
 pub mod files;
+pub mod holders;
 pub mod independent;
+mod lists;
 pub mod machine;
 pub mod outcome;
+mod own;
 pub mod party;
 pub mod plan;
 mod portions;
@@ -57,7 +61,8 @@ pub use address::{CallId, MemoryId, PartyId, Port};
 pub use call::Call;
 pub use collective::{Ask, Decision, Director, Proposal, RankBoxes, Verdict};
 pub use error::{Error, Kind, Result, Who};
-pub use files::{FileClient, FileId, Order};
+pub use files::{FileClient, FileId, FilePart, Order};
+pub use holders::Holders;
 pub use machine::{
     Access, BlockFile, CopyKind, Elements, Machine, Message, NodeId, Opening, Operation, Window,
     Work,
@@ -65,6 +70,6 @@ pub use machine::{
 pub use outcome::{Outcome, Sum, Tally, Traffic};
 pub use party::{Attendance, Party};
 pub use plan::Plan;
-pub use portions::Portion;
+pub use portions::{Portion, portions};
 pub use request::{Request, Rest};
 pub use tuning::{Split, Strategy};

@@ -101,18 +101,14 @@ impl Window {
     /// Whether a buffer of `bytes` bytes holds a piece where this window places it. Ask before a
     /// window is used that has come from elsewhere; the piece must have been checked.
     pub fn holds(&self, piece: &Piece, bytes: usize) -> bool {
-        if self.width == 0 || self.strides.len() != piece.dims().len() {
+        let Some(reach) = piece.reach(self.width, &self.strides) else {
             return false;
-        }
-        let (mut first, mut last) = (self.offset as i128, self.offset as i128);
-        let bounds = piece.region_starts().zip(piece.region_ends());
-        for (&stride, (start, end)) in self.strides.iter().zip(bounds) {
-            let ends =
-                [start, end.saturating_sub(1)].map(|index| i128::from(index) * stride as i128);
-            first += ends[0].min(ends[1]);
-            last += ends[0].max(ends[1]);
-        }
-        first >= 0 && last + self.width as i128 <= bytes as i128
+        };
+        let (first, end) = (
+            self.offset as i128 + reach.start,
+            self.offset as i128 + reach.end,
+        );
+        self.width > 0 && first >= 0 && end <= bytes as i128
     }
 }
 

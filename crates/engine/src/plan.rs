@@ -3,9 +3,13 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
+use penstock_layout::{Block, Holding};
+
 use crate::disk_directed::BUFFERS_PER_DISK;
+use crate::holders::Holders;
 use crate::machine::Operation;
 use crate::party::Party;
+use crate::portions::{Portion, portions};
 use crate::request::Request;
 use crate::tuning::{Caching, Exchange, StoreAccess, Strategy, TwoPhase};
 
@@ -26,6 +30,35 @@ pub struct ServerPlan {
     pub clients_max: u64,
 }
 
+impl ServerPlan {
+    /// A plan that has no block yet.
+    const NOTHING: Self = Self {
+        blocks: 0,
+        bytes: 0,
+        transfers: 0,
+        stretches: 0,
+        clients_min: u64::MAX,
+        clients_max: 0,
+    };
+
+    /// Adds a block, if somebody holds some of it.
+    fn add(&mut self, block: &Block, portions: &[Portion]) {
+        let clients = portions.len() as u64;
+        if clients == 0 {
+            return;
+        }
+        self.blocks += 1;
+        self.bytes += block.bytes;
+        self.transfers += clients;
+        self.clients_min = self.clients_min.min(clients);
+        self.clients_max = self.clients_max.max(clients);
+        let pieces = portions.iter().map(|portion| &portion.piece);
+        self.stretches += pieces
+            .map(|piece| piece.stretches(&block.region.shape))
+            .sum::<u64>();
+    }
+}
+
 /// A plan of a whole request, for every server.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -40,6 +73,8 @@ pub struct Plan {
     conforming_blocks_max: u64,
     /// Messages between clients in two-phase I/O that exchanges by messages.
     exchanged: u64,
+    /// Messages that bring the pieces of lists to those who move blocks.
+    lists: u64,
     sync: bool,
     /// The number of nodes with a server.
     serving: usize,
@@ -50,9 +85,44 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans `request` for a party, in time proportional to the number of blocks.
-    pub fn new(request: &Request, party: &Party) -> Self {
-        let servers = (0..request.servers).map(|server| Self::server(request, server));
+    /// Plans `request` for a party, in time proportional to the number of blocks. If ranks have
+    /// lists, only the one of `rank` is known, and all else is left out.
+    pub fn new(request: &Request, party: &Party, (rank, list): (usize, &Holding)) -> Self {
+        let mut servers = vec![ServerPlan::NOTHING; request.servers];
+        let mut exchanged = Exchanged::new(request, party.clients.len());
+        match &request.holders {
+            Holders::Schema(memory) => {
+                for (server, plan) in servers.iter_mut().enumerate() {
+                    for block in request.disk.blocks(server, request.servers) {
+                        let portions: Vec<Portion> = portions(memory, &block).collect();
+                        plan.add(&block, &portions);
+                        exchanged.add(&block, &portions);
+                    }
+                }
+            }
+            Holders::Lists { .. } => {
+                for (block, piece) in list.pieces(&request.disk) {
+                    let server = request.disk.server_of(&block, request.servers);
+                    let piece = piece.into();
+                    let portions = [Portion {
+                        rank,
+                        part: 0,
+                        piece,
+                    }];
+                    servers[server].add(&block, &portions);
+                    exchanged.add(&block, &portions);
+                }
+            }
+        }
+        for plan in &mut servers {
+            plan.clients_min = plan.clients_min.min(plan.clients_max);
+        }
+        let movers = match request.strategy {
+            _ if !request.holders.are_lists() => 0,
+            Strategy::DiskDirected(_) => request.servers,
+            Strategy::TwoPhase(_) => party.clients.len(),
+            Strategy::Caching(_) | Strategy::Independent => 0,
+        };
         Self {
             operation: request.operation,
             strategy: request.strategy,
@@ -62,47 +132,18 @@ impl Plan {
             block_bytes_max: request.disk.block_bytes_max(),
             blocks_max: request.disk.conforming_blocks_max(request.servers),
             conforming_blocks_max: request.disk.conforming_blocks_max(party.clients.len()),
-            exchanged: exchanged(request, party.clients.len()),
+            exchanged: exchanged.messages(),
+            lists: (party.clients.len() * movers) as u64,
             sync: request.sync,
             serving: party.serving().len(),
             is_apart: party.clients.first() != party.servers.first(),
-            servers: servers.collect(),
+            servers,
         }
-    }
-
-    fn server(request: &Request, server: usize) -> ServerPlan {
-        let mut plan = ServerPlan {
-            clients_min: u64::MAX,
-            ..ServerPlan::default()
-        };
-        for block in request.disk.blocks(server, request.servers) {
-            let holders = request.memory.touching(&block.region);
-            if holders.is_empty() {
-                continue;
-            }
-            let clients = holders.len() as u64;
-            plan.blocks += 1;
-            plan.bytes += block.bytes;
-            plan.transfers += clients;
-            plan.clients_min = plan.clients_min.min(clients);
-            plan.clients_max = plan.clients_max.max(clients);
-            let pieces = holders
-                .iter()
-                .filter_map(|&rank| request.memory.share(rank).intersect(&block.region));
-            plan.stretches += pieces
-                .map(|piece| piece.stretches(&block.region.shape))
-                .sum::<u64>();
-        }
-        plan.clients_min = plan.clients_min.min(plan.clients_max);
-        plan
     }
 
     /// The sum of all servers' parts.
     pub fn total(&self) -> ServerPlan {
-        let mut total = ServerPlan {
-            clients_min: u64::MAX,
-            ..ServerPlan::default()
-        };
+        let mut total = ServerPlan::NOTHING;
         for server in self.servers.iter().filter(|server| server.blocks > 0) {
             total.blocks += server.blocks;
             total.bytes += server.bytes;
@@ -118,7 +159,7 @@ impl Plan {
     /// Messages of the whole call: of the passes over trees of nodes, and of the strategy.
     pub fn messages(&self) -> u64 {
         let total = self.total();
-        let passes = self.agreement();
+        let passes = self.agreement() + self.lists;
         match self.strategy {
             // There is one message to the client, and one back.
             Strategy::DiskDirected(_) => passes + 2 * total.transfers,
@@ -144,8 +185,8 @@ impl Plan {
         // A pass over the tree of servers begins or ends at rank 0.
         let pass = serving + u64::from(self.is_apart);
         match self.strategy {
-            // Clients hear only the verdict.
-            Strategy::DiskDirected(_) => 2 * clients + 2 * pass,
+            // Clients hear only the verdict; if they have lists, also the request.
+            Strategy::DiskDirected(_) => (2 + u64::from(self.lists > 0)) * clients + 2 * pass,
             Strategy::Independent => 4 * clients,
             // The servers of caching go on until they hear that all clients have been answered.
             Strategy::Caching(_) => 4 * clients + 3 * pass,
@@ -341,9 +382,13 @@ impl Plan {
         );
         let _ = writeln!(
             text,
-            "  messages  {} ({messages}, {} for agreement and verdict)",
+            "  messages  {} ({messages}, {} for agreement and verdict{})",
             self.messages(),
-            self.agreement()
+            self.agreement(),
+            match self.lists {
+                0 => String::new(),
+                lists => format!(", {lists} for lists"),
+            }
         );
         let _ = writeln!(
             text,
@@ -370,28 +415,45 @@ impl Plan {
     }
 }
 
-/// The number of messages that the clients of two-phase I/O exchange: one in each round for each
-/// two clients that have elements for each other.
-fn exchanged(request: &Request, clients: usize) -> u64 {
-    let options = match &request.strategy {
-        Strategy::TwoPhase(options) if options.exchange != Exchange::Remote => options,
-        _ => return 0,
-    };
-    let mut pairs = HashSet::new();
-    for owner in 0..clients {
-        for block in request.disk.conforming(owner, clients) {
-            let (_, place) = request.disk.conforming_place(&block, clients);
-            let round =
-                place / options.blocks_staged(request.split, request.disk.block_bytes_max());
-            for share in request.memory.touching(&block.region) {
-                pairs.insert((round, owner, share));
-            }
+/// The messages that the clients of two-phase I/O exchange: one in each round for each two clients
+/// that have elements for each other.
+struct Exchanged<'a> {
+    request: &'a Request,
+    clients: usize,
+    options: Option<&'a TwoPhase>,
+    /// The round, the rank of the conforming part, and the holder's rank and share.
+    pairs: HashSet<(u64, usize, usize, usize)>,
+}
+
+impl<'a> Exchanged<'a> {
+    fn new(request: &'a Request, clients: usize) -> Self {
+        let options = match &request.strategy {
+            Strategy::TwoPhase(options) if options.exchange != Exchange::Remote => Some(options),
+            _ => None,
+        };
+        Self {
+            request,
+            clients,
+            options,
+            pairs: HashSet::new(),
         }
     }
-    pairs
-        .iter()
-        .filter(|(_, owner, share)| *owner != request.memory.holder(*share).rank)
-        .count() as u64
+
+    fn add(&mut self, block: &Block, portions: &[Portion]) {
+        let Some(options) = self.options else {
+            return;
+        };
+        let Request { disk, split, .. } = self.request;
+        let (owner, place) = disk.conforming_place(block, self.clients);
+        let round = place / options.blocks_staged(*split, disk.block_bytes_max());
+        let others = portions.iter().filter(|portion| portion.rank != owner);
+        self.pairs
+            .extend(others.map(|portion| (round, owner, portion.rank, portion.part)));
+    }
+
+    fn messages(&self) -> u64 {
+        self.pairs.len() as u64
+    }
 }
 
 /// Writes `1536` as `1.5 KiB`.

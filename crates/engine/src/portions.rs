@@ -1,33 +1,58 @@
 //! The blocks of a server, and the portions that clients hold of them.
 
 use futures::future::join_all;
-use penstock_layout::{Block, Holder, MemorySchema, Piece};
+use penstock_layout::{Block, Holder, ListPiece, MemorySchema, Piece};
 
 use crate::address::MemoryId;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
+use crate::holders::Holders;
+use crate::lists::Lists;
 use crate::machine::{Machine, NodeId, Operation, Window};
 use crate::party::Party;
 use crate::request::Request;
 
-/// A portion is the elements that one share has of a block.
+/// A portion is the elements that one rank has of a block, by a share or by its list.
 #[derive(Debug, Clone)]
 pub struct Portion {
-    /// The node of the client that holds the share.
-    pub client: NodeId,
-    /// The share's number among the client's shares, from 0.
-    pub part: u64,
-    /// The elements, and their place in the share.
+    /// The rank that holds the elements.
+    pub rank: usize,
+    /// The number of the share among the rank's shares, from 0.
+    pub part: usize,
+    /// The elements, and their place in the rank's memory.
     pub piece: Piece,
 }
 
-impl Request {
-    /// The blocks that `server` moves, in their order on disk. If ranks name boxes, the server does
-    /// not look at blocks far from all boxes, unless a write fills elements that nobody holds.
-    pub fn blocks(&self, server: usize) -> Box<dyn Iterator<Item = Block> + '_> {
-        let Self { disk, servers, .. } = self;
-        match &self.memory {
-            MemorySchema::Boxes(boxes)
-                if !self.writes_all()
+impl Portion {
+    fn as_list(&self) -> Option<(usize, &ListPiece)> {
+        match &self.piece {
+            Piece::List(piece) => Some((self.rank, piece)),
+            Piece::Share(_) => None,
+        }
+    }
+}
+
+/// Says who holds what of the blocks of one array that are moved on this node.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<'a> {
+    pub(crate) request: &'a Request,
+    /// The array's number in the call.
+    pub(crate) array: usize,
+    /// The lists of all ranks, where they have some.
+    pub(crate) lists: &'a Lists,
+}
+
+impl<'a> Parts<'a> {
+    /// The blocks that `server` moves, in their order on disk. If ranks name boxes or lists, the
+    /// server does not look at blocks far from them, unless a write fills elements that nobody
+    /// holds.
+    pub(crate) fn blocks(self, server: usize) -> Box<dyn Iterator<Item = Block> + 'a> {
+        let Request { disk, servers, .. } = self.request;
+        match &self.request.holders {
+            Holders::Lists { .. } if !self.request.writes_all() => {
+                Box::new(self.lists.blocks(self.array, disk))
+            }
+            Holders::Schema(MemorySchema::Boxes(boxes))
+                if !self.request.writes_all()
                     && let Some(bounds) = boxes.bounds() =>
             {
                 let near = disk.blocks_in(bounds);
@@ -37,21 +62,72 @@ impl Request {
         }
     }
 
-    /// The portions of a block, in time proportional to the shares that touch the block, not to
-    /// all.
-    pub fn portions(&self, party: &Party, block: &Block) -> Vec<Portion> {
-        let shares = self.memory.touching(&block.region).into_iter();
-        let portions = shares.filter_map(|share| {
-            let piece = self.memory.share(share).intersect(&block.region)?;
-            let Holder { rank, part } = self.memory.holder(share);
-            Some(Portion {
-                client: party.clients[rank],
-                part: part as u64,
-                piece,
-            })
-        });
-        portions.collect()
+    /// Whether somebody holds an element of a block.
+    pub(crate) fn touch(self, block: &Block) -> bool {
+        match &self.request.holders {
+            Holders::Schema(memory) => !memory.touching(&block.region).is_empty(),
+            Holders::Lists { .. } => self.lists.touch(self.array, block),
+        }
     }
+
+    /// The portions of a block, in time proportional to the shares or lists that touch the block,
+    /// not to all.
+    ///
+    /// # Errors
+    /// Where ranks have lists, as [`Lists::pieces`].
+    pub(crate) fn portions(self, block: &Block) -> Result<Vec<Portion>> {
+        match &self.request.holders {
+            Holders::Schema(memory) => Ok(portions(memory, block).collect()),
+            Holders::Lists { .. } => {
+                let disk = &self.request.disk;
+                let pieces = self.lists.pieces(self.array, disk, block)?;
+                let portion = |(rank, piece): (usize, _)| Portion {
+                    rank,
+                    part: 0,
+                    piece: Piece::List(piece),
+                };
+                Ok(pieces.into_iter().map(portion).collect())
+            }
+        }
+    }
+}
+
+/// Checks that no element of a block is in two portions of lists, or in one of them twice. Schemas
+/// are checked when they are made.
+///
+/// # Errors
+/// [`Kind::Overlap`], naming the ranks.
+pub(crate) fn check_apart(block: &Block, portions: &[Portion]) -> Result<()> {
+    let lists: Vec<(usize, &ListPiece)> = portions.iter().filter_map(Portion::as_list).collect();
+    if ListPiece::are_disjoint(lists.iter().map(|(_, piece)| *piece)) {
+        return Ok(());
+    }
+    let mut who = "a rank writes twice".to_string();
+    for (nth, (rank, piece)) in lists.iter().enumerate() {
+        let mut others = lists[..nth].iter();
+        let clashing = others.find(|(_, other)| !ListPiece::are_disjoint([*piece, *other]));
+        if let Some((other, _)) = clashing {
+            who = format!("ranks {other} and {rank} both write");
+            break;
+        }
+    }
+    let (start, shape) = (&block.region.start, &block.region.shape);
+    let cause = format!("{who} an element of the {shape:?} from {start:?} on");
+    Err(Error::new(Kind::Overlap, "writing lists", cause))
+}
+
+/// The portions that the shares of a schema have of a block.
+pub fn portions(memory: &MemorySchema, block: &Block) -> impl Iterator<Item = Portion> {
+    let shares = memory.touching(&block.region).into_iter();
+    shares.filter_map(|share| {
+        let piece = memory.share(share).intersect(&block.region)?;
+        let Holder { rank, part } = memory.holder(share);
+        Some(Portion {
+            rank,
+            part,
+            piece: piece.into(),
+        })
+    })
 }
 
 /// Moves all portions of a block at once between their clients' memories and a buffer in which the
@@ -62,7 +138,7 @@ impl Request {
 /// The first error of a client, once all memgets or memputs have ended.
 pub(crate) async fn move_portions<M: Machine>(
     machine: &M,
-    memory: MemoryId,
+    (party, memory): (&Party, MemoryId),
     request: &Request,
     portions: &[Portion],
     (block, at): (&Block, u64),
@@ -70,8 +146,9 @@ pub(crate) async fn move_portions<M: Machine>(
 ) -> Result<()> {
     let window = Window::at(block, request.disk.width(), at);
     let moves = portions.iter().map(|portion| {
-        let window = &window;
-        let (memory, client, piece) = (memory.share(portion.part), portion.client, &portion.piece);
+        let (window, piece) = (&window, &portion.piece);
+        let client: NodeId = party.clients[portion.rank];
+        let memory = memory.share(portion.part as u64);
         async move {
             match request.operation {
                 Operation::Write => machine.memget(memory, client, piece, window, buffer).await,

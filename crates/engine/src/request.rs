@@ -1,11 +1,12 @@
 //! The request of all ranks together, compact whatever the size of the array.
 
-use penstock_layout::{DiskSchema, MemorySchema};
+use penstock_layout::DiskSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::address::ARRAYS_MAX;
 use crate::error::{Error, Kind, Result};
 use crate::files::FileId;
+use crate::holders::Holders;
 use crate::machine::{Opening, Operation};
 use crate::party::Party;
 use crate::tuning::{Caching, Split, StoreAccess, Strategy, TwoPhase};
@@ -18,8 +19,8 @@ pub struct Request {
     pub operation: Operation,
     /// The strategy, with its tuning.
     pub strategy: Strategy,
-    /// The memory schema: which rank holds which elements.
-    pub memory: MemorySchema,
+    /// Which rank holds which elements.
+    pub holders: Holders,
     /// The array's disk schema.
     pub disk: DiskSchema,
     /// The target that the disks open, in the machine's own words, without meaning to a strategy.
@@ -82,12 +83,12 @@ impl Request {
     /// element, when the rest is no element, and when the tuning leaves a strategy no buffer.
     pub fn check(&self, party: &Party) -> Result<()> {
         let Self {
-            memory,
+            holders,
             disk,
             servers,
             ..
         } = self;
-        let (ranks, clients, all) = (memory.ranks(), party.clients.len(), party.servers.len());
+        let (ranks, clients, all) = (holders.ranks(), party.clients.len(), party.servers.len());
         let element = self.rest.element().len() as u64;
         let caching_works = |caching: &Caching| {
             caching.outstanding_max > 0
@@ -102,14 +103,14 @@ impl Request {
             }) => caching_works(caching),
             _ => true,
         };
-        let cause = if memory.shape() != disk.shape() {
-            let (held, stored) = (memory.shape(), disk.shape());
+        let cause = if holders.shape() != disk.shape() {
+            let (held, stored) = (holders.shape(), disk.shape());
             format!("an array of {held:?} in memory and of {stored:?} on disk")
         } else if ranks > clients {
             format!("shares of {ranks} ranks, and there are {clients}")
         } else if *servers == 0 || *servers > all {
             format!("{servers} servers, and there are {all}")
-        } else if self.operation == Operation::Write && memory.is_shared() {
+        } else if self.operation == Operation::Write && holders.are_shared() {
             "a write of elements that several ranks hold".to_string()
         } else if element != 0 && element != disk.width() {
             let width = disk.width();

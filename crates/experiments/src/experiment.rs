@@ -129,7 +129,7 @@ impl Experiment<'_> {
         Ok(Request {
             operation: self.pattern.operation(),
             strategy,
-            memory,
+            holders: memory.into(),
             disk,
             target: Vec::new(),
             servers: nodes.disks,
@@ -154,7 +154,7 @@ impl Experiment<'_> {
             is_traced,
         };
         let clients = self.preset.nodes.clients;
-        let held = (0..clients).map(|rank| request.memory.share(rank).elements());
+        let held = (0..clients).map(|rank| request.holders.share(rank).elements());
         let bytes = held.sum::<u64>() * request.disk.width();
         let simulation = Simulation::new(self.preset, &setup)?;
         let run = Rc::new(CollectiveRun {
@@ -226,7 +226,7 @@ impl CollectiveRun {
         };
         let attendance = Attendance::new(self.party.clone());
         let call = Call::new(node, &attendance, SEQUENCE);
-        let share = self.request.memory.share(rank);
+        let share = self.request.holders.share(rank);
         let _exposure = node.expose(call.id.memory(0), (share, None));
         let handed_over = Cell::new(false);
         let client = Client::new(call, rank, &handed_over);

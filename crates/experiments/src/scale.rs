@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use penstock_engine::{Party, PartyId, Request};
+use penstock_engine::{Request, portions};
 use serde::Serialize;
 
 use super::text::{Grid, bytes, mean_bytes, rate, trials};
@@ -148,26 +148,24 @@ pub struct PlanCost {
 pub fn plan(case: &Case) -> Result<PlanCost, StudyError> {
     let nodes = &case.preset.nodes;
     let request = case.experiment(0).request()?;
-    let servers = (0..nodes.disks).map(|disk| nodes.clients + disk % nodes.io_nodes);
-    let clients = (0..nodes.clients).collect();
-    let party = Party::new(PartyId(0), clients, servers.collect());
     let begun = Instant::now();
-    let mut best = plan_once(&request, &party, nodes.io_nodes);
+    let mut best = plan_once(&request, nodes.disks, nodes.io_nodes);
     while begun.elapsed() < PLANNING {
-        let again = plan_once(&request, &party, nodes.io_nodes);
+        let again = plan_once(&request, nodes.disks, nodes.io_nodes);
         best.took = best.took.min(again.took);
     }
     Ok(best)
 }
 
-fn plan_once(request: &Request, party: &Party, io_nodes: usize) -> PlanCost {
+fn plan_once(request: &Request, disks: usize, io_nodes: usize) -> PlanCost {
     let begun = Instant::now();
-    let disks = party.servers.len();
+    let memory = request.holders.schema();
     let (mut blocks, mut pieces) = (0, 0);
     for disk in (0..disks).step_by(io_nodes) {
         for block in request.disk.blocks(disk, disks) {
             blocks += 1;
-            pieces += std::hint::black_box(request.portions(party, &block)).len() as u64;
+            let portions = memory.map(|memory| portions(memory, &block).collect::<Vec<_>>());
+            pieces += std::hint::black_box(portions).map_or(0, |portions| portions.len() as u64);
         }
     }
     PlanCost {

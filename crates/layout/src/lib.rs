@@ -43,6 +43,7 @@ mod exact;
 pub mod file_order;
 pub mod list;
 pub mod memory;
+pub mod piece;
 pub mod region;
 pub mod share;
 pub mod stretch;
@@ -55,8 +56,9 @@ pub use error::LayoutError;
 pub use exact::exact;
 pub use list::{Holding, List, ListPiece, Pieces};
 pub use memory::{MemorySchema, Replicated};
+pub use piece::Piece;
 pub use region::Region;
-pub use share::{DimShare, Direction, Piece, Run, Share};
+pub use share::{DimShare, Direction, Run, Share, SharePiece};
 pub use stretch::{Stretch, Stretches};
 
 /// The strides, in elements, of a dense row-major array of `shape`: the last dimension has 1.
@@ -66,6 +68,14 @@ pub fn row_major_strides(shape: &[u64]) -> Vec<u64> {
         strides[d - 1] = strides[d].saturating_mul(shape[d].max(1));
     }
     strides
+}
+
+/// The strides, in bytes, of a dense row-major array of `shape`, of elements of `width` bytes.
+pub fn byte_strides(shape: &[u64], width: usize) -> Vec<isize> {
+    let strides = row_major_strides(shape).into_iter();
+    strides
+        .map(|stride| exact::<isize>(stride) * width as isize)
+        .collect()
 }
 
 /// The product, or the highest number if no `u64` holds it; 0 if any factor is 0.

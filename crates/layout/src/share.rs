@@ -13,8 +13,8 @@
 //! Because the memory index grows with the array index, the held indices in `[a, b)` are always one
 //! range of memory indices, found by counting the held indices below `a` and below `b`. As seen
 //! from the region they are at most three [`Run`]s: a cut block, whole blocks, a cut block. A
-//! [`Piece`] is the product of the runs of all dimensions, and a copy of it a handful of nested
-//! strided loops: its size does not depend on the number of elements.
+//! [`SharePiece`] is the product of the runs of all dimensions, and a copy of it a handful of
+//! nested strided loops: its size does not depend on the number of elements.
 
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
@@ -22,7 +22,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::copy::{Axis, StridedCopy};
 use crate::exact::exact;
 use crate::region::Region;
-use crate::saturating_product;
+use crate::{byte_strides, saturating_product};
 
 /// The indices of one dimension that a rank holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -280,7 +280,7 @@ impl Share {
     ///
     /// # Panics
     /// If the region has another number of dimensions than the array.
-    pub fn intersect(&self, region: &Region) -> Option<Piece> {
+    pub fn intersect(&self, region: &Region) -> Option<SharePiece> {
         if self.elements() == 0 || region.is_empty() {
             return None;
         }
@@ -298,7 +298,7 @@ impl Share {
             }
             dims.push(runs);
         }
-        Some(Piece { dims })
+        Some(SharePiece { dims })
     }
 }
 
@@ -311,14 +311,14 @@ pub enum Direction {
     Scatter,
 }
 
-/// A piece is the elements that one share has of one region: the product of the runs of each
+/// A share piece is the elements that one share has of one region: the product of the runs of each
 /// dimension.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Piece {
+pub struct SharePiece {
     dims: Vec<SmallVec<[Run; 3]>>,
 }
 
-impl Piece {
+impl SharePiece {
     /// The number of elements, or the highest number if no `u64` holds it.
     pub fn elements(&self) -> u64 {
         saturating_product(self.dims.iter().map(|runs| indices(runs)))
@@ -364,16 +364,6 @@ impl Piece {
             .map(move |runs| start_of(runs).unwrap_or(0))
     }
 
-    /// The piece in a memory that holds nothing but its [`Piece::memory_box`], as in a message.
-    pub fn packed(&self) -> Self {
-        let mut packed = self.clone();
-        for runs in &mut packed.dims {
-            let first = runs[0].memory;
-            runs.iter_mut().for_each(|run| run.memory -= first);
-        }
-        packed
-    }
-
     /// The number of contiguous stretches into which a dense row-major region cuts the piece: an
     /// element-by-element protocol would send one message for each.
     pub fn stretches(&self, region_shape: &[u64]) -> u64 {
@@ -416,6 +406,50 @@ impl Piece {
         }
         copies.iter_mut().for_each(StridedCopy::simplify);
         copies
+    }
+
+    /// The copies that move the piece's box of a memory, in which the share has `memory_strides`,
+    /// to and from a parcel that holds nothing else, row-major.
+    pub fn packing(
+        &self,
+        width: usize,
+        memory_strides: &[isize],
+        direction: Direction,
+    ) -> Vec<StridedCopy> {
+        let taken = self.memory_box();
+        let ranges = taken.start.iter().zip(&taken.shape);
+        let dims = ranges.map(|(&memory, &block)| {
+            smallvec![Run {
+                region: 0,
+                memory,
+                block,
+                count: 1,
+                region_stride: 0,
+                memory_stride: 0,
+            }]
+        });
+        let whole = Self {
+            dims: dims.collect(),
+        };
+        let dense = byte_strides(&taken.shape, width);
+        whole.copies(width, &dense, memory_strides, direction)
+    }
+
+    /// The copies that move the piece between a parcel of [`SharePiece::packing`], in the place of
+    /// the memory, and a buffer in which the region has `region_strides`.
+    pub fn unpacking(
+        &self,
+        width: usize,
+        region_strides: &[isize],
+        direction: Direction,
+    ) -> Vec<StridedCopy> {
+        let mut packed = self.clone();
+        for runs in &mut packed.dims {
+            let first = runs[0].memory;
+            runs.iter_mut().for_each(|run| run.memory -= first);
+        }
+        let dense = byte_strides(&self.memory_box().shape, width);
+        packed.copies(width, region_strides, &dense, direction)
     }
 }
 

@@ -1,13 +1,15 @@
 //! Lists against the naive model: every element one by one.
 
+mod copying;
 mod model;
 
 use std::collections::HashSet;
 
+use copying::run;
 use model::disk::{Parts, all_schemas};
 use model::{element, linear};
 use penstock_layout::{
-    Assignment, Block, DiskSchema, Holding, List, ListPiece, Order, Region, Split,
+    Assignment, Block, Direction, DiskSchema, Holding, List, ListPiece, Order, Region, Split,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -158,7 +160,7 @@ fn check_copies(schema: &DiskSchema, memory: &[u64], holding: &Holding, width: u
         let encoded = postcard::to_stdvec(&piece).unwrap();
         assert_eq!(postcard::from_bytes::<ListPiece>(&encoded).unwrap(), piece);
         let room = (block.bytes / schema.width()) as usize * width;
-        let (outward, inward) = piece.by_parcel();
+        let step = width as isize;
         let parcel_bytes = piece.elements() as usize * width;
         if writable {
             let mut expected = vec![FILL; room];
@@ -169,9 +171,28 @@ fn check_copies(schema: &DiskSchema, memory: &[u64], holding: &Holding, width: u
             piece.gather(width, &held, &mut buffer);
             assert!(buffer == expected, "{schema:?} {piece:?}");
             let mut parcel = vec![FILL; parcel_bytes];
-            outward.gather(width, &held, &mut parcel);
+            run(
+                piece.packing(width, step, Direction::Gather),
+                &held,
+                &mut parcel,
+            );
             buffer.fill(FILL);
-            inward.gather(width, &parcel, &mut buffer);
+            run(
+                piece.unpacking(width, Direction::Gather),
+                &parcel,
+                &mut buffer,
+            );
+            assert!(buffer == expected, "{schema:?} {piece:?}");
+            let apart: Vec<u8> = held
+                .chunks(width)
+                .flat_map(|one| [one, one].concat())
+                .collect();
+            buffer.fill(FILL);
+            run(
+                piece.copies(width, 2 * step, Direction::Gather),
+                &apart,
+                &mut buffer,
+            );
             assert!(buffer == expected, "{schema:?} {piece:?}");
         }
         if readable {
@@ -184,9 +205,17 @@ fn check_copies(schema: &DiskSchema, memory: &[u64], holding: &Holding, width: u
             piece.scatter(width, &stored, &mut target);
             assert!(target == expected, "{schema:?} {piece:?}");
             let mut parcel = vec![FILL; parcel_bytes];
-            inward.scatter(width, &stored, &mut parcel);
+            run(
+                piece.unpacking(width, Direction::Scatter),
+                &stored,
+                &mut parcel,
+            );
             target.fill(FILL);
-            outward.scatter(width, &parcel, &mut target);
+            run(
+                piece.packing(width, step, Direction::Scatter),
+                &parcel,
+                &mut target,
+            );
             assert!(target == expected, "{schema:?} {piece:?}");
         }
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use penstock_engine::{Error, Kind, Machine, MemoryId, Opening, Port, Result, Window};
-use penstock_layout::{Direction, Distribution, Dists, Region, Share};
+use penstock_layout::{Direction, Distribution, Dists, Piece, Region, Share};
 use penstock_machines::bell::{Bell, HasBell};
 use penstock_machines::links::{Distance, Links, Process};
 use penstock_machines::memory::board::HasBoard;
@@ -111,7 +111,7 @@ fn share() -> Share {
 /// Packets as they should be, of every kind, with a buffer that the test shares.
 fn proper(pool: &Rc<BufferPool>) -> Vec<(Header, Vec<u8>)> {
     let region = Region::new(&[3, 5], &[16, 11]);
-    let piece = share().intersect(&region).unwrap();
+    let piece = Piece::from(share().intersect(&region).unwrap());
     let window = Window {
         width: WIDTH,
         offset: 64,

@@ -18,6 +18,7 @@ mod cli;
 mod errors;
 mod group;
 mod interrupt;
+mod list;
 mod local;
 mod session;
 mod spec;
@@ -34,6 +35,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<session::PyOutstanding>()?;
     module.add_class::<group::PyGroup>()?;
     module.add_class::<group::PyCheckpoint>()?;
+    module.add_class::<list::PyList>()?;
     module.add_class::<spec::Spec>()?;
     module.add_function(wrap_pyfunction!(session::seats, module)?)?;
     module.add_function(wrap_pyfunction!(session::join_mpi, module)?)?;

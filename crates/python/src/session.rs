@@ -13,7 +13,7 @@ use penstock_arrays::calls::settings::{
     Background, Outstanding, Report, SessionOptions, SplitOptions,
 };
 use penstock_arrays::calls::strategy::{self, Tuning};
-use penstock_arrays::calls::{OpenArray, Seat, Session};
+use penstock_arrays::calls::{ArrayPart, OpenArray, Seat, Session};
 use penstock_engine::{Error, Kind, Operation, Result, Strategy};
 use penstock_layout::Region;
 use penstock_machines::mpi::Transport;
@@ -25,6 +25,7 @@ use pyo3::types::{PyAny, PyDict};
 use crate::errors::{exception, kind_of, raise};
 use crate::group::{Locals, PyCheckpoint, PyGroup};
 use crate::interrupt::RaisedException;
+use crate::list::ListArgument;
 use crate::local::{local_of, locals_of};
 use crate::spec::{Spec, attributes_of};
 use crate::stores::{CopyArgument, Listener, copied};
@@ -260,6 +261,34 @@ impl PyOutstanding {
 /// An array that stays open.
 #[pyclass(frozen, module = "penstock._core")]
 pub struct PyOpenArray(Mutex<OpenArray>);
+
+fn operation_of(is_write: bool) -> Operation {
+    match is_write {
+        true => Operation::Write,
+        false => Operation::Read,
+    }
+}
+
+/// A part of an open array in Python's terms.
+#[derive(FromPyObject)]
+enum PartArgument<'py> {
+    /// A box: its start and its extents.
+    #[pyo3(transparent)]
+    Box((Vec<u64>, Vec<u64>)),
+    /// A list with its places.
+    #[pyo3(transparent)]
+    List(ListArgument<'py>),
+}
+
+impl PartArgument<'_> {
+    /// The part of an array of this shape.
+    fn of(self, array: &[u64]) -> Result<ArrayPart> {
+        match self {
+            Self::Box((start, shape)) => Ok(ArrayPart::Box(Region { start, shape })),
+            Self::List(list) => list.for_shape(array).map(ArrayPart::List),
+        }
+    }
+}
 
 impl PyOpenArray {
     fn new(array: OpenArray) -> Self {
@@ -596,18 +625,33 @@ impl PySession {
         py: Python<'_>,
         array: &PyOpenArray,
         is_write: bool,
-        start: Vec<u64>,
-        shape: Vec<u64>,
+        part: PartArgument<'_>,
         local: &Bound<'_, PyUntypedArray>,
     ) -> PyResult<()> {
-        let (local, part) = (local_of(local), Region { start, shape });
-        let operation = match is_write {
-            true => Operation::Write,
-            false => Operation::Read,
+        let (local, part) = (local_of(local), part.of(array.lock().shape()));
+        let operation = operation_of(is_write);
+        let moved = move |session: &mut Session| {
+            session.move_part(&array.lock(), operation, &part?, local?)
         };
-        let moved =
-            move |session: &mut Session| session.move_part(&array.lock(), operation, &part, local?);
         self.released(py, moved)
+    }
+
+    /// Moves parts of an open array between its servers and the memories of all ranks.
+    fn move_together(
+        &self,
+        py: Python<'_>,
+        open: &PyOpenArray,
+        is_write: bool,
+        array: &Bound<'_, Spec>,
+        locals: Vec<Bound<'_, PyUntypedArray>>,
+    ) -> PyResult<ReportFields> {
+        let (call, locals) = (array.get().call.clone(), locals_of(&locals));
+        let operation = operation_of(is_write);
+        let moved = move |session: &mut Session| match locals {
+            Ok(locals) => session.move_together(&open.lock(), operation, call, locals),
+            Err(error) => Err(session.refuse(error)),
+        };
+        self.released(py, moved).map(fields_of)
     }
 
     /// Brings what was written to an open array to its disks.

@@ -1,14 +1,15 @@
 //! An array as Python describes it.
 
-use penstock_arrays::calls::array::{ArrayCall, Memory, of_layout};
+use penstock_arrays::calls::array::{ArrayCall, Memory};
 use penstock_arrays::calls::settings::BLOCK_BYTES;
-use penstock_arrays::{ArraySchema, ElementType, Fill, Format, Storage, json};
+use penstock_arrays::{ArraySchema, ElementType, Fill, Format, Storage, json, of_layout};
 use penstock_engine::{Error, Kind, Operation, Result};
 use penstock_layout::{Dists, Region};
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyDict};
 
 use crate::errors::raise;
+use crate::list::ListArgument;
 
 /// The widths of a halo below and above, in each dimension.
 type Halo = Vec<(u64, u64)>;
@@ -17,13 +18,16 @@ type StartAndShape = (Vec<u64>, Vec<u64>);
 
 /// A memory schema in Python's terms.
 #[derive(FromPyObject)]
-enum MemoryArgument {
+enum MemoryArgument<'py> {
     /// A distribution: its words, mesh and halo.
     #[pyo3(transparent)]
     Distribution((String, Vec<u64>, Halo)),
     /// Boxes: starts and shapes, halo, and whether a call is about the boxes alone.
     #[pyo3(transparent)]
     Boxes((Vec<StartAndShape>, Halo, bool)),
+    /// A list with its places, and whether a call is about the lists alone.
+    #[pyo3(transparent)]
+    List((ListArgument<'py>, bool)),
 }
 
 /// An array as a rank sees it: `penstock.Array` in Rust.
@@ -34,13 +38,17 @@ pub struct Spec {
 
 /// The memory schema of an argument. Without one, each rank brings rows of its own, as many as a
 /// call says.
-fn memory_of(argument: Option<MemoryArgument>) -> Result<Memory> {
+fn memory_of(argument: Option<MemoryArgument<'_>>, shape: &[u64]) -> Result<Memory> {
     match argument {
         None => Ok(Memory::Rows { count: 0 }),
         Some(MemoryArgument::Distribution((dists, mesh, halo))) => {
             let dists: Dists = dists.parse().map_err(of_layout)?;
             Ok(Memory::Distribution { dists, mesh, halo })
         }
+        Some(MemoryArgument::List((list, is_region))) => Ok(Memory::List {
+            own: list.for_shape(shape)?,
+            is_region,
+        }),
         Some(MemoryArgument::Boxes((boxes, halo, is_region))) => {
             let own = boxes.into_iter().map(|(start, shape)| {
                 if start.len() != shape.len() {
@@ -103,7 +111,7 @@ impl Spec {
         name: String,
         shape: Vec<u64>,
         dtype: &str,
-        memory: Option<MemoryArgument>,
+        memory: Option<MemoryArgument<'_>>,
         disk: &Bound<'_, PyAny>,
         dims: Option<Vec<String>>,
         attributes: &str,
@@ -121,7 +129,7 @@ impl Spec {
             Ok(Self {
                 call: ArrayCall {
                     schema,
-                    memory: memory_of(memory)?,
+                    memory: memory_of(memory, &shape)?,
                 },
             })
         };
@@ -155,10 +163,8 @@ impl Spec {
     /// Checks the disk schema, and the memory schema against `clients` ranks.
     fn check(&self, py: Python<'_>, clients: usize) -> PyResult<()> {
         let check = || {
-            let memory = self
-                .call
-                .memory_schema(Operation::Write, Vec::new(), clients)?;
-            let stored = self.call.stored_schema(&memory);
+            let holders = self.call.holders(Operation::Write, Vec::new(), clients)?;
+            let stored = self.call.stored_schema(&holders);
             stored.disk_schema(BLOCK_BYTES)?;
             Ok(())
         };

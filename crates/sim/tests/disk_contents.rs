@@ -56,7 +56,8 @@ async fn move_block(
     let share = Share::of_box(&Region::new(&[0], &[BLOCK_BYTES]));
     let id = MemoryId::new([9, 9]);
     let _exposed = node.expose(id, (share.clone(), Some(bytes.clone())));
-    let pieces = [share.intersect(&Region::new(&[0], &[BLOCK_BYTES])).unwrap()];
+    let piece = share.intersect(&Region::new(&[0], &[BLOCK_BYTES]));
+    let pieces = [piece.unwrap().into()];
     let buffer = node.buffer(BLOCK_BYTES).unwrap();
     let packed = Elements::Packed(&buffer, 0);
     let (out, by) = (Elements::Exposed, CopyKind::Kernels);

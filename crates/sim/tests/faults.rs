@@ -52,7 +52,7 @@ fn request(operation: Operation, strategy: Strategy, split: bool, dist: Dist) ->
     Request {
         operation,
         strategy,
-        memory: Distribution::new(&[60], &dists, &mesh).unwrap().into(),
+        holders: Distribution::new(&[60], &dists, &mesh).unwrap().into(),
         disk: DiskSchema::flat(&[60], 2, Order::RowMajor, 16).unwrap(),
         target: Vec::new(),
         servers: 3,
@@ -74,7 +74,7 @@ async fn make_call(
     memory: &Rc<RefCell<Vec<u8>>>,
 ) -> Result<(), Error> {
     let call = Call::new(node, attendance, number);
-    let share = request.memory.share(rank);
+    let share = request.holders.share(rank);
     let _exposure = node.expose(call.id.memory(0), (share, Some(memory.clone())));
     let handed_over = Cell::new(false);
     let client = Client::new(call, rank, &handed_over);
@@ -111,7 +111,7 @@ fn run(request: &Request, faults: &Faults, seed: u64) -> Run {
         async move {
             let rank = party.rank(node.me()).unwrap();
             let attendance = Attendance::new(party);
-            let elements = request.memory.share(rank).elements();
+            let elements = request.holders.share(rank).elements();
             let bytes = (0..2 * elements).map(|byte| byte as u8 ^ (rank as u8) << 6);
             let memory = Rc::new(RefCell::new(bytes.collect::<Vec<u8>>()));
             let listening = Box::pin(attendance.listen(&node));

@@ -15,17 +15,20 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use futures::future::{Either, select};
 use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::Servers;
 use penstock_engine::encoding::encode;
 use penstock_engine::{
-    Access, Attendance, Call, Decision, Director, Error, FileClient, FileId, Machine, MemoryId,
-    Opening, Operation, Order as FileOrder, Port, Proposal, RankBoxes, Request, Rest, Strategy,
-    Tally, Traffic,
+    Access, Attendance, Call, Decision, Director, Error, FileClient, FileId, FilePart, Holders,
+    Machine, MemoryId, Opening, Operation, Order as FileOrder, Port, Proposal, RankBoxes, Request,
+    Rest, Strategy, Tally, Traffic,
 };
-use penstock_layout::{DiskSchema, Distribution, MemorySchema, Order, Region, Share, Split};
+use penstock_layout::{
+    DiskSchema, Distribution, Holding, List, MemorySchema, Order, Region, Share, Split,
+};
 use penstock_sim::Span;
 use penstock_sim::machine::{Faults, Layout, Loss, Moment, Setup, SimNode, Simulation};
 use penstock_sim::preset::Preset;
@@ -68,6 +71,49 @@ struct Case {
 
 /// A share that a client exposes, with its memory.
 type Exposed = (Share, Rc<RefCell<Vec<u8>>>);
+
+/// The elements that a client moves in one request.
+struct Part {
+    /// Their places in the array, in the order of the memory.
+    places: Vec<usize>,
+    /// The share of the memory.
+    share: Share,
+    /// The list, if the elements are one.
+    list: Option<Arc<Holding>>,
+}
+
+impl Part {
+    fn of_share(case: &Case, share: Share) -> Self {
+        let places = match share.elements() {
+            0 => Vec::new(),
+            _ => case.places(&share),
+        };
+        Self {
+            places,
+            share,
+            list: None,
+        }
+    }
+
+    /// The list of elements at these places, in this order.
+    fn of_list(places: Vec<usize>) -> Self {
+        let offsets: Vec<u64> = places.iter().map(|&place| place as u64).collect();
+        let file = List::runs(&offsets, &vec![1; places.len()]).unwrap();
+        let memory = List::runs(&[0], &[places.len() as u64]).unwrap();
+        Self {
+            share: Share::of_box(&Region::whole(&[places.len() as u64])),
+            list: Some(Arc::new(Holding::new(&file, &memory).unwrap())),
+            places,
+        }
+    }
+
+    fn of_file(&self) -> FilePart {
+        match &self.list {
+            Some(list) => FilePart::List(list.clone()),
+            None => FilePart::Share(self.share.clone()),
+        }
+    }
+}
 
 /// One client of a case.
 struct Player<'a> {
@@ -127,11 +173,11 @@ impl Case {
         Simulation::with_faults(&preset, &setup, faults).unwrap()
     }
 
-    fn request(&self, operation: Operation, memory: MemorySchema) -> Request {
+    fn request(&self, operation: Operation, holders: Holders) -> Request {
         Request {
             operation,
             strategy: Strategy::default(),
-            memory,
+            holders,
             disk: self.disk.clone(),
             target: Vec::new(),
             file: Some(Self::FILE),
@@ -284,6 +330,16 @@ impl Player<'_> {
 
     /// Makes one collective call.
     async fn call(&self, decision: Decision, memory: Option<Exposed>) -> Result<(), Error> {
+        self.call_with_list(decision, memory, &Holding::default())
+            .await
+    }
+
+    async fn call_with_list(
+        &self,
+        decision: Decision,
+        memory: Option<Exposed>,
+        list: &Holding,
+    ) -> Result<(), Error> {
         let number = self.calls.get();
         self.calls.set(number + 1);
         let call = Call::new(self.node, self.attendance, number);
@@ -297,7 +353,8 @@ impl Player<'_> {
             own_boxes: Vec::new(),
             complaint: None,
         };
-        let client = Client::new(call, self.rank, &handed_over);
+        let lists = [list];
+        let client = Client::new(call, self.rank, &handed_over).with_lists(&lists);
         let verdict = client.run(Ok(proposal), director).await;
         drop(exposed);
         verdict.map(|_| ())
@@ -311,7 +368,7 @@ impl Player<'_> {
         let mut own = Random::of(case.seed, self.rank as u64);
         for _ in 0..STEPS {
             let operation = [Operation::Write, Operation::Read][common.below(2) as usize];
-            match common.below(6) {
+            match common.below(7) {
                 0 => {
                     let memory = case.memory(&mut common);
                     let share = memory.share(self.rank.min(memory.ranks() - 1));
@@ -319,9 +376,23 @@ impl Player<'_> {
                         true => share,
                         false => Share::empty(case.shape.len()),
                     };
-                    self.together(operation, share, memory).await?;
+                    let part = Part::of_share(case, share);
+                    self.together(operation, part, memory.into()).await?;
                 }
                 1 => {
+                    let salt = common.below(1 << 20);
+                    let elements = case.shape.iter().product::<u64>() as usize;
+                    let mut own: Vec<usize> = (0..elements)
+                        .filter(|&place| self.holds(place, salt))
+                        .collect();
+                    own.sort_by_key(|place| (place * 617 + salt as usize) % 31);
+                    let lists = Holders::Lists {
+                        shape: case.shape.clone(),
+                        ranks: case.clients,
+                    };
+                    self.together(operation, Part::of_list(own), lists).await?;
+                }
+                2 => {
                     self.call(Decision::Order(FileOrder::Flush(file)), None)
                         .await?;
                 }
@@ -334,17 +405,29 @@ impl Player<'_> {
                     (start, 1 + own.below(extent - start))
                 });
                 let (start, shape): (Vec<u64>, Vec<u64>) = extents.unzip();
-                self.alone(operation, &Share::of_box(&Region::new(&start, &shape)))
-                    .await?;
+                let share = Share::of_box(&Region::new(&start, &shape));
+                let mut part = Part::of_share(case, share);
+                if own.below(2) == 0 {
+                    let step = 1 + own.below(3) as usize;
+                    part.places.reverse();
+                    part = Part::of_list(part.places.into_iter().step_by(step).collect());
+                }
+                self.transfer(operation, &part, Case::FILE).await?;
             }
         }
         self.call(Decision::Order(FileOrder::Close(file)), None)
             .await?;
         let again = FileId { number: 1, ..file };
         self.open(again, Access::Read).await?;
-        let whole = Share::of_box(&Region::whole(&case.shape));
+        let whole = Part::of_share(case, Share::of_box(&Region::whole(&case.shape)));
         self.transfer(Operation::Read, &whole, again).await?;
         self.call(Decision::Close(None), None).await
+    }
+
+    /// Whether this client's list has the element at `place`; some are nobody's.
+    fn holds(&self, place: usize, salt: u64) -> bool {
+        let owner = (place as u64 / 2 * 7 + salt) % (self.case.clients as u64 + 1);
+        owner == self.rank as u64
     }
 
     /// The memory for elements of a share: of a write, with a new number in each element.
@@ -383,47 +466,42 @@ impl Player<'_> {
         event.elements = numbered(places, memory);
     }
 
-    /// Moves a share together with all other clients.
+    /// Moves a part together with all other clients.
     async fn together(
         &self,
         operation: Operation,
-        share: Share,
-        schema: MemorySchema,
+        part: Part,
+        holders: Holders,
     ) -> Result<(), Error> {
-        let places = match share.elements() {
-            0 => Vec::new(),
-            _ => self.case.places(&share),
-        };
+        let Part {
+            places,
+            share,
+            list,
+        } = part;
         let (_, memory) = self.memory(operation, &places);
         let event = self.begin(operation, &places, &memory.borrow());
-        let request = self.case.request(operation, schema);
+        let request = self.case.request(operation, holders);
         let decision = Decision::Serve(vec![request]);
-        self.call(decision, Some((share, memory.clone()))).await?;
+        let exposed = Some((share, memory.clone()));
+        let list = list.unwrap_or_default();
+        self.call_with_list(decision, exposed, &list).await?;
         self.end(event, &places, &memory.borrow());
         Ok(())
     }
 
-    /// Moves a share alone.
-    async fn alone(&self, operation: Operation, share: &Share) -> Result<(), Error> {
-        self.transfer(operation, share, Case::FILE).await
-    }
-
-    async fn transfer(
-        &self,
-        operation: Operation,
-        share: &Share,
-        file: FileId,
-    ) -> Result<(), Error> {
-        let (case, places) = (self.case, self.case.places(share));
-        let (_, memory) = self.memory(operation, &places);
-        let event = self.begin(operation, &places, &memory.borrow());
+    /// Moves a part alone.
+    async fn transfer(&self, operation: Operation, part: &Part, file: FileId) -> Result<(), Error> {
+        let (case, places) = (self.case, &part.places);
+        let (_, memory) = self.memory(operation, places);
+        let event = self.begin(operation, places, &memory.borrow());
         let id = MemoryId::new([7, self.tickets.get()]);
-        let exposed = self.node.expose(id, (share.clone(), Some(memory.clone())));
+        let exposed = (part.share.clone(), Some(memory.clone()));
+        let exposed = self.node.expose(id, exposed);
         let disk = (&case.disk, case.servers);
         let client = FileClient::new(self.node, self.attendance, file, disk, &self.tickets);
-        client.transfer(operation, share, id).await?;
+        client.transfer(operation, &part.of_file(), id).await?;
         drop(exposed);
-        self.end(event, &places, &memory.borrow());
+        self.end(event, places, &memory.borrow());
         Ok(())
     }
 }
@@ -515,7 +593,7 @@ fn requests_that_do_not_fit_are_refused() {
                 player.send_too_little().await;
                 player.send_wrong_requests().await;
             }
-            let whole = Share::of_box(&Region::whole(&case.shape));
+            let whole = Part::of_share(&case, Share::of_box(&Region::whole(&case.shape)));
             let read = player.transfer(Operation::Read, &whole, Case::FILE).await;
             read.unwrap();
             player.call(Decision::Close(None), None).await.unwrap();
@@ -546,8 +624,10 @@ impl Player<'_> {
     /// Sends a write of a whole block with too few elements: the block stays as it was.
     async fn send_too_little(&self) {
         const WRITE: u32 = 0;
+        const SHARE: u32 = 0;
         let dims = vec![(0u64, 2u64, u64::MAX, 2u64), (0, 3, u64::MAX, 3)];
-        let request = (2u32, (0u64, 0u64, 999u64), WRITE, dims, vec![(0u64, 0u64)]);
+        let part = (SHARE, dims);
+        let request = (2u32, (0u64, 0u64, 999u64), WRITE, part, vec![(0u64, 0u64)]);
         let buffer = self.node.buffer(WIDTH).unwrap();
         let parcel = Some(self.node.cut(&buffer, 0..WIDTH));
         let (to, servers) = (self.attendance.party.servers[0], Port::new([u64::MAX; 3]));
@@ -556,6 +636,7 @@ impl Player<'_> {
             .send(to, servers, encode(&request).unwrap(), parcel);
         sent.await.unwrap();
         let block = Share::of_box(&Region::new(&[0, 0], &[2, 3]));
+        let block = Part::of_share(self.case, block);
         let read = self.transfer(Operation::Read, &block, Case::FILE).await;
         read.unwrap();
         let events = self.events.borrow();
@@ -580,7 +661,23 @@ impl Player<'_> {
                 .map(|_| (number(2), number(2), number(4), number(3)))
                 .collect();
             let blocks: Vec<_> = (0..number(2) % 5).map(|_| (number(5), number(0))).collect();
-            let body = encode(&(TRANSFER, file, operation, dims, blocks)).unwrap();
+            // A share, or the pieces of a list: each strands with a run, and perhaps loops.
+            let body = match number(1) % 2 {
+                0 => encode(&(TRANSFER, file, operation, (0u32, dims), blocks)),
+                _ => {
+                    let mut strand = || {
+                        let place = (number(6) as i64, number(6) as i64);
+                        let turn = (
+                            number(3) as i64,
+                            ((number(4) as i64).wrapping_sub(1), number(2) as i64),
+                        );
+                        (place, number(3) as i64, vec![turn; number(1) as usize % 3])
+                    };
+                    let pieces: Vec<_> = blocks.iter().map(|_| vec![strand()]).collect();
+                    encode(&(TRANSFER, file, operation, (1u32, pieces), blocks))
+                }
+            };
+            let body = body.unwrap();
             let parcel = match number(2) % 300 {
                 0 => None,
                 bytes => {

@@ -12,9 +12,9 @@ use futures::future::{Either, select};
 use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::Servers;
 use penstock_engine::{
-    Access, Attendance, Call, Decision, Director, Error, FileClient, FileId, Kind, Machine,
-    Opening, Operation, Order as FileOrder, Party, PartyId, Proposal, RankBoxes, Request, Rest,
-    Tally, Traffic,
+    Access, Attendance, Call, Decision, Director, Error, FileClient, FileId, FilePart, Kind,
+    Machine, Opening, Operation, Order as FileOrder, Party, PartyId, Proposal, RankBoxes, Request,
+    Rest, Tally, Traffic,
 };
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, MemorySchema, Order};
 use penstock_sim::Span;
@@ -73,7 +73,7 @@ impl Player<'_> {
         let call = Call::new(self.node, self.attendance, number);
         let exposed = match (&decision, memory) {
             (Decision::Serve(requests), Some(memory)) => {
-                let share = requests[0].memory.share(self.rank);
+                let share = requests[0].holders.share(self.rank);
                 Some(
                     self.node
                         .expose(call.id.memory(0), (share, Some(memory.clone()))),
@@ -129,7 +129,7 @@ impl Player<'_> {
             let request = Request {
                 operation: Operation::Write,
                 strategy: if is_of_file { all[0] } else { strategy },
-                memory,
+                holders: memory.into(),
                 disk: disk(),
                 target: vec![self.party() as u8],
                 servers: self.attendance.party.servers.len(),
@@ -148,7 +148,7 @@ impl Player<'_> {
 
     /// Writes with all others, and reads back.
     async fn move_together(&self, step: u64, request: Request) -> Result<(), Error> {
-        let bytes = 2 * request.memory.share(self.rank).elements();
+        let bytes = 2 * request.holders.share(self.rank).elements();
         let written = self.elements(step, bytes);
         let memory = Rc::new(RefCell::new(written.clone()));
         self.call(Decision::Serve(vec![request.clone()]), Some(&memory))
@@ -181,7 +181,8 @@ impl Player<'_> {
             let id = file.memory(self.tickets.get());
             let held = (share.clone(), Some(memory.clone()));
             let _exposed = self.node.expose(id, held);
-            client.transfer(operation, &share, id).await?;
+            let part = FilePart::Share(share.clone());
+            client.transfer(operation, &part, id).await?;
             if operation == Operation::Write {
                 memory.borrow_mut().fill(0);
             }

@@ -8,11 +8,12 @@ use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::Servers;
 use penstock_engine::tuning::{Caching, DiskDirected, Exchange, QueueOrder, StoreAccess, TwoPhase};
 use penstock_engine::{
-    Attendance, Call, Decision, Director, Error, Machine, Operation, Plan, Proposal, RankBoxes,
-    Request, Rest, Strategy, Tally, Traffic,
+    Attendance, Call, Decision, Director, Error, Holders, Machine, Operation, Plan, Proposal,
+    RankBoxes, Request, Rest, Strategy, Tally, Traffic,
 };
 use penstock_layout::{
-    DiskSchema, Dist, Distribution, Dists, MemorySchema, Order, Region, Replicated, Split,
+    DiskSchema, Dist, Distribution, Dists, Holding, List, MemorySchema, Order, Region, Replicated,
+    Share, Split,
 };
 use penstock_sim::machine::Layout;
 use penstock_sim::machine::{Setup, SimNode, Simulation};
@@ -124,6 +125,22 @@ impl Case {
         bytes
     }
 
+    /// What a rank holds, as a list, in the order of its share.
+    fn list(&self, memory: &MemorySchema, rank: usize) -> Holding {
+        let share = memory.share(rank);
+        let mut numbers = Vec::new();
+        if share.elements() > 0 {
+            for place in indices(&share.extents()) {
+                let dims = share.dims().iter().zip(&place).zip(&self.shape);
+                let number = dims.fold(0, |n, ((dim, &i), extent)| n * extent + dim.index(i));
+                numbers.push(number);
+            }
+        }
+        let file = List::runs(&numbers, &vec![1; numbers.len()]).unwrap();
+        let memory = List::runs(&[0], &[numbers.len() as u64]).unwrap();
+        Holding::new(&file, &memory).unwrap()
+    }
+
     /// Runs one call; every rank starts with `memories`, in which the call leaves its result.
     fn run(
         &self,
@@ -131,13 +148,26 @@ impl Case {
         id: u64,
         operation: Operation,
         (strategy, split): (Strategy, Option<penstock_engine::Split>),
-        memory: &MemorySchema,
+        (memory, is_listed): (&MemorySchema, bool),
         memories: &[Rc<RefCell<Vec<u8>>>],
     ) -> Traffic {
+        let ranks = memories.len();
+        let lists = (0..ranks).map(|rank| match is_listed {
+            true => self.list(memory, rank),
+            false => Holding::default(),
+        });
+        let lists: Rc<Vec<Holding>> = Rc::new(lists.collect());
+        let holders = match is_listed {
+            false => memory.clone().into(),
+            true => Holders::Lists {
+                shape: self.shape.clone(),
+                ranks,
+            },
+        };
         let request = Rc::new(Request {
             operation,
             strategy,
-            memory: memory.clone(),
+            holders,
             disk: self.disk.clone(),
             target: Vec::new(),
             servers: self.servers,
@@ -152,14 +182,19 @@ impl Case {
         let program = |node: SimNode| {
             let (request, party, moved) = (request.clone(), party.clone(), moved.clone());
             let rank = party.rank(node.me()).unwrap();
-            let memory = memories[rank].clone();
+            let held = memories[rank].clone();
+            let share = match is_listed {
+                true => Share::of_box(&Region::whole(&[lists[rank].elements()])),
+                false => memory.share(rank),
+            };
+            let lists = lists.clone();
             async move {
                 let attendance = Attendance::new(party);
                 let call = Call::new(&node, &attendance, id);
-                let share = request.memory.share(rank);
-                let _exposure = node.expose(call.id.memory(0), (share, Some(memory)));
+                let _exposure = node.expose(call.id.memory(0), (share, Some(held)));
                 let handed_over = Cell::new(false);
-                let client = Client::new(call, rank, &handed_over);
+                let own = [&lists[rank]];
+                let client = Client::new(call, rank, &handed_over).with_lists(&own);
                 let mut leader = Leader((*request).clone());
                 let director = (rank == 0).then_some(&mut leader as &mut dyn Director);
                 let proposal = Proposal {
@@ -181,8 +216,19 @@ impl Case {
         ran.unwrap_or_else(|error| panic!("seed {}: {strategy:?} {split:?}: {error}", self.seed));
         if is_counted(&strategy) && split.is_none() {
             let sent = simulation.totals().messages - before;
-            let planned = Plan::new(&request, &party).messages();
+            let by_schema = Request {
+                holders: memory.clone().into(),
+                ..(*request).clone()
+            };
+            let nothing = (0, &Holding::default());
+            let mut planned = Plan::new(&by_schema, &party, nothing).messages();
+            if is_listed && matches!(strategy, Strategy::DiskDirected(_)) {
+                // Clients hear the request, and each sends a list to each server.
+                planned += (ranks - 1 + ranks * self.servers) as u64;
+            }
             assert_eq!(sent, planned, "seed {}: {strategy:?}", self.seed);
+            let of_plan = Plan::new(&request, &party, (0, &lists[0])).messages();
+            assert!(of_plan <= sent, "seed {}: {strategy:?}", self.seed);
         }
         moved.take()
     }
@@ -299,7 +345,8 @@ fn what_one_strategy_writes_all_others_read() {
             .map(|rank| Rc::new(RefCell::new(case.share_bytes(&schema, rank))))
             .collect();
         let writer = (strategy(&mut random), split(&mut random));
-        case.run(&simulation, 0, Operation::Write, writer, &schema, &memories);
+        let held = (&schema, random.below(3) == 0);
+        case.run(&simulation, 0, Operation::Write, writer, held, &memories);
         for id in 1..4 {
             let schema = match random.below(4) {
                 0 => Replicated::new(&case.shape, case.clients).into(),
@@ -313,7 +360,8 @@ fn what_one_strategy_writes_all_others_read() {
                 .map(|bytes| Rc::new(RefCell::new(vec![0x5a; bytes.len()])))
                 .collect();
             let reader = (strategy(&mut random), split(&mut random));
-            case.run(&simulation, id, Operation::Read, reader, &schema, &memories);
+            let held = (&schema, random.below(3) == 0);
+            case.run(&simulation, id, Operation::Read, reader, held, &memories);
             for (rank, expected) in expected.iter().enumerate() {
                 assert!(
                     *memories[rank].borrow() == *expected,
@@ -355,7 +403,7 @@ fn a_phantom_run_takes_the_same_time_as_a_real_one() {
                 0,
                 Operation::Write,
                 strategy,
-                &schema,
+                (&schema, seed % 3 == 0),
                 &memories,
             );
             (simulation.now(), simulation.totals().trace_hash)

@@ -4,14 +4,15 @@
 use std::path::Path;
 
 use penstock_engine::address::SHARES_MAX;
-use penstock_engine::{Error, Kind, Operation, Result};
+use penstock_engine::{Error, Holders, Kind, Operation, Result};
 use penstock_layout::{
     Boxes, Dist, Distribution, Dists, LayoutError, MemorySchema, Region, Share, exact,
 };
 use penstock_machines::ClientMemory;
 
 use super::ask::{ArrayAsk, MemoryAsk};
-use crate::schema::part_extents;
+use super::list::RankList;
+use crate::schema::{of_layout, part_extents};
 use crate::{ArraySchema, ElementType, Format, Storage, StoredArray, groups, json};
 
 /// The least bytes of a chunk of an array of rows under natural chunking: ranks may bring few rows
@@ -19,7 +20,7 @@ use crate::{ArraySchema, ElementType, Format, Storage, StoredArray, groups, json
 const ROWS_BYTES: u64 = 1 << 20;
 
 /// The layout of an array in the memories of the ranks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Memory {
     /// A distribution of the array over a mesh of ranks.
     Distribution {
@@ -40,6 +41,13 @@ pub enum Memory {
         /// and in a read boxes may overlap.
         is_region: bool,
     },
+    /// A list that each rank names for itself.
+    List {
+        /// The list of this rank.
+        own: RankList,
+        /// Whether the call is about the lists alone: a write keeps all other elements.
+        is_region: bool,
+    },
     /// Rows: each rank brings as many rows of the first dimension as it has, which follow the rows
     /// of the rank before. The array has as many rows as all ranks bring together.
     Rows {
@@ -56,7 +64,7 @@ pub type RankRegions = Vec<(usize, Vec<Region>)>;
 pub struct ArrayCall {
     /// The name, shape, element type and disk schema.
     pub schema: ArraySchema,
-    /// The memory schema.
+    /// The layout in memory.
     pub memory: Memory,
 }
 
@@ -73,6 +81,9 @@ impl ArrayCall {
             Memory::Boxes {
                 is_region: true, ..
             } => MemoryAsk::Regions,
+            Memory::List { is_region, .. } => MemoryAsk::Lists {
+                is_region: *is_region,
+            },
             Memory::Rows { .. } => MemoryAsk::Rows,
         };
         let schema = self.schema.clone();
@@ -94,14 +105,14 @@ impl ArrayCall {
     }
 
     /// The schema as it is stored: natural chunking becomes explicit chunks.
-    pub fn stored_schema(&self, memory: &MemorySchema) -> ArraySchema {
+    pub fn stored_schema(&self, holders: &Holders) -> ArraySchema {
         let mut schema = self.schema.clone();
         let is_ragged = self.is_ragged();
         if is_ragged {
-            schema.shape = memory.shape().to_vec();
+            schema.shape = holders.shape().to_vec();
         }
         if schema.disk == Storage::Natural {
-            let mut chunk = natural_chunk(memory);
+            let mut chunk = natural_chunk(holders, schema.element.width());
             if is_ragged {
                 let row: u64 = chunk.iter().skip(1).product::<u64>() * schema.element.width();
                 chunk[0] = chunk[0].max(ROWS_BYTES / row.max(1)).max(1);
@@ -120,7 +131,7 @@ impl ArrayCall {
     /// they lie in the array.
     pub fn own_boxes(&self) -> Option<Vec<Region>> {
         match &self.memory {
-            Memory::Distribution { .. } => None,
+            Memory::Distribution { .. } | Memory::List { .. } => None,
             Memory::Boxes { own, .. } => Some(own.clone()),
             Memory::Rows { count } => Some(vec![self.rows(*count)]),
         }
@@ -159,13 +170,21 @@ impl ArrayCall {
                 }
                 before(halo);
             }
-            Memory::Rows { .. } => {}
+            Memory::List { .. } | Memory::Rows { .. } => {}
         }
         array
     }
 
-    /// The bytes that this call moves on this rank: of its boxes in a call about regions, otherwise
-    /// of the whole array.
+    /// The list of this rank, if each rank has one.
+    pub fn own_list(&self) -> Option<&RankList> {
+        match &self.memory {
+            Memory::List { own, .. } => Some(own),
+            _ => None,
+        }
+    }
+
+    /// The bytes that this call moves on this rank: of its boxes or list in a call about regions,
+    /// otherwise of the whole array.
     pub fn asked_bytes(&self) -> u64 {
         match &self.memory {
             Memory::Boxes {
@@ -177,6 +196,10 @@ impl ArrayCall {
                 let all = elements.fold(0, u64::saturating_add);
                 all.saturating_mul(self.schema.element.width())
             }
+            Memory::List {
+                own,
+                is_region: true,
+            } => own.holding().bytes(self.schema.element.width()),
             _ => self.bytes(),
         }
     }
@@ -188,26 +211,36 @@ impl ArrayCall {
             Memory::Boxes {
                 is_region: true,
                 ..
+            } | Memory::List {
+                is_region: true,
+                ..
             }
         )
     }
 
-    /// The memory schema for `clients` ranks; `boxes` are the ranks' boxes, if they name their own.
+    /// The holders of the elements among `clients` ranks; `boxes` are the ranks' boxes, if they
+    /// name their own.
     ///
     /// # Errors
     /// When the mesh does not fit the array or has more places than there are ranks, when boxes
     /// reach out of the array, or when boxes of a write overlap.
-    pub fn memory_schema(
+    pub fn holders(
         &self,
         operation: Operation,
         boxes: RankRegions,
         clients: usize,
-    ) -> Result<MemorySchema> {
+    ) -> Result<Holders> {
         let (dists, mesh) = match &self.memory {
             Memory::Distribution { dists, mesh, .. } => (dists, mesh),
             Memory::Boxes { .. } => {
                 let may_overlap = self.is_region() && operation == Operation::Read;
                 return all_boxes(&self.schema.shape, boxes, clients, may_overlap);
+            }
+            Memory::List { .. } => {
+                return Ok(Holders::Lists {
+                    shape: self.schema.shape.clone(),
+                    ranks: clients,
+                });
             }
             Memory::Rows { .. } => {
                 let (shape, boxes) = one_after_the_other(&self.schema.shape, boxes)?;
@@ -222,13 +255,13 @@ impl ArrayCall {
             );
             return Err(Error::new(Kind::Schema, "distributing an array", cause));
         }
-        Ok(MemorySchema::Distribution(distribution))
+        Ok(distribution.into())
     }
 
     /// The shares of `rank`: one of a distribution, or one for each of its boxes.
     ///
     /// # Errors
-    /// When the schema does not fit the array.
+    /// When the schema does not fit the array, and when ranks have lists.
     pub fn shares(&self, rank: usize) -> Result<Vec<Share>> {
         match &self.memory {
             Memory::Distribution { dists, mesh, .. } => {
@@ -236,6 +269,14 @@ impl ArrayCall {
                 Ok(vec![distribution.map_err(of_layout)?.share(rank)])
             }
             Memory::Boxes { own, .. } => own.iter().map(|own| self.share_of_box(own)).collect(),
+            Memory::List { .. } => {
+                let cause = "it is a list, and no product of indices";
+                Err(Error::new(
+                    Kind::Schema,
+                    "looking for a rank's share",
+                    cause,
+                ))
+            }
             Memory::Rows { count } => Ok(vec![Share::of_box(&self.rows(*count))]),
         }
     }
@@ -255,7 +296,7 @@ impl ArrayCall {
     fn halo(&self) -> &[(u64, u64)] {
         match &self.memory {
             Memory::Distribution { halo, .. } | Memory::Boxes { halo, .. } => halo,
-            Memory::Rows { .. } => &[],
+            Memory::List { .. } | Memory::Rows { .. } => &[],
         }
     }
 
@@ -265,6 +306,9 @@ impl ArrayCall {
     /// # Errors
     /// As [`ArrayCall::shares`].
     pub fn local_shapes(&self, rank: usize) -> Result<Vec<Vec<u64>>> {
+        if let Memory::List { own, .. } = &self.memory {
+            return Ok(vec![own.local_shape()]);
+        }
         let shares = self.shares(rank)?;
         shares.iter().map(|share| self.with_halo(share)).collect()
     }
@@ -356,7 +400,7 @@ impl LocalPart {
         (rank, clients): (usize, usize),
     ) -> Result<()> {
         if let Memory::Distribution { .. } = array.memory {
-            array.memory_schema(operation, Vec::new(), clients)?;
+            array.holders(operation, Vec::new(), clients)?;
         }
         let expected = array.local_shapes(rank)?;
         let (given, held) = (locals.len(), expected.len());
@@ -381,7 +425,10 @@ impl LocalPart {
     ) -> Result<()> {
         let doing = || format!("bringing the local part of '{}'", array.schema.name);
         let wrong = |cause: String| Error::new(Kind::Schema, doing(), cause);
-        if self.memory.extents != expected {
+        if let Some(list) = array.own_list() {
+            let shape = &array.schema.shape;
+            list.check(operation, shape, &self.memory.extents)?;
+        } else if self.memory.extents != expected {
             return Err(wrong(format!(
                 "its shape is {:?}, and this rank holds {expected:?}{}",
                 self.memory.extents,
@@ -440,30 +487,32 @@ fn one_after_the_other(shape: &[u64], mut boxes: RankRegions) -> Result<(Vec<u64
 /// The extents of a chunk with which the disk schema is the memory schema (Panda, section 2): the
 /// extents of the largest share. A CYCLIC dimension has as many chunks as a BLOCK dimension would
 /// have.
-fn natural_chunk(memory: &MemorySchema) -> Vec<u64> {
-    let shape = memory.shape();
-    match memory {
-        MemorySchema::Distribution(distribution) => {
+///
+/// Arrays that are held in lists have chunks of as many whole rows as make up a block.
+fn natural_chunk(holders: &Holders, width: u64) -> Vec<u64> {
+    let shape = holders.shape();
+    match holders {
+        Holders::Schema(MemorySchema::Distribution(distribution)) => {
             part_extents(shape, distribution.dists(), distribution.mesh())
         }
-        MemorySchema::Boxes(boxes) => {
+        Holders::Schema(MemorySchema::Boxes(boxes)) => {
             let held = boxes.boxes().iter().filter(|own| !own.is_empty());
             held.fold(vec![1; shape.len()], |largest, own| {
                 let both = largest.iter().zip(&own.shape);
                 both.map(|(one, other)| *one.max(other)).collect()
             })
         }
-        MemorySchema::Replicated(_) => shape.iter().map(|&n| n.max(1)).collect(),
+        Holders::Schema(MemorySchema::Replicated(_)) => shape.iter().map(|&n| n.max(1)).collect(),
+        Holders::Lists { .. } => {
+            let mut room = (ROWS_BYTES / width.max(1)).max(1);
+            let mut chunk = vec![1; shape.len()];
+            for (extent, &n) in chunk.iter_mut().zip(shape).rev() {
+                *extent = n.clamp(1, room);
+                room /= *extent;
+            }
+            chunk
+        }
     }
-}
-
-/// Turns a mistake in a schema into an error.
-pub fn of_layout(error: LayoutError) -> Error {
-    let kind = match error {
-        LayoutError::Overlap { .. } => Kind::Overlap,
-        _ => Kind::Schema,
-    };
-    Error::new(kind, "laying out an array", error)
 }
 
 /// The memory schema made of the boxes of all ranks.
@@ -472,7 +521,7 @@ fn all_boxes(
     boxes: RankRegions,
     clients: usize,
     may_overlap: bool,
-) -> Result<MemorySchema> {
+) -> Result<Holders> {
     let mut all = vec![Vec::new(); clients];
     for (rank, own) in boxes {
         if let Some(place) = all.get_mut(rank) {
@@ -480,5 +529,5 @@ fn all_boxes(
         }
     }
     let boxes = Boxes::of_lists(shape, all, may_overlap);
-    boxes.map(MemorySchema::Boxes).map_err(of_layout)
+    boxes.map(Holders::from).map_err(of_layout)
 }

@@ -67,6 +67,8 @@ pub enum Ask {
     },
     /// An order about the open array with this number.
     Order(u64),
+    /// A write or read by all ranks on the open array with this number.
+    Together(u64, Operation, MemoryAsk),
     /// The end of a copy.
     EndOfCopy,
     /// A barrier.
@@ -134,6 +136,11 @@ pub enum MemoryAsk {
     Boxes,
     /// Boxes of each rank's own, and the call is about them alone.
     Regions,
+    /// A list of each rank's own.
+    Lists {
+        /// Whether the call is about the lists alone.
+        is_region: bool,
+    },
     /// Rows of each rank's own.
     Rows,
 }
@@ -210,6 +217,12 @@ impl Ask {
             }
             Self::Open { path, .. } => format!("the opening of {}", path.words()),
             Self::Order(number) => format!("the opening, flush or end of open array {number}"),
+            Self::Together(number, Operation::Write, _) => {
+                format!("a write of all ranks to open array {number}")
+            }
+            Self::Together(number, Operation::Read, _) => {
+                format!("a read by all ranks of open array {number}")
+            }
             Self::EndOfCopy => "the end of a copy".to_string(),
             Self::Barrier => "a barrier".to_string(),
             Self::EndOfSession => "the end of the session".to_string(),
@@ -237,6 +250,7 @@ impl Ask {
             } => terms
                 .with("name", or(name.as_ref(), "none"))
                 .with("mode", if *is_writable { "r+" } else { "r" }),
+            Self::Together(_, _, memory) => terms.with("memory schema", memory.words()),
             Self::Slab { .. } | Self::Order(_) => terms,
             Self::EndOfCopy | Self::Barrier | Self::EndOfSession => terms,
         }
@@ -288,21 +302,28 @@ fn or<T: ToString>(value: Option<T>, none: &str) -> String {
     value.map_or_else(|| none.to_string(), |value| value.to_string())
 }
 
+impl MemoryAsk {
+    fn words(&self) -> String {
+        match self {
+            Self::Distribution(dists, mesh) => format!("{dists} over mesh {mesh:?}"),
+            Self::Boxes => "boxes".to_string(),
+            Self::Regions => "regions".to_string(),
+            Self::Lists { is_region: false } => "lists".to_string(),
+            Self::Lists { is_region: true } => "lists as regions".to_string(),
+            Self::Rows => "rows of each rank's own".to_string(),
+        }
+    }
+}
+
 impl ArrayAsk {
     fn add_to(&self, terms: Terms) -> Terms {
         let of = |term: &str| format!("{term} of {:?}", self.name);
-        let memory = match &self.memory {
-            MemoryAsk::Distribution(dists, mesh) => format!("{dists} over mesh {mesh:?}"),
-            MemoryAsk::Boxes => "boxes".to_string(),
-            MemoryAsk::Regions => "regions".to_string(),
-            MemoryAsk::Rows => "rows of each rank's own".to_string(),
-        };
         let names = self.dimension_names.as_ref().map(|names| names.join(", "));
         terms
             .with("array", &self.name)
             .with(of("shape"), format!("{:?}", self.shape))
             .with(of("dtype"), self.element)
-            .with(of("memory schema"), memory)
+            .with(of("memory schema"), self.memory.words())
             .with(of("disk schema"), &self.disk)
             .with(of("dims"), or(names, "none"))
             .with(of("attributes"), &self.attributes)

@@ -26,10 +26,10 @@ use std::time::{Duration, Instant};
 use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::Servers;
 use penstock_engine::{
-    Attendance, Call, Director, Error, FileClient, FileId, Kind, Machine, NodeId, Operation, Party,
-    Proposal, Result, Verdict,
+    Attendance, Call, Director, Error, FileClient, FileId, FilePart, Kind, Machine, NodeId,
+    Operation, Party, Proposal, Result, Verdict,
 };
-use penstock_layout::{DiskSchema, Share};
+use penstock_layout::{DiskSchema, Holding};
 use penstock_machines::node::pause::{LOOKS_AWAKE, Pause};
 use penstock_machines::{ClientMemory, Node};
 
@@ -41,6 +41,8 @@ pub struct CallStart {
     pub proposal: Result<Proposal<Ask>>,
     /// The rank's memory, for each array and each of its shares.
     pub memories: Vec<Vec<ClientMemory>>,
+    /// The rank's list, for each array; one with nothing in it where a schema says who holds what.
+    pub lists: Vec<Arc<Holding>>,
     /// The director of the call, on the rank that directs it.
     pub director: Option<Box<dyn Director>>,
     /// Whether the call goes on while the rank computes.
@@ -56,7 +58,7 @@ pub struct AloneStart {
     pub servers: usize,
     pub operation: Operation,
     /// The rank's part of the array.
-    pub share: Share,
+    pub part: FilePart,
     pub memory: ClientMemory,
 }
 
@@ -236,6 +238,7 @@ impl Driver {
         let CallStart {
             mut proposal,
             memories,
+            lists,
             mut director,
             in_background,
             keeps,
@@ -261,7 +264,9 @@ impl Driver {
             let director = director
                 .as_mut()
                 .map(|director| &mut **director as &mut dyn Director);
-            let verdict = Client::new(call, rank, &tell).run(proposal, director).await;
+            let lists: Vec<&Holding> = lists.iter().map(|list| &**list).collect();
+            let client = Client::new(call, rank, &tell).with_lists(&lists);
+            let verdict = client.run(proposal, director).await;
             drop(exposed);
             verdict
         };
@@ -309,13 +314,13 @@ impl Driver {
                 disk,
                 servers,
                 operation,
-                share,
+                part,
                 memory,
             } = start;
             let name = file.memory(tickets.get());
             let exposed = node.expose(name, memory);
             let client = FileClient::new(&*node, &attendance, file, (&disk, servers), &tickets);
-            let moved = client.transfer(operation, &share, name).await;
+            let moved = client.transfer(operation, &part, name).await;
             drop(exposed);
             moved
         };

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use penstock_engine::{Operation, Plan, Result, Strategy};
+use penstock_layout::Holding;
 
 use super::array::{ArrayCall, Memory};
 use super::session::Session;
@@ -11,7 +12,8 @@ use super::write::check_write;
 
 impl Session {
     /// Explains in words and numbers what a write or read of `array` by `strategy` would do. If
-    /// each rank names its own boxes, the boxes of other ranks are unknown here and are left out.
+    /// each rank names its own boxes or list, those of other ranks are unknown here and are left
+    /// out.
     ///
     /// # Errors
     /// When the schema does not fit, when the strategy cannot do it, or when the store of a read is
@@ -27,11 +29,11 @@ impl Session {
         let rank = self.my_rank()?;
         let boxes = array.own_boxes().map(|own| (rank, own));
         let boxes = boxes.into_iter().collect();
-        let memory = array.memory_schema(operation, boxes, self.clients())?;
+        let holders = array.holders(operation, boxes, self.clients())?;
         let block_bytes = self.settings().options.block_bytes;
         let (disk, target) = match operation {
             Operation::Write => {
-                let stored = array.stored_schema(&memory);
+                let stored = array.stored_schema(&holders);
                 (stored.disk_schema(block_bytes)?, None)
             }
             Operation::Read => {
@@ -41,16 +43,23 @@ impl Session {
             }
         };
         if operation == Operation::Write {
-            check_write(&method.strategy, array, &memory, &disk)?;
+            check_write(&method.strategy, array, &holders, &disk)?;
         }
         let request = self
             .settings()
-            .request(operation, method, memory, disk, target)?;
-        let mut text = Plan::new(&request, self.party()).explain();
-        if !matches!(array.memory, Memory::Distribution { .. }) && self.clients() > 1 {
-            text.push_str(
-                "  (of irregular boxes: this rank's only, the others' are not known here)\n",
-            );
+            .request(operation, method, holders, disk, target)?;
+        let nothing = Holding::default();
+        let list = array.own_list().map_or(&nothing, |list| list.holding());
+        let mut text = Plan::new(&request, self.party(), (rank, list)).explain();
+        let what = match array.memory {
+            Memory::Distribution { .. } => return Ok(text),
+            Memory::List { .. } => "lists",
+            Memory::Boxes { .. } | Memory::Rows { .. } => "irregular boxes",
+        };
+        if self.clients() > 1 {
+            text.push_str(&format!(
+                "  (of {what}: this rank's only, the others' are not known here)\n"
+            ));
         }
         Ok(text)
     }

@@ -8,16 +8,19 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use penstock_engine::{
-    Access, Decision, Director, Error, FileId, Kind, Opening, Operation, Order, RankBoxes, Result,
-    Tally, Traffic,
+    Access, Decision, Director, Error, FileId, FilePart, Kind, Opening, Operation, Order,
+    RankBoxes, Request, Rest, Result, Strategy, Tally, Traffic,
 };
 use penstock_layout::{DiskSchema, Region, Share};
 use serde::{Deserialize, Serialize};
 
-use super::array::LocalPart;
+use super::array::{ArrayCall, LocalPart};
 use super::ask::{Ask, PathBytes};
 use super::driver::AloneStart;
-use super::session::{OpenState, Session};
+use super::list::RankList;
+use super::session::{CallArguments, OpenState, Session};
+use super::settings::{Report, Settings};
+use super::write::boxes_of;
 use crate::ElementType;
 use crate::groups;
 
@@ -31,13 +34,21 @@ pub struct OpenArray {
     is_open: bool,
 }
 
+/// The part of an open array that one rank reads or writes.
+#[derive(Debug, Clone)]
+pub enum ArrayPart {
+    /// A box.
+    Box(Region),
+    /// A list, made for the shape of the array.
+    List(RankList),
+}
+
 /// An open array, as rank 0 describes it to all ranks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Description {
     name: String,
     shape: Vec<u64>,
     element: ElementType,
-    disk: DiskSchema,
     target: Vec<u8>,
     servers: usize,
 }
@@ -67,21 +78,44 @@ impl OpenArray {
         Error::new(kind, doing, cause.into()).at(&self.path)
     }
 
-    /// Checks a rank's part of the array, and its place in memory.
-    fn check(&self, operation: Operation, part: &Region, local: &LocalPart) -> Result<()> {
-        let wrong = |cause: String| Err(self.error(operation, Kind::Schema, cause));
-        let Description { shape, element, .. } = &self.description;
+    /// Checks that the array is open, and that this may be done with it.
+    fn check_access(&self, operation: Operation) -> Result<()> {
         if !self.is_open {
-            return wrong("the array has been closed".to_string());
+            let cause = "the array has been closed";
+            return Err(self.error(operation, Kind::Schema, cause));
         }
         if operation == Operation::Write && !self.is_writable {
             let cause = "the array is open to be read: open it with mode \"r+\"";
             return Err(self.error(operation, Kind::ReadOnly, cause));
         }
-        let is_within = part.dims() == shape.len() && Region::whole(shape).contains(part);
-        if !is_within {
-            let cause = format!("the part {part:?} is not within the shape {shape:?}");
-            return Err(self.error(operation, Kind::Schema, cause));
+        Ok(())
+    }
+
+    /// Checks what a rank says of the array in a collective call.
+    fn check_call(&self, operation: Operation, array: &ArrayCall) -> Result<()> {
+        self.check_access(operation)?;
+        let (given, there) = (&array.schema, &self.description);
+        if given.shape == there.shape && given.element == there.element {
+            return Ok(());
+        }
+        let cause = format!(
+            "it is said to be of {} and shape {:?}, and is of {} and {:?}",
+            given.element, given.shape, there.element, there.shape
+        );
+        Err(self.error(operation, Kind::Schema, cause))
+    }
+
+    /// Checks a rank's part of the array, and its place in memory.
+    fn check(&self, operation: Operation, part: &ArrayPart, local: &LocalPart) -> Result<()> {
+        let wrong = |cause: String| Err(self.error(operation, Kind::Schema, cause));
+        let Description { shape, element, .. } = &self.description;
+        self.check_access(operation)?;
+        if let ArrayPart::Box(part) = part
+            && !(part.dims() == shape.len() && Region::whole(shape).contains(part))
+        {
+            return wrong(format!(
+                "the part {part:?} is not within the shape {shape:?}"
+            ));
         }
         if local.element != *element {
             let (given, there) = (local.element, element);
@@ -89,11 +123,16 @@ impl OpenArray {
                 "the memory is of {given}, and the array of {there}"
             ));
         }
-        if local.memory.extents != part.shape {
-            let (given, asked) = (&local.memory.extents, &part.shape);
-            return wrong(format!(
-                "the memory has shape {given:?}, and the part {asked:?}"
-            ));
+        let given = &local.memory.extents;
+        match part {
+            ArrayPart::Box(part) if *given != part.shape => {
+                let asked = &part.shape;
+                return wrong(format!(
+                    "the memory has shape {given:?}, and the part {asked:?}"
+                ));
+            }
+            ArrayPart::Box(_) => {}
+            ArrayPart::List(list) => list.check(operation, shape, given)?,
         }
         if operation == Operation::Read && !local.is_writable {
             return wrong("the memory is read-only".to_string());
@@ -132,7 +171,7 @@ impl Session {
         let right = Arc::new(Mutex::new(None));
         let (settings, kept) = (self.settings().clone(), right.clone());
         let (at, of) = (path.to_path_buf(), name.map(str::to_string));
-        let description = self.decide(ask, move || {
+        let (description, disk) = self.decide(ask, move || {
             let stored = groups::open(&at, of.as_deref())?;
             if is_writable {
                 *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(stored.updatable(&at)?);
@@ -140,26 +179,26 @@ impl Session {
             let disk = stored.disk_schema(settings.options.block_bytes)?;
             let (target, servers) = settings.opened(stored.target())?;
             let schema = stored.schema();
-            Ok(Description {
+            let description = Description {
                 name: schema.name.clone(),
                 shape: schema.shape.clone(),
                 element: schema.element,
-                disk,
                 target,
                 servers,
-            })
+            };
+            Ok::<(Description, DiskSchema), Error>((description, disk))
         })?;
         let mut array = OpenArray {
             file: self.next_file(),
             path: path.to_path_buf(),
-            disk: Arc::new(description.disk.clone()),
+            disk: Arc::new(disk),
             description,
             is_writable,
             is_open: true,
         };
         let opening = Opening {
             target: array.description.target.clone(),
-            disk: array.description.disk.clone(),
+            disk: DiskSchema::clone(&array.disk),
             access: match is_writable {
                 true => Access::Update,
                 false => Access::Read,
@@ -194,7 +233,7 @@ impl Session {
         &self,
         array: &OpenArray,
         operation: Operation,
-        part: &Region,
+        part: &ArrayPart,
         local: LocalPart,
     ) -> Result<()> {
         array.check(operation, part, &local)?;
@@ -204,9 +243,51 @@ impl Session {
             disk: array.disk.clone(),
             servers: array.description.servers,
             operation,
-            share: Share::of_box(part),
+            part: match part {
+                ArrayPart::Box(part) => FilePart::Share(Share::of_box(part)),
+                ArrayPart::List(list) => FilePart::List(list.holding().clone()),
+            },
             memory: local.memory,
         })
+    }
+
+    /// Moves parts of an open array between its servers and the memories of all ranks, each rank
+    /// its `locals`; `array` has the open array's shape, and says what each rank holds. Servers
+    /// direct the flow, around their cache; what a write has moved is on the disks when it returns.
+    /// Another's request may come between two blocks.
+    ///
+    /// # Errors
+    /// The same on all ranks: an error in any rank's arguments, or the error of a server. Some of
+    /// the elements may have been moved then.
+    ///
+    /// # Collective
+    /// Over all clients.
+    pub fn move_together(
+        &self,
+        open: &OpenArray,
+        operation: Operation,
+        array: ArrayCall,
+        locals: Vec<LocalPart>,
+    ) -> Result<Report> {
+        if let Err(error) = open.check_call(operation, &array) {
+            return Err(self.refuse(error));
+        }
+        let director = TogetherDirector {
+            file: open.file,
+            disk: open.disk.clone(),
+            description: open.description.clone(),
+            operation,
+            array: array.clone(),
+            settings: self.settings().clone(),
+        };
+        let asked = CallArguments {
+            ask: Ask::Together(open.file.number, operation, array.ask().memory),
+            bytes: array.asked_bytes(),
+            given: vec![(array, locals)],
+            in_time: false,
+            director: Box::new(director),
+        };
+        self.transfer(operation, asked)
     }
 
     /// Brings all that ranks have written to an open array to its disks.
@@ -276,6 +357,44 @@ impl Session {
         });
         self.call(ask, None, Box::new(OrderDirector(order)))
             .map(drop)
+    }
+}
+
+/// Directs a call of all ranks on an open array.
+struct TogetherDirector {
+    file: FileId,
+    disk: Arc<DiskSchema>,
+    description: Description,
+    operation: Operation,
+    array: ArrayCall,
+    settings: Settings,
+}
+
+impl Director for TogetherDirector {
+    fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
+        let Description {
+            target, servers, ..
+        } = &self.description;
+        let boxes = boxes_of(&boxes, 0);
+        let holders = self
+            .array
+            .holders(self.operation, boxes, self.settings.clients)?;
+        Ok(Decision::Serve(vec![Request {
+            operation: self.operation,
+            strategy: Strategy::default(),
+            holders,
+            disk: DiskSchema::clone(&self.disk),
+            target: target.clone(),
+            file: Some(self.file),
+            servers: *servers,
+            sync: self.settings.options.sync,
+            split: None,
+            rest: Rest::Keep,
+        }]))
+    }
+
+    fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic> {
+        outcome.map(|done| done.moved)
     }
 }
 

@@ -137,7 +137,7 @@ impl ReadDirector {
             array,
             is_checkpoint,
         } = source;
-        let memory = array.memory_schema(Operation::Read, boxes, *clients)?;
+        let holders = array.holders(Operation::Read, boxes, *clients)?;
         let stored = array.open_stored(path);
         let stored = stored.or_else(|error| witness.check().and(Err(error)))?;
         let disk = stored.disk_schema(options.block_bytes)?;
@@ -147,7 +147,7 @@ impl ReadDirector {
             target = target.checked_by(known);
         }
         self.settings
-            .request(Operation::Read, self.method, memory, disk, Some(target))
+            .request(Operation::Read, self.method, holders, disk, Some(target))
     }
 }
 

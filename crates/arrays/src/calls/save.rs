@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::sync::PoisonError;
 
 use penstock_engine::{
-    Decision, Director, Error, Kind, Operation, RankBoxes, Request, Rest, Result, Sum, Tally,
-    Traffic,
+    Decision, Director, Error, Holders, Kind, Operation, RankBoxes, Request, Rest, Result, Sum,
+    Tally, Traffic,
 };
-use penstock_layout::{DiskSchema, MemorySchema, exact};
+use penstock_layout::{DiskSchema, exact};
 use serde_json::{Map, Value};
 
 use super::array::{ArrayCall, LocalPart};
@@ -219,22 +219,22 @@ struct Part {
     name: String,
     /// The number of rows of its first dimension in this timestep.
     rows: u64,
-    memory: MemorySchema,
+    holders: Holders,
     disk: DiskSchema,
     target: Target,
     rest: Rest,
 }
 
 impl SaveDirector {
-    fn declared(&self, memories: &[MemorySchema]) -> Result<Declaration> {
+    fn declared(&self, holders: &[Holders]) -> Result<Declaration> {
         let arrays = self
             .group
             .arrays
             .iter()
-            .zip(memories)
-            .map(|(array, memory)| {
+            .zip(holders)
+            .map(|(array, holders)| {
                 Ok(ArrayDeclaration {
-                    schema: in_chunks(&array.stored_schema(memory))?,
+                    schema: in_chunks(&array.stored_schema(holders))?,
                     is_natural: array.schema.disk == Storage::Natural,
                     is_ragged: array.is_ragged(),
                 })
@@ -331,15 +331,15 @@ impl SaveDirector {
                 (rank, own)
             });
             let clients = self.settings.clients;
-            let memory = array.memory_schema(Operation::Write, boxes.collect(), clients)?;
+            let holders = array.holders(Operation::Write, boxes.collect(), clients)?;
             let name = array.schema.name.clone();
-            let rows = memory.shape()[0];
+            let rows = holders.shape()[0];
             let (disk, target) = group.timestep_target(&name, rows, block_bytes)?;
             let element = array.schema.fill.bytes().to_vec();
             Ok(Part {
                 name,
                 rows,
-                memory,
+                holders,
                 disk,
                 target,
                 // A chunk that several timesteps share must keep nothing of a timestep that was
@@ -358,7 +358,7 @@ impl SaveDirector {
         &self,
         group: &mut Group,
         declared: Declaration,
-        memories: Vec<MemorySchema>,
+        holders: Vec<Holders>,
     ) -> Result<Vec<Part>> {
         let arrays = declared.arrays.into_iter().map(|array| {
             Ok(ArraySchema {
@@ -368,11 +368,11 @@ impl SaveDirector {
         });
         let arrays: Vec<ArraySchema> = arrays.collect::<Result<_>>()?;
         let targets = group.begin_checkpoint(&arrays, self.settings.servers())?;
-        let parts = arrays.into_iter().zip(memories).zip(targets);
-        let parts = parts.map(|((array, memory), target)| {
+        let parts = arrays.into_iter().zip(holders).zip(targets);
+        let parts = parts.map(|((array, holders), target)| {
             Ok(Part {
-                rows: memory.shape().first().copied().unwrap_or(1),
-                memory,
+                rows: holders.shape().first().copied().unwrap_or(1),
+                holders,
                 disk: array.disk_schema(self.settings.options.block_bytes)?,
                 target,
                 rest: Rest::Fill(array.fill.bytes().to_vec()),
@@ -401,12 +401,12 @@ impl SaveDirector {
 
 impl Director for SaveDirector {
     fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
-        let memories = self.group.arrays.iter().enumerate().map(|(number, array)| {
+        let holders = self.group.arrays.iter().enumerate().map(|(number, array)| {
             let boxes = boxes_of(&boxes, number);
-            array.memory_schema(Operation::Write, boxes, self.settings.clients)
+            array.holders(Operation::Write, boxes, self.settings.clients)
         });
-        let memories: Vec<MemorySchema> = memories.collect::<Result<_>>()?;
-        let declared = self.declared(&memories)?;
+        let holders: Vec<Holders> = holders.collect::<Result<_>>()?;
+        let declared = self.declared(&holders)?;
         let is_first = {
             let cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
             cursor.seen.is_none()
@@ -420,15 +420,15 @@ impl Director for SaveDirector {
         let moment = self.moment(&group)?;
         let parts = match self.save {
             Save::Timestep(_) => self.timestep_parts(&group, &boxes)?,
-            Save::Checkpoint { .. } => self.checkpoint_parts(&mut group, declared, memories)?,
+            Save::Checkpoint { .. } => self.checkpoint_parts(&mut group, declared, holders)?,
         };
         let requests = parts.iter().map(|part| {
-            let (memory, disk) = (part.memory.clone(), part.disk.clone());
+            let (holders, disk) = (part.holders.clone(), part.disk.clone());
             let target = Some(part.target.clone());
             let method = Method::disk_directed();
             let request = self
                 .settings
-                .request(Operation::Write, method, memory, disk, target)?;
+                .request(Operation::Write, method, holders, disk, target)?;
             Ok(Request {
                 rest: part.rest.clone(),
                 ..request

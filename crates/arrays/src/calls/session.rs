@@ -100,6 +100,7 @@ impl Session {
         let refused = self.start(CallStart {
             proposal: Err(error.clone()),
             memories: Vec::new(),
+            lists: Vec::new(),
             director: Some(Box::new(DecideDirector::new(|| Ok(())))),
             in_background: false,
             keeps: None,
@@ -290,6 +291,9 @@ impl Session {
             .try_for_each(|(array, locals)| LocalPart::check_all(locals, operation, array, ranks));
         let boxes = asked.given.iter().map(|(array, _)| array.own_boxes());
         let own_boxes = boxes.collect();
+        let lists = asked.given.iter().map(|(array, _)| array.own_list());
+        let lists = lists.map(|list| list.map_or_else(Arc::default, |list| list.holding().clone()));
+        let lists = lists.collect();
         let (proposal, memories) = match checked {
             Ok(()) => {
                 let proposal = Proposal {
@@ -299,7 +303,8 @@ impl Session {
                 };
                 let memories = asked.given.into_iter().map(|(array, locals)| {
                     // Rows follow the rows of former timesteps, in the dimension that they have.
-                    let in_time = asked.in_time && !array.is_ragged();
+                    let is_shaped = !array.is_ragged() && array.own_list().is_none();
+                    let in_time = asked.in_time && is_shaped;
                     let locals = locals.into_iter().map(|local| match in_time {
                         true => local.in_time(),
                         false => local,
@@ -313,6 +318,7 @@ impl Session {
         let id = self.start(CallStart {
             proposal,
             memories,
+            lists,
             director: Some(asked.director),
             in_background,
             keeps,
@@ -398,6 +404,7 @@ impl Session {
         let id = self.start(CallStart {
             proposal: Ok(proposal),
             memories: Vec::new(),
+            lists: Vec::new(),
             director: Some(director),
             in_background: false,
             keeps: None,

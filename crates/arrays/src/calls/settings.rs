@@ -7,9 +7,9 @@ use std::time::Duration;
 use penstock_engine::encoding::encode;
 use penstock_engine::version::Version;
 use penstock_engine::{
-    Error, Kind, Operation, Party, Request, Rest, Result, Split, Strategy, Traffic,
+    Error, Holders, Kind, Operation, Party, Request, Rest, Result, Split, Strategy, Traffic,
 };
-use penstock_layout::{Assignment, DiskSchema, MemorySchema};
+use penstock_layout::{Assignment, DiskSchema};
 use serde::{Deserialize, Serialize};
 
 use crate::Target;
@@ -200,7 +200,7 @@ impl Settings {
         &self,
         operation: Operation,
         method: Method,
-        memory: MemorySchema,
+        holders: Holders,
         disk: DiskSchema,
         target: Option<Target>,
     ) -> Result<Request> {
@@ -232,7 +232,7 @@ impl Settings {
         Ok(Request {
             operation,
             strategy,
-            memory,
+            holders,
             disk,
             target: target?,
             servers,

@@ -4,10 +4,10 @@ use std::any::Any;
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{
-    Decision, Director, Error, Kind, Operation, RankBoxes, Request, Rest, Result, Strategy, Tally,
-    Traffic, independent,
+    Decision, Director, Error, Holders, Kind, Operation, RankBoxes, Request, Rest, Result,
+    Strategy, Tally, Traffic, independent,
 };
-use penstock_layout::{DiskSchema, MemorySchema};
+use penstock_layout::DiskSchema;
 
 use super::array::{ArrayCall, LocalPart, RankRegions};
 use super::ask::{Ask, TransferAsk};
@@ -152,7 +152,7 @@ impl Session {
 pub(super) fn check_write(
     strategy: &Strategy,
     array: &ArrayCall,
-    memory: &MemorySchema,
+    holders: &Holders,
     disk: &DiskSchema,
 ) -> Result<()> {
     let is_disk_directed = matches!(strategy, Strategy::DiskDirected(_));
@@ -168,7 +168,12 @@ pub(super) fn check_write(
         return refused("filling a file that cannot say what was never written");
     }
     if *strategy == Strategy::Independent && !array.schema.disk.writes_parts() {
-        return independent::check(memory, disk);
+        return match holders {
+            Holders::Schema(memory) => independent::check(memory, disk),
+            Holders::Lists { .. } => {
+                refused("writing lists to a store whose chunks can only be written whole")
+            }
+        };
     }
     Ok(())
 }
@@ -234,8 +239,8 @@ impl WriteDirector {
     }
 
     /// Makes the pending write of a new array.
-    fn create(&self, memory: &MemorySchema) -> Result<Pending> {
-        let schema = self.array.stored_schema(memory);
+    fn create(&self, holders: &Holders) -> Result<Pending> {
+        let schema = self.array.stored_schema(holders);
         if is_template(&self.path) {
             if !matches!(self.method.strategy, Strategy::DiskDirected(_)) {
                 let cause = "what is spread over servers is disk-directed";
@@ -269,28 +274,26 @@ impl Director for WriteDirector {
             options, clients, ..
         } = &self.settings;
         let boxes = boxes_of(&boxes, 0);
-        let memory = self
-            .array
-            .memory_schema(Operation::Write, boxes, *clients)?;
+        let holders = self.array.holders(Operation::Write, boxes, *clients)?;
         let stored = self.stored()?;
         let disk = match &stored {
             Some(stored) => stored.disk_schema(options.block_bytes)?,
             None => {
-                let schema = self.array.stored_schema(&memory);
+                let schema = self.array.stored_schema(&holders);
                 schema.disk_schema(options.block_bytes)?
             }
         };
-        check_write(&self.method.strategy, &self.array, &memory, &disk)?;
+        check_write(&self.method.strategy, &self.array, &holders, &disk)?;
         let pending = match &stored {
             Some(stored) => Pending::change(&self.path, stored)?,
-            None => self.create(&memory)?,
+            None => self.create(&holders)?,
         };
         let target = Some(pending.target().clone());
         self.pending = Some(pending);
         let rest = self.rest(stored.as_ref());
-        let request = self
-            .settings
-            .request(Operation::Write, self.method, memory, disk, target)?;
+        let request =
+            self.settings
+                .request(Operation::Write, self.method, holders, disk, target)?;
         Ok(Decision::Serve(vec![Request { rest, ..request }]))
     }
 

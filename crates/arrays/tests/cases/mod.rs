@@ -4,11 +4,12 @@
 use std::path::Path;
 
 use penstock_arrays::calls::array::{ArrayCall, LocalPart, Memory};
+use penstock_arrays::calls::list::RankList;
 use penstock_arrays::calls::save::{GroupCall, Save};
 use penstock_arrays::calls::settings::SessionOptions;
 use penstock_arrays::calls::{Seat, Session};
 use penstock_arrays::{ArraySchema, ElementType, Fill, Format, Storage};
-use penstock_layout::{Dist, Dists, Region};
+use penstock_layout::{DiskSchema, Dist, Dists, List, Order, Region};
 use penstock_machines::ClientMemory;
 
 /// SplitMix64: random enough to choose cases, and the same on every machine.
@@ -87,6 +88,22 @@ pub fn boxes(shape: &[u64], rank: u64, ranks: u64) -> Vec<Region> {
     }
 }
 
+/// The list of a rank: scattered elements in a scattered order, some of them nobody's. Every second
+/// rank has places in its local array that are in another order, with gaps.
+pub fn list(shape: &[u64], rank: u64, ranks: u64) -> RankList {
+    let elements: u64 = shape.iter().product();
+    let owner = |number: u64| (number / 2 * 7 + number / 5) % (ranks + 1);
+    let mut own: Vec<u64> = (0..elements)
+        .filter(|&number| owner(number) == rank)
+        .collect();
+    own.sort_by_key(|number| (number / 2 * 617 % 31, number % 2));
+    let ones = vec![1; own.len()];
+    let places: Vec<u64> = (0..own.len() as u64).rev().map(|at| 2 * at + 1).collect();
+    let places = List::runs(&places, &ones).unwrap();
+    let file = List::runs(&own, &ones).unwrap();
+    RankList::new(shape, &file, (rank % 2 == 1).then_some(&places)).unwrap()
+}
+
 pub fn memory(chance: &mut Chance, shape: &[u64], rank: u64, ranks: u64) -> Memory {
     let halo: Vec<(u64, u64)> = shape
         .iter()
@@ -96,6 +113,12 @@ pub fn memory(chance: &mut Chance, shape: &[u64], rank: u64, ranks: u64) -> Memo
         return Memory::Boxes {
             own: boxes(shape, rank, ranks),
             halo,
+            is_region: false,
+        };
+    }
+    if chance.below(4) == 0 {
+        return Memory::List {
+            own: list(shape, rank, ranks),
             is_region: false,
         };
     }
@@ -215,11 +238,20 @@ pub fn for_owned(
     local: &[u64],
     mut visit: impl FnMut(usize, u64),
 ) {
-    let share = call.shares(rank).unwrap().remove(part);
     let halo = match &call.memory {
         Memory::Distribution { halo, .. } | Memory::Boxes { halo, .. } => halo.clone(),
         Memory::Rows { .. } => vec![(0, 0); local.len()],
+        Memory::List { own, .. } => {
+            let one_block = DiskSchema::flat(&call.schema.shape, 1, Order::RowMajor, u64::MAX);
+            for (_, piece) in own.holding().pieces(&one_block.unwrap()) {
+                for (number, at, length) in piece.iter() {
+                    (0..length).for_each(|along| visit((at + along) as usize, number + along));
+                }
+            }
+            return;
+        }
     };
+    let share = call.shares(rank).unwrap().remove(part);
     let extents = share.extents();
     for number in 0..share.elements() {
         let (mut rest, mut at, mut global, mut local_step, mut step) = (number, 0, 0, 1, 1);
@@ -316,6 +348,10 @@ pub fn owners(written: &ArrayCall, ranks: u64) -> Vec<Option<u64>> {
                 dists: dists.clone(),
                 mesh: mesh.clone(),
                 halo,
+            },
+            Memory::List { is_region, .. } => Memory::List {
+                own: list(shape, rank, ranks),
+                is_region: *is_region,
             },
             _ => Memory::Boxes {
                 own: boxes(shape, rank, ranks),

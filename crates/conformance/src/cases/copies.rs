@@ -108,7 +108,7 @@ impl Pieces {
             width,
         };
         for region in regions {
-            let Some(piece) = share.intersect(region) else {
+            let Some(piece) = share.intersect(region).map(Piece::from) else {
                 continue;
             };
             let (mut window, bytes) = windows(&region.shape, width).swap_remove(which);
@@ -278,7 +278,7 @@ pub(super) async fn pack<B: Bench>(seat: Seat<B>) {
 fn line() -> (Share, Region, Piece, Window) {
     let region = Region::whole(&[8]);
     let share = Share::of_box(&region);
-    let piece = share.intersect(&region).unwrap();
+    let piece = Piece::from(share.intersect(&region).unwrap());
     let window = Window {
         width: 2,
         offset: 0,

@@ -43,7 +43,7 @@ fn request(operation: Operation, disk: &DiskSchema, servers: usize, target: &[u8
     Request {
         operation,
         strategy: Strategy::default(),
-        memory: Replicated::new(disk.shape(), 1).into(),
+        holders: Replicated::new(disk.shape(), 1).into(),
         disk: disk.clone(),
         target: target.to_vec(),
         servers,

@@ -1,7 +1,7 @@
 //! What is exposed under which number, and for how long.
 
 use penstock_engine::{Kind, Machine, Window};
-use penstock_layout::{Region, Share};
+use penstock_layout::{Piece, Region, Share};
 
 use super::schemas;
 use crate::seat::{BufferOf, memory};
@@ -40,7 +40,7 @@ async fn get<B: Bench>(
     buffer: &BufferOf<B>,
 ) -> penstock_engine::Result<Vec<u8>> {
     let (region, share, window) = line();
-    let piece = share.intersect(&region).unwrap();
+    let piece = Piece::from(share.intersect(&region).unwrap());
     let got = seat
         .machine
         .memget(memory(name), client, &piece, &window, buffer);
@@ -106,7 +106,7 @@ async fn boxes_of_width<B: Bench>(seat: &Seat<B>, width: usize) {
             for client in 0..seat.nodes {
                 for (share, name) in spread.shares(client).iter().zip(10..) {
                     stage(&mut expected, share, region, &window, 1);
-                    let Some(piece) = share.intersect(region) else {
+                    let Some(piece) = share.intersect(region).map(Piece::from) else {
                         continue;
                     };
                     let got = seat
@@ -131,7 +131,7 @@ pub(super) async fn lists_of_boxes<B: Bench>(seat: Seat<B>) {
 /// Before it is exposed, and when the exposure has been dropped, others get an error.
 pub(super) async fn taken_back<B: Bench>(seat: Seat<B>) {
     let (region, share, window) = line();
-    let piece = share.intersect(&region).unwrap();
+    let piece = Piece::from(share.intersect(&region).unwrap());
     let buffer = seat.buffer(&[UNTOUCHED; 7 * WIDTH]);
     let held = hold::<B>(seat.me(), 1);
     for is_exposed in [false, true, false] {

@@ -220,7 +220,7 @@ pub(super) async fn held_parcel<B: Bench>(seat: Seat<B>) {
 fn line() -> (Share, Piece, Window) {
     let region = Region::whole(&[5000]);
     let share = Share::of_box(&region);
-    let piece = share.intersect(&region).unwrap();
+    let piece = Piece::from(share.intersect(&region).unwrap());
     let window = Window {
         width: 1,
         offset: 0,

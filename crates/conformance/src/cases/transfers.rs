@@ -26,7 +26,7 @@ struct Move<'a> {
 fn pieces(spread: &Spread, region: &Region, nodes: usize) -> Vec<(usize, Share, Piece)> {
     let of_client = |client| {
         let share = spread.shares(client).remove(0);
-        let piece = share.intersect(region)?;
+        let piece = share.intersect(region)?.into();
         Some((client, share, piece))
     };
     (0..nodes).filter_map(of_client).collect()
@@ -166,7 +166,7 @@ pub(super) async fn large<B: Bench>(seat: Seat<B>) {
     for shape in [[3, 300_001], [3001, 301]] {
         let share = Share::of_box(&Region::whole(&shape));
         let region = Region::new(&[1, 1], &[shape[0] - 1, shape[1] - 1]);
-        let piece = share.intersect(&region).unwrap();
+        let piece = Piece::from(share.intersect(&region).unwrap());
         let bytes = region.elements() as usize;
         let window = Window {
             width: 1,

@@ -1,35 +1,48 @@
 //! A client of traditional caching: Kotz's `ReadCP` and its twin (TOCS 1997, Figure 2(a)).
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::rc::Rc;
 
-use penstock_layout::{Block, Region, Share, Stretch, exact};
+use penstock_layout::{Block, Holding, ListPiece, Share, Stretch, exact};
 use rustc_hash::FxHashMap;
 
-use super::messages::{Ask, Reply};
+use super::messages::{Ask, AskedPart, Reply};
 use crate::address::{MemoryId, Step};
 use crate::call::Call;
 use crate::encoding::{decode, encode};
 use crate::error::{Error, Kind, Result};
-use crate::machine::{Machine, NodeId, Operation, Window, Work};
+use crate::machine::{CopyKind, Elements, Machine, NodeId, Operation, Window, Work};
+use crate::own::Own;
 use crate::request::Request;
 use crate::tuning::Caching;
 
-/// Moves all shares of `rank`: one call of the file system for each contiguous chunk.
+/// Moves all that `rank` holds: one call of the file system for each contiguous chunk of its
+/// shares, or one for all of its `list`, with a request for each block (Kotz, TOCS 1997, section
+/// 7.2).
 ///
 /// # Errors
 /// The first error of a server.
-pub(super) async fn transfer_share<M: Machine>(
+pub(super) async fn transfer_own<M: Machine>(
     call: &Call<'_, M>,
     request: &Request,
     options: &Caching,
-    rank: usize,
+    (rank, list): (usize, &Holding),
 ) -> Result<()> {
-    for (memory, number) in call.memories(0, request.memory.shares_of(rank)) {
-        let share = request.memory.share(number);
-        let local = Local::Memory(&share, memory);
+    let memory = call.id.memory(0);
+    let shares = match Own::new(request, rank, list) {
+        Own::List(list) => {
+            let mut client = Client::new(call, request, options, Local::List(memory));
+            let asked = client.ask_for_list(list).await;
+            let ended = client.end_call().await;
+            return asked.and(ended);
+        }
+        Own::Shares(shares) => shares,
+    };
+    for (part, share) in &shares {
+        let local = Local::Memory(share, memory.share(*part as u64));
         let mut client = Client::new(call, request, options, local);
-        let asked = client.ask_for_share(&share).await;
+        let asked = client.ask_for_share(share).await;
         // Answers to requests under way are waited for, so that none comes to a later call.
         let ended = client.end_call().await;
         asked.and(ended)?;
@@ -62,6 +75,8 @@ impl File {
 pub(crate) enum Local<'a, M: Machine> {
     /// A share, in the memory that the client exposes under this name.
     Memory(&'a Share, MemoryId),
+    /// The memory of the client's list: all that it asks for are pieces.
+    List(MemoryId),
     /// A staging buffer, in which the next block begins at this byte.
     Staging(&'a M::Buffer, u64),
 }
@@ -69,16 +84,23 @@ pub(crate) enum Local<'a, M: Machine> {
 /// An inquiry is a request under way at a server.
 struct Inquiry {
     server: usize,
-    elements: Region,
+    elements: Asked,
     window: Rc<Window>,
     /// The first byte in the staging buffer.
     staged: u64,
 }
 
+/// The elements of a block that a request is about.
+enum Asked {
+    Stretch(Stretch),
+    /// The piece that the client's list has of the block.
+    Piece(ListPiece),
+}
+
 /// A request for a part of a block, not yet sent.
 struct PartRequest {
     block: Rc<Block>,
-    stretch: Stretch,
+    elements: Asked,
     /// The first byte in the staging buffer.
     staged: u64,
 }
@@ -149,22 +171,43 @@ impl<'a, M: Machine> Client<'a, M> {
         Ok(())
     }
 
+    async fn ask_for_list(&mut self, list: &Holding) -> Result<()> {
+        let request = self.request;
+        for (block, piece) in list.pieces(&request.disk) {
+            self.enqueue(PartRequest {
+                block: Rc::new(block),
+                elements: Asked::Piece(piece),
+                staged: 0,
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
     /// Asks for a stretch of a block, as soon as few enough requests are under way at its disk.
     /// With [`Caching::looks_ahead`] the request may go out later.
     ///
     /// # Errors
     /// The error of an earlier request: then the client asks for nothing more.
     pub(crate) async fn ask(&mut self, block: &Rc<Block>, stretch: Stretch) -> Result<()> {
-        let server = self.request.disk.server_of(block, self.request.servers);
         let staged = match self.local {
-            Local::Memory(..) => 0,
+            Local::Memory(..) | Local::List(_) => 0,
             Local::Staging(_, base) => base + stretch.offset * self.request.disk.width(),
         };
-        let part = PartRequest {
+        self.enqueue(PartRequest {
             block: block.clone(),
-            stretch,
+            elements: Asked::Stretch(stretch),
             staged,
-        };
+        })
+        .await
+    }
+
+    /// Sends a request, now or later.
+    async fn enqueue(&mut self, part: PartRequest) -> Result<()> {
+        let server = self
+            .request
+            .disk
+            .server_of(&part.block, self.request.servers);
         if self.options.looks_ahead && self.is_busy(server) {
             self.later.entry(server).or_default().push_back(part);
             self.later_count += 1;
@@ -192,10 +235,16 @@ impl<'a, M: Machine> Client<'a, M> {
         let width = self.request.disk.width();
         let PartRequest {
             block,
-            stretch,
+            elements,
             staged,
         } = part;
-        let (offset, bytes) = (stretch.offset * width, stretch.region.elements() * width);
+        let (bytes, part) = match &elements {
+            Asked::Stretch(stretch) => {
+                let (offset, bytes) = (stretch.offset * width, stretch.region.elements() * width);
+                (bytes, AskedPart::Run { offset, bytes })
+            }
+            Asked::Piece(piece) => (piece.bytes(width), AskedPart::List(piece.clone())),
+        };
         let window = self.window(&block);
         let to = self.call.party().servers[server];
         let carried = match self.request.operation {
@@ -203,32 +252,69 @@ impl<'a, M: Machine> Client<'a, M> {
             Operation::Write => bytes,
         };
         machine.work(Work::Request(to, carried)).await;
-        let parcel = match (self.request.operation, &self.local) {
-            (Operation::Read, _) => None,
-            (_, Local::Memory(share, memory)) => {
-                Some(machine.pack(*memory, share, &stretch.region, &window)?)
-            }
-            (_, Local::Staging(buffer, _)) => Some(machine.cut(buffer, staged..staged + bytes)),
+        let parcel = match self.request.operation {
+            Operation::Read => None,
+            Operation::Write => Some(self.pack(&elements, &window, staged..staged + bytes)?),
         };
         let ask = Ask {
             ticket: self.tickets,
             object: block.object,
             index: block.index,
-            offset,
-            bytes,
+            part,
         };
         let port = self.call.port(Step::Ask(exact::<u32>(server)));
         machine.send(to, port, encode(&ask)?, parcel).await?;
         *self.outstanding.entry(server).or_default() += 1;
         let wanted = Inquiry {
             server,
-            elements: stretch.region,
+            elements,
             window,
             staged,
         };
         self.wanted.insert(self.tickets, wanted);
         self.tickets += 1;
         Ok(())
+    }
+
+    /// Makes the parcel of elements to be written; a staging buffer has them in these bytes.
+    fn pack(&self, elements: &Asked, window: &Window, staged: Range<u64>) -> Result<M::Parcel> {
+        let machine = self.call.machine;
+        match (&self.local, elements) {
+            (Local::Memory(share, memory), Asked::Stretch(stretch)) => {
+                machine.pack(*memory, share, &stretch.region, window)
+            }
+            (Local::List(memory), Asked::Piece(piece)) => {
+                let bytes = staged.end - staged.start;
+                let send = machine.buffer(bytes)?;
+                let (from, to) = (Elements::Exposed, Elements::Packed(&send, 0));
+                let pieces = [piece.clone().into()];
+                machine.copy(*memory, window.width, &pieces, from, to, CopyKind::Kernels)?;
+                Ok(machine.cut(&send, 0..bytes))
+            }
+            (Local::Staging(buffer, _), _) => Ok(machine.cut(buffer, staged)),
+            _ => unreachable!("a list is asked for in pieces, and a share in stretches"),
+        }
+    }
+
+    /// Takes the elements that a parcel has brought.
+    fn unpack(&self, wanted: &Inquiry, parcel: &M::Parcel) -> Result<()> {
+        let machine = self.call.machine;
+        let window = &wanted.window;
+        match (&self.local, &wanted.elements) {
+            (Local::Memory(share, memory), Asked::Stretch(stretch)) => {
+                machine.unpack(*memory, parcel, share, &stretch.region, window)
+            }
+            (Local::List(memory), Asked::Piece(piece)) => {
+                let (from, to) = (Elements::Parcel(parcel, 0), Elements::Exposed);
+                let pieces = [piece.clone().into()];
+                machine.copy(*memory, window.width, &pieces, from, to, CopyKind::Kernels)
+            }
+            (Local::Staging(buffer, _), _) => {
+                machine.paste(parcel, buffer, wanted.staged);
+                Ok(())
+            }
+            _ => unreachable!("a list is asked for in pieces, and a share in stretches"),
+        }
     }
 
     /// Asks for all elements of a block, which begins at byte `base` of the staging buffer.
@@ -272,15 +358,7 @@ impl<'a, M: Machine> Client<'a, M> {
         let placed = match (reply.error, self.request.operation, message.parcel) {
             (Some(error), ..) => Err(error),
             (None, Operation::Write, _) => Ok(()),
-            (None, Operation::Read, Some(parcel)) => match self.local {
-                Local::Memory(share, memory) => {
-                    machine.unpack(memory, &parcel, share, &wanted.elements, &wanted.window)
-                }
-                Local::Staging(buffer, _) => {
-                    machine.paste(&parcel, buffer, wanted.staged);
-                    Ok(())
-                }
-            },
+            (None, Operation::Read, Some(parcel)) => self.unpack(&wanted, &parcel),
             (None, Operation::Read, None) => Err(protocol(message.from, "an answer without data")),
         };
         if let Err(error) = placed {

@@ -25,6 +25,7 @@ mod messages;
 mod server;
 
 use futures::future::{join, join_all};
+use penstock_layout::Holding;
 
 use crate::address::Step;
 use crate::call::Call;
@@ -36,14 +37,15 @@ use crate::tree::Tree;
 use crate::tuning::Caching;
 use server::Server;
 
-/// Runs the part of the client of `rank`: it asks for its share.
+/// Runs the part of the client of `rank`: it asks for all that it holds; for its `list`, if ranks
+/// have lists.
 pub(crate) async fn ask<M: Machine>(
     call: &Call<'_, M>,
     request: &Request,
     options: &Caching,
-    rank: usize,
+    (rank, list): (usize, &Holding),
 ) -> Outcome {
-    let asked = client::transfer_share(call, request, options, rank).await;
+    let asked = client::transfer_own(call, request, options, (rank, list)).await;
     let asked = asked.map_err(|error| error.by(Who::Rank(rank)));
     Outcome::of(asked.map(|()| Traffic::default()))
 }

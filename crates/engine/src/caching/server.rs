@@ -8,22 +8,23 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
-use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
 use futures::future::{join_all, poll_fn};
 use futures::stream::{FuturesUnordered, Stream};
-use penstock_layout::{Block, exact};
+use penstock_layout::{Block, ListPiece, exact};
 
 use super::cache::{Cache, Name, Room, name};
-use super::messages::{Ask, Reply};
-use crate::address::Step;
+use super::messages::{Ask, AskedPart, Reply, refusal};
+use crate::address::{MemoryId, Step};
 use crate::call::Call;
 use crate::encoding::{decode, encode};
-use crate::error::{Error, Kind, Result, Who};
-use crate::machine::{BlockFile, Machine, Message, NodeId, Operation, Work};
+use crate::error::{Error, Result, Who};
+use crate::machine::{
+    BlockFile, CopyKind, Elements, Machine, Message, NodeId, Operation, Window, Work,
+};
 use crate::outcome::Traffic;
 use crate::queue::Queue;
 use crate::request::Request;
@@ -143,8 +144,8 @@ struct OpenServer<'a, M: Machine> {
     cache: RefCell<Cache<M::Buffer>>,
     /// The signal for futures that wait for a buffer.
     signal: Signal,
-    /// Blocks that had to go before they were full: some of their bytes are on the disk.
-    spilled: RefCell<HashSet<Name>>,
+    /// Blocks of which some bytes are on the disk: a block may have to go before it is full.
+    written: RefCell<HashSet<Name>>,
     /// The first error of a write that nobody waited for.
     failed: RefCell<Option<Error>>,
     moved: Cell<Traffic>,
@@ -166,7 +167,7 @@ impl<'a, M: Machine> OpenServer<'a, M> {
             disk,
             cache: RefCell::new(Cache::new(buffers)),
             signal: Signal::default(),
-            spilled: RefCell::default(),
+            written: RefCell::default(),
             failed: RefCell::default(),
             moved: Cell::default(),
         }
@@ -232,9 +233,7 @@ impl<'a, M: Machine> OpenServer<'a, M> {
     async fn read(&self, name: Name, ask: &Ask) -> Result<M::Parcel> {
         self.machine.work(Work::Lookup).await;
         self.bring_in(name).await?;
-        let parcel = self
-            .part(name, ask)
-            .map(|(buffer, part)| self.machine.cut(&buffer, part));
+        let parcel = self.take(name, &ask.part);
         self.unpin(name);
         self.count(|moved| moved.transfers += 1);
         parcel
@@ -247,7 +246,8 @@ impl<'a, M: Machine> OpenServer<'a, M> {
         };
         self.machine.work(Work::Lookup).await;
         self.bring_in(name).await?;
-        self.machine.work(Work::Copy(ask.bytes)).await;
+        let bytes = ask.part.bytes(self.request.disk.width());
+        self.machine.work(Work::Copy(bytes)).await;
         // A block that is being written is left alone until the write ends.
         let idle = || {
             let mut cache = self.cache.borrow_mut();
@@ -258,29 +258,68 @@ impl<'a, M: Machine> OpenServer<'a, M> {
         };
         let changed = self.pinned(name).changed;
         changed.until(idle).await;
-        let put = self.part(name, ask).map(|(buffer, part)| {
-            self.machine.paste(&parcel, &buffer, part.start);
-            if let Some(entry) = self.cache.borrow_mut().get(name) {
-                entry.dirty += ask.bytes;
+        let put = self.fill(name, &ask.part, &parcel);
+        match put {
+            Err(_) => self.unpin(name),
+            Ok(()) => {
+                if let Some(entry) = self.cache.borrow_mut().get(name) {
+                    entry.dirty += bytes;
+                }
             }
-        });
-        if put.is_err() {
-            self.unpin(name);
         }
         self.count(|moved| moved.transfers += 1);
         put
     }
 
-    /// The buffer of a pinned block, and the part of it that a client asks for.
-    fn part(&self, name: Name, ask: &Ask) -> Result<(Rc<M::Buffer>, Range<u64>)> {
-        let mut cache = self.cache.borrow_mut();
-        let Some(entry) = cache.get(name) else {
-            unreachable!("a pinned block is in the cache");
-        };
-        match ask.offset.checked_add(ask.bytes) {
-            Some(end) if end <= entry.block.bytes => Ok((entry.buffer.clone(), ask.offset..end)),
-            _ => Err(refusal("it asks for bytes beyond a block")),
+    /// Makes a parcel of the part of a pinned block that a client asks for.
+    fn take(&self, name: Name, part: &AskedPart) -> Result<M::Parcel> {
+        let PinnedBlock { block, buffer, .. } = self.pinned(name);
+        let width = self.request.disk.width();
+        part.check(&block, width)?;
+        match part {
+            AskedPart::Run { offset, bytes } => {
+                Ok(self.machine.cut(&buffer, *offset..offset + bytes))
+            }
+            AskedPart::List(piece) => {
+                let bytes = piece.bytes(width);
+                let send = self.machine.buffer(bytes)?;
+                let windows = [Window::of_block(&block, width)];
+                let from = Elements::Staged(&windows, &*buffer);
+                self.copy(&windows, piece, from, Elements::Packed(&send, 0))?;
+                Ok(self.machine.cut(&send, 0..bytes))
+            }
         }
+    }
+
+    /// Puts a parcel into the part of a pinned block that a client asks for.
+    fn fill(&self, name: Name, part: &AskedPart, parcel: &M::Parcel) -> Result<()> {
+        let PinnedBlock { block, buffer, .. } = self.pinned(name);
+        let width = self.request.disk.width();
+        part.check(&block, width)?;
+        match part {
+            AskedPart::Run { offset, .. } => {
+                self.machine.paste(parcel, &buffer, *offset);
+                Ok(())
+            }
+            AskedPart::List(piece) => {
+                let windows = [Window::of_block(&block, width)];
+                let to = Elements::Staged(&windows, &*buffer);
+                self.copy(&windows, piece, Elements::Parcel(parcel, 0), to)
+            }
+        }
+    }
+
+    fn copy(
+        &self,
+        windows: &[Window; 1],
+        piece: &ListPiece,
+        from: Elements<'_, M>,
+        to: Elements<'_, M>,
+    ) -> Result<()> {
+        let (width, pieces) = (windows[0].width, [piece.clone().into()]);
+        let by = CopyKind::Kernels;
+        self.machine
+            .copy(MemoryId::NONE, width, &pieces, from, to, by)
     }
 
     /// Reads the next blocks of this disk ahead, as far as buffers are free for them.
@@ -354,7 +393,7 @@ impl<'a, M: Machine> OpenServer<'a, M> {
                 Room::Old(buffer) => buffer,
                 Room::New => self.new_buffer()?,
                 Room::Dirty(other) => {
-                    self.spill(other).await;
+                    self.write(other).await;
                     continue;
                 }
                 Room::None => {
@@ -369,10 +408,10 @@ impl<'a, M: Machine> OpenServer<'a, M> {
             };
             let element = self.request.rest.element();
             self.machine.clear(&buffer, block.bytes, element);
-            // Spilled blocks are looked at only now: others may have put bytes in, and spilled
+            // What is written is looked at only now: others may have put bytes in, and written
             // them.
             let load =
-                self.request.operation == Operation::Read || self.spilled.borrow().contains(&name);
+                self.request.operation == Operation::Read || self.written.borrow().contains(&name);
             self.cache.borrow_mut().insert(Rc::new(block), buffer, load);
             return match load {
                 true => self.load(name).await,
@@ -433,14 +472,9 @@ impl<'a, M: Machine> OpenServer<'a, M> {
         }
     }
 
-    /// Writes a block that must make room before it is full.
-    async fn spill(&self, name: Name) {
-        self.spilled.borrow_mut().insert(name);
-        self.write(name).await;
-    }
-
     /// Writes a block of the cache. An error is kept: nobody waits for this write.
     async fn write(&self, name: Name) {
+        self.written.borrow_mut().insert(name);
         self.cache.borrow_mut().pin(name);
         let PinnedBlock {
             block,
@@ -518,9 +552,4 @@ struct PinnedBlock<B> {
     buffer: Rc<B>,
     /// The signal for the end of loading and of writing.
     changed: Rc<Signal>,
-}
-
-/// The error for a client that asks for something impossible.
-fn refusal(what: &str) -> Error {
-    Error::new(Kind::Peer, "answering a client", what)
 }

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::pin::pin;
 
 use futures::future::{Either, join, select};
+use penstock_layout::{Block, Holding};
 
 use super::agreement::{Ask, Proposal, Proposals};
 use super::server::Command;
@@ -19,7 +20,7 @@ use crate::request::{Request, Rest};
 use crate::split::Latch;
 use crate::tree::Tree;
 use crate::tuning::Strategy;
-use crate::{caching, independent, two_phase};
+use crate::{caching, independent, lists, two_phase};
 
 /// The barrier at which all clients have handed over their parts of a split write.
 const HANDED_OVER: u32 = u32::MAX;
@@ -29,6 +30,7 @@ pub struct Client<'a, M: Machine> {
     call: Call<'a, M>,
     tree: Tree<'a, M>,
     handed_over: &'a Cell<bool>,
+    lists: &'a [&'a Holding],
 }
 
 /// The director of the rank that directs.
@@ -42,7 +44,15 @@ impl<'a, M: Machine> Client<'a, M> {
             tree: call.clients(rank),
             call,
             handed_over,
+            lists: &[],
         }
+    }
+
+    /// Gives the client this rank's lists, one for each array of the call; one for an array that a
+    /// schema describes has nothing in it. They must be of the arrays: [`Holding::file_bounds`].
+    #[must_use]
+    pub fn with_lists(self, lists: &'a [&'a Holding]) -> Self {
+        Self { lists, ..self }
     }
 
     /// Runs the call to its verdict. The client gives its proposal, or its error; the client of
@@ -101,7 +111,9 @@ impl<'a, M: Machine> Client<'a, M> {
         let verdict = match decision {
             Ok(Decision::Serve(requests)) => {
                 self.tell_servers(&requests).await?;
-                let hears = clients_act(&requests) || requests.iter().any(|r| r.split.is_some());
+                let hears = clients_act(&requests)
+                    || lists::are_in(&requests)
+                    || requests.iter().any(|r| r.split.is_some());
                 return Ok(Either::Left(match hears {
                     true => self.tree.multicast(Step::Request, Some(requests)).await?,
                     false => requests,
@@ -182,8 +194,13 @@ impl<'a, M: Machine> Client<'a, M> {
             let mine = self.call.blame(self.act(requests).await).await;
             let ended = self.tree.gather(Step::ClientsEnded, mine, Outcome::merge);
             all = ended.await?;
-        } else if requests.iter().any(|request| request.split.is_some()) {
-            self.hear_of_hand_over(requests[0].operation).await?;
+        } else {
+            if lists::are_in(requests) {
+                self.give_lists_to_servers(requests).await?;
+            }
+            if requests.iter().any(|request| request.split.is_some()) {
+                self.hear_of_hand_over(requests[0].operation).await?;
+            }
         }
         let concluded = match (director, all) {
             (Some(director), Some(mut outcome)) => {
@@ -202,6 +219,14 @@ impl<'a, M: Machine> Client<'a, M> {
         self.tree.multicast(Step::Verdict, concluded).await?
     }
 
+    /// Gives each server the pieces that this rank's lists have of its blocks.
+    async fn give_lists_to_servers(&self, requests: &[Request]) -> Result<()> {
+        let servers = &self.call.party().servers[..lists::servers(requests)];
+        let server_of =
+            |request: &Request, block: &Block| request.disk.server_of(block, request.servers);
+        lists::send(&self.call, requests, self.lists, servers, server_of).await
+    }
+
     /// Runs this client's part in moving the data, by the strategy of the request.
     async fn act(&self, requests: &[Request]) -> Outcome {
         let request = &requests[0];
@@ -209,18 +234,19 @@ impl<'a, M: Machine> Client<'a, M> {
             return Outcome::of(Err(not_alone(request)));
         }
         let (call, latch) = (&self.call, Latch::default());
+        let nothing = Holding::default();
+        let own = (
+            self.tree.place,
+            self.lists.first().copied().unwrap_or(&nothing),
+        );
         let moving = async {
             match &request.strategy {
                 Strategy::DiskDirected(_) => Outcome::default(),
-                Strategy::Caching(options) => {
-                    caching::ask(call, request, options, self.tree.place).await
-                }
+                Strategy::Caching(options) => caching::ask(call, request, options, own).await,
                 Strategy::TwoPhase(options) => {
-                    two_phase::transfer(call, request, options, self.tree.place, &latch).await
+                    two_phase::transfer(call, request, options, own, &latch).await
                 }
-                Strategy::Independent => {
-                    independent::transfer(call, request, self.tree.place, &latch).await
-                }
+                Strategy::Independent => independent::transfer(call, request, own, &latch).await,
             }
         };
         if request.split.is_none() {

@@ -6,7 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use penstock_layout::{Boxes, DiskSchema, Distribution, MemorySchema, Order, Region, Split};
+use penstock_layout::{
+    Boxes, DiskSchema, Distribution, Holding, List, MemorySchema, Order, Piece, Region, Split,
+};
 
 use super::Verdict;
 use super::agreement::{Proposal, Proposals};
@@ -14,9 +16,12 @@ use super::server::Command;
 use crate::address::{CallId, PartyId};
 use crate::encoding::{decode, encode};
 use crate::error::{Error, Kind};
-use crate::machine::Operation;
+use crate::holders::Holders;
+use crate::lists::{Lists, messages};
+use crate::machine::{Operation, Window};
 use crate::outcome::{Outcome, Traffic};
 use crate::party::Party;
+use crate::portions::Parts;
 use crate::request::{Request, Rest};
 use crate::tuning::Strategy;
 
@@ -58,7 +63,7 @@ fn requests() -> Vec<Request> {
     let requests = pairs.map(|(disk, memory)| Request {
         operation: Operation::Write,
         strategy: Strategy::default(),
-        memory: memory.clone(),
+        holders: memory.clone().into(),
         disk: disk.clone(),
         target: vec![1; 9],
         servers: 2,
@@ -139,12 +144,55 @@ fn hear(body: &[u8], party: &Party) {
         return;
     }
     for request in &requests {
-        for block in request.blocks(0).take(LOOKS_MAX) {
-            for portion in request.portions(party, &block).iter().take(LOOKS_MAX) {
-                assert!(portion.client < CLIENTS);
+        look(request, &Lists::default());
+    }
+}
+
+/// Hears of a rank's lists, and looks at what they are said to be.
+fn hear_of_lists(body: &[u8], requests: &[Request]) {
+    let mut lists = Lists::default();
+    if lists.take(1, requests, body, |_, _| true).is_ok() {
+        look(&requests[0], &lists);
+    }
+}
+
+fn look(request: &Request, lists: &Lists) {
+    let parts = Parts {
+        request,
+        array: 0,
+        lists,
+    };
+    for block in parts.blocks(0).take(LOOKS_MAX) {
+        let Ok(portions) = parts.portions(&block) else {
+            continue;
+        };
+        for portion in portions.iter().take(LOOKS_MAX) {
+            assert!(portion.rank < CLIENTS);
+            let window = Window::of_block(&block, request.disk.width());
+            if matches!(portion.piece, Piece::List(_)) {
+                assert!(window.holds(&portion.piece, block.bytes as usize));
             }
         }
     }
+}
+
+/// A request of lists, and the message of a rank about its own.
+fn lists() -> (Vec<Request>, Vec<u8>) {
+    let mut requests = requests();
+    requests.truncate(1);
+    requests[0].holders = Holders::Lists {
+        shape: vec![12, 10],
+        ranks: CLIENTS,
+    };
+    let file = List::concat([
+        List::strided(3, 2, &[(9, 11)]).unwrap(),
+        List::runs(&[5, 40, 41], &[1, 1, 7]).unwrap(),
+    ]);
+    let file = file.unwrap();
+    let memory = List::runs(&[0], &[file.elements()]).unwrap();
+    let own = Holding::new(&file, &memory).unwrap();
+    let all = messages(&requests, &[&own], 1, |_, _| 0).unwrap();
+    (requests, all.concat())
 }
 
 #[test]
@@ -159,11 +207,16 @@ fn messages_are_understood_or_refused() {
     for request in requests() {
         request.check(&party).unwrap();
     }
+    let (listed, message) = lists();
+    let mut whole = Lists::default();
+    whole.take(1, &listed, &message, |_, _| true).unwrap();
+    assert!(whole.blocks(0, &listed[0].disk).count() > 3);
     for seed in one.unwrap_or(0).. {
         let ran = std::panic::catch_unwind(|| {
             let chance = &mut Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
             let (body, other) = (proper(chance), proper(chance));
             hear(&spoiled(body, &other, chance), &party);
+            hear_of_lists(&spoiled(message.clone(), &other, chance), &listed);
         });
         assert!(ran.is_ok(), "PENSTOCK_SEED={seed}");
         if one.is_some() || (seed >= 20_000 && Instant::now() > until) {

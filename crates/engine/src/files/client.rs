@@ -12,17 +12,21 @@
 //! A request moves the elements of each block at one moment; others may come between two blocks.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use penstock_layout::{DiskSchema, Piece, Share, exact};
+use penstock_layout::{DiskSchema, Holding, Piece, Share, exact};
 
-use super::messages::{Answer, BLOCKS_MAX, FileId, TRANSFER_BYTES_MAX, TransferRequest};
+use super::messages::{
+    Answer, BLOCKS_MAX, FileId, TRANSFER_BYTES_MAX, TransferPart, TransferRequest,
+};
 use super::sending::send_elements;
 use crate::address::{MemoryId, Port};
 use crate::collective::server::Command;
 use crate::encoding::{decode, encode};
 use crate::error::{Error, Kind, Result};
 use crate::machine::{CopyKind, Elements, Machine, Operation, Work};
+use crate::own::{Own, OwnBlock};
 use crate::party::Attendance;
 
 /// The most requests of one client under way at each server.
@@ -37,6 +41,15 @@ pub struct FileClient<'a, M: Machine> {
     servers: usize,
     /// The number of the next request on this file.
     tickets: &'a Cell<u64>,
+}
+
+/// The part of an array that a client moves by itself.
+#[derive(Debug, Clone)]
+pub enum FilePart {
+    /// A share.
+    Share(Share),
+    /// A list, which must be of the array: [`Holding::file_bounds`].
+    List(Arc<Holding>),
 }
 
 /// The blocks of one request, and the pieces that the client has of them.
@@ -54,6 +67,20 @@ impl Batch {
             blocks: Vec::new(),
             pieces: Vec::new(),
             bytes: 0,
+        }
+    }
+
+    /// The client's part of the array, as the server is told.
+    fn part(&self, own: &Own<'_>) -> TransferPart {
+        match own {
+            Own::Shares(shares) => TransferPart::Share(shares[0].1.clone()),
+            Own::List(_) => {
+                let lists = self.pieces.iter().filter_map(|piece| match piece {
+                    Piece::List(piece) => Some(piece.clone()),
+                    Piece::Share(_) => None,
+                });
+                TransferPart::Pieces(lists.collect())
+            }
         }
     }
 }
@@ -78,50 +105,51 @@ impl<'a, M: Machine> FileClient<'a, M> {
         }
     }
 
-    /// Moves the elements of `share` between the file and the memory that this client exposes
-    /// under this name. After an error a part of the elements may have been moved.
+    /// Moves the elements of `part` between the file and the memory that this client exposes under
+    /// this name. After an error a part of the elements may have been moved.
     ///
     /// # Errors
     /// The first error of a server, and the reason of a server that has left.
     pub async fn transfer(
         &self,
         operation: Operation,
-        share: &Share,
+        part: &FilePart,
         memory: MemoryId,
     ) -> Result<()> {
-        let moving = self.transfer_all(operation, share, memory);
+        let own = match part {
+            FilePart::Share(share) if share.elements() == 0 => return Ok(()),
+            FilePart::Share(share) => Own::Shares(vec![(0, share.clone())]),
+            FilePart::List(list) => Own::List(list),
+        };
+        let moving = self.transfer_all(operation, &own, memory);
         self.attendance.unless_broken(moving).await?
     }
 
     async fn transfer_all(
         &self,
         operation: Operation,
-        share: &Share,
+        own: &Own<'_>,
         memory: MemoryId,
     ) -> Result<()> {
-        let Some(bounds) = share.bounds() else {
-            return Ok(());
-        };
         let mut batches: Vec<_> = (0..self.servers).map(Batch::new).collect();
         let mut under_way = FuturesUnordered::new();
         let mut moved = Ok(());
-        for block in self.disk.blocks_in(&bounds) {
-            let Some(piece) = share.intersect(&block.region) else {
-                continue;
-            };
+        for OwnBlock { block, pieces } in own.blocks(self.disk) {
             let server = self.disk.server_of(&block, self.servers);
-            let batch = &mut batches[server];
-            let bytes = piece.elements() * self.disk.width();
-            let is_full =
-                batch.bytes + bytes > TRANSFER_BYTES_MAX || batch.blocks.len() == BLOCKS_MAX;
-            if batch.bytes > 0 && is_full {
-                let full = std::mem::replace(batch, Batch::new(server));
-                under_way.push(self.ask(operation, share, memory, full));
+            for (_, piece) in pieces {
+                let batch = &mut batches[server];
+                let bytes = piece.elements() * self.disk.width();
+                let is_full =
+                    batch.bytes + bytes > TRANSFER_BYTES_MAX || batch.blocks.len() == BLOCKS_MAX;
+                if batch.bytes > 0 && is_full {
+                    let full = std::mem::replace(batch, Batch::new(server));
+                    under_way.push(self.ask(operation, own, memory, full));
+                }
+                let batch = &mut batches[server];
+                batch.blocks.push((block.object, block.index));
+                batch.pieces.push(piece);
+                batch.bytes += bytes;
             }
-            let batch = &mut batches[server];
-            batch.blocks.push((block.object, block.index));
-            batch.pieces.push(piece);
-            batch.bytes += bytes;
             while moved.is_ok() && under_way.len() >= UNDER_WAY_MAX * self.servers {
                 moved = under_way.next().await.unwrap_or(Ok(()));
             }
@@ -131,7 +159,7 @@ impl<'a, M: Machine> FileClient<'a, M> {
         }
         if moved.is_ok() {
             let rest = batches.into_iter().filter(|batch| batch.bytes > 0);
-            under_way.extend(rest.map(|batch| self.ask(operation, share, memory, batch)));
+            under_way.extend(rest.map(|batch| self.ask(operation, own, memory, batch)));
         }
         // Requests under way are ended also after an error: servers take elements from here.
         while let Some(ended) = under_way.next().await {
@@ -144,7 +172,7 @@ impl<'a, M: Machine> FileClient<'a, M> {
     async fn ask(
         &self,
         operation: Operation,
-        share: &Share,
+        own: &Own<'_>,
         memory: MemoryId,
         batch: Batch,
     ) -> Result<()> {
@@ -156,7 +184,7 @@ impl<'a, M: Machine> FileClient<'a, M> {
             file: *file,
             ticket,
             operation,
-            share: share.clone(),
+            part: batch.part(own),
             blocks: batch.blocks,
         });
         let body = encode(&request)?;

@@ -1,6 +1,6 @@
 //! Orders, requests and answers about open files.
 
-use penstock_layout::Share;
+use penstock_layout::{Block, DiskSchema, ListPiece, Piece, Share};
 use serde::{Deserialize, Serialize};
 
 use crate::address::{MemoryId, PartyId, Port};
@@ -69,9 +69,18 @@ pub(crate) struct TransferRequest {
     pub(super) ticket: u64,
     pub(super) operation: Operation,
     /// The client's part of the array.
-    pub(super) share: Share,
+    pub(super) part: TransferPart,
     /// The object and the index of each block.
     pub(super) blocks: Vec<(u64, u64)>,
+}
+
+/// The part of an array that a client reads or writes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum TransferPart {
+    /// A share.
+    Share(Share),
+    /// The piece of each block of the request, of a list.
+    Pieces(Vec<ListPiece>),
 }
 
 /// A server answers a request. The elements that were read come as a parcel.
@@ -83,13 +92,24 @@ pub(super) fn refusal(cause: impl Into<String>) -> Error {
     Error::new(Kind::Peer, "answering a client", cause.into())
 }
 
-/// Checks that a share from elsewhere is one of an array of this shape.
-///
-/// # Errors
-/// When it is not.
-pub(super) fn check_share(share: &Share, shape: &[u64]) -> Result<()> {
-    match share.is_within(shape) {
-        true => Ok(()),
-        false => Err(refusal("its part is not within the array")),
+impl TransferPart {
+    /// The piece of a block, the `nth` of the request.
+    ///
+    /// # Errors
+    /// When the part has none, or one that is not of the block.
+    pub(super) fn piece(&self, nth: usize, block: &Block, disk: &DiskSchema) -> Result<Piece> {
+        let piece = match self {
+            Self::Share(share) if !share.is_within(disk.shape()) => {
+                return Err(refusal("its part is not within the array"));
+            }
+            Self::Share(share) => share.intersect(&block.region).map(Piece::from),
+            Self::Pieces(pieces) => {
+                let piece = pieces.get(nth).filter(|piece| !piece.is_empty());
+                let elements = block.bytes / disk.width();
+                let piece = piece.filter(|piece| piece.is_in_buffer(elements));
+                piece.cloned().map(Piece::from)
+            }
+        };
+        piece.ok_or_else(|| refusal("it has nothing of a block"))
     }
 }

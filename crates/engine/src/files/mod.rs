@@ -42,7 +42,7 @@ mod server;
 mod transfer;
 
 pub(crate) use call_file::CallFile;
-pub use client::FileClient;
+pub use client::{FileClient, FilePart};
 pub(crate) use messages::TransferRequest;
 pub use messages::{FileId, Order};
 pub(crate) use server::{BlockClaim, Files};

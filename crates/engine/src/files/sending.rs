@@ -1,15 +1,12 @@
 //! How elements leave, from a client or from a server.
 
-use crate::address::{MemoryId, Port};
+use crate::address::Port;
 use crate::error::Result;
 use crate::machine::{Machine, NodeId};
 
 /// The most bytes that travel inside a message. More stay in a send buffer, from which the other
 /// side takes them: that costs two messages, and saves two copies.
 const INSIDE_BYTES_MAX: u64 = 16 << 10;
-
-/// A copy that exposes nothing names no memory.
-pub(super) const NO_MEMORY: MemoryId = MemoryId::new([u64::MAX; 2]);
 
 /// Sends a message with the first `bytes` bytes of a send buffer.
 ///

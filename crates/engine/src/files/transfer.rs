@@ -8,11 +8,10 @@ use std::rc::Rc;
 use penstock_layout::{Block, Piece, exact};
 
 use super::claims::Intent;
-use super::messages::{
-    Answer, BLOCKS_MAX, TRANSFER_BYTES_MAX, TransferRequest, check_share, refusal,
-};
-use super::sending::{NO_MEMORY, send_elements};
-use super::server::{Files, OpenFile};
+use super::messages::{Answer, BLOCKS_MAX, TRANSFER_BYTES_MAX, TransferRequest, refusal};
+use super::sending::send_elements;
+use super::server::{Files, Name, OpenFile};
+use crate::address::MemoryId;
 use crate::encoding::encode;
 use crate::error::Result;
 use crate::machine::{CopyKind, Elements, Machine, NodeId, Operation, Window, Work};
@@ -21,6 +20,14 @@ use crate::machine::{CopyKind, Elements, Machine, NodeId, Operation, Window, Wor
 struct Part {
     block: Block,
     piece: Piece,
+}
+
+/// What a request has come to.
+enum Moved<M: Machine> {
+    /// The elements lie in this send buffer, of so many bytes.
+    Read(M::Buffer, u64),
+    /// The elements are in the cache; these blocks are full of changes, and are to be written.
+    Written(Vec<Name>),
 }
 
 impl<M: Machine> Files<'_, M> {
@@ -35,48 +42,47 @@ impl<M: Machine> Files<'_, M> {
         let answers = request.file.answers(request.ticket);
         let moved = self.transfer(&request, parcel).await;
         self.machine.work(Work::Reply(from)).await;
-        let (error, read) = match moved {
-            Ok(read) => (None, read),
-            Err(error) => (Some(error), None),
+        let (error, moved) = match moved {
+            Ok(moved) => (None, moved),
+            Err(error) => (Some(error), Moved::Written(Vec::new())),
         };
         let Ok(body) = encode(&Answer(error)) else {
             return;
         };
         // A client that has left needs no answer.
-        let _ = match read {
-            Some((buffer, bytes)) => {
-                send_elements(self.machine, (from, answers), body, &buffer, bytes).await
+        match moved {
+            Moved::Read(buffer, bytes) => {
+                let to = (from, answers);
+                let _ = send_elements(self.machine, to, body, &buffer, bytes).await;
             }
-            None => self.machine.send(from, answers, body, None).await,
-        };
+            Moved::Written(full) => {
+                let _ = self.machine.send(from, answers, body, None).await;
+                for name in full {
+                    self.write_back(name).await;
+                }
+            }
+        }
     }
 
-    /// Moves the elements of a request. A read gives them in a send buffer.
+    /// Moves the elements of a request.
     async fn transfer(
         &self,
         request: &TransferRequest,
         parcel: Option<M::Parcel>,
-    ) -> Result<Option<(M::Buffer, u64)>> {
+    ) -> Result<Moved<M>> {
         let file = self.file(request.file)?;
         if request.blocks.len() > BLOCKS_MAX {
             return Err(refusal("it asks for too many blocks at once"));
         }
-        check_share(&request.share, file.disk.shape())?;
         file.check()?;
         match (request.operation, parcel) {
-            (Operation::Read, _) => self.read(&file, request).await.map(Some),
-            (Operation::Write, Some(parcel)) => {
-                self.write(&file, request, &parcel).await.map(|()| None)
-            }
+            (Operation::Read, _) => self.read(&file, request).await,
+            (Operation::Write, Some(parcel)) => self.write(&file, request, &parcel).await,
             (Operation::Write, None) => Err(refusal("its write has no data")),
         }
     }
 
-    async fn read(
-        &self,
-        file: &Rc<OpenFile<M>>,
-        request: &TransferRequest,
-    ) -> Result<(M::Buffer, u64)> {
+    async fn read(&self, file: &Rc<OpenFile<M>>, request: &TransferRequest) -> Result<Moved<M>> {
         let (width, parts) = (file.disk.width(), parts(file, request)?);
         let elements = parts.iter().map(|part| part.piece.elements());
         let bytes = elements.fold(0, u64::saturating_add).saturating_mul(width);
@@ -89,7 +95,7 @@ impl<M: Machine> Files<'_, M> {
             let (claim, cached) = self.bring_in(file, block, Intent::Read, false).await?;
             let windows = [Window::of_block(block, width)];
             self.machine.copy(
-                NO_MEMORY,
+                MemoryId::NONE,
                 exact::<usize>(width),
                 std::slice::from_ref(piece),
                 Elements::Staged(&windows, &*cached),
@@ -101,7 +107,7 @@ impl<M: Machine> Files<'_, M> {
             at += copied;
             self.release(claim);
         }
-        Ok((send, bytes))
+        Ok(Moved::Read(send, bytes))
     }
 
     async fn write(
@@ -109,9 +115,9 @@ impl<M: Machine> Files<'_, M> {
         file: &Rc<OpenFile<M>>,
         request: &TransferRequest,
         parcel: &M::Parcel,
-    ) -> Result<()> {
+    ) -> Result<Moved<M>> {
         let width = file.disk.width();
-        let mut at = 0;
+        let (mut at, mut full) = (0, Vec::new());
         for Part { block, piece } in parts(file, request)? {
             let bytes = piece.elements() * width;
             let is_replaced = bytes == block.bytes;
@@ -120,7 +126,7 @@ impl<M: Machine> Files<'_, M> {
                 .await?;
             let windows = [Window::of_block(&block, width)];
             let copied = self.machine.copy(
-                NO_MEMORY,
+                MemoryId::NONE,
                 exact::<usize>(width),
                 &[piece],
                 Elements::Parcel(parcel, at),
@@ -139,20 +145,19 @@ impl<M: Machine> Files<'_, M> {
             at += bytes;
             self.release(claim);
             if is_full {
-                self.write_back(file.name(&block)).await;
+                full.push(file.name(&block));
             }
         }
-        Ok(())
+        Ok(Moved::Written(full))
     }
 }
 
 /// The parts of a request, in its order.
 fn parts<M: Machine>(file: &OpenFile<M>, request: &TransferRequest) -> Result<Vec<Part>> {
-    let part = |&(object, index): &(u64, u64)| {
+    let part = |(nth, &(object, index)): (usize, &(u64, u64))| {
         let block = file.block(object, index)?;
-        let piece = request.share.intersect(&block.region);
-        let piece = piece.ok_or_else(|| refusal("it has nothing of a block"))?;
+        let piece = request.part.piece(nth, &block, &file.disk)?;
         Ok(Part { block, piece })
     };
-    request.blocks.iter().map(part).collect()
+    request.blocks.iter().enumerate().map(part).collect()
 }

@@ -21,13 +21,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use futures::future::{join, join_all, join3};
-use penstock_layout::{Block, Holder, Piece, Share, exact};
+use penstock_layout::{Block, Piece, exact};
 
 use crate::address::{MemoryId, Port, Step};
 use crate::call::Call;
 use crate::encoding::{decode, encode};
 use crate::error::{Error, Kind, Result, Who};
 use crate::machine::{Elements, Machine, Operation, Window, Work};
+use crate::own::{Own, OwnBlock};
+use crate::portions::{Parts, Portion};
 use crate::request::Request;
 use crate::signal::{Signal, yield_now};
 use crate::tuning::{Exchange, TwoPhase};
@@ -50,9 +52,6 @@ struct Bundle {
 /// message is about one share.
 type Bundles = BTreeMap<(usize, usize), Bundle>;
 
-/// The number of a block: its object, and its index in the object.
-type Number = (u64, u64);
-
 /// The messages of one client in one call.
 pub(super) struct Messages<'a, M: Machine> {
     call: &'a Call<'a, M>,
@@ -60,43 +59,35 @@ pub(super) struct Messages<'a, M: Machine> {
     exchange: Exchange,
     clients: usize,
     me: usize,
-    shares: Vec<Share>,
-    /// The blocks that each of this rank's shares touches, by round, and by the rank of the
-    /// conforming part and this rank's share.
-    held: BTreeMap<u64, BTreeMap<(usize, usize), Vec<Number>>>,
+    parts: Parts<'a>,
+    /// The pieces that this rank holds, by round.
+    held: BTreeMap<u64, Held>,
 }
+
+/// The pieces of one round, by the rank of the conforming part and the number of this rank's share.
+type Held = BTreeMap<(usize, usize), Vec<(Block, Piece)>>;
 
 impl<'a, M: Machine> Messages<'a, M> {
     /// Makes the messages of the client of rank `me`; `None` if the exchange is
     /// [`Exchange::Remote`].
     pub(super) fn new(
-        call: &'a Call<'a, M>,
-        request: &'a Request,
+        (call, me): (&'a Call<'a, M>, usize),
+        parts: Parts<'a>,
+        own: &Own<'_>,
         options: &TwoPhase,
-        me: usize,
     ) -> Option<Self> {
         if options.exchange == Exchange::Remote {
             return None;
         }
-        let clients = call.party().clients.len();
-        let shares = request.memory.shares_of(me);
-        let shares: Vec<Share> = shares.map(|share| request.memory.share(share)).collect();
-        let mut held: BTreeMap<u64, BTreeMap<(usize, usize), Vec<Number>>> = BTreeMap::new();
-        for (part, share) in shares.iter().enumerate() {
-            let Some(bounds) = share.bounds() else {
-                continue;
-            };
-            let blocks = request.disk.blocks_in(&bounds);
-            for block in blocks.filter(|block| share.intersect(&block.region).is_some()) {
-                let (owner, place) = request.disk.conforming_place(&block, clients);
-                let round = held
-                    .entry(
-                        place
-                            / options.blocks_staged(request.split, request.disk.block_bytes_max()),
-                    )
-                    .or_default();
+        let (request, clients) = (parts.request, call.party().clients.len());
+        let blocks_staged = options.blocks_staged(request.split, request.disk.block_bytes_max());
+        let mut held: BTreeMap<u64, Held> = BTreeMap::new();
+        for OwnBlock { block, pieces } in own.blocks(&request.disk) {
+            let (owner, place) = request.disk.conforming_place(&block, clients);
+            let round = held.entry(place / blocks_staged).or_default();
+            for (part, piece) in pieces {
                 let of_owner = round.entry((owner, part)).or_default();
-                of_owner.push((block.object, block.index));
+                of_owner.push((block.clone(), piece));
             }
         }
         Some(Self {
@@ -105,7 +96,7 @@ impl<'a, M: Machine> Messages<'a, M> {
             exchange: options.exchange,
             clients,
             me,
-            shares,
+            parts,
             held,
         })
     }
@@ -123,14 +114,14 @@ impl<'a, M: Machine> Messages<'a, M> {
         staged: &[(Rc<Block>, u64)],
         staging: std::result::Result<&M::Buffer, &Error>,
     ) -> Result<u64> {
-        let mut of_blocks = self.of_blocks(staged);
-        let mut of_share = self.of_share(round);
+        let mut of_blocks = self.of_blocks(staged)?;
+        let mut of_own = self.of_own(round);
         let own = of_blocks.extract_if((self.me, 0)..(self.me + 1, 0), |_, _| true);
         let own = own.map(|(_, bundle)| bundle).collect();
-        of_share.retain(|(with, _), _| *with != self.me);
+        of_own.retain(|(with, _), _| *with != self.me);
         let (out, into) = match self.request.operation {
-            Operation::Write => (of_share, of_blocks),
-            Operation::Read => (of_blocks, of_share),
+            Operation::Write => (of_own, of_blocks),
+            Operation::Read => (of_blocks, of_own),
         };
         let count = into.len() as u64;
         let round = Round {
@@ -153,36 +144,29 @@ impl<'a, M: Machine> Messages<'a, M> {
     }
 
     /// The bundles of this client's blocks, by the rank that holds the elements.
-    fn of_blocks(&self, staged: &[(Rc<Block>, u64)]) -> Bundles {
+    fn of_blocks(&self, staged: &[(Rc<Block>, u64)]) -> Result<Bundles> {
         let mut bundles = Bundles::new();
         for (block, base) in staged {
             let window = Window::at(block, self.request.disk.width(), *base);
-            let memory = &self.request.memory;
-            for share in memory.touching(&block.region) {
-                let Holder { rank, part } = memory.holder(share);
-                if let Some(piece) = memory.share(share).intersect(&block.region) {
-                    let bundle = bundles.entry((rank, part));
-                    let bundle = bundle.or_insert_with(|| Bundle::new(rank, self.memory(part)));
-                    bundle.add(block, piece);
-                    bundle.windows.push(window.clone());
-                }
+            for portion in self.parts.portions(block)? {
+                let Portion { rank, part, piece } = portion;
+                let bundle = bundles.entry((rank, part));
+                let bundle = bundle.or_insert_with(|| Bundle::new(rank, self.memory(part)));
+                bundle.add(block, piece);
+                bundle.windows.push(window.clone());
             }
         }
-        bundles
+        Ok(bundles)
     }
 
     /// The bundles of this client's elements in others' blocks in a round, by rank.
-    fn of_share(&self, round: u64) -> Bundles {
+    fn of_own(&self, round: u64) -> Bundles {
         let mut bundles = Bundles::new();
-        for (&(owner, part), numbers) in self.held.get(&round).into_iter().flatten() {
+        for (&(owner, part), held) in self.held.get(&round).into_iter().flatten() {
             let bundle = bundles.entry((owner, part));
             let bundle = bundle.or_insert_with(|| Bundle::new(owner, self.memory(part)));
-            for &(object, index) in numbers {
-                if let Some(block) = self.request.disk.block_at(object, index)
-                    && let Some(piece) = self.shares[part].intersect(&block.region)
-                {
-                    bundle.add(&block, piece);
-                }
+            for (block, piece) in held {
+                bundle.add(block, piece.clone());
             }
         }
         bundles

@@ -27,17 +27,21 @@
 mod exchange;
 
 use std::rc::Rc;
+use std::slice;
 
 use futures::future::{join, join_all};
-use penstock_layout::{Block, MemorySchema, exact};
+use penstock_layout::{Block, Holding, MemorySchema, exact};
 
 use crate::caching::client::{Client, Local};
 use crate::call::Call;
 use crate::direct_disks::DirectDisks;
 use crate::error::{Error, Result, Who};
+use crate::holders::Holders;
+use crate::lists::{self, Lists};
 use crate::machine::{BlockFile, Machine, Operation};
 use crate::outcome::{Outcome, Traffic};
-use crate::portions::move_portions;
+use crate::own::Own;
+use crate::portions::{Parts, check_apart, move_portions};
 use crate::request::Request;
 use crate::split::{HandOver, Latch, start};
 use crate::tree::Tree;
@@ -49,10 +53,10 @@ pub(crate) async fn transfer<M: Machine>(
     call: &Call<'_, M>,
     request: &Request,
     options: &TwoPhase,
-    rank: usize,
+    (rank, list): (usize, &Holding),
     latch: &Latch,
 ) -> Outcome {
-    let client = Conforming::new(call, request, options, rank, latch);
+    let mut client = Conforming::new(call, request, options, (rank, list), latch);
     let moved = client.run().await;
     Outcome::of(moved.map_err(|error| error.by(Who::Rank(rank))))
 }
@@ -64,6 +68,10 @@ struct Conforming<'a, M: Machine> {
     request: &'a Request,
     options: &'a TwoPhase,
     latch: &'a Latch,
+    /// This rank's own list, if ranks have lists.
+    list: &'a Holding,
+    /// The pieces that all ranks' lists have of this client's blocks.
+    lists: Lists,
     /// The blocks of each round.
     rounds: Vec<Vec<Rc<Block>>>,
 }
@@ -73,7 +81,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
         call: &'a Call<'a, M>,
         request: &'a Request,
         options: &'a TwoPhase,
-        rank: usize,
+        (rank, list): (usize, &'a Holding),
         latch: &'a Latch,
     ) -> Self {
         let clients = call.party().clients.len();
@@ -94,14 +102,54 @@ impl<'a, M: Machine> Conforming<'a, M> {
             request,
             options,
             latch,
+            list,
+            lists: Lists::default(),
             rounds: blocks,
         }
     }
 
-    async fn run(&self) -> Result<Traffic> {
-        let mut hand_over = Some(self.latch.hand_over());
-        let mut stage = self.stage().await;
-        let messages = Messages::new(self.call, self.request, self.options, self.tree.place);
+    /// The client that moves a block.
+    fn owner(request: &Request, block: &Block, clients: usize) -> usize {
+        request.disk.conforming_place(block, clients).0
+    }
+
+    /// Gives all clients the pieces that this rank's list has of their blocks, and takes theirs.
+    async fn deal_lists(&mut self) -> Result<()> {
+        let (call, requests) = (self.call, slice::from_ref(self.request));
+        if !lists::are_in(requests) {
+            return Ok(());
+        }
+        let (clients, me) = (&call.party().clients, self.tree.place);
+        let owner = |request: &Request, block: &Block| Self::owner(request, block, clients.len());
+        let own = [self.list];
+        let sent = lists::send(call, requests, &own, clients, owner);
+        let is_own = |request: &Request, block: &Block| owner(request, block) == me;
+        let (sent, received) = join(sent, Lists::receive(call, requests, me, is_own)).await;
+        sent?;
+        self.lists = received?;
+        Ok(())
+    }
+
+    /// What ranks hold of this client's blocks.
+    fn parts(&self) -> Parts<'_> {
+        Parts {
+            request: self.request,
+            array: 0,
+            lists: &self.lists,
+        }
+    }
+
+    async fn run(&mut self) -> Result<Traffic> {
+        let mut hand_over = Some(self.latch.hand_over()); // before anything waits
+        let dealt = self.deal_lists().await;
+        let mut stage = dealt.and(self.stage().await);
+        let own = Own::new(self.request, self.tree.place, self.list);
+        let messages = Messages::new(
+            (self.call, self.tree.place),
+            self.parts(),
+            &own,
+            self.options,
+        );
         let is_write = self.request.operation == Operation::Write;
         let mut moved = Traffic::default();
         for (round, blocks) in self.rounds.iter().enumerate() {
@@ -177,14 +225,19 @@ impl<'a, M: Machine> Conforming<'a, M> {
         blocks: &[Rc<Block>],
         stage: std::result::Result<&Stage<'_, M>, &Error>,
     ) -> Result<Traffic> {
-        let staging = stage.map(|stage| &stage.buffer);
-        if let Ok(staging) = staging
-            && self.request.operation == Operation::Write
-            && self.has_gaps(blocks)
-        {
-            let bytes = blocks.len() as u64 * self.request.disk.block_bytes_max();
-            let element = self.request.rest.element();
-            self.call.machine.clear(staging, bytes, element);
+        let mut staging = stage.map(|stage| &stage.buffer);
+        let has_gaps = match self.request.operation {
+            Operation::Write => self.has_gaps(blocks),
+            Operation::Read => Ok(false),
+        };
+        match (staging, &has_gaps) {
+            (Ok(staging), Ok(true)) => {
+                let bytes = blocks.len() as u64 * self.request.disk.block_bytes_max();
+                let element = self.request.rest.element();
+                self.call.machine.clear(staging, bytes, element);
+            }
+            (_, Ok(_)) => {}
+            (_, Err(error)) => staging = staging.and(Err(error)), // others still send
         }
         let staged: Vec<_> = self.staged(blocks).collect();
         let transfers = match (messages, staging) {
@@ -192,6 +245,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
             (None, Ok(staging)) => self.permute(&staged, staging).await?,
             (None, Err(_)) => 0,
         };
+        has_gaps?;
         Ok(Traffic {
             transfers,
             ..Traffic::default()
@@ -203,11 +257,11 @@ impl<'a, M: Machine> Conforming<'a, M> {
         let mut transfers = 0;
         for (block, base) in staged {
             let Call { machine, id, .. } = *self.call;
-            let portions = self.request.portions(self.call.party(), block);
+            let portions = self.parts().portions(block)?;
             let place = (&**block, *base);
             move_portions(
                 machine,
-                id.memory(0),
+                (self.call.party(), id.memory(0)),
                 self.request,
                 &portions,
                 place,
@@ -233,9 +287,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
         };
         // A block that nobody holds has mostly nothing to move.
         let request = self.request;
-        let is_moved = |block: &Block| {
-            request.writes_all() || !request.memory.touching(&block.region).is_empty()
-        };
+        let is_moved = |block: &Block| request.writes_all() || self.parts().touch(block);
         let held = self.staged(blocks).filter(|(block, _)| is_moved(block));
         let held: Vec<_> = held.collect();
         match (&self.options.io, &stage.disks) {
@@ -309,17 +361,24 @@ impl<'a, M: Machine> Conforming<'a, M> {
     }
 
     /// Whether some bytes of the blocks are nobody's: they must not be left over from other blocks.
-    fn has_gaps(&self, blocks: &[Rc<Block>]) -> bool {
-        let has_gap = |block: &Rc<Block>| match self.request.memory {
-            MemorySchema::Boxes(_) => {
-                let portions = self.request.portions(self.call.party(), block);
-                let held: u64 = portions.iter().map(|held| held.piece.elements()).sum();
-                held * self.request.disk.width() < block.bytes
-            }
-            // Some rank holds each element.
-            _ => block.is_padded(),
-        };
-        blocks.iter().any(has_gap)
+    ///
+    /// # Errors
+    /// When lists have an element in common.
+    fn has_gaps(&self, blocks: &[Rc<Block>]) -> Result<bool> {
+        let mut any_has = false;
+        for block in blocks {
+            any_has |= match &self.request.holders {
+                Holders::Schema(MemorySchema::Boxes(_)) | Holders::Lists { .. } => {
+                    let portions = self.parts().portions(block)?;
+                    check_apart(block, &portions)?;
+                    let held: u64 = portions.iter().map(|held| held.piece.elements()).sum();
+                    held * self.request.disk.width() < block.bytes
+                }
+                // Some rank holds each element.
+                Holders::Schema(_) => block.is_padded(),
+            };
+        }
+        Ok(any_has)
     }
 
     /// Each block, with the byte of the staging buffer at which it begins.

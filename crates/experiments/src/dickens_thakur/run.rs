@@ -122,7 +122,7 @@ impl Case {
         Ok(Request {
             operation: Operation::Write,
             strategy,
-            memory: memory.into(),
+            holders: memory.into(),
             disk,
             target: Vec::new(),
             servers: preset.nodes.disks,

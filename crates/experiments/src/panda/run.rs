@@ -114,7 +114,7 @@ impl Case {
         Request {
             operation: self.operation,
             strategy: Strategy::DiskDirected(DiskDirected { presort: true }),
-            memory: memory.into(),
+            holders: memory.into(),
             disk,
             target: Vec::new(),
             servers: self.servers,
@@ -186,7 +186,7 @@ pub fn peak_mb_s(preset: &Preset, operation: Operation, file_mb: u64, trial: u64
     let request = Request {
         operation,
         strategy: Strategy::DiskDirected(DiskDirected::default()),
-        memory: memory.into(),
+        holders: memory.into(),
         disk,
         target: Vec::new(),
         servers: 1,
@@ -403,7 +403,7 @@ mod tests {
                     ..case(clients, array_mb)
                 };
                 let request = case.request()?;
-                let shares = (0..clients).map(|rank| request.memory.share(rank).elements());
+                let shares = (0..clients).map(|rank| request.holders.share(rank).elements());
                 assert_eq!(shares.sum::<u64>() * WIDTH, array_mb << 20);
                 assert_eq!(request.disk.bytes(), array_mb << 20);
             }

@@ -5,11 +5,16 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::elements::bounds_of;
+use super::overlap::are_disjoint;
 use super::series::{Pair, Series, Strand, arrange_all};
 use crate::copy::StridedCopy;
 use crate::error::LayoutError;
 use crate::exact::exact;
 use crate::share::Direction;
+
+/// The most elements of a piece in a memory or buffer of fewer elements, as of a list that has one
+/// place many times.
+const REPEATED_MAX: u64 = 1 << 28;
 
 /// A list piece is the elements that one holding has of one block: where each lies in the block's
 /// buffer, and where in the rank's memory, both in elements.
@@ -110,26 +115,85 @@ impl ListPiece {
         })
     }
 
+    /// Whether the piece lies in a memory of this number of elements, of which it may have some
+    /// more than once.
+    pub fn is_in_memory(&self, elements: u64) -> bool {
+        self.memory_bounds().unwrap_or_default().end <= elements
+            && self.elements() <= elements.max(REPEATED_MAX)
+    }
+
+    /// Whether the piece lies in a buffer of this number of elements, of which it may have some
+    /// more than once. Ask before a piece is used that has come from elsewhere.
+    pub fn is_in_buffer(&self, elements: u64) -> bool {
+        self.buffer_bounds().unwrap_or_default().end <= elements
+            && self.elements() <= elements.max(REPEATED_MAX)
+    }
+
     /// Whether the piece lies in a memory and in a buffer of these numbers of elements, and has no
     /// more elements than the larger of them: a piece of a holding that may be read or written
     /// has not. The answer takes time in proportion to the series. Ask before a piece is used that
     /// has come from elsewhere.
     pub fn is_in(&self, memory_elements: u64, buffer_elements: u64) -> bool {
-        let ends_in = |bounds: Option<Range<u64>>, extent: u64| {
-            bounds.is_none_or(|bounds| bounds.end <= extent)
-        };
-        ends_in(self.memory_bounds(), memory_elements)
-            && ends_in(self.buffer_bounds(), buffer_elements)
+        self.is_in_memory(memory_elements)
+            && self.is_in_buffer(buffer_elements)
             && self.elements() <= memory_elements.max(buffer_elements)
     }
 
-    /// Splits the way of the piece in two, through a parcel that holds the piece's elements one
-    /// behind the other: a piece between the memory and the parcel (which is its buffer), and one
-    /// between the parcel (which is its memory) and the block's buffer.
-    pub fn by_parcel(&self) -> (ListPiece, ListPiece) {
+    /// Whether no element of the buffer is in two of the pieces, or in one of them twice.
+    pub fn are_disjoint<'a>(pieces: impl IntoIterator<Item = &'a ListPiece>) -> bool {
+        let strands = pieces.into_iter().flat_map(|piece| &piece.strands);
+        are_disjoint(strands.map(|strand| strand.seen(|pair| pair.stored)))
+    }
+
+    /// The copies that move the elements, of `width` bytes each, between a buffer and a memory in
+    /// which they lie `step` bytes apart.
+    pub fn copies(
+        &self,
+        width: usize,
+        step: isize,
+        direction: Direction,
+    ) -> impl Iterator<Item = StridedCopy> + '_ {
+        let strands = self.strands.iter();
+        strands.flat_map(move |strand| copies_of(strand.clone(), width, step, direction))
+    }
+
+    /// The copies that move the elements between a memory in which they lie `step` bytes apart, and
+    /// a parcel that holds them one behind the other.
+    pub fn packing(
+        &self,
+        width: usize,
+        step: isize,
+        direction: Direction,
+    ) -> impl Iterator<Item = StridedCopy> + '_ {
+        self.beside_parcel().flat_map(move |(strand, packed)| {
+            let half = strand.beside(&packed, |pair, parcel| Pair {
+                stored: parcel,
+                memory: pair.memory,
+            });
+            copies_of(half, width, step, direction)
+        })
+    }
+
+    /// The copies that move the elements between a parcel of [`ListPiece::packing`], in the place
+    /// of the memory, and the buffer.
+    pub fn unpacking(
+        &self,
+        width: usize,
+        direction: Direction,
+    ) -> impl Iterator<Item = StridedCopy> + '_ {
+        self.beside_parcel().flat_map(move |(strand, packed)| {
+            let half = strand.beside(&packed, |pair, parcel| Pair {
+                stored: pair.stored,
+                memory: parcel,
+            });
+            copies_of(half, width, width as isize, direction)
+        })
+    }
+
+    /// The strands, each with the series of its places in a parcel.
+    fn beside_parcel(&self) -> impl Iterator<Item = (&Strand, Series<i64>)> {
         let mut place = 0;
-        let mut parts = [Vec::new(), Vec::new()];
-        for strand in &self.strands {
+        self.strands.iter().map(move |strand| {
             let mut packed = Series::run(place, strand.length);
             let mut elements = strand.length;
             for inner in strand.loops.iter().rev() {
@@ -137,23 +201,8 @@ impl ListPiece {
                 elements *= inner.count;
             }
             place += elements;
-            let halves = [
-                strand.beside(&packed, |pair, parcel| Pair {
-                    stored: parcel,
-                    memory: pair.memory,
-                }),
-                strand.beside(&packed, |pair, parcel| Pair {
-                    stored: pair.stored,
-                    memory: parcel,
-                }),
-            ];
-            for (part, mut half) in parts.iter_mut().zip(halves) {
-                half.merge();
-                part.push(half);
-            }
-        }
-        let [memory, buffer] = parts;
-        (Self { strands: memory }, Self { strands: buffer })
+            (strand, packed)
+        })
     }
 
     /// Copies the elements, of `width` bytes each, from `memory` into `buffer`.
@@ -200,56 +249,46 @@ impl ListPiece {
         );
     }
 
-    /// Copies the elements, of `width` bytes each, from `source` to `target`: from the memory to
-    /// the buffer if `direction` is [`Direction::Gather`], otherwise from the buffer to the memory.
-    /// Where a piece reaches an element of the target twice, one of the two values stays.
+    /// Copies the elements from `source` to `target`. Where a piece reaches an element of the
+    /// target twice, one of the two values stays.
     ///
     /// # Safety
     /// The memory and the buffer must begin at the two pointers and hold the piece, in the sense of
     /// [`ListPiece::is_in`], as elements of `width` bytes. The source must be readable, the target
     /// writable, and the two must not overlap. Nothing need be aligned.
-    pub unsafe fn copy(
-        &self,
-        width: usize,
-        source: *const u8,
-        target: *mut u8,
-        direction: Direction,
-    ) {
-        for strand in &self.strands {
-            let copy = strand.copy(width, direction);
+    unsafe fn copy(&self, width: usize, source: *const u8, target: *mut u8, direction: Direction) {
+        for copy in self.copies(width, width as isize, direction) {
             // SAFETY: the caller vouches for all places of all strands.
-            unsafe { copy_strand(strand, copy, (source, target), direction) }
+            unsafe { copy.run(source, target) };
         }
     }
 }
 
-/// Copies one strand.
-///
-/// # Safety
-/// Both sides must hold all places of the strand, and must not overlap.
-unsafe fn copy_strand(
-    strand: &Strand,
-    copy: StridedCopy,
-    (source, target): (*const u8, *mut u8),
+/// The copies of one strand. Where turns reach into each other in the target, each run is a copy of
+/// its own.
+fn copies_of(
+    strand: Strand,
+    width: usize,
+    step: isize,
     direction: Direction,
-) {
-    let mut copy = copy;
+) -> impl Iterator<Item = StridedCopy> {
     let is_target_nested = match direction {
         _ if strand.loops.is_empty() => true,
         Direction::Gather => strand.seen(|pair| pair.stored).is_nested(),
         Direction::Scatter => strand.seen(|pair| pair.memory).is_nested(),
     };
-    if is_target_nested {
+    let strands = match is_target_nested {
+        true => vec![strand],
+        false => {
+            let starts = strand.starts();
+            starts
+                .map(|start| Strand::run(start, strand.length))
+                .collect()
+        }
+    };
+    strands.into_iter().map(move |strand| {
+        let mut copy = strand.copy(width, step, direction);
         copy.simplify();
-        // SAFETY: the caller vouches for all places, and no byte of the target is reached twice.
-        unsafe { copy.run(source, target) };
-        return;
-    }
-    // Turns may reach into each other, and perhaps overlap: each run is a copy of its own.
-    let width = copy.width / exact::<usize>(strand.length);
-    for start in strand.starts() {
-        let run = Strand::run(start, strand.length);
-        // SAFETY: the caller vouches for this run as for all.
-        unsafe { run.copy(width, direction).run(source, target) };
-    }
+        copy
+    })
 }

@@ -389,28 +389,40 @@ impl Strand {
         beside
     }
 
-    /// The copy that moves the strand between a buffer and a memory of elements of `width` bytes.
-    pub(crate) fn copy(&self, width: usize, direction: Direction) -> StridedCopy {
-        let bytes = |elements: i64| exact::<isize>(elements) * width as isize;
-        let ordered = |pair: Pair| match direction {
-            Direction::Gather => (bytes(pair.memory), bytes(pair.stored)),
-            Direction::Scatter => (bytes(pair.stored), bytes(pair.memory)),
+    /// The copy that moves the strand between a buffer and a memory, in which elements of `width`
+    /// bytes lie `step` bytes apart.
+    pub(crate) fn copy(&self, width: usize, step: isize, direction: Direction) -> StridedCopy {
+        let ordered = |pair: Pair| {
+            let stored = exact::<isize>(pair.stored) * width as isize;
+            let memory = exact::<isize>(pair.memory) * step;
+            match direction {
+                Direction::Gather => (memory, stored),
+                Direction::Scatter => (stored, memory),
+            }
         };
         let (source, target) = ordered(self.start);
-        let axes = self.loops.iter().map(|inner| {
-            let (source, target) = ordered(inner.stride);
-            let count = exact::<usize>(inner.count);
+        let axis = |count: i64, stride: Pair| {
+            let (source, target) = ordered(stride);
+            let count = exact::<usize>(count);
             Axis {
                 count,
                 source,
                 target,
             }
-        });
+        };
+        let loops = self.loops.iter();
+        let mut axes: SmallVec<[Axis; 6]> =
+            loops.map(|inner| axis(inner.count, inner.stride)).collect();
+        let mut run = exact::<usize>(self.length) * width;
+        if step != width as isize {
+            axes.push(axis(self.length, Pair::along(1)));
+            run = width;
+        }
         StridedCopy {
-            width: exact::<usize>(self.length) * width,
+            width: run,
             source,
             target,
-            axes: axes.collect(),
+            axes,
         }
     }
 }

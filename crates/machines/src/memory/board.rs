@@ -184,7 +184,8 @@ impl NoticeReader<'_> {
         let buffer = buffer.wrapping_add(window.offset);
         let copies = piece.copies(window.width, &window.strides, &strides, direction);
         let mut vectors = Vectors::default();
-        if !copies.iter().all(|copy| vectors.add(copy)) {
+        let mut copies = copies;
+        if !copies.all(|copy| vectors.add(&copy)) {
             return CopyOutcome::NotThis;
         }
         let (theirs, own) = match direction {
@@ -332,7 +333,7 @@ mod tests {
             let mesh: &[u64] = if dists == "BLOCK,*" { &[2] } else { &[2, 3] };
             let dists = dists.parse().unwrap();
             let share = Distribution::new(&[24, 20], &dists, mesh).unwrap().share(0);
-            let piece = share.intersect(&region).unwrap();
+            let piece = Piece::from(share.intersect(&region).unwrap());
             for is_reversed in [false, true] {
                 let mut held: Vec<u64> = (0..ELEMENTS as u64).collect();
                 let extents = share.extents();
@@ -388,7 +389,7 @@ mod tests {
         let board = Board::default();
         board.claim();
         board.post(name(0), &memory).unwrap();
-        let piece = share.intersect(&region).unwrap();
+        let piece = Piece::from(share.intersect(&region).unwrap());
         let found = board.find(name(0)).unwrap();
         // SAFETY: nothing is copied.
         let copied =
@@ -403,7 +404,7 @@ mod tests {
         board.claim();
         let memory = memory_at(ptr::without_provenance_mut(8), vec![8]);
         board.post(name(0), &memory).unwrap();
-        let piece = Share::of_box(&region).intersect(&region).unwrap();
+        let piece = Piece::from(Share::of_box(&region).intersect(&region).unwrap());
         let mut buffer = [0u64; 66];
         let base = buffer.as_mut_ptr().cast();
         let found = board.find(name(0)).unwrap();

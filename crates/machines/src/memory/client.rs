@@ -1,7 +1,7 @@
 //! A client's memory, and the copies to and from it.
 
 use penstock_engine::{CopyKind, Error, Kind, Result, Window};
-use penstock_layout::{Direction, Piece, Region, Share, exact, row_major_strides};
+use penstock_layout::{Direction, Piece, StridedCopy};
 
 /// A client's memory says where its share lies. Halos, Fortran order and views of other arrays are
 /// all a matter of base and strides.
@@ -40,7 +40,7 @@ impl ClientMemory {
     /// Copies `piece` between this memory and a buffer at `buffer`.
     ///
     /// # Safety
-    /// This memory must hold the piece's memory box, the buffer must hold the piece as `window`
+    /// This memory must hold the piece, the buffer must hold the piece as `window`
     /// places it, and nobody else may access either meanwhile.
     pub unsafe fn copy(
         &self,
@@ -53,26 +53,14 @@ impl ClientMemory {
         let copies = piece.copies(window.width, &window.strides, &self.strides, direction);
         // SAFETY: the window's offset is inside the buffer by the caller's promise.
         let buffer = unsafe { buffer.add(window.offset) };
-        let (source, target) = match direction {
-            Direction::Gather => (self.base, buffer),
-            Direction::Scatter => (buffer, self.base),
-        };
-        for copy in copies {
-            // SAFETY: the caller's promise, which `Piece::copies` turns into offsets.
-            unsafe {
-                match by {
-                    CopyKind::Kernels => copy.run(source, target),
-                    CopyKind::Bytes => copy.run_by_bytes(source, target),
-                }
-            }
-        }
+        // SAFETY: the caller's promise, which `Piece::copies` turns into offsets.
+        unsafe { run(copies, (self.base, buffer), direction, by) };
     }
 
-    /// Copies the piece's box between this memory and `packed`, in which the box lies dense and
-    /// row-major.
+    /// Copies `piece` between this memory and `packed`, which holds the piece as a parcel does.
     ///
     /// # Safety
-    /// Like [`ClientMemory::copy`]; `packed` must hold the box.
+    /// Like [`ClientMemory::copy`]; `packed` must hold the piece.
     pub unsafe fn copy_packed(
         &self,
         piece: &Piece,
@@ -81,33 +69,14 @@ impl ClientMemory {
         direction: Direction,
         by: CopyKind,
     ) {
-        let memory_box = piece.memory_box();
-        let whole = Share::of_box(&Region::whole(&memory_box.shape));
-        let steps = memory_box.start.iter().zip(&self.strides);
-        let first: isize = steps
-            .map(|(&index, &stride)| exact::<isize>(index) * stride)
-            .sum();
-        let Some(whole) = whole.intersect(&Region::whole(&memory_box.shape)) else {
-            return;
-        };
-        let window = Window {
-            width,
-            offset: 0,
-            strides: packed_strides(&memory_box.shape, width),
-        };
-        // SAFETY: the box's first element is inside this memory.
-        let base = unsafe { self.base.offset(first) };
-        let inner = ClientMemory {
-            base,
-            ..self.clone()
-        };
+        let copies = piece.packing(width, &self.strides, direction);
         // SAFETY: the caller's promise.
-        unsafe { inner.copy(&whole, &window, packed, direction, by) };
+        unsafe { run(copies, (self.base, packed), direction, by) };
     }
 }
 
-/// Copies `piece` between a staging buffer, in which `window` places it, and `packed`, in which its
-/// box of the client's memory lies dense and row-major.
+/// Copies `piece` between a staging buffer, in which `window` places it, and `packed`, which holds
+/// the piece as a parcel does.
 ///
 /// # Safety
 /// The buffer and `packed` must hold the piece, and nobody else may access them meanwhile.
@@ -119,25 +88,32 @@ pub unsafe fn copy_unpacked(
     direction: Direction,
     by: CopyKind,
 ) {
-    let extents = piece.memory_box().shape;
-    let memory = ClientMemory {
-        base: packed,
-        strides: packed_strides(&extents, window.width),
-        extents,
-        width: window.width,
-    };
+    let copies = piece.unpacking(window.width, &window.strides, direction);
     // SAFETY: the caller's promise.
-    unsafe { memory.copy(&piece.packed(), window, buffer, direction, by) };
+    unsafe { run(copies, (packed, buffer.add(window.offset)), direction, by) };
 }
 
-fn packed_strides(shape: &[u64], width: usize) -> Vec<isize> {
-    row_major_strides(shape)
-        .into_iter()
-        .map(|stride| exact::<isize>(stride) * width as isize)
-        .collect()
-}
-
-/// The bytes of a packed piece.
-pub fn packed_bytes(piece: &Piece, width: usize) -> usize {
-    exact::<usize>(piece.elements()) * width
+/// Runs copies from the first place to the second, or back if elements are scattered.
+///
+/// # Safety
+/// Both places must hold all that the copies reach, and nobody else may access it meanwhile.
+unsafe fn run(
+    copies: impl Iterator<Item = StridedCopy>,
+    (memory, buffer): (*mut u8, *mut u8),
+    direction: Direction,
+    by: CopyKind,
+) {
+    let (source, target) = match direction {
+        Direction::Gather => (memory, buffer),
+        Direction::Scatter => (buffer, memory),
+    };
+    for copy in copies {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match by {
+                CopyKind::Kernels => copy.run(source, target),
+                CopyKind::Bytes => copy.run_by_bytes(source, target),
+            }
+        }
+    }
 }

@@ -8,7 +8,6 @@ use penstock_layout::{Direction, Piece};
 use super::Node;
 use super::packet::{Header, Packet, ParcelPlace};
 use crate::memory::buffer::{BufferName, Staging};
-use crate::memory::client::packed_bytes;
 use crate::memory::parcel::{Loan, Parcel};
 
 impl Node {
@@ -227,7 +226,7 @@ impl Node {
             ticket,
             result: Ok(()),
         };
-        self.post(from, &answer, packed_bytes(piece, width), |packed| {
+        self.post(from, &answer, piece.packed_bytes(width), |packed| {
             let (packed, direction) = (packed.as_mut_ptr(), Direction::Gather);
             // SAFETY: as for `answer_copy`, with the packet in the place of the buffer.
             unsafe { exposed.copy_packed(piece, width, packed, direction, CopyKind::Kernels) };
@@ -244,7 +243,7 @@ impl Node {
     ) -> Result<()> {
         let exposed = self.process.exposures.of(memory, self.me)?;
         exposed.check(piece, width)?;
-        let expected = packed_bytes(piece, width);
+        let expected = piece.packed_bytes(width);
         if packed.len() != expected {
             return Err(cut_short(expected, packed.len()));
         }

@@ -17,7 +17,7 @@ use crate::disk::real::RealDisk;
 use crate::links::Distance;
 use crate::memory::board::Posting;
 use crate::memory::buffer::Buffer;
-use crate::memory::client::{ClientMemory, copy_unpacked, packed_bytes};
+use crate::memory::client::{ClientMemory, copy_unpacked};
 use crate::memory::exposures::Exposure;
 use crate::memory::parcel::Parcel;
 
@@ -128,7 +128,7 @@ impl Machine for Node {
     ) -> Result<Parcel> {
         let memory = self.process.exposures.of(memory, self.me)?;
         let mut parcel = vec![0; exact::<usize>(elements.elements()) * window.width];
-        if let Some(piece) = share.intersect(elements) {
+        if let Some(piece) = share.intersect(elements).map(Piece::from) {
             let packed = parcel.as_mut_ptr();
             // SAFETY: the memory holds the share, and the parcel holds all of the elements, which
             // lie one behind the other in the window.
@@ -148,7 +148,7 @@ impl Machine for Node {
         let memory = self.process.exposures.of(memory, self.me)?;
         let parcel = parcel.bytes();
         check_size(parcel, exact::<usize>(elements.elements()) * window.width)?;
-        if let Some(piece) = share.intersect(elements) {
+        if let Some(piece) = share.intersect(elements).map(Piece::from) {
             let packed = parcel.as_ptr().cast_mut();
             // SAFETY: as above; scattering only reads the parcel.
             unsafe {
@@ -199,7 +199,7 @@ impl Machine for Node {
         to: Elements<'_, Self>,
         by: CopyKind,
     ) -> Result<()> {
-        let bytes: usize = pieces.iter().map(|piece| packed_bytes(piece, width)).sum();
+        let bytes: usize = pieces.iter().map(|piece| piece.packed_bytes(width)).sum();
         let from = self.at(memory, from, bytes)?;
         let to = self.at(memory, to, bytes)?;
         let mut dense = 0;
@@ -208,7 +208,7 @@ impl Machine for Node {
             // buffers and parcels have just been checked to hold all pieces; the engine lets nobody
             // else use them meanwhile, and scattering only reads its source.
             unsafe { copy_piece(piece, nth, width, (&from, &to), dense, by)? };
-            dense += packed_bytes(piece, width);
+            dense += piece.packed_bytes(width);
         }
         Ok(())
     }

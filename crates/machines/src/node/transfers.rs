@@ -9,7 +9,7 @@ use super::{Node, Ticket};
 use crate::links::Distance;
 use crate::memory::board::CopyOutcome;
 use crate::memory::buffer::Buffer;
-use crate::memory::client::{copy_unpacked, packed_bytes};
+use crate::memory::client::copy_unpacked;
 
 /// A remote is the memory that a client exposes.
 #[derive(Clone, Copy)]
@@ -90,8 +90,9 @@ impl Node {
         direction: Direction,
     ) -> Result<()> {
         let exposed = self.process.exposures.of(memory, client)?;
-        // SAFETY: the engine keeps windows of one buffer disjoint and inside it, and the client's
-        // memory holds the piece and is left alone until the verdict.
+        exposed.check(piece, window.width)?;
+        // SAFETY: the engine keeps windows of one buffer disjoint and inside it; the client's
+        // memory holds the piece, as has just been checked, and is left alone until the verdict.
         unsafe { exposed.copy(piece, window, buffer.base(), direction, CopyKind::Kernels) };
         Ok(())
     }
@@ -158,7 +159,7 @@ impl Node {
             piece: piece.clone(),
         };
         let mut packed = self.ask(remote.client, None, 0, header, |_| {}).await?;
-        let expected = packed_bytes(piece, width);
+        let expected = piece.packed_bytes(width);
         if packed.len() != expected {
             let cause = format!("{} bytes came of {expected}", packed.len());
             let doing = "fetching a piece from a client";
@@ -209,7 +210,7 @@ impl Node {
                 )
             };
         };
-        let bytes = packed_bytes(piece, width);
+        let bytes = piece.packed_bytes(width);
         let sent = self.ask(remote.client, None, bytes, header, fill);
         sent.await.map(|_| ())
     }

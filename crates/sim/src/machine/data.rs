@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use penstock_engine::{Error, Kind, Result, Window};
-use penstock_layout::{Direction, Piece, Region, Share, exact, row_major_strides};
+use penstock_layout::{Direction, Piece, Share, StridedCopy, byte_strides, exact};
 
 use crate::time::Time;
 
@@ -145,8 +145,8 @@ impl Buffer {
         }
     }
 
-    /// Copies a piece between this buffer, in which `window` places it, and `packed`, in which its
-    /// box of the client's memory lies dense.
+    /// Copies a piece between this buffer, in which `window` places it, and `packed`, which holds
+    /// it as a parcel does.
     pub(crate) fn copy_packed(
         &self,
         piece: &Piece,
@@ -155,33 +155,24 @@ impl Buffer {
         direction: Direction,
     ) {
         if let Some(data) = &self.data {
-            let whole = Share::of_box(&Region::whole(&piece.memory_box().shape));
-            let mut data = data.borrow_mut();
-            let staged = &mut data[window.offset..];
-            copy(packed, &whole, &piece.packed(), window, staged, direction);
+            let copies = piece.unpacking(window.width, &window.strides, direction);
+            let staged = &mut data.borrow_mut()[window.offset..];
+            run(copies, packed, staged, direction);
         }
     }
 
     /// Copies a piece between this buffer and a client's memory.
     pub(crate) fn copy_piece(
         &self,
-        memory: &Memory,
-        share: &Share,
+        (share, memory): &(Share, Memory),
         piece: &Piece,
         window: &Window,
         direction: Direction,
     ) {
         if let (Some(memory), Some(data)) = (memory, &self.data) {
-            let mut data = data.borrow_mut();
-            let window_bytes = &mut data[window.offset..];
-            copy(
-                &mut memory.borrow_mut(),
-                share,
-                piece,
-                window,
-                window_bytes,
-                direction,
-            );
+            let staged = &mut data.borrow_mut()[window.offset..];
+            let memory = &mut memory.borrow_mut();
+            copy(memory, share, piece, window, staged, direction);
         }
     }
 }
@@ -192,42 +183,19 @@ impl Drop for Buffer {
     }
 }
 
-/// Copies a piece between a client's memory and `packed`, in which its box of the memory lies
-/// dense.
-pub(crate) fn copy_box(
+/// Copies a piece between a client's memory and `packed`, which holds it as a parcel does.
+pub(crate) fn pack(
     (share, memory): &(Share, Memory),
     piece: &Piece,
     width: usize,
     packed: &mut [u8],
     direction: Direction,
 ) {
-    let Some(memory) = memory else { return };
-    let (held, taken) = (Region::whole(&share.extents()), piece.memory_box());
-    // The memory is taken as an array of its own, with the box as a region.
-    let Some(piece) = Share::of_box(&held).intersect(&taken) else {
-        return;
-    };
-    let window = Window {
-        width,
-        offset: 0,
-        strides: byte_strides(&taken.shape, width),
-    };
-    let whole = Share::of_box(&held);
-    copy(
-        &mut memory.borrow_mut(),
-        &whole,
-        &piece,
-        &window,
-        packed,
-        direction,
-    );
-}
-
-fn byte_strides(shape: &[u64], width: usize) -> Vec<isize> {
-    let strides = row_major_strides(shape).into_iter();
-    strides
-        .map(|stride| exact::<isize>(stride) * width as isize)
-        .collect()
+    if let Some(memory) = memory {
+        let strides = byte_strides(&share.extents(), width);
+        let copies = piece.packing(width, &strides, direction);
+        run(copies, &mut memory.borrow_mut(), packed, direction);
+    }
 }
 
 /// Copies a piece between a share's dense row-major memory and `bytes`, in which `window` places
@@ -241,13 +209,25 @@ pub(crate) fn copy(
     direction: Direction,
 ) {
     let strides = byte_strides(&share.extents(), window.width);
-    for copy in piece.copies(window.width, &window.strides, &strides, direction) {
-        let (source, target) = match direction {
-            Direction::Gather => (memory.as_mut_ptr(), bytes.as_mut_ptr()),
-            Direction::Scatter => (bytes.as_mut_ptr(), memory.as_mut_ptr()),
-        };
-        // SAFETY: the memory holds the share, and the piece is a part of it; the window holds all
-        // of the piece's region; the two slices are different.
+    let copies = piece.copies(window.width, &window.strides, &strides, direction);
+    run(copies, memory, bytes, direction);
+}
+
+/// Runs the copies of a piece from the first place to the second, or back if elements are
+/// scattered.
+fn run(
+    copies: impl Iterator<Item = StridedCopy>,
+    memory: &mut [u8],
+    buffer: &mut [u8],
+    direction: Direction,
+) {
+    let (source, target) = match direction {
+        Direction::Gather => (memory.as_mut_ptr(), buffer.as_mut_ptr()),
+        Direction::Scatter => (buffer.as_mut_ptr(), memory.as_mut_ptr()),
+    };
+    for copy in copies {
+        // SAFETY: both slices hold the piece, which the engine has checked if it has come from
+        // elsewhere; they are different.
         unsafe { copy.run(source, target) };
     }
 }

@@ -438,7 +438,7 @@ impl SimNode {
         Moving {
             stretches: stretches(piece, window),
             bytes: piece.elements() * window.width as u64,
-            dims: piece.dims().len(),
+            dims: piece.dims(),
             is_by_client: self.me < self.shared.clients,
         }
     }
@@ -453,8 +453,8 @@ impl SimNode {
         direction: Direction,
     ) -> Result<()> {
         if self.shared.is_real {
-            let (share, memory) = self.exposed(id, client)?;
-            buffer.copy_piece(&memory, &share, piece, window, direction);
+            let exposed = self.exposed(id, client)?;
+            buffer.copy_piece(&exposed, piece, window, direction);
         }
         Ok(())
     }
@@ -468,7 +468,7 @@ fn stretches(piece: &Piece, window: &Window) -> u64 {
     let inner = outer_to_inner.map(|pair| (pair[0] / pair[1].max(1)).max(1) as u64);
     let mut shape = vec![u64::MAX];
     shape.extend(inner);
-    shape.truncate(piece.dims().len());
+    shape.truncate(piece.dims());
     piece.stretches(&shape)
 }
 
@@ -588,7 +588,7 @@ impl Machine for SimNode {
     ) -> Result<Parcel> {
         let bytes = elements.elements() * window.width as u64;
         let mut data = self.shared.is_real.then(|| vec![0; exact::<usize>(bytes)]);
-        if let (Some(data), Some(piece)) = (&mut data, share.intersect(elements))
+        if let (Some(data), Some(piece)) = (&mut data, share.intersect(elements).map(Piece::from))
             && let (_, Some(memory)) = self.exposed(memory, self.me)?
         {
             let memory = &mut memory.borrow_mut();
@@ -610,7 +610,7 @@ impl Machine for SimNode {
         }
         let (_, memory) = self.exposed(memory, self.me)?;
         let data = parcel.whole(elements.elements() * window.width as u64)?;
-        if let (Some(memory), Some(piece)) = (memory, share.intersect(elements)) {
+        if let (Some(memory), Some(piece)) = (memory, share.intersect(elements).map(Piece::from)) {
             let memory = &mut memory.borrow_mut();
             data::copy(
                 memory,
@@ -691,7 +691,7 @@ impl Machine for SimNode {
             };
             let with_memory = |packed: &mut [u8], direction| {
                 let exposed = exposed.iter();
-                exposed.for_each(|held| data::copy_box(held, piece, width, packed, direction));
+                exposed.for_each(|held| data::pack(held, piece, width, packed, direction));
             };
             match from {
                 Elements::Exposed => with_memory(&mut packed, Direction::Gather),

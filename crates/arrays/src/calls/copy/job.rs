@@ -81,7 +81,7 @@ impl Director for SlabDirector {
     fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
         let boxes = boxes_of(&boxes, 0);
         let clients = self.settings.clients;
-        let memory = self.array.memory_schema(Operation::Write, boxes, clients)?;
+        let holders = self.array.holders(Operation::Write, boxes, clients)?;
         let (number, pass, _) = self.slab;
         let work = lock(&self.work);
         let Some((target, disk)) = work.as_ref().map(|work| &work.targets[number][pass]) else {
@@ -92,7 +92,7 @@ impl Director for SlabDirector {
         let target = Some(target.clone());
         let request = self
             .settings
-            .request(Operation::Write, method, memory, disk, target)?;
+            .request(Operation::Write, method, holders, disk, target)?;
         let rest = match self.way.cuts_blocks {
             true => Rest::Keep,
             false => Rest::Fill(self.array.schema.fill.bytes().to_vec()),

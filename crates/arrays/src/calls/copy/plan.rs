@@ -143,7 +143,7 @@ fn find(source: &DiskSchema, target: &DiskSchema, means: Resources) -> Option<Pl
 pub fn plain(shape: &[u64], width: u64, chunk: &[u64]) -> Result<DiskSchema> {
     DiskSchema::chunked(shape, width, chunk)
         .and_then(|chunked| chunked.split(Split::Contiguous(BLOCK_BYTES[0])))
-        .map_err(crate::calls::array::of_layout)
+        .map_err(crate::schema::of_layout)
 }
 
 /// Whether the blocks of a schema may be of any size.
