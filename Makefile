@@ -18,6 +18,7 @@ BENCH_ARGS ?= --strategy penstock,mpiio,mmap,limit --repeats 5
 COPY_ARGS  ?=
 HOST_KILLS ?= 10
 FUZZ_SECONDS ?= 600
+SEEDS      ?= 2000
 
 # The interpreter, mpiexec and tools of the virtual environment come first; maturin and PyO3 look
 # at VIRTUAL_ENV and PYO3_PYTHON.
@@ -26,7 +27,7 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PYO3_PYTHON := $(CURDIR)/$(VENV)/bin/python
 unexport PYTHONHOME
 
-.PHONY: help demo test test-rust test-python test-mpi test-hosts crash faults fuzz lint \
+.PHONY: help demo test test-rust test-python test-mpi test-hosts crash faults claims fuzz lint \
         bench bench-copy venv build clean tools
 .DELETE_ON_ERROR:
 
@@ -142,6 +143,11 @@ faults: ## every seed of the simulator's faults (make test runs some hundreds)
 	@echo "== faults: nodes lost at every message, disks that fail, late messages"
 	PENSTOCK_STEP=1 PENSTOCK_SEEDS=10000 cargo test -p penstock-sim --release \
 	    --test faults --test parties --test open_files
+
+claims: build ## random requests on an open array, SEEDS times on threads and half as often under MPI
+	@echo "== claims: ranks that read and write one array, each read checked against all writes"
+	python tests/claims.py --seeds $(SEEDS)
+	mpiexec -n 3 python tests/claims.py --seeds $$(( ($(SEEDS) + 1) / 2 ))
 
 # What production code does not do, unless an attribute says why it may.
 STRICT = $(addprefix -D clippy::,unwrap_used expect_used panic cast_possible_truncation)

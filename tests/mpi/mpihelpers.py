@@ -20,6 +20,13 @@ def sends_messages(transport: str) -> bool:
     return len(HOSTS) > 1 and (transport == "messages" or len(set(HOSTS)) > 1)
 
 
+def has_servers(mpi: MPI.Intracomm, transport: str, dedicated: bool) -> bool:
+    """Whether servers answer while their ranks compute, and there is a client beside them."""
+    if dedicated:
+        return mpi.size > 1
+    return mpi.size == 1 or transport == "shared" or MPI.Query_thread() == MPI.THREAD_MULTIPLE
+
+
 def rows(session: ps.Session, columns: int = 5, extra: int = 3, **more: Any) -> ps.Array:
     """An array of two rows for each rank and some more, dealt out in blocks of rows."""
     memory = ps.Distribution("BLOCK,*", (session.size,))

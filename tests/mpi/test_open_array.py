@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from mpi4py import MPI
+from mpihelpers import has_servers
 
 import penstock as ps
 
 SHAPE = (29, 40)
 ROUNDS = 30
-
-
-def has_servers(mpi, transport, dedicated):
-    """Whether servers answer while their ranks compute, and there is a client beside them."""
-    if dedicated:
-        return mpi.size > 1
-    return mpi.size == 1 or transport == "shared" or MPI.Query_thread() == MPI.THREAD_MULTIPLE
 
 
 @pytest.mark.parametrize("transport", ["shared", "messages"])
