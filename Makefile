@@ -127,11 +127,13 @@ packages = "$$($(1) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 add-packages = printf '%s\n' $(call packages,python) $(CURDIR)/python \
     >$(call packages,$(1)/bin/python)/penstock-tests.pth
 
-crash: build ## crash at every change to the disk; kill a writing job 300 times; look at what is left
+crash: build ## crash at every change to the disk; kill writing jobs 400 times; look at what is left
 	@echo "== crash: at every change"
 	PENSTOCK_CRASH_STEP=1 cargo test -p penstock-arrays --release --test crash -- --nocapture
 	@echo "== crash: 3 ranks, killed 300 times"
 	python tests/crash_kills.py --kills 300 --ranks 3 --seed 1
+	@echo "== crash: 3 ranks with an open array, killed 100 times, with readers beside them and without"
+	python tests/open_kills.py --kills 100 --ranks 3 --seed 1
 
 fuzz: ## wrong packets, metadata and messages for FUZZ_SECONDS each
 	@echo "== fuzz: $(FUZZ_SECONDS) seconds each"
