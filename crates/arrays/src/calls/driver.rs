@@ -27,7 +27,7 @@ use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::Servers;
 use penstock_engine::{
     Attendance, Call, Director, Error, FileClient, FileId, FilePart, Kind, Machine, NodeId,
-    Operation, Party, Proposal, Result, Verdict,
+    Operation, Party, Proposal, Result, Verdict, Who,
 };
 use penstock_layout::{DiskSchema, Holding};
 use penstock_machines::node::pause::{LOOKS_AWAKE, Pause};
@@ -386,6 +386,12 @@ impl Driver {
         self.shared.lock().node.now()
     }
 
+    /// The rank of this node's client, if it has one.
+    fn rank(&self) -> Option<usize> {
+        let calls = self.shared.lock();
+        calls.attendance.party.rank(calls.node.me())
+    }
+
     /// Whether this rank was interrupted while it waited.
     pub fn has_left(&self) -> bool {
         self.has_left.get()
@@ -455,6 +461,10 @@ impl Driver {
             return Ok(());
         }
         let error = Error::new(Kind::Peer, "waiting for a call", "it was interrupted");
+        let error = match self.rank() {
+            Some(rank) => error.by(Who::Rank(rank)),
+            None => error,
+        };
         self.leave(&error);
         self.has_left.set(true);
         Err(error)
