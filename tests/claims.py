@@ -326,15 +326,16 @@ def main() -> None:
 
         comm = MPI.COMM_WORLD
         is_first = comm.rank == 0
-        made = tempfile.mkdtemp(prefix="penstock-claims-", dir=fast_directory())
-        place = comm.bcast(Path(made))
+        made = tempfile.mkdtemp(dir=fast_directory()) if is_first else None
+        place = Path(comm.bcast(made))
         for seed in seeds:
             if is_first:
                 (place / str(seed)).mkdir()
             comm.Barrier()
             transport = ("shared", "messages")[seed % 2]
             requests += play_under_mpi(seed, comm, place / str(seed), transport)
-        shutil.rmtree(made)
+        if is_first:
+            shutil.rmtree(place)
     if is_first:
         seconds = round(time.monotonic() - begun)
         print(f"{len(seeds)} seeds, {requests} requests, all right, in {seconds} s")
