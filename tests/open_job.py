@@ -45,7 +45,8 @@ WHOLE_BLOCKS = ("codec", "shards", "bare shards")
 OPTIONS: dict[str, Any] = {"block_bytes": 600, "cache_bytes": 1500, "sync": False}
 NUMBERS_OF_RANK = 1_000_000
 RANKS_MAX = 100
-ROUNDS_MAX = 1_000_000
+ROUNDS_MAX = 20_000
+"""Writers that nobody kills come to an end: many times what they do before they are killed."""
 TAKEN_ROUNDS = 3
 """How much is written by readers that take over."""
 ROUND_SECONDS = 0.005
