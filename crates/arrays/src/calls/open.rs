@@ -14,7 +14,9 @@ use futures::future::select;
 use penstock_engine::collective::server::Servers;
 use penstock_engine::encoding::decode;
 use penstock_engine::version::Version;
-use penstock_engine::{Access, Attendance, Error, Kind, Machine, Opening, Party, PartyId, Result};
+use penstock_engine::{
+    Access, Attendance, Error, Kind, Machine, Opening, Party, PartyId, Result, Who,
+};
 use penstock_layout::exact;
 use penstock_machines::mpi::abi::Handle;
 use penstock_machines::mpi::api::Api;
@@ -238,7 +240,10 @@ fn serve(node: &Node, party: &Arc<Party>, cache_bytes: u64, interrupt: Option<&I
         };
         pause.sleep(Some(UNASKED_MAX));
         if interrupt.is_some_and(|interrupt| interrupt()) {
-            let error = Error::new(Kind::Peer, "serving", "it was interrupted");
+            let mut error = Error::new(Kind::Peer, "serving", "it was interrupted");
+            if let Some(server) = party.servers_on(node.me()).next() {
+                error = error.by(Who::Server(server));
+            }
             let all = 0..u64::MAX;
             return leave(node, party, &error, &[all]);
         }
