@@ -16,6 +16,7 @@ SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.csv' -
 DEMO_ARGS  ?=
 BENCH_ARGS ?= --strategy penstock,mpiio,mmap,limit --repeats 5
 COPY_ARGS  ?=
+HARD_ARGS  ?=
 HOST_KILLS ?= 10
 FUZZ_SECONDS ?= 600
 SEEDS      ?= 2000
@@ -28,7 +29,7 @@ export PYO3_PYTHON := $(CURDIR)/$(VENV)/bin/python
 unexport PYTHONHOME
 
 .PHONY: help demo test test-rust test-python test-mpi test-hosts crash faults claims fuzz lint \
-        bench bench-copy venv build clean tools
+        bench bench-copy bench-hard venv build clean tools
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -179,6 +180,10 @@ $(VENV)/rechunker/.installed:
 bench-copy: build $(VENV)/rechunker/.installed ## rearranging an array on disk, against rechunker and TensorStore
 	@echo "== bench: 512^3 float64, chunks thin along one dimension to thin along another"
 	python -m penstock_bench copy --rechunker $(VENV)/rechunker/bin/python $(COPY_ARGS)
+
+bench-hard: build ## records dealt out in turn, and large parts, beside POSIX and MPI-IO
+	@echo "== bench: 8 ranks, a shared file of 512 MiB, hard and easy"
+	python -m penstock_bench hard $(HARD_ARGS)
 
 venv: $(VENV)/.requirements ## the virtual environment, with MPICH, mpi4py and all tools
 

@@ -128,7 +128,7 @@ def test_the_benchmarks_are_listed():
     for words in ([], ["--help"]):
         done = subprocess.run([*BENCH, *words], text=True, capture_output=True, timeout=60)
         assert (done.returncode, done.stderr) == (0, "")
-        for name in ("collective", "copy", "panda", "dickens-thakur"):
+        for name in ("collective", "copy", "hard", "panda", "dickens-thakur"):
             assert f"\n  {name} " in done.stdout
     done = subprocess.run([*BENCH, "kotz"], text=True, capture_output=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

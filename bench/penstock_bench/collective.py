@@ -383,7 +383,7 @@ def set_up(
         cb_nodes=parse_dims(options.cb_nodes, "--cb-nodes"),
         cb_buffers_mib=parse_dims(options.cb_buffers, "--cb-buffers"),
         by=tuple(word.strip() for word in options.by.split(",")),
-        direct=options.direct,
+        direct=options.direct or None,
         pnetcdf=options.pnetcdf,
     )
     contenders: list[Contender] = []

@@ -39,7 +39,8 @@ class Options:
     cb_nodes: tuple[int, ...] = (8, 4)
     cb_buffers_mib: tuple[int, ...] = (1, 4)
     by: tuple[str, ...] = ("disk-directed",)
-    direct: bool = False
+    direct: bool | None = None
+    """Penstock: None takes its default."""
     pnetcdf: Path | None = None
 
 
@@ -98,7 +99,9 @@ class Penstock(Contender):
         alone = options.by == ("disk-directed",)
         super().__init__(self.name if alone else f"{self.name}, {by}", case, comm)
         how: dict[str, Any] = {"strategy": by, "servers": options.servers, "sync": case.sync}
-        how |= {"direct": options.direct, "transport": options.transport}
+        how["transport"] = options.transport
+        if options.direct is not None:
+            how["direct"] = options.direct
         self.session = self.resources.enter_context(ps.Session(comm, **how))
         self.array = penstock_array(case, penstock_disk(case))
         # What does not fit together is said here, before anything is measured.

@@ -18,6 +18,14 @@ def drop_from_cache(target: Path) -> None:
             os.close(descriptor)
 
 
+def bring_into_cache(path: Path) -> None:
+    """Make the next read of a file come out of the page cache."""
+    piece = bytearray(1 << 20)
+    with open(path, "rb", buffering=0) as file:
+        while file.readinto(piece):
+            pass
+
+
 def give_space_back(target: Path) -> None:
     """Empty a file, or the files of a directory, and leave their names.
 
