@@ -6,13 +6,13 @@ command that starts the job has made it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from penstock_bench.case import Case, Disk, Distribution, Elements
 from penstock_bench.command import MIB
 from penstock_bench.job import Job, main_of_rank
 from penstock_bench.machine import machine_facts
-from penstock_bench.meters import rest, timed
+from penstock_bench.meters import real_time, rest, timed
 from penstock_bench.rivals import Contender, MpiIo, Options, Penstock, best_hints
 from penstock_bench.storage import (
     bring_into_cache,
@@ -57,6 +57,7 @@ class HardJob(Job):
     salts: tuple[int, int]
     """Those of the values that are read, and of those that are written."""
     cb_buffer_mib: int
+    real_time: bool
 
 
 def make_case(kind: str, bytes_: int, directory: Path, rank: int, ranks: int) -> Case:
@@ -125,6 +126,14 @@ def run(job: HardJob, comm: Intracomm, say: Callable[..., None]) -> None:
     program = PROGRAMS[job.program](case, comm, job.cb_buffer_mib)
     seconds: dict[str, float] = {}
     wrong = 0
+
+    def seconds_of(move: Callable[[Path, Elements], None], path: Path, memory: Elements) -> float:
+        def call() -> None:
+            with real_time() if job.real_time else contextlib.nullcontext():
+                move(path, memory)
+
+        return timed(comm, call)[0]
+
     for operation in (COLD_FIRST, COLD_LATER, WARM):
         out.reshape(-1).view(np.uint8)[...] = 0xA5
         if comm.rank == 0:
@@ -132,13 +141,13 @@ def run(job: HardJob, comm: Intracomm, say: Callable[..., None]) -> None:
             if operation == WARM:
                 bring_into_cache(source)
         rest(comm)
-        seconds[operation], _ = timed(comm, partial(program.read, source, out))
+        seconds[operation] = seconds_of(program.read, source, out)
         wrong += int(np.count_nonzero(out != local))
     case.fill(local, job.salts[1])
     if comm.rank == 0:
         touch_free_memory(case.directory, case.bytes)
     rest(comm)
-    seconds[WRITE], _ = timed(comm, partial(program.write, target, local))
+    seconds[WRITE] = seconds_of(program.write, target, local)
     wrong += program.wrong_on_disk(target, job.salts[1])
     rest(comm)
     if comm.rank == 0:

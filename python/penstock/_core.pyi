@@ -70,7 +70,7 @@ class _SessionArgument(TypedDict):
     block_bytes: int
     background_bytes: int
     cache_bytes: int
-    direct: bool
+    direct: bool | None
     strategy: str
     buffers: tuple[int, int] | None
     faults: str | None

@@ -5,9 +5,11 @@
 //! |---|---|
 //! | [`ops`] | every change to the file system, and a crash between any two |
 //! | `files` | files and directories: errors with paths, syncs, locks, JSON, open files kept in hand |
-//! | `direct` | files of elements, moved around the page cache where a user chooses so |
+//! | `cold` | what the page cache has of a file |
+//! | `direct` | files of elements, moved around the page cache where a user chooses so, or where reads are cold |
 //! | `temporary` | the temporary beside a target: its lock, its remains, its renaming |
 
+mod cold;
 pub(crate) mod direct;
 pub(crate) mod files;
 pub mod ops;

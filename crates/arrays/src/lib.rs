@@ -61,6 +61,7 @@ pub mod write;
 pub use dtype::{ByteOrder, ElementType};
 pub use fill::Fill;
 pub use formats::Target;
+pub use fs::direct::DirectIo;
 pub use progress::Progress;
 pub use read::{StoredArray, Witness};
 pub use schema::{ArraySchema, Format, Storage, of_layout};

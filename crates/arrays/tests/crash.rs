@@ -1271,7 +1271,7 @@ fn arrays_written_directly() {
                 is_region,
             };
             let by = SessionOptions {
-                direct: true,
+                direct: true.into(),
                 ..options()
             };
             for change in [change(None, false), change(Some(&array), true)] {

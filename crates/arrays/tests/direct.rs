@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use common::*;
 use penstock_arrays::{
-    ArraySchema, ElementType, Format, Keys, Pending, Storage, StoredArray, Target,
+    ArraySchema, DirectIo, ElementType, Format, Keys, Pending, Storage, StoredArray, Target,
 };
 use penstock_engine::{Kind, Result};
 use penstock_layout::{Block, DiskSchema};
@@ -129,16 +129,18 @@ fn write_direct(
     pending.commit().unwrap();
 }
 
-/// Reads all blocks directly and compares them with `values`.
+/// Reads all blocks directly, and as if some were cold, and compares them with `values`.
 fn check_direct(path: &Path, values: &[u8], block_bytes: u64) {
     let stored = StoredArray::open(path, None).unwrap();
-    check_stored(&stored, values, block_bytes);
+    for direct in [DirectIo::Always, DirectIo::ColdReads] {
+        check_stored(&stored, values, block_bytes, direct);
+    }
 }
 
-fn check_stored(stored: &StoredArray, values: &[u8], block_bytes: u64) {
+fn check_stored(stored: &StoredArray, values: &[u8], block_bytes: u64, direct: DirectIo) {
     let schema = stored.schema();
     let disk = stored.disk_schema(block_bytes).unwrap();
-    let target = stored.target().clone().with_direct(true);
+    let target = stored.target().clone().with_direct(direct);
     let medium = target.open_read(&disk).unwrap();
     for (number, block) in disk.blocks(0, 1).enumerate() {
         let mut data = Shifted::new(block.bytes as usize, [0, 128, 512, 3][number % 4]);
@@ -383,7 +385,7 @@ fn whole_pages_are_not_in_the_cache_and_edges_are() {
             // A read leaves nothing behind either, once the header has been read.
             let stored = StoredArray::open(&path, None).unwrap();
             forget(&path);
-            check_stored(&stored, &values, block_bytes);
+            check_stored(&stored, &values, block_bytes, DirectIo::Always);
             for (page, (cached, whole)) in cached(&path).into_iter().zip(&whole).enumerate() {
                 assert!(
                     !(cached && *whole),
@@ -413,7 +415,8 @@ fn chunks_and_parts_are_not_in_the_cache() {
         let values = values(&schema, 1);
         let path = place.path().join(at.to_string());
         write_direct(&path, &schema, &values, 1 << 16, 1);
-        check_direct(&path, &values, 1 << 16);
+        let stored = StoredArray::open(&path, None).unwrap();
+        check_stored(&stored, &values, 1 << 16, DirectIo::Always);
         let data = |path: &PathBuf| path.extension().is_none_or(|name| name != "json");
         let data: Vec<PathBuf> = files(&path).into_iter().filter(data).collect();
         assert!(data.len() >= 4);
@@ -478,16 +481,103 @@ fn where_there_is_no_direct_access_it_is_refused_by_name() {
     }
 }
 
+/// Whether the kernel says what the page cache has of a file that the process may write.
+fn has_cachestat(path: &Path) -> bool {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
+    let (range, mut found) = ([0_u64, 1 << 20], [0_u64; 5]);
+    // SAFETY: the call reads two words, fills five, and keeps neither.
+    let answer = unsafe {
+        use std::os::fd::AsRawFd;
+        libc::syscall(
+            451,
+            file.as_raw_fd(),
+            range.as_ptr(),
+            found.as_mut_ptr(),
+            0_u32,
+        )
+    };
+    answer == 0
+}
+
+/// A place on a disk of which cold reads are known, with a flat file of 4 MiB.
+fn cold_place() -> Option<(tempfile::TempDir, PathBuf, Vec<u8>)> {
+    let place = disk_place()?;
+    let path = place.path().join("u");
+    let schema = schema(&[1 << 19], ElementType::F8, flat(Format::Npy));
+    let values = values(&schema, 1);
+    write(&path, &schema, &values).unwrap();
+    let kind = rustix::fs::statfs(&path).unwrap().f_type;
+    if !has_cachestat(&path) || ![libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC].contains(&kind) {
+        eprintln!("the kernel does not say what is cached here: not tested");
+        return None;
+    }
+    Some((place, path, values))
+}
+
+#[test]
+fn cold_reads_leave_nothing_in_the_cache_and_others_do() {
+    let Some((_place, path, values)) = cold_place() else {
+        return;
+    };
+    let stored = StoredArray::open(&path, None).unwrap();
+    for (block_bytes, direct, leaves) in [
+        (1 << 20, DirectIo::ColdReads, false),
+        (1_000_000, DirectIo::ColdReads, false),
+        (8 << 20, DirectIo::ColdReads, false),
+        (1 << 20, DirectIo::Never, true),
+        (50_000, DirectIo::ColdReads, true),
+    ] {
+        forget(&path);
+        check_stored(&stored, &values, block_bytes, direct);
+        let there = cached(&path).into_iter().filter(|page| *page).count();
+        // A last block may be too small to go around the cache.
+        assert_eq!(
+            there > 100,
+            leaves,
+            "{block_bytes} {direct:?}: {there} pages"
+        );
+        // A file in the cache stays there.
+        std::fs::read(&path).unwrap();
+        check_stored(&stored, &values, block_bytes, direct);
+        assert!(cached(&path).into_iter().all(|page| page));
+    }
+}
+
+#[test]
+fn a_cold_read_sees_what_others_have_just_written() {
+    let Some((_place, path, mut values)) = cold_place() else {
+        return;
+    };
+    let stored = StoredArray::open(&path, None).unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    for (round, start) in [5_000, 1 << 20, 3_000_000].into_iter().enumerate() {
+        forget(&path);
+        let written = [round as u8 + 1; 9_000];
+        let offset = 128 + start as u64;
+        std::os::unix::fs::FileExt::write_all_at(&file, &written, offset).unwrap();
+        values[start..start + written.len()].copy_from_slice(&written);
+        check_stored(&stored, &values, 1 << 20, DirectIo::ColdReads);
+        check_stored(&stored, &values, 1 << 20, DirectIo::Always);
+    }
+}
+
 #[test]
 fn a_file_cut_short_is_damaged() {
     let Some(place) = disk_place() else { return };
     let schema = schema(&[100_000], ElementType::F8, flat(Format::Raw));
     let path = place.path().join("u");
-    for bytes in [799_999, 700_000, 696_320, 1, 0] {
+    for (bytes, direct) in [799_999, 700_000, 696_320, 1, 0]
+        .into_iter()
+        .flat_map(|bytes| [(bytes, DirectIo::Always), (bytes, DirectIo::ColdReads)])
+    {
         write(&path, &schema, &values(&schema, 1)).unwrap();
         let stored = StoredArray::open(&path, None).unwrap();
         let disk = stored.disk_schema(800_000).unwrap();
-        let target = stored.target().clone().with_direct(true);
+        let target = stored.target().clone().with_direct(direct);
         let medium = target.open_read(&disk).unwrap();
         OpenOptions::new()
             .write(true)
@@ -495,6 +585,7 @@ fn a_file_cut_short_is_damaged() {
             .unwrap()
             .set_len(bytes)
             .unwrap();
+        forget(&path);
         let block = disk.blocks(0, 1).next().unwrap();
         let mut data = Shifted::new(800_000, 0);
         let error = medium.read(&block, data.bytes_mut()).unwrap_err();

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use numpy::PyUntypedArray;
+use penstock_arrays::DirectIo;
 use penstock_arrays::calls::array::{ArrayCall, LocalPart};
 use penstock_arrays::calls::save::Save;
 use penstock_arrays::calls::settings::{
@@ -79,7 +80,8 @@ pub struct OptionsArgument {
     block_bytes: u64,
     background_bytes: u64,
     cache_bytes: u64,
-    direct: bool,
+    /// `None`: cold reads alone.
+    direct: Option<bool>,
     strategy: String,
     /// For tests: the number of cached blocks for each client, and the bytes of a client's staging
     /// buffer.
@@ -114,7 +116,7 @@ impl OptionsArgument {
             strategy: strategy::named(&self.strategy, &self.tuning()).map_err(opening)?,
             background_bytes: self.background_bytes,
             cache_bytes: self.cache_bytes,
-            direct: self.direct,
+            direct: self.direct.map_or(DirectIo::ColdReads, DirectIo::from),
             faults: faults.transpose().map_err(wrong)?,
             ..SessionOptions::default()
         })

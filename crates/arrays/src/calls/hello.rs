@@ -62,6 +62,7 @@ mod tests {
     use std::sync::{Barrier, Mutex};
 
     use super::*;
+    use crate::DirectIo;
     use crate::calls::settings::SessionOptions;
 
     /// The ends of ranks on threads, each with its version and options.
@@ -89,7 +90,7 @@ mod tests {
         let (this, other) = (Version::THIS, Version { major: 9, minor: 3 });
         let usual = digest(&SessionOptions::default()).unwrap();
         let options = SessionOptions {
-            direct: true,
+            direct: DirectIo::Always,
             ..SessionOptions::default()
         };
         let direct = digest(&options).unwrap();

@@ -12,8 +12,8 @@ use penstock_engine::{
 use penstock_layout::{Assignment, DiskSchema};
 use serde::{Deserialize, Serialize};
 
-use crate::Target;
 use crate::testing::Faults;
+use crate::{DirectIo, Target};
 
 /// The options of a session. All ranks must give the same.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -33,9 +33,9 @@ pub struct SessionOptions {
     pub background_bytes: u64,
     /// The most bytes of each server's cache for arrays that stay open.
     pub cache_bytes: u64,
-    /// Whether flat files and plain chunks are moved around the page cache: see
+    /// Which moves of flat files and plain chunks go around the page cache: see
     /// [`Target::with_direct`].
-    pub direct: bool,
+    pub direct: DirectIo,
     /// The faults of the disks, for tests and benchmarks.
     pub faults: Option<Faults>,
     /// The version of the build; another one is for tests.
@@ -64,7 +64,7 @@ impl Default for SessionOptions {
             strategy: Strategy::default(),
             background_bytes: BACKGROUND_BYTES,
             cache_bytes: CACHE_BYTES,
-            direct: false,
+            direct: DirectIo::ColdReads,
             faults: None,
             version: Version::THIS,
         }
@@ -175,12 +175,15 @@ impl Settings {
         target.with_direct(direct).with_sync(sync)
     }
 
-    /// The target of an array that servers keep open, encoded, and the number of servers.
+    /// The target of an array that servers keep open, encoded, and the number of servers. What such
+    /// an array has read from the disk may be wanted again: by itself no read goes around the page
+    /// cache.
     ///
     /// # Errors
     /// [`Kind::Schema`] for a target that needs more servers than there are.
     pub fn opened(&self, target: &Target) -> Result<(Vec<u8>, usize)> {
-        let target = self.as_set(target.clone());
+        let direct = DirectIo::from(self.options.direct == DirectIo::Always);
+        let target = self.as_set(target.clone()).with_direct(direct);
         target.check_servers(self.servers)?;
         let servers = target.spread_over().unwrap_or(self.servers);
         Ok((encode(&target)?, servers))

@@ -13,7 +13,7 @@ use super::spread::{self, SpreadArray};
 use super::sums::{CheckMedium, SumMedium};
 use super::update::UpdateMedium;
 use super::{flat, parts, zarr};
-use crate::fs::direct::AccessMode;
+use crate::fs::direct::{AccessMode, DirectIo};
 
 /// The place and form of the data of one array: all that a server needs to open them.
 ///
@@ -98,16 +98,18 @@ impl Target {
         Self { leaves_out, ..self }
     }
 
-    /// Chooses whether blocks are moved around the page cache (`O_DIRECT`), on every server. If the
-    /// file system has no direct I/O, opening, or the first access to a chunk or part, fails with
+    /// Chooses which blocks are moved around the page cache (`O_DIRECT`), on every server: none, as
+    /// at first, cold reads, or all. If it is to be all and the file system has no direct I/O,
+    /// opening, or the first access to a chunk or part, fails with
     /// [`penstock_engine::Kind::Unsupported`]; blocks are never moved in the ordinary way instead.
     ///
     /// Direct I/O applies to the elements of flat files, of part files and of Zarr chunks without
     /// codec. The whole pages of a block, or part of one, go around the page cache, at one device
-    /// access a call; its edges, headers and metadata go through the cache, and so does everything
-    /// that is encoded, shards included.
+    /// access a call, and of a read so do the edges. The edges of a write, headers and metadata go
+    /// through the cache, and so does everything that is encoded, shards included.
     #[must_use]
-    pub fn with_direct(self, direct: bool) -> Self {
+    pub fn with_direct(self, direct: impl Into<DirectIo>) -> Self {
+        let direct = direct.into();
         let way = AccessMode { direct, ..self.way };
         Self { way, ..self }
     }

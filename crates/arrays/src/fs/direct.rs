@@ -1,32 +1,42 @@
-//! Moves data files around the page cache, where a user chooses so and the file system can.
+//! Moves data files around the page cache: all that a user chooses so, or cold reads alone.
 //!
 //! ```text
 //!  pages      |         |         |         |         |
 //!  a piece       [------|=========|=========|-----]
 //!                 edge    the whole pages    edge
+//!  written       cache   around    around    cache
+//!  read       [...around, with the pages of both edges...]
 //! ```
 //!
-//! The whole pages of a piece go by a second descriptor, opened with `O_DIRECT`; its edges, less
-//! than a page each, go through the page cache as usual. Memory that is not aligned as the device
-//! wants it (the elements of a `.npy` file, which lie behind a header of 128 bytes) is copied
-//! through [`BOUNCE_BYTES`] of each thread: that costs less than the work of the page cache beside
-//! its copy. This memory is a huge page, as staging buffers are: a device takes it in one piece,
-//! where small pages are hundreds.
+//! The whole pages of a written piece go by a second descriptor, opened with `O_DIRECT`; its edges,
+//! less than a page each, go through the page cache as usual. A piece that is read comes with all
+//! pages that it touches, in one access, unless it has no whole page. Memory that is not aligned as
+//! the device wants it (the elements of a `.npy` file, which lie behind a header of 128 bytes) is
+//! copied through [`BOUNCE_BYTES`] of each thread: that costs less than the work of the page cache
+//! beside its copy. This memory is a huge page, as staging buffers are: a device takes it in one
+//! piece, where small pages are hundreds.
+//!
+//! # Which reads go around by themselves
+//! With [`DirectIo::ColdReads`], reads of a file that is open for reading alone: where
+//! [`cold::is_cold`] says so of the range, and the file system can. Whatever stands in the way, the
+//! read goes through the page cache.
 //!
 //! # Why both ways agree
 //! A page here is the largest of a page of memory, a block of the file system and the alignment of
 //! direct I/O, so no cached page reaches over its ends. Pieces that are moved at the same time do
 //! not overlap. So no other piece touches a page that is written directly, and a page at an edge is
 //! only ever written through the cache. The kernel keeps successive moves in order: before direct
-//! I/O it writes back and forgets the pages concerned. It must not read ahead either, lest the
-//! pages beside an edge come into the cache while they are written: the file is declared as one of
-//! random access.
+//! I/O it writes back the pages concerned, and before a direct write it forgets them. So a direct
+//! read of a page at an edge, too, finds what was written before, though a neighbour may be writing
+//! other bytes of the page. The kernel must not read ahead either, lest the pages beside an edge
+//! come into the cache while they are written: a file that is written directly is declared as one
+//! of random access.
 
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -37,12 +47,16 @@ use penstock_machines::memory::segment::{HUGE_PAGE_BYTES, Mapping};
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags};
 use serde::{Deserialize, Serialize};
 
+use super::cold::{self, FileSystem};
 use super::files;
 
 /// The memory of a thread through which it copies pieces that are not aligned.
 const BOUNCE_BYTES: usize = HUGE_PAGE_BYTES;
 /// The least bytes that are written back at once: the next small piece may be on the same pages.
 const WRITEBACK_BYTES_MIN: usize = 256 << 10;
+/// The least bytes of a read that goes around the page cache by itself: fewer wait longer for the
+/// device than for their bytes, and neighbours may be read next.
+const COLD_BYTES_MIN: usize = 256 << 10;
 /// The most bytes of one call: Linux moves less than 2 GiB by one.
 const CALL_BYTES_MAX: usize = 1 << 30;
 /// The largest file system block that can be one of the page cache. Network file systems give the
@@ -51,15 +65,39 @@ const FILE_BLOCK_BYTES_MAX: u64 = 64 << 10;
 /// The alignment of memory where the kernel (before 6.1) or the file system gives none.
 const MEMORY_ALIGNMENT: usize = 4096;
 
+/// What fails where there is no direct I/O.
+const OPENING: &str = "opening around the page cache";
+
 thread_local! {
     static BOUNCE: RefCell<Option<Mapping>> = const { RefCell::new(None) };
+}
+
+/// The elements that go around the page cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DirectIo {
+    /// None.
+    #[default]
+    Never,
+    /// Large reads of what the page cache does not have, where the file system can.
+    ColdReads,
+    /// All, in whole pages; a file system that cannot is refused.
+    Always,
+}
+
+impl From<bool> for DirectIo {
+    fn from(is_direct: bool) -> Self {
+        match is_direct {
+            true => Self::Always,
+            false => Self::Never,
+        }
+    }
 }
 
 /// The way in which elements are read from a file and written to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AccessMode {
-    /// Whether they go around the page cache.
-    pub(crate) direct: bool,
+    /// Which of them go around the page cache.
+    pub(crate) direct: DirectIo,
     /// Whether the file will be synced: then writeback begins at once, so that the disk works while
     /// the next block comes.
     pub(crate) sync: bool,
@@ -68,11 +106,18 @@ pub(crate) struct AccessMode {
 /// An open file of elements.
 pub(crate) struct DataFile {
     file: File,
-    direct: Option<Direct>,
+    around: Around,
     is_synced: bool,
-    /// Whether the file is on a disk, and not in the page cache alone: asked at the first large
-    /// write.
-    is_on_disk: OnceLock<bool>,
+    /// The kind of file system: asked at the first large move.
+    file_system: OnceLock<FileSystem>,
+}
+
+/// The second descriptor, by [`DirectIo`].
+enum Around {
+    Never,
+    /// Opened at the first cold read; `None` where that cannot be.
+    ColdReads(OnceLock<Option<Direct>>),
+    Always(Direct),
 }
 
 /// A second descriptor of a file, around the page cache.
@@ -85,17 +130,21 @@ struct Direct {
 }
 
 impl DataFile {
-    /// Wraps an open file, which is opened once more for direct I/O.
+    /// Wraps an open file, which is opened once more if all moves are to be direct.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] when the file system has no direct I/O.
+    /// [`Kind::Unsupported`] when they are, and the file system has no direct I/O.
     pub(crate) fn new(file: File, way: AccessMode, path: &Path) -> Result<Self> {
-        let direct = way.direct.then(|| Direct::open(&file, path)).transpose()?;
+        let around = match way.direct {
+            DirectIo::Never => Around::Never,
+            DirectIo::ColdReads => Around::ColdReads(OnceLock::new()),
+            DirectIo::Always => Around::Always(Direct::open_for_all(&file, path)?),
+        };
         Ok(Self {
             file,
-            direct,
+            around,
             is_synced: way.sync,
-            is_on_disk: OnceLock::new(),
+            file_system: OnceLock::new(),
         })
     }
 
@@ -111,9 +160,9 @@ impl DataFile {
 
     /// Writes all of `data` at `offset`.
     pub(crate) fn write_at(&self, data: &[u8], offset: u64, path: &Path) -> Result<()> {
-        let Some(direct) = &self.direct else {
+        let Around::Always(direct) = &self.around else {
             let is_large = data.len() >= WRITEBACK_BYTES_MIN;
-            if !(self.is_synced && is_large && self.is_on_disk()) {
+            if !(self.is_synced && is_large && self.file_system() != FileSystem::Memory) {
                 return files::write_at(&self.file, data, offset, path);
             }
             files::take_space(&self.file, offset, data.len(), path)?;
@@ -130,20 +179,50 @@ impl DataFile {
 
     /// Fills all of `data` from `offset`. A file that ends before that is damaged.
     pub(crate) fn read_at(&self, data: &mut [u8], offset: u64, path: &Path) -> Result<()> {
-        let Some(direct) = &self.direct else {
+        let Some(direct) = self.direct_for(offset, data.len(), path) else {
             return files::read_at(&self.file, data, offset, path);
         };
-        let middle = whole_pages(offset, data.len(), direct.page_bytes);
-        let (head, rest) = data.split_at_mut(middle.start);
-        let (pages, tail) = rest.split_at_mut(middle.len());
-        files::read_at(&self.file, head, offset, path)?;
-        self.read_pages(direct, pages, offset + middle.start as u64, path)?;
-        files::read_at(&self.file, tail, offset + middle.end as u64, path)
+        let is_straight = offset.is_multiple_of(direct.page_bytes) && direct.takes(data);
+        let whole = match is_straight {
+            true => whole_pages(offset, data.len(), direct.page_bytes).end,
+            false => 0,
+        };
+        let (pages, rest) = data.split_at_mut(whole);
+        let read = self.read_pages(direct, pages, offset, path);
+        let read = read.and_then(|()| self.read_copied(direct, rest, offset + whole as u64, path));
+        match (read, &self.around) {
+            // The file system has it only for some files or ranges.
+            (Err(error), Around::ColdReads(_)) if error.kind == Kind::Unsupported => {
+                files::read_at(&self.file, data, offset, path)
+            }
+            (read, _) => read,
+        }
     }
 
-    fn is_on_disk(&self) -> bool {
-        let ask = || !is_in_memory(&self.file).unwrap_or(false);
-        *self.is_on_disk.get_or_init(ask)
+    /// The descriptor for a read of this range, if the read is to go around the page cache.
+    fn direct_for(&self, offset: u64, bytes: usize, path: &Path) -> Option<&Direct> {
+        let opened = match &self.around {
+            Around::Never => return None,
+            // Less than a page is likely to have neighbours that are read, too.
+            Around::Always(direct) => {
+                let pages = whole_pages(offset, bytes, direct.page_bytes);
+                return (!pages.is_empty()).then_some(direct);
+            }
+            Around::ColdReads(opened) => opened,
+        };
+        if bytes < COLD_BYTES_MIN
+            || matches!(opened.get(), Some(None))
+            || self.file_system() != FileSystem::LocalDisk
+            || !cold::is_cold(&self.file, offset, bytes)
+        {
+            return None;
+        }
+        let open = || Direct::open_for_cold_reads(&self.file, path);
+        opened.get_or_init(open).as_ref()
+    }
+
+    fn file_system(&self) -> FileSystem {
+        *self.file_system.get_or_init(|| FileSystem::of(&self.file))
     }
 
     fn write_pages(&self, direct: &Direct, pages: &[u8], offset: u64, path: &Path) -> Result<()> {
@@ -176,6 +255,7 @@ impl DataFile {
         Ok(())
     }
 
+    /// Reads whole pages into memory that the device takes as it is.
     fn read_pages(
         &self,
         direct: &Direct,
@@ -183,42 +263,80 @@ impl DataFile {
         offset: u64,
         path: &Path,
     ) -> Result<()> {
-        let straight = direct.takes(pages);
-        let pieces = pages.chunks_mut(if straight {
-            CALL_BYTES_MAX
-        } else {
-            BOUNCE_BYTES
-        });
         let mut offset = offset;
-        for piece in pieces {
-            let read = if straight {
-                moved(|| direct.file.read_at(piece, offset))
-            } else {
-                with_bounce(|bounce| {
-                    let bounce = &mut bounce[..piece.len()];
-                    let read = moved(|| direct.file.read_at(bounce, offset))?;
-                    piece[..read].copy_from_slice(&bounce[..read]);
-                    Ok(read)
-                })
-            };
-            let end = offset + piece.len() as u64;
-            let read = read.map_err(|e| refused(&e, "reading", path).in_bytes(offset..end))?;
-            // Direct I/O may be cut short, as at the end of the file: the ordinary way gives the
-            // error.
-            files::read_at(&self.file, &mut piece[read..], offset + read as u64, path)?;
-            offset = end;
+        for piece in pages.chunks_mut(CALL_BYTES_MAX) {
+            let read = moved(|| direct.file.read_at(piece, offset));
+            self.end_read(read, piece, offset, path)?;
+            offset += piece.len() as u64;
         }
         Ok(())
+    }
+
+    /// Reads all pages that a piece touches into this thread's aligned memory, and copies the piece
+    /// out.
+    fn read_copied(
+        &self,
+        direct: &Direct,
+        data: &mut [u8],
+        offset: u64,
+        path: &Path,
+    ) -> Result<()> {
+        let (mut rest, mut offset) = (data, offset);
+        while !rest.is_empty() {
+            let before = exact::<usize>(offset % direct.page_bytes);
+            let bytes = rest.len().min(BOUNCE_BYTES - before);
+            let pages = (before + bytes).next_multiple_of(exact(direct.page_bytes));
+            let (piece, others) = rest.split_at_mut(bytes);
+            let read = with_bounce(|bounce| {
+                let start = offset - before as u64;
+                let read = moved(|| direct.file.read_at(&mut bounce[..pages], start))?;
+                let found = read.saturating_sub(before).min(bytes);
+                piece[..found].copy_from_slice(&bounce[before..before + found]);
+                Ok(found)
+            });
+            self.end_read(read, piece, offset, path)?;
+            (rest, offset) = (others, offset + bytes as u64);
+        }
+        Ok(())
+    }
+
+    /// Ends a direct read, which may be cut short, as at the end of the file: the ordinary way
+    /// gives the error.
+    fn end_read(
+        &self,
+        read: io::Result<usize>,
+        piece: &mut [u8],
+        offset: u64,
+        path: &Path,
+    ) -> Result<()> {
+        let end = offset + piece.len() as u64;
+        let read = read.map_err(|e| refused(&e, "reading", path).in_bytes(offset..end))?;
+        files::read_at(&self.file, &mut piece[read..], offset + read as u64, path)
     }
 }
 
 impl Direct {
-    fn open(file: &File, path: &Path) -> Result<Self> {
-        let failed =
-            |e: rustix::io::Errno| refused(&e.into(), "opening around the page cache", path);
-        if is_in_memory(file).map_err(failed)? {
+    /// Opens a file of which all moves are direct.
+    fn open_for_all(file: &File, path: &Path) -> Result<Self> {
+        if FileSystem::of(file) == FileSystem::Memory {
             return Err(unsupported(path, "the file is in memory"));
         }
+        let direct = Self::open(file, path)?;
+        let advised = rustix::fs::fadvise(file, 0, None, Advice::Random);
+        advised.map_err(|e| refused(&e.into(), OPENING, path))?;
+        Ok(direct)
+    }
+
+    /// Opens a file of which cold reads are direct; `None` where that cannot be. Of a file that is
+    /// also written, the cache has what was written.
+    fn open_for_cold_reads(file: &File, path: &Path) -> Option<Self> {
+        let flags = rustix::fs::fcntl_getfl(file).ok()?;
+        let is_read_only = flags & OFlags::ACCMODE == OFlags::RDONLY;
+        is_read_only.then(|| Self::open(file, path).ok()).flatten()
+    }
+
+    fn open(file: &File, path: &Path) -> Result<Self> {
+        let failed = |e: rustix::io::Errno| refused(&e.into(), OPENING, path);
         let empty = AtFlags::EMPTY_PATH;
         let stat = rustix::fs::statx(
             file,
@@ -239,13 +357,12 @@ impl Direct {
         let access = rustix::fs::fcntl_getfl(file).map_err(failed)? & OFlags::ACCMODE;
         let flags = access | OFlags::DIRECT | OFlags::CLOEXEC;
         let direct = rustix::fs::open(same, flags, Mode::empty()).map_err(failed)?;
-        rustix::fs::fadvise(file, 0, None, Advice::Random).map_err(failed)?;
         let block = u64::from(stat.stx_blksize);
         let asked = [block, u64::from(stat.stx_dio_offset_align)];
         let asked = asked
             .into_iter()
             .filter(|n| n.is_power_of_two() && *n <= FILE_BLOCK_BYTES_MAX);
-        let page_bytes = asked.fold(memory_page_bytes(), u64::max);
+        let page_bytes = asked.fold(cold::memory_page_bytes(), u64::max);
         let memory_alignment = match stat.stx_dio_mem_align as usize {
             bytes if says && bytes.is_power_of_two() => bytes,
             _ => MEMORY_ALIGNMENT,
@@ -261,12 +378,6 @@ impl Direct {
     fn takes(&self, data: &[u8]) -> bool {
         data.as_ptr().addr().is_multiple_of(self.memory_alignment)
     }
-}
-
-fn memory_page_bytes() -> u64 {
-    // SAFETY: the call takes no memory and has no preconditions.
-    let answer = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    u64::try_from(answer).unwrap_or(FILE_BLOCK_BYTES_MAX)
 }
 
 /// The whole pages among `bytes` bytes at `offset`. If there are none, the range is empty and at
@@ -305,12 +416,6 @@ fn with_bounce<T>(act: impl FnOnce(&mut [u8]) -> io::Result<T>) -> io::Result<T>
     })
 }
 
-/// Whether a file is in the page cache alone. Newer kernels open such a file directly and go
-/// through the cache all the same.
-fn is_in_memory(file: impl AsFd) -> rustix::io::Result<bool> {
-    Ok(rustix::fs::fstatfs(file)?.f_type == libc::TMPFS_MAGIC)
-}
-
 /// Turns the operating system's answer to direct I/O into an error.
 fn refused(error: &io::Error, doing: &str, path: &Path) -> Error {
     match error.raw_os_error() {
@@ -323,9 +428,8 @@ fn refused(error: &io::Error, doing: &str, path: &Path) -> Error {
 }
 
 fn unsupported(path: &Path, cause: impl std::fmt::Display) -> Error {
-    let doing = "opening around the page cache";
     let cause = format!("{cause}: leave `direct` away for this file system");
-    Error::new(Kind::Unsupported, doing, cause).at(path)
+    Error::new(Kind::Unsupported, OPENING, cause).at(path)
 }
 
 #[cfg(test)]
