@@ -292,6 +292,14 @@ impl FaultyMedium {
 }
 
 impl Medium for FaultyMedium {
+    fn position(&self, block: &Block) -> Option<u64> {
+        self.medium.position(block)
+    }
+
+    fn is_in_order(&self) -> bool {
+        self.medium.is_in_order()
+    }
+
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         let part = Part::new(0, data);
         self.write_tried((block, part), data, || self.medium.write(block, data))

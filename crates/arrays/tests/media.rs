@@ -132,9 +132,27 @@ impl Case {
                 .for_each(|&(object, sum)| known[object as usize] = Some(sum));
             target = target.checked_by(known);
         }
+        let bare = stored.target().clone().telling_positions(true);
+        let bare = bare.open_read(&self.disk).unwrap();
+        let target = target.telling_positions(true);
         let medium = target.open_read(&self.disk).unwrap();
         let medium = around(medium, wrapping, &target, &self.disk);
-        Self { medium, ..self }
+        let case = Self { medium, ..self };
+        case.positions(&*bare);
+        case
+    }
+
+    /// A wrapped medium knows where each block lies that the bare medium knows of.
+    fn positions(&self, bare: &dyn Medium) {
+        assert_eq!(self.medium.is_in_order(), bare.is_in_order());
+        for block in &self.blocks {
+            let mut data = vec![0; block.bytes as usize];
+            for medium in [&*self.medium, bare] {
+                medium.read(block, &mut data).unwrap();
+            }
+            let position = bare.position(block);
+            assert_eq!(self.medium.position(block), position, "{}", self.about);
+        }
     }
 
     fn fill(&self, bytes: u64) -> Vec<u8> {

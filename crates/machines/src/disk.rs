@@ -3,7 +3,13 @@
 //! | module | contents |
 //! |---|---|
 //! | [`medium`] | the trait that stores implement to read and write a disk's blocks |
-//! | [`real`] | a disk: a medium, and the thread that waits for it |
+//! | [`real`] | a block file: a medium, whose calls wait in the queue of a device |
+//! | [`device`] | a device of a server: its queue, and its worker |
+//! | [`queue`] | the order in which a device serves requests |
+//! | [`extents`] | where the bytes of a file lie on its device |
 
+pub mod device;
+pub mod extents;
 pub mod medium;
+pub mod queue;
 pub mod real;

@@ -6,7 +6,7 @@
 //! | [`links`] | the way that packets travel between nodes: a new machine begins here |
 //! | [`threads`] | the machine whose nodes are threads of one process |
 //! | [`mpi`] | the machine whose nodes are the ranks of an MPI job |
-//! | [`disk`] | disks: a medium and the thread that waits for it |
+//! | [`disk`] | disks: media, and the devices whose workers wait for them |
 //! | [`memory`] | exposed memory of clients, staging buffers, memory that processes share |
 //! | [`bell`] | the sleep and waking of a node |
 
@@ -18,6 +18,7 @@ pub mod mpi;
 pub mod node;
 pub mod threads;
 
+pub use disk::device::DeviceId;
 pub use disk::medium::Medium;
 pub use disk::real::Opener;
 pub use memory::client::ClientMemory;

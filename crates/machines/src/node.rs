@@ -41,10 +41,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use futures::channel::oneshot;
-use penstock_engine::{Error, NodeId, Result};
+use penstock_engine::{Error, NodeId, Opening, Result};
 
 use crate::bell::BellWaker;
-use crate::disk::real::{DiskThread, Opener};
+use crate::disk::device::{Device, DeviceId};
+use crate::disk::real::Opener;
 use crate::links::{Distance, LEAVING_MAX, Links, Process};
 use crate::memory::buffer::{BufferPool, Mappings, Staging};
 use crate::memory::parcel::Returns;
@@ -74,7 +75,8 @@ pub struct Node {
     /// Whether the kernel lets this process copy from and to other processes of the host.
     copies_across: Cell<bool>,
     returned: Returns,
-    disks: RefCell<Vec<Rc<DiskThread>>>,
+    /// The devices on which files have been opened, by server.
+    devices: RefCell<HashMap<(usize, DeviceId), Rc<Device>>>,
 }
 
 /// A ticket stands for an answer that this node waits for.
@@ -113,7 +115,7 @@ impl Node {
             mapped: RefCell::default(),
             copies_across: Cell::new(is_shared),
             returned: Returns::default(),
-            disks: RefCell::default(),
+            devices: RefCell::default(),
         }
     }
 
@@ -234,14 +236,16 @@ impl Node {
         self.departures.add(node, error);
     }
 
-    /// A disk thread that no other call is using.
-    fn disk_thread(&self) -> Result<Rc<DiskThread>> {
-        let mut disks = self.disks.borrow_mut();
-        if let Some(free) = disks.iter().find(|disk| Rc::strong_count(disk) == 1) {
-            return Ok(free.clone());
+    /// The device of an opening, whose worker starts when it is first used.
+    fn device(&self, opening: &Opening) -> Result<Rc<Device>> {
+        let (server, id) = (opening.server, self.opener.device(opening)?);
+        let mut devices = self.devices.borrow_mut();
+        if let Some(device) = devices.get(&(server, id)) {
+            return Ok(device.clone());
         }
-        let disk = Rc::new(DiskThread::start(self.me)?);
-        disks.push(disk.clone());
-        Ok(disk)
+        let device = Device::start(format!("disk-{server}-{id}"), id.has_order())?;
+        let device = Rc::new(device);
+        devices.insert((server, id), device.clone());
+        Ok(device)
     }
 }

@@ -18,7 +18,7 @@ use penstock_machines::memory::board::HasBoard;
 use penstock_machines::memory::buffer::BufferPool;
 use penstock_machines::node::packet::{Header, Packet, ParcelPlace};
 use penstock_machines::node::pause::Pause;
-use penstock_machines::{ClientMemory, Medium, Node, Opener};
+use penstock_machines::{ClientMemory, DeviceId, Medium, Node, Opener};
 
 const ME: usize = 0;
 /// A node that sends what it should.
@@ -80,7 +80,11 @@ impl Links for Wire {
 struct NoStores;
 
 impl Opener for NoStores {
-    fn open(&self, _opening: &Opening) -> Result<Arc<dyn Medium>> {
+    fn device(&self, _opening: &Opening) -> Result<DeviceId> {
+        Err(Error::new(Kind::Missing, "opening", "there is nothing"))
+    }
+
+    fn open(&self, _opening: &Opening, _tells_positions: bool) -> Result<Arc<dyn Medium>> {
         Err(Error::new(Kind::Missing, "opening", "there is nothing"))
     }
 }

@@ -22,7 +22,7 @@ use penstock_machines::mpi::abi::Handle;
 use penstock_machines::mpi::api::Api;
 use penstock_machines::mpi::{self, Transport};
 use penstock_machines::node::pause::{LOOKS_AWAKE, Pause};
-use penstock_machines::{Medium, Node, Opener, Threads};
+use penstock_machines::{DeviceId, Medium, Node, Opener, Threads};
 
 use super::driver::{Driver, Interrupt, UNASKED_MAX, leave, node_cache_bytes};
 use super::hello;
@@ -43,10 +43,19 @@ impl StoreOpener {
     }
 }
 
+/// The target of an opening, on its server.
+fn target_of(opening: &Opening) -> Result<Target> {
+    let target: Target = decode(&opening.target)?;
+    Ok(target.for_server(opening.server, opening.servers))
+}
+
 impl Opener for StoreOpener {
-    fn open(&self, opening: &Opening) -> Result<Arc<dyn Medium>> {
-        let target: Target = decode(&opening.target)?;
-        let target = target.for_server(opening.server, opening.servers);
+    fn device(&self, opening: &Opening) -> Result<DeviceId> {
+        target_of(opening)?.device()
+    }
+
+    fn open(&self, opening: &Opening, tells_positions: bool) -> Result<Arc<dyn Medium>> {
+        let target = target_of(opening)?.telling_positions(tells_positions);
         let medium = match opening.access {
             Access::Write => target.open_write(&opening.disk),
             Access::Read => target.open_read(&opening.disk),

@@ -68,6 +68,14 @@ struct FlatFile {
 }
 
 impl Medium for FlatFile {
+    fn position(&self, block: &Block) -> Option<u64> {
+        self.file.position(self.header_bytes + block.offset)
+    }
+
+    fn is_in_order(&self) -> bool {
+        self.file.is_in_order()
+    }
+
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         self.write_part(block, 0, data)
     }

@@ -22,7 +22,7 @@ use crate::fs::files::{self, Open, lock, make_missing};
 use crate::fs::ops;
 
 /// The most part files that are kept open: one thread writes a part, so a few are enough for a few
-/// disks.
+/// servers.
 const OPEN_MAX: usize = 16;
 /// The least digits of a part's number.
 const PART_DIGITS_MIN: usize = 4;
@@ -263,6 +263,15 @@ impl Parts {
 }
 
 impl Medium for Parts {
+    /// The position of a block of a part that is open.
+    fn position(&self, block: &Block) -> Option<u64> {
+        self.open.peek(block.object)?.position(block.offset)
+    }
+
+    fn is_in_order(&self) -> bool {
+        true
+    }
+
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         self.write_part(block, 0, data)
     }

@@ -28,6 +28,14 @@ impl Sparse {
 }
 
 impl Medium for Sparse {
+    fn position(&self, block: &Block) -> Option<u64> {
+        self.medium.position(block)
+    }
+
+    fn is_in_order(&self) -> bool {
+        self.medium.is_in_order()
+    }
+
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         match self.is_missing(data) {
             true => Ok(()),

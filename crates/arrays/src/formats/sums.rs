@@ -142,6 +142,14 @@ impl SumMedium {
 }
 
 impl Medium for SumMedium {
+    fn position(&self, block: &Block) -> Option<u64> {
+        self.medium.position(block)
+    }
+
+    fn is_in_order(&self) -> bool {
+        self.medium.is_in_order()
+    }
+
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         self.medium.write(block, data)?;
         let mut objects = lock(&self.objects);
@@ -252,6 +260,14 @@ impl CheckMedium {
 }
 
 impl Medium for CheckMedium {
+    fn position(&self, block: &Block) -> Option<u64> {
+        self.medium.position(block)
+    }
+
+    fn is_in_order(&self) -> bool {
+        self.medium.is_in_order()
+    }
+
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         self.medium.write(block, data)
     }

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_engine::{Error, Result};
+use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{Block, DiskSchema};
-use penstock_machines::Medium;
+use penstock_machines::{DeviceId, Medium};
 use serde::{Deserialize, Serialize};
 
 use super::sparse::Sparse;
@@ -120,6 +120,36 @@ impl Target {
     pub fn with_sync(self, sync: bool) -> Self {
         let way = AccessMode { sync, ..self.way };
         Self { way, ..self }
+    }
+
+    /// Chooses whether the media that are opened look up where their blocks lie on the device
+    /// ([`Medium::position`]): in each file of elements that is there, as it is opened.
+    #[must_use]
+    pub fn telling_positions(self, tells_positions: bool) -> Self {
+        let way = AccessMode {
+            tells_positions,
+            ..self.way
+        };
+        Self { way, ..self }
+    }
+
+    /// The device on which the target's server has its part.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`] when the path leads nowhere.
+    pub fn device(&self) -> Result<DeviceId> {
+        let path = match self.spread() {
+            Some(of) => of.of_server(self.server.0),
+            None => self.path().to_path_buf(),
+        };
+        let missing = || {
+            Error::new(
+                Kind::Missing,
+                "looking for the device of",
+                "nothing is there",
+            )
+        };
+        DeviceId::of(&path).ok_or_else(|| missing().at(&path))
     }
 
     /// Opens the (temporary) data for writing, in the blocks of `schema`, which must be the disk

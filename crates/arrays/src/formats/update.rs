@@ -50,6 +50,14 @@ impl UpdateMedium {
 }
 
 impl Medium for UpdateMedium {
+    fn position(&self, block: &Block) -> Option<u64> {
+        self.medium.position(block)
+    }
+
+    fn is_in_order(&self) -> bool {
+        self.medium.is_in_order()
+    }
+
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         self.beside_others(|| self.noting(self.medium.write(block, data)))
     }

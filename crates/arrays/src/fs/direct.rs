@@ -43,6 +43,7 @@ use std::sync::OnceLock;
 
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::exact;
+use penstock_machines::disk::extents::Extents;
 use penstock_machines::memory::segment::{HUGE_PAGE_BYTES, Mapping};
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags};
 use serde::{Deserialize, Serialize};
@@ -101,6 +102,10 @@ pub(crate) struct AccessMode {
     /// Whether the file will be synced: then writeback begins at once, so that the disk works while
     /// the next block comes.
     pub(crate) sync: bool,
+    /// Whether each file is to know where its bytes lie on the device. The server that opens the
+    /// file decides that, so it does not travel.
+    #[serde(skip)]
+    pub(crate) tells_positions: bool,
 }
 
 /// An open file of elements.
@@ -108,6 +113,8 @@ pub(crate) struct DataFile {
     file: File,
     around: Around,
     is_synced: bool,
+    /// Where the file's bytes lie on the device, if that is to be known.
+    extents: Extents,
     /// The kind of file system: asked at the first large move.
     file_system: OnceLock<FileSystem>,
 }
@@ -140,12 +147,27 @@ impl DataFile {
             DirectIo::ColdReads => Around::ColdReads(OnceLock::new()),
             DirectIo::Always => Around::Always(Direct::open_for_all(&file, path)?),
         };
+        let extents = match way.tells_positions {
+            true => Extents::of(&file),
+            false => Extents::default(),
+        };
         Ok(Self {
             file,
             around,
+            extents,
             is_synced: way.sync,
             file_system: OnceLock::new(),
         })
+    }
+
+    /// The position on the device of the byte at `offset`, if it is known.
+    pub(crate) fn position(&self, offset: u64) -> Option<u64> {
+        self.extents.position(offset)
+    }
+
+    /// Whether all known positions ascend with the offsets.
+    pub(crate) fn is_in_order(&self) -> bool {
+        self.extents.are_in_order()
     }
 
     /// The file as it was opened.

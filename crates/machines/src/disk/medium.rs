@@ -9,9 +9,10 @@ pub fn no_parts(doing: &str) -> Error {
     Error::new(Kind::Unsupported, doing, cause)
 }
 
-/// A medium is a store as a server's disk threads see it: it writes and reads blocks.
+/// A medium is a store as the worker of a server's device sees it: it writes and reads blocks.
 ///
-/// All calls block; the machine makes them on a disk's own thread. Several threads may call at
+/// All calls block, but for [`Medium::position`], [`Medium::is_in_order`], [`Medium::moves_parts`]
+/// and [`Medium::sums`]; the machine makes them on the worker's thread. Several threads may call at
 /// once, for different blocks: of one object if the schema deals out blocks, otherwise of different
 /// objects. `data` is the block decoded: `block.bytes` bytes, row-major over `block.extents`, in
 /// the machine's byte order. The caller has filled padding and elements that nobody holds.
@@ -22,6 +23,13 @@ pub fn no_parts(doing: &str) -> Error {
 /// The trait has no default methods: a wrapper that forgot to pass one on would lose data in
 /// silence.
 pub trait Medium: Send + Sync {
+    /// The position of a block on its device, in bytes, if the medium was opened to tell positions
+    /// and knows this one. A position is a hint: file systems move data.
+    fn position(&self, block: &Block) -> Option<u64>;
+
+    /// Whether the blocks of known positions ascend in the order of the schema.
+    fn is_in_order(&self) -> bool;
+
     /// Takes `data` into the store. A block may be written again: the last write counts.
     ///
     /// # Errors

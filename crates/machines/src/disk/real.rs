@@ -1,143 +1,104 @@
-//! The disk of a real server: a medium, and the thread that waits for it.
+//! The block file of a real server: a medium, whose calls wait in the queue of a device.
 
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock};
 
-use futures::channel::oneshot;
-use penstock_engine::{BlockFile, Error, Kind, NodeId, Opening, Result};
+use penstock_engine::{Access, BlockFile, Opening, Result};
 use penstock_layout::{Block, exact};
 
+use super::device::{Device, DeviceId, no_answer};
 use super::medium::Medium;
+use super::queue::Place;
 use crate::memory::buffer::Buffer;
 
 /// An opener opens the target of a request on a server.
 pub trait Opener: Send + Sync {
-    /// Opens the target on the disk of one server. Called on the disk's thread, and may block.
+    /// The device of the target on one server, also if the target is not there yet. Called on the
+    /// node's thread, at each opening: it is to be cheap.
+    ///
+    /// # Errors
+    /// When the target makes no sense.
+    fn device(&self, opening: &Opening) -> Result<DeviceId>;
+
+    /// Opens the target on the disk of one server. Called on the thread of the device's worker, and
+    /// may block. `tells_positions` says whether the medium is to look up where its blocks lie.
     ///
     /// # Errors
     /// When the target is not there or does not allow the request's operation.
-    fn open(&self, opening: &Opening) -> Result<Arc<dyn Medium>>;
+    fn open(&self, opening: &Opening, tells_positions: bool) -> Result<Arc<dyn Medium>>;
 }
 
-type Work = Box<dyn FnOnce() + Send>;
-
-/// A disk thread makes one disk's blocking calls, one after the other.
-pub struct DiskThread {
-    work: Option<mpsc::Sender<Work>>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl DiskThread {
-    /// Starts a thread for a disk of `node`.
-    ///
-    /// # Errors
-    /// When the system allows no more threads.
-    pub fn start(node: NodeId) -> Result<Self> {
-        let (work, todo) = mpsc::channel::<Work>();
-        let run = move || todo.into_iter().for_each(|work| work());
-        let thread = std::thread::Builder::new()
-            .name(format!("disk-{node}"))
-            .spawn(run);
-        let thread = thread.map_err(|e| Error::new(Kind::Io, "starting a disk's thread", e))?;
-        Ok(Self {
-            work: Some(work),
-            thread: Some(thread),
-        })
-    }
-
-    /// Lets the thread do `work`, after all work that it was given before.
-    fn give(&self, work: impl FnOnce() + Send + 'static) -> Result<()> {
-        let work = Box::new(|| {
-            // The future that waits for the result learns that there is none.
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        });
-        let given = self.work.as_ref().and_then(|to| to.send(work).ok());
-        given.ok_or_else(died)
-    }
-
-    /// Runs `work` on the thread.
-    ///
-    /// # Errors
-    /// When the work panicked.
-    pub async fn run<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T> {
-        let (sender, done) = oneshot::channel();
-        self.give(move || {
-            // Nobody waits any more if the call was given up.
-            let _ = sender.send(work());
-        })?;
-        // This thread may have much to copy for the next block: the disk should begin before that.
-        std::thread::yield_now();
-        done.await.map_err(|_| died())
-    }
-}
-
-/// The error of a disk's thread that gives no answer.
-fn died() -> Error {
-    Error::new(Kind::Io, "waiting for a disk", "its thread has ended")
-}
-
-impl Drop for DiskThread {
-    fn drop(&mut self) {
-        self.work = None; // ends the thread's loop
-        if let Some(thread) = self.thread.take() {
-            // The thread catches panics of its work, so that joining it gives nothing to report.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// The medium, or the error of opening it, once the disk's thread has tried.
+/// The medium, or the error of opening it, once the worker has tried.
 type OpenedMedium = OnceLock<Result<Arc<dyn Medium>>>;
 
-/// A real disk is a disk opened for one call.
+/// A real disk is a block file of a real server: one target on one device.
 pub struct RealDisk {
     medium: Arc<OpenedMedium>,
-    thread: Rc<DiskThread>,
+    device: Rc<Device>,
+    /// The number of this file on its device.
+    number: u64,
     is_synced: bool,
 }
 
 impl RealDisk {
-    /// Makes a disk that `thread` opens and serves; `is_synced` if writes must reach stable
-    /// storage. An error of opening is the answer to all later calls.
-    ///
-    /// # Errors
-    /// When the thread has ended.
-    pub fn open(
-        thread: Rc<DiskThread>,
-        is_synced: bool,
-        open: impl FnOnce() -> Result<Arc<dyn Medium>> + Send + 'static,
-    ) -> Result<Self> {
-        let medium = Arc::new(OpenedMedium::new());
-        let opened = medium.clone();
-        thread.give(move || {
-            let _ = opened.set(open()); // nobody else sets it
-        })?;
-        Ok(Self {
-            medium,
-            thread,
-            is_synced,
-        })
+    /// Opens a target on its device. An error of opening is the answer to all later calls. Where
+    /// the positions of blocks are to be known, the future ends when they are; a new target has
+    /// none yet.
+    pub async fn open(device: Rc<Device>, opener: Arc<dyn Opener>, opening: Opening) -> Self {
+        let file = Self {
+            medium: Arc::default(),
+            number: device.file_number(),
+            device,
+            is_synced: opening.sync,
+        };
+        let tells_positions = file.device.has_order() && opening.access != Access::Write;
+        let medium = file.medium.clone();
+        let opened = file.device.run(Place::Line, file.number, move || {
+            let _ = medium.set(opener.open(&opening, tells_positions)); // nobody else sets it
+        });
+        if tells_positions {
+            let _ = opened.await; // an error is the answer to all later calls
+        }
+        file
     }
 
-    /// Runs `act` on the disk's thread.
+    /// The medium, once it is open.
+    fn opened(&self) -> Option<&dyn Medium> {
+        let medium = self.medium.get()?.as_ref().ok()?;
+        Some(&**medium)
+    }
+
+    /// The position of a block on the device, if it is known.
+    fn known_position(&self, block: &Block) -> Option<u64> {
+        let medium = self.opened().filter(|_| self.device.has_order())?;
+        medium.position(block)
+    }
+
+    /// The place of a block's request in the queue.
+    fn place(&self, block: &Block) -> Place {
+        self.known_position(block).map_or(Place::Line, Place::At)
+    }
+
+    /// Lets the worker run `act`.
     async fn with_medium<T: Send + 'static>(
         &self,
+        place: Place,
         act: impl FnOnce(&dyn Medium) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let medium = self.medium.clone();
         let act = move || match medium.get() {
             Some(Ok(medium)) => act(&**medium),
             Some(Err(error)) => Err(error.clone()),
-            None => Err(died()), // opening panicked
+            None => Err(no_answer()), // opening panicked
         };
-        self.thread.run(act).await?
+        let answer = self.device.run(place, self.number, act);
+        // This thread may have much to copy for the next block: the disk should begin before that.
+        std::thread::yield_now();
+        answer.await?
     }
 
-    /// Runs `act` on the disk's thread, with the block's bytes in the buffer, from `at` on.
+    /// Lets the worker run `act` with the block's bytes in the buffer, from `at` on.
     async fn with_data(
         &self,
         block: &Block,
@@ -152,7 +113,7 @@ impl RealDisk {
             end.is_some_and(|end| end <= staging.bytes()),
             "a block beyond its buffer"
         );
-        self.with_medium(move |medium| {
+        self.with_medium(self.place(&block), move |medium| {
             // SAFETY: in bounds; the engine leaves the buffer alone until the disk has ended, and
             // the memory itself is kept by `staging`.
             let data = unsafe { std::slice::from_raw_parts_mut(staging.base().add(at), bytes) };
@@ -165,17 +126,22 @@ impl RealDisk {
 impl BlockFile for RealDisk {
     type Buffer = Buffer;
 
-    /// The position in the schema: a flat file's bytes, a directory's chunks.
+    /// The position on the device. Blocks of which it is not known come after all others, in the
+    /// order of the schema.
     fn position(&self, block: &Block) -> (u64, u64) {
-        (block.object, block.offset)
+        match self.known_position(block) {
+            Some(position) => (0, position),
+            None => (block.object.saturating_add(1), block.offset),
+        }
     }
 
     fn is_in_schema_order(&self) -> bool {
-        true
+        let opened = self.opened().filter(|_| self.device.has_order());
+        opened.is_none_or(Medium::is_in_order)
     }
 
     fn queue_depth(&self) -> u32 {
-        1 // its thread makes one call at a time
+        1 // the worker of its device makes one call at a time
     }
 
     async fn write(&self, block: &Block, buffer: &Buffer, at: u64) -> Result<()> {
@@ -193,9 +159,12 @@ impl BlockFile for RealDisk {
     }
 
     async fn moves_parts(&self) -> Result<bool> {
-        match self.medium.get() {
-            Some(Ok(medium)) => Ok(medium.moves_parts()),
-            _ => self.with_medium(|medium| Ok(medium.moves_parts())).await,
+        match self.opened() {
+            Some(medium) => Ok(medium.moves_parts()),
+            None => {
+                let ask = |medium: &dyn Medium| Ok(medium.moves_parts());
+                self.with_medium(Place::Line, ask).await
+            }
         }
     }
 
@@ -234,49 +203,68 @@ impl BlockFile for RealDisk {
 
     async fn finish(&self) -> Result<()> {
         let is_synced = self.is_synced;
-        self.with_medium(move |medium| medium.finish(is_synced))
-            .await
+        let finish = move |medium: &dyn Medium| medium.finish(is_synced);
+        self.with_medium(Place::AfterFile, finish).await
     }
 
     fn sums(&self) -> Vec<(u64, u32)> {
-        let medium = self.medium.get().and_then(|opened| opened.as_ref().ok());
-        medium.map(|medium| medium.sums()).unwrap_or_default()
+        self.opened().map(Medium::sums).unwrap_or_default()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
+    use penstock_engine::{Error, Kind};
+    use penstock_layout::{DiskSchema, Order};
 
+    use super::super::device::tests::end;
     use super::*;
 
-    fn end<F: Future>(future: F) -> F::Output {
-        let mut future = pin!(future);
-        loop {
-            match future
-                .as_mut()
-                .poll(&mut Context::from_waker(Waker::noop()))
-            {
-                Poll::Ready(output) => return output,
-                Poll::Pending => std::thread::yield_now(),
-            }
+    type OpenAs = Box<dyn Fn() -> Result<Arc<dyn Medium>> + Send + Sync>;
+
+    struct Answer(OpenAs);
+
+    impl Opener for Answer {
+        fn device(&self, _: &Opening) -> Result<DeviceId> {
+            Ok(DeviceId::of(std::path::Path::new("/")).unwrap())
         }
+
+        fn open(&self, _: &Opening, _: bool) -> Result<Arc<dyn Medium>> {
+            (self.0)()
+        }
+    }
+
+    fn open(device: &Rc<Device>, answer: OpenAs) -> RealDisk {
+        let opening = Opening {
+            target: Vec::new(),
+            disk: DiskSchema::flat(&[60], 4, Order::RowMajor, 40).unwrap(),
+            access: Access::Update,
+            sync: true,
+            server: 0,
+            servers: 1,
+        };
+        end(RealDisk::open(
+            device.clone(),
+            Arc::new(Answer(answer)),
+            opening,
+        ))
     }
 
     #[test]
     fn why_a_disk_cannot_be_opened_is_said_by_all_that_is_asked_of_it() {
-        let thread = Rc::new(DiskThread::start(0).unwrap());
-        let error = Error::new(Kind::Missing, "opening", "it is not there");
-        let answer = error.clone();
-        let disk = RealDisk::open(thread.clone(), true, || Err(answer)).unwrap();
-        for _ in 0..2 {
-            assert_eq!(end(disk.moves_parts()), Err(error.clone()));
-            assert_eq!(end(disk.finish()), Err(error.clone()));
+        for has_order in [false, true] {
+            let device = Rc::new(Device::start("disk-test".to_string(), has_order).unwrap());
+            let error = Error::new(Kind::Missing, "opening", "it is not there");
+            let answer = error.clone();
+            let disk = open(&device, Box::new(move || Err(answer.clone())));
+            for _ in 0..2 {
+                assert_eq!(end(disk.moves_parts()), Err(error.clone()));
+                assert_eq!(end(disk.finish()), Err(error.clone()));
+            }
+            assert!(disk.sums().is_empty() && disk.is_in_schema_order());
+            let disk = open(&device, Box::new(|| panic!("of the disk")));
+            assert_eq!(end(disk.finish()).unwrap_err().kind, Kind::Io);
+            assert_eq!(end(device.run(Place::Line, 9, || 2)), Ok(2));
         }
-        assert!(disk.sums().is_empty());
-        let disk = RealDisk::open(thread.clone(), true, || panic!("of the disk")).unwrap();
-        assert_eq!(end(disk.finish()).unwrap_err().kind, Kind::Io);
-        assert_eq!(end(thread.run(|| 2)), Ok(2));
     }
 }

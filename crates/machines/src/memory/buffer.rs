@@ -149,7 +149,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// The buffer's memory, which a disk thread may hold on to.
+    /// The buffer's memory, which the worker of a device may hold on to.
     pub fn staging(&self) -> &Arc<Staging> {
         &self.staging
     }

@@ -244,10 +244,8 @@ impl Machine for Node {
     }
 
     async fn open(&self, opening: Opening) -> Result<RealDisk> {
-        let (opener, is_synced) = (self.opener.clone(), opening.sync);
-        RealDisk::open(self.disk_thread()?, is_synced, move || {
-            opener.open(&opening)
-        })
+        let device = self.device(&opening)?;
+        Ok(RealDisk::open(device, self.opener.clone(), opening).await)
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use penstock_conformance::{Form, Frame, Held, targets, truth};
 use penstock_engine::{Access, Error, Kind, Opening, Result};
 use penstock_layout::{Block, Share};
 use penstock_machines::disk::medium::no_parts;
-use penstock_machines::{ClientMemory, Medium, Opener};
+use penstock_machines::{ClientMemory, DeviceId, Medium, Opener};
 
 /// A client's memory.
 pub struct Memory(Frame);
@@ -44,7 +45,11 @@ type Blocks = BTreeMap<(u64, u64), Vec<u8>>;
 pub struct Stores(Mutex<HashMap<Vec<u8>, Arc<Mutex<Blocks>>>>);
 
 impl Opener for Stores {
-    fn open(&self, opening: &Opening) -> Result<Arc<dyn Medium>> {
+    fn device(&self, _opening: &Opening) -> Result<DeviceId> {
+        Ok(DeviceId::of(Path::new("/")).unwrap())
+    }
+
+    fn open(&self, opening: &Opening, _tells_positions: bool) -> Result<Arc<dyn Medium>> {
         let target = &*opening.target;
         let failed = |kind| Err(Error::new(kind, "opening", "the bench has it so"));
         if target == targets::MISSING {
@@ -92,6 +97,14 @@ impl Store {
 }
 
 impl Medium for Store {
+    fn position(&self, _: &Block) -> Option<u64> {
+        None // they lie in memory
+    }
+
+    fn is_in_order(&self) -> bool {
+        true
+    }
+
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         self.write_part(block, 0, data)
     }

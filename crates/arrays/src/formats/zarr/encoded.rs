@@ -82,6 +82,14 @@ impl Writer {
 }
 
 impl Medium for Writer {
+    fn position(&self, _: &Block) -> Option<u64> {
+        None // a file is opened for each chunk as it is moved, and not before
+    }
+
+    fn is_in_order(&self) -> bool {
+        true
+    }
+
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         let path = self.chunks.path(block.object);
         match data.len() as u64 == self.chunks.bytes(block.object) {
@@ -129,6 +137,14 @@ impl Reader {
 }
 
 impl Medium for Reader {
+    fn position(&self, _: &Block) -> Option<u64> {
+        None // a file is opened for each chunk as it is moved, and not before
+    }
+
+    fn is_in_order(&self) -> bool {
+        true
+    }
+
     fn write(&self, block: &Block, _: &[u8]) -> Result<()> {
         Err(read_only(&self.chunks.path(block.object)))
     }

@@ -20,7 +20,7 @@ use crate::fs::direct::{AccessMode, DataFile};
 use crate::fs::files::{self, ClosedObjects, Open};
 use crate::fs::ops;
 
-/// The most chunk files that are kept open: each disk thread is at one.
+/// The most chunk files that are kept open: each server's worker is at one.
 const OPEN_MAX: usize = 16;
 
 /// Writes blocks of chunks.
@@ -93,6 +93,14 @@ impl Writer {
 }
 
 impl Medium for Writer {
+    fn position(&self, _: &Block) -> Option<u64> {
+        None // new chunks have none yet
+    }
+
+    fn is_in_order(&self) -> bool {
+        true
+    }
+
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         if !self.is_whole(block) {
             return self.write_part(block, 0, data);
@@ -259,6 +267,16 @@ fn open_to_change(path: &Path) -> Result<Option<File>> {
 }
 
 impl Medium for Updater {
+    /// The position of a block of a chunk that is open.
+    fn position(&self, block: &Block) -> Option<u64> {
+        let chunk = self.open.peek(block.object)?;
+        chunk.file.position(self.chunks.offset(block))
+    }
+
+    fn is_in_order(&self) -> bool {
+        true
+    }
+
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         self.write_part(block, 0, data)
     }
@@ -358,6 +376,16 @@ impl Reader {
 }
 
 impl Medium for Reader {
+    /// The position of a block of a chunk that is open.
+    fn position(&self, block: &Block) -> Option<u64> {
+        let file = self.open.peek(block.object)?;
+        file.as_ref().as_ref()?.position(self.chunks.offset(block))
+    }
+
+    fn is_in_order(&self) -> bool {
+        true
+    }
+
     fn write(&self, block: &Block, _: &[u8]) -> Result<()> {
         Err(read_only(&self.chunks.path(block.object)))
     }

@@ -191,6 +191,14 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 impl Medium for Updater {
+    fn position(&self, _: &Block) -> Option<u64> {
+        None // sub-chunks of a shard follow each other in the order of the schema
+    }
+
+    fn is_in_order(&self) -> bool {
+        true
+    }
+
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         let encoded = self.form.inner.encode(data);
         let encoded = encoded.map_err(|e| e.at(&self.chunks.path(block.object)))?;

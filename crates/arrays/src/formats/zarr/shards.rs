@@ -33,7 +33,7 @@ use super::written::ChunkFiles;
 use crate::fs::files::{self, ClosedObjects, Open, lock};
 use crate::fs::ops;
 
-/// The most shards that are kept open: each disk thread is at one.
+/// The most shards that are kept open: each server's worker is at one.
 pub(super) const OPEN_MAX: usize = 16;
 /// The most sub-chunks of a shard that are kept until all before them have come.
 const EARLY_MAX: usize = 4;
@@ -220,6 +220,14 @@ impl Writer {
 }
 
 impl Medium for Writer {
+    fn position(&self, _: &Block) -> Option<u64> {
+        None // sub-chunks of a shard follow each other in the order of the schema
+    }
+
+    fn is_in_order(&self) -> bool {
+        true
+    }
+
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         let (shard, given_up) = self.open.get(block.object, || self.begin(block.object))?;
         {
@@ -377,6 +385,14 @@ impl Reader {
 }
 
 impl Medium for Reader {
+    fn position(&self, _: &Block) -> Option<u64> {
+        None // sub-chunks of a shard follow each other in the order of the schema
+    }
+
+    fn is_in_order(&self) -> bool {
+        true
+    }
+
     fn write(&self, block: &Block, _: &[u8]) -> Result<()> {
         Err(read_only(&self.chunks.path(block.object)))
     }
