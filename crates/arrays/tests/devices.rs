@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use common::*;
+use penstock_arrays::calls::ArrayPart;
 use penstock_arrays::calls::array::LocalPart;
 use penstock_arrays::calls::settings::SessionOptions;
 use penstock_arrays::testing::Faults;
@@ -63,7 +64,7 @@ fn read_open(session: &penstock_arrays::calls::Session, path: &Path, values: &[u
             element: ElementType::U1,
             is_writable: true,
         };
-        let part = Region::new(&[rows.start, 0], &[rows.end - rows.start, 8]);
+        let part = ArrayPart::Box(Region::new(&[rows.start, 0], &[rows.end - rows.start, 8]));
         session
             .move_part(&open, Operation::Read, &part, local)
             .unwrap();
