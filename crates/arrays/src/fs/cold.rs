@@ -6,7 +6,7 @@
 //! microseconds a MiB. An older kernel lacks the call, and a newer one refuses it for files that
 //! the process may not write: then no range is cold.
 //!
-//! The answer is a moment old when it comes. It decides how fast a read is, and never what it reads.
+//! The answer is a moment old when it comes. It decides how fast a read is, never what is read.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
