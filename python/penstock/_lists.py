@@ -17,7 +17,31 @@ Numbers: TypeAlias = SupportsIndex | Iterable[SupportsIndex] | npt.NDArray[np.in
 """One integer, or many."""
 
 
-class Runs:
+class _List:
+    """What lists have in common: they are values, and have a length."""
+
+    places: Elements | None
+
+    @property
+    def _list(self) -> _core.List:
+        raise NotImplementedError
+
+    def _key(self) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        is_alike = type(other) is type(self)
+        return self._key() == other._key() if is_alike else NotImplemented  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __len__(self) -> int:
+        """The number of elements."""
+        return len(self._list)
+
+
+class Runs(_List):
     """Runs are a list of elements: so many from each offset on, in the order that is given.
 
     Parameters
@@ -68,16 +92,6 @@ class Runs:
     def _key(self) -> tuple[Any, ...]:
         return (self.offsets.tobytes(), self.lengths.tobytes(), self.places)
 
-    def __eq__(self, other: object) -> bool:
-        return self._key() == other._key() if isinstance(other, Runs) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def __len__(self) -> int:
-        """The number of elements."""
-        return len(self._list)
-
     def __repr__(self) -> str:
         places = "" if self.places is None else f", places={self.places!r}"
         return f"Runs({_words(self.offsets)}, {_words(self.lengths)}{places})"
@@ -86,7 +100,7 @@ class Runs:
         return Runs, (self.offsets, self.lengths, self.places)
 
 
-class Strided:
+class Strided(_List):
     """A strided list is one run of elements that is repeated in nested loops.
 
     Parameters
@@ -148,16 +162,6 @@ class Strided:
 
     def _key(self) -> tuple[Any, ...]:
         return (self.start, self.length, self.loops, self.places)
-
-    def __eq__(self, other: object) -> bool:
-        return self._key() == other._key() if isinstance(other, Strided) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def __len__(self) -> int:
-        """The number of elements."""
-        return len(self._list)
 
     def __repr__(self) -> str:
         places = "" if self.places is None else f", places={self.places!r}"

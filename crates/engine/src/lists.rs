@@ -201,6 +201,28 @@ impl Lists {
     }
 }
 
+/// Checks that no element of a block is in the pieces of two ranks, or in one of them twice.
+///
+/// # Errors
+/// [`Kind::Overlap`], naming the ranks.
+pub(crate) fn check_apart(block: &Block, pieces: &[(usize, &ListPiece)]) -> Result<()> {
+    if ListPiece::are_disjoint(pieces.iter().map(|(_, piece)| *piece)) {
+        return Ok(());
+    }
+    let mut who = "a rank writes twice".to_string();
+    for (nth, (rank, piece)) in pieces.iter().enumerate() {
+        let mut others = pieces[..nth].iter();
+        let clashing = others.find(|(_, other)| !ListPiece::are_disjoint([*piece, *other]));
+        if let Some((other, _)) = clashing {
+            who = format!("ranks {other} and {rank} both write");
+            break;
+        }
+    }
+    let (start, shape) = (&block.region.start, &block.region.shape);
+    let cause = format!("{who} an element of the {shape:?} from {start:?} on");
+    Err(Error::new(Kind::Overlap, "writing lists", cause))
+}
+
 fn refusal(cause: impl Into<String>) -> Error {
     Error::new(Kind::Peer, "taking in lists", cause.into())
 }

@@ -1,12 +1,12 @@
 //! The blocks of a server, and the portions that clients hold of them.
 
 use futures::future::join_all;
-use penstock_layout::{Block, Holder, ListPiece, MemorySchema, Piece};
+use penstock_layout::{Block, Holder, MemorySchema, Piece};
 
 use crate::address::MemoryId;
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::holders::Holders;
-use crate::lists::Lists;
+use crate::lists::{self, Lists};
 use crate::machine::{Machine, NodeId, Operation, Window};
 use crate::party::Party;
 use crate::request::Request;
@@ -20,15 +20,6 @@ pub struct Portion {
     pub part: usize,
     /// The elements, and their place in the rank's memory.
     pub piece: Piece,
-}
-
-impl Portion {
-    fn as_list(&self) -> Option<(usize, &ListPiece)> {
-        match &self.piece {
-            Piece::List(piece) => Some((self.rank, piece)),
-            Piece::Share(_) => None,
-        }
-    }
 }
 
 /// Says who holds what of the blocks of one array that are moved on this node.
@@ -96,24 +87,13 @@ impl<'a> Parts<'a> {
 /// are checked when they are made.
 ///
 /// # Errors
-/// [`Kind::Overlap`], naming the ranks.
+/// As of [`lists::check_apart`].
 pub(crate) fn check_apart(block: &Block, portions: &[Portion]) -> Result<()> {
-    let lists: Vec<(usize, &ListPiece)> = portions.iter().filter_map(Portion::as_list).collect();
-    if ListPiece::are_disjoint(lists.iter().map(|(_, piece)| *piece)) {
-        return Ok(());
-    }
-    let mut who = "a rank writes twice".to_string();
-    for (nth, (rank, piece)) in lists.iter().enumerate() {
-        let mut others = lists[..nth].iter();
-        let clashing = others.find(|(_, other)| !ListPiece::are_disjoint([*piece, *other]));
-        if let Some((other, _)) = clashing {
-            who = format!("ranks {other} and {rank} both write");
-            break;
-        }
-    }
-    let (start, shape) = (&block.region.start, &block.region.shape);
-    let cause = format!("{who} an element of the {shape:?} from {start:?} on");
-    Err(Error::new(Kind::Overlap, "writing lists", cause))
+    let pieces = portions.iter().filter_map(|portion| match &portion.piece {
+        Piece::List(piece) => Some((portion.rank, piece)),
+        Piece::Share(_) => None,
+    });
+    lists::check_apart(block, &pieces.collect::<Vec<_>>())
 }
 
 /// The portions that the shares of a schema have of a block.
