@@ -14,7 +14,7 @@ from penstock_bench.hard_job import OPERATIONS, PROGRAMS, make_case
 
 
 def test_the_table(tmp_path, capsys):
-    words = ["--ranks", "3", "--mib", "4", "--repeats", "1", "--path", str(tmp_path)]
+    words = ["--ranks", "2", "--mib", "4", "--repeats", "1", "--path", str(tmp_path)]
     assert hard.main([*words, "--json", str(tmp_path / "figures.json")]) == 0
     lines = capsys.readouterr().out.splitlines()
     programs = [name for name in PROGRAMS if name != hard.DIRECT or not is_in_memory(tmp_path)]
