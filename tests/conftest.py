@@ -15,7 +15,7 @@ import hypothesis
 import pytest
 from helpers import fast_directory, mounted_tmpfs
 
-TEST_SECONDS_MAX = 120
+TEST_SECONDS_MAX = 400
 
 hypothesis.settings.register_profile(
     "penstock",
