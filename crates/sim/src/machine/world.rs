@@ -37,8 +37,7 @@ mod tasks;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::Context;
 
 use penstock_engine::{Error, Kind, NodeId, Result};
 use penstock_layout::exact;
@@ -54,7 +53,6 @@ use mail::{Inbox, Letter};
 use ports::NetworkPort;
 use slab::Slab;
 use sleep::Sleeper;
-use tasks::ReadyTasks;
 pub(super) use tasks::Task;
 
 /// The counts of a whole run.
@@ -89,7 +87,6 @@ pub(crate) struct World {
     copy_ns_per_byte: f64,
     /// The inboxes of each node: there are few ports at any time, from the steps of the call.
     inboxes: RefCell<Vec<Vec<Inbox>>>,
-    ready: Arc<ReadyTasks>,
     trace: Option<RefCell<Trace>>,
     pub(super) losses: Losses,
 }
@@ -119,7 +116,6 @@ impl World {
             copy: prices.copy,
             copy_ns_per_byte: prices.copy_ns_per_byte,
             inboxes: RefCell::new((0..nodes).map(|_| Vec::new()).collect()),
-            ready: Arc::default(),
             trace: is_traced.then(RefCell::default),
             losses,
         }
@@ -146,17 +142,15 @@ impl World {
     pub(crate) fn run(&self, programs: Vec<Task>, servers: Vec<Task>) -> Result<()> {
         let mut running = programs.len();
         let mut tasks: Vec<_> = programs.into_iter().chain(servers).map(Some).collect();
-        let wakers: Vec<Waker> = (0..tasks.len())
-            .map(|task| self.ready.waker(task))
-            .collect();
+        let wakers = tasks::begin(tasks.len());
         let is_program = 0..running;
-        self.ready.clear();
-        (0..tasks.len()).for_each(|task| self.ready.push(task));
         loop {
-            while let Some(number) = self.ready.pop() {
-                let mut context = Context::from_waker(&wakers[number]);
-                if let Some((_, task)) = &mut tasks[number]
-                    && task.as_mut().poll(&mut context).is_ready()
+            while let Some(number) = tasks::next_ready() {
+                if let Some(Some((_, task))) = tasks.get_mut(number)
+                    && task
+                        .as_mut()
+                        .poll(&mut Context::from_waker(&wakers[number]))
+                        .is_ready()
                 {
                     tasks[number] = None;
                     running -= usize::from(is_program.contains(&number));
