@@ -252,6 +252,9 @@ impl SimDisk {
 
     /// Records what was done with a buffer since its last record.
     fn record_buffer(&self, what: &'static str, buffer: &Buffer, block: &Block) {
+        if !self.world.is_traced() {
+            return; // the slot takes time to find
+        }
         let interval = Interval::new(buffer.since.replace(self.world.now()), self.world.now());
         let part = Part::Buffer(buffer.number);
         let slot = Some(self.slot(block));

@@ -242,6 +242,11 @@ impl World {
         }
     }
 
+    /// Whether the run is traced.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.trace.is_some()
+    }
+
     /// Records what a part of a node did, if the run is traced.
     pub(crate) fn record(
         &self,
