@@ -566,14 +566,19 @@ impl DiskSchema {
             counts,
         } = cut;
         let place = self.unravel(index, counts);
-        let start: Vec<u64> = (0..step.len())
-            .map(|d| stored.start[d] + place[d] * step[d])
-            .collect();
-        let mut padded = Region::new(&start, step);
+        let mut padded = Region {
+            start: place,
+            shape: step.clone(),
+        };
         for d in 0..step.len() {
-            padded.shape[d] = step[d].min(stored.end(d) - start[d]);
+            let start = stored.start[d] + padded.start[d] * step[d];
+            padded.start[d] = start;
+            padded.shape[d] = step[d].min(stored.end(d) - start);
         }
-        let region = Region::whole(&self.shape).intersect(&padded)?;
+        let region = self.clip(&padded);
+        if region.is_empty() {
+            return None;
+        }
         let strides = self.strides(&padded.shape);
         let bytes = padded.elements() * self.width;
         let offset = self.elements_before(stored, &padded) * self.width;
@@ -626,8 +631,10 @@ impl DiskSchema {
     pub(crate) fn object_blocks_max(&self) -> u64 {
         // Objects at the far edges are no larger; a window's first object may be cut, and the
         // second not.
-        let second = self.grid().iter().skip(1).product::<u64>();
-        let others = (self.window.is_some() && second < self.objects()).then_some(second);
+        let others = self.window.and_then(|_| {
+            let second = self.grid().iter().skip(1).product::<u64>();
+            (second < self.objects()).then_some(second)
+        });
         let all = std::iter::once(0).chain(others);
         all.map(|object| self.cut(object).blocks())
             .max()
@@ -635,10 +642,14 @@ impl DiskSchema {
     }
 
     pub(crate) fn clip(&self, region: &Region) -> Region {
-        let nothing = Region::new(&region.start, &vec![0; region.dims()]);
-        Region::whole(&self.shape)
-            .intersect(region)
-            .unwrap_or(nothing)
+        let mut clipped = region.clone();
+        for (d, &extent) in self.shape.iter().enumerate() {
+            clipped.shape[d] = region.end(d).min(extent).saturating_sub(region.start[d]);
+        }
+        if clipped.is_empty() {
+            clipped.shape.fill(0);
+        }
+        clipped
     }
 
     /// The extents of a block in an object of `stored` extents.
@@ -673,11 +684,12 @@ impl DiskSchema {
     }
 
     /// The dimensions, the contiguous one first.
-    pub(crate) fn inner_to_outer(&self) -> Vec<usize> {
-        match self.order {
-            Order::RowMajor => (0..self.shape.len()).rev().collect(),
-            Order::ColumnMajor => (0..self.shape.len()).collect(),
-        }
+    pub(crate) fn inner_to_outer(&self) -> impl Iterator<Item = usize> + use<> {
+        let (dims, order) = (self.shape.len(), self.order);
+        (0..dims).map(move |depth| match order {
+            Order::RowMajor => dims - 1 - depth,
+            Order::ColumnMajor => depth,
+        })
     }
 
     /// The place of block `index` in a grid of `counts` blocks, counted in this schema's order.

@@ -192,7 +192,7 @@ impl DiskSchema {
         let blocks = Tiles {
             touched: touched(&held, &cut.stored.start, &cut.step),
             counts: cut.counts.clone(),
-            inner_to_outer: self.inner_to_outer(),
+            inner_to_outer: self.inner_to_outer().collect(),
         };
         blocks.numbers()
     }
