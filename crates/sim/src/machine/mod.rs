@@ -20,6 +20,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `simulation` | the machine of a preset, for one run, and its counts |
 //! | `world` | the clock, the events, CPUs, ports and inboxes |
 //! | `prices` | the costs of software |
 //! | `sharing` | the costs of sharing a file system between clients |
@@ -39,6 +40,7 @@ mod losses;
 mod prices;
 mod setup;
 mod sharing;
+mod simulation;
 mod turns;
 mod world;
 
@@ -48,14 +50,13 @@ use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::{Either, select};
 use penstock_engine::{
-    CopyKind, Elements, Error, Kind, Machine, MemoryId, Message, NodeId, Opening, Party, PartyId,
-    Port, Result, Window, Work,
+    CopyKind, Elements, Error, Kind, Machine, MemoryId, Message, NodeId, Opening, Port, Result,
+    Window, Work,
 };
 use penstock_layout::{Direction, Piece, Region, Share, exact};
 
@@ -63,28 +64,15 @@ pub use data::{Buffer, Memory, Parcel};
 pub use disks::SimDisk;
 pub use faults::{DiskFault, Faults, Loss, Moment};
 pub use setup::{Layout, Setup};
+pub use simulation::{Simulation, Totals};
 
-use crate::disk::Bus;
-use crate::preset::Preset;
 use crate::time::{Span, Time};
-use crate::trace::Trace;
 use data::BufferSpace;
-use disks::{FileSystem, Station, WriteBehind, station_queue};
-use faults::DiskFaults;
-use hardware::{device, network, places, slowness, unfit};
-use losses::Losses;
+use disks::Station;
 use prices::{Moving, Prices};
 use sharing::Sharing;
 use turns::{Turn, Turns};
-use world::{Counts, Task, World};
-
-/// A simulation is a machine for one run.
-pub struct Simulation {
-    world: Rc<World>,
-    shared: Rc<Shared>,
-    nodes: usize,
-    party: Arc<Party>,
-}
+use world::World;
 
 /// The data that all nodes share.
 struct Shared {
@@ -105,211 +93,6 @@ struct Shared {
     are_servers_guests: bool,
     exposed: RefCell<HashMap<(MemoryId, NodeId), (Share, Memory)>>,
     spaces: Vec<Rc<BufferSpace>>,
-}
-
-/// The counts of a run, apart from its time.
-#[derive(Clone, Copy, Debug)]
-pub struct Totals {
-    pub events: u64,
-    /// A digest of the events.
-    pub trace_hash: u64,
-    /// Messages between nodes, including acknowledgements.
-    pub messages: u64,
-    /// The bytes of the messages.
-    pub message_bytes: u64,
-    /// Blocks that disks have read or written.
-    pub blocks: u64,
-    /// The sum over all nodes of the most buffer bytes of each.
-    pub buffer_bytes: u64,
-    /// The most buffer bytes on one node.
-    pub buffer_bytes_max: u64,
-}
-
-impl Simulation {
-    /// Makes the machine of `preset`.
-    ///
-    /// # Errors
-    /// When the machine is impossible, or its disks have no room for the blocks.
-    pub fn new(preset: &Preset, setup: &Setup) -> Result<Self> {
-        Self::with_faults(preset, setup, &Faults::default())
-    }
-
-    /// Makes the machine of `preset`, in which these faults happen.
-    ///
-    /// # Errors
-    /// Like [`Simulation::new`].
-    pub fn with_faults(preset: &Preset, setup: &Setup, faults: &Faults) -> Result<Self> {
-        let nodes = preset.nodes.clients + preset.nodes.io_nodes;
-        let prices = Prices::new(&preset.costs, preset.processors.as_ref());
-        let world = Rc::new(World::new(
-            nodes,
-            network(preset, setup.seed).map_err(unfit)?,
-            preset.nodes.first_place,
-            &prices,
-            setup.is_traced,
-            Losses::new(faults, setup.seed, nodes),
-        ));
-        let hosts = preset.sharing.as_ref().map_or(0, |s| s.processors);
-        let io_node = |disk: usize| match hosts {
-            1.. if preset.nodes.clients >= hosts => hosts - 1,
-            _ => preset.nodes.clients + disk % preset.nodes.io_nodes,
-        };
-        let behind_bytes = preset.sharing.as_ref().map_or(0, |s| s.behind_bytes);
-        let servers: Vec<NodeId> = (0..preset.nodes.disks).map(io_node).collect();
-        let buses: Vec<_> = (0..nodes)
-            .map(|_| Rc::new(RefCell::new(Bus::new(preset.bus.bytes_per_second))))
-            .collect();
-        let turns: Option<Rc<[Turns]>> = preset
-            .costs
-            .one_call_at_a_time
-            .then(|| (0..nodes).map(|_| Turns::default()).collect());
-        let mut stations = Vec::with_capacity(servers.len());
-        for (server, &node) in servers.iter().enumerate() {
-            let device = device(preset, setup.seed, server).map_err(unfit)?;
-            let slot_sectors = setup.slot_bytes.div_ceil(device.sector_bytes()).max(1);
-            stations.push(Rc::new(Station {
-                node,
-                server,
-                places: places(setup, &device, server, slot_sectors)?,
-                slot_sectors,
-                bus: buses[node].clone(),
-                request: prices.disk_request,
-                queue: station_queue(&device),
-                device: RefCell::new(device),
-                slots: setup.slots,
-                files: RefCell::default(),
-                contents: RefCell::default(),
-                blocks: Default::default(),
-                behind: WriteBehind::new(behind_bytes),
-                file_system: FileSystem::new(preset.file_system.as_ref()),
-                turns: turns.clone(),
-                is_free: setup.is_disk_free,
-                faults: DiskFaults::of(faults, server),
-            }));
-        }
-        let shared = Shared {
-            prices,
-            sharing: Sharing::new(&preset.sharing),
-            turns,
-            clients: preset.nodes.clients,
-            is_real: setup.is_real,
-            stations,
-            slowness: slowness(preset, setup.seed, nodes),
-            computes: vec![Cell::new(false); nodes],
-            asks: vec![Cell::new(false); nodes],
-            are_servers_guests: hosts > 0,
-            exposed: RefCell::default(),
-            spaces: (0..nodes).map(|_| Rc::default()).collect(),
-        };
-        let clients = (0..preset.nodes.clients).collect();
-        Ok(Self {
-            world,
-            shared: Rc::new(shared),
-            nodes,
-            party: Arc::new(Party::new(PartyId(0), clients, servers)),
-        })
-    }
-
-    /// The party of all nodes: clients first, then I/O nodes.
-    pub fn party(&self) -> &Arc<Party> {
-        &self.party
-    }
-
-    /// The machine as `node` sees it.
-    pub fn node(&self, node: NodeId) -> SimNode {
-        SimNode {
-            me: node,
-            world: self.world.clone(),
-            shared: self.shared.clone(),
-        }
-    }
-
-    /// Runs the code that `main` makes for each node, all from one moment on, until all have ended.
-    ///
-    /// # Errors
-    /// When nodes wait for one another forever.
-    pub fn run<F: Future<Output = ()> + 'static>(&self, main: impl Fn(SimNode) -> F) -> Result<()> {
-        self.world.run(self.tasks(0..self.nodes, main), Vec::new())
-    }
-
-    /// Runs the code that `program` makes for each node with a client until all have ended. The
-    /// code that `server` makes for each node with a server runs as long.
-    ///
-    /// # Errors
-    /// When programs wait for something that cannot come.
-    pub fn run_with_servers<F, G>(
-        &self,
-        program: impl Fn(SimNode) -> F,
-        server: impl Fn(SimNode) -> G,
-    ) -> Result<()>
-    where
-        F: Future<Output = ()> + 'static,
-        G: Future<Output = ()> + 'static,
-    {
-        let programs = self.tasks(self.party.clients.iter().copied(), program);
-        let servers = self.tasks(self.party.serving().iter().copied(), server);
-        self.world.run(programs, servers)
-    }
-
-    fn tasks<F: Future<Output = ()> + 'static>(
-        &self,
-        nodes: impl Iterator<Item = NodeId>,
-        main: impl Fn(SimNode) -> F,
-    ) -> Vec<Task> {
-        let task = |node| -> Task { (node, Box::pin(main(self.node(node)))) };
-        nodes.map(task).collect()
-    }
-
-    /// The time, which after a run is its end.
-    pub fn now(&self) -> Time {
-        self.world.now()
-    }
-
-    /// The nodes that were lost.
-    pub fn lost(&self) -> Vec<NodeId> {
-        self.world.losses.all_lost()
-    }
-
-    /// Crashes the disks of a node, between two runs. Writes that no `finish` of a synced opening
-    /// has followed are lost, or only their first sectors are left, by the seed; a later run finds
-    /// what is left.
-    pub fn crash(&self, node: NodeId) {
-        let stations = self.shared.stations.iter();
-        for station in stations.filter(|station| station.node == node) {
-            let random = &mut self.world.losses.random();
-            station.contents.borrow_mut().crash(random);
-        }
-    }
-
-    /// The counts of the run.
-    pub fn totals(&self) -> Totals {
-        let Counts {
-            events,
-            hash,
-            messages,
-            message_bytes,
-        } = self.world.counts();
-        let spaces = || self.shared.spaces.iter().map(|space| space.max());
-        Totals {
-            events,
-            trace_hash: hash,
-            messages,
-            message_bytes,
-            blocks: self
-                .shared
-                .stations
-                .iter()
-                .map(|station| station.blocks.get())
-                .sum(),
-            buffer_bytes: spaces().sum(),
-            buffer_bytes_max: spaces().max().unwrap_or(0),
-        }
-    }
-
-    /// The trace of the run, if it was traced.
-    pub fn take_trace(&self) -> Option<Trace> {
-        self.world.take_trace()
-    }
 }
 
 /// A node of the simulated machine.
