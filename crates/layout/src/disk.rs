@@ -570,10 +570,10 @@ impl DiskSchema {
             start: place,
             shape: step.clone(),
         };
-        for d in 0..step.len() {
-            let start = stored.start[d] + padded.start[d] * step[d];
+        for (d, &step) in step.iter().enumerate() {
+            let start = stored.start[d] + padded.start[d] * step;
             padded.start[d] = start;
-            padded.shape[d] = step[d].min(stored.end(d) - start);
+            padded.shape[d] = step.min(stored.end(d) - start);
         }
         let region = self.clip(&padded);
         if region.is_empty() {
