@@ -13,7 +13,8 @@
 //! Where a store writes parts of blocks, ranks that share a block write different bytes of it,
 //! which needs no lock. Where it cannot (a chunk with a codec, a shard with its index), two ranks
 //! that wrote one object would undo each other's work in silence, so [`check`] refuses the request.
-//! Reading is always possible.
+//! What lists of other ranks have of an object nobody knows: such a store is written by another
+//! strategy. Reading is always possible.
 //!
 //! Memory: a client's buffer of one block, or as much as a split collective may take. Messages:
 //! only for agreement and verdict.
@@ -30,7 +31,7 @@ use crate::error::{Error, Kind, Result, Who};
 use crate::holders::Holders;
 use crate::machine::{BlockFile, Machine, Operation, Window};
 use crate::outcome::{Outcome, Traffic};
-use crate::own::{Own, OwnBlock};
+use crate::own::{OwnBlock, OwnPart};
 use crate::relay::{Flow, Relay};
 use crate::request::Request;
 use crate::split::{self, HandOver, Latch};
@@ -72,7 +73,7 @@ pub(crate) async fn transfer<M: Machine>(
     (rank, list): (usize, &Holding),
     latch: &Latch,
 ) -> Outcome {
-    let own = Own::new(request, rank, list);
+    let own = OwnPart::new(request, rank, list);
     let moved = move_own(call, request, &own, latch.hand_over()).await;
     Outcome::of(moved.map_err(|error| error.by(Who::Rank(rank))))
 }
@@ -80,7 +81,7 @@ pub(crate) async fn transfer<M: Machine>(
 async fn move_own<M: Machine>(
     call: &Call<'_, M>,
     request: &Request,
-    own: &Own<'_>,
+    own: &OwnPart<'_>,
     hand_over: HandOver<'_>,
 ) -> Result<Traffic> {
     if own.is_empty() {
@@ -107,7 +108,7 @@ struct Client<'a, M: Machine> {
     /// The name of the rank's first memory.
     memory: MemoryId,
     request: &'a Request,
-    own: &'a Own<'a>,
+    own: &'a OwnPart<'a>,
     disks: DirectDisks<'a, M>,
 }
 
@@ -172,13 +173,13 @@ impl<M: Machine> Client<'_, M> {
     /// of each.
     fn stretches<'b>(&'b self, own: &'b OwnBlock) -> Box<dyn Iterator<Item = (u64, u64)> + 'b> {
         match self.own {
-            Own::Shares(shares) => {
+            OwnPart::Shares(shares) => {
                 let stretches = shares
                     .iter()
                     .flat_map(|(_, share)| share.stretches(&own.block));
                 Box::new(stretches.map(|stretch| (stretch.offset, stretch.region.elements())))
             }
-            Own::List(_) => {
+            OwnPart::List(_) => {
                 let lists = own.pieces.iter().filter_map(|(_, piece)| match piece {
                     Piece::List(piece) => Some(piece),
                     Piece::Share(_) => None,

@@ -30,7 +30,7 @@ use crate::request::Request;
 
 /// The piece that a rank's list has of one block, on its way.
 #[derive(Debug, Serialize, Deserialize)]
-struct Sent {
+struct BlockPiece {
     array: usize,
     object: u64,
     /// The block's number in the object.
@@ -50,10 +50,10 @@ pub(crate) fn messages(
     movers: usize,
     mover_of: impl Fn(&Request, &Block) -> usize,
 ) -> Result<Vec<Vec<u8>>> {
-    let mut parts: Vec<Vec<Sent>> = (0..movers).map(|_| Vec::new()).collect();
+    let mut parts: Vec<Vec<BlockPiece>> = (0..movers).map(|_| Vec::new()).collect();
     for (array, (request, list)) in requests.iter().zip(lists).enumerate() {
         for (block, piece) in list.pieces(&request.disk) {
-            parts[mover_of(request, &block)].push(Sent {
+            parts[mover_of(request, &block)].push(BlockPiece {
                 array,
                 object: block.object,
                 index: block.index,
@@ -140,8 +140,8 @@ impl Lists {
         body: &[u8],
         is_own: impl Fn(&Request, &Block) -> bool,
     ) -> Result<()> {
-        for part in decode::<Vec<Sent>>(body)? {
-            let Sent {
+        for part in decode::<Vec<BlockPiece>>(body)? {
+            let BlockPiece {
                 array,
                 object,
                 index,

@@ -8,7 +8,7 @@ use crate::holders::Holders;
 use crate::request::Request;
 
 /// The elements that a rank holds of an array.
-pub(crate) enum Own<'a> {
+pub(crate) enum OwnPart<'a> {
     /// Shares that have elements, each with its number among the rank's shares.
     Shares(Vec<(usize, Share)>),
     /// A list.
@@ -29,7 +29,7 @@ impl OwnBlock {
     }
 }
 
-impl<'a> Own<'a> {
+impl<'a> OwnPart<'a> {
     /// What `rank` holds of the array of `request`, or the rank's `list` if ranks have lists.
     pub(crate) fn new(request: &Request, rank: usize, list: &'a Holding) -> Self {
         match &request.holders {

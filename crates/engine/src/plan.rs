@@ -89,7 +89,7 @@ impl Plan {
     /// lists, only the one of `rank` is known, and all else is left out.
     pub fn new(request: &Request, party: &Party, (rank, list): (usize, &Holding)) -> Self {
         let mut servers = vec![ServerPlan::NOTHING; request.servers];
-        let mut exchanged = Exchanged::new(request, party.clients.len());
+        let mut exchanged = ExchangeCount::new(request, party.clients.len());
         match &request.holders {
             Holders::Schema(memory) => {
                 for (server, plan) in servers.iter_mut().enumerate() {
@@ -417,7 +417,7 @@ impl Plan {
 
 /// The messages that the clients of two-phase I/O exchange: one in each round for each two clients
 /// that have elements for each other.
-struct Exchanged<'a> {
+struct ExchangeCount<'a> {
     request: &'a Request,
     clients: usize,
     options: Option<&'a TwoPhase>,
@@ -425,7 +425,7 @@ struct Exchanged<'a> {
     pairs: HashSet<(u64, usize, usize, usize)>,
 }
 
-impl<'a> Exchanged<'a> {
+impl<'a> ExchangeCount<'a> {
     fn new(request: &'a Request, clients: usize) -> Self {
         let options = match &request.strategy {
             Strategy::TwoPhase(options) if options.exchange != Exchange::Remote => Some(options),

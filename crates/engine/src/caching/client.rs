@@ -13,7 +13,7 @@ use crate::call::Call;
 use crate::encoding::{decode, encode};
 use crate::error::{Error, Kind, Result};
 use crate::machine::{CopyKind, Elements, Machine, NodeId, Operation, Window, Work};
-use crate::own::Own;
+use crate::own::OwnPart;
 use crate::request::Request;
 use crate::tuning::Caching;
 
@@ -30,14 +30,14 @@ pub(super) async fn transfer_own<M: Machine>(
     (rank, list): (usize, &Holding),
 ) -> Result<()> {
     let memory = call.id.memory(0);
-    let shares = match Own::new(request, rank, list) {
-        Own::List(list) => {
+    let shares = match OwnPart::new(request, rank, list) {
+        OwnPart::List(list) => {
             let mut client = Client::new(call, request, options, Local::List(memory));
             let asked = client.ask_for_list(list).await;
             let ended = client.end_call().await;
             return asked.and(ended);
         }
-        Own::Shares(shares) => shares,
+        OwnPart::Shares(shares) => shares,
     };
     for (part, share) in &shares {
         let local = Local::Memory(share, memory.share(*part as u64));
@@ -84,14 +84,14 @@ pub(crate) enum Local<'a, M: Machine> {
 /// An inquiry is a request under way at a server.
 struct Inquiry {
     server: usize,
-    elements: Asked,
+    elements: AskedElements,
     window: Rc<Window>,
     /// The first byte in the staging buffer.
     staged: u64,
 }
 
 /// The elements of a block that a request is about.
-enum Asked {
+enum AskedElements {
     Stretch(Stretch),
     /// The piece that the client's list has of the block.
     Piece(ListPiece),
@@ -100,7 +100,7 @@ enum Asked {
 /// A request for a part of a block, not yet sent.
 struct PartRequest {
     block: Rc<Block>,
-    elements: Asked,
+    elements: AskedElements,
     /// The first byte in the staging buffer.
     staged: u64,
 }
@@ -176,7 +176,7 @@ impl<'a, M: Machine> Client<'a, M> {
         for (block, piece) in list.pieces(&request.disk) {
             self.enqueue(PartRequest {
                 block: Rc::new(block),
-                elements: Asked::Piece(piece),
+                elements: AskedElements::Piece(piece),
                 staged: 0,
             })
             .await?;
@@ -196,7 +196,7 @@ impl<'a, M: Machine> Client<'a, M> {
         };
         self.enqueue(PartRequest {
             block: block.clone(),
-            elements: Asked::Stretch(stretch),
+            elements: AskedElements::Stretch(stretch),
             staged,
         })
         .await
@@ -239,11 +239,11 @@ impl<'a, M: Machine> Client<'a, M> {
             staged,
         } = part;
         let (bytes, part) = match &elements {
-            Asked::Stretch(stretch) => {
+            AskedElements::Stretch(stretch) => {
                 let (offset, bytes) = (stretch.offset * width, stretch.region.elements() * width);
                 (bytes, AskedPart::Run { offset, bytes })
             }
-            Asked::Piece(piece) => (piece.bytes(width), AskedPart::List(piece.clone())),
+            AskedElements::Piece(piece) => (piece.bytes(width), AskedPart::List(piece.clone())),
         };
         let window = self.window(&block);
         let to = self.call.party().servers[server];
@@ -277,13 +277,18 @@ impl<'a, M: Machine> Client<'a, M> {
     }
 
     /// Makes the parcel of elements to be written; a staging buffer has them in these bytes.
-    fn pack(&self, elements: &Asked, window: &Window, staged: Range<u64>) -> Result<M::Parcel> {
+    fn pack(
+        &self,
+        elements: &AskedElements,
+        window: &Window,
+        staged: Range<u64>,
+    ) -> Result<M::Parcel> {
         let machine = self.call.machine;
         match (&self.local, elements) {
-            (Local::Memory(share, memory), Asked::Stretch(stretch)) => {
+            (Local::Memory(share, memory), AskedElements::Stretch(stretch)) => {
                 machine.pack(*memory, share, &stretch.region, window)
             }
-            (Local::List(memory), Asked::Piece(piece)) => {
+            (Local::List(memory), AskedElements::Piece(piece)) => {
                 let bytes = staged.end - staged.start;
                 let send = machine.buffer(bytes)?;
                 let (from, to) = (Elements::Exposed, Elements::Packed(&send, 0));
@@ -301,10 +306,10 @@ impl<'a, M: Machine> Client<'a, M> {
         let machine = self.call.machine;
         let window = &wanted.window;
         match (&self.local, &wanted.elements) {
-            (Local::Memory(share, memory), Asked::Stretch(stretch)) => {
+            (Local::Memory(share, memory), AskedElements::Stretch(stretch)) => {
                 machine.unpack(*memory, parcel, share, &stretch.region, window)
             }
-            (Local::List(memory), Asked::Piece(piece)) => {
+            (Local::List(memory), AskedElements::Piece(piece)) => {
                 let (from, to) = (Elements::Parcel(parcel, 0), Elements::Exposed);
                 let pieces = [piece.clone().into()];
                 machine.copy(*memory, window.width, &pieces, from, to, CopyKind::Kernels)

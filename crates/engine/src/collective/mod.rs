@@ -12,7 +12,8 @@
 //! Clients and servers are two binary trees. Rank 0 compares the proposals, has its director make
 //! the target, and tells server 0 (Panda's master client and master server, SC'95, section 2). A
 //! client that lets servers get and put hears nothing but the verdict. If clients have a part in
-//! the moving, the request goes down their tree, too, and the ends of their parts come up.
+//! the moving, the request goes down their tree, too, and the ends of their parts come up; if they
+//! hold lists, it goes down so that each can send servers what concerns them.
 //!
 //! No rank ever returns early: an error on one rank travels up as a value, and comes back down to
 //! all. If a member of the party leaves that has yet to do its part, the call ends on every node.

@@ -26,7 +26,7 @@ use crate::collective::server::Command;
 use crate::encoding::{decode, encode};
 use crate::error::{Error, Kind, Result};
 use crate::machine::{CopyKind, Elements, Machine, Operation, Work};
-use crate::own::{Own, OwnBlock};
+use crate::own::{OwnBlock, OwnPart};
 use crate::party::Attendance;
 
 /// The most requests of one client under way at each server.
@@ -71,10 +71,10 @@ impl Batch {
     }
 
     /// The client's part of the array, as the server is told.
-    fn part(&self, own: &Own<'_>) -> TransferPart {
+    fn part(&self, own: &OwnPart<'_>) -> TransferPart {
         match own {
-            Own::Shares(shares) => TransferPart::Share(shares[0].1.clone()),
-            Own::List(_) => {
+            OwnPart::Shares(shares) => TransferPart::Share(shares[0].1.clone()),
+            OwnPart::List(_) => {
                 let lists = self.pieces.iter().filter_map(|piece| match piece {
                     Piece::List(piece) => Some(piece.clone()),
                     Piece::Share(_) => None,
@@ -118,8 +118,8 @@ impl<'a, M: Machine> FileClient<'a, M> {
     ) -> Result<()> {
         let own = match part {
             FilePart::Share(share) if share.elements() == 0 => return Ok(()),
-            FilePart::Share(share) => Own::Shares(vec![(0, share.clone())]),
-            FilePart::List(list) => Own::List(list),
+            FilePart::Share(share) => OwnPart::Shares(vec![(0, share.clone())]),
+            FilePart::List(list) => OwnPart::List(list),
         };
         let moving = self.transfer_all(operation, &own, memory);
         self.attendance.unless_broken(moving).await?
@@ -128,7 +128,7 @@ impl<'a, M: Machine> FileClient<'a, M> {
     async fn transfer_all(
         &self,
         operation: Operation,
-        own: &Own<'_>,
+        own: &OwnPart<'_>,
         memory: MemoryId,
     ) -> Result<()> {
         let mut batches: Vec<_> = (0..self.servers).map(Batch::new).collect();
@@ -172,7 +172,7 @@ impl<'a, M: Machine> FileClient<'a, M> {
     async fn ask(
         &self,
         operation: Operation,
-        own: &Own<'_>,
+        own: &OwnPart<'_>,
         memory: MemoryId,
         batch: Batch,
     ) -> Result<()> {

@@ -23,7 +23,7 @@ struct Part {
 }
 
 /// What a request has come to.
-enum Moved<M: Machine> {
+enum TransferOutcome<M: Machine> {
     /// The elements lie in this send buffer, of so many bytes.
     Read(M::Buffer, u64),
     /// The elements are in the cache; these blocks are full of changes, and are to be written.
@@ -44,18 +44,18 @@ impl<M: Machine> Files<'_, M> {
         self.machine.work(Work::Reply(from)).await;
         let (error, moved) = match moved {
             Ok(moved) => (None, moved),
-            Err(error) => (Some(error), Moved::Written(Vec::new())),
+            Err(error) => (Some(error), TransferOutcome::Written(Vec::new())),
         };
         let Ok(body) = encode(&Answer(error)) else {
             return;
         };
         // A client that has left needs no answer.
         match moved {
-            Moved::Read(buffer, bytes) => {
+            TransferOutcome::Read(buffer, bytes) => {
                 let to = (from, answers);
                 let _ = send_elements(self.machine, to, body, &buffer, bytes).await;
             }
-            Moved::Written(full) => {
+            TransferOutcome::Written(full) => {
                 let _ = self.machine.send(from, answers, body, None).await;
                 for name in full {
                     self.write_back(name).await;
@@ -69,7 +69,7 @@ impl<M: Machine> Files<'_, M> {
         &self,
         request: &TransferRequest,
         parcel: Option<M::Parcel>,
-    ) -> Result<Moved<M>> {
+    ) -> Result<TransferOutcome<M>> {
         let file = self.file(request.file)?;
         if request.blocks.len() > BLOCKS_MAX {
             return Err(refusal("it asks for too many blocks at once"));
@@ -82,7 +82,11 @@ impl<M: Machine> Files<'_, M> {
         }
     }
 
-    async fn read(&self, file: &Rc<OpenFile<M>>, request: &TransferRequest) -> Result<Moved<M>> {
+    async fn read(
+        &self,
+        file: &Rc<OpenFile<M>>,
+        request: &TransferRequest,
+    ) -> Result<TransferOutcome<M>> {
         let (width, parts) = (file.disk.width(), parts(file, request)?);
         let elements = parts.iter().map(|part| part.piece.elements());
         let bytes = elements.fold(0, u64::saturating_add).saturating_mul(width);
@@ -107,7 +111,7 @@ impl<M: Machine> Files<'_, M> {
             at += copied;
             self.release(claim);
         }
-        Ok(Moved::Read(send, bytes))
+        Ok(TransferOutcome::Read(send, bytes))
     }
 
     async fn write(
@@ -115,7 +119,7 @@ impl<M: Machine> Files<'_, M> {
         file: &Rc<OpenFile<M>>,
         request: &TransferRequest,
         parcel: &M::Parcel,
-    ) -> Result<Moved<M>> {
+    ) -> Result<TransferOutcome<M>> {
         let width = file.disk.width();
         let (mut at, mut full) = (0, Vec::new());
         for Part { block, piece } in parts(file, request)? {
@@ -148,7 +152,7 @@ impl<M: Machine> Files<'_, M> {
                 full.push(file.name(&block));
             }
         }
-        Ok(Moved::Written(full))
+        Ok(TransferOutcome::Written(full))
     }
 }
 

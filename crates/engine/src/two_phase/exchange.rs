@@ -28,7 +28,7 @@ use crate::call::Call;
 use crate::encoding::{decode, encode};
 use crate::error::{Error, Kind, Result, Who};
 use crate::machine::{Elements, Machine, Operation, Window, Work};
-use crate::own::{Own, OwnBlock};
+use crate::own::{OwnBlock, OwnPart};
 use crate::portions::{Parts, Portion};
 use crate::request::Request;
 use crate::signal::{Signal, yield_now};
@@ -61,11 +61,11 @@ pub(super) struct Messages<'a, M: Machine> {
     me: usize,
     parts: Parts<'a>,
     /// The pieces that this rank holds, by round.
-    held: BTreeMap<u64, Held>,
+    held: BTreeMap<u64, RoundPieces>,
 }
 
 /// The pieces of one round, by the rank of the conforming part and the number of this rank's share.
-type Held = BTreeMap<(usize, usize), Vec<(Block, Piece)>>;
+type RoundPieces = BTreeMap<(usize, usize), Vec<(Block, Piece)>>;
 
 impl<'a, M: Machine> Messages<'a, M> {
     /// Makes the messages of the client of rank `me`; `None` if the exchange is
@@ -73,7 +73,7 @@ impl<'a, M: Machine> Messages<'a, M> {
     pub(super) fn new(
         (call, me): (&'a Call<'a, M>, usize),
         parts: Parts<'a>,
-        own: &Own<'_>,
+        own: &OwnPart<'_>,
         options: &TwoPhase,
     ) -> Option<Self> {
         if options.exchange == Exchange::Remote {
@@ -81,7 +81,7 @@ impl<'a, M: Machine> Messages<'a, M> {
         }
         let (request, clients) = (parts.request, call.party().clients.len());
         let blocks_staged = options.blocks_staged(request.split, request.disk.block_bytes_max());
-        let mut held: BTreeMap<u64, Held> = BTreeMap::new();
+        let mut held: BTreeMap<u64, RoundPieces> = BTreeMap::new();
         for OwnBlock { block, pieces } in own.blocks(&request.disk) {
             let (owner, place) = request.disk.conforming_place(&block, clients);
             let round = held.entry(place / blocks_staged).or_default();

@@ -40,7 +40,7 @@ use crate::holders::Holders;
 use crate::lists::{self, Lists};
 use crate::machine::{BlockFile, Machine, Operation};
 use crate::outcome::{Outcome, Traffic};
-use crate::own::Own;
+use crate::own::OwnPart;
 use crate::portions::{Parts, check_apart, move_portions};
 use crate::request::Request;
 use crate::split::{HandOver, Latch, start};
@@ -143,7 +143,7 @@ impl<'a, M: Machine> Conforming<'a, M> {
         let mut hand_over = Some(self.latch.hand_over()); // before anything waits
         let dealt = self.deal_lists().await;
         let mut stage = dealt.and(self.stage().await);
-        let own = Own::new(self.request, self.tree.place, self.list);
+        let own = OwnPart::new(self.request, self.tree.place, self.list);
         let messages = Messages::new(
             (self.call, self.tree.place),
             self.parts(),

@@ -15,7 +15,6 @@
 //! more to do without a wait: it runs until it blocks. Only interrupts (a message to be taken in, a
 //! request to a disk or its end, another node's memget or memput) come before threads, in an order
 //! of their own; an interrupted thread ends later by their time. A network port serves in order.
-
 //!
 //! | module | contents |
 //! |---|---|
