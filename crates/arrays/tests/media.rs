@@ -14,7 +14,9 @@ use common::*;
 use penstock_arrays::calls::settings::SessionOptions;
 use penstock_arrays::groups::verify;
 use penstock_arrays::testing::Faults;
-use penstock_arrays::{ArraySchema, ElementType, Fill, Keys, Pending, StoredArray, Target};
+use penstock_arrays::{
+    ArraySchema, ElementType, Fill, Keys, Pending, Storage, StoredArray, Target,
+};
 use penstock_engine::Kind;
 use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
@@ -76,6 +78,14 @@ fn around(
     medium
 }
 
+/// The sums of all objects, of which some are known.
+fn known(disk: &DiskSchema, sums: &[(u64, u32)]) -> Vec<Option<u32>> {
+    let mut known = vec![None; disk.objects() as usize];
+    let some = sums.iter();
+    some.for_each(|&(object, sum)| known[object as usize] = Some(sum));
+    known
+}
+
 impl Case {
     /// A medium that is open for writing.
     fn write(pending: &Pending, schema: &ArraySchema, wrapping: &[Wrapper], seed: u64) -> Self {
@@ -127,32 +137,37 @@ impl Case {
         let stored = StoredArray::open(path, None).unwrap();
         let mut target = stored.target().clone();
         if wrapping.contains(&Sums) {
-            let mut known = vec![None; self.disk.objects() as usize];
-            sums.iter()
-                .for_each(|&(object, sum)| known[object as usize] = Some(sum));
-            target = target.checked_by(known);
+            target = target.checked_by(known(&self.disk, sums));
         }
-        let bare = stored.target().clone().telling_positions(true);
-        let bare = bare.open_read(&self.disk).unwrap();
-        let target = target.telling_positions(true);
         let medium = target.open_read(&self.disk).unwrap();
         let medium = around(medium, wrapping, &target, &self.disk);
-        let case = Self { medium, ..self };
-        case.positions(&*bare);
-        case
+        Self { medium, ..self }
     }
 
-    /// A wrapped medium knows where each block lies that the bare medium knows of.
-    fn positions(&self, bare: &dyn Medium) {
-        assert_eq!(self.medium.is_in_order(), bare.is_in_order());
-        for block in &self.blocks {
+    /// Opens what was written bare and wrapped, to tell positions, and gives the number of blocks
+    /// of known positions. The wrapped medium knows what the bare one knows.
+    fn positions(self, path: &Path, wrapping: &[Wrapper], sums: &[(u64, u32)]) -> usize {
+        let stored = StoredArray::open(path, None).unwrap();
+        let bare = stored.target().clone();
+        let bare = bare.with_direct(true).telling_positions(true);
+        let target = match wrapping.contains(&Sums) {
+            true => bare.clone().checked_by(known(&self.disk, sums)),
+            false => bare.clone(),
+        };
+        let bare = bare.open_read(&self.disk).unwrap();
+        let wrapped = target.open_read(&self.disk).unwrap();
+        let wrapped = around(wrapped, wrapping, &target, &self.disk);
+        assert_eq!(wrapped.is_in_order(), bare.is_in_order());
+        let knows = |block: &&Block| {
             let mut data = vec![0; block.bytes as usize];
-            for medium in [&*self.medium, bare] {
+            for medium in [&wrapped, &bare] {
                 medium.read(block, &mut data).unwrap();
             }
             let position = bare.position(block);
-            assert_eq!(self.medium.position(block), position, "{}", self.about);
-        }
+            assert_eq!(wrapped.position(block), position, "{}", self.about);
+            position.is_some()
+        };
+        self.blocks.iter().filter(knows).count()
     }
 
     fn fill(&self, bytes: u64) -> Vec<u8> {
@@ -351,6 +366,37 @@ fn every_form_through_every_wrapper() {
             .into_iter()
             .map(|disk| schema(&[9, 7], ElementType::I4, disk)),
     );
+}
+
+#[test]
+fn positions_go_through_every_wrapper() {
+    let Some(directory) = disk_place() else {
+        return;
+    };
+    for (nth, disk) in forms().into_iter().enumerate() {
+        let has_plain_files = match &disk {
+            Storage::Chunks {
+                subchunks, codec, ..
+            } => subchunks.is_none() && codec == "none",
+            _ => true,
+        };
+        let schema = schema(&[9, 7], ElementType::I4, disk);
+        for (by, wrapping) in WRAPPINGS.into_iter().enumerate() {
+            let path = directory.path().join(format!("{nth}-{by}"));
+            let pending = Pending::create(&path, &schema, Keys::Nested).unwrap();
+            let mut case = Case::write(&pending, &schema, wrapping, 1);
+            for block in case.blocks.clone() {
+                case.write_block(&block);
+            }
+            case.medium.finish(true).unwrap();
+            let sums = case.medium.sums();
+            pending.commit().unwrap();
+            match case.positions(&path, wrapping, &sums) {
+                0 if has_plain_files => println!("no positions of {:?} here", schema.disk),
+                known => assert_eq!(known > 0, has_plain_files, "{:?}", schema.disk),
+            }
+        }
+    }
 }
 
 /// What is never written is the fill value, also in checksums, and sub-chunks of padding alone are.

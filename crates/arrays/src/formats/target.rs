@@ -123,7 +123,8 @@ impl Target {
     }
 
     /// Chooses whether the media that are opened look up where their blocks lie on the device
-    /// ([`Medium::position`]): in each file of elements that is there, as it is opened.
+    /// ([`Medium::position`]): in each file of elements that is there, as it is opened, if it is
+    /// moved around the page cache ([`Target::with_direct`]) or is a raw device.
     #[must_use]
     pub fn telling_positions(self, tells_positions: bool) -> Self {
         let way = AccessMode {

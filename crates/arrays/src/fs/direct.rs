@@ -43,7 +43,7 @@ use std::sync::OnceLock;
 
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::exact;
-use penstock_machines::disk::extents::Extents;
+use penstock_machines::disk::extents::{self, Extents};
 use penstock_machines::memory::segment::{HUGE_PAGE_BYTES, Mapping};
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags};
 use serde::{Deserialize, Serialize};
@@ -102,8 +102,8 @@ pub(crate) struct AccessMode {
     /// Whether the file will be synced: then writeback begins at once, so that the disk works while
     /// the next block comes.
     pub(crate) sync: bool,
-    /// Whether each file is to know where its bytes lie on the device. The server that opens the
-    /// file decides that, so it does not travel.
+    /// Whether each file that is moved around the page cache is to know where its bytes lie on the
+    /// device. The server that opens the file decides that, so it does not travel.
     #[serde(skip)]
     pub(crate) tells_positions: bool,
 }
@@ -147,7 +147,11 @@ impl DataFile {
             DirectIo::ColdReads => Around::ColdReads(OnceLock::new()),
             DirectIo::Always => Around::Always(Direct::open_for_all(&file, path)?),
         };
-        let extents = match way.tells_positions {
+        // The page cache reads ahead by offset, and the kernel sorts what the cache writes: an
+        // order by position would only disturb both.
+        let is_direct = way.direct == DirectIo::Always;
+        let tells_positions = way.tells_positions && (is_direct || extents::is_raw(&file));
+        let extents = match tells_positions {
             true => Extents::of(&file),
             false => Extents::default(),
         };

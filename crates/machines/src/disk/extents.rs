@@ -73,10 +73,7 @@ pub struct Extents(Vec<Extent>);
 impl Extents {
     /// Looks up the extents of a file. There are none where the file system does not tell.
     pub fn of(file: &File) -> Self {
-        let is_raw = file
-            .metadata()
-            .map(|meta| meta.file_type().is_block_device());
-        if is_raw.unwrap_or(false) {
+        if is_raw(file) {
             let (start, end, position) = (0, u64::MAX, 0);
             return Self(vec![Extent {
                 start,
@@ -140,6 +137,12 @@ impl Extents {
             }
         }
     }
+}
+
+/// Whether a file is a raw block device.
+pub fn is_raw(file: &File) -> bool {
+    let meta = file.metadata();
+    meta.is_ok_and(|meta| meta.file_type().is_block_device())
 }
 
 /// Asks the kernel for the extents of a file from byte `start` on.
