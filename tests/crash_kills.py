@@ -27,8 +27,9 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray
@@ -428,9 +429,10 @@ def scratch(directory: Path | None) -> Iterator[Path]:
     shutil.rmtree(made)  # what has failed stays, to be looked at
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=300)
+def run_command(description: str, campaign_of: Callable[[Path, int, int], Any], kills: int) -> None:
+    """Run a campaign of kills as the command line says, and print its counts."""
+    parser = argparse.ArgumentParser(description=description.partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=kills)
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--directory", type=Path, help="for the stores (default: memory)")
@@ -438,7 +440,7 @@ def main() -> None:
     begun = time.monotonic()
     with scratch(given.directory) as directory:
         print(f"in {directory}", flush=True)
-        campaign = Campaign(directory, given.ranks, given.seed)
+        campaign = campaign_of(directory, given.ranks, given.seed)
         try:
             counts = campaign.run(given.kills)
         except BaseException:
@@ -448,4 +450,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(__doc__, Campaign, 300)

@@ -18,10 +18,8 @@ something newer had been brought to the disk before the reader opened the array.
 
 from __future__ import annotations
 
-import argparse
 import collections
 import dataclasses
-import json
 import os
 import random
 import shutil
@@ -33,7 +31,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-from crash_kills import descendants, is_alive, mpi_segments, scratch, send_kill
+from crash_kills import descendants, is_alive, mpi_segments, run_command, send_kill
 from helpers import on_disk
 from histories import (
     NEVER,
@@ -61,7 +59,7 @@ import penstock as ps
 
 JOB = Path(__file__).with_name("open_job.py")
 STORE_KILLS = 4
-"""A new store, of another form, is begun after so many kills."""
+"""A new store, of another form, is begun after this number of kills."""
 SECONDS_MAX = 120
 """For whatever is waited for, on a machine that is busy: more is a hang."""
 MOMENT_SECONDS_MAX = 0.3
@@ -394,24 +392,5 @@ class Campaign:
         self.counts["taken over"] += 1
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=60)
-    parser.add_argument("--ranks", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--directory", type=Path, help="for the stores (default: memory)")
-    given = parser.parse_args()
-    begun = time.monotonic()
-    with scratch(given.directory) as directory:
-        print(f"in {directory}", flush=True)
-        campaign = Campaign(directory, given.ranks, given.seed)
-        try:
-            counts = campaign.run(given.kills)
-        except BaseException:
-            print(f"--seed {given.seed}, kill {campaign.counts['kills']}: see {directory}")
-            raise
-    print(json.dumps({**counts, "seconds": round(time.monotonic() - begun)}, indent=1))
-
-
 if __name__ == "__main__":
-    main()
+    run_command(__doc__, Campaign, 60)
