@@ -4,6 +4,7 @@
 //! prints the command that replays its seed: `PENSTOCK_SEED=<n> cargo test -p penstock-sim --test
 //! faults` with the test's name.
 
+mod directing;
 mod seeds;
 
 use std::cell::{Cell, RefCell};
@@ -13,8 +14,7 @@ use futures::future::{Either, select};
 use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::Servers;
 use penstock_engine::{
-    Attendance, Call, Decision, Director, Error, Kind, Machine, Operation, Proposal, RankBoxes,
-    Request, Rest, Strategy, Tally, Traffic,
+    Attendance, Call, Decision, Error, Kind, Machine, Operation, Request, Rest, Strategy,
 };
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, Order};
 use penstock_sim::Span;
@@ -23,18 +23,6 @@ use penstock_sim::preset::Preset;
 use seeds::{for_seeds, strategies};
 
 const CLIENTS: usize = 4;
-
-struct Leader(Request);
-
-impl Director for Leader {
-    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision, Error> {
-        Ok(Decision::Serve(vec![self.0.clone()]))
-    }
-
-    fn conclude(&mut self, outcome: Result<Tally, Error>) -> Result<Traffic, Error> {
-        outcome.map(|done| done.moved)
-    }
-}
 
 /// How a call ended on one rank, and what its memory held then.
 type Ended = Option<(Result<(), Error>, Vec<u8>)>;
@@ -78,14 +66,9 @@ async fn make_call(
     let _exposure = node.expose(call.id.memory(0), (share, Some(memory.clone())));
     let handed_over = Cell::new(false);
     let client = Client::new(call, rank, &handed_over);
-    let mut leader = Leader(request);
-    let director = (rank == 0).then_some(&mut leader as &mut dyn Director);
-    let proposal = Proposal {
-        ask: (),
-        own_boxes: Vec::new(),
-        complaint: None,
-    };
-    client.run(Ok(proposal), director).await.map(|_| ())
+    directing::run(client, rank, Decision::Serve(vec![request]))
+        .await
+        .map(|_| ())
 }
 
 /// Makes the call. What is to be read is written first, in a call of the same strategy.

@@ -12,6 +12,8 @@
 //! A failure prints its seed: `PENSTOCK_SEED=<seed> cargo test -p penstock-sim --test open_files`
 //! runs that one alone, and `PENSTOCK_SEEDS=100000` in its place runs that number of seeds.
 
+mod directing;
+
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
@@ -22,9 +24,8 @@ use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::Servers;
 use penstock_engine::encoding::encode;
 use penstock_engine::{
-    Access, Attendance, Call, Decision, Director, Error, FileClient, FileId, FilePart, Holders,
-    Machine, MemoryId, Opening, Operation, Order as FileOrder, Port, Proposal, RankBoxes, Request,
-    Rest, Strategy, Tally, Traffic,
+    Access, Attendance, Call, Decision, Error, FileClient, FileId, FilePart, Holders, Machine,
+    MemoryId, Opening, Operation, Order as FileOrder, Port, Request, Rest, Strategy,
 };
 use penstock_layout::{
     DiskSchema, Distribution, Holding, List, MemorySchema, Order, Region, Share, Split,
@@ -36,19 +37,6 @@ use penstock_sim::random::Random;
 
 const WIDTH: u64 = 8;
 const STEPS: u64 = 12;
-
-/// The director asks for a decision that was made before.
-struct Decided(Decision);
-
-impl Director for Decided {
-    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision, Error> {
-        Ok(self.0.clone())
-    }
-
-    fn conclude(&mut self, outcome: Result<Tally, Error>) -> Result<Traffic, Error> {
-        outcome.map(|done| done.moved)
-    }
-}
 
 /// A request on some elements, by place in row-major order, with the number that each had.
 struct Event {
@@ -345,17 +333,10 @@ impl Player<'_> {
         let call = Call::new(self.node, self.attendance, number);
         let exposed = memory
             .map(|(share, memory)| self.node.expose(call.id.memory(0), (share, Some(memory))));
-        let mut decided = Decided(decision);
         let handed_over = Cell::new(false);
-        let director = (self.rank == 0).then_some(&mut decided as &mut dyn Director);
-        let proposal = Proposal {
-            ask: (),
-            own_boxes: Vec::new(),
-            complaint: None,
-        };
         let lists = [list];
         let client = Client::new(call, self.rank, &handed_over).with_lists(&lists);
-        let verdict = client.run(Ok(proposal), director).await;
+        let verdict = directing::run(client, self.rank, decision).await;
         drop(exposed);
         verdict.map(|_| ())
     }

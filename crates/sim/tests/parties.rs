@@ -2,6 +2,7 @@
 //!
 //! Each seed is one run; see `faults`.
 
+mod directing;
 mod seeds;
 
 use std::cell::{Cell, RefCell};
@@ -12,9 +13,8 @@ use futures::future::{Either, select};
 use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::Servers;
 use penstock_engine::{
-    Access, Attendance, Call, Decision, Director, Error, FileClient, FileId, FilePart, Kind,
-    Machine, Opening, Operation, Order as FileOrder, Party, PartyId, Proposal, RankBoxes, Request,
-    Rest, Tally, Traffic,
+    Access, Attendance, Call, Decision, Error, FileClient, FileId, FilePart, Kind, Machine,
+    Opening, Operation, Order as FileOrder, Party, PartyId, Request, Rest,
 };
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, MemorySchema, Order};
 use penstock_sim::Span;
@@ -27,18 +27,6 @@ use seeds::{for_seeds, strategies};
 const CLIENTS: usize = 3;
 const ELEMENTS: u64 = 60;
 const STEPS: u64 = 4;
-
-struct Decided(Decision);
-
-impl Director for Decided {
-    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision, Error> {
-        Ok(self.0.clone())
-    }
-
-    fn conclude(&mut self, outcome: Result<Tally, Error>) -> Result<Traffic, Error> {
-        outcome.map(|done| done.moved)
-    }
-}
 
 /// One client of a party.
 struct Player<'a> {
@@ -81,16 +69,11 @@ impl Player<'_> {
             }
             _ => None,
         };
-        let mut decided = Decided(decision);
         let handed_over = Cell::new(false);
-        let director = (self.rank == 0).then_some(&mut decided as &mut dyn Director);
-        let proposal = Proposal {
-            ask: (),
-            own_boxes: Vec::new(),
-            complaint: None,
-        };
         let client = Client::new(call, self.rank, &handed_over);
-        let verdict = client.run(Ok(proposal), director).await.map(|_| ());
+        let verdict = directing::run(client, self.rank, decision)
+            .await
+            .map(|_| ());
         drop(exposed);
         verdict
     }

@@ -1,6 +1,8 @@
 //! Every strategy stores the same bytes: writes and reads of random schemas on the simulated
 //! machine with real bytes, each read back by every strategy in another distribution.
 
+mod directing;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -8,8 +10,7 @@ use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::Servers;
 use penstock_engine::tuning::{Caching, DiskDirected, Exchange, QueueOrder, StoreAccess, TwoPhase};
 use penstock_engine::{
-    Attendance, Call, Decision, Director, Error, Holders, Machine, Operation, Plan, Proposal,
-    RankBoxes, Request, Rest, Strategy, Tally, Traffic,
+    Attendance, Call, Decision, Holders, Machine, Operation, Plan, Request, Rest, Strategy, Traffic,
 };
 use penstock_layout::{
     DiskSchema, Dist, Distribution, Dists, Holding, List, MemorySchema, Order, Region, Replicated,
@@ -21,19 +22,6 @@ use penstock_sim::preset::Preset;
 use penstock_sim::random::Random;
 
 const SEEDS: u64 = 400;
-
-/// The leader asks for this request, and passes the outcome on.
-struct Leader(Request);
-
-impl Director for Leader {
-    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision, Error> {
-        Ok(Decision::Serve(vec![self.0.clone()]))
-    }
-
-    fn conclude(&mut self, outcome: Result<Tally, Error>) -> Result<Traffic, Error> {
-        outcome.map(|done| done.moved)
-    }
-}
 
 /// A case is one write, and the reads after it.
 struct Case {
@@ -195,14 +183,8 @@ impl Case {
                 let handed_over = Cell::new(false);
                 let own = [&lists[rank]];
                 let client = Client::new(call, rank, &handed_over).with_lists(&own);
-                let mut leader = Leader((*request).clone());
-                let director = (rank == 0).then_some(&mut leader as &mut dyn Director);
-                let proposal = Proposal {
-                    ask: (),
-                    own_boxes: Vec::new(),
-                    complaint: None,
-                };
-                let verdict = client.run(Ok(proposal), director).await.unwrap();
+                let decision = Decision::Serve(vec![(*request).clone()]);
+                let verdict = directing::run(client, rank, decision).await.unwrap();
                 assert_eq!(handed_over.get(), request.split.is_some());
                 *moved.borrow_mut() = verdict.moved;
             }
