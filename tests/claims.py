@@ -50,9 +50,9 @@ NUMBERS_OF_RANK = 1000
 """The numbers of a rank's writes are these times its number, and more: all types hold them."""
 FORMS = ("npy", "raw", "parts", "chunks", "pieces", "codec", "shards", "bare shards")
 WHOLE_UNITS = ("chunks", "codec", "shards", "bare shards")
-"""Forms of which a chunk, or a sub-chunk, is a block; in the others it is several."""
+"""Forms whose chunks, or sub-chunks, are one block each; in the others they are several."""
 LARGE = 0.1
-"""As a part: arrays of which parts do not fit into a message."""
+"""As a part: arrays whose parts do not fit into a message."""
 SLOW = 0.4
 """As a part: disks that are so slow that ranks meet at a block while it is read or written."""
 SLOW_BLOCK_SECONDS = 0.001

@@ -33,7 +33,7 @@ from collections.abc import Sequence
 import numpy as np
 
 NEVER = 2**62
-"""The end of a request of which nobody has seen the end."""
+"""The end of a request whose end nobody has seen."""
 BEFORE = -1
 """When the first contents of an array were written."""
 

@@ -41,7 +41,7 @@ FORMS = {
     "bare shards": ps.Chunks((14, 10), UNIT),
 }
 WHOLE_BLOCKS = ("codec", "shards", "bare shards")
-"""Forms of which every reader, at any moment, finds blocks that are old or new as a whole."""
+"""Forms whose blocks every reader, at any moment, finds old or new as a whole."""
 OPTIONS: dict[str, Any] = {"block_bytes": 600, "cache_bytes": 1500, "sync": False}
 NUMBERS_OF_RANK = 1_000_000
 RANKS_MAX = 100

@@ -97,7 +97,7 @@ def write(store, chance, lead, life, options) -> None:
         made = itertools.count()
 
         def before():
-            """The array is open by now; and whoever leaves says so before."""
+            """The array is open by now; and a rank that leaves says so before."""
             if session.rank == leaver:
                 lead.writers_live = next(made) < requests
                 if not lead.writers_live:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, SupportsIndex, TypeAlias
@@ -17,17 +18,19 @@ Numbers: TypeAlias = SupportsIndex | Iterable[SupportsIndex] | npt.NDArray[np.in
 """One integer, or many."""
 
 
-class _List:
+class _List(ABC):
     """What lists have in common: they are values, and have a length."""
 
     places: Elements | None
 
     @property
+    @abstractmethod
     def _list(self) -> _core.List:
-        raise NotImplementedError
+        """The list, as the core has it."""
 
+    @abstractmethod
     def _key(self) -> tuple[Any, ...]:
-        raise NotImplementedError
+        """What makes two lists the same."""
 
     def __eq__(self, other: object) -> bool:
         is_alike = type(other) is type(self)
@@ -42,7 +45,7 @@ class _List:
 
 
 class Runs(_List):
-    """Runs are a list of elements: so many from each offset on, in the order that is given.
+    """Runs are a list of elements: `lengths[i]` from `offsets[i]` on, in the order given.
 
     Parameters
     ----------

@@ -503,7 +503,7 @@ fn has_cachestat(path: &Path) -> bool {
     answer == 0
 }
 
-/// A place on a disk of which cold reads are known, with a flat file of 4 MiB.
+/// A place on a disk whose cold reads are known, with a flat file of 4 MiB.
 fn cold_place() -> Option<(tempfile::TempDir, PathBuf, Vec<u8>)> {
     let place = disk_place()?;
     let path = place.path().join("u");

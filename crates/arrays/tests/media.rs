@@ -78,7 +78,7 @@ fn around(
     medium
 }
 
-/// The sums of all objects, of which some are known.
+/// The sums of all objects; some are known.
 fn known(disk: &DiskSchema, sums: &[(u64, u32)]) -> Vec<Option<u32>> {
     let mut known = vec![None; disk.objects() as usize];
     let some = sums.iter();

@@ -190,7 +190,7 @@ impl<M: Machine> Client<'_, M> {
         }
     }
 
-    /// Refuses to write an object whole of which other ranks hold elements, or may.
+    /// Refuses to write an object whole if other ranks hold elements in it, or may.
     fn check_alone(&self, block: &Block) -> Result<()> {
         match &self.request.holders {
             Holders::Schema(memory) => check_object(memory, &self.request.disk, block.object),

@@ -163,7 +163,7 @@ impl Lists {
         Ok(())
     }
 
-    /// The blocks of an array of which ranks have pieces, in file order.
+    /// The blocks of an array in which ranks have pieces, in file order.
     pub(crate) fn blocks(&self, array: usize, disk: &DiskSchema) -> impl Iterator<Item = Block> {
         let all = self.0.range((array, 0, 0)..(array + 1, 0, 0));
         all.filter_map(move |(&(_, object, index), _)| disk.block_at(object, index))

@@ -15,7 +15,7 @@ pub(crate) enum OwnPart<'a> {
     List(&'a Holding),
 }
 
-/// A block of which a rank holds elements.
+/// A block in which a rank holds elements.
 pub(crate) struct OwnBlock {
     pub(crate) block: Block,
     /// The pieces of the block, each with the number of its share.
@@ -50,7 +50,7 @@ impl<'a> OwnPart<'a> {
         }
     }
 
-    /// The blocks of which the rank holds elements, in file order.
+    /// The blocks in which the rank holds elements, in file order.
     pub(crate) fn blocks<'b>(
         &'b self,
         disk: &'b DiskSchema,
@@ -78,7 +78,7 @@ impl<'a> OwnPart<'a> {
     }
 }
 
-/// The blocks of which one share has elements.
+/// The blocks in which one share has elements.
 fn blocks_of<'a>(
     (part, share): &'a (usize, Share),
     disk: &'a DiskSchema,

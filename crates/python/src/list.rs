@@ -17,7 +17,7 @@ pub struct PyList {
 
 #[pymethods]
 impl PyList {
-    /// Makes the list of runs: so many elements from each offset on.
+    /// Makes the list of runs: `lengths[i]` elements from `offsets[i]` on.
     #[staticmethod]
     fn runs(
         py: Python<'_>,

@@ -17,7 +17,7 @@ pub(super) enum FileSystem {
     /// The page cache alone holds the file. Newer kernels open such a file directly, and go through
     /// the cache all the same.
     Memory,
-    /// Blocks of a local disk, of which the page cache has copies: the file's own pages say which.
+    /// Blocks of a local disk. The page cache has copies of some; the file says which.
     LocalDisk,
     /// Another one. A network file system is at its best when the kernel reads ahead; a layer above
     /// others (overlayfs) and one with a cache of its own (ZFS) have no pages to be counted.

@@ -342,7 +342,7 @@ impl DataFile {
 }
 
 impl Direct {
-    /// Opens a file of which all moves are direct.
+    /// Opens a file whose moves are all direct.
     fn open_for_all(file: &File, path: &Path) -> Result<Self> {
         if FileSystem::of(file) == FileSystem::Memory {
             return Err(unsupported(path, "the file is in memory"));
@@ -353,7 +353,7 @@ impl Direct {
         Ok(direct)
     }
 
-    /// Opens a file of which cold reads are direct; `None` where that cannot be. Of a file that is
+    /// Opens a file whose cold reads are direct; `None` where that cannot be. Of a file that is
     /// also written, the cache has what was written.
     fn open_for_cold_reads(file: &File, path: &Path) -> Option<Self> {
         let flags = rustix::fs::fcntl_getfl(file).ok()?;

@@ -144,7 +144,7 @@ struct OpenServer<'a, M: Machine> {
     cache: RefCell<Cache<M::Buffer>>,
     /// The signal for futures that wait for a buffer.
     signal: Signal,
-    /// Blocks of which some bytes are on the disk: a block may have to go before it is full.
+    /// Blocks that have bytes on the disk: a block may have to go before it is full.
     written: RefCell<HashSet<Name>>,
     /// The first error of a write that nobody waited for.
     failed: RefCell<Option<Error>>,

@@ -93,15 +93,25 @@ pub(super) fn refusal(cause: impl Into<String>) -> Error {
 }
 
 impl TransferPart {
-    /// The piece of a block, the `nth` of the request.
+    /// Checks that a share is one of an array of this shape. Pieces are checked with their blocks.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub(super) fn check(&self, shape: &[u64]) -> Result<()> {
+        match self {
+            Self::Share(share) if !share.is_within(shape) => {
+                Err(refusal("its part is not within the array"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The piece of a block, the `nth` of the request, if the part has been checked.
     ///
     /// # Errors
     /// When the part has none, or one that is not of the block.
     pub(super) fn piece(&self, nth: usize, block: &Block, disk: &DiskSchema) -> Result<Piece> {
         let piece = match self {
-            Self::Share(share) if !share.is_within(disk.shape()) => {
-                return Err(refusal("its part is not within the array"));
-            }
             Self::Share(share) => share.intersect(&block.region).map(Piece::from),
             Self::Pieces(pieces) => {
                 let piece = pieces.get(nth).filter(|piece| !piece.is_empty());

@@ -24,7 +24,7 @@ struct Part {
 
 /// What a request has come to.
 enum TransferOutcome<M: Machine> {
-    /// The elements lie in this send buffer, of so many bytes.
+    /// The elements lie in this send buffer, and have this number of bytes.
     Read(M::Buffer, u64),
     /// The elements are in the cache; these blocks are full of changes, and are to be written.
     Written(Vec<Name>),
@@ -74,6 +74,7 @@ impl<M: Machine> Files<'_, M> {
         if request.blocks.len() > BLOCKS_MAX {
             return Err(refusal("it asks for too many blocks at once"));
         }
+        request.part.check(file.disk.shape())?;
         file.check()?;
         match (request.operation, parcel) {
             (Operation::Read, _) => self.read(&file, request).await,

@@ -115,15 +115,15 @@ impl ListPiece {
         })
     }
 
-    /// Whether the piece lies in a memory of this number of elements, of which it may have some
-    /// more than once.
+    /// Whether the piece lies in a memory of this number of elements. It may have an element more
+    /// than once.
     pub fn is_in_memory(&self, elements: u64) -> bool {
         self.memory_bounds().unwrap_or_default().end <= elements
             && self.elements() <= elements.max(REPEATED_MAX)
     }
 
-    /// Whether the piece lies in a buffer of this number of elements, of which it may have some
-    /// more than once. Ask before a piece is used that has come from elsewhere.
+    /// Whether the piece lies in a buffer of this number of elements. It may have an element more
+    /// than once. Ask before a piece is used that has come from elsewhere.
     pub fn is_in_buffer(&self, elements: u64) -> bool {
         self.buffer_bounds().unwrap_or_default().end <= elements
             && self.elements() <= elements.max(REPEATED_MAX)

@@ -5,7 +5,7 @@
 //! thread. It takes the next request itself, so that it does not idle while one waits. Servers of
 //! one node have a device each, though it may be the same disk: they are to work side by side.
 //!
-//! A call that panics is an answer to whoever waits for it; the worker goes on.
+//! A call that panics is answered with an error, and the worker goes on.
 
 use std::cell::Cell;
 use std::fmt;

@@ -11,7 +11,7 @@
 //! order      A, C; then, in the second sweep, B
 //! ```
 //!
-//! A request without a known position (an opening, a block of which nobody says where it lies)
+//! A request without a known position (an opening, a block that lies nobody knows where)
 //! stands in the line, in the order of arrival. While requests wait in both, sweep and line take
 //! turns.
 //!

@@ -126,7 +126,7 @@ impl RealDisk {
 impl BlockFile for RealDisk {
     type Buffer = Buffer;
 
-    /// The position on the device. Blocks of which it is not known come after all others, in the
+    /// The position on the device. Blocks without a known position come after all others, in the
     /// order of the schema.
     fn position(&self, block: &Block) -> (u64, u64) {
         match self.known_position(block) {

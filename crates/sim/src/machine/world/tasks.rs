@@ -20,7 +20,7 @@ thread_local! {
 /// A task is code of one node.
 pub(in crate::machine) type Task = (NodeId, Pin<Box<dyn Future<Output = ()>>>);
 
-/// Begins a run of this many tasks, all of which can go on; tasks of an earlier run are forgotten.
+/// Begins a run of this many tasks, which can all go on; tasks of an earlier run are forgotten.
 /// Returns the waker of each.
 pub(super) fn begin(tasks: usize) -> Vec<Waker> {
     READY.set((0..tasks).collect());
