@@ -129,6 +129,38 @@ pub enum LayoutError {
         /// The extents of the chunk.
         chunk: Vec<u64>,
     },
+    /// A number of a view is zero, or a product too large.
+    #[error("the view {given:?} (vbs, vn, hbs, hn) has a zero, or a product of two beyond 2^62")]
+    View {
+        /// The numbers vbs, vn, hbs and hn.
+        given: [u64; 4],
+    },
+    /// A view has no such subfile.
+    #[error("subfile {number} of a view that has {subfiles}")]
+    Subfile {
+        /// The number of the subfile.
+        number: u64,
+        /// The subfiles of the view.
+        subfiles: u64,
+    },
+    /// A file without cells, or with BSUs of no bytes or of too many.
+    #[error(
+        "a file of {cells} cells with BSUs of {bsu_bytes} bytes: there must be 1 of each at          least, and a view's block must have at most 2^62 bytes of a cell"
+    )]
+    Cells {
+        /// The number of cells.
+        cells: u64,
+        /// The bytes of a BSU.
+        bsu_bytes: u64,
+    },
+    /// An access reaches beyond the end that a subfile or a cell can have.
+    #[error("{bytes} bytes from byte {offset} on reach beyond 2^62 bytes of a subfile or a cell")]
+    BeyondCell {
+        /// The first byte.
+        offset: u64,
+        /// The number of bytes.
+        bytes: u64,
+    },
     /// The array has more than 2^63 - 1 bytes.
     #[error(
         "an array of shape {shape:?} with elements of {width} bytes is larger than 2^63 - 1 bytes"

@@ -18,6 +18,7 @@
 //! | [`file_order`] | the blocks by number: blocks of a region, the next block, a block's slot |
 //! | [`stretch`] | the part of a share in a block, as stretches without gaps |
 //! | [`list`] | lists of elements, in a file and in memory, and their pieces of blocks |
+//! | [`view`] | views of files of cells, and the bytes of cells in an access to a subfile (Vesta) |
 //!
 //! There is no I/O here, no clock, and nothing is asynchronous.
 //!
@@ -47,6 +48,7 @@ pub mod piece;
 pub mod region;
 pub mod share;
 pub mod stretch;
+pub mod view;
 
 pub use boxes::{Boxes, Holder};
 pub use copy::{Axis, StridedCopy};
@@ -60,6 +62,7 @@ pub use piece::Piece;
 pub use region::Region;
 pub use share::{DimShare, Direction, Run, Share, SharePiece};
 pub use stretch::{Stretch, Stretches};
+pub use view::{CellAccess, Subfile, SubfileOrder, View};
 
 /// The strides, in elements, of a dense row-major array of `shape`: the last dimension has 1.
 pub fn row_major_strides(shape: &[u64]) -> Vec<u64> {

@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
+use super::cut::{Halves, NO_PERIOD, split};
 use super::elements::{List, bounds_of};
 use super::overlap::are_disjoint;
 use super::pairing::pair;
+use super::piece::ListPiece;
 use super::pieces::Pieces;
 use super::series::{Strand, arrange_all};
 use crate::disk::DiskSchema;
@@ -95,6 +97,21 @@ impl Holding {
         )
     }
 
+    /// The part of the holding before element `end` of the array.
+    #[must_use]
+    pub fn before(self, end: u64) -> Self {
+        let Ok(end) = i64::try_from(end) else {
+            return self; // no element lies so far
+        };
+        let mut halves = Halves::default();
+        for strand in self.strands {
+            split(strand, NO_PERIOD, end, &mut halves);
+        }
+        Self {
+            strands: arrange_all(halves.below),
+        }
+    }
+
     /// The pieces of the holding in the blocks of `schema`, in file order. No block is named in
     /// which the holding has no element.
     ///
@@ -108,5 +125,12 @@ impl Holding {
             "a holding reaches to element {end} of an array of {elements}"
         );
         Pieces::new(&self.strands, schema)
+    }
+}
+
+impl From<Holding> for ListPiece {
+    /// The holding as the piece of one block, which is the whole array.
+    fn from(holding: Holding) -> Self {
+        Self::new(holding.strands)
     }
 }
