@@ -58,7 +58,7 @@ pub struct MemoryId([u64; 2]);
 
 impl MemoryId {
     /// The name of no memory, for copies that need none.
-    pub(crate) const NONE: Self = Self([u64::MAX; 2]);
+    pub const NONE: Self = Self([u64::MAX; 2]);
 
     /// Makes a memory id of two numbers.
     pub const fn new(words: [u64; 2]) -> Self {

@@ -30,6 +30,8 @@ pub enum Kind {
     Unsupported,
     /// Any other failure of a disk or the operating system.
     Io,
+    /// Something is there already, or is not empty.
+    Exists,
 }
 
 impl fmt::Display for Kind {

@@ -17,11 +17,12 @@
 //! | [`independent`] | no servers: every rank moves its own runs (Dickens and Thakur) |
 //! | `direct_disks` | the disks that a client moves blocks on by itself |
 //! | `split` | the part of a call that is done while the clients compute (Dickens and Thakur) |
+//! | [`blocks`] | the blocks in the memory of servers, and the claims on blocks |
 //! | [`files`] | files that servers keep open, and independent requests on them |
 //! | [`queue`] | the order in which a disk serves its requests |
 //! | [`outcome`], [`error`] | the traffic of a call, and its errors |
 //! | [`plan`] | a request in words and numbers, before it runs |
-//! | `signal` | waiting within a node |
+//! | [`signal`] | waiting within a node |
 //! | [`version`] | which builds understand each other |
 //!
 //! Nodes run single-threaded asynchronous code. Nothing here knows threads, MPI, wall clocks or
@@ -30,6 +31,7 @@
 #![warn(missing_docs)]
 
 pub mod address;
+pub mod blocks;
 pub mod caching;
 pub mod call;
 pub mod collective;
@@ -50,7 +52,7 @@ mod portions;
 pub mod queue;
 mod relay;
 pub mod request;
-mod signal;
+pub mod signal;
 mod split;
 mod tree;
 pub mod tuning;

@@ -345,6 +345,9 @@ pub trait Machine {
     /// Copies a parcel into a staging buffer, from byte `offset` on.
     fn paste(&self, parcel: &Self::Parcel, buffer: &Self::Buffer, offset: u64);
 
+    /// The CRC-32C of a part of a staging buffer, in bytes; 0 where buffers hold no bytes.
+    fn crc32c(&self, buffer: &Self::Buffer, part: Range<u64>) -> u32;
+
     /// Lets servers get from and put into this node's `memory` until the exposure is dropped.
     fn expose(&self, id: MemoryId, memory: Self::Memory) -> Self::Exposure;
 

@@ -6,7 +6,7 @@ use std::task::{Poll, Waker};
 
 /// Lets the node take in messages that have come, as a call of MPI does, and lets its other code go
 /// on first.
-pub(crate) async fn yield_now() {
+pub async fn yield_now() {
     let mut has_given_way = false;
     poll_fn(|context| {
         if std::mem::replace(&mut has_given_way, true) {
@@ -21,18 +21,18 @@ pub(crate) async fn yield_now() {
 /// A signal wakes all waiting futures at each change; each future looks for itself whether it was
 /// the right one.
 #[derive(Debug, Default)]
-pub(crate) struct Signal(RefCell<Vec<Waker>>);
+pub struct Signal(RefCell<Vec<Waker>>);
 
 impl Signal {
     /// Tells that something has changed.
-    pub(crate) fn tell(&self) {
+    pub fn tell(&self) {
         for waker in self.0.take() {
             waker.wake();
         }
     }
 
     /// Waits until `look` finds something.
-    pub(crate) fn until<T>(&self, mut look: impl FnMut() -> Option<T>) -> impl Future<Output = T> {
+    pub fn until<T>(&self, mut look: impl FnMut() -> Option<T>) -> impl Future<Output = T> {
         poll_fn(move |context| match look() {
             Some(found) => Poll::Ready(found),
             None => {

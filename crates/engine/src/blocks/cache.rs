@@ -1,8 +1,16 @@
-//! The cache of a node's servers: blocks of open files in memory.
+//! The cache of a node's servers: blocks of files in memory.
 //!
-//! This is bookkeeping alone: no disk, no messages. When a block is to come in and the cache has no
-//! room, the block used least recently goes (LRU), and a clean one before one with bytes to be
-//! written. Blocks that somebody claims stay.
+//! This is bookkeeping alone: no disk, no messages. A counter of each block says how many of its
+//! bytes clients have read or written. A block of which they have had a part is *held*: the rest is
+//! likely to be asked for soon. A block that they have had whole, once or several times, is to be
+//! *replaced* first (Corbett and Feitelson, TOCS 1996, section 4.5):
+//!
+//! ```text
+//! replaced first   whole, clean | whole, changed | in part, clean | in part, changed   last
+//! ```
+//!
+//! Among blocks of one kind the one used least recently goes first. Blocks that somebody claims
+//! stay.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -13,9 +21,20 @@ use rustc_hash::FxHashMap;
 struct Entry<V> {
     value: V,
     bytes: u64,
+    /// Bytes that clients have read or written, modulo the block's.
+    counted: u64,
+    /// Whether clients have had all bytes of the block, and not a part of them again.
+    is_whole: bool,
     /// Bytes that clients have put in since the block was written last.
-    dirty: u64,
+    changed: u64,
     used: u64,
+}
+
+impl<V> Entry<V> {
+    /// The kind of the block: kinds that are replaced first come first.
+    fn kind(&self) -> usize {
+        usize::from(!self.is_whole) * 2 + usize::from(self.changed > 0)
+    }
 }
 
 /// The room for one more block says what must happen before it can come in.
@@ -24,7 +43,7 @@ pub(super) enum Room<K> {
     /// There is room, and it is the caller's.
     Taken,
     /// The named block must be written first.
-    Dirty(K),
+    Changed(K),
     /// All blocks are in use.
     None,
 }
@@ -35,11 +54,11 @@ pub(super) struct Cache<K, V> {
     bytes: u64,
     uses: u64,
     entries: FxHashMap<K, Entry<V>>,
-    clean: BTreeMap<u64, K>,
-    dirty: BTreeMap<u64, K>,
+    /// The blocks of each [`Entry::kind`], by their last use.
+    kinds: [BTreeMap<u64, K>; 4],
 }
 
-impl<K: Copy + Ord + Hash, V> Cache<K, V> {
+impl<K: Clone + Ord + Hash, V> Cache<K, V> {
     /// Makes an empty cache for at most `bytes_max` bytes. A block with more is alone in it.
     pub(super) fn new(bytes_max: u64) -> Self {
         Self {
@@ -47,8 +66,7 @@ impl<K: Copy + Ord + Hash, V> Cache<K, V> {
             bytes: 0,
             uses: 0,
             entries: FxHashMap::default(),
-            clean: BTreeMap::new(),
-            dirty: BTreeMap::new(),
+            kinds: Default::default(),
         }
     }
 
@@ -57,18 +75,20 @@ impl<K: Copy + Ord + Hash, V> Cache<K, V> {
         self.bytes
     }
 
-    /// Uses a block that is in memory.
-    pub(super) fn get(&mut self, block: &K) -> Option<&V> {
+    /// Changes an entry, and puts its block behind all others of its kind.
+    fn update(&mut self, block: &K, change: impl FnOnce(&mut Entry<V>)) -> Option<&Entry<V>> {
         let entry = self.entries.get_mut(block)?;
-        let order = match entry.dirty {
-            0 => &mut self.clean,
-            _ => &mut self.dirty,
-        };
-        order.remove(&entry.used);
+        let name = self.kinds[entry.kind()].remove(&entry.used)?;
+        change(entry);
         self.uses += 1;
         entry.used = self.uses;
-        order.insert(entry.used, *block);
-        Some(&entry.value)
+        self.kinds[entry.kind()].insert(entry.used, name);
+        Some(entry)
+    }
+
+    /// Uses a block that is in memory.
+    pub(super) fn get(&mut self, block: &K) -> Option<&V> {
+        self.update(block, |_| ()).map(|entry| &entry.value)
     }
 
     /// A block that is in memory, without a use of it.
@@ -76,17 +96,33 @@ impl<K: Copy + Ord + Hash, V> Cache<K, V> {
         self.entries.get(block).map(|entry| &entry.value)
     }
 
+    /// Notes that clients have read or written `bytes` bytes of a block.
+    pub(super) fn count(&mut self, block: &K, bytes: u64) {
+        self.update(block, |entry| {
+            entry.counted = (entry.counted + bytes) % entry.bytes.max(1);
+            entry.is_whole = entry.counted == 0;
+        });
+    }
+
+    /// Lets a block be replaced as if clients had had all of it.
+    pub(super) fn release(&mut self, block: &K) {
+        self.update(block, |entry| (entry.counted, entry.is_whole) = (0, true));
+    }
+
     /// Takes room for `bytes` bytes, for which clean blocks go that nobody claims.
     pub(super) fn room(&mut self, bytes: u64, is_claimed: impl Fn(&K) -> bool) -> Room<K> {
         while self.bytes > 0 && self.bytes + bytes > self.bytes_max {
-            let idle = |order: &BTreeMap<u64, K>| {
-                let mut blocks = order.values();
-                blocks.find(|block| !is_claimed(block)).copied()
+            let idle = |kind: &BTreeMap<u64, K>| {
+                let mut blocks = kind.values();
+                blocks.find(|block| !is_claimed(block)).cloned()
             };
-            match idle(&self.clean) {
-                Some(block) => drop(self.remove(&block)),
-                None => return idle(&self.dirty).map_or(Room::None, Room::Dirty),
+            let Some(block) = self.kinds.iter().find_map(idle) else {
+                return Room::None;
+            };
+            if self.is_changed(&block) {
+                return Room::Changed(block);
             }
+            self.remove(&block);
         }
         self.bytes += bytes;
         Room::Taken
@@ -100,58 +136,49 @@ impl<K: Copy + Ord + Hash, V> Cache<K, V> {
     /// Puts a clean block in for which room was taken.
     pub(super) fn insert(&mut self, block: K, value: V, bytes: u64) {
         self.uses += 1;
-        self.clean.insert(self.uses, block);
         let entry = Entry {
             value,
             bytes,
-            dirty: 0,
+            counted: 0,
+            is_whole: false,
+            changed: 0,
             used: self.uses,
         };
+        self.kinds[entry.kind()].insert(self.uses, block.clone());
         let former = self.entries.insert(block, entry);
         debug_assert!(former.is_none(), "a block that was in memory");
     }
 
     /// Notes that `bytes` bytes of a block have been put in, and gives all since it was written.
-    pub(super) fn soil(&mut self, block: &K, bytes: u64) -> u64 {
-        let Some(entry) = self.entries.get_mut(block) else {
-            return 0;
-        };
-        if entry.dirty == 0 {
-            self.clean.remove(&entry.used);
-            self.dirty.insert(entry.used, *block);
-        }
-        entry.dirty += bytes;
-        entry.dirty
+    pub(super) fn change(&mut self, block: &K, bytes: u64) -> u64 {
+        let entry = self.update(block, |entry| entry.changed += bytes);
+        entry.map_or(0, |entry| entry.changed)
     }
 
     /// Notes that a block has been written.
     pub(super) fn clean(&mut self, block: &K) {
-        if let Some(entry) = self.entries.get_mut(block)
-            && std::mem::take(&mut entry.dirty) > 0
-        {
-            self.dirty.remove(&entry.used);
-            self.clean.insert(entry.used, *block);
-        }
+        self.update(block, |entry| entry.changed = 0);
     }
 
     /// Whether a block has bytes to be written.
-    pub(super) fn is_dirty(&self, block: &K) -> bool {
-        self.entries.get(block).is_some_and(|entry| entry.dirty > 0)
+    pub(super) fn is_changed(&self, block: &K) -> bool {
+        self.entries
+            .get(block)
+            .is_some_and(|entry| entry.changed > 0)
     }
 
     /// Drops a block.
     pub(super) fn remove(&mut self, block: &K) -> Option<V> {
         let entry = self.entries.remove(block)?;
         self.bytes -= entry.bytes;
-        self.clean.remove(&entry.used);
-        self.dirty.remove(&entry.used);
+        self.kinds[entry.kind()].remove(&entry.used);
         Some(entry.value)
     }
 
     /// The blocks that satisfy `is_wanted`, in order.
     pub(super) fn blocks(&self, is_wanted: impl Fn(&K) -> bool) -> Vec<K> {
         let wanted = self.entries.keys().filter(|block| is_wanted(block));
-        let mut blocks: Vec<K> = wanted.copied().collect();
+        let mut blocks: Vec<K> = wanted.cloned().collect();
         blocks.sort_unstable();
         blocks
     }
@@ -176,17 +203,17 @@ mod tests {
     fn the_block_used_least_recently_goes_and_a_clean_one_first() {
         let mut cache = filled();
         assert_eq!(cache.get(&1), Some(&"one"));
-        assert_eq!(cache.soil(&2, 4), 4);
-        assert_eq!(cache.soil(&2, 3), 7);
+        assert_eq!(cache.change(&2, 4), 4);
+        assert_eq!(cache.change(&2, 3), 7);
         assert_eq!(cache.room(10, NOBODY), Room::Taken);
         cache.insert(4, "four", 10);
         assert_eq!(cache.blocks(|_| true), [1, 2, 4]);
         assert_eq!(cache.room(20, NOBODY), Room::Taken);
         cache.insert(5, "five", 20);
         assert_eq!(cache.blocks(|_| true), [2, 5]);
-        assert_eq!(cache.room(30, NOBODY), Room::Dirty(2));
+        assert_eq!(cache.room(30, NOBODY), Room::Changed(2));
         cache.clean(&2);
-        assert!(!cache.is_dirty(&2));
+        assert!(!cache.is_changed(&2));
         assert_eq!(cache.room(40, NOBODY), Room::Taken, "alone");
         assert_eq!((cache.bytes(), cache.peek(&2)), (40, None));
         cache.give_back(40);
@@ -194,12 +221,27 @@ mod tests {
     }
 
     #[test]
+    fn a_block_that_clients_have_had_whole_goes_before_one_of_which_they_had_a_part() {
+        let mut cache = filled();
+        cache.count(&2, 6);
+        cache.count(&2, 4); // whole
+        cache.count(&3, 10);
+        cache.count(&3, 1); // whole, and a part again
+        cache.get(&2);
+        assert_eq!(cache.room(10, NOBODY), Room::Taken);
+        assert_eq!(cache.blocks(|_| true), [1, 3], "2 was whole");
+        cache.count(&1, 10);
+        cache.change(&1, 10);
+        assert_eq!(cache.room(10, NOBODY), Room::Changed(1));
+    }
+
+    #[test]
     fn a_block_that_is_claimed_stays() {
         let mut cache = filled();
         assert_eq!(cache.room(10, |&block| block == 1), Room::Taken);
         assert_eq!(cache.blocks(|_| true), [1, 3]);
-        cache.soil(&3, 1);
-        assert_eq!(cache.room(10, |&block| block == 1), Room::Dirty(3));
+        cache.change(&3, 1);
+        assert_eq!(cache.room(10, |&block| block == 1), Room::Changed(3));
         assert_eq!(cache.room(10, |_| true), Room::None);
     }
 }

@@ -24,7 +24,7 @@ use crate::signal::Signal;
 
 /// The intent of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Intent {
+pub enum Intent {
     /// The block is read: others may read it, too.
     Read,
     /// The block is changed: nobody else has it.
@@ -32,7 +32,7 @@ pub(crate) enum Intent {
 }
 
 /// The claims on all blocks of a server's open files. `K` names a block.
-pub(crate) struct Claims<K> {
+pub struct Claims<K> {
     queues: RefCell<FxHashMap<K, Queue>>,
     next: Cell<u64>,
 }
@@ -69,16 +69,16 @@ impl<K> Default for Claims<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> Claims<K> {
+impl<K: Clone + Eq + Hash> Claims<K> {
     /// Waits for a claim on a block.
-    pub(crate) async fn claim(&self, block: K, intent: Intent) -> Claim<'_, K> {
-        let claim = self.enter(block, intent);
+    pub async fn claim(&self, block: &K, intent: Intent) -> Claim<'_, K> {
+        let claim = self.enter(block.clone(), intent);
         let granted = || {
             let queues = self.queues.borrow();
-            let queue = queues.get(&block)?;
+            let queue = queues.get(block)?;
             queue.grants(claim.number, intent).then_some(())
         };
-        let changed = self.queues.borrow()[&block].changed.clone();
+        let changed = self.queues.borrow()[block].changed.clone();
         changed.until(granted).await;
         claim
     }
@@ -88,7 +88,7 @@ impl<K: Copy + Eq + Hash> Claims<K> {
         let number = self.next.get();
         self.next.set(number + 1);
         let mut queues = self.queues.borrow_mut();
-        let queue = queues.entry(block).or_default();
+        let queue = queues.entry(block.clone()).or_default();
         queue.claimants.push_back(Claimant { number, intent });
         Claim {
             claims: self,
@@ -98,24 +98,24 @@ impl<K: Copy + Eq + Hash> Claims<K> {
     }
 
     /// Whether anybody holds a claim on the block, or waits for one.
-    pub(crate) fn is_claimed(&self, block: &K) -> bool {
+    pub fn is_claimed(&self, block: &K) -> bool {
         self.queues.borrow().contains_key(block)
     }
 
     /// Whether no claims are left.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.queues.borrow().is_empty()
     }
 }
 
 /// A claim on a block, until it is dropped.
-pub(crate) struct Claim<'a, K: Copy + Eq + Hash> {
+pub struct Claim<'a, K: Clone + Eq + Hash> {
     claims: &'a Claims<K>,
     block: K,
     number: u64,
 }
 
-impl<K: Copy + Eq + Hash> Drop for Claim<'_, K> {
+impl<K: Clone + Eq + Hash> Drop for Claim<'_, K> {
     fn drop(&mut self) {
         let mut queues = self.claims.queues.borrow_mut();
         let Some(queue) = queues.get_mut(&self.block) else {
@@ -143,10 +143,10 @@ mod tests {
     #[test]
     fn claims_are_granted_in_the_order_in_which_they_came() {
         let claims = Claims::default();
-        let mut first = pin!(claims.claim(1, Intent::Read));
-        let mut second = pin!(claims.claim(1, Intent::Read));
-        let mut change = pin!(claims.claim(1, Intent::Change));
-        let mut last = pin!(claims.claim(1, Intent::Read));
+        let mut first = pin!(claims.claim(&1, Intent::Read));
+        let mut second = pin!(claims.claim(&1, Intent::Read));
+        let mut change = pin!(claims.claim(&1, Intent::Change));
+        let mut last = pin!(claims.claim(&1, Intent::Read));
         let Poll::Ready(one) = poll(first.as_mut()) else {
             panic!("the first reader waits");
         };
@@ -170,12 +170,12 @@ mod tests {
     #[test]
     fn a_claim_that_is_given_up_lets_the_others_pass() {
         let claims = Claims::default();
-        let Poll::Ready(held) = poll(pin!(claims.claim(1, Intent::Change))) else {
+        let Poll::Ready(held) = poll(pin!(claims.claim(&1, Intent::Change))) else {
             panic!("nobody is before it");
         };
-        let mut last = pin!(claims.claim(1, Intent::Read));
+        let mut last = pin!(claims.claim(&1, Intent::Read));
         {
-            let mut given_up = pin!(claims.claim(1, Intent::Change));
+            let mut given_up = pin!(claims.claim(&1, Intent::Change));
             assert!(poll(given_up.as_mut()).is_pending());
             assert!(poll(last.as_mut()).is_pending());
         }

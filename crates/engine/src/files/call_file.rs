@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use penstock_layout::Block;
 
-use super::claims::Intent;
 use super::server::{BlockClaim, Files, OpenFile};
+use crate::blocks::Intent;
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::machine::{BlockFile, Machine, Operation};

@@ -11,8 +11,8 @@
 //!
 //! Independent requests go through the server's one cache. Collective requests on the same file are
 //! disk-directed through two buffers, around the cache. Each sees the data of the others: all who
-//! move bytes of a block hold a claim on it (`claims`); a collective read takes a cached block out
-//! of the cache, and a collective write drops it.
+//! move bytes of a block hold a claim on it ([`crate::blocks`]); a collective read takes a cached
+//! block out of the cache, and a collective write drops it.
 //!
 //! A file is opened, flushed and closed by an [`Order`], which all clients of a party give together
 //! and all servers carry out.
@@ -25,16 +25,12 @@
 //! | `sending` | how elements leave, inside a message or out of a send buffer |
 //! | `transfer` | the way of an independent request through a server |
 //! | `call_file` | the file of a collective call |
-//! | `claims` | who has which block, in which order |
-//! | `cache` | the blocks in memory, and the choice of one to drop |
 //!
 //! Memory of a server: its cache, and a send buffer for each request under way. Messages of a
 //! client: one to each server for up to 1 MiB or one block, and one back; longer
 //! ones leave their elements in a send buffer until the other side takes them.
 
-mod cache;
 mod call_file;
-mod claims;
 pub mod client;
 mod messages;
 mod sending;

@@ -4,18 +4,15 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use futures::future::join_all;
 use penstock_layout::{Block, DiskSchema};
 use rustc_hash::FxHashMap;
 
-use super::cache::{Cache, Room};
-use super::claims::{Claim, Claims, Intent};
 use super::messages::{FILES_MAX, FileId, Order, refusal};
 use crate::address::PartyId;
+use crate::blocks::{Blocks, Claim, Home, Intent};
 use crate::error::{Error, Result, Who};
 use crate::machine::{BlockFile, Machine, Work};
 use crate::party::Party;
-use crate::signal::Signal;
 
 /// The name of a block: its file, its object, and its number in the object.
 pub(crate) type Name = (FileId, u64, u64);
@@ -23,11 +20,28 @@ pub(crate) type Name = (FileId, u64, u64);
 /// A claim on a block of an open file.
 pub(crate) type BlockClaim<'a> = Claim<'a, Name>;
 
-/// A block in memory.
-struct Cached<M: Machine> {
+/// A block of an open file.
+struct FileBlock<M: Machine> {
     file: Rc<OpenFile<M>>,
-    block: Rc<Block>,
-    buffer: Rc<M::Buffer>,
+    block: Block,
+}
+
+impl<M: Machine> Home<M> for FileBlock<M> {
+    fn bytes(&self) -> u64 {
+        self.block.bytes
+    }
+
+    async fn load(&self, buffer: &M::Buffer) -> Result<()> {
+        self.file.read(&self.block, buffer).await
+    }
+
+    async fn store(&self, buffer: &M::Buffer) -> Result<()> {
+        self.file.write(&self.block, buffer).await
+    }
+
+    fn fail(&self, error: Error) {
+        self.file.fail(error);
+    }
 }
 
 /// A file that the servers of this node have open.
@@ -79,16 +93,25 @@ impl<M: Machine> OpenFile<M> {
     fn fail(&self, error: Error) {
         self.failed.borrow_mut().get_or_insert(error);
     }
+
+    async fn read(&self, block: &Block, buffer: &M::Buffer) -> Result<()> {
+        let (server, part) = self.part(block)?;
+        let read = part.read(block, buffer, 0).await;
+        read.map_err(|error| error.by(Who::Server(server)))
+    }
+
+    async fn write(&self, block: &Block, buffer: &M::Buffer) -> Result<()> {
+        let (server, part) = self.part(block)?;
+        let written = part.write(block, buffer, 0).await;
+        written.map_err(|error| error.by(Who::Server(server)))
+    }
 }
 
 /// The open files of a node's servers, with one cache for all.
 pub(crate) struct Files<'m, M: Machine> {
     pub(super) machine: &'m M,
     open: RefCell<FxHashMap<FileId, Rc<OpenFile<M>>>>,
-    claims: Claims<Name>,
-    cache: RefCell<Cache<Name, Cached<M>>>,
-    /// The signal for futures that wait for room in the cache.
-    room: Signal,
+    blocks: Blocks<'m, M, Name, FileBlock<M>>,
 }
 
 impl<'m, M: Machine> Files<'m, M> {
@@ -97,9 +120,7 @@ impl<'m, M: Machine> Files<'m, M> {
         Self {
             machine,
             open: RefCell::default(),
-            claims: Claims::default(),
-            cache: RefCell::new(Cache::new(cache_bytes)),
-            room: Signal::default(),
+            blocks: Blocks::new(machine, cache_bytes),
         }
     }
 
@@ -110,7 +131,7 @@ impl<'m, M: Machine> Files<'m, M> {
 
     /// Whether nobody claims a block, and nobody has room in the cache.
     pub(crate) fn is_idle(&self) -> bool {
-        self.claims.is_empty() && self.cache.borrow().bytes() == 0
+        self.blocks.is_idle()
     }
 
     /// Carries out an order of a party on this node.
@@ -174,11 +195,7 @@ impl<'m, M: Machine> Files<'m, M> {
 
     /// Writes all changed blocks of a file, in their order, and ends the writes on its disks.
     async fn flush(&self, file: &OpenFile<M>) -> Result<()> {
-        let changed = {
-            let cache = self.cache.borrow();
-            cache.blocks(|name| name.0 == file.id && cache.is_dirty(name))
-        };
-        join_all(changed.into_iter().map(|name| self.write_back(name))).await;
+        self.blocks.write_back_all(|name| name.0 == file.id).await;
         file.check()?;
         for (&server, part) in &file.parts {
             let finished = part.finish().await;
@@ -191,12 +208,7 @@ impl<'m, M: Machine> Files<'m, M> {
         let file = self.file(id)?;
         let flushed = self.flush(&file).await;
         self.open.borrow_mut().remove(&id);
-        let mut cache = self.cache.borrow_mut();
-        for name in cache.blocks(|name| name.0 == id) {
-            cache.remove(&name);
-        }
-        drop(cache);
-        self.room.tell();
+        self.blocks.discard_all(|name| name.0 == id);
         flushed
     }
 
@@ -216,11 +228,10 @@ impl<'m, M: Machine> Files<'m, M> {
 
     /// Waits for a claim on a block.
     pub(crate) async fn claim(&self, name: Name, intent: Intent) -> BlockClaim<'_> {
-        self.claims.claim(name, intent).await
+        self.blocks.claim(&name, intent).await
     }
 
-    /// Claims a block, and finds it in the cache or brings it in. `is_replaced` says that all of
-    /// its bytes are about to be put in, so that nobody need read them.
+    /// Claims a block, and finds it in the cache or brings it in: see [`Blocks::bring_in`].
     pub(super) async fn bring_in(
         &self,
         file: &Rc<OpenFile<M>>,
@@ -228,125 +239,39 @@ impl<'m, M: Machine> Files<'m, M> {
         intent: Intent,
         is_replaced: bool,
     ) -> Result<(BlockClaim<'_>, Rc<M::Buffer>)> {
-        let name = file.name(block);
-        self.machine.work(Work::Lookup).await;
-        let claim = self.claim(name, intent).await;
-        if let Some(buffer) = self.cached(&name) {
-            return Ok((claim, buffer));
-        }
-        let claim = match intent {
-            Intent::Change => claim,
-            Intent::Read => {
-                drop(claim);
-                self.claim(name, Intent::Change).await
-            }
-        };
-        if let Some(buffer) = self.cached(&name) {
-            return Ok((claim, buffer)); // another request has brought it in meanwhile
-        }
-        let room = self.take_room(block.bytes).await;
-        let buffer = Rc::new(self.machine.buffer(block.bytes)?);
-        if !is_replaced {
-            self.read_from_disk(file, block, &buffer).await?;
-        }
-        room.fill(
-            name,
-            Cached {
+        let home = || {
+            Rc::new(FileBlock {
                 file: file.clone(),
-                block: Rc::new(block.clone()),
-                buffer: buffer.clone(),
-            },
-        );
-        Ok((claim, buffer))
+                block: block.clone(),
+            })
+        };
+        let name = file.name(block);
+        self.blocks.bring_in(&name, home, intent, is_replaced).await
     }
 
-    fn cached(&self, name: &Name) -> Option<Rc<M::Buffer>> {
-        let mut cache = self.cache.borrow_mut();
-        cache.get(name).map(|cached| cached.buffer.clone())
-    }
-
-    async fn read_from_disk(
-        &self,
-        file: &OpenFile<M>,
-        block: &Block,
-        buffer: &M::Buffer,
-    ) -> Result<()> {
-        let (server, part) = file.part(block)?;
-        self.machine.work(Work::Wake).await;
-        let read = part.read(block, buffer, 0).await;
-        read.map_err(|error| error.by(Who::Server(server)))
-    }
-
-    /// Takes room in the cache, for which other blocks go.
-    async fn take_room(&self, bytes: u64) -> TakenRoom<'_, 'm, M> {
-        loop {
-            let is_claimed = |name: &Name| self.claims.is_claimed(name);
-            let room = self.cache.borrow_mut().room(bytes, is_claimed);
-            match room {
-                Room::Taken => return TakenRoom { files: self, bytes },
-                Room::Dirty(name) => self.write_back(name).await,
-                Room::None => {
-                    let mut has_looked = false;
-                    let told = || std::mem::replace(&mut has_looked, true).then_some(());
-                    self.room.until(told).await;
-                }
-            }
-        }
+    /// Notes that a client has read bytes of a claimed block.
+    pub(super) fn note_read(&self, file: &OpenFile<M>, block: &Block, bytes: u64) {
+        self.blocks.count(&file.name(block), bytes);
     }
 
     /// Notes that bytes of a claimed block have been put in, and says whether all have since it was
-    /// written: then it is to be written (WriteFull: Kotz and Ellis 1993).
-    pub(super) fn soil(&self, file: &OpenFile<M>, block: &Block, bytes: u64) -> bool {
-        let dirty = self.cache.borrow_mut().soil(&file.name(block), bytes);
-        dirty >= block.region.elements() * file.disk.width()
+    /// written: then it is to be written.
+    pub(super) fn note_change(&self, file: &OpenFile<M>, block: &Block, bytes: u64) -> bool {
+        let name = file.name(block);
+        self.blocks.count(&name, bytes);
+        let changed = self.blocks.change(&name, bytes);
+        changed >= block.region.elements() * file.disk.width()
     }
 
     /// Drops a claimed block, whose bytes are not to be trusted.
     pub(super) fn discard(&self, file: &OpenFile<M>, block: &Block) {
-        self.cache.borrow_mut().remove(&file.name(block));
+        self.blocks.discard(&file.name(block));
     }
 
     /// Writes a block of the cache to its disk. An error is the file's: nobody waits for this
     /// write, and the block goes.
     pub(super) async fn write_back(&self, name: Name) {
-        let claim = self.claim(name, Intent::Read).await;
-        let changed = {
-            let cache = self.cache.borrow();
-            let cached = cache.peek(&name).filter(|_| cache.is_dirty(&name));
-            cached.map(|cached| {
-                let Cached {
-                    file,
-                    block,
-                    buffer,
-                } = cached;
-                (file.clone(), block.clone(), buffer.clone())
-            })
-        };
-        if let Some((file, block, buffer)) = changed {
-            let written = self.write_to_disk(&file, &block, &buffer).await;
-            let mut cache = self.cache.borrow_mut();
-            match written {
-                Ok(()) => cache.clean(&name),
-                Err(error) => {
-                    cache.remove(&name);
-                    file.fail(error);
-                }
-            }
-        }
-        drop(claim);
-        self.room.tell();
-    }
-
-    async fn write_to_disk(
-        &self,
-        file: &OpenFile<M>,
-        block: &Block,
-        buffer: &M::Buffer,
-    ) -> Result<()> {
-        let (server, part) = file.part(block)?;
-        self.machine.work(Work::Wake).await;
-        let written = part.write(block, buffer, 0).await;
-        written.map_err(|error| error.by(Who::Server(server)))
+        self.blocks.write_back(&name).await;
     }
 
     /// Reads a claimed block into a buffer, around the cache: out of the cache if it is there,
@@ -358,13 +283,16 @@ impl<'m, M: Machine> Files<'m, M> {
         buffer: &M::Buffer,
     ) -> Result<()> {
         file.check()?;
-        match self.cached(&file.name(block)) {
+        match self.blocks.cached(&file.name(block)) {
             Some(cached) => {
                 let whole = self.machine.cut(&cached, 0..block.bytes);
                 self.machine.paste(&whole, buffer, 0);
                 Ok(())
             }
-            None => self.read_from_disk(file, block, buffer).await,
+            None => {
+                self.machine.work(Work::Wake).await;
+                file.read(block, buffer).await
+            }
         }
     }
 
@@ -376,37 +304,13 @@ impl<'m, M: Machine> Files<'m, M> {
         buffer: &M::Buffer,
     ) -> Result<()> {
         file.check()?;
-        self.cache.borrow_mut().remove(&file.name(block));
-        self.room.tell();
-        self.write_to_disk(file, block, buffer).await
+        self.blocks.discard(&file.name(block));
+        self.machine.work(Work::Wake).await;
+        file.write(block, buffer).await
     }
 
     /// Ends the use of a block: others may wait for its room.
     pub(super) fn release(&self, claim: BlockClaim<'_>) {
-        drop(claim);
-        self.room.tell();
-    }
-}
-
-/// Room in the cache that has been taken and is given back if it is not filled.
-struct TakenRoom<'a, 'm, M: Machine> {
-    files: &'a Files<'m, M>,
-    bytes: u64,
-}
-
-impl<M: Machine> TakenRoom<'_, '_, M> {
-    /// Puts a block into the room.
-    fn fill(mut self, name: Name, cached: Cached<M>) {
-        let bytes = std::mem::take(&mut self.bytes);
-        self.files.cache.borrow_mut().insert(name, cached, bytes);
-    }
-}
-
-impl<M: Machine> Drop for TakenRoom<'_, '_, M> {
-    fn drop(&mut self) {
-        if self.bytes > 0 {
-            self.files.cache.borrow_mut().give_back(self.bytes);
-            self.files.room.tell();
-        }
+        self.blocks.release(claim);
     }
 }

@@ -7,11 +7,11 @@ use std::rc::Rc;
 
 use penstock_layout::{Block, Piece, exact};
 
-use super::claims::Intent;
 use super::messages::{Answer, BLOCKS_MAX, TRANSFER_BYTES_MAX, TransferRequest, refusal};
 use super::sending::send_elements;
 use super::server::{Files, Name, OpenFile};
 use crate::address::MemoryId;
+use crate::blocks::Intent;
 use crate::encoding::encode;
 use crate::error::Result;
 use crate::machine::{CopyKind, Elements, Machine, NodeId, Operation, Window, Work};
@@ -110,6 +110,7 @@ impl<M: Machine> Files<'_, M> {
             let copied = piece.elements() * width;
             self.machine.work(Work::Copy(copied)).await;
             at += copied;
+            self.note_read(file, block, copied);
             self.release(claim);
         }
         Ok(TransferOutcome::Read(send, bytes))
@@ -145,7 +146,7 @@ impl<M: Machine> Files<'_, M> {
                 self.release(claim);
                 return Err(error);
             }
-            let is_full = self.soil(file, &block, bytes);
+            let is_full = self.note_change(file, &block, bytes);
             self.machine.work(Work::Copy(bytes)).await;
             at += bytes;
             self.release(claim);

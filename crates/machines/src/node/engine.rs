@@ -173,6 +173,10 @@ impl Machine for Node {
         buffer.fill(exact::<usize>(offset), parcel.bytes());
     }
 
+    fn crc32c(&self, buffer: &Buffer, part: Range<u64>) -> u32 {
+        crc32c::crc32c(buffer.bytes(exact::<usize>(part.start)..exact::<usize>(part.end)))
+    }
+
     fn expose(&self, id: MemoryId, memory: ClientMemory) -> Exposure {
         let board = self
             .links

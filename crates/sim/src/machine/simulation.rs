@@ -204,6 +204,16 @@ impl Simulation {
         }
     }
 
+    /// Puts the contents of another machine's disks, of the same preset, onto this one's: they have
+    /// been carried over.
+    pub fn take_disks(&self, former: &Simulation) {
+        let stations = self.shared.stations.iter();
+        for (station, former) in stations.zip(&former.shared.stations) {
+            station.contents.swap(&former.contents);
+            station.files.swap(&former.files);
+        }
+    }
+
     /// The counts of the run.
     pub fn totals(&self) -> Totals {
         let Counts {
