@@ -1,0 +1,144 @@
+//! The way of a question to a server, and of the answer back.
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::rc::Rc;
+
+use futures::future::{Either, select};
+use penstock_engine::encoding::{decode, encode};
+use penstock_engine::{Error, Kind, Machine, Message, NodeId, Result, Who, Work};
+
+use crate::messages::{Answer, Ask, Request, answers, refusal, requests};
+use crate::object::Identity;
+
+/// The bits of a ticket that count the requests of one asker.
+const TICKET_BITS: u32 = 40;
+
+/// An asker sends requests to the servers of a volume.
+pub(crate) struct Caller<'m, M: Machine> {
+    pub(crate) machine: &'m M,
+    volume: u64,
+    /// The node of each server.
+    servers: Rc<[NodeId]>,
+    /// The number of this asker among those of its node.
+    asker: u64,
+    next: Rc<Cell<u64>>,
+}
+
+impl<'m, M: Machine> Caller<'m, M> {
+    /// Makes an asker with a number that no other asker of the node has. `next` counts its
+    /// requests.
+    pub(crate) fn new(
+        machine: &'m M,
+        (volume, servers): (u64, Rc<[NodeId]>),
+        asker: u32,
+        next: Rc<Cell<u64>>,
+    ) -> Self {
+        Self {
+            machine,
+            volume,
+            servers,
+            asker: u64::from(asker),
+            next,
+        }
+    }
+
+    /// The ticket of a new request.
+    pub(crate) fn ticket(&self) -> u64 {
+        let number = self.next.get();
+        self.next.set(number + 1);
+        // Numbers come again after 2^40 requests, when the first have long been answered.
+        (self.asker & 0x3f_ffff) << TICKET_BITS | number & ((1 << TICKET_BITS) - 1)
+    }
+
+    /// The number of servers.
+    pub(crate) fn servers(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub(crate) async fn send(
+        &self,
+        server: usize,
+        request: &Request,
+        parcel: Option<M::Parcel>,
+    ) -> Result<()> {
+        let (node, port) = (self.servers[server], requests(self.volume, server));
+        let sent = self.machine.send(node, port, encode(request)?, parcel);
+        sent.await.map_err(|error| error.by(Who::Server(server)))
+    }
+
+    /// Waits for the next answer of a server to a request.
+    ///
+    /// # Errors
+    /// The server's error; the reason why the server has left.
+    pub(crate) async fn answer(
+        &self,
+        server: usize,
+        ticket: u64,
+    ) -> Result<(Answer, Option<M::Parcel>)> {
+        let answered = pin!(self.machine.receive(answers(self.volume, ticket)));
+        let left = pin!(self.leaves(self.servers[server]));
+        let Message { body, parcel, .. } = match select(answered, left).await {
+            Either::Left((message, _)) => message,
+            Either::Right((error, _)) => return Err(error.by(Who::Server(server))),
+        };
+        self.machine.work(Work::Answer).await;
+        let answer: Result<Answer> = decode(&body)?;
+        Ok((answer?, parcel))
+    }
+
+    /// Waits until a node has left the machine.
+    async fn leaves(&self, node: NodeId) -> Error {
+        let mut known = 0;
+        loop {
+            let (left, error) = self.machine.departed(known).await;
+            if left == node {
+                return error;
+            }
+            known += 1;
+        }
+    }
+
+    /// Asks a server, and waits for its answer.
+    ///
+    /// # Errors
+    /// As [`Caller::answer`].
+    pub(crate) async fn ask(&self, server: usize, who: &Identity, ask: Ask) -> Result<Answer> {
+        let ticket = self.ticket();
+        let to = self.servers[server];
+        self.machine.work(Work::Request(to, 0)).await;
+        let request = Request::Ask(ticket, who.clone(), ask);
+        self.send(server, &request, None).await?;
+        Ok(self.answer(server, ticket).await?.0)
+    }
+
+    /// Sends an answer.
+    ///
+    /// # Errors
+    /// When the node cannot be reached.
+    pub(crate) async fn reply(
+        &self,
+        to: NodeId,
+        ticket: u64,
+        answer: &Result<Answer>,
+        parcel: Option<M::Parcel>,
+    ) -> Result<()> {
+        let port = answers(self.volume, ticket);
+        let body = encode(answer)?;
+        self.machine.send(to, port, body, parcel).await
+    }
+}
+
+/// The error for an answer of another kind than the question has.
+pub(crate) fn unexpected(answer: &Answer) -> Error {
+    let _ = answer;
+    Error::new(
+        Kind::Peer,
+        "asking a server of files",
+        refusal("the answer is of another kind").cause,
+    )
+}

@@ -1,0 +1,709 @@
+//! A client of a volume: what a program asks for.
+//!
+//! A file is attached once, which reads its attributes; after that the client itself finds the
+//! bytes of any view of the file by arithmetic, and asks each server for its own:
+//!
+//! ```text
+//! offset and count of a subfile -> bytes of cells (layout::view) -> one request a server, at once
+//! ```
+//!
+//! | messages | read | write | and, in cautious mode, |
+//! |---|---|---|---|
+//! | a server touched | 2 | 2, the data inside the first | a token from server to server |
+//! | a server touched, more than 1 MiB | 2 | 2 | the same; data go straight to memory or from there |
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use futures::future::join_all;
+use penstock_engine::{
+    CopyKind, Elements, Error, Kind, Machine, MemoryId, Operation, Result, Work,
+};
+use penstock_layout::{CellAccess, Holding, List, ListPiece, Piece, Subfile, SubfileOrder, View};
+
+use crate::caller::{Caller, unexpected};
+use crate::messages::{Access, Answer, Ask, Attacher, CellPart, NewObject, Request, Turn, Usage};
+use crate::names::FilePath;
+use crate::object::{Attributes, FileShape, Identity, ObjectId};
+use crate::service::VolumeShape;
+use crate::service::access::INSIDE_BYTES_MAX;
+use crate::service::pointers::{PointerId, PointerMove};
+use crate::transaction::{Entry, FileChange};
+use crate::volume::cells::Version;
+
+/// The state of a client that lasts from request to request.
+#[derive(Debug, Clone)]
+pub struct ClientState {
+    /// The structure of the volume.
+    pub shape: VolumeShape,
+    /// The user.
+    pub who: Identity,
+    /// The number of the program, the same for all of its processes.
+    pub program: u64,
+    /// The number of the client among the clients of its node.
+    number: u32,
+    next: Rc<Cell<u64>>,
+}
+
+impl ClientState {
+    /// Makes the state of a client with a number, below 2^21, that no other client of its node has.
+    pub fn new(shape: VolumeShape, who: Identity, program: u64, number: u32) -> Self {
+        Self {
+            shape,
+            who,
+            program,
+            number: number & ((1 << 21) - 1),
+            next: Rc::default(),
+        }
+    }
+}
+
+/// A client of a volume on a node.
+pub struct Client<'m, M: Machine> {
+    state: &'m ClientState,
+    caller: Caller<'m, M>,
+}
+
+/// The access that a program wants to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mode {
+    /// Whether it reads.
+    pub reads: bool,
+    /// Whether it writes.
+    pub writes: bool,
+    /// Whether its requests need keep no order with those of others, which saves tokens. Where
+    /// another program uses the file and one of the two writes, they keep it all the same.
+    pub is_reckless: bool,
+}
+
+/// An attached file: all that a process must know in order to use it. It may be handed to other
+/// processes of the program.
+#[derive(Debug, Clone)]
+pub struct Attachment {
+    /// The attributes at the time of the attach.
+    pub object: Attributes,
+    /// The structure of the file.
+    pub shape: FileShape,
+    /// What was asked for.
+    pub mode: Mode,
+    key: u64,
+    is_cautious: Rc<Cell<bool>>,
+}
+
+/// An open subfile: local, and made without any message.
+#[derive(Debug, Clone)]
+pub struct OpenSubfile {
+    file: Attachment,
+    subfile: Subfile,
+    version: Version,
+}
+
+/// The space of a volume.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VolumeSpace {
+    /// The bytes of all blocks.
+    pub bytes: u64,
+    /// The bytes of blocks in use.
+    pub used_bytes: u64,
+    /// The bytes of blocks that the user's files have.
+    pub of_user_bytes: u64,
+    /// The bytes that the user may have, if that is limited.
+    pub limit_bytes: Option<u64>,
+}
+
+impl OpenSubfile {
+    /// Opens a subfile of an attached file.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] when the view has no such subfile; [`Kind::Missing`] when a checkpoint is
+    /// wanted and there was none.
+    pub fn new(
+        file: &Attachment,
+        view: View,
+        number: u64,
+        order: SubfileOrder,
+        version: Version,
+    ) -> Result<Self> {
+        let shape = (file.shape.cells, file.shape.bsu_bytes);
+        let subfile = Subfile::new(view, number, order, shape);
+        let subfile = subfile.map_err(|error| {
+            let mut error = Error::new(Kind::Schema, "opening a subfile", error);
+            error.path = Some(file.object.path.to_string());
+            error
+        })?;
+        Ok(Self {
+            file: file.clone(),
+            subfile,
+            version,
+        })
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Attachment {
+        &self.file
+    }
+}
+
+/// The parts of an access on one server.
+struct ServerPart {
+    server: usize,
+    turn: usize,
+    cells: Vec<CellAccess>,
+    bytes: u64,
+}
+
+impl<'m, M: Machine> Client<'m, M> {
+    /// Makes a client on a node.
+    pub fn new(machine: &'m M, state: &'m ClientState) -> Self {
+        let place = (state.shape.volume, state.shape.servers.clone());
+        Self {
+            state,
+            caller: Caller::new(machine, place, state.number, state.next.clone()),
+        }
+    }
+
+    async fn ask(&self, server: usize, ask: Ask) -> Result<Answer> {
+        self.caller.ask(server, &self.state.who, ask).await
+    }
+
+    /// Asks the server that keeps the object of a path.
+    async fn ask_about(&self, path: &FilePath, ask: Ask) -> Result<Answer> {
+        self.ask(self.state.shape.names.server_of(path), ask).await
+    }
+
+    async fn order(&self, path: &FilePath, ask: Ask) -> Result<()> {
+        match self.ask_about(path, ask).await? {
+            Answer::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Asks all servers, at once.
+    async fn ask_all(
+        &self,
+        servers: impl IntoIterator<Item = usize>,
+        ask: &Ask,
+    ) -> Result<Vec<Answer>> {
+        let asked = servers
+            .into_iter()
+            .map(|server| self.ask(server, ask.clone()));
+        join_all(asked).await.into_iter().collect()
+    }
+
+    /// The servers that have cells of a file.
+    fn servers_of(&self, shape: &FileShape) -> impl Iterator<Item = usize> + use<M> {
+        let (shape, servers) = (*shape, self.caller.servers());
+        (0..shape.turns(servers)).map(move |turn| shape.server_at(turn, servers))
+    }
+
+    /// Makes a directory (an Xref).
+    ///
+    /// # Errors
+    /// [`Kind::Exists`], [`Kind::Missing`] without a parent, [`Kind::ReadOnly`].
+    pub async fn make_directory(&self, path: FilePath, mode: u16) -> Result<Attributes> {
+        self.create_object(NewObject {
+            path,
+            mode,
+            file: None,
+        })
+        .await
+    }
+
+    /// Makes a file of `cells` cells and BSUs of `bsu_bytes` bytes. Cell 0 is on server `base`, or
+    /// on one that the volume chooses.
+    ///
+    /// # Errors
+    /// As [`Client::make_directory`]; [`Kind::Schema`] for an impossible structure.
+    pub async fn create(
+        &self,
+        path: FilePath,
+        (cells, bsu_bytes, base): (u64, u64, Option<usize>),
+        mode: u16,
+    ) -> Result<Attributes> {
+        let file = Some((cells, bsu_bytes, base));
+        self.create_object(NewObject { path, mode, file }).await
+    }
+
+    async fn create_object(&self, new: NewObject) -> Result<Attributes> {
+        let path = new.path.clone();
+        match self.ask_about(&path, Ask::Create(new)).await? {
+            Answer::Object(object) => Ok(object),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The attributes of an object.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`].
+    pub async fn stat(&self, path: &FilePath) -> Result<Attributes> {
+        match self.ask_about(path, Ask::Stat(path.clone())).await? {
+            Answer::Object(object) => Ok(object),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The bytes up to the end of each cell of a file, by the number of the cell. Their sum is an
+    /// upper bound of what any subfile has.
+    ///
+    /// # Errors
+    /// The reason of a server that has left.
+    pub async fn cell_bytes(&self, object: &Attributes) -> Result<BTreeMap<u64, u64>> {
+        let servers = self.servers_of(&object.shape()?);
+        let mut all = BTreeMap::new();
+        for answer in self.ask_all(servers, &Ask::CellBytes(object.id)).await? {
+            match answer {
+                Answer::CellBytes(cells) => all.extend(cells),
+                other => return Err(unexpected(&other)),
+            }
+        }
+        Ok(all)
+    }
+
+    /// The entries of a directory, each with its name.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`]; [`Kind::Schema`] for a file; [`Kind::ReadOnly`].
+    pub async fn list(&self, path: &FilePath) -> Result<Vec<(String, Entry)>> {
+        match self.ask_about(path, Ask::List(path.clone())).await? {
+            Answer::Entries(entries) => Ok(entries),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Who has a file attached.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`].
+    pub async fn status(&self, path: &FilePath) -> Result<Vec<Attacher>> {
+        match self.ask_about(path, Ask::Status(path.clone())).await? {
+            Answer::Status(attachers) => Ok(attachers),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Removes a file, or an empty directory.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`]; [`Kind::Exists`] for a directory with entries; [`Kind::ReadOnly`].
+    pub async fn remove(&self, path: &FilePath) -> Result<()> {
+        self.order(path, Ask::Remove(path.clone())).await
+    }
+
+    /// Gives an object, and all below it, another path at which there is nothing.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`], [`Kind::Exists`], [`Kind::ReadOnly`].
+    pub async fn rename(&self, from: &FilePath, to: &FilePath) -> Result<()> {
+        self.order(from, Ask::Rename(from.clone(), to.clone()))
+            .await
+    }
+
+    /// Changes the mode, the owner or the group of an object.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`], [`Kind::ReadOnly`].
+    pub async fn protect(
+        &self,
+        path: &FilePath,
+        (mode, owner, group): (Option<u16>, Option<u32>, Option<u32>),
+    ) -> Result<()> {
+        let ask = Ask::Protect {
+            path: path.clone(),
+            mode,
+            owner,
+            group,
+        };
+        self.order(path, ask).await
+    }
+
+    /// Changes all cells of a file, at one point of the order of its requests, and all or none.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`], [`Kind::ReadOnly`], [`Kind::Schema`] for a directory.
+    pub async fn change(&self, path: &FilePath, change: FileChange) -> Result<()> {
+        self.order(path, Ask::Change(path.clone(), change)).await
+    }
+
+    /// Puts all data of a file, or of the volume, on stable storage.
+    ///
+    /// # Errors
+    /// Those of disks, also of blocks that were stored earlier.
+    pub async fn sync(&self, file: Option<&Attachment>) -> Result<()> {
+        let servers: Vec<usize> = match file {
+            Some(file) => self.servers_of(&file.shape).collect(),
+            None => (0..self.caller.servers()).collect(),
+        };
+        let ask = Ask::Sync(file.map(|file| file.object.id));
+        self.ask_all(servers, &ask).await.map(|_| ())
+    }
+
+    /// The space of the volume, and of a user's files in it.
+    ///
+    /// # Errors
+    /// The reason of a server that has left.
+    pub async fn space(&self, user: u32) -> Result<VolumeSpace> {
+        let mut all = VolumeSpace::default();
+        let servers = 0..self.caller.servers();
+        for answer in self.ask_all(servers, &Ask::Space(user)).await? {
+            let Answer::Space {
+                used,
+                blocks,
+                block_bytes,
+                of_user,
+                limit,
+            } = answer
+            else {
+                return Err(unexpected(&answer));
+            };
+            all.bytes += blocks * block_bytes;
+            all.used_bytes += used * block_bytes;
+            all.of_user_bytes += of_user * block_bytes;
+            all.limit_bytes = limit.map(|limit| limit * block_bytes);
+        }
+        Ok(all)
+    }
+
+    /// Attaches a file.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`]; [`Kind::Schema`] for a directory; [`Kind::ReadOnly`].
+    pub async fn attach(&self, path: &FilePath, mode: Mode) -> Result<Attachment> {
+        let usage = Usage {
+            reads: mode.reads,
+            writes: mode.writes,
+            is_reckless: mode.is_reckless,
+        };
+        let ask = Ask::Attach {
+            path: path.clone(),
+            usage,
+            program: self.state.program,
+        };
+        match self.ask_about(path, ask).await? {
+            Answer::Attached {
+                object,
+                key,
+                is_cautious,
+            } => Ok(Attachment {
+                shape: object.shape()?,
+                object,
+                mode,
+                key,
+                is_cautious: Rc::new(Cell::new(is_cautious || !mode.is_reckless)),
+            }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Detaches a file.
+    ///
+    /// # Errors
+    /// The reason of a server that has left.
+    pub async fn detach(&self, file: &Attachment) -> Result<()> {
+        let path = &file.object.path;
+        self.order(path, Ask::Detach(path.clone(), file.key)).await
+    }
+
+    /// Lets a server keep a pointer, so that processes can share it.
+    ///
+    /// # Errors
+    /// The reason of a server that has left.
+    pub async fn share_pointer(&self, value: u64) -> Result<PointerId> {
+        let mixed = self.caller.ticket().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let server = mixed as usize % self.caller.servers();
+        match self.ask(server, Ask::NewPointer(value)).await? {
+            Answer::Pointer(pointer) => Ok(pointer),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Moves a shared pointer, and gives where the access begins.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`]; those of [`PointerMove::apply`].
+    pub async fn move_pointer(&self, pointer: PointerId, how: PointerMove) -> Result<u64> {
+        if pointer.server >= self.caller.servers() {
+            let cause = format!("there is no server {}", pointer.server);
+            return Err(Error::new(Kind::Missing, "moving a shared pointer", cause));
+        }
+        match self
+            .ask(pointer.server, Ask::MovePointer(pointer, how))
+            .await?
+        {
+            Answer::Value(value) => Ok(value),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The parts of an access, by server, in the order of turns.
+    fn parts(&self, open: &OpenSubfile, offset: u64, bytes: u64) -> Result<Vec<ServerPart>> {
+        let (shape, servers) = (&open.file.shape, self.caller.servers());
+        let access = open.subfile.access(offset, bytes);
+        let access = access.map_err(|error| {
+            let mut error = Error::new(Kind::Schema, "using a subfile", error);
+            error.path = Some(open.file.object.path.to_string());
+            error
+        })?;
+        let mut by_turn: BTreeMap<usize, ServerPart> = BTreeMap::new();
+        for part in access {
+            let turn = shape.turn_of(part.cell, servers);
+            let of_server = by_turn.entry(turn).or_insert_with(|| ServerPart {
+                server: shape.server_at(turn, servers),
+                turn,
+                cells: Vec::new(),
+                bytes: 0,
+            });
+            of_server.bytes += part.places.elements();
+            of_server.cells.push(part);
+        }
+        Ok(by_turn.into_values().collect())
+    }
+
+    /// Moves `bytes` bytes of a subfile from `offset` on, between the file and the memory that this
+    /// client exposes under this name. Gives the number of real bytes that were moved: bytes of
+    /// ghost cells, and in a read bytes beyond the end of their cell, are left alone.
+    ///
+    /// `placed` is told when the request has its place in the order, if that comes before its end.
+    ///
+    /// # Errors
+    /// The first error of a server. A part of the bytes may have been moved.
+    pub async fn access(
+        &self,
+        open: &OpenSubfile,
+        operation: Operation,
+        (offset, bytes): (u64, u64),
+        memory: MemoryId,
+        placed: Option<&dyn Fn()>,
+    ) -> Result<u64> {
+        self.check(open, operation)?;
+        let parts = self.parts(open, offset, bytes)?;
+        loop {
+            let is_cautious = open.file.is_cautious.get();
+            let moved = self
+                .try_access(open, operation, &parts, memory, (is_cautious, placed))
+                .await?;
+            match moved {
+                Some(moved) => return Ok(moved),
+                None => open.file.is_cautious.set(true),
+            }
+        }
+    }
+
+    fn check(&self, open: &OpenSubfile, operation: Operation) -> Result<()> {
+        let mode = open.file.mode;
+        let (is_allowed, verb) = match operation {
+            Operation::Read => (mode.reads, "reading"),
+            Operation::Write => (mode.writes, "writing"),
+        };
+        let cause = if !is_allowed {
+            "the file was attached for the other use alone"
+        } else if operation == Operation::Write && open.version == Version::Checkpoint {
+            "a checkpoint cannot be changed"
+        } else {
+            return Ok(());
+        };
+        let mut error = Error::new(Kind::ReadOnly, verb, cause);
+        error.path = Some(open.file.object.path.to_string());
+        Err(error)
+    }
+
+    /// Makes one attempt at an access; `None` if it is to be made again in cautious mode.
+    async fn try_access(
+        &self,
+        open: &OpenSubfile,
+        operation: Operation,
+        parts: &[ServerPart],
+        memory: MemoryId,
+        (is_cautious, placed): (bool, Option<&dyn Fn()>),
+    ) -> Result<Option<u64>> {
+        let turn = match (is_cautious, parts) {
+            (false, _) => Turn::Any,
+            (true, [_] | []) => Turn::Arrival,
+            (true, many) => Turn::Token(many.iter().map(|part| part.turn).collect()),
+        };
+        let request = self.caller.ticket();
+        let last = parts.last().map(|part| part.server);
+        let asked = parts.iter().map(|part| {
+            let access = Access {
+                ticket: self.caller.ticket(),
+                request,
+                operation,
+                file: open.file.object.id,
+                owner: open.file.object.owner,
+                base: open.file.shape.base,
+                version: open.version,
+                turn: turn.clone(),
+                parts: Vec::new(),
+                memory: None,
+                wants_word: placed.is_some() && is_cautious && Some(part.server) == last,
+            };
+            self.move_part(access, part, memory, placed)
+        });
+        // All requests are ended also after an error: servers use the memory until then.
+        let mut moved = Ok(Some(0));
+        for ended in join_all(asked).await {
+            moved = moved.and_then(|all| Ok(all.zip(ended?).map(|(all, bytes)| all + bytes)));
+        }
+        moved
+    }
+
+    /// Moves the part of an access on one server. Gives the number of bytes, or `None` if the
+    /// request is to be made again in cautious mode.
+    async fn move_part(
+        &self,
+        access: Access,
+        part: &ServerPart,
+        memory: MemoryId,
+        placed: Option<&dyn Fn()>,
+    ) -> Result<Option<u64>> {
+        let (ticket, operation) = (access.ticket, access.operation);
+        self.send_part(access, part, memory).await?;
+        loop {
+            match self.caller.answer(part.server, ticket).await? {
+                (Answer::Placed, _) => placed.iter().for_each(|placed| placed()),
+                (Answer::Moved(ends), parcel) => {
+                    let taken = self.take_data(operation, part, &ends, parcel, memory);
+                    return taken.map(Some);
+                }
+                (Answer::BeCautious, _) => return Ok(None),
+                (other, _) => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// Sends the request for the part of one server.
+    async fn send_part(
+        &self,
+        mut access: Access,
+        part: &ServerPart,
+        memory: MemoryId,
+    ) -> Result<()> {
+        let machine = self.caller.machine;
+        let travels = part.bytes <= INSIDE_BYTES_MAX;
+        let cell_part = |cell: &CellAccess| CellPart {
+            cell: cell.cell,
+            places: cell.places.clone(),
+            memory: match travels {
+                true => List::default(),
+                false => cell.memory.clone(),
+            },
+        };
+        access.parts = part.cells.iter().map(cell_part).collect();
+        access.memory = (!travels).then_some(memory);
+        let to = self.state.shape.servers[part.server];
+        let written = match (access.operation, travels) {
+            (Operation::Write, true) => part.bytes,
+            _ => 0,
+        };
+        machine.work(Work::Request(to, written)).await;
+        let parcel = match written {
+            0 => None,
+            bytes => {
+                let send = machine.buffer(bytes)?;
+                let mut at = 0;
+                for cell in &part.cells {
+                    let piece = whole_piece(cell, u64::MAX)?;
+                    let packed = Elements::Packed(&send, at);
+                    at += piece.elements();
+                    let by = CopyKind::Kernels;
+                    machine.copy(memory, 1, &[piece], Elements::Exposed, packed, by)?;
+                }
+                Some(machine.cut(&send, 0..bytes))
+            }
+        };
+        let request = Request::Access(access);
+        self.caller.send(part.server, &request, parcel).await
+    }
+
+    /// Puts the data that came with an answer into memory. Gives the bytes that the server moved.
+    fn take_data(
+        &self,
+        operation: Operation,
+        part: &ServerPart,
+        ends: &[u64],
+        parcel: Option<M::Parcel>,
+        memory: MemoryId,
+    ) -> Result<u64> {
+        if ends.len() != part.cells.len() {
+            let cause = format!("server {} has answered about other cells", part.server);
+            return Err(Error::new(Kind::Peer, "using a subfile", cause));
+        }
+        let mut moved = 0;
+        for (cell, &end) in part.cells.iter().zip(ends) {
+            let piece = whole_piece(cell, end)?;
+            let bytes = piece.elements();
+            if operation == Operation::Read
+                && let Some(parcel) = parcel.as_ref().filter(|_| bytes > 0)
+            {
+                let (from, by) = (Elements::Parcel(parcel, moved), CopyKind::Kernels);
+                let machine = self.caller.machine;
+                machine.copy(memory, 1, &[piece], from, Elements::Exposed, by)?;
+            }
+            moved += bytes;
+        }
+        Ok(moved)
+    }
+
+    /// Asks the servers of a part of a subfile to fetch its blocks, or to store them.
+    async fn about_blocks(
+        &self,
+        open: &OpenSubfile,
+        (offset, bytes): (u64, u64),
+        ask: impl Fn(ObjectId, Vec<(u64, List)>) -> Ask,
+    ) -> Result<()> {
+        let parts = self.parts(open, offset, bytes)?;
+        let asked = parts.into_iter().map(|part| {
+            let cells = part.cells.into_iter();
+            let cells = cells.map(|cell| (cell.cell, cell.places)).collect();
+            self.ask(part.server, ask(open.file.object.id, cells))
+        });
+        let done: Result<Vec<Answer>> = join_all(asked).await.into_iter().collect();
+        done.map(|_| ())
+    }
+
+    /// Lets servers bring a part of a subfile into memory.
+    ///
+    /// # Errors
+    /// Those of disks.
+    pub async fn prefetch(&self, open: &OpenSubfile, offset: u64, bytes: u64) -> Result<()> {
+        self.about_blocks(open, (offset, bytes), Ask::Prefetch)
+            .await
+    }
+
+    /// Lets servers write a part of a subfile to their disks, and drop it before other blocks.
+    ///
+    /// # Errors
+    /// Those of disks.
+    pub async fn flush(&self, open: &OpenSubfile, offset: u64, bytes: u64) -> Result<()> {
+        self.about_blocks(open, (offset, bytes), Ask::Flush).await
+    }
+
+    /// Limits the bytes of blocks that a user may have on each server, or lets the user have any
+    /// number. Only the owner of the volume may.
+    ///
+    /// # Errors
+    /// [`Kind::ReadOnly`].
+    pub async fn limit(&self, user: u32, bytes: Option<u64>) -> Result<()> {
+        let blocks = bytes.map(|bytes| bytes / self.state.shape.block_bytes);
+        let servers = 0..self.caller.servers();
+        let limited = self.ask_all(servers, &Ask::Quota(user, blocks)).await;
+        limited.map(|_| ())
+    }
+
+    /// Saves all, and stops all servers. Nobody else may use them any more.
+    ///
+    /// # Errors
+    /// Those of disks.
+    pub async fn stop(&self) -> Result<()> {
+        let servers = 0..self.caller.servers();
+        self.ask_all(servers, &Ask::Stop).await.map(|_| ())
+    }
+}
+
+/// The bytes of a cell in an access before byte `end` of the cell, as one piece.
+fn whole_piece(cell: &CellAccess, end: u64) -> Result<Piece> {
+    let holding = Holding::new(&cell.places, &cell.memory);
+    let holding = holding.map_err(|error| Error::new(Kind::Schema, "using a subfile", error))?;
+    Ok(Piece::from(ListPiece::from(holding.before(end))))
+}

@@ -1,0 +1,44 @@
+//! Parallel files: files that are matrices of bytes, which programs use through views.
+//!
+//! After Vesta (Corbett and Feitelson, TOCS 1996): a file has a number of *cells*, dealt out to
+//! servers in turn, and a *basic striping unit* (BSU). A *view* makes one of several disjoint
+//! *subfiles* of it a sequence of bytes, and programs find the bytes of a subfile by arithmetic,
+//! with no lookup anywhere.
+//!
+//! ```text
+//! client    attach once: attributes | view, offset, count -> bytes of cells | one request a server
+//! server    order of the file | blocks in memory | volume: block lists, checksums, disks, records
+//! ```
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`client`] | what a program asks for |
+//! | [`service`] | what a server does for it |
+//! | [`volume`] | what a server stores, so that a crash loses nothing that was saved |
+//! | [`names`], [`object`] | paths, attributes, permissions |
+//! | [`transaction`] | operations of several phases on several servers |
+//! | `messages`, `caller` | requests and answers, and their way |
+//!
+//! Nothing here knows threads, MPI or wall clocks: a server and a client are tasks of nodes of a
+//! [`Machine`](penstock_engine::Machine).
+
+#![warn(missing_docs)]
+
+mod caller;
+pub mod client;
+mod messages;
+pub mod names;
+pub mod object;
+pub mod service;
+pub mod transaction;
+pub mod volume;
+
+pub use client::{Attachment, Client, ClientState, Mode, OpenSubfile, VolumeSpace};
+pub use messages::Attacher;
+pub use names::{FilePath, HASH_BITS, Names};
+pub use object::{Attributes, FileShape, Identity, ObjectId, ObjectKind};
+pub use service::pointers::{PointerId, PointerMove, Seek};
+pub use service::{Parts, Service, VolumeShape, disk_schema};
+pub use transaction::{Entry, FileChange};
+pub use volume::cells::Version;
+pub use volume::records::RecordStore;

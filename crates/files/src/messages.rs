@@ -1,0 +1,242 @@
+//! Requests to servers of files, and their answers.
+
+use penstock_engine::{Error, Kind, MemoryId, NodeId, Operation, Port};
+use penstock_layout::List;
+use serde::{Deserialize, Serialize};
+
+use crate::names::FilePath;
+use crate::object::{Attributes, FileShape, Identity, ObjectId};
+use crate::service::pointers::{PointerId, PointerMove};
+use crate::transaction::{Entry, FileChange, Step, TransactionId};
+use crate::volume::cells::Version;
+
+/// The second word of all ports of files, and bits of the third. The engine has the same second
+/// word in ports about a party's members, with 0 and 1 as the third.
+const FILES: u64 = u64::MAX;
+const REQUESTS: u64 = 1 << 62;
+const ANSWERS: u64 = 1 << 63;
+
+/// The mailbox of a server of a volume.
+pub(crate) fn requests(volume: u64, server: usize) -> Port {
+    Port::new([volume, FILES, REQUESTS | server as u64])
+}
+
+/// The mailbox for the answers to the request with this ticket.
+pub(crate) fn answers(volume: u64, ticket: u64) -> Port {
+    Port::new([volume, FILES, ANSWERS | ticket])
+}
+
+/// A message to a server.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// Move bytes of cells.
+    Access(Access),
+    /// Do something else, for a user.
+    Ask(u64, Identity, Ask),
+    /// Take a token.
+    Token(Token),
+    /// The request with this number of a client has its place on all of its servers.
+    Placed(NodeId, u64),
+}
+
+/// The order in which a request is done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Turn {
+    /// In any order (reckless mode).
+    Any,
+    /// In the order of arrival: this server is the only one.
+    Arrival,
+    /// In the order of tokens: servers of these turns, ascending, have parts of the request.
+    Token(Vec<usize>),
+}
+
+/// The part of a cell in a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CellPart {
+    pub(crate) cell: u64,
+    /// Bytes of the cell, ascending.
+    pub(crate) places: List,
+    /// Where each lies in the client's memory; nothing if the data travel with the messages.
+    pub(crate) memory: List,
+}
+
+/// A client asks a server to move bytes of its cells of one file.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Access {
+    pub(crate) ticket: u64,
+    /// The number of the whole request, of which other servers may have other parts.
+    pub(crate) request: u64,
+    pub(crate) operation: Operation,
+    pub(crate) file: ObjectId,
+    pub(crate) owner: u32,
+    pub(crate) base: usize,
+    pub(crate) version: Version,
+    pub(crate) turn: Turn,
+    pub(crate) parts: Vec<CellPart>,
+    /// The client's memory, if servers are to take the data from there, or put them there.
+    pub(crate) memory: Option<MemoryId>,
+    /// Whether the client waits for the word that the request has its place in the order.
+    pub(crate) wants_word: bool,
+}
+
+/// A token passes the servers of a request, from the lowest turn to the highest, through those
+/// between (section 4.3).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Token {
+    pub(crate) file: ObjectId,
+    pub(crate) base: usize,
+    /// The token's number among those of its bucket that pass from one server to the next.
+    pub(crate) number: u64,
+    /// The turns of the servers that have parts.
+    pub(crate) turns: Vec<usize>,
+    /// The node of the asker, and the number of its request; for a change, the ticket of the
+    /// answers.
+    pub(crate) from: NodeId,
+    pub(crate) request: u64,
+    pub(crate) errand: Errand,
+}
+
+/// The errand of a token.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Errand {
+    /// A client's request has its place.
+    Access,
+    /// The cells of a file are to change: a step of a transaction, on all servers.
+    Change {
+        id: TransactionId,
+        owner: u32,
+        shape: FileShape,
+        change: FileChange,
+    },
+}
+
+/// A question or order of another kind.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Ask {
+    /// The attributes of an object.
+    Stat(FilePath),
+    /// The attributes, and the right to use the file for as long as the asker lives.
+    Attach {
+        path: FilePath,
+        usage: Usage,
+        program: u64,
+    },
+    /// The right is not needed any more.
+    Detach(FilePath, u64),
+    /// Make a new object; the server gives it an identity, times and, where the asker has left that
+    /// open, a base.
+    Create(NewObject),
+    /// Remove an object.
+    Remove(FilePath),
+    /// Give an object, and all below it, another path.
+    Rename(FilePath, FilePath),
+    /// Change the mode, the owner or the group of an object.
+    Protect {
+        path: FilePath,
+        mode: Option<u16>,
+        owner: Option<u32>,
+        group: Option<u32>,
+    },
+    /// The entries of an Xref.
+    List(FilePath),
+    /// Change all cells of a file.
+    Change(FilePath, FileChange),
+    /// The bytes of the cells of a file on this server.
+    CellBytes(ObjectId),
+    /// Who has a file attached.
+    Status(FilePath),
+    /// Store all changed blocks of a file, or of all files, and save them.
+    Sync(Option<ObjectId>),
+    /// Bring these parts of cells into memory.
+    Prefetch(ObjectId, Vec<(u64, List)>),
+    /// Store the changed blocks among these parts of cells, and let them be replaced first.
+    Flush(ObjectId, Vec<(u64, List)>),
+    /// The space of this server, and that which a user has here.
+    Space(u32),
+    /// Limit the blocks of a user on this server, or let the user have any number.
+    Quota(u32, Option<u64>),
+    /// Make a shared pointer with this value.
+    NewPointer(u64),
+    /// Move a shared pointer, and give the value before.
+    MovePointer(PointerId, PointerMove),
+    /// From now on, requests to this file keep the order of tokens.
+    BeCautious(ObjectId),
+    /// Prepare the steps of a transaction.
+    Prepare(TransactionId, Vec<Step>),
+    /// Carry a transaction out, or undo it.
+    Decide(TransactionId, bool),
+    /// Whether a transaction that this server has directed was decided.
+    WasDecided(TransactionId),
+    /// Save all, and serve no more.
+    Stop,
+}
+
+/// The use of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Usage {
+    pub(crate) reads: bool,
+    pub(crate) writes: bool,
+    pub(crate) is_reckless: bool,
+}
+
+/// A new object.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct NewObject {
+    pub(crate) path: FilePath,
+    pub(crate) mode: u16,
+    /// Cells, bytes of a BSU, and the base, if the user gives one; nothing for an Xref.
+    pub(crate) file: Option<(u64, u64, Option<usize>)>,
+}
+
+/// A server's answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// It is done.
+    Done,
+    /// The request has its place in the order.
+    Placed,
+    /// The request has been done. For each of its parts, the end of the cell: what lies behind was
+    /// not moved. Data that were read may come as a parcel.
+    Moved(Vec<u64>),
+    /// The file is shared: the request must keep the order of tokens.
+    BeCautious,
+    Object(Attributes),
+    Attached {
+        object: Attributes,
+        key: u64,
+        is_cautious: bool,
+    },
+    Entries(Vec<(String, Entry)>),
+    CellBytes(Vec<(u64, u64)>),
+    Status(Vec<Attacher>),
+    Space {
+        used: u64,
+        blocks: u64,
+        block_bytes: u64,
+        of_user: u64,
+        limit: Option<u64>,
+    },
+    Pointer(PointerId),
+    Value(u64),
+    Decided(bool),
+}
+
+/// One who has a file attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attacher {
+    /// The program.
+    pub program: u64,
+    /// The node of the client.
+    pub node: NodeId,
+    /// Whether it may read.
+    pub reads: bool,
+    /// Whether it may write.
+    pub writes: bool,
+    /// Whether it has asked for reckless mode.
+    pub is_reckless: bool,
+}
+
+/// The error for a peer that sends something impossible.
+pub(crate) fn refusal(cause: impl Into<String>) -> Error {
+    Error::new(Kind::Peer, "answering a client of files", cause.into())
+}

@@ -1,0 +1,66 @@
+//! Attaching files.
+
+use penstock_engine::blocks::Intent;
+use penstock_engine::{Machine, NodeId, Result};
+
+use super::state::Service;
+use crate::messages::{Answer, Ask, Attacher, Usage};
+use crate::names::FilePath;
+use crate::object::{Identity, Permission};
+use crate::volume::records::RecordStore;
+
+impl<M: Machine, R: RecordStore> Service<'_, M, R> {
+    /// Attaches a file. If several programs now share it and one writes, all of them are cautious
+    /// from here on (section 4.3).
+    pub(super) async fn attach(
+        &self,
+        from: NodeId,
+        who: &Identity,
+        path: &FilePath,
+        usage: Usage,
+        program: u64,
+    ) -> Result<Answer> {
+        let _lock = self.locks.claim(path, Intent::Read).await;
+        let mut object = self.namespace.borrow().find(path)?.clone();
+        let shape = object.shape()?;
+        let now = (self.clock)();
+        if usage.reads {
+            object.allow(who, Permission::Read)?;
+            object.accessed = now;
+        }
+        if usage.writes {
+            object.allow(who, Permission::Write)?;
+            object.changed = now;
+        }
+        let change = self.namespace.borrow_mut().put(object.clone())?;
+        self.volume.committer.add([change]); // nobody waits for a time to be safe
+        let attacher = Attacher {
+            program,
+            node: from,
+            reads: usage.reads,
+            writes: usage.writes,
+            is_reckless: usage.is_reckless,
+        };
+        let key = self.attachments.borrow_mut().add(object.id, attacher);
+        let is_cautious = self.attachments.borrow().is_shared(object.id);
+        if is_cautious {
+            let servers = self.caller.servers();
+            for turn in 0..shape.turns(servers) {
+                let server = shape.server_at(turn, servers);
+                let told = Ask::BeCautious(object.id);
+                self.caller.ask(server, who, told).await?;
+            }
+        }
+        Ok(Answer::Attached {
+            object,
+            key,
+            is_cautious,
+        })
+    }
+
+    /// Who has a file attached.
+    pub(super) fn status(&self, path: &FilePath) -> Result<Vec<Attacher>> {
+        let id = self.namespace.borrow().find(path)?.id;
+        Ok(self.attachments.borrow().of(id).copied().collect())
+    }
+}

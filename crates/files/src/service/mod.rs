@@ -1,0 +1,237 @@
+//! A server of files: what it does for clients, and for other servers.
+//!
+//! A server is one task of its node. It takes requests from its mailbox and serves them side by
+//! side:
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod` | the mailbox; which request goes where |
+//! | `state` | what a server has |
+//! | `access` | reading and writing bytes of cells, through the blocks in memory |
+//! | `ahead`, `trace` | blocks that are fetched before they are asked for |
+//! | `schedule` | the order of the requests to one file |
+//! | `tokens` | the order of the requests to several servers |
+//! | `namespace` | objects and Xrefs |
+//! | `objects` | creation, removal, renaming: what a server directs |
+//! | `steps` | its parts in transactions, and what is left of them after a crash |
+//! | `attach`, `attachments` | who uses a file |
+//! | [`pointers`] | shared pointers |
+
+pub(crate) mod access;
+mod ahead;
+mod attach;
+mod attachments;
+mod namespace;
+mod objects;
+pub mod pointers;
+mod schedule;
+mod state;
+mod steps;
+mod tokens;
+mod trace;
+
+use std::pin::pin;
+
+use futures::future::{Either, select};
+use futures::stream::{FuturesUnordered, StreamExt};
+use penstock_engine::encoding::decode;
+use penstock_engine::{Machine, Message, NodeId, Result};
+
+use crate::messages::{Answer, Ask, Request, refusal, requests};
+use crate::object::Identity;
+use crate::volume::records::RecordStore;
+use pointers::PointerId;
+use schedule::Footprint;
+use state::Task;
+pub use state::{Parts, Service, VolumeShape, disk_schema};
+
+/// What happens to a server.
+enum Event<P> {
+    Message(Message<P>),
+    Left(NodeId),
+    Ended,
+}
+
+impl<M: Machine, R: RecordStore> Service<'_, M, R> {
+    /// Serves until a client stops the server.
+    ///
+    /// # Errors
+    /// When the records cannot be read, or make no sense. Clients wait until the node leaves the
+    /// machine.
+    pub async fn run(&self) -> Result<()> {
+        let prepared = self.load().await?;
+        let mut tasks: FuturesUnordered<Task<'_>> = FuturesUnordered::new();
+        tasks.push(Box::pin(self.volume.committer.run()));
+        tasks.push(Box::pin(self.recover(prepared)));
+        let mailbox = requests(self.shape.volume, self.server);
+        let mut known = 0;
+        let mut held = Vec::new();
+        while !self.is_stopped.get() || tasks.len() > 1 {
+            let event = {
+                let message = pin!(self.machine.receive(mailbox));
+                let left = pin!(self.machine.departed(known));
+                let ended = pin!(tasks.next());
+                match select(message, select(left, ended)).await {
+                    Either::Left((message, _)) => Event::Message(message),
+                    Either::Right((Either::Left(((node, _), _)), _)) => Event::Left(node),
+                    Either::Right((Either::Right(_), _)) => Event::Ended,
+                }
+            };
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
+            match event {
+                Event::Message(message) => held.push(message),
+                Event::Left(node) => {
+                    known += 1;
+                    tasks.extend(self.forget_node(node));
+                }
+                Event::Ended => {}
+            }
+            for message in std::mem::take(&mut held) {
+                match self.begin(message) {
+                    Ok(begun) => tasks.extend(begun),
+                    Err(message) => held.push(message),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins what a message asks for, or gives it back if it has to wait until the server is
+    /// ready.
+    fn begin(
+        &self,
+        message: Message<M::Parcel>,
+    ) -> std::result::Result<Vec<Task<'_>>, Message<M::Parcel>> {
+        let Message { from, body, parcel } = message;
+        let Ok(request) = decode::<Request>(&body) else {
+            return Ok(Vec::new()); // it is nobody's request
+        };
+        let is_of_recovery = matches!(request, Request::Ask(_, _, Ask::WasDecided(_)));
+        if !self.is_ready.get() && !is_of_recovery {
+            return Err(Message { from, body, parcel });
+        }
+        if self.is_stopped.get() {
+            return Ok(Vec::new()); // who asks after the end has not agreed with the others
+        }
+        Ok(match request {
+            Request::Access(access) => self.place_access(from, access, parcel),
+            Request::Token(token) => self.take_token(token),
+            Request::Placed(client, request) => {
+                self.release((client, request), None);
+                Vec::new()
+            }
+            Request::Ask(ticket, who, ask) => {
+                vec![Box::pin(self.answer(from, ticket, who, ask))]
+            }
+        })
+    }
+
+    /// Answers a question.
+    async fn answer(&self, from: NodeId, ticket: u64, who: Identity, ask: Ask) {
+        let answer = match ask {
+            Ask::Prepare(id, steps) => return self.take_part(from, ticket, who, id, steps).await,
+            Ask::Decide(id, is_decided) if self.awaited.borrow().contains(&id) => {
+                let decision = (is_decided, from, ticket);
+                self.decisions.borrow_mut().insert(id, decision);
+                return self.heard.tell();
+            }
+            Ask::Decide(..) => Ok(Answer::Done), // it was carried out when this server started
+            ask => self.do_ask(from, &self.shape.known(who), ask).await,
+        };
+        // Who has left needs no answer.
+        let _ = self.caller.reply(from, ticket, &answer, None).await;
+    }
+
+    async fn do_ask(&self, from: NodeId, who: &Identity, ask: Ask) -> Result<Answer> {
+        Ok(match ask {
+            Ask::Stat(path) => Answer::Object(self.stat(&path).await?),
+            Ask::Attach {
+                path,
+                usage,
+                program,
+            } => return self.attach(from, who, &path, usage, program).await,
+            Ask::Detach(path, key) => {
+                self.attachments.borrow_mut().remove(key);
+                let _ = path;
+                Answer::Done
+            }
+            Ask::Create(object) => Answer::Object(self.create(who, object).await?),
+            Ask::Remove(path) => self.remove(who, &path).await?,
+            Ask::Rename(from, to) => self.rename(who, &from, &to).await?,
+            Ask::Protect {
+                path,
+                mode,
+                owner,
+                group,
+            } => self.protect(who, &path, (mode, owner, group)).await?,
+            Ask::List(path) => Answer::Entries(self.list(who, &path).await?),
+            Ask::Change(path, change) => self.change_file(who, &path, change).await?,
+            Ask::CellBytes(file) => Answer::CellBytes(self.volume.bytes_of_cells(file)),
+            Ask::Status(path) => Answer::Status(self.status(&path)?),
+            Ask::Sync(Some(file)) => {
+                self.sync(file).await?;
+                Answer::Done
+            }
+            Ask::Sync(None) => {
+                self.sync_all().await?;
+                Answer::Done
+            }
+            Ask::Prefetch(file, parts) => {
+                self.prefetch(file, &parts).await?;
+                Answer::Done
+            }
+            Ask::Flush(file, parts) => {
+                self.flush(file, &parts).await?;
+                Answer::Done
+            }
+            Ask::Space(user) => {
+                let usage = self.volume.usage();
+                Answer::Space {
+                    used: usage.used,
+                    blocks: usage.blocks,
+                    block_bytes: usage.block_bytes,
+                    of_user: self.volume.blocks_of(user),
+                    limit: self.quotas.borrow().get(&user).copied(),
+                }
+            }
+            Ask::Quota(user, limit) => self.limit(who, user, limit).await?,
+            Ask::NewPointer(value) => {
+                let number = self.pointers.borrow_mut().add(value);
+                Answer::Pointer(PointerId {
+                    server: self.server,
+                    number,
+                })
+            }
+            Ask::MovePointer(pointer, how) => {
+                let moved = self.pointers.borrow_mut().apply(pointer.number, &how);
+                Answer::Value(moved?)
+            }
+            Ask::BeCautious(file) => {
+                self.cautious.borrow_mut().insert(file);
+                // What has begun in no order ends before anything begins in the order of tokens.
+                let place = self.schedule(file).enter(Footprint::All);
+                place.turn().await;
+                Answer::Done
+            }
+            Ask::WasDecided(id) => Answer::Decided(self.decided.borrow().contains(&id)),
+            Ask::Stop => {
+                self.sync_all().await?;
+                self.is_stopped.set(true);
+                Answer::Done
+            }
+            Ask::Prepare(..) | Ask::Decide(..) => return Err(refusal("it has been answered")),
+        })
+    }
+
+    /// Forgets a node that has left: its attachments end, and tokens do not wait for its requests.
+    fn forget_node(&self, node: NodeId) -> Vec<Task<'_>> {
+        self.departed.borrow_mut().insert(node);
+        self.attachments.borrow_mut().forget(node);
+        let mut early = self.early.borrow_mut();
+        early.retain(|(from, _), _| *from != node);
+        drop(early);
+        self.pass_all_tokens()
+    }
+}

@@ -1,0 +1,243 @@
+//! A server of files: what it has, and the little that all of its requests need.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use futures::future::LocalBoxFuture;
+use penstock_engine::blocks::{Blocks, Claims};
+use penstock_engine::signal::Signal;
+use penstock_engine::{Error, Machine, NodeId, Result};
+use penstock_layout::{DiskSchema, Split, exact};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::attachments::Attachments;
+use super::namespace::Namespace;
+use super::pointers::Pointers;
+use super::schedule::{Footprint, Place, Schedule};
+use super::tokens::Buckets;
+use super::trace::Trace;
+use crate::caller::Caller;
+use crate::messages::{Access, Turn};
+use crate::names::{FilePath, Names};
+use crate::object::{Identity, ObjectId};
+use crate::transaction::TransactionId;
+use crate::volume::records::RecordStore;
+use crate::volume::{BlockName, CellBlock, Volume};
+
+/// The structure of a volume, the same on all of its servers and clients.
+#[derive(Debug, Clone)]
+pub struct VolumeShape {
+    /// A number that no other volume or party of the machine has.
+    pub volume: u64,
+    /// The node of each server.
+    pub servers: Rc<[NodeId]>,
+    /// The hashes of paths.
+    pub names: Names,
+    /// The bytes of a block.
+    pub block_bytes: u64,
+    /// The number of the user who owns the volume, and may do everything.
+    pub owner: u32,
+}
+
+impl VolumeShape {
+    /// The user as servers take it: who owns the volume may do everything.
+    pub(super) fn known(&self, mut who: Identity) -> Identity {
+        who.may_all = who.user == self.owner;
+        who
+    }
+}
+
+/// What a server is made of.
+pub struct Parts<F, R> {
+    /// The server's disks, each a block file of `blocks` blocks.
+    pub disks: Vec<F>,
+    /// The blocks of each disk.
+    pub blocks: u64,
+    /// The store of its records.
+    pub records: R,
+    /// The bytes of its cache.
+    pub cache_bytes: u64,
+    /// The time in nanoseconds since 1970.
+    pub clock: Rc<dyn Fn() -> u64>,
+}
+
+/// A server of files.
+pub struct Service<'m, M: Machine, R: RecordStore> {
+    pub(super) machine: &'m M,
+    pub(super) server: usize,
+    pub(super) shape: VolumeShape,
+    pub(super) clock: Rc<dyn Fn() -> u64>,
+    pub(super) volume: Rc<Volume<'m, M, R>>,
+    /// The blocks of a cell.
+    pub(super) cell_blocks: DiskSchema,
+    pub(super) blocks: Blocks<'m, M, BlockName, CellBlock<'m, M, R>>,
+    pub(super) caller: Caller<'m, M>,
+    pub(super) schedules: RefCell<FxHashMap<ObjectId, Rc<Schedule>>>,
+    pub(super) buckets: RefCell<Buckets>,
+    /// Accesses whose tokens have not come.
+    pub(super) early: RefCell<Early<M::Parcel>>,
+    /// The places of requests that are done here, and do not have their places on all servers yet;
+    /// nothing where that word has come before the end.
+    pub(super) unreleased: RefCell<BTreeMap<(NodeId, u64), Option<Place>>>,
+    pub(super) departed: RefCell<FxHashSet<NodeId>>,
+    pub(super) namespace: RefCell<Namespace>,
+    pub(super) locks: Claims<FilePath>,
+    pub(super) attachments: RefCell<Attachments>,
+    pub(super) pointers: RefCell<Pointers>,
+    pub(super) trace: RefCell<Trace>,
+    /// The files that were removed, and those whose requests must keep the order of tokens.
+    pub(super) removed: RefCell<FxHashSet<ObjectId>>,
+    pub(super) cautious: RefCell<FxHashSet<ObjectId>>,
+    /// The limits of users.
+    pub(super) quotas: RefCell<BTreeMap<u32, u64>>,
+    /// The decisions of directors that this server has heard of and not yet carried out: what, and
+    /// whom to tell of the end.
+    pub(super) decisions: RefCell<FxHashMap<TransactionId, (bool, NodeId, u64)>>,
+    pub(super) heard: Signal,
+    /// The transactions whose decisions this server waits for.
+    pub(super) awaited: RefCell<FxHashSet<TransactionId>>,
+    /// The transactions that this server has decided to carry out, until all have done so.
+    pub(super) decided: RefCell<BTreeSet<TransactionId>>,
+    /// The number of the next object or transaction.
+    pub(super) numbers: Cell<u64>,
+    /// The error that keeps the server from serving.
+    pub(super) failed: RefCell<Option<Error>>,
+    /// The number from which on numbers are not reserved yet.
+    pub(super) reserved: Cell<u64>,
+    /// Whether nothing is left of a crash, so that clients are served.
+    pub(super) is_ready: Cell<bool>,
+    pub(super) is_stopped: Cell<bool>,
+}
+
+/// Accesses with their data, by the clients and the numbers of their requests.
+type Early<P> = BTreeMap<(NodeId, u64), (Access, Option<P>)>;
+
+/// A task of a server.
+pub(super) type Task<'a> = LocalBoxFuture<'a, ()>;
+
+impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
+    /// Makes server number `server` of a volume.
+    ///
+    /// # Errors
+    /// When blocks have an impossible size.
+    pub fn new(
+        machine: &'m M,
+        server: usize,
+        shape: VolumeShape,
+        parts: Parts<M::File, R>,
+    ) -> Result<Self> {
+        let Parts {
+            disks,
+            blocks,
+            records,
+            cache_bytes,
+            clock,
+        } = parts;
+        let block_bytes = shape.block_bytes;
+        let disks = (disks, blocks, block_bytes);
+        let cell = DiskSchema::chunked(&[CELL_ELEMENTS], 1, &[CELL_ELEMENTS]);
+        let cell = cell.and_then(|cell| cell.split(Split::Contiguous(block_bytes)));
+        let kind = penstock_engine::Kind::Schema;
+        let cell_blocks = cell.map_err(|error| Error::new(kind, "serving files", error))?;
+        let place = (shape.volume, shape.servers.clone());
+        Ok(Self {
+            machine,
+            server,
+            clock,
+            volume: Rc::new(Volume::new(machine, server, disks, records)),
+            cell_blocks,
+            blocks: Blocks::new(machine, cache_bytes),
+            // Clients have the lower half of the numbers.
+            caller: Caller::new(
+                machine,
+                place,
+                1 << 21 | exact::<u32>(server),
+                Rc::default(),
+            ),
+            schedules: RefCell::default(),
+            buckets: RefCell::default(),
+            early: RefCell::default(),
+            unreleased: RefCell::default(),
+            departed: RefCell::default(),
+            namespace: RefCell::new(Namespace::new(shape.names)),
+            locks: Claims::default(),
+            attachments: RefCell::default(),
+            pointers: RefCell::default(),
+            trace: RefCell::default(),
+            removed: RefCell::default(),
+            cautious: RefCell::default(),
+            quotas: RefCell::default(),
+            decisions: RefCell::default(),
+            heard: Signal::default(),
+            awaited: RefCell::default(),
+            decided: RefCell::default(),
+            numbers: Cell::new(1),
+            failed: RefCell::default(),
+            reserved: Cell::new(1),
+            is_ready: Cell::new(false),
+            is_stopped: Cell::new(false),
+            shape,
+        })
+    }
+
+    /// The order of requests to a file.
+    pub(super) fn schedule(&self, file: ObjectId) -> Rc<Schedule> {
+        let mut schedules = self.schedules.borrow_mut();
+        schedules.retain(|id, schedule| *id == file || !schedule.is_empty());
+        schedules.entry(file).or_default().clone()
+    }
+
+    /// Stores all changed blocks of a file, and saves it.
+    pub(super) async fn sync(&self, file: ObjectId) -> Result<()> {
+        let place = self.schedule(file).enter(Footprint::Any);
+        place.turn().await;
+        self.save(file).await
+    }
+
+    /// Stores and saves a file. The caller has a place in its order.
+    pub(super) async fn save(&self, file: ObjectId) -> Result<()> {
+        self.blocks.write_back_all(|name| name.file == file).await;
+        self.volume.save(file).await
+    }
+
+    pub(super) async fn sync_all(&self) -> Result<()> {
+        for file in self.volume.files() {
+            self.sync(file).await?;
+        }
+        self.volume.committer.commit(None).await
+    }
+}
+
+/// The bytes that a cell may have, as the extent of an array.
+const CELL_ELEMENTS: u64 = penstock_layout::view::CELL_BYTES_MAX;
+
+impl<M: Machine, R: RecordStore> Service<'_, M, R> {
+    /// The turn of this server among those of a file.
+    pub(super) fn turn(&self, base: usize) -> usize {
+        let servers = self.caller.servers();
+        (self.server + servers - base % servers) % servers
+    }
+
+    /// Whether a request is done in the order of tokens, and this server is not the first.
+    pub(super) fn waits_for_token(&self, turn: &Turn, base: usize) -> bool {
+        match turn {
+            Turn::Token(turns) => turns.first() != Some(&self.turn(base)),
+            Turn::Any | Turn::Arrival => false,
+        }
+    }
+}
+
+/// The block file of a disk of a server must hold blocks of this schema.
+///
+/// # Errors
+/// When there are too many blocks.
+pub fn disk_schema(blocks: u64, block_bytes: u64) -> Result<DiskSchema> {
+    let wrong =
+        |cause: String| Error::new(penstock_engine::Kind::Schema, "laying out a disk", cause);
+    let bytes = blocks.checked_mul(block_bytes);
+    let bytes = bytes.ok_or_else(|| wrong(format!("{blocks} blocks of {block_bytes} bytes")))?;
+    let disk = DiskSchema::chunked(&[bytes], 1, &[bytes]);
+    let disk = disk.and_then(|disk| disk.split(Split::Contiguous(block_bytes)));
+    disk.map_err(|error| wrong(error.to_string()))
+}

@@ -1,0 +1,575 @@
+//! The parts of a server in transactions, and what is left of them after a crash.
+
+use futures::future::join_all;
+use std::collections::BTreeMap;
+
+use penstock_engine::blocks::{Claim, Intent};
+use penstock_engine::encoding::decode;
+use penstock_engine::{Error, Kind, Machine, NodeId, Result};
+
+use super::schedule::Footprint;
+use super::state::{Service, Task};
+use crate::messages::{Answer, Ask, Errand, Request, Token, refusal};
+use crate::names::FilePath;
+use crate::object::{Attributes, FileShape, Identity, ObjectId, ObjectKind, Permission, at_path};
+use crate::transaction::{FileChange, Step, TransactionId};
+use crate::volume::cells::Version;
+use crate::volume::records::{self, Change, Key, RecordStore, put, remove};
+use crate::volume::{BlockName, CellChange};
+
+/// The numbers that a server reserves at a time.
+const NUMBERS: u64 = 1 << 12;
+
+/// A change of all cells of a file, as a part of a transaction.
+#[derive(Clone, Copy)]
+pub(super) struct WholeFile {
+    pub(super) file: ObjectId,
+    pub(super) owner: u32,
+    pub(super) shape: FileShape,
+    pub(super) change: FileChange,
+}
+
+impl<M: Machine, R: RecordStore> Service<'_, M, R> {
+    /// A number for an object or a transaction that was never used.
+    pub(super) async fn number(&self) -> Result<u64> {
+        let number = self.numbers.get();
+        self.numbers.set(number + 1);
+        if number >= self.reserved.get() {
+            let reserved = number + NUMBERS;
+            self.reserved.set(reserved);
+            self.volume
+                .committer
+                .commit([put(&Key::Numbers, &reserved)?])
+                .await?;
+        }
+        Ok(number)
+    }
+
+    /// Takes in all records. Gives the parts of transactions that were prepared.
+    pub(super) async fn load(&self) -> Result<Vec<(TransactionId, Vec<Step>)>> {
+        let mut prepared = Vec::new();
+        for (key, value) in self.volume.committer.load().await? {
+            let key = records::key(&key)?;
+            let is_known = self.namespace.borrow_mut().take_record(&key, &value)?
+                || self.volume.take_record(&key, &value)?;
+            match key {
+                Key::Numbers => self.numbers.set(decode(&value)?),
+                Key::Prepared(id) => prepared.push((id, decode(&value)?)),
+                Key::Decided(id) => drop(self.decided.borrow_mut().insert(id)),
+                Key::Quota(user) => {
+                    let limit: u64 = decode(&value)?;
+                    self.quotas.borrow_mut().insert(user, limit);
+                    self.volume.limit(user, Some(limit));
+                }
+                _ if is_known => {}
+                _ => {
+                    return Err(Error::new(
+                        Kind::Damaged,
+                        "reading records",
+                        "an unknown record",
+                    ));
+                }
+            }
+        }
+        self.reserved.set(self.numbers.get());
+        self.volume.mark_places()?;
+        Ok(prepared)
+    }
+
+    /// Ends what a crash has left: carries out what was decided, and undoes what was not.
+    pub(super) async fn recover(&self, prepared: Vec<(TransactionId, Vec<Step>)>) {
+        let recovered = async {
+            let root = FilePath::root();
+            let is_here = self.shape.names.server_of(&root) == self.server;
+            if is_here && self.namespace.borrow().find(&root).is_err() {
+                self.make_root(root).await?;
+            }
+            for (id, steps) in prepared {
+                let is_decided = match id.server == self.server {
+                    true => self.decided.borrow().contains(&id),
+                    false => {
+                        let asked = Ask::WasDecided(id);
+                        let answer = self.caller.ask(id.server, &nobody(), asked).await?;
+                        matches!(answer, Answer::Decided(true))
+                    }
+                };
+                match is_decided {
+                    true => self.carry_out(id, &steps).await?,
+                    false => {
+                        let undone = remove(&Key::Prepared(id))?;
+                        self.volume.committer.commit([undone]).await?;
+                    }
+                }
+            }
+            Ok::<(), Error>(())
+        };
+        match recovered.await {
+            Ok(()) => {
+                self.is_ready.set(true);
+                self.forget_decided().await;
+            }
+            Err(error) => *self.failed.borrow_mut() = Some(error),
+        }
+    }
+
+    /// Forgets the decisions of before the start, when all servers have carried them out.
+    async fn forget_decided(&self) {
+        let ids: Vec<_> = self.decided.borrow().iter().copied().collect();
+        for id in ids {
+            let servers = 0..self.caller.servers();
+            let told = servers.map(|server| {
+                let decide = Ask::Decide(id, true);
+                async move { self.caller.ask(server, &nobody(), decide).await }
+            });
+            let is_done = join_all(told).await.iter().all(Result::is_ok);
+            if is_done && let Ok(change) = remove(&Key::Decided(id)) {
+                self.decided.borrow_mut().remove(&id);
+                self.volume.committer.add([change]);
+            }
+        }
+    }
+
+    async fn make_root(&self, root: FilePath) -> Result<()> {
+        let now = (self.clock)();
+        let object = Attributes {
+            id: ObjectId::ROOT,
+            kind: ObjectKind::Xref,
+            path: root,
+            owner: self.shape.owner,
+            group: 0,
+            mode: 0o755,
+            created: now,
+            accessed: now,
+            changed: now,
+            checkpoints: 0,
+        };
+        let change = self.namespace.borrow_mut().put(object)?;
+        self.volume.committer.commit([change]).await
+    }
+
+    /// Directs a transaction: steps on servers, and perhaps a change of all cells of a file.
+    ///
+    /// # Errors
+    /// The reason why a server refuses its part. Nothing has then been changed.
+    pub(super) async fn direct(
+        &self,
+        who: &Identity,
+        steps: BTreeMap<usize, Vec<Step>>,
+        whole: Option<WholeFile>,
+    ) -> Result<()> {
+        if whole.is_none() && steps.keys().all(|&server| server == self.server) {
+            let steps: Vec<Step> = steps.into_values().flatten().collect();
+            let _locks = self.lock(&steps).await;
+            self.check_steps(who, &steps)?;
+            let changes = self.do_steps(&steps)?;
+            return self.volume.committer.commit(changes).await;
+        }
+        let id = self.new_transaction().await?;
+        let mut told = Vec::new();
+        let mut voted = Ok(());
+        // Servers are asked in one order, so that no two transactions wait for each other's locks.
+        for (server, steps) in steps {
+            let prepared = self.caller.ask(server, who, Ask::Prepare(id, steps)).await;
+            voted = prepared.map(|_| ());
+            if voted.is_err() {
+                break;
+            }
+            told.push((server, id));
+        }
+        let mut ids = vec![id];
+        if let Some(whole) = whole.filter(|_| voted.is_ok()) {
+            let id = self.new_transaction().await?;
+            ids.push(id);
+            voted = self.prepare_whole(id, whole, &mut told).await;
+        }
+        if voted.is_ok() {
+            let decided: Result<Vec<Change>> =
+                ids.iter().map(|id| put(&Key::Decided(*id), &())).collect();
+            self.decided.borrow_mut().extend(&ids);
+            self.volume.committer.commit(decided?).await?;
+        }
+        let is_decided = voted.is_ok();
+        let decide = told.into_iter().map(|(server, id)| async move {
+            let decide = Ask::Decide(id, is_decided);
+            self.caller.ask(server, who, decide).await
+        });
+        let done: Result<Vec<Answer>> = join_all(decide).await.into_iter().collect();
+        voted?;
+        done?;
+        for id in ids {
+            self.decided.borrow_mut().remove(&id);
+            self.volume.committer.add([remove(&Key::Decided(id))?]);
+        }
+        Ok(())
+    }
+
+    async fn new_transaction(&self) -> Result<TransactionId> {
+        Ok(TransactionId {
+            server: self.server,
+            number: self.number().await?,
+        })
+    }
+
+    /// Sends a change of a whole file to all of its servers, in the order of its requests, and
+    /// waits until each is ready for it.
+    async fn prepare_whole(
+        &self,
+        id: TransactionId,
+        whole: WholeFile,
+        told: &mut Vec<(usize, TransactionId)>,
+    ) -> Result<()> {
+        let (shape, ticket) = (whole.shape, self.caller.ticket());
+        let turns = shape.turns(self.caller.servers());
+        let server_at = |turn| shape.server_at(turn, self.caller.servers());
+        let token = Token {
+            file: whole.file,
+            base: shape.base,
+            number: 0,
+            turns: (0..turns).collect(),
+            from: self.machine.me(),
+            request: ticket,
+            errand: Errand::Change {
+                id,
+                owner: whole.owner,
+                shape,
+                change: whole.change,
+            },
+        };
+        self.caller
+            .send(server_at(0), &Request::Token(token), None)
+            .await?;
+        let mut voted = Ok(());
+        for turn in 0..turns {
+            let vote = self.caller.answer(server_at(turn), ticket).await;
+            voted = voted.and(vote.map(|_| ()));
+            told.push((server_at(turn), id));
+        }
+        voted
+    }
+
+    /// Takes part in a transaction whose steps have come by themselves: prepares them, and waits
+    /// for the decision.
+    pub(super) async fn take_part(
+        &self,
+        from: NodeId,
+        ticket: u64,
+        who: Identity,
+        id: TransactionId,
+        steps: Vec<Step>,
+    ) {
+        let who = self.shape.known(who);
+        let _locks = self.lock(&steps).await;
+        let prepared = async {
+            self.check_steps(&who, &steps)?;
+            let prepared = put(&Key::Prepared(id), &steps)?;
+            self.volume.committer.commit([prepared]).await
+        };
+        self.vote_and_end((from, ticket), id, &steps, prepared.await)
+            .await;
+    }
+
+    /// Tells the director whether this server is ready, and if so, does what the director decides.
+    async fn vote_and_end(
+        &self,
+        (director, ticket): (NodeId, u64),
+        id: TransactionId,
+        steps: &[Step],
+        prepared: Result<()>,
+    ) {
+        let is_prepared = prepared.is_ok();
+        // A change of a whole file is decided for all servers at once, whatever each has said.
+        let is_whole = matches!(steps, [Step::Cells { .. }]);
+        let awaits = is_prepared || is_whole;
+        if awaits {
+            self.awaited.borrow_mut().insert(id);
+        }
+        let vote = prepared.map(|()| Answer::Done);
+        let sent = self.caller.reply(director, ticket, &vote, None).await;
+        if !awaits || sent.is_err() {
+            return;
+        }
+        let heard = self.heard.until(|| self.decisions.borrow_mut().remove(&id));
+        let (is_decided, from, ticket) = heard.await;
+        let ended = match (is_decided, is_prepared) {
+            (true, _) => self.carry_out(id, steps).await,
+            (false, true) => match remove(&Key::Prepared(id)) {
+                Ok(undone) => self.volume.committer.commit([undone]).await,
+                Err(error) => Err(error),
+            },
+            (false, false) => Ok(()),
+        };
+        self.awaited.borrow_mut().remove(&id);
+        let answer = ended.map(|()| Answer::Done);
+        let _ = self.caller.reply(from, ticket, &answer, None).await;
+    }
+
+    /// Gives the change of a whole file its place in the order of the file's requests.
+    pub(super) fn place_change(&self, token: &Token) -> Task<'_> {
+        let (file, director) = (token.file, (token.from, token.request));
+        let place = self.schedule(file).enter(Footprint::All);
+        let errand = token.errand.clone();
+        Box::pin(async move {
+            let Errand::Change {
+                id,
+                owner,
+                shape,
+                change,
+            } = errand
+            else {
+                return;
+            };
+            place.turn().await;
+            let servers = self.caller.servers();
+            let first = self.turn(shape.base) as u64;
+            let cells = (first..shape.cells).step_by(servers);
+            let steps = [Step::Cells {
+                file,
+                owner,
+                change,
+                cells: cells.collect(),
+            }];
+            let prepared = async {
+                self.save(file).await?;
+                let prepared = put(&Key::Prepared(id), &steps[..].to_vec())?;
+                self.volume.committer.commit([prepared]).await
+            };
+            self.vote_and_end(director, id, &steps, prepared.await)
+                .await;
+        })
+    }
+
+    /// Locks the objects that steps are about, in the order of their paths.
+    async fn lock(&self, steps: &[Step]) -> Vec<Claim<'_, FilePath>> {
+        let mut wanted: BTreeMap<&FilePath, bool> = BTreeMap::new();
+        for (path, is_alone) in steps.iter().filter_map(Step::lock) {
+            *wanted.entry(path).or_default() |= is_alone;
+        }
+        let mut locks = Vec::with_capacity(wanted.len());
+        for (path, is_alone) in wanted {
+            let intent = match is_alone {
+                true => Intent::Change,
+                false => Intent::Read,
+            };
+            locks.push(self.locks.claim(path, intent).await);
+        }
+        locks
+    }
+
+    /// Refuses steps that cannot be done. Their objects are locked.
+    fn check_steps(&self, who: &Identity, steps: &[Step]) -> Result<()> {
+        let namespace = self.namespace.borrow();
+        let parent_of = |parent: &FilePath| {
+            let found = namespace.find_xref(parent)?;
+            found.allow(who, Permission::Write)?;
+            Ok::<ObjectId, Error>(found.id)
+        };
+        let is_dropped = |path: &FilePath| {
+            let mut dropped = steps.iter();
+            dropped.any(|step| matches!(step, Step::Drop { path: other, .. } if other == path))
+        };
+        for step in steps {
+            match step {
+                Step::Add(object, _) if is_dropped(&object.path) => {}
+                Step::Add(object, _) => namespace.check_free(&object.path)?,
+                Step::Change { path, id, settings } => {
+                    let object = namespace.find(path)?;
+                    check_same(object, *id)?;
+                    let is_protection =
+                        settings.mode.is_some() || settings.owner.or(settings.group).is_some();
+                    match is_protection {
+                        true => object.allow_owner(who, "protecting")?,
+                        false => object.allow(who, Permission::Write)?,
+                    }
+                    if settings.owner.is_some_and(|owner| owner != object.owner) && !who.may_all() {
+                        let cause = "only the owner of the volume may give objects away";
+                        return Err(at_path(Kind::ReadOnly, "protecting", path, cause));
+                    }
+                }
+                Step::Drop { path, id, entries } => {
+                    check_same(namespace.find(path)?, *id)?;
+                    let found = namespace.entries(*id);
+                    if found != *entries && entries.is_empty() {
+                        let cause = format!("the directory has {} entries", found.len());
+                        return Err(at_path(Kind::Exists, "removing", path, cause));
+                    }
+                    if found != *entries {
+                        let cause = "entries come and go meanwhile";
+                        return Err(at_path(Kind::Busy, "renaming", path, cause));
+                    }
+                }
+                Step::Link { parent, name, .. } => {
+                    let xref = parent_of(parent)?;
+                    if namespace.entry(xref, name).is_some() {
+                        let cause = format!("{name:?} is listed already");
+                        return Err(at_path(Kind::Exists, "listing", parent, cause));
+                    }
+                }
+                Step::Unlink { parent, name, id } => {
+                    let xref = parent_of(parent)?;
+                    if namespace
+                        .entry(xref, name)
+                        .is_none_or(|entry| entry.id != *id)
+                    {
+                        let cause = format!("{name:?} is not listed");
+                        return Err(at_path(
+                            Kind::Missing,
+                            "removing an entry of",
+                            parent,
+                            cause,
+                        ));
+                    }
+                }
+                Step::Cells { .. } => return Err(refusal("cells change by tokens")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Does steps about names in memory, and gives the changes of records.
+    fn do_steps(&self, steps: &[Step]) -> Result<Vec<Change>> {
+        let mut namespace = self.namespace.borrow_mut();
+        let mut changes = Vec::new();
+        // What goes makes room for what comes.
+        let (gone, others): (Vec<_>, Vec<_>) = steps
+            .iter()
+            .partition(|step| matches!(step, Step::Drop { .. } | Step::Unlink { .. }));
+        for step in gone.into_iter().chain(others) {
+            match step {
+                Step::Add(object, entries) => {
+                    for (name, entry) in entries {
+                        changes.push(namespace.link(object.id, name, *entry)?);
+                    }
+                    changes.push(namespace.put(object.clone())?);
+                }
+                Step::Change { path, settings, .. } => {
+                    let mut object = namespace.find(path)?.clone();
+                    object.mode = settings.mode.unwrap_or(object.mode);
+                    object.owner = settings.owner.unwrap_or(object.owner);
+                    object.group = settings.group.unwrap_or(object.group);
+                    object.checkpoints += u64::from(settings.is_checkpoint);
+                    object.changed = settings.changed;
+                    changes.push(namespace.put(object)?);
+                }
+                Step::Drop { path, .. } => changes.extend(namespace.remove(path)?),
+                Step::Link {
+                    parent,
+                    name,
+                    entry,
+                } => {
+                    let xref = namespace.find_xref(parent)?.id;
+                    changes.push(namespace.link(xref, name, *entry)?);
+                }
+                Step::Unlink { parent, name, .. } => {
+                    let xref = namespace.find_xref(parent)?.id;
+                    changes.push(namespace.unlink(xref, name)?);
+                }
+                Step::Cells { .. } => {}
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Carries out a part of a transaction that was decided.
+    async fn carry_out(&self, id: TransactionId, steps: &[Step]) -> Result<()> {
+        let mut changes = self.do_steps(steps)?;
+        changes.push(remove(&Key::Prepared(id))?);
+        match steps {
+            [
+                Step::Cells {
+                    file,
+                    owner,
+                    change,
+                    cells,
+                },
+            ] => {
+                self.change_cells((*file, *owner), *change, cells, changes)
+                    .await
+            }
+            _ => self.volume.committer.commit(changes).await,
+        }
+    }
+
+    /// Changes the cells of a file on this server, and commits that together with other changes.
+    async fn change_cells(
+        &self,
+        file: (ObjectId, u32),
+        change: FileChange,
+        cells: &[u64],
+        others: Vec<Change>,
+    ) -> Result<()> {
+        let (id, _) = file;
+        if let FileChange::Resize(bytes) = change {
+            self.clear_tails(file, cells, bytes).await?;
+        }
+        let cell_change = match change {
+            FileChange::Checkpoint => CellChange::Checkpoint,
+            FileChange::RollBack => CellChange::RollBack,
+            FileChange::Resize(bytes) => CellChange::Resize(cells.to_vec(), bytes),
+            FileChange::GiveTo(user) => CellChange::GiveTo(user),
+            FileChange::Remove => CellChange::Remove,
+        };
+        let is_kept = |name: &BlockName| name.version == Version::Checkpoint;
+        match change {
+            FileChange::Checkpoint => {
+                let is_gone = |name: &BlockName| name.file == id && is_kept(name);
+                self.blocks.discard_all(is_gone);
+            }
+            FileChange::RollBack | FileChange::Resize(_) => {
+                let is_gone = |name: &BlockName| name.file == id && !is_kept(name);
+                self.blocks.discard_all(is_gone);
+            }
+            FileChange::Remove => {
+                self.removed.borrow_mut().insert(id);
+                self.blocks.discard_all(|name| name.file == id);
+            }
+            FileChange::GiveTo(_) => {}
+        }
+        self.volume.apply(file, &cell_change, others).await
+    }
+
+    /// Clears what lies behind the new end of cells in their last blocks: if the cells grow again,
+    /// that is zero.
+    async fn clear_tails(&self, file: (ObjectId, u32), cells: &[u64], bytes: u64) -> Result<()> {
+        let block_bytes = self.volume.block_bytes();
+        let within = bytes % block_bytes;
+        for &cell in cells.iter().filter(|_| within > 0) {
+            let name = BlockName {
+                file: file.0,
+                version: Version::Active,
+                cell,
+                block: bytes / block_bytes,
+            };
+            let end = self.volume.cell_bytes(file.0, cell, Version::Active);
+            if end.unwrap_or(0) <= bytes || !self.volume.is_stored(&name) {
+                continue;
+            }
+            let zeros = self.machine.buffer(block_bytes)?;
+            self.machine.clear(&zeros, block_bytes, &[]);
+            let (claim, cached) = self.bring_in_changed(file, &name, false).await?;
+            let tail = self.machine.cut(&zeros, within..block_bytes);
+            self.machine.paste(&tail, &cached, within);
+            self.blocks.change(&name, block_bytes - within);
+            self.blocks.release(claim);
+            self.blocks.write_back(&name).await;
+        }
+        self.volume.check(file.0)
+    }
+}
+
+/// Refuses an object that has come in the place of another.
+fn check_same(object: &Attributes, id: ObjectId) -> Result<()> {
+    match object.id == id {
+        true => Ok(()),
+        false => Err(at_path(
+            Kind::Busy,
+            "changing",
+            &object.path,
+            "another object has taken its place",
+        )),
+    }
+}
+
+/// The identity of the servers themselves.
+pub(super) fn nobody() -> Identity {
+    Identity::new(0, 0, Vec::new())
+}

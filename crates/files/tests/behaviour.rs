@@ -1,0 +1,428 @@
+//! The behaviours that the paper describes, one by one, on a simulated machine.
+
+mod simulated;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use penstock_engine::{Kind, Operation};
+use penstock_files::{FileChange, Mode, OpenSubfile, PointerMove, Seek, Version};
+use penstock_layout::{SubfileOrder, View};
+use simulated::{BOTH, Program, Volume, open, open_in, path};
+
+const OWN: [u64; 4] = [1, 1, 1, 4];
+const STRIPED: [u64; 4] = [1, 1, 1, 1];
+
+fn numbers(count: usize) -> Vec<u8> {
+    (0..count).map(|n| (n * 7 % 251) as u8).collect()
+}
+
+/// F1 to F5, V2: a file is written through one view and read through others, without any message at
+/// open.
+#[test]
+fn a_file_is_written_and_read_through_views() {
+    Volume::default().run(|me| async move {
+        let file = me.create("/mesh", 4, 10).await.unwrap();
+        let data = numbers(1000);
+        let striped = open(&file, STRIPED, 0);
+        assert_eq!(me.write(&striped, 0, &data).await.unwrap(), 1000);
+        for cell in 0..4 {
+            let own = open(&file, OWN, cell);
+            let (moved, found) = me.read(&own, 0, 250).await.unwrap();
+            let expected: Vec<u8> = data
+                .chunks(40)
+                .flat_map(|row| row[cell as usize * 10..][..10].to_vec())
+                .collect();
+            assert_eq!((moved, found), (250, expected));
+        }
+        let (moved, found) = me.read(&striped, 333, 444).await.unwrap();
+        assert_eq!((moved, &found[..]), (444, &data[333..777]));
+        let rows = open_in(&file, [2, 1, 1, 1], 0, SubfileOrder::Row);
+        assert_eq!(me.read(&rows, 5, 900).await.unwrap().1, data[5..905]);
+    });
+}
+
+/// V3, V4: ghosts and what is behind the end of a cell are left alone and not counted; holes before
+/// the end are zeros and count.
+#[test]
+fn ghosts_and_holes() {
+    Volume::default().run(|me| async move {
+        let file = me.create("/short", 3, 4).await.unwrap();
+        // Four cells a row, one of them a ghost.
+        let view = [1, 1, 2, 2];
+        let ghostly = open(&file, view, 1); // cell 2, and a ghost
+        let written = me.write(&ghostly, 0, &numbers(32)).await.unwrap();
+        assert_eq!(written, 16);
+        let (moved, found) = me.read(&ghostly, 0, 32).await.unwrap();
+        let expected = |nth: usize| match nth % 8 < 4 {
+            true => numbers(32)[nth],
+            false => 0xee,
+        };
+        let expected: Vec<u8> = (0..32).map(expected).collect();
+        assert_eq!((moved, found), (16, expected));
+        // Far ahead in cell 0.
+        let own = open(&file, [1, 1, 1, 3], 0);
+        me.write(&own, 1000, b"far").await.unwrap();
+        let (moved, found) = me.read(&own, 990, 20).await.unwrap();
+        assert_eq!(moved, 13);
+        assert_eq!(found[..10], [0; 10]);
+        assert_eq!(&found[10..13], b"far");
+        assert_eq!(found[13..], [0xee; 7]);
+        let bytes = me.client().cell_bytes(&file.object).await.unwrap();
+        assert_eq!(bytes.into_iter().collect::<Vec<_>>(), [(0, 1003), (2, 16)]);
+        assert_eq!(me.read(&own, 5000, 9).await.unwrap(), (0, vec![0xee; 9]));
+        assert_eq!(me.read(&own, 5, 0).await.unwrap(), (0, vec![]));
+    });
+}
+
+/// N1, N3, N4, N5: names, directories, renaming, permissions; also with hashes of 4 bits.
+#[test]
+fn names() {
+    for hash_bits in [48, 4] {
+        let volume = Volume {
+            hash_bits,
+            ..Volume::default()
+        };
+        let left = volume.run(|me| async move {
+            let client = me.client();
+            let kind = |error: penstock_engine::Error| error.kind;
+            client.make_directory(path("/runs"), 0o755).await.unwrap();
+            client.make_directory(path("/runs/a"), 0o755).await.unwrap();
+            for name in 0..40 {
+                let file = me.create(&format!("/runs/a/{name}"), 2, 8).await.unwrap();
+                me.write(&open(&file, STRIPED, 0), 0, &[name; 40])
+                    .await
+                    .unwrap();
+            }
+            let again = client.make_directory(path("/runs/a"), 0o755).await;
+            assert_eq!(again.map_err(kind).unwrap_err(), Kind::Exists);
+            let orphan = me.create("/none/b", 1, 1).await;
+            assert_eq!(orphan.map_err(kind).unwrap_err(), Kind::Missing);
+            let below_file = me.create("/runs/a/1/b", 1, 1).await;
+            assert_eq!(below_file.map_err(kind).unwrap_err(), Kind::Schema);
+            let full = client.remove(&path("/runs/a")).await;
+            assert_eq!(full.map_err(kind).unwrap_err(), Kind::Exists);
+            assert_eq!(client.list(&path("/runs/a")).await.unwrap().len(), 40);
+            client
+                .rename(&path("/runs/a/7"), &path("/runs/seven"))
+                .await
+                .unwrap();
+            client.rename(&path("/runs"), &path("/done")).await.unwrap();
+            let gone = client.stat(&path("/runs/a/1")).await;
+            assert_eq!(gone.map_err(kind).unwrap_err(), Kind::Missing);
+            let onto = client.rename(&path("/done/a/1"), &path("/done/a/2")).await;
+            assert_eq!(onto.map_err(kind).unwrap_err(), Kind::Exists);
+            let into = client.rename(&path("/done"), &path("/done/a/x")).await;
+            assert_eq!(into.map_err(kind).unwrap_err(), Kind::Schema);
+            client.remove(&path("/done/a/3")).await.unwrap();
+        });
+        volume.run_again(left, |me| async move {
+            let client = me.client();
+            let names = client.list(&path("/done/a")).await.unwrap();
+            assert_eq!(names.len(), 38);
+            for name in [0, 1, 2, 4, 39] {
+                let file = client.attach(&path(&format!("/done/a/{name}")), BOTH).await;
+                let read = me
+                    .read(&open(&file.unwrap(), STRIPED, 0), 0, 50)
+                    .await
+                    .unwrap();
+                assert_eq!((read.0, &read.1[..40]), (40, &[name; 40][..]));
+            }
+            let seven = client.attach(&path("/done/seven"), BOTH).await.unwrap();
+            let (moved, found) = me.read(&open(&seven, STRIPED, 0), 8, 8).await.unwrap();
+            assert_eq!((moved, found), (8, vec![7; 8]));
+            client
+                .protect(&path("/done/seven"), (Some(0o400), None, None))
+                .await
+                .unwrap();
+            let object = client.stat(&path("/done/seven")).await.unwrap();
+            assert_eq!((object.mode, object.owner), (0o400, 1));
+        });
+    }
+}
+
+/// N5: another user.
+#[test]
+fn permissions_of_other_users() {
+    Volume::default().run(|me| async move {
+        let file = me.create("/secret", 1, 1).await.unwrap();
+        me.client()
+            .protect(&path("/secret"), (Some(0o640), None, None))
+            .await
+            .unwrap();
+        let mut other = me;
+        other.state.who.user = 7;
+        other.state.who.group = 10;
+        let only = |reads, writes| Mode {
+            reads,
+            writes,
+            is_reckless: false,
+        };
+        let client = other.client();
+        assert!(
+            client
+                .attach(&path("/secret"), only(true, false))
+                .await
+                .is_ok()
+        );
+        let refused = client
+            .attach(&path("/secret"), only(true, true))
+            .await
+            .unwrap_err();
+        assert_eq!(
+            (refused.kind, refused.path.as_deref()),
+            (Kind::ReadOnly, Some("/secret"))
+        );
+        let create = client
+            .make_directory(path("/mine"), 0o755)
+            .await
+            .unwrap_err();
+        assert_eq!(create.kind, Kind::ReadOnly);
+        assert_eq!(
+            client.remove(&path("/secret")).await.unwrap_err().kind,
+            Kind::ReadOnly
+        );
+        let protect = client
+            .protect(&path("/secret"), (Some(0o777), None, None))
+            .await;
+        assert_eq!(protect.unwrap_err().kind, Kind::ReadOnly);
+        let _ = file;
+    });
+}
+
+/// S4, S5: a checkpoint, the version it keeps, and rollback; after a restart, too.
+#[test]
+fn checkpoints() {
+    let volume = Volume::default();
+    let left = volume.run(|me| async move {
+        let file = me.create("/state", 4, 10).await.unwrap();
+        let all = open(&file, STRIPED, 0);
+        me.write(&all, 0, &[1; 500]).await.unwrap();
+        let client = me.client();
+        let none = client.change(&path("/state"), FileChange::RollBack).await;
+        assert_eq!(none.unwrap_err().kind, Kind::Missing);
+        client
+            .change(&path("/state"), FileChange::Checkpoint)
+            .await
+            .unwrap();
+        me.write(&all, 100, &[2; 700]).await.unwrap();
+        let view = View::striped();
+        let kept = OpenSubfile::new(&file, view, 0, SubfileOrder::Block, Version::Checkpoint);
+        let kept = kept.unwrap();
+        let (moved, found) = me.read(&kept, 0, 800).await.unwrap();
+        assert_eq!((moved, &found[..500]), (500, &[1; 500][..]));
+        let written = me.write(&kept, 0, &[3]).await.unwrap_err();
+        assert_eq!(written.kind, Kind::ReadOnly);
+        client.sync(Some(&file)).await.unwrap();
+    });
+    left.crash();
+    volume.run_again(left, |me| async move {
+        let client = me.client();
+        let file = client.attach(&path("/state"), BOTH).await.unwrap();
+        let all = open(&file, STRIPED, 0);
+        let (moved, found) = me.read(&all, 0, 900).await.unwrap();
+        assert_eq!(
+            (moved, &found[..100], &found[100..800]),
+            (800, &[1; 100][..], &[2; 700][..])
+        );
+        client
+            .change(&path("/state"), FileChange::RollBack)
+            .await
+            .unwrap();
+        let (moved, found) = me.read(&all, 0, 900).await.unwrap();
+        assert_eq!((moved, &found[..500]), (500, &[1; 500][..]));
+    });
+}
+
+/// N9: all cells are resized; what is cut off is zero when the cells grow again.
+#[test]
+fn resizing() {
+    Volume::default().run(|me| async move {
+        let file = me.create("/r", 3, 100).await.unwrap();
+        let all = open(&file, STRIPED, 0);
+        me.write(&all, 0, &[5; 900]).await.unwrap();
+        let client = me.client();
+        client
+            .change(&path("/r"), FileChange::Resize(130))
+            .await
+            .unwrap();
+        client
+            .change(&path("/r"), FileChange::Resize(400))
+            .await
+            .unwrap();
+        let own = open(&file, [1, 1, 1, 3], 2);
+        let (moved, found) = me.read(&own, 0, 500).await.unwrap();
+        assert_eq!(moved, 400);
+        assert_eq!(
+            (&found[..130], &found[130..400]),
+            (&[5; 130][..], &[0; 270][..])
+        );
+    });
+}
+
+/// A3 to A5: shared pointers, mixed with private ones.
+#[test]
+fn shared_pointers() {
+    let volume = Volume {
+        clients: 4,
+        ..Volume::default()
+    };
+    let pointer = Rc::new(Cell::new(None));
+    let begins = Rc::new(RefCell::new(Vec::new()));
+    let all = begins.clone();
+    volume.run(move |me| {
+        let (pointer, begins) = (pointer.clone(), begins.clone());
+        async move {
+            let client = me.client();
+            if me.rank == 0 {
+                me.create("/log", 4, 8).await.unwrap();
+                pointer.set(Some(client.share_pointer(0).await.unwrap()));
+            }
+            me.meet(4).await;
+            let pointer = pointer.get().unwrap();
+            let file = client.attach(&path("/log"), BOTH).await.unwrap();
+            let all = open(&file, STRIPED, 0);
+            for _ in 0..10 {
+                let how = PointerMove {
+                    seek: Seek::Here,
+                    bytes: 24,
+                };
+                let begin = client.move_pointer(pointer, how).await.unwrap();
+                begins.borrow_mut().push(begin);
+                me.write(&all, begin, &[me.rank as u8 + 1; 24])
+                    .await
+                    .unwrap();
+            }
+            me.meet(8).await;
+            let (moved, found) = me.read(&all, 0, 4 * 10 * 24).await.unwrap();
+            assert_eq!(moved, 960);
+            let counts = (1..=4).map(|rank| found.iter().filter(|&&byte| byte == rank).count());
+            assert_eq!(counts.collect::<Vec<_>>(), [240; 4]);
+            assert!(
+                found
+                    .chunks(24)
+                    .all(|record| record.iter().all(|byte| *byte == record[0]))
+            );
+        }
+    });
+    let mut begins = all.take();
+    begins.sort_unstable();
+    assert_eq!(begins, (0..40).map(|nth| nth * 24).collect::<Vec<_>>());
+}
+
+/// A6: an asynchronous write in cautious mode has its place when the word comes, before its end.
+#[test]
+fn the_word_comes_before_the_end() {
+    Volume::default().run(|me: Program| async move {
+        let file = me.create("/async", 3, 64).await.unwrap();
+        let all = open(&file, STRIPED, 0);
+        for bytes in [10, 3000] {
+            let placed = Cell::new(0);
+            let memory = Rc::new(RefCell::new(vec![9; bytes]));
+            let tell = || placed.set(placed.get() + 1);
+            let moved = me
+                .access(&all, Operation::Write, 0, &memory, Some(&tell))
+                .await;
+            assert_eq!((moved.unwrap(), placed.get()), (bytes as u64, 1));
+        }
+    });
+}
+
+/// O4, N2: reckless mode ends when a second program attaches the file, and one of the two writes.
+#[test]
+fn reckless_programs_become_cautious() {
+    Volume::default().run(|mut me| async move {
+        me.create("/shared", 3, 16).await.unwrap();
+        let reckless = Mode {
+            is_reckless: true,
+            ..BOTH
+        };
+        let first = me
+            .client()
+            .attach(&path("/shared"), reckless)
+            .await
+            .unwrap();
+        let all = open(&first, STRIPED, 0);
+        me.write(&all, 0, &[1; 200]).await.unwrap();
+        me.state.program = 2;
+        let second = me
+            .client()
+            .attach(&path("/shared"), reckless)
+            .await
+            .unwrap();
+        assert_eq!(me.client().status(&path("/shared")).await.unwrap().len(), 3);
+        me.write(&open(&second, STRIPED, 0), 50, &[2; 100])
+            .await
+            .unwrap();
+        me.write(&all, 100, &[3; 100]).await.unwrap();
+        let (moved, found) = me.read(&all, 0, 200).await.unwrap();
+        let expected = [&[1; 50][..], &[2; 50], &[3; 100]].concat();
+        assert_eq!((moved, found), (200, expected));
+        me.client().detach(&second).await.unwrap();
+        assert_eq!(me.client().status(&path("/shared")).await.unwrap().len(), 2);
+    });
+}
+
+/// A large access goes straight between memory and blocks; prefetch and flush are asked for.
+#[test]
+fn large_accesses() {
+    let volume = Volume {
+        block_bytes: 64 << 10,
+        blocks: 400,
+        cache_bytes: 256 << 10,
+        servers: 2,
+        ..Volume::default()
+    };
+    volume.run(|me| async move {
+        let file = me.create("/large", 2, 5000).await.unwrap();
+        let all = open(&file, STRIPED, 0);
+        let data = numbers(5 << 20);
+        me.write(&all, 100, &data).await.unwrap();
+        let client = me.client();
+        client.flush(&all, 0, 1 << 20).await.unwrap();
+        client.prefetch(&all, 0, 300 << 10).await.unwrap();
+        let (moved, found) = me.read(&all, 0, (5 << 20) + 200).await.unwrap();
+        assert_eq!(moved, (5 << 20) + 100);
+        assert_eq!(found[..100], [0; 100]);
+        assert!(found[100..][..5 << 20] == data);
+        let space = client.space(1).await.unwrap();
+        assert_eq!(space.of_user_bytes, 81 * (64 << 10));
+        client.remove(&path("/large")).await.unwrap();
+        let gone = me.read(&all, 0, 10).await.unwrap_err();
+        assert_eq!(gone.kind, Kind::Missing);
+        assert_eq!(client.space(1).await.unwrap().used_bytes, 0);
+    });
+}
+
+/// N6, and a full volume: typed errors, and space comes back.
+#[test]
+fn a_full_volume_and_a_quota() {
+    let volume = Volume {
+        blocks: 10,
+        servers: 1,
+        ..Volume::default()
+    };
+    volume.run(|me| async move {
+        let file = me.create("/big", 1, 64).await.unwrap();
+        let all = open(&file, STRIPED, 0);
+        me.write(&all, 0, &[1; 9 * 64]).await.unwrap();
+        let full = me.write(&all, 9 * 64, &[2; 2 * 64]).await.unwrap_err();
+        assert_eq!(full.kind, Kind::Full);
+        let client = me.client();
+        client
+            .change(&path("/big"), FileChange::Resize(64))
+            .await
+            .unwrap();
+        for turn in 0..20 {
+            me.write(&all, 0, &[turn; 3 * 64]).await.unwrap();
+            client.sync(Some(&file)).await.unwrap();
+        }
+        client.limit(1, Some(4 * 64)).await.unwrap();
+        me.write(&all, 3 * 64, &[4; 64]).await.unwrap();
+        let over = me.write(&all, 4 * 64, &[5; 64]).await.unwrap_err();
+        assert_eq!(over.kind, Kind::Full);
+        me.write(&all, 0, &[6; 4 * 64]).await.unwrap();
+        client.limit(1, None).await.unwrap();
+        me.write(&all, 4 * 64, &[5; 64]).await.unwrap();
+    });
+}

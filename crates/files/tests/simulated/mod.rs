@@ -1,0 +1,336 @@
+//! A volume on a simulated machine, for tests.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::rc::Rc;
+
+use penstock_engine::{Access, BlockFile, Machine, MemoryId, Opening, Operation, Result};
+use penstock_files::volume::records::Change;
+use penstock_files::{
+    Attachment, Client, ClientState, FilePath, HASH_BITS, Identity, Mode, Names, OpenSubfile,
+    Parts, RecordStore, Service, Version, VolumeShape, disk_schema,
+};
+use penstock_layout::{Block, DiskSchema, Region, Share, SubfileOrder, View};
+use penstock_sim::Span;
+use penstock_sim::machine::{Faults, Layout, Setup, SimDisk, SimNode, Simulation};
+use penstock_sim::preset::Preset;
+
+/// The numbers of a volume.
+#[derive(Debug, Clone)]
+pub struct Volume {
+    pub seed: u64,
+    pub clients: usize,
+    pub servers: usize,
+    pub block_bytes: u64,
+    /// The blocks of each server.
+    pub blocks: u64,
+    pub cache_bytes: u64,
+    pub hash_bits: u32,
+    pub faults: Faults,
+}
+
+impl Default for Volume {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            clients: 1,
+            servers: 3,
+            block_bytes: 64,
+            blocks: 1000,
+            cache_bytes: 64 * 8,
+            hash_bits: HASH_BITS,
+            faults: Faults::default(),
+        }
+    }
+}
+
+/// The records of a server on stable storage.
+type Records = Rc<RefCell<BTreeMap<Vec<u8>, Vec<u8>>>>;
+
+/// A record store whose commits take the time of a write to the server's disk, and its faults.
+pub struct SimRecords {
+    node: SimNode,
+    file: SimDisk,
+    block: Block,
+    records: Records,
+}
+
+impl RecordStore for SimRecords {
+    async fn load(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let records = self.records.borrow();
+        let pairs = records.iter();
+        Ok(pairs
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect())
+    }
+
+    async fn commit(&self, changes: Vec<Change>) -> Result<()> {
+        let buffer = self.node.buffer(self.block.bytes)?;
+        self.file.write(&self.block, &buffer, 0).await?;
+        self.file.finish().await?;
+        for (key, value) in changes {
+            let mut records = self.records.borrow_mut();
+            match value {
+                Some(value) => records.insert(key, value),
+                None => records.remove(&key),
+            };
+        }
+        self.node.sleep(Span::from_us_f64(1.0)).await; // a crash may come here, too
+        Ok(())
+    }
+}
+
+/// What a volume leaves on its disks.
+pub struct Left {
+    simulation: Simulation,
+    records: Vec<Records>,
+}
+
+/// A client in a test.
+pub struct Program {
+    pub node: SimNode,
+    pub state: ClientState,
+    pub rank: usize,
+    memories: Cell<u64>,
+    done: Rc<Cell<usize>>,
+    clients: usize,
+}
+
+pub fn path(text: &str) -> FilePath {
+    FilePath::new(text).unwrap()
+}
+
+pub const BOTH: Mode = Mode {
+    reads: true,
+    writes: true,
+    is_reckless: false,
+};
+
+impl Program {
+    pub fn client(&self) -> Client<'_, SimNode> {
+        Client::new(&self.node, &self.state)
+    }
+
+    /// Waits until this number of clients have come here.
+    pub async fn meet(&self, count: usize) {
+        self.done.set(self.done.get() + 1);
+        while self.done.get() < count {
+            self.node.sleep(Span::from_us_f64(50.0)).await;
+        }
+    }
+
+    /// Moves bytes between a subfile and `memory`.
+    pub async fn access(
+        &self,
+        open: &OpenSubfile,
+        operation: Operation,
+        offset: u64,
+        memory: &Rc<RefCell<Vec<u8>>>,
+        placed: Option<&dyn Fn()>,
+    ) -> Result<u64> {
+        let number = self.memories.get();
+        self.memories.set(number + 1);
+        let id = MemoryId::new([77, number]);
+        let bytes = memory.borrow().len() as u64;
+        let share = Share::of_box(&Region::whole(&[bytes]));
+        let _exposed = self.node.expose(id, (share, Some(memory.clone())));
+        let client = self.client();
+        client
+            .access(open, operation, (offset, bytes), id, placed)
+            .await
+    }
+
+    pub async fn write(&self, open: &OpenSubfile, offset: u64, data: &[u8]) -> Result<u64> {
+        let memory = Rc::new(RefCell::new(data.to_vec()));
+        self.access(open, Operation::Write, offset, &memory, None)
+            .await
+    }
+
+    /// Reads into a buffer that is full of 0xee.
+    pub async fn read(
+        &self,
+        open: &OpenSubfile,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<(u64, Vec<u8>)> {
+        let memory = Rc::new(RefCell::new(vec![0xee; bytes]));
+        let moved = self
+            .access(open, Operation::Read, offset, &memory, None)
+            .await?;
+        let data = memory.take();
+        Ok((moved, data))
+    }
+
+    pub async fn create(&self, at: &str, cells: u64, bsu_bytes: u64) -> Result<Attachment> {
+        let client = self.client();
+        client
+            .create(path(at), (cells, bsu_bytes, None), 0o644)
+            .await?;
+        client.attach(&path(at), BOTH).await
+    }
+}
+
+/// Opens a subfile in the order "block".
+pub fn open(file: &Attachment, view: [u64; 4], number: u64) -> OpenSubfile {
+    open_in(file, view, number, SubfileOrder::Block)
+}
+
+pub fn open_in(file: &Attachment, view: [u64; 4], number: u64, order: SubfileOrder) -> OpenSubfile {
+    let view = View::try_from(view).unwrap();
+    OpenSubfile::new(file, view, number, order, Version::Active).unwrap()
+}
+
+impl Volume {
+    fn simulation(&self) -> Simulation {
+        let mut preset = Preset::find("tocs97").unwrap();
+        preset.nodes.clients = self.clients;
+        preset.nodes.io_nodes = self.servers.div_ceil(2);
+        preset.nodes.disks = self.servers;
+        let setup = Setup {
+            layout: Layout::Contiguous,
+            slots: self.blocks,
+            slot_bytes: self.block_bytes,
+            is_disk_free: false,
+            seed: self.seed,
+            is_real: true,
+            is_traced: false,
+        };
+        Simulation::with_faults(&preset, &setup, &self.faults).unwrap()
+    }
+
+    /// Runs programs on a new volume.
+    pub fn run<F: Future<Output = ()> + 'static>(&self, program: impl Fn(Program) -> F) -> Left {
+        let records = (0..self.servers).map(|_| Records::default()).collect();
+        self.run_on(self.simulation(), records, program)
+    }
+
+    /// Runs programs on what is left of a volume.
+    pub fn run_again<F: Future<Output = ()> + 'static>(
+        &self,
+        left: Left,
+        program: impl Fn(Program) -> F,
+    ) -> Left {
+        let simulation = self.simulation();
+        simulation.take_disks(&left.simulation);
+        self.run_on(simulation, left.records, program)
+    }
+
+    fn run_on<F: Future<Output = ()> + 'static>(
+        &self,
+        simulation: Simulation,
+        records: Vec<Records>,
+        program: impl Fn(Program) -> F,
+    ) -> Left {
+        let party = simulation.party().clone();
+        let shape = VolumeShape {
+            volume: 5,
+            servers: party.servers.clone().into(),
+            names: Names {
+                servers: self.servers,
+                hash_bits: self.hash_bits,
+            },
+            block_bytes: self.block_bytes,
+            owner: 1,
+        };
+        let (met, done) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let programs = |node: SimNode| {
+            let who = Identity::new(1, 10, Vec::new());
+            let state = ClientState::new(shape.clone(), who, 1, 0);
+            let one = Program {
+                rank: node.me(),
+                node: node.clone(),
+                state: state.clone(),
+                memories: Cell::new(0),
+                done: met.clone(),
+                clients: self.clients,
+            };
+            let (program, done, clients) = (program(one), done.clone(), self.clients);
+            async move {
+                program.await;
+                done.set(done.get() + 1);
+                if done.get() == clients {
+                    // Servers that were lost cannot be stopped.
+                    let _ = Client::new(&node, &state).stop().await;
+                }
+            }
+        };
+        let servers = |node: SimNode| {
+            let own: Vec<usize> = party.servers_on(node.me()).collect();
+            let (shape, records, volume) = (shape.clone(), records.clone(), self.clone());
+            async move {
+                let served = own
+                    .into_iter()
+                    .map(|server| serve(&node, server, &shape, &volume, records[server].clone()));
+                for ended in futures::future::join_all(served).await {
+                    ended.unwrap();
+                }
+            }
+        };
+        simulation.run_with_servers(programs, servers).unwrap();
+        Left {
+            simulation,
+            records,
+        }
+    }
+}
+
+impl Left {
+    /// Crashes all servers: their disks lose what was not safe.
+    pub fn crash(&self) {
+        let party = self.simulation.party();
+        for &node in party.serving() {
+            self.simulation.crash(node);
+        }
+    }
+
+    /// The counts of the run.
+    pub fn totals(&self) -> penstock_sim::machine::Totals {
+        self.simulation.totals()
+    }
+
+    /// The number of records of all servers.
+    pub fn records(&self) -> usize {
+        self.records
+            .iter()
+            .map(|records| records.borrow().len())
+            .sum()
+    }
+}
+
+async fn serve(
+    node: &SimNode,
+    server: usize,
+    shape: &VolumeShape,
+    volume: &Volume,
+    records: Records,
+) -> Result<()> {
+    let disk = disk_schema(volume.blocks, volume.block_bytes)?;
+    let opening = |target: &[u8], disk: &DiskSchema| Opening {
+        target: target.to_vec(),
+        disk: disk.clone(),
+        access: Access::Update,
+        sync: true,
+        server,
+        servers: 1,
+    };
+    let store = SimRecords {
+        file: node.open(opening(b"records", &disk)).await?,
+        block: disk.block_at(0, 0).unwrap(),
+        node: node.clone(),
+        records,
+    };
+    let now = node.clone();
+    let parts = Parts {
+        disks: vec![node.open(opening(b"blocks", &disk)).await?],
+        blocks: volume.blocks,
+        records: store,
+        cache_bytes: volume.cache_bytes,
+        clock: Rc::new(move || now.time().as_ps() / 1000),
+    };
+    Service::new(node, server, shape.clone(), parts)?
+        .run()
+        .await
+}
