@@ -1,5 +1,7 @@
 //! A naive file: cells as vectors, and a view gone through BSU by BSU.
 
+#![allow(dead_code, reason = "each test uses a part")]
+
 use penstock_layout::SubfileOrder;
 
 /// A file of cells.
@@ -27,6 +29,11 @@ impl File {
             cells: vec![Vec::new(); cells],
             kept: None,
         }
+    }
+
+    /// The cells.
+    pub fn cells(&self) -> &[Vec<u8>] {
+        &self.cells
     }
 
     /// The subfile of BSU `j` of cell `i`, and the BSU's number in the order of the subfile.

@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
 
 use penstock_engine::queue::Queue;
+use penstock_engine::signal::Signal;
 use penstock_engine::tuning::QueueOrder;
 use penstock_engine::{Access, BlockFile, NodeId, Opening, Operation, Result};
 use penstock_layout::{Block, DiskSchema, exact};
@@ -197,9 +197,9 @@ pub struct SimDisk {
     pub(crate) schema: DiskSchema,
     pub(crate) servers: usize,
     pub(crate) waits_for_media: bool,
-    /// The number of writes under way, and the waker of the future that waits for their end.
+    /// The number of writes under way, and the signal that one has ended.
     pub(crate) writing: Cell<u32>,
-    pub(crate) finishing: RefCell<Option<Waker>>,
+    pub(crate) written: Signal,
 }
 
 impl SimDisk {
@@ -352,14 +352,8 @@ impl BlockFile for SimDisk {
     }
 
     async fn finish(&self) -> Result<()> {
-        std::future::poll_fn(|context| match self.writing.get() {
-            0 => Poll::Ready(()),
-            _ => {
-                self.finishing.replace(Some(context.waker().clone()));
-                Poll::Pending
-            }
-        })
-        .await;
+        let none_writes = || (self.writing.get() == 0).then_some(());
+        self.written.until(none_writes).await;
         if self.waits_for_media && !self.station.is_free {
             let idle_at = self.station.device.borrow().media_idle_at();
             if idle_at > self.world.now() {
@@ -494,8 +488,6 @@ impl<'a> Writing<'a> {
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
         self.0.writing.set(self.0.writing.get() - 1);
-        if let Some(waker) = self.0.finishing.take() {
-            waker.wake();
-        }
+        self.0.written.tell();
     }
 }

@@ -54,6 +54,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::{Either, select};
+use penstock_engine::signal::Signal;
 use penstock_engine::{
     CopyKind, Elements, Error, Kind, Machine, MemoryId, Message, NodeId, Opening, Port, Result,
     Window, Work,
@@ -596,7 +597,7 @@ impl Machine for SimNode {
             servers: opening.servers,
             waits_for_media: opening.sync,
             writing: Cell::new(0),
-            finishing: RefCell::default(),
+            written: Signal::default(),
         })
     }
 }
