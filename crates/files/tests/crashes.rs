@@ -28,7 +28,7 @@ use penstock_sim::machine::{Faults, Loss, Moment, SimNode};
 use penstock_sim::random::Random;
 use simulated::{BOTH, Left, Program, Volume, open_in, path};
 
-const STEPS: usize = 10;
+const STEPS: usize = 25;
 
 /// What a file may be after a crash.
 #[derive(Debug, Clone)]
@@ -305,13 +305,7 @@ async fn run_client(me: Program, seed: u64, journal: Rc<RefCell<Journal>>) {
             None => choose(&mut random, &journal.borrow(), &home, &mut fill),
         };
         journal.borrow_mut().under_way = Some(step.clone());
-        if std::env::var("DBG").is_ok() {
-            eprintln!("{} {} {step:?}", me.rank, me.node.time().as_ps() / 1000000);
-        }
         run_step(&me, &step).await;
-        if std::env::var("DBG").is_ok() {
-            eprintln!("{} {} done", me.rank, me.node.time().as_ps() / 1000000);
-        }
         let mut journal = journal.borrow_mut();
         journal.end(&step);
         journal.under_way = None;
@@ -468,7 +462,8 @@ fn volume_of(seed: u64) -> Volume {
         clients: 1 + random.below(3) as usize,
         servers: 1 + random.below(4) as usize,
         block_bytes,
-        blocks: 1000,
+        // Where cells have few blocks, places are used again soon.
+        blocks: if block_bytes == 64 { 250 } else { 1000 },
         cache_bytes: block_bytes * random.below(6),
         hash_bits: [48, 3][random.below(2) as usize],
         faults: Faults::default(),
