@@ -1,8 +1,8 @@
 //! The way of a question to a server, and of the answer back.
 
-use std::cell::Cell;
 use std::pin::pin;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::future::{Either, select};
 use penstock_engine::encoding::{decode, encode};
@@ -19,10 +19,10 @@ pub(crate) struct Caller<'m, M: Machine> {
     pub(crate) machine: &'m M,
     volume: u64,
     /// The node of each server.
-    servers: Rc<[NodeId]>,
+    servers: Arc<[NodeId]>,
     /// The number of this asker among those of its node.
     asker: u64,
-    next: Rc<Cell<u64>>,
+    next: Arc<AtomicU64>,
 }
 
 impl<'m, M: Machine> Caller<'m, M> {
@@ -30,9 +30,9 @@ impl<'m, M: Machine> Caller<'m, M> {
     /// requests.
     pub(crate) fn new(
         machine: &'m M,
-        (volume, servers): (u64, Rc<[NodeId]>),
+        (volume, servers): (u64, Arc<[NodeId]>),
         asker: u32,
-        next: Rc<Cell<u64>>,
+        next: Arc<AtomicU64>,
     ) -> Self {
         Self {
             machine,
@@ -45,8 +45,7 @@ impl<'m, M: Machine> Caller<'m, M> {
 
     /// The ticket of a new request.
     pub(crate) fn ticket(&self) -> u64 {
-        let number = self.next.get();
-        self.next.set(number + 1);
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
         // Numbers come again after 2^40 requests, when the first have long been answered.
         (self.asker & 0x3f_ffff) << TICKET_BITS | number & ((1 << TICKET_BITS) - 1)
     }

@@ -12,9 +12,9 @@
 //! | a server touched | 2 | 2, the data inside the first | a token from server to server |
 //! | a server touched, more than 1 MiB | 2 | 2 | the same; data go straight to memory or from there |
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures::future::join_all;
 use penstock_engine::{
@@ -43,7 +43,7 @@ pub struct ClientState {
     pub program: u64,
     /// The number of the client among the clients of its node.
     number: u32,
-    next: Rc<Cell<u64>>,
+    next: Arc<AtomicU64>,
 }
 
 impl ClientState {
@@ -54,7 +54,7 @@ impl ClientState {
             who,
             program,
             number: number & ((1 << 21) - 1),
-            next: Rc::default(),
+            next: Arc::default(),
         }
     }
 }
@@ -88,7 +88,7 @@ pub struct Attachment {
     /// What was asked for.
     pub mode: Mode,
     key: u64,
-    is_cautious: Rc<Cell<bool>>,
+    is_cautious: Arc<AtomicBool>,
 }
 
 /// An open subfile: local, and made without any message.
@@ -390,7 +390,7 @@ impl<'m, M: Machine> Client<'m, M> {
                 object,
                 mode,
                 key,
-                is_cautious: Rc::new(Cell::new(is_cautious || !mode.is_reckless)),
+                is_cautious: Arc::new(AtomicBool::new(is_cautious || !mode.is_reckless)),
             }),
             other => Err(unexpected(&other)),
         }
@@ -479,13 +479,13 @@ impl<'m, M: Machine> Client<'m, M> {
         self.check(open, operation)?;
         let parts = self.parts(open, offset, bytes)?;
         loop {
-            let is_cautious = open.file.is_cautious.get();
+            let is_cautious = open.file.is_cautious.load(Ordering::Relaxed);
             let moved = self
                 .try_access(open, operation, &parts, memory, (is_cautious, placed))
                 .await?;
             match moved {
                 Some(moved) => return Ok(moved),
-                None => open.file.is_cautious.set(true),
+                None => open.file.is_cautious.store(true, Ordering::Relaxed),
             }
         }
     }

@@ -22,6 +22,7 @@
 //! | `mail` | messages that have come, and the futures that wait for them |
 //! | `departures` | the nodes that have left |
 //! | [`pause`] | the sleep of a node between two looks |
+//! | [`runner`] | the futures of a node, run for the threads of its process |
 
 mod answers;
 mod departures;
@@ -29,6 +30,7 @@ mod engine;
 mod mail;
 pub mod packet;
 pub mod pause;
+pub mod runner;
 mod transfers;
 
 use std::cell::{Cell, OnceCell, RefCell};

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use futures::future::LocalBoxFuture;
 use penstock_engine::blocks::{Blocks, Claims};
@@ -31,7 +32,7 @@ pub struct VolumeShape {
     /// A number that no other volume or party of the machine has.
     pub volume: u64,
     /// The node of each server.
-    pub servers: Rc<[NodeId]>,
+    pub servers: Arc<[NodeId]>,
     /// The hashes of paths.
     pub names: Names,
     /// The bytes of a block.
@@ -153,7 +154,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
                 machine,
                 place,
                 1 << 21 | exact::<u32>(server),
-                Rc::default(),
+                Arc::default(),
             ),
             schedules: RefCell::default(),
             buckets: RefCell::default(),

@@ -1,0 +1,305 @@
+//! Runs the futures of a node for the threads of its process.
+//!
+//! A node is one thing at a time. Whoever waits for a job looks in the node's place, and all jobs and
+//! tasks go on meanwhile. Where the node serves others, a thread looks while nobody waits:
+//!
+//! ```text
+//! a thread of the program     begin | compute | compute | end: looks until the job has ended
+//! another                             end: looks, in turns with the first
+//! the node's own thread       looks  looks  looks       waits       looks
+//! ```
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::Poll;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use penstock_engine::{Error, Kind, Result};
+
+use super::Node;
+use super::pause::{LOOKS_AWAKE, Pause};
+
+/// Code of a node that runs beside its jobs.
+pub type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// A question that a waiting thread asks now and then: must it stop?
+pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// The longest time that a waiting thread goes without asking whether it must stop.
+const UNASKED_MAX: Duration = Duration::from_millis(100);
+
+/// The node, and all that runs on it.
+struct Work {
+    node: Rc<Node>,
+    tasks: Vec<Task>,
+    jobs: BTreeMap<u64, Task>,
+    next: u64,
+    /// The number of threads that wait for jobs, and look in the place of the node's own.
+    waiting: usize,
+    is_closed: bool,
+}
+
+// SAFETY: the node and all that refers to it (futures, buffers, reference counts) are reached
+// through this value alone, which a mutex guards: one thread at a time uses them.
+unsafe impl Send for Work {}
+
+impl Work {
+    /// Polls all tasks and jobs once.
+    fn look(&mut self, pause: &mut Pause) {
+        let Self {
+            node, tasks, jobs, ..
+        } = self;
+        let before = jobs.len();
+        node.look(pause, |context| {
+            tasks.retain_mut(|task| task.as_mut().poll(context).is_pending());
+            jobs.retain(|_, job| job.as_mut().poll(context) == Poll::Pending);
+        });
+        if jobs.len() < before {
+            node.wake(); // the threads that wait for these jobs
+        }
+    }
+}
+
+struct Shared {
+    work: Mutex<Work>,
+    /// Signals that no thread waits for a job any more.
+    unwatched: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Work> {
+        // A panic of a job is met again when the job is polled next.
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A thread waits for a job, until this is dropped.
+struct Waiting<'a>(&'a Shared);
+
+impl<'a> Waiting<'a> {
+    fn begin(shared: &'a Shared) -> Self {
+        shared.lock().waiting += 1;
+        Self(shared)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut work = self.0.lock();
+        work.waiting -= 1;
+        drop(work);
+        self.0.unwatched.notify_all();
+    }
+}
+
+/// A job that was begun and whose result nobody has taken.
+pub struct Job<T> {
+    number: u64,
+    result: Arc<Mutex<Option<T>>>,
+}
+
+impl<T> Job<T> {
+    fn take(&self) -> Option<T> {
+        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        result.take()
+    }
+
+    fn is_there(&self) -> bool {
+        let result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        result.is_some()
+    }
+}
+
+/// A runner of a node's futures, which several threads may use.
+pub struct Runner {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    interrupt: Option<Interrupt>,
+}
+
+impl Runner {
+    /// Makes a runner of a node with these tasks. With `serves`, a thread of its own looks after
+    /// the tasks while nobody waits for a job.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn new(
+        node: Node,
+        tasks: impl FnOnce(&Rc<Node>) -> Vec<Task>,
+        serves: bool,
+        interrupt: Option<Interrupt>,
+    ) -> Result<Self> {
+        let node = Rc::new(node);
+        let work = Work {
+            tasks: tasks(&node),
+            node,
+            jobs: BTreeMap::new(),
+            next: 0,
+            waiting: 0,
+            is_closed: false,
+        };
+        let shared = Arc::new(Shared {
+            work: Mutex::new(work),
+            unwatched: Condvar::new(),
+        });
+        let thread = match serves {
+            false => None,
+            true => {
+                let shared = shared.clone();
+                let started = std::thread::Builder::new()
+                    .name("penstock-node".to_string())
+                    .spawn(move || look_after(&shared));
+                Some(started.map_err(|e| Error::new(Kind::Io, "starting a thread", e))?)
+            }
+        };
+        Ok(Self {
+            shared,
+            thread,
+            interrupt,
+        })
+    }
+
+    /// Begins a job, whose future is made with the node.
+    pub fn begin<T, F>(&self, job: impl FnOnce(Rc<Node>) -> F) -> Job<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+    {
+        let result = Arc::new(Mutex::new(None));
+        let mut work = self.shared.lock();
+        let (future, place) = (job(work.node.clone()), result.clone());
+        let number = work.next;
+        work.next += 1;
+        let future = async move {
+            let ended = future.await;
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+        };
+        work.jobs.insert(number, Box::pin(future));
+        work.node.wake();
+        Job { number, result }
+    }
+
+    /// Waits for the end of a job, and takes its result.
+    ///
+    /// # Errors
+    /// [`Kind::Peer`] when this thread is interrupted. The job has then been given up.
+    pub fn end<T>(&self, job: &Job<T>) -> Result<T> {
+        let waited = self.wait(|| job.is_there());
+        if waited.is_err() {
+            self.give_up(job);
+        }
+        waited?;
+        let gone = || Error::new(Kind::Schema, "ending a job", "it has been ended already");
+        job.take().ok_or_else(gone)
+    }
+
+    /// Does a job to its end.
+    ///
+    /// # Errors
+    /// As [`Runner::end`].
+    pub fn run<T, F>(&self, job: impl FnOnce(Rc<Node>) -> F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+    {
+        self.end(&self.begin(job))
+    }
+
+    /// Whether a job has ended. Looks once if nobody else does, and never waits.
+    pub fn has_ended<T>(&self, job: &Job<T>) -> bool {
+        if !job.is_there() {
+            let mut work = match self.shared.work.try_lock() {
+                Ok(work) => work,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return false,
+            };
+            work.look(&mut Pause::default());
+        }
+        job.is_there()
+    }
+
+    /// Waits until something has come, which a job or a task brings about.
+    ///
+    /// # Errors
+    /// [`Kind::Peer`] when this thread is interrupted.
+    pub fn wait(&self, has_come: impl Fn() -> bool) -> Result<()> {
+        if has_come() {
+            return Ok(());
+        }
+        let mut pause = Pause::after(LOOKS_AWAKE);
+        let mut asked = Instant::now();
+        let _waiting = Waiting::begin(&self.shared);
+        loop {
+            let mut work = self.shared.lock();
+            if !has_come() {
+                work.look(&mut pause);
+            }
+            if has_come() {
+                work.node.post_all_kept();
+                return Ok(());
+            }
+            drop(work);
+            pause.sleep(Some(UNASKED_MAX));
+            if asked.elapsed() >= UNASKED_MAX {
+                if self.interrupt.as_ref().is_some_and(|interrupt| interrupt()) {
+                    return Err(Error::new(Kind::Peer, "waiting", "it was interrupted"));
+                }
+                asked = Instant::now();
+            }
+        }
+    }
+
+    /// Gives a job up: what it holds is dropped.
+    pub fn give_up<T>(&self, job: &Job<T>) {
+        let mut work = self.shared.lock();
+        drop(work.jobs.remove(&job.number)); // under the lock: what it refers to is the node's
+    }
+
+    /// Tells all other nodes that this node leaves the machine because of `error`, and gives all
+    /// jobs and tasks up.
+    pub fn leave(&self, error: &Error) {
+        let mut work = self.shared.lock();
+        work.jobs.clear();
+        work.tasks.clear();
+        work.is_closed = true;
+        work.node.leave(error);
+        work.node.wake();
+    }
+}
+
+impl Drop for Runner {
+    /// Ends the node's own thread, and drops jobs and tasks on this one.
+    fn drop(&mut self) {
+        let mut work = self.shared.lock();
+        work.is_closed = true;
+        work.node.post_all_kept();
+        work.node.wake();
+        drop(work);
+        self.shared.unwatched.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread is the panic of a job, whose result nobody needs any more.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The node's own thread: looks while nobody waits for a job.
+fn look_after(shared: &Shared) {
+    let mut pause = Pause::after(LOOKS_AWAKE);
+    loop {
+        let work = shared.lock();
+        let is_watched = |work: &mut Work| work.waiting > 0 && !work.is_closed;
+        let unwatched = shared.unwatched.wait_while(work, is_watched);
+        let mut work = unwatched.unwrap_or_else(PoisonError::into_inner);
+        if work.is_closed {
+            return;
+        }
+        work.look(&mut pause);
+        drop(work);
+        pause.sleep(None);
+    }
+}
