@@ -17,15 +17,17 @@
 //! | [`volume`] | what a server stores, so that a crash loses nothing that was saved |
 //! | [`names`], [`object`] | paths, attributes, permissions |
 //! | [`transaction`] | operations of several phases on several servers |
+//! | [`disk`] | the storage of a volume on real disks |
 //! | `messages`, `caller` | requests and answers, and their way |
 //!
-//! Nothing here knows threads, MPI or wall clocks: a server and a client are tasks of nodes of a
-//! [`Machine`](penstock_engine::Machine).
+//! But for [`disk`], nothing here knows threads, MPI or wall clocks: a server and a client are tasks
+//! of nodes of a [`Machine`](penstock_engine::Machine).
 
 #![warn(missing_docs)]
 
 mod caller;
 pub mod client;
+pub mod disk;
 mod messages;
 pub mod names;
 pub mod object;

@@ -7,8 +7,10 @@
 //! | [`device`] | a device of a server: its queue, and its worker |
 //! | [`queue`] | the order in which a device serves requests |
 //! | [`extents`] | where the bytes of a file lie on its device |
+//! | [`direct`] | a second descriptor of a file, around the page cache |
 
 pub mod device;
+pub mod direct;
 pub mod extents;
 pub mod medium;
 pub mod queue;

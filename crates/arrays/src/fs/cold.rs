@@ -11,6 +11,8 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
+use penstock_machines::disk::direct::memory_page_bytes;
+
 /// The kinds of file systems that are moved in different ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileSystem {
@@ -36,9 +38,6 @@ impl FileSystem {
 
 /// The number of the system call, the same on all processors but MIPS, whose numbers begin at 4000.
 const CACHESTAT: libc::c_long = 451;
-
-/// The largest page of memory that Linux has, for a kernel that does not say.
-const PAGE_BYTES_MAX: u64 = 64 << 10;
 
 /// The argument of `cachestat`.
 #[repr(C)]
@@ -77,11 +76,4 @@ pub(super) fn is_cold(file: &File, offset: u64, bytes: usize) -> bool {
     };
     let pages = bytes / memory_page_bytes();
     answer == 0 && found.dirty == 0 && found.in_writeback == 0 && 2 * found.cached < pages
-}
-
-/// The bytes of a page of memory.
-pub(super) fn memory_page_bytes() -> u64 {
-    // SAFETY: the call takes no memory and has no preconditions.
-    let answer = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    u64::try_from(answer).unwrap_or(PAGE_BYTES_MAX)
 }

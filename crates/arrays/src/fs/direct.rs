@@ -36,16 +36,16 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use penstock_engine::{Error, Kind, Result};
+use penstock_engine::{Kind, Result};
 use penstock_layout::exact;
+use penstock_machines::disk::direct::{Direct, moved, refused, unsupported};
 use penstock_machines::disk::extents::{self, Extents};
 use penstock_machines::memory::segment::{HUGE_PAGE_BYTES, Mapping};
-use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags};
+use rustix::fs::{Advice, OFlags};
 use serde::{Deserialize, Serialize};
 
 use super::cold::{self, FileSystem};
@@ -60,14 +60,6 @@ const WRITEBACK_BYTES_MIN: usize = 256 << 10;
 const COLD_BYTES_MIN: usize = 256 << 10;
 /// The most bytes of one call: Linux moves less than 2 GiB by one.
 const CALL_BYTES_MAX: usize = 1 << 30;
-/// The largest file system block that can be one of the page cache. Network file systems give the
-/// length of their messages here, which says nothing about pages.
-const FILE_BLOCK_BYTES_MAX: u64 = 64 << 10;
-/// The alignment of memory where the kernel (before 6.1) or the file system gives none.
-const MEMORY_ALIGNMENT: usize = 4096;
-
-/// What fails where there is no direct I/O.
-const OPENING: &str = "opening around the page cache";
 
 thread_local! {
     static BOUNCE: RefCell<Option<Mapping>> = const { RefCell::new(None) };
@@ -127,15 +119,6 @@ enum Around {
     Always(Direct),
 }
 
-/// A second descriptor of a file, around the page cache.
-struct Direct {
-    file: File,
-    /// The divisor of all offsets in the file and of all lengths.
-    page_bytes: u64,
-    /// The divisor of all addresses.
-    memory_alignment: usize,
-}
-
 impl DataFile {
     /// Wraps an open file, which is opened once more if all moves are to be direct.
     ///
@@ -145,7 +128,7 @@ impl DataFile {
         let around = match way.direct {
             DirectIo::Never => Around::Never,
             DirectIo::ColdReads => Around::ColdReads(OnceLock::new()),
-            DirectIo::Always => Around::Always(Direct::open_for_all(&file, path)?),
+            DirectIo::Always => Around::Always(open_for_all(&file, path)?),
         };
         // The page cache reads ahead by offset, and the kernel sorts what the cache writes: an
         // order by position would only disturb both.
@@ -243,7 +226,7 @@ impl DataFile {
         {
             return None;
         }
-        let open = || Direct::open_for_cold_reads(&self.file, path);
+        let open = || open_for_cold_reads(&self.file, path);
         opened.get_or_init(open).as_ref()
     }
 
@@ -341,69 +324,24 @@ impl DataFile {
     }
 }
 
-impl Direct {
-    /// Opens a file whose moves are all direct.
-    fn open_for_all(file: &File, path: &Path) -> Result<Self> {
-        if FileSystem::of(file) == FileSystem::Memory {
-            return Err(unsupported(path, "the file is in memory"));
-        }
-        let direct = Self::open(file, path)?;
-        let advised = rustix::fs::fadvise(file, 0, None, Advice::Random);
-        advised.map_err(|e| refused(&e.into(), OPENING, path))?;
-        Ok(direct)
+/// Opens a file whose moves are all direct.
+fn open_for_all(file: &File, path: &Path) -> Result<Direct> {
+    if FileSystem::of(file) == FileSystem::Memory {
+        return Err(unsupported(path, "the file is in memory"));
     }
+    let direct = Direct::open(file, path)?;
+    let advised = rustix::fs::fadvise(file, 0, None, Advice::Random);
+    advised.map_err(|e| refused(&e.into(), "declaring random access to", path))?;
+    Ok(direct)
+}
 
-    /// Opens a file whose cold reads are direct; `None` where that cannot be. Of a file that is
-    /// also written, the cache has what was written.
-    fn open_for_cold_reads(file: &File, path: &Path) -> Option<Self> {
-        let flags = rustix::fs::fcntl_getfl(file).ok()?;
-        let is_read_only = flags & OFlags::ACCMODE == OFlags::RDONLY;
-        is_read_only.then(|| Self::open(file, path).ok()).flatten()
-    }
-
-    fn open(file: &File, path: &Path) -> Result<Self> {
-        let failed = |e: rustix::io::Errno| refused(&e.into(), OPENING, path);
-        let empty = AtFlags::EMPTY_PATH;
-        let stat = rustix::fs::statx(
-            file,
-            "",
-            empty,
-            StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN,
-        );
-        let stat = stat.map_err(failed)?;
-        let says = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
-        if says && stat.stx_dio_offset_align == 0 {
-            return Err(unsupported(
-                path,
-                "the file system has no direct I/O for it",
-            ));
-        }
-        // The file is opened by its descriptor: another file may be at the path by now.
-        let same = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let access = rustix::fs::fcntl_getfl(file).map_err(failed)? & OFlags::ACCMODE;
-        let flags = access | OFlags::DIRECT | OFlags::CLOEXEC;
-        let direct = rustix::fs::open(same, flags, Mode::empty()).map_err(failed)?;
-        let block = u64::from(stat.stx_blksize);
-        let asked = [block, u64::from(stat.stx_dio_offset_align)];
-        let asked = asked
-            .into_iter()
-            .filter(|n| n.is_power_of_two() && *n <= FILE_BLOCK_BYTES_MAX);
-        let page_bytes = asked.fold(cold::memory_page_bytes(), u64::max);
-        let memory_alignment = match stat.stx_dio_mem_align as usize {
-            bytes if says && bytes.is_power_of_two() => bytes,
-            _ => MEMORY_ALIGNMENT,
-        };
-        Ok(Self {
-            file: direct.into(),
-            page_bytes,
-            memory_alignment,
-        })
-    }
-
-    /// Whether memory is aligned as the device wants it.
-    fn takes(&self, data: &[u8]) -> bool {
-        data.as_ptr().addr().is_multiple_of(self.memory_alignment)
-    }
+/// Opens a file whose cold reads are direct; `None` where that cannot be. Of a file that is also
+/// written, the cache has what was written.
+fn open_for_cold_reads(file: &File, path: &Path) -> Option<Direct> {
+    let flags = rustix::fs::fcntl_getfl(file).ok()?;
+    let is_read_only = flags & OFlags::ACCMODE == OFlags::RDONLY;
+    let open = || Direct::open(file, path).ok();
+    is_read_only.then(open).flatten()
 }
 
 /// The whole pages among `bytes` bytes at `offset`. If there are none, the range is empty and at
@@ -419,16 +357,6 @@ fn whole_pages(offset: u64, bytes: usize, page_bytes: u64) -> Range<usize> {
     }
 }
 
-/// The number of bytes that a call has moved. A call that a signal interrupted is made again.
-fn moved(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
-    loop {
-        match call() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            answer => return answer,
-        }
-    }
-}
-
 /// Calls `act` with this thread's aligned memory.
 fn with_bounce<T>(act: impl FnOnce(&mut [u8]) -> io::Result<T>) -> io::Result<T> {
     BOUNCE.with_borrow_mut(|memory| {
@@ -440,22 +368,6 @@ fn with_bounce<T>(act: impl FnOnce(&mut [u8]) -> io::Result<T>) -> io::Result<T>
         // long as `act` runs.
         act(unsafe { std::slice::from_raw_parts_mut(memory.base(), BOUNCE_BYTES) })
     })
-}
-
-/// Turns the operating system's answer to direct I/O into an error.
-fn refused(error: &io::Error, doing: &str, path: &Path) -> Error {
-    match error.raw_os_error() {
-        Some(libc::EINVAL | libc::EOPNOTSUPP) => Error {
-            doing: doing.to_string(),
-            ..unsupported(path, error)
-        },
-        _ => Error::io(error, doing, path),
-    }
-}
-
-fn unsupported(path: &Path, cause: impl std::fmt::Display) -> Error {
-    let cause = format!("{cause}: leave `direct` away for this file system");
-    Error::new(Kind::Unsupported, OPENING, cause).at(path)
 }
 
 #[cfg(test)]

@@ -1,0 +1,226 @@
+//! The description of a volume: what a server finds in its `volume.json`.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use penstock_engine::{Access, Error, Kind, NodeId, Opening, Result};
+use serde::{Deserialize, Serialize};
+
+use super::system;
+use crate::names::{HASH_BITS, Names};
+use crate::service::{VolumeShape, disk_schema};
+
+/// The version of the layout on disk.
+pub const VERSION: u32 = 1;
+
+/// The most servers of a volume: their numbers go into the tickets of requests.
+pub const SERVERS_MAX: usize = 1 << 20;
+
+/// The most bytes of a block.
+pub const BLOCK_BYTES_MAX: u64 = 1 << 30;
+
+/// The most blocks of a server. It keeps a bit of memory for each.
+pub const BLOCKS_MAX: u64 = 1 << 36;
+
+/// The most disks of a server.
+pub const DISKS_MAX: usize = 1 << 10;
+
+/// The most bytes of a description.
+const DESCRIPTION_BYTES_MAX: u64 = 8 << 20;
+
+/// What stands for the number of a server in a path.
+const MARK: &str = "{server}";
+
+/// The file of the description.
+pub(super) const DESCRIPTION: &str = "volume.json";
+
+/// The file of the records.
+pub(super) const RECORDS: &str = "records.redb";
+
+/// The description of a volume, as one of its servers has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// The version of the layout on disk: [`VERSION`].
+    pub version: u32,
+    /// The identity of the volume, a random number.
+    pub identity: u64,
+    /// The number of servers.
+    pub servers: usize,
+    /// The number of this server.
+    pub server: usize,
+    /// The bytes of a block.
+    pub block_bytes: u64,
+    /// The blocks of each disk of this server.
+    pub blocks: u64,
+    /// The bits of a path's hash.
+    pub hash_bits: u32,
+    /// The number of the user who owns the volume.
+    pub owner: u32,
+    /// The block files and raw devices of this server: absolute paths, or names in the server's
+    /// directory.
+    pub disks: Vec<String>,
+}
+
+/// The version, which is looked at before anything else.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u64,
+}
+
+impl Description {
+    /// Reads the content of a `volume.json`. Errors name `path`.
+    ///
+    /// # Errors
+    /// [`Kind::Damaged`] when it is none, or its numbers are impossible; [`Kind::Unsupported`] for
+    /// another version.
+    pub fn from_json(json: &[u8], path: &Path) -> Result<Self> {
+        let doing = "reading the description of a volume";
+        let error = |kind, cause: String| Error::new(kind, doing, cause).at(path);
+        let not_json = |cause: serde_json::Error| error(Kind::Damaged, cause.to_string());
+        let Versioned { version } = serde_json::from_slice(json).map_err(not_json)?;
+        if version != u64::from(VERSION) {
+            let cause = format!("it has version {version}, and this Penstock knows {VERSION}");
+            return Err(error(Kind::Unsupported, cause));
+        }
+        let description: Self = serde_json::from_slice(json).map_err(not_json)?;
+        let wrong = description.check().err();
+        wrong.map_or(Ok(description), |cause| Err(error(Kind::Damaged, cause)))
+    }
+
+    /// The content of the `volume.json`.
+    ///
+    /// # Errors
+    /// None that are known.
+    pub fn to_json(&self) -> Result<Vec<u8>> {
+        let mut json = serde_json::to_vec_pretty(self)
+            .map_err(|error| Error::new(Kind::Io, "describing a volume", error))?;
+        json.push(b'\n');
+        Ok(json)
+    }
+
+    /// Says what is impossible.
+    pub(super) fn check(&self) -> std::result::Result<(), String> {
+        let Self {
+            servers,
+            server,
+            block_bytes,
+            blocks,
+            hash_bits,
+            disks,
+            ..
+        } = self;
+        let within = |what, number: u64, max: u64| match (1..=max).contains(&number) {
+            true => Ok(()),
+            false => Err(format!("{what}: {number} is not between 1 and {max}")),
+        };
+        within("servers", *servers as u64, SERVERS_MAX as u64)?;
+        within("block_bytes", *block_bytes, BLOCK_BYTES_MAX)?;
+        within("hash_bits", u64::from(*hash_bits), u64::from(HASH_BITS))?;
+        within("disks", disks.len() as u64, DISKS_MAX as u64)?;
+        within("blocks", *blocks, BLOCKS_MAX / disks.len() as u64)?;
+        if server >= servers {
+            return Err(format!("server {server} of {servers}"));
+        }
+        // Offsets in files are signed numbers of 64 bits.
+        let bytes = blocks.checked_mul(*block_bytes);
+        if bytes.is_none_or(|bytes| i64::try_from(bytes).is_err()) {
+            return Err(format!("{blocks} blocks of {block_bytes} bytes"));
+        }
+        disk_schema(*blocks, *block_bytes).map_err(|error| error.cause)?;
+        if let Some(disk) = disks
+            .iter()
+            .find(|disk| disk.is_empty() || disk.contains('\0'))
+        {
+            return Err(format!("{disk:?} is no path"));
+        }
+        if disks.iter().collect::<BTreeSet<_>>().len() < disks.len() {
+            return Err("two of its disks are the same".to_string());
+        }
+        Ok(())
+    }
+
+    /// The structure of the volume on nodes of a machine, the node of each server.
+    pub fn shape(&self, servers: Rc<[NodeId]>) -> VolumeShape {
+        VolumeShape {
+            volume: self.identity,
+            servers,
+            names: Names {
+                servers: self.servers,
+                hash_bits: self.hash_bits,
+            },
+            block_bytes: self.block_bytes,
+            owner: self.owner,
+        }
+    }
+
+    /// The paths of this server's disks, whose directory is `directory`.
+    pub fn disk_paths(&self, directory: &Path) -> Vec<PathBuf> {
+        let disks = self.disks.iter();
+        disks.map(|disk| directory.join(disk)).collect()
+    }
+
+    /// The openings of this server's disks, as a [`BlockOpener`](super::BlockOpener) takes them.
+    ///
+    /// # Errors
+    /// When the description makes no sense.
+    pub(super) fn openings(&self, directory: &Path) -> Result<Vec<Opening>> {
+        let disk = disk_schema(self.blocks, self.block_bytes)?;
+        let opening = |path: PathBuf| Opening {
+            target: path.into_os_string().into_encoded_bytes(),
+            disk: disk.clone(),
+            access: Access::Update,
+            sync: true,
+            server: self.server,
+            servers: 1,
+        };
+        let paths = self.disk_paths(directory);
+        Ok(paths.into_iter().map(opening).collect())
+    }
+}
+
+/// A path with the number of a server put in.
+pub(super) fn of_server(template: &str, server: usize) -> PathBuf {
+    template.replace(MARK, &server.to_string()).into()
+}
+
+/// The directory of a server of a volume.
+pub fn server_directory(template: &str, server: usize) -> PathBuf {
+    of_server(template, server).join(format!("server-{server}"))
+}
+
+/// Reads the description of a server, which may be in use.
+///
+/// # Errors
+/// [`Kind::Missing`] when there is no such volume, or its creation has not ended; those of
+/// [`Description::from_json`].
+pub fn describe(template: &str, server: usize) -> Result<Description> {
+    let path = server_directory(template, server).join(DESCRIPTION);
+    let file = File::open(&path).map_err(|error| no_description(&error, &path))?;
+    read_description(&file, server, &path)
+}
+
+/// The error for a description that cannot be opened.
+pub(super) fn no_description(error: &std::io::Error, path: &Path) -> Error {
+    let opening = Error::io(error, "opening a volume", path);
+    match opening.kind {
+        Kind::Missing => Error {
+            cause: "there is no volume, or its creation has not ended".to_string(),
+            ..opening
+        },
+        _ => opening,
+    }
+}
+
+/// Reads the description of a server from an open file.
+pub(super) fn read_description(file: &File, server: usize, path: &Path) -> Result<Description> {
+    let json = system::read(file, DESCRIPTION_BYTES_MAX, path)?;
+    let description = Description::from_json(&json, path)?;
+    if description.server == server {
+        return Ok(description);
+    }
+    let cause = format!("it is of server {}", description.server);
+    Err(Error::new(Kind::Damaged, "reading the description of a volume", cause).at(path))
+}
