@@ -102,6 +102,13 @@ class UnsupportedError(Error, NotImplementedError):
     kind = "Unsupported"
 
 
+class ExistsError(Error, FileExistsError):
+    """Something is there already, or a directory is not empty."""
+
+    kind = "Exists"
+    errno = errno.EEXIST
+
+
 class IoError(Error, OSError):
     """A disk or the operating system failed in another way."""
 

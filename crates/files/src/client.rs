@@ -99,6 +99,16 @@ pub struct OpenSubfile {
     version: Version,
 }
 
+/// The bytes that an access has moved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// The number of real bytes.
+    pub bytes: u64,
+    /// One past the last real byte, counted from the first byte of the access: in a subfile without
+    /// ghosts and holes the number of real bytes.
+    pub reach: u64,
+}
+
 /// The space of a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VolumeSpace {
@@ -142,6 +152,11 @@ impl OpenSubfile {
     /// The file.
     pub fn file(&self) -> &Attachment {
         &self.file
+    }
+
+    /// Whether requests keep an order with those of others.
+    pub fn is_cautious(&self) -> bool {
+        self.file.is_cautious.load(Ordering::Relaxed)
     }
 }
 
@@ -461,8 +476,8 @@ impl<'m, M: Machine> Client<'m, M> {
     }
 
     /// Moves `bytes` bytes of a subfile from `offset` on, between the file and the memory that this
-    /// client exposes under this name. Gives the number of real bytes that were moved: bytes of
-    /// ghost cells, and in a read bytes beyond the end of their cell, are left alone.
+    /// client exposes under this name. Gives what was moved: bytes of ghost cells, and in a read
+    /// bytes beyond the end of their cell, are left alone.
     ///
     /// `placed` is told when the request has its place in the order, if that comes before its end.
     ///
@@ -475,7 +490,7 @@ impl<'m, M: Machine> Client<'m, M> {
         (offset, bytes): (u64, u64),
         memory: MemoryId,
         placed: Option<&dyn Fn()>,
-    ) -> Result<u64> {
+    ) -> Result<Moved> {
         self.check(open, operation)?;
         let parts = self.parts(open, offset, bytes)?;
         loop {
@@ -516,7 +531,7 @@ impl<'m, M: Machine> Client<'m, M> {
         parts: &[ServerPart],
         memory: MemoryId,
         (is_cautious, placed): (bool, Option<&dyn Fn()>),
-    ) -> Result<Option<u64>> {
+    ) -> Result<Option<Moved>> {
         let turn = match (is_cautious, parts) {
             (false, _) => Turn::Any,
             (true, [_] | []) => Turn::Arrival,
@@ -541,22 +556,26 @@ impl<'m, M: Machine> Client<'m, M> {
             self.move_part(access, part, memory, placed)
         });
         // All requests are ended also after an error: servers use the memory until then.
-        let mut moved = Ok(Some(0));
+        let mut moved = Ok(Some(Moved::default()));
         for ended in join_all(asked).await {
-            moved = moved.and_then(|all| Ok(all.zip(ended?).map(|(all, bytes)| all + bytes)));
+            let add = |(all, part): (Moved, Moved)| Moved {
+                bytes: all.bytes + part.bytes,
+                reach: all.reach.max(part.reach),
+            };
+            moved = moved.and_then(|all| Ok(all.zip(ended?).map(add)));
         }
         moved
     }
 
-    /// Moves the part of an access on one server. Gives the number of bytes, or `None` if the
-    /// request is to be made again in cautious mode.
+    /// Moves the part of an access on one server; `None` if the request is to be made again in
+    /// cautious mode.
     async fn move_part(
         &self,
         access: Access,
         part: &ServerPart,
         memory: MemoryId,
         placed: Option<&dyn Fn()>,
-    ) -> Result<Option<u64>> {
+    ) -> Result<Option<Moved>> {
         let (ticket, operation) = (access.ticket, access.operation);
         self.send_part(access, part, memory).await?;
         loop {
@@ -603,7 +622,7 @@ impl<'m, M: Machine> Client<'m, M> {
                 let send = machine.buffer(bytes)?;
                 let mut at = 0;
                 for cell in &part.cells {
-                    let piece = whole_piece(cell, u64::MAX)?;
+                    let piece = Piece::from(ListPiece::from(holding_of(cell, u64::MAX)?));
                     let packed = Elements::Packed(&send, at);
                     at += piece.elements();
                     let by = CopyKind::Kernels;
@@ -616,7 +635,7 @@ impl<'m, M: Machine> Client<'m, M> {
         self.caller.send(part.server, &request, parcel).await
     }
 
-    /// Puts the data that came with an answer into memory. Gives the bytes that the server moved.
+    /// Puts the data that came with an answer into memory.
     fn take_data(
         &self,
         operation: Operation,
@@ -624,23 +643,25 @@ impl<'m, M: Machine> Client<'m, M> {
         ends: &[u64],
         parcel: Option<M::Parcel>,
         memory: MemoryId,
-    ) -> Result<u64> {
+    ) -> Result<Moved> {
         if ends.len() != part.cells.len() {
             let cause = format!("server {} has answered about other cells", part.server);
             return Err(Error::new(Kind::Peer, "using a subfile", cause));
         }
-        let mut moved = 0;
+        let mut moved = Moved::default();
         for (cell, &end) in part.cells.iter().zip(ends) {
-            let piece = whole_piece(cell, end)?;
-            let bytes = piece.elements();
+            let holding = holding_of(cell, end)?;
+            let (bytes, bounds) = (holding.elements(), holding.memory_bounds());
+            let piece = Piece::from(ListPiece::from(holding));
             if operation == Operation::Read
                 && let Some(parcel) = parcel.as_ref().filter(|_| bytes > 0)
             {
-                let (from, by) = (Elements::Parcel(parcel, moved), CopyKind::Kernels);
+                let (from, by) = (Elements::Parcel(parcel, moved.bytes), CopyKind::Kernels);
                 let machine = self.caller.machine;
                 machine.copy(memory, 1, &[piece], from, Elements::Exposed, by)?;
             }
-            moved += bytes;
+            moved.bytes += bytes;
+            moved.reach = moved.reach.max(bounds.unwrap_or_default().end);
         }
         Ok(moved)
     }
@@ -701,9 +722,9 @@ impl<'m, M: Machine> Client<'m, M> {
     }
 }
 
-/// The bytes of a cell in an access before byte `end` of the cell, as one piece.
-fn whole_piece(cell: &CellAccess, end: u64) -> Result<Piece> {
+/// The bytes of a cell in an access before byte `end` of the cell.
+fn holding_of(cell: &CellAccess, end: u64) -> Result<Holding> {
     let holding = Holding::new(&cell.places, &cell.memory);
     let holding = holding.map_err(|error| Error::new(Kind::Schema, "using a subfile", error))?;
-    Ok(Piece::from(ListPiece::from(holding.before(end))))
+    Ok(holding.before(end))
 }

@@ -18,6 +18,7 @@
 //! | [`names`], [`object`] | paths, attributes, permissions |
 //! | [`transaction`] | operations of several phases on several servers |
 //! | [`disk`] | the storage of a volume on real disks |
+//! | [`job`] | a volume in a program: one process, or the ranks of an MPI job |
 //! | `messages`, `caller` | requests and answers, and their way |
 //!
 //! But for [`disk`], nothing here knows threads, MPI or wall clocks: a server and a client are tasks
@@ -28,6 +29,7 @@
 mod caller;
 pub mod client;
 pub mod disk;
+pub mod job;
 mod messages;
 pub mod names;
 pub mod object;
@@ -35,7 +37,7 @@ pub mod service;
 pub mod transaction;
 pub mod volume;
 
-pub use client::{Attachment, Client, ClientState, Mode, OpenSubfile, VolumeSpace};
+pub use client::{Attachment, Client, ClientState, Mode, Moved, OpenSubfile, VolumeSpace};
 pub use messages::Attacher;
 pub use names::{FilePath, HASH_BITS, Names};
 pub use object::{Attributes, FileShape, Identity, ObjectId, ObjectKind};

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 /// The kinds, by their names in Python.
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 12] = [
     Kind::Schema,
     Kind::Mismatch,
     Kind::Overlap,
@@ -18,6 +18,7 @@ const KINDS: [Kind; 11] = [
     Kind::Peer,
     Kind::Unsupported,
     Kind::Io,
+    Kind::Exists,
 ];
 
 /// The kind with this name. Any other error is one of the schema.

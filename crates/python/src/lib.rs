@@ -8,6 +8,7 @@
 //! | `session` | sessions and their calls |
 //! | `spec` | an array as Python describes it |
 //! | `group` | a group as Python describes it, and checkpoints |
+//! | `files` | parallel files |
 //! | `local` | the memory of a NumPy array |
 //! | `stores` | reads, repairs and copies stores without a session |
 //! | `interrupt` | Ctrl-C while a call waits |
@@ -16,6 +17,7 @@
 
 mod cli;
 mod errors;
+mod files;
 mod group;
 mod interrupt;
 mod list;
@@ -31,12 +33,18 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<session::PySession>()?;
     module.add_class::<session::PySeat>()?;
+    module.add_class::<files::PyFile>()?;
+    module.add_class::<files::PyFileSystem>()?;
+    module.add_class::<files::PyMoving>()?;
+    module.add_class::<files::PyView>()?;
     module.add_class::<session::PyOpenArray>()?;
     module.add_class::<session::PyOutstanding>()?;
     module.add_class::<group::PyGroup>()?;
     module.add_class::<group::PyCheckpoint>()?;
     module.add_class::<list::PyList>()?;
     module.add_class::<spec::Spec>()?;
+    module.add_function(wrap_pyfunction!(files::create_volume, module)?)?;
+    module.add_function(wrap_pyfunction!(files::open_volume, module)?)?;
     module.add_function(wrap_pyfunction!(session::seats, module)?)?;
     module.add_function(wrap_pyfunction!(session::join_mpi, module)?)?;
     module.add_function(wrap_pyfunction!(stores::open_schema, module)?)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use penstock_engine::{Access, Error, Kind, NodeId, Opening, Result};
 use serde::{Deserialize, Serialize};
@@ -143,7 +143,7 @@ impl Description {
     }
 
     /// The structure of the volume on nodes of a machine, the node of each server.
-    pub fn shape(&self, servers: Rc<[NodeId]>) -> VolumeShape {
+    pub fn shape(&self, servers: Arc<[NodeId]>) -> VolumeShape {
         VolumeShape {
             volume: self.identity,
             servers,

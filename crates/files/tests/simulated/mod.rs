@@ -138,9 +138,8 @@ impl Program {
         let share = Share::of_box(&Region::whole(&[bytes]));
         let _exposed = self.node.expose(id, (share, Some(memory.clone())));
         let client = self.client();
-        client
-            .access(open, operation, (offset, bytes), id, placed)
-            .await
+        let moved = client.access(open, operation, (offset, bytes), id, placed);
+        Ok(moved.await?.bytes)
     }
 
     pub async fn write(&self, open: &OpenSubfile, offset: u64, data: &[u8]) -> Result<u64> {

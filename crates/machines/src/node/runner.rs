@@ -209,6 +209,11 @@ impl Runner {
         self.end(&self.begin(job))
     }
 
+    /// Whether a job has ended, and nobody has taken its result. Does not look.
+    pub fn is_done<T>(&self, job: &Job<T>) -> bool {
+        job.is_there()
+    }
+
     /// Whether a job has ended. Looks once if nobody else does, and never waits.
     pub fn has_ended<T>(&self, job: &Job<T>) -> bool {
         if !job.is_there() {

@@ -1,0 +1,198 @@
+//! The nodes of a program, and the servers on them.
+
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use penstock_engine::{Error, Kind, Machine, NodeId, Result, Who};
+use penstock_layout::exact;
+use penstock_machines::node::runner::{Interrupt, Runner, Task};
+use penstock_machines::{Node, Opener, Threads};
+
+use super::FileSystem;
+use crate::client::ClientState;
+use crate::disk::{self, BlockOpener, ServerDisk};
+use crate::object::Identity;
+use crate::service::{Parts, Service, VolumeShape};
+
+/// The options of a program that uses a volume.
+#[derive(Debug, Clone, Copy)]
+pub struct JobOptions {
+    /// The bytes of each server's cache.
+    pub cache_bytes: u64,
+    /// Whether block files are read and written around the page cache.
+    pub is_direct: bool,
+}
+
+impl Default for JobOptions {
+    fn default() -> Self {
+        Self {
+            cache_bytes: 32 << 20,
+            is_direct: false,
+        }
+    }
+}
+
+/// The first error of a server of this process.
+#[derive(Clone, Default)]
+pub(crate) struct Failure(Arc<Mutex<Option<Error>>>);
+
+impl Failure {
+    pub(crate) fn get(&self) -> Option<Error> {
+        let failure = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.clone()
+    }
+
+    fn set(&self, error: Error) {
+        let mut failure = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.get_or_insert(error);
+    }
+}
+
+/// A node of a program, with the servers that it is to have.
+pub struct Seat {
+    /// The node.
+    pub node: Node,
+    /// The disks of the servers on this node.
+    pub disks: Vec<ServerDisk>,
+    /// The structure of the volume.
+    pub shape: VolumeShape,
+    /// The number of the program.
+    pub program: u64,
+    /// Whether this node's client stops the servers when it closes.
+    pub stops: bool,
+}
+
+impl Seat {
+    /// The opener of the nodes of a program.
+    pub fn opener(options: &JobOptions) -> Arc<dyn Opener> {
+        Arc::new(match options.is_direct {
+            true => BlockOpener::direct(),
+            false => BlockOpener::cached(),
+        })
+    }
+
+    /// Starts the servers of this node, and makes its client.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(self, options: &JobOptions, interrupt: Option<Interrupt>) -> Result<FileSystem> {
+        let Self {
+            node,
+            disks,
+            shape,
+            program,
+            stops,
+        } = self;
+        let failure = Failure::default();
+        let state = ClientState::new(shape.clone(), identity(), program, 0);
+        let serves = !disks.is_empty();
+        let (failed, cache_bytes) = (failure.clone(), options.cache_bytes);
+        let tasks = |node: &Rc<Node>| {
+            let serve = |disk: ServerDisk| -> Task {
+                let (node, shape, failed) = (node.clone(), shape.clone(), failed.clone());
+                Box::pin(async move {
+                    let server = disk.description.server;
+                    if let Err(error) = serve(&node, disk, shape, cache_bytes).await {
+                        let error = error.by(Who::Server(server));
+                        node.leave(&error);
+                        failed.set(error);
+                    }
+                })
+            };
+            disks.into_iter().map(serve).collect()
+        };
+        let runner = Runner::new(node, tasks, serves, interrupt)?;
+        Ok(FileSystem::new(runner, state, failure, stops))
+    }
+}
+
+/// Runs a server until a client stops it.
+async fn serve(node: &Node, disk: ServerDisk, shape: VolumeShape, cache_bytes: u64) -> Result<()> {
+    let server = disk.description.server;
+    let mut disks = Vec::new();
+    for opening in disk.openings {
+        disks.push(node.open(opening).await?);
+    }
+    let parts = Parts {
+        disks,
+        blocks: disk.blocks,
+        records: disk.records,
+        cache_bytes,
+        clock: Rc::new(nanoseconds),
+    };
+    Service::new(node, server, shape, parts)?.run().await
+}
+
+/// The time in nanoseconds since 1970.
+fn nanoseconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    })
+}
+
+/// The user of this process.
+fn identity() -> Identity {
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    Identity::new(
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+        groups
+            .into_iter()
+            .map(rustix::process::Gid::as_raw)
+            .collect(),
+    )
+}
+
+/// Opens a volume in this process alone, with all of its servers.
+///
+/// # Errors
+/// As [`disk::open`]; [`Kind::Schema`] when the volume has another number of servers than is said.
+pub fn embedded(
+    template: &str,
+    servers: Option<usize>,
+    options: &JobOptions,
+    interrupt: Option<Interrupt>,
+) -> Result<FileSystem> {
+    let found = disk::describe(template, 0)?.servers;
+    if servers.is_some_and(|servers| servers != found) {
+        let cause = format!("the volume has {found} servers");
+        return Err(Error::new(Kind::Schema, "opening a volume", cause));
+    }
+    let disks = (0..found).map(|server| disk::open(template, server));
+    let disks: Vec<ServerDisk> = disks.collect::<Result<_>>()?;
+    check_same(&disks)?;
+    let nodes: Arc<[NodeId]> = vec![0; found].into();
+    let seat = Seat {
+        node: Threads::new(1).node(0, Seat::opener(options)),
+        shape: disks[0].description.shape(nodes),
+        disks,
+        program: u64::from(std::process::id()),
+        stops: true,
+    };
+    seat.start(options, interrupt)
+}
+
+/// Refuses servers of different volumes.
+fn check_same(disks: &[ServerDisk]) -> Result<()> {
+    let identity = |disk: &ServerDisk| disk.description.identity;
+    let first = disks.first().map(identity);
+    match disks.iter().position(|disk| Some(identity(disk)) != first) {
+        None => Ok(()),
+        Some(other) => {
+            let cause = format!("server {other} is of another volume than server 0");
+            Err(Error::new(Kind::Mismatch, "opening a volume", cause))
+        }
+    }
+}
+
+/// The node of each server of a job: ranks are dealt out to servers as far apart as they can be, or
+/// the last ranks are servers alone.
+pub fn nodes_of_servers(ranks: usize, servers: usize, is_dedicated: bool) -> Vec<NodeId> {
+    let place = |server: usize| match is_dedicated {
+        true => ranks - 1 - server % ranks,
+        false => exact::<usize>(server as u64 * ranks as u64 / servers.max(1) as u64),
+    };
+    (0..servers).map(place).collect()
+}

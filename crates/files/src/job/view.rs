@@ -1,0 +1,295 @@
+//! Open files and views: reading, writing and pointers.
+
+use std::any::Any;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use penstock_engine::{Error, Kind, Machine, MemoryId, Operation, Result};
+use penstock_layout::{SubfileOrder, View};
+use penstock_machines::node::runner::Job;
+use penstock_machines::{ClientMemory, Node};
+
+use super::Core;
+use crate::client::{Attachment, Client, ClientState, Moved, OpenSubfile};
+use crate::service::pointers::{PointerId, PointerMove, Seek};
+use crate::volume::cells::Version;
+
+/// Memory of the program that data are moved from or to, kept as long as they are.
+pub struct Memory {
+    base: *mut u8,
+    bytes: u64,
+    _keeps: Option<Box<dyn Any + Send>>,
+}
+
+// SAFETY: the memory is not tied to a thread, and whoever made this promised that nobody else uses
+// it meanwhile.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Makes memory of `bytes` bytes from `base` on, which `keeps` keeps alive.
+    ///
+    /// # Safety
+    /// The memory must be readable, and writable for a read, until this is dropped, and nobody else
+    /// may write it, nor use it during a read.
+    pub unsafe fn new(base: *mut u8, bytes: u64, keeps: Option<Box<dyn Any + Send>>) -> Self {
+        Self {
+            base,
+            bytes,
+            _keeps: keeps,
+        }
+    }
+}
+
+/// An attached file.
+#[derive(Clone)]
+pub struct OpenFile {
+    core: Arc<Core>,
+    file: Attachment,
+}
+
+/// An open subfile, with a pointer of its own or one that others share.
+pub struct OpenView {
+    core: Arc<Core>,
+    open: OpenSubfile,
+    pointer: Mutex<Pointer>,
+}
+
+enum Pointer {
+    Own(u64),
+    Shared(PointerId),
+}
+
+/// A read or write under way.
+pub struct Moving {
+    core: Arc<Core>,
+    job: Job<Result<Moved>>,
+}
+
+/// Numbers exposed memories: no two at one time have one number.
+static MEMORIES: AtomicU64 = AtomicU64::new(0);
+
+impl OpenFile {
+    pub(super) fn new(core: Arc<Core>, file: Attachment) -> Self {
+        Self { core, file }
+    }
+
+    /// What is known of the file since it was attached.
+    pub fn attachment(&self) -> &Attachment {
+        &self.file
+    }
+
+    /// Opens a subfile, without any message.
+    ///
+    /// # Errors
+    /// As [`OpenSubfile::new`].
+    pub fn open(
+        &self,
+        view: View,
+        number: u64,
+        order: SubfileOrder,
+        version: Version,
+        shared: Option<PointerId>,
+    ) -> Result<OpenView> {
+        let open = OpenSubfile::new(&self.file, view, number, order, version)?;
+        let pointer = shared.map_or(Pointer::Own(0), Pointer::Shared);
+        Ok(OpenView {
+            core: self.core.clone(),
+            open,
+            pointer: Mutex::new(pointer),
+        })
+    }
+
+    /// Puts the file's data on stable storage.
+    ///
+    /// # Errors
+    /// As [`Client::sync`].
+    pub fn sync(&self) -> Result<()> {
+        let file = self.file.clone();
+        self.core.run(move |node, state| async move {
+            Client::new(&*node, &state).sync(Some(&file)).await
+        })
+    }
+
+    /// Detaches the file.
+    ///
+    /// # Errors
+    /// As [`Client::detach`].
+    pub fn detach(self) -> Result<()> {
+        let file = self.file.clone();
+        self.core
+            .run(move |node, state| async move { Client::new(&*node, &state).detach(&file).await })
+    }
+}
+
+impl OpenView {
+    /// Moves the pointer for an access of `bytes` bytes, and gives where the access begins.
+    ///
+    /// # Errors
+    /// As [`PointerMove::apply`] and [`Client::move_pointer`].
+    pub fn advance(&self, seek: Seek, bytes: u64) -> Result<u64> {
+        let how = PointerMove { seek, bytes };
+        let shared = {
+            let mut pointer = self.pointer.lock().unwrap_or_else(PoisonError::into_inner);
+            match &mut *pointer {
+                Pointer::Own(offset) => return how.apply(offset),
+                Pointer::Shared(pointer) => *pointer,
+            }
+        };
+        self.core.run(move |node, state| async move {
+            Client::new(&*node, &state).move_pointer(shared, how).await
+        })
+    }
+
+    /// Shares the pointer: gives the token that other processes open the subfile with.
+    ///
+    /// # Errors
+    /// As [`Client::share_pointer`].
+    pub fn share(&self) -> Result<PointerId> {
+        let mut pointer = self.pointer.lock().unwrap_or_else(PoisonError::into_inner);
+        let offset = match *pointer {
+            Pointer::Shared(shared) => return Ok(shared),
+            Pointer::Own(offset) => offset,
+        };
+        let shared = self.core.run(move |node, state| async move {
+            Client::new(&*node, &state).share_pointer(offset).await
+        })?;
+        *pointer = Pointer::Shared(shared);
+        Ok(shared)
+    }
+
+    /// Moves bytes between the subfile, from `offset` on, and memory.
+    ///
+    /// # Errors
+    /// As [`Client::access`].
+    pub fn access(&self, operation: Operation, offset: u64, memory: Memory) -> Result<Moved> {
+        let open = self.open.clone();
+        self.core.run(move |node, state| async move {
+            access(&node, &state, &open, operation, (offset, memory), None).await
+        })
+    }
+
+    /// Begins to move bytes. In cautious mode the request has its place in the order of the file
+    /// when this returns.
+    ///
+    /// # Errors
+    /// When this thread is interrupted.
+    pub fn begin(&self, operation: Operation, offset: u64, memory: Memory) -> Result<Moving> {
+        let (open, state) = (self.open.clone(), self.core.state.clone());
+        let placed = Arc::new(AtomicBool::new(!self.open.is_cautious()));
+        let is_placed = placed.clone();
+        let job = self.core.runner.begin(|node| async move {
+            let tell = || placed.store(true, Ordering::Release);
+            access(
+                &node,
+                &state,
+                &open,
+                operation,
+                (offset, memory),
+                Some(&tell),
+            )
+            .await
+        });
+        let moving = Moving {
+            core: self.core.clone(),
+            job,
+        };
+        let runner = &self.core.runner;
+        let has_place = || is_placed.load(Ordering::Acquire) || runner.is_done(&moving.job);
+        runner.wait(|| has_place() || self.core.failure.get().is_some())?;
+        Ok(moving)
+    }
+
+    /// Lets servers bring a part of the subfile into memory.
+    ///
+    /// # Errors
+    /// As [`Client::prefetch`].
+    pub fn prefetch(&self, offset: u64, bytes: u64) -> Result<()> {
+        let open = self.open.clone();
+        self.core.run(move |node, state| async move {
+            Client::new(&*node, &state)
+                .prefetch(&open, offset, bytes)
+                .await
+        })
+    }
+
+    /// Lets servers write a part of the subfile to their disks, and drop it before other blocks.
+    ///
+    /// # Errors
+    /// As [`Client::flush`].
+    pub fn flush(&self, offset: u64, bytes: u64) -> Result<()> {
+        let open = self.open.clone();
+        self.core.run(move |node, state| async move {
+            Client::new(&*node, &state)
+                .flush(&open, offset, bytes)
+                .await
+        })
+    }
+
+    /// Puts the file's data on stable storage.
+    ///
+    /// # Errors
+    /// As [`Client::sync`].
+    pub fn sync(&self) -> Result<()> {
+        OpenFile::new(self.core.clone(), self.open.file().clone()).sync()
+    }
+}
+
+impl Moving {
+    /// Whether the read or write has ended. Never waits.
+    pub fn has_ended(&self) -> bool {
+        self.core.runner.has_ended(&self.job)
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// As [`Client::access`]; [`Kind::Schema`] when the end has been taken already.
+    pub fn end(&self) -> Result<Moved> {
+        let Core {
+            runner, failure, ..
+        } = &*self.core;
+        runner.wait(|| runner.is_done(&self.job) || failure.get().is_some())?;
+        match failure.get() {
+            Some(error) if !runner.is_done(&self.job) => Err(error),
+            _ => runner.end(&self.job)?,
+        }
+    }
+}
+
+impl Drop for Moving {
+    /// Gives up what nobody waits for any more: its memory is the program's again.
+    fn drop(&mut self) {
+        self.core.runner.give_up(&self.job);
+    }
+}
+
+async fn access(
+    node: &Rc<Node>,
+    state: &ClientState,
+    open: &OpenSubfile,
+    operation: Operation,
+    (offset, memory): (u64, Memory),
+    placed: Option<&dyn Fn()>,
+) -> Result<Moved> {
+    let number = MEMORIES.fetch_add(1, Ordering::Relaxed);
+    let id = MemoryId::new([state.shape.volume, 1 << 63 | number]);
+    let exposed = node.expose(
+        id,
+        ClientMemory {
+            base: memory.base,
+            extents: vec![memory.bytes],
+            strides: vec![1],
+            width: 1,
+        },
+    );
+    if memory.bytes > i64::MAX.unsigned_abs() {
+        let cause = format!("{} bytes", memory.bytes);
+        return Err(Error::new(Kind::Schema, "using a subfile", cause));
+    }
+    let client = Client::new(&**node, state);
+    let bytes = (offset, memory.bytes);
+    let moved = client.access(open, operation, bytes, id, placed).await;
+    drop(exposed);
+    moved
+}

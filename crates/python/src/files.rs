@@ -1,0 +1,496 @@
+//! Parallel files: `penstock.FileSystem` in Rust.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use numpy::npyffi::NPY_ARRAY_WRITEABLE;
+use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use penstock_engine::{Error, Kind, Operation, Result};
+use penstock_files::disk::{CreateOptions, create};
+use penstock_files::job::{FileSystem, JobOptions, Memory, Moving, OpenFile, OpenView, embedded};
+use penstock_files::{
+    Attributes, FileChange, FilePath, Mode, Moved, ObjectKind, PointerId, Seek, Version,
+};
+use penstock_layout::{SubfileOrder, View};
+use pyo3::prelude::*;
+
+use crate::errors::raise;
+use crate::interrupt::RaisedException;
+
+/// The attributes of an object: identity, whether it is a directory, path, owner, group, mode, times
+/// of creation, access and change, cells, bytes of a BSU, base, checkpoints.
+type AttributeFields = (
+    u64,
+    bool,
+    String,
+    u32,
+    u32,
+    u16,
+    (u64, u64, u64),
+    (u64, u64, usize),
+    u64,
+);
+
+fn fields_of(object: &Attributes) -> AttributeFields {
+    let shape = match object.kind {
+        ObjectKind::File(shape) => (shape.cells, shape.bsu_bytes, shape.base),
+        ObjectKind::Xref => (0, 0, 0),
+    };
+    (
+        object.id.0,
+        object.kind == ObjectKind::Xref,
+        object.path.to_string(),
+        object.owner,
+        object.group,
+        object.mode,
+        (object.created, object.accessed, object.changed),
+        shape,
+        object.checkpoints,
+    )
+}
+
+/// Makes a volume.
+#[pyfunction]
+#[pyo3(signature = (template, servers, block_bytes, capacity, disks))]
+pub fn create_volume(
+    py: Python<'_>,
+    template: &str,
+    servers: usize,
+    block_bytes: u64,
+    capacity: Option<u64>,
+    disks: Vec<String>,
+) -> PyResult<()> {
+    let options = CreateOptions {
+        block_bytes,
+        capacity,
+        disks,
+        ..CreateOptions::new(servers)
+    };
+    py.detach(|| create(template, &options))
+        .map_err(|e| raise(py, &e))
+}
+
+/// A client of a volume, and the servers of this process.
+#[pyclass(frozen, module = "penstock._core")]
+pub struct PyFileSystem {
+    fs: Mutex<Option<Arc<FileSystem>>>,
+    raised: RaisedException,
+}
+
+/// Opens a volume in this process alone.
+#[pyfunction]
+#[pyo3(signature = (template, servers, cache_bytes, direct))]
+pub fn open_volume(
+    py: Python<'_>,
+    template: &str,
+    servers: Option<usize>,
+    cache_bytes: u64,
+    direct: bool,
+) -> PyResult<PyFileSystem> {
+    let raised = RaisedException::default();
+    let interrupt = raised.interrupt(|| false);
+    let options = JobOptions {
+        cache_bytes,
+        is_direct: direct,
+    };
+    let opened = py.detach(|| embedded(template, servers, &options, Some(interrupt)));
+    Ok(PyFileSystem {
+        fs: Mutex::new(Some(Arc::new(ended(py, &raised, opened)?))),
+        raised,
+    })
+}
+
+/// The result of a call, or the exception that has interrupted it.
+fn ended<T>(py: Python<'_>, raised: &RaisedException, result: Result<T>) -> PyResult<T> {
+    match raised.take() {
+        Some(error) => Err(error),
+        None => result.map_err(|e| raise(py, &e)),
+    }
+}
+
+fn closed(doing: &str) -> Error {
+    Error::new(Kind::Schema, doing, "the file system has been closed")
+}
+
+impl PyFileSystem {
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&FileSystem) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        let done = py.detach(|| {
+            let fs = {
+                let fs = self.fs.lock().unwrap_or_else(PoisonError::into_inner);
+                fs.clone()
+            };
+            act(&*fs.ok_or_else(|| closed("using a file system"))?)
+        });
+        ended(py, &self.raised, done)
+    }
+}
+
+#[pymethods]
+impl PyFileSystem {
+    #[getter]
+    fn servers(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with(py, |fs| Ok(fs.servers()))
+    }
+
+    #[getter]
+    fn block_bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |fs| Ok(fs.block_bytes()))
+    }
+
+    fn make_directory(&self, py: Python<'_>, path: &str, mode: u16) -> PyResult<()> {
+        self.with(py, |fs| {
+            fs.make_directory(FilePath::new(path)?, mode).map(|_| ())
+        })
+    }
+
+    #[pyo3(signature = (path, cells, bsu_bytes, base, mode))]
+    fn create(
+        &self,
+        py: Python<'_>,
+        path: &str,
+        cells: u64,
+        bsu_bytes: u64,
+        base: Option<usize>,
+        mode: u16,
+    ) -> PyResult<()> {
+        self.with(py, |fs| {
+            let shape = (cells, bsu_bytes, base);
+            fs.create(FilePath::new(path)?, shape, mode).map(|_| ())
+        })
+    }
+
+    fn stat(&self, py: Python<'_>, path: &str) -> PyResult<(AttributeFields, Vec<(u64, u64)>)> {
+        self.with(py, |fs| {
+            let (object, cells) = fs.stat(FilePath::new(path)?)?;
+            Ok((fields_of(&object), cells.into_iter().collect()))
+        })
+    }
+
+    /// Who has a file attached: program, whether it reads, whether it writes, whether it is
+    /// reckless.
+    fn status(&self, py: Python<'_>, path: &str) -> PyResult<Vec<(u64, bool, bool, bool)>> {
+        self.with(py, |fs| {
+            let all = fs.status(FilePath::new(path)?)?.into_iter();
+            let fields = all.map(|one| (one.program, one.reads, one.writes, one.is_reckless));
+            Ok(fields.collect())
+        })
+    }
+
+    /// Names, and whether each is a directory.
+    fn list(&self, py: Python<'_>, path: &str) -> PyResult<Vec<(String, bool)>> {
+        self.with(py, |fs| {
+            let entries = fs.list(FilePath::new(path)?)?.into_iter();
+            Ok(entries.map(|(name, entry)| (name, entry.is_xref)).collect())
+        })
+    }
+
+    fn remove(&self, py: Python<'_>, path: &str) -> PyResult<()> {
+        self.with(py, |fs| fs.remove(FilePath::new(path)?))
+    }
+
+    fn rename(&self, py: Python<'_>, old: &str, new: &str) -> PyResult<()> {
+        self.with(py, |fs| fs.rename(FilePath::new(old)?, FilePath::new(new)?))
+    }
+
+    #[pyo3(signature = (path, mode, owner, group))]
+    fn protect(
+        &self,
+        py: Python<'_>,
+        path: &str,
+        mode: Option<u16>,
+        owner: Option<u32>,
+        group: Option<u32>,
+    ) -> PyResult<()> {
+        self.with(py, |fs| {
+            fs.protect(FilePath::new(path)?, (mode, owner, group))
+        })
+    }
+
+    fn checkpoint(&self, py: Python<'_>, path: &str) -> PyResult<()> {
+        self.with(py, |fs| {
+            fs.change(FilePath::new(path)?, FileChange::Checkpoint)
+        })
+    }
+
+    fn roll_back(&self, py: Python<'_>, path: &str) -> PyResult<()> {
+        self.with(py, |fs| {
+            fs.change(FilePath::new(path)?, FileChange::RollBack)
+        })
+    }
+
+    fn resize(&self, py: Python<'_>, path: &str, bytes: u64) -> PyResult<()> {
+        let change = FileChange::Resize(bytes);
+        self.with(py, |fs| fs.change(FilePath::new(path)?, change))
+    }
+
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, FileSystem::sync)
+    }
+
+    /// Bytes in all, in use, of a user, and the user's limit.
+    #[pyo3(signature = (user))]
+    fn space(&self, py: Python<'_>, user: Option<u32>) -> PyResult<(u64, u64, u64, Option<u64>)> {
+        self.with(py, |fs| {
+            let space = fs.space(user.unwrap_or(fs.identity().user))?;
+            Ok((
+                space.bytes,
+                space.used_bytes,
+                space.of_user_bytes,
+                space.limit_bytes,
+            ))
+        })
+    }
+
+    #[pyo3(signature = (user, bytes))]
+    fn limit(&self, py: Python<'_>, user: u32, bytes: Option<u64>) -> PyResult<()> {
+        self.with(py, |fs| fs.limit(user, bytes))
+    }
+
+    fn attach(
+        &self,
+        py: Python<'_>,
+        path: &str,
+        reads: bool,
+        writes: bool,
+        is_reckless: bool,
+    ) -> PyResult<PyFile> {
+        let mode = Mode {
+            reads,
+            writes,
+            is_reckless,
+        };
+        let file = self.with(py, |fs| fs.attach(FilePath::new(path)?, mode))?;
+        Ok(PyFile {
+            file,
+            raised: self.raised.clone(),
+        })
+    }
+
+    /// Closes the file system; a second close does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let done = py.detach(|| {
+            let taken = {
+                let mut fs = self.fs.lock().unwrap_or_else(PoisonError::into_inner);
+                fs.take()
+            };
+            taken.map_or(Ok(()), |fs| fs.close())
+        });
+        ended(py, &self.raised, done)
+    }
+}
+
+/// An attached file.
+#[pyclass(frozen, module = "penstock._core")]
+pub struct PyFile {
+    file: OpenFile,
+    raised: RaisedException,
+}
+
+#[pymethods]
+impl PyFile {
+    fn attributes(&self) -> AttributeFields {
+        fields_of(&self.file.attachment().object)
+    }
+
+    #[pyo3(signature = (view, subfile, order, is_checkpoint, pointer))]
+    fn open(
+        &self,
+        py: Python<'_>,
+        view: [u64; 4],
+        subfile: u64,
+        order: &str,
+        is_checkpoint: bool,
+        pointer: Option<(usize, u64)>,
+    ) -> PyResult<PyView> {
+        let open = || {
+            let wrong =
+                |e: &dyn std::fmt::Display| Error::new(Kind::Schema, "opening a subfile", e);
+            let view = View::try_from(view).map_err(|e| wrong(&e))?;
+            let order = match order {
+                "block" => SubfileOrder::Block,
+                "row" => SubfileOrder::Row,
+                "column" => SubfileOrder::Column,
+                other => {
+                    let cause = format!("'{other}' is no order: \"block\", \"row\" or \"column\"");
+                    return Err(wrong(&cause));
+                }
+            };
+            let version = match is_checkpoint {
+                true => Version::Checkpoint,
+                false => Version::Active,
+            };
+            let pointer = pointer.map(|(server, number)| PointerId { server, number });
+            self.file.open(view, subfile, order, version, pointer)
+        };
+        Ok(PyView {
+            view: open().map_err(|e| raise(py, &e))?,
+            raised: self.raised.clone(),
+        })
+    }
+
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        let synced = py.detach(|| self.file.sync());
+        ended(py, &self.raised, synced)
+    }
+
+    fn detach(&self, py: Python<'_>) -> PyResult<()> {
+        let detached = py.detach(|| self.file.clone().detach());
+        ended(py, &self.raised, detached)
+    }
+}
+
+/// An open subfile.
+#[pyclass(frozen, module = "penstock._core")]
+pub struct PyView {
+    view: OpenView,
+    raised: RaisedException,
+}
+
+/// The memory of a one-dimensional array of bytes, kept alive.
+fn memory_of(array: &Bound<'_, PyUntypedArray>, is_written: bool) -> Result<Memory> {
+    let wrong = |cause| Error::new(Kind::Schema, "using memory", cause);
+    if array.dtype().itemsize() != 1 || array.ndim() != 1 || !array.is_contiguous() {
+        return Err(wrong("it is no sequence of bytes"));
+    }
+    // SAFETY: the array object is alive, and so is the struct behind the pointer.
+    let fields = unsafe { &(*array.as_array_ptr()).fields };
+    if is_written && fields.flags & NPY_ARRAY_WRITEABLE == 0 {
+        return Err(wrong("it is read-only"));
+    }
+    let keeps = Box::new(array.clone().unbind());
+    // SAFETY: the array keeps its memory; the program leaves it alone meanwhile, as the
+    // documentation asks.
+    Ok(unsafe { Memory::new(fields.data.cast::<u8>(), array.len() as u64, Some(keeps)) })
+}
+
+impl PyView {
+    fn access(
+        &self,
+        py: Python<'_>,
+        operation: Operation,
+        offset: u64,
+        array: &Bound<'_, PyUntypedArray>,
+    ) -> PyResult<(u64, u64)> {
+        let memory = memory_of(array, operation == Operation::Read).map_err(|e| raise(py, &e))?;
+        let moved = py.detach(|| self.view.access(operation, offset, memory));
+        let Moved { bytes, reach } = ended(py, &self.raised, moved)?;
+        Ok((bytes, reach))
+    }
+
+    fn begin(
+        &self,
+        py: Python<'_>,
+        operation: Operation,
+        offset: u64,
+        array: &Bound<'_, PyUntypedArray>,
+    ) -> PyResult<PyMoving> {
+        let memory = memory_of(array, operation == Operation::Read).map_err(|e| raise(py, &e))?;
+        let begun = py.detach(|| self.view.begin(operation, offset, memory));
+        Ok(PyMoving {
+            moving: ended(py, &self.raised, begun)?,
+            raised: self.raised.clone(),
+        })
+    }
+}
+
+#[pymethods]
+impl PyView {
+    /// Moves the pointer for an access of `bytes` bytes, and gives where the access begins: at an
+    /// offset, a distance from the pointer, or where the pointer is.
+    #[pyo3(signature = (at, by, bytes))]
+    fn advance(
+        &self,
+        py: Python<'_>,
+        at: Option<u64>,
+        by: Option<i64>,
+        bytes: u64,
+    ) -> PyResult<u64> {
+        let seek = match (at, by) {
+            (Some(offset), _) => Seek::At(offset),
+            (None, Some(distance)) => Seek::By(distance),
+            (None, None) => Seek::Here,
+        };
+        let begins = py.detach(|| self.view.advance(seek, bytes));
+        ended(py, &self.raised, begins)
+    }
+
+    fn share(&self, py: Python<'_>) -> PyResult<(usize, u64)> {
+        let shared = py.detach(|| self.view.share());
+        let PointerId { server, number } = ended(py, &self.raised, shared)?;
+        Ok((server, number))
+    }
+
+    /// The real bytes that were moved, and one past the last of them.
+    fn read(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        array: &Bound<'_, PyUntypedArray>,
+    ) -> PyResult<(u64, u64)> {
+        self.access(py, Operation::Read, offset, array)
+    }
+
+    fn write(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        array: &Bound<'_, PyUntypedArray>,
+    ) -> PyResult<(u64, u64)> {
+        self.access(py, Operation::Write, offset, array)
+    }
+
+    fn begin_read(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        array: &Bound<'_, PyUntypedArray>,
+    ) -> PyResult<PyMoving> {
+        self.begin(py, Operation::Read, offset, array)
+    }
+
+    fn begin_write(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        array: &Bound<'_, PyUntypedArray>,
+    ) -> PyResult<PyMoving> {
+        self.begin(py, Operation::Write, offset, array)
+    }
+
+    fn prefetch(&self, py: Python<'_>, offset: u64, bytes: u64) -> PyResult<()> {
+        let done = py.detach(|| self.view.prefetch(offset, bytes));
+        ended(py, &self.raised, done)
+    }
+
+    fn flush(&self, py: Python<'_>, offset: u64, bytes: u64) -> PyResult<()> {
+        let done = py.detach(|| self.view.flush(offset, bytes));
+        ended(py, &self.raised, done)
+    }
+
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        let done = py.detach(|| self.view.sync());
+        ended(py, &self.raised, done)
+    }
+}
+
+/// A read or write under way.
+#[pyclass(frozen, module = "penstock._core")]
+pub struct PyMoving {
+    moving: Moving,
+    raised: RaisedException,
+}
+
+#[pymethods]
+impl PyMoving {
+    fn has_ended(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.moving.has_ended())
+    }
+
+    fn end(&self, py: Python<'_>) -> PyResult<u64> {
+        let moved = py.detach(|| self.moving.end());
+        Ok(ended(py, &self.raised, moved)?.bytes)
+    }
+}
