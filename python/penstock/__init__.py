@@ -24,6 +24,7 @@ from penstock._errors import (
     BusyError,
     DamagedError,
     Error,
+    ExistsError,
     FullError,
     IoError,
     MismatchError,
@@ -35,6 +36,7 @@ from penstock._errors import (
     SchemaError,
     UnsupportedError,
 )
+from penstock._files import File, FileStat, FileSystem, Pointer, Request, Subfile, Usage, View
 from penstock._group import Group, State
 from penstock._lists import Runs, Strided
 from penstock._open import OpenArray
@@ -65,6 +67,10 @@ __all__ = [
     "DamagedError",
     "Distribution",
     "Error",
+    "ExistsError",
+    "File",
+    "FileStat",
+    "FileSystem",
     "FullError",
     "Group",
     "IoError",
@@ -75,8 +81,10 @@ __all__ = [
     "OutOfBoundsError",
     "OverlapError",
     "PeerError",
+    "Pointer",
     "ReadOnlyError",
     "Report",
+    "Request",
     "RowMajor",
     "Runs",
     "SchemaError",
@@ -85,8 +93,11 @@ __all__ = [
     "Split",
     "State",
     "Strided",
+    "Subfile",
     "UnsupportedError",
+    "Usage",
     "Verified",
+    "View",
     "__version__",
     "copy",
     "info",
