@@ -20,8 +20,8 @@
 //! | [`disk`] | the storage of a volume on real disks |
 //! | `messages`, `caller` | requests and answers, and their way |
 //!
-//! But for [`disk`], nothing here knows threads, MPI or wall clocks: a server and a client are tasks
-//! of nodes of a [`Machine`](penstock_engine::Machine).
+//! Nothing here but [`disk`] knows threads, MPI or wall clocks: a server and a client are tasks of
+//! nodes of a [`Machine`](penstock_engine::Machine).
 
 #![warn(missing_docs)]
 
