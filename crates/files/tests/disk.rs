@@ -12,6 +12,7 @@ use penstock_files::disk::{
 };
 use penstock_files::{RecordStore, disk_schema};
 use penstock_layout::Block;
+use penstock_machines::disk::direct::Direct;
 use penstock_machines::{Medium, Opener};
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -226,13 +227,26 @@ impl Disk {
     }
 }
 
+/// The openers that the file system of a directory has.
+fn openers(directory: &Path) -> Vec<BlockOpener> {
+    let path = directory.join("direct");
+    let file = std::fs::File::create(&path).unwrap();
+    match Direct::open(&file, &path) {
+        Ok(_) => vec![BlockOpener::cached(), BlockOpener::direct()],
+        Err(error) => {
+            println!("skipped: {error}");
+            vec![BlockOpener::cached()]
+        }
+    }
+}
+
 const SHAPES: [(u64, u64); 3] = [(20, 8192), (7, 64 << 10), (33, 100)];
 
 #[test]
 fn blocks_in_files() {
     let directory = place();
     for (nth, shape) in SHAPES.into_iter().enumerate() {
-        for opener in [BlockOpener::cached(), BlockOpener::direct()] {
+        for opener in openers(directory.path()) {
             let path = directory.path().join(format!("{nth}-{opener:?}"));
             std::fs::write(&path, b"").unwrap();
             Disk::open(opener, &path, shape).test();

@@ -18,6 +18,7 @@ use penstock_files::{
     Service, Version, VolumeShape,
 };
 use penstock_layout::{SubfileOrder, View};
+use penstock_machines::disk::direct::Direct;
 use penstock_machines::{ClientMemory, Node, Threads};
 
 const MODE: Mode = Mode {
@@ -196,7 +197,20 @@ fn place() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// The whole file in the order of its striping: `own` bytes of each cell dealt out by BSUs.
+/// An opener that is direct, where the file system can do that.
+fn direct_if_possible(directory: &Path) -> BlockOpener {
+    let path = directory.join("direct");
+    let file = std::fs::File::create(&path).unwrap();
+    match Direct::open(&file, &path) {
+        Ok(_) => BlockOpener::direct(),
+        Err(error) => {
+            println!("skipped: {error}");
+            BlockOpener::cached()
+        }
+    }
+}
+
+/// The bytes of cells of one length in the order of the file's striping, BSU by BSU.
 fn striped(cells: &[Vec<u8>], bsu_bytes: usize) -> Vec<u8> {
     let rows = cells[0].len() / bsu_bytes;
     let pieces = (0..rows).flat_map(|row| {
@@ -208,12 +222,12 @@ fn striped(cells: &[Vec<u8>], bsu_bytes: usize) -> Vec<u8> {
 
 #[test]
 fn what_was_synced_is_there_when_all_is_opened_again() {
-    for (opener, block_bytes) in [
-        (BlockOpener::cached(), 4096),
-        (BlockOpener::direct(), 8192),
-        (BlockOpener::cached(), 1000),
-    ] {
+    for (is_direct, block_bytes) in [(false, 4096), (true, 8192), (false, 1000)] {
         let directory = place();
+        let opener = match is_direct {
+            true => direct_if_possible(directory.path()),
+            false => BlockOpener::cached(),
+        };
         let setup = Setup {
             opener,
             ..Setup::new(directory.path(), 3)
