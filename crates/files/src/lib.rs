@@ -21,8 +21,8 @@
 //! | [`job`] | a volume in a program: one process, or the ranks of an MPI job |
 //! | `messages`, `caller` | requests and answers, and their way |
 //!
-//! But for [`disk`], nothing here knows threads, MPI or wall clocks: a server and a client are tasks
-//! of nodes of a [`Machine`](penstock_engine::Machine).
+//! Nothing here but [`disk`] knows threads, MPI or wall clocks: a server and a client are tasks of
+//! nodes of a [`Machine`](penstock_engine::Machine).
 
 #![warn(missing_docs)]
 

@@ -306,16 +306,18 @@ fn read_flipped(bytes: &[u8], at: usize, mask: u8) -> Option<Model> {
     }
 }
 
-/// The bytes that are flipped: those of the header, and some of each page that has any.
-fn places(bytes: &[u8]) -> Vec<usize> {
+/// The bits that are flipped, each by its byte and its mask: all of the header, and some of each
+/// page that has any.
+fn flips(bytes: &[u8]) -> Vec<(usize, u8)> {
+    let header = (0..400).flat_map(|at| (0..8).map(move |bit| (at, 1 << bit)));
     let pages = (0..bytes.len()).step_by(4096);
     let used = pages.filter(|&page| bytes[page..].iter().take(4096).any(|&byte| byte != 0));
     let within = used.flat_map(|page| {
         let mut chance = Chance(page as u64);
-        (0..40).map(move |_| page + chance.below(4096) as usize)
+        (0..40).map(move |bit| (page + chance.below(4096) as usize, 1 << (bit % 8)))
     });
-    let places = (0..400).chain(within).filter(|&at| at < bytes.len());
-    places.collect()
+    let flips = header.chain(within);
+    flips.filter(|&(at, _)| at < bytes.len()).collect()
 }
 
 /// A change of a store that was closed is told, or changes nothing.
@@ -326,13 +328,13 @@ fn flipped_bytes_are_never_served() {
     assert_eq!(commit_all(&disk, &groups), groups.len());
     let bytes = disk.bytes();
     let mut told = 0;
-    for (nth, at) in places(&bytes).into_iter().enumerate() {
-        match read_flipped(&bytes, at, 1 << (nth % 8)) {
+    for (at, mask) in flips(&bytes) {
+        match read_flipped(&bytes, at, mask) {
             Some(found) => assert!(found == models[groups.len()], "byte {at}"),
             None => told += 1,
         }
     }
-    println!("{told} of {} changes were told", places(&bytes).len());
+    println!("{told} of {} changes were told", flips(&bytes).len());
     assert!(told > 100);
     for length in [1, 100, 4096, bytes.len() / 2] {
         let disk = Disk::with(bytes[..length].to_vec(), None);
@@ -353,8 +355,8 @@ fn flipped_bytes_after_a_crash_are_never_a_mixture() {
     let crashed = Disk::with(before, Some(whole.operations() * 2 / 3));
     commit_all(&crashed, &groups[5..]);
     let bytes = crashed.after_crash(0);
-    for (nth, at) in places(&bytes).into_iter().enumerate() {
-        if let Some(found) = read_flipped(&bytes, at, 1 << (nth % 8)) {
+    for (at, mask) in flips(&bytes) {
+        if let Some(found) = read_flipped(&bytes, at, mask) {
             assert!(models.contains(&found), "byte {at}");
         }
     }

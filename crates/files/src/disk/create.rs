@@ -153,8 +153,11 @@ fn check(template: &str, options: &CreateOptions) -> Result<()> {
         return Err(wrong(template, "it is no path"));
     }
     // One block on each disk is the least.
-    let names = (0..options.disks.len().max(1)).map(|disk| format!("{disk}"));
-    let least = describe((0, options), 0, 1, names.collect());
+    let mut disks = options.disks.clone();
+    if disks.is_empty() {
+        disks.push("blocks-0".to_string());
+    }
+    let least = describe((0, options), 0, 1, disks);
     least.check().map_err(|cause| wrong(template, cause))
 }
 

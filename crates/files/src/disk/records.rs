@@ -12,8 +12,8 @@
 //! A crash at any moment leaves the records of the last commit that was answered, or those of the
 //! commit under way; redb makes a commit valid by one write, after all others. When a store is
 //! opened, the checksums of all of its pages are compared, and a file that something else has
-//! changed is [`Kind::Damaged`]. So that no such change can bring back the commit before the last
-//! one, the last two commits of a store that is closed hold the same records.
+//! changed is [`Kind::Damaged`]. Of a store that was not closed, such a change may look like a
+//! commit that was cut short; then the records of the commit before it come back, as a whole.
 //!
 //! After an error a store fails all requests until it is opened again. redb is to give errors, and
 //! not to panic, whatever the file holds; a panic of it is an error here all the same.
@@ -216,7 +216,6 @@ fn open(storage: impl StorageBackend, path: &Path) -> Result<Database> {
 /// Serves requests until nobody can make one any more, and closes the store.
 fn work(database: Database, requests: &mpsc::Receiver<Request>, path: &Path) {
     let mut failed = None;
-    let mut is_changed = false;
     while let Ok(request) = requests.recv() {
         // Who waited for an answer may have been given up.
         match request {
@@ -230,16 +229,11 @@ fn work(database: Database, requests: &mpsc::Receiver<Request>, path: &Path) {
                 let committed = unless(&mut failed, || {
                     committing.guarded(|| commit(&database, &changes))
                 });
-                is_changed = true;
                 let _ = answer.send(committed);
             }
         }
     }
     let closing = Doing("closing the store of records", path);
-    if is_changed && failed.is_none() {
-        // All has been committed before: without this, a later change of the file is found later.
-        let _ = closing.guarded(|| commit(&database, &[]));
-    }
     let _ = closing.guarded(move || {
         drop(database);
         Ok(())
