@@ -290,6 +290,7 @@ def create_volume(
 def open_volume(
     template: str, servers: int | None, cache_bytes: int, direct: bool
 ) -> PyFileSystem: ...
+
 @final
 class PyFileSystem:
     @property

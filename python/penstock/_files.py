@@ -4,15 +4,18 @@ After Vesta (Corbett and Feitelson, ACM TOCS 14(3), 1996).
 """
 
 import os
-from collections.abc import Buffer, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, overload
 
 import numpy as np
 
 from penstock import _core
 from penstock._errors import schema_error
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
 
 Order = Literal["block", "row", "column"]
 Version = Literal["active", "checkpoint"]
@@ -50,9 +53,9 @@ class Pointer:
 class FileStat:
     """The attributes of a file or directory.
 
-    `times` are of creation, last access and last change, in nanoseconds since 1970. `cell_bytes` has
-    the bytes up to the end of each cell that has any; their sum, `bytes`, is an upper bound of what a
-    subfile has. A directory has no cells.
+    `times` are of creation, last access and last change, in nanoseconds since 1970. `cell_bytes`
+    has the bytes up to the end of each cell that has any; their sum, `bytes`, is an upper bound of
+    what a subfile has. A directory has no cells.
     """
 
     path: str
@@ -84,12 +87,83 @@ class Usage:
     quota: int | None
 
 
-def _bytes_of(data: Buffer) -> np.ndarray:
+def _bytes_of(data: "ReadableBuffer") -> np.ndarray:
     """The memory of a buffer as an array of bytes, which shares it."""
     view = memoryview(data)
     if not view.c_contiguous:
         raise schema_error("the memory is not contiguous: give a copy")
     return np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)
+
+
+class _CreateVolume:
+    """Makes volumes: `FileSystem.create`."""
+
+    def __call__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        servers: int = 1,
+        block_bytes: int = 65536,
+        capacity: int | None = None,
+        disks: Sequence[str | os.PathLike[str]] = (),
+    ) -> "FileSystem":
+        """Makes a volume, and opens it.
+
+        Args:
+            path: The path of the volume; `{server}` in it stands for the number of a server.
+            servers: The number of servers, which stays.
+            block_bytes: The bytes of a block.
+            capacity: The bytes of each server's blocks, which are allocated. By default block files
+                grow, up to the space that their file systems have free now.
+            disks: The disks of each server: directories, or raw devices, with `{server}` for its
+                number. By default one block file stands in the server's directory.
+
+        Errors:
+            `ExistsError` when something is there; `FullError`; `SchemaError` for options that do
+            not fit.
+        """
+        places = [os.fspath(disk) for disk in disks]
+        _core.create_volume(os.fspath(path), servers, block_bytes, capacity, places)
+        return FileSystem(path)
+
+
+class _CreateFile:
+    """Makes files in a volume: `fs.create`."""
+
+    def __init__(self, fs: _core.PyFileSystem) -> None:
+        self._fs = fs
+
+    def __call__(
+        self,
+        path: str,
+        *,
+        cells: int,
+        bsu: int = 1,
+        base: int | None = None,
+        mode: int = 0o644,
+    ) -> None:
+        """Makes a file of `cells` cells and basic striping units of `bsu` bytes, which stay.
+
+        Cells go round-robin to the servers, from server `base` on, or from one that is chosen.
+
+        Errors:
+            `ExistsError`, `MissingError` without the parent directory, `ReadOnlyError`;
+            `SchemaError` for an impossible structure.
+        """
+        self._fs.create(path, cells, bsu, base, mode)
+
+
+class _Create:
+    """Makes volumes on the class, and files on one of its instances."""
+
+    @overload
+    def __get__(self, fs: None, owner: type["FileSystem"]) -> _CreateVolume: ...
+    @overload
+    def __get__(self, fs: "FileSystem", owner: type["FileSystem"]) -> _CreateFile: ...
+    def __get__(
+        self, fs: "FileSystem | None", owner: type["FileSystem"]
+    ) -> _CreateVolume | _CreateFile:
+        return _CreateVolume() if fs is None else _CreateFile(fs._fs)
 
 
 class FileSystem:
@@ -100,6 +174,9 @@ class FileSystem:
         servers: The number of servers, if it is to be checked.
         cache_bytes: The cache of each server.
         direct: Whether block files are read and written around the page cache.
+
+    `FileSystem.create(path, servers=4)` makes a volume, and `fs.create(path, cells=8, bsu=4096)` a
+    file in one.
 
     Any number of threads may use a file system. It is a context manager, which closes it.
 
@@ -118,33 +195,7 @@ class FileSystem:
     ) -> None:
         self._fs = _core.open_volume(os.fspath(path), servers, cache_bytes, direct)
 
-    @classmethod
-    def create(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        servers: int = 1,
-        block_bytes: int = 65536,
-        capacity: int | None = None,
-        disks: Sequence[str | os.PathLike[str]] = (),
-    ) -> Self:
-        """Makes a volume, and opens it.
-
-        Args:
-            path: The path of the volume; `{server}` in it stands for the number of a server.
-            servers: The number of servers, which stays.
-            block_bytes: The bytes of a block.
-            capacity: The bytes of each server's blocks, which are allocated. By default block files
-                grow, up to the space that their file systems have free now.
-            disks: The disks of each server: directories, or raw devices, with `{server}` for its
-                number. By default one block file stands in the server's directory.
-
-        Errors:
-            `ExistsError` when something is there; `FullError`; `SchemaError` for impossible options.
-        """
-        places = [os.fspath(disk) for disk in disks]
-        _core.create_volume(os.fspath(path), servers, block_bytes, capacity, places)
-        return cls(path)
+    create = _Create()
 
     def __enter__(self) -> Self:
         return self
@@ -178,25 +229,6 @@ class FileSystem:
             `ExistsError`, `MissingError`, `ReadOnlyError`.
         """
         self._fs.make_directory(path, mode)
-
-    def create_file(
-        self,
-        path: str,
-        *,
-        cells: int,
-        bsu: int = 1,
-        base: int | None = None,
-        mode: int = 0o644,
-    ) -> None:
-        """Makes a file of `cells` cells and basic striping units of `bsu` bytes, which stay.
-
-        Cells go round-robin to the servers, from server `base` on, or from one that is chosen.
-
-        Errors:
-            `ExistsError`, `MissingError` without the parent directory, `ReadOnlyError`;
-            `SchemaError` for an impossible structure.
-        """
-        self._fs.create(path, cells, bsu, base, mode)
 
     def attach(
         self,
@@ -431,9 +463,9 @@ class Subfile:
         _, reach = self._view.read(offset, data)
         return data[:reach].tobytes()
 
-    def write(self, data: Buffer, *, at: int | None = None, by: int | None = None) -> int:
-        """Writes all of a buffer where the pointer is, at an offset, or `by` bytes from the pointer;
-        and moves the pointer. Gives the number of real bytes.
+    def write(self, data: "ReadableBuffer", *, at: int | None = None, by: int | None = None) -> int:
+        """Writes all of a buffer where the pointer is, at an offset, or `by` bytes from the
+        pointer; and moves the pointer. Gives the number of real bytes.
 
         Errors:
             `FullError`, also beyond a quota; `ReadOnlyError` when the file was attached to be read.
@@ -442,13 +474,13 @@ class Subfile:
         offset = self._view.advance(at, by, memory.size)
         return self._view.write(offset, memory)[0]
 
-    def read_at(self, offset: int, out: Buffer) -> int:
+    def read_at(self, offset: int, out: "WriteableBuffer") -> int:
         """Reads into a buffer, and leaves the pointer alone. Gives the number of real bytes: others
         are as they were.
         """
         return self._view.read(offset, _bytes_of(out))[0]
 
-    def write_at(self, offset: int, data: Buffer) -> int:
+    def write_at(self, offset: int, data: "ReadableBuffer") -> int:
         """Writes all of a buffer, and leaves the pointer alone. Gives the number of real bytes.
 
         Errors:
@@ -456,11 +488,11 @@ class Subfile:
         """
         return self._view.write(offset, _bytes_of(data))[0]
 
-    def iread_at(self, offset: int, out: Buffer) -> "Request":
+    def iread_at(self, offset: int, out: "WriteableBuffer") -> "Request":
         """Begins to read into a buffer, which must be left alone until the request has ended."""
         return Request(self._view.begin_read(offset, _bytes_of(out)))
 
-    def iwrite_at(self, offset: int, data: Buffer) -> "Request":
+    def iwrite_at(self, offset: int, data: "ReadableBuffer") -> "Request":
         """Begins to write a buffer, which must be left alone until the request has ended. In
         cautious mode the request comes before all that is asked for later.
         """
@@ -475,7 +507,7 @@ class Subfile:
         self._view.prefetch(offset, nbytes)
 
     def flush(self, offset: int, nbytes: int) -> None:
-        """Lets the servers write a part of the subfile to their disks, and drop it before others."""
+        """Lets the servers write a part of the subfile to their disks, and drop it first."""
         self._view.flush(offset, nbytes)
 
     def sync(self) -> None:

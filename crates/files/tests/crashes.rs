@@ -4,8 +4,8 @@
 //! checkpoints, renames and removes files, and notes what it has begun and what has ended. Then all
 //! nodes are lost at one event, and disks lose what was not safe. When servers start again:
 //!
-//! - all names are there that had been made, and no others; an operation that was under way has been
-//!   done or not, on all servers;
+//! - all names are there that had been made, and no others; an operation that was under way has
+//!   been done or not, on all servers;
 //! - a file has what was saved, or what was written since then; a checkpoint is that of all cells;
 //! - when all is removed, no block is in use, and no record is left but the root's.
 //!
@@ -49,7 +49,7 @@ struct Known {
 #[derive(Debug, Clone)]
 enum Object {
     Directory,
-    File(Known),
+    File(Box<Known>),
 }
 
 /// What a client knows of its directory: its objects by their paths, and the operation under way.
@@ -101,7 +101,8 @@ impl Journal {
                     since: Vec::new(),
                     kept: None,
                 };
-                self.objects.insert(name.clone(), Object::File(known));
+                self.objects
+                    .insert(name.clone(), Object::File(Box::new(known)));
             }
             Step::Write { file, .. } => {
                 let (places, fill) = self.written(step);

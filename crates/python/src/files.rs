@@ -16,8 +16,8 @@ use pyo3::prelude::*;
 use crate::errors::raise;
 use crate::interrupt::RaisedException;
 
-/// The attributes of an object: identity, whether it is a directory, path, owner, group, mode, times
-/// of creation, access and change, cells, bytes of a BSU, base, checkpoints.
+/// The attributes of an object: identity, whether it is a directory, path, owner, group, mode,
+/// times of creation, access and change, cells, bytes of a BSU, base, checkpoints.
 type AttributeFields = (
     u64,
     bool,

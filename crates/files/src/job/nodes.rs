@@ -1,15 +1,15 @@
 //! The nodes of a program, and the servers on them.
 
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{Error, Kind, Machine, NodeId, Result, Who};
-use penstock_layout::exact;
 use penstock_machines::node::runner::{Interrupt, Runner, Task};
 use penstock_machines::{Node, Opener, Threads};
 
-use super::FileSystem;
+use super::core::Failure;
+use super::file_system::FileSystem;
 use crate::client::ClientState;
 use crate::disk::{self, BlockOpener, ServerDisk};
 use crate::object::Identity;
@@ -30,22 +30,6 @@ impl Default for JobOptions {
             cache_bytes: 32 << 20,
             is_direct: false,
         }
-    }
-}
-
-/// The first error of a server of this process.
-#[derive(Clone, Default)]
-pub(crate) struct Failure(Arc<Mutex<Option<Error>>>);
-
-impl Failure {
-    pub(crate) fn get(&self) -> Option<Error> {
-        let failure = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.clone()
-    }
-
-    fn set(&self, error: Error) {
-        let mut failure = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.get_or_insert(error);
     }
 }
 
@@ -185,14 +169,4 @@ fn check_same(disks: &[ServerDisk]) -> Result<()> {
             Err(Error::new(Kind::Mismatch, "opening a volume", cause))
         }
     }
-}
-
-/// The node of each server of a job: ranks are dealt out to servers as far apart as they can be, or
-/// the last ranks are servers alone.
-pub fn nodes_of_servers(ranks: usize, servers: usize, is_dedicated: bool) -> Vec<NodeId> {
-    let place = |server: usize| match is_dedicated {
-        true => ranks - 1 - server % ranks,
-        false => exact::<usize>(server as u64 * ranks as u64 / servers.max(1) as u64),
-    };
-    (0..servers).map(place).collect()
 }

@@ -10,7 +10,7 @@ use penstock_layout::{SubfileOrder, View};
 use penstock_machines::node::runner::Job;
 use penstock_machines::{ClientMemory, Node};
 
-use super::Core;
+use super::core::Core;
 use crate::client::{Attachment, Client, ClientState, Moved, OpenSubfile};
 use crate::service::pointers::{PointerId, PointerMove, Seek};
 use crate::volume::cells::Version;

@@ -1,7 +1,7 @@
 //! Runs the futures of a node for the threads of its process.
 //!
-//! A node is one thing at a time. Whoever waits for a job looks in the node's place, and all jobs and
-//! tasks go on meanwhile. Where the node serves others, a thread looks while nobody waits:
+//! A node is one thing at a time. Whoever waits for a job looks in the node's place, and all jobs
+//! and tasks go on meanwhile. Where the node serves others, a thread looks while nobody waits:
 //!
 //! ```text
 //! a thread of the program     begin | compute | compute | end: looks until the job has ended

@@ -1,0 +1,56 @@
+//! What all that a program has open shares.
+
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use penstock_engine::{Error, Result};
+use penstock_machines::Node;
+use penstock_machines::node::runner::Runner;
+
+use crate::client::ClientState;
+
+/// The first error of a server of this process.
+#[derive(Clone, Default)]
+pub(crate) struct Failure(Arc<Mutex<Option<Error>>>);
+
+impl Failure {
+    pub(crate) fn get(&self) -> Option<Error> {
+        let failure = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.clone()
+    }
+
+    pub(crate) fn set(&self, error: Error) {
+        let mut failure = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.get_or_insert(error);
+    }
+}
+
+/// What all that a program has open shares.
+pub(crate) struct Core {
+    pub(crate) runner: Runner,
+    pub(crate) state: ClientState,
+    /// The error of a server of this process.
+    pub(crate) failure: Failure,
+}
+
+impl Core {
+    /// Does a job of the client to its end.
+    pub(crate) fn run<T, F>(&self, job: impl FnOnce(Rc<Node>, ClientState) -> F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + 'static,
+    {
+        let state = self.state.clone();
+        let job = self.runner.begin(|node| job(node, state));
+        let failure = || self.failure.get();
+        self.runner
+            .wait(|| self.runner.is_done(&job) || failure().is_some())?;
+        match failure() {
+            Some(error) if !self.runner.is_done(&job) => {
+                self.runner.give_up(&job);
+                Err(error)
+            }
+            _ => self.runner.end(&job)?,
+        }
+    }
+}
