@@ -18,6 +18,7 @@
 //! | [`names`], [`object`] | paths, attributes, permissions |
 //! | [`transaction`] | operations of several phases on several servers |
 //! | [`disk`] | the storage of a volume on real disks |
+//! | [`fsck`] | whether all records of a volume fit together, and how they are made to |
 //! | [`job`] | a volume in a program: one process, or the ranks of an MPI job |
 //! | `messages`, `caller` | requests and answers, and their way |
 //!
@@ -29,6 +30,7 @@
 mod caller;
 pub mod client;
 pub mod disk;
+pub mod fsck;
 pub mod job;
 mod messages;
 pub mod names;
