@@ -20,6 +20,7 @@
 //! | [`disk`] | the storage of a volume on real disks |
 //! | [`fsck`] | whether all records of a volume fit together, and how they are made to |
 //! | [`job`] | a volume in a program: one process, or the ranks of an MPI job |
+//! | [`transfer`] | import and export |
 //! | `messages`, `caller` | requests and answers, and their way |
 //!
 //! Nothing here but [`disk`] knows threads, MPI or wall clocks: a server and a client are tasks of
@@ -37,6 +38,7 @@ pub mod names;
 pub mod object;
 pub mod service;
 pub mod transaction;
+pub mod transfer;
 pub mod volume;
 
 pub use client::{Attachment, Client, ClientState, Mode, Moved, OpenSubfile, VolumeSpace};

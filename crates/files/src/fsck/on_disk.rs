@@ -41,7 +41,8 @@ struct OpenVolume {
     disks: Vec<ServerDisk>,
 }
 
-/// Checks a volume that nobody has open. `tell` hears how many blocks of all have been read.
+/// Checks a volume that nobody has open. `tell` hears how many bytes of all blocks have been
+/// read.
 ///
 /// # Errors
 /// As [`disk::open`], and those of disks; an error of `tell`.
@@ -127,7 +128,7 @@ impl OpenVolume {
     ) -> Result<()> {
         let model = Model::read(&self.layout, records);
         let mut buffer = vec![0; exact::<usize>(self.layout.block_bytes)];
-        let all = (0..self.disks.len())
+        let all: u64 = (0..self.disks.len())
             .map(|server| model.blocks(server).count() as u64)
             .sum();
         let mut done = 0;
@@ -138,7 +139,8 @@ impl OpenVolume {
             blocks.sort_unstable_by_key(|(_, stored)| stored.place);
             for (key, stored) in blocks {
                 done += 1;
-                tell(done, all)?;
+                let block_bytes = self.layout.block_bytes;
+                tell(done * block_bytes, all * block_bytes)?;
                 if stored.place >= places {
                     continue; // that has been found
                 }
