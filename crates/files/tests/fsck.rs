@@ -500,6 +500,7 @@ fn a_volume_on_disk_is_checked_and_mended() {
     let template = directory.path().join("v").display().to_string();
     let options = CreateOptions {
         block_bytes: 4096,
+        capacity: Some(1 << 20),
         ..CreateOptions::new(2)
     };
     create(&template, &options).unwrap();
