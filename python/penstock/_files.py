@@ -519,11 +519,11 @@ class Request:
     """A read or write under way."""
 
     def __init__(self, moving: _core.PyMoving) -> None:
-        self._moving = moving
+        self._moving, self._has_ended = moving, False
 
     def test(self) -> bool:
         """Whether it has ended. Never waits."""
-        return self._moving.has_ended()
+        return self._has_ended or self._moving.has_ended()
 
     def wait(self) -> int:
         """Waits for the end, once. Gives the number of real bytes.
@@ -531,4 +531,6 @@ class Request:
         Errors:
             Those of `Subfile.read_at` and `Subfile.write_at`.
         """
-        return self._moving.end()
+        moved = self._moving.end()
+        self._has_ended = True
+        return moved
