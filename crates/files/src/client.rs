@@ -18,12 +18,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures::future::join_all;
 use penstock_engine::{
-    CopyKind, Elements, Error, Kind, Machine, MemoryId, Operation, Result, Work,
+    CopyKind, Elements, Error, Kind, Machine, MemoryId, NodeId, Operation, Result, Work,
 };
 use penstock_layout::{CellAccess, Holding, List, ListPiece, Piece, Subfile, SubfileOrder, View};
 
 use crate::caller::{Caller, unexpected};
-use crate::messages::{Access, Answer, Ask, Attacher, CellPart, NewObject, Request, Turn, Usage};
+use crate::messages::{
+    Access, Answer, Ask, Attacher, CellPart, ClientPart, Collective, Moved, NewObject, Request,
+    Turn, Usage,
+};
 use crate::names::FilePath;
 use crate::object::{Attributes, FileShape, Identity, ObjectId};
 use crate::service::VolumeShape;
@@ -41,18 +44,30 @@ pub struct ClientState {
     pub who: Identity,
     /// The number of the program, the same for all of its processes.
     pub program: u64,
+    /// The nodes of the program's clients, by rank: those of its collective calls.
+    pub clients: Arc<[NodeId]>,
     /// The number of the client among the clients of its node.
     number: u32,
     next: Arc<AtomicU64>,
+    /// The number of the program's next collective call.
+    calls: Arc<AtomicU64>,
 }
 
 impl ClientState {
     /// Makes the state of a client with a number, below 2^21, that no other client of its node has.
-    pub fn new(shape: VolumeShape, who: Identity, program: u64, number: u32) -> Self {
+    /// `clients` has the nodes of all clients of the program, by rank.
+    pub fn new(
+        shape: VolumeShape,
+        who: Identity,
+        (program, clients): (u64, Arc<[NodeId]>),
+        number: u32,
+    ) -> Self {
         Self {
             shape,
             who,
             program,
+            clients,
+            calls: Arc::default(),
             number: number & ((1 << 21) - 1),
             next: Arc::default(),
         }
@@ -97,16 +112,6 @@ pub struct OpenSubfile {
     file: Attachment,
     subfile: Subfile,
     version: Version,
-}
-
-/// The bytes that an access has moved.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Moved {
-    /// The number of real bytes.
-    pub bytes: u64,
-    /// One past the last real byte, counted from the first byte of the access: in a subfile without
-    /// ghosts and holes the number of real bytes.
-    pub reach: u64,
 }
 
 /// The space of a volume.
@@ -558,11 +563,7 @@ impl<'m, M: Machine> Client<'m, M> {
         // All requests are ended also after an error: servers use the memory until then.
         let mut moved = Ok(Some(Moved::default()));
         for ended in join_all(asked).await {
-            let add = |(all, part): (Moved, Moved)| Moved {
-                bytes: all.bytes + part.bytes,
-                reach: all.reach.max(part.reach),
-            };
-            moved = moved.and_then(|all| Ok(all.zip(ended?).map(add)));
+            moved = moved.and_then(|all| Ok(all.zip(ended?).map(|(all, part)| all.and(part))));
         }
         moved
     }
@@ -664,6 +665,69 @@ impl<'m, M: Machine> Client<'m, M> {
             moved.reach = moved.reach.max(bounds.unwrap_or_default().end);
         }
         Ok(moved)
+    }
+
+    /// Moves parts of a file together with all other clients of the program: each its own part of
+    /// its own subfile, `bytes` bytes from `offset` on, between the file and the memory that the
+    /// client exposes under this name. The servers direct the flow (Kotz, TOCS 1997): each passes
+    /// over its blocks once, in the order in which they lie. `part` may be the reason why this
+    /// client has none.
+    ///
+    /// # Errors
+    /// The same for all clients: the first error of a server or of a client, and
+    /// [`Kind::Mismatch`] when clients ask for different things, [`Kind::Overlap`] when two write
+    /// the same bytes.
+    ///
+    /// # Collective
+    /// Over all clients of the program.
+    pub async fn access_all(
+        &self,
+        open: Result<&OpenSubfile>,
+        file: &Attachment,
+        operation: Operation,
+        (offset, bytes): (u64, u64),
+        memory: MemoryId,
+    ) -> Result<Moved> {
+        let me = self.caller.machine.me();
+        let clients = &self.state.clients;
+        let rank = clients.iter().position(|&node| node == me);
+        let rank = rank.ok_or_else(|| {
+            let cause = "this client is none of the program's";
+            Error::new(Kind::Schema, "a collective call", cause)
+        })?;
+        let version = open.as_ref().map_or(Version::Active, |open| open.version);
+        let part = open.and_then(|open| {
+            self.check(open, operation)?;
+            self.parts(open, offset, bytes)?; // what reaches too far is refused here
+            let (view, number, order) = open.subfile.opened();
+            Ok(ClientPart {
+                node: me,
+                memory,
+                view,
+                number,
+                order,
+                offset,
+                bytes,
+            })
+        });
+        let ask = Ask::Join {
+            program: self.state.program,
+            rank,
+            request: Collective {
+                operation,
+                file: file.object.id,
+                owner: file.object.owner,
+                shape: file.shape,
+                version,
+                clients: clients.to_vec(),
+                sequence: self.state.calls.fetch_add(1, Ordering::Relaxed),
+            },
+            part,
+        };
+        match self.ask(file.shape.base, ask).await? {
+            Answer::Collected(moved) if rank < moved.len() => Ok(moved[rank]),
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// Asks the servers of a part of a subfile to fetch its blocks, or to store them.

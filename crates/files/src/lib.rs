@@ -37,8 +37,8 @@ pub mod service;
 pub mod transaction;
 pub mod volume;
 
-pub use client::{Attachment, Client, ClientState, Mode, Moved, OpenSubfile, VolumeSpace};
-pub use messages::Attacher;
+pub use client::{Attachment, Client, ClientState, Mode, OpenSubfile, VolumeSpace};
+pub use messages::{Attacher, Moved};
 pub use names::{FilePath, HASH_BITS, Names};
 pub use object::{Attributes, FileShape, Identity, ObjectId, ObjectKind};
 pub use service::pointers::{PointerId, PointerMove, Seek};

@@ -43,6 +43,8 @@ pub struct Seat {
     pub shape: VolumeShape,
     /// The number of the program.
     pub program: u64,
+    /// The node of each of its clients, by rank.
+    pub clients: Arc<[NodeId]>,
     /// Whether this node's client stops the servers when it closes.
     pub stops: bool,
 }
@@ -66,10 +68,11 @@ impl Seat {
             disks,
             shape,
             program,
+            clients,
             stops,
         } = self;
         let failure = Failure::default();
-        let state = ClientState::new(shape.clone(), identity(), program, 0);
+        let state = ClientState::new(shape.clone(), identity(), (program, clients), 0);
         let serves = !disks.is_empty();
         let (failed, cache_bytes) = (failure.clone(), options.cache_bytes);
         let tasks = |node: &Rc<Node>| {
@@ -153,6 +156,7 @@ pub fn embedded(
         shape: disks[0].description.shape(nodes),
         disks,
         program: u64::from(std::process::id()),
+        clients: Arc::new([0]),
         stops: true,
     };
     seat.start(options, interrupt)

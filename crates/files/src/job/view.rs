@@ -11,7 +11,8 @@ use penstock_machines::node::runner::Job;
 use penstock_machines::{ClientMemory, Node};
 
 use super::core::Core;
-use crate::client::{Attachment, Client, ClientState, Moved, OpenSubfile};
+use crate::client::{Attachment, Client, ClientState, OpenSubfile};
+use crate::messages::Moved;
 use crate::service::pointers::{PointerId, PointerMove, Seek};
 use crate::volume::cells::Version;
 

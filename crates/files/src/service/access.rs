@@ -204,15 +204,20 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         access: &Access,
         parcel: Option<M::Parcel>,
     ) -> Result<Moved<M>> {
-        if self.removed.borrow().contains(&access.file) {
-            let cause = "the file has been removed";
-            return Err(Error::new(Kind::Missing, "using a file", cause));
-        }
-        self.volume.check(access.file)?;
+        self.check_usable(access.file)?;
         match access.operation {
             Operation::Read => self.read(from, access).await,
             Operation::Write => self.write(from, access, parcel).await,
         }
+    }
+
+    /// Refuses a file that has been removed, or of which a block is lost.
+    pub(super) fn check_usable(&self, file: ObjectId) -> Result<()> {
+        if self.removed.borrow().contains(&file) {
+            let cause = "the file has been removed";
+            return Err(Error::new(Kind::Missing, "using a file", cause));
+        }
+        self.volume.check(file)
     }
 
     /// The bytes of a part before `end`. Where data travel in messages, they lie there in the order
@@ -424,13 +429,21 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
                 self.blocks.discard(name);
             }
             self.blocks.release(claim); // nobody waits while holding a claim
-            if !std::mem::take(&mut may_save) || !self.volume.has_unused() {
+            if !std::mem::take(&mut may_save) {
                 return Err(error);
             }
-            for file in self.volume.files() {
+            self.make_space().await?;
+        }
+    }
+
+    /// Saves all files that have places which are free after that.
+    pub(super) async fn make_space(&self) -> Result<()> {
+        for file in self.volume.files() {
+            if self.volume.has_unused(file) {
                 self.save(file).await?;
             }
         }
+        Ok(())
     }
 
     /// Takes a token in: from the server before this one, or from an asker if it begins here.
@@ -441,7 +454,10 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             return Vec::new(); // it is nobody's
         }
         if token.turns.first() == Some(&self.turn(token.base)) {
-            let placed = self.place_change(&token);
+            let placed = match token.errand {
+                Errand::Collective(..) => self.place_collective(&token),
+                Errand::Change { .. } | Errand::Access => self.place_change(&token),
+            };
             return self.pass_on(token).into_iter().chain([placed]).collect();
         }
         let bucket = tokens::bucket_of(token.file);
@@ -477,10 +493,11 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             }
             match token.errand {
                 Errand::Change { .. } if is_here => tasks.push(self.place_change(&token)),
+                Errand::Collective(..) if is_here => tasks.push(self.place_collective(&token)),
                 Errand::Access if token.turns.last() == Some(&self.turn(token.base)) => {
                     tasks.extend(self.tell_placed(&token));
                 }
-                Errand::Change { .. } | Errand::Access => {}
+                Errand::Change { .. } | Errand::Collective(..) | Errand::Access => {}
             }
             tasks.extend(self.pass_on(token));
         }

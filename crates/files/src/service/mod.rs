@@ -15,12 +15,15 @@
 //! | `objects` | creation, removal, renaming: what a server directs |
 //! | `steps` | its parts in transactions, and what is left of them after a crash |
 //! | `attach`, `attachments` | who uses a file |
+//! | `collective`, `gathering` | requests of all clients of a program together |
 //! | [`pointers`] | shared pointers |
 
 pub(crate) mod access;
 mod ahead;
 mod attach;
 mod attachments;
+mod collective;
+mod gathering;
 mod namespace;
 mod objects;
 pub mod pointers;
@@ -137,6 +140,15 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 self.decisions.borrow_mut().insert(id, decision);
                 return self.heard.tell();
             }
+            Ask::Join {
+                program,
+                rank,
+                request,
+                part,
+            } => {
+                let key = (program, request.file, request.sequence);
+                return self.join(key, (from, ticket), rank, request, part).await;
+            }
             Ask::Decide(..) => Ok(Answer::Done), // it was carried out when this server started
             ask => self.do_ask(from, &self.shape.known(who), ask).await,
         };
@@ -221,7 +233,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 self.is_stopped.set(true);
                 Answer::Done
             }
-            Ask::Prepare(..) | Ask::Decide(..) => return Err(refusal("it has been answered")),
+            Ask::Prepare(..) | Ask::Decide(..) | Ask::Join { .. } => {
+                return Err(refusal("it has been answered"));
+            }
         })
     }
 
@@ -232,6 +246,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let mut early = self.early.borrow_mut();
         early.retain(|(from, _), _| *from != node);
         drop(early);
-        self.pass_all_tokens()
+        let mut tasks = self.pass_all_tokens();
+        tasks.extend(self.give_up_gatherings(node));
+        tasks
     }
 }
