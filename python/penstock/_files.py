@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Literal, Self, overload
 import numpy as np
 
 from penstock import _core
-from penstock._errors import schema_error
+from penstock._errors import Error, schema_error
+from penstock._mpi import library_of
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
+    from mpi4py import MPI
 
 Order = Literal["block", "row", "column"]
 Version = Literal["active", "checkpoint"]
@@ -167,11 +169,15 @@ class _Create:
 
 
 class FileSystem:
-    """A volume of parallel files, with its servers in this process.
+    """A volume of parallel files, with its servers in this process or in the ranks of an MPI job.
 
     Args:
         path: The path of the volume; `{server}` in it stands for the number of a server.
+        comm: An MPI communicator, whose ranks are the clients: opening and closing are collective
+            over it. Servers are dealt out over hosts, and on each over its ranks.
         servers: The number of servers, if it is to be checked.
+        dedicated: Whether ranks with servers do nothing else: there `rank` is `None` when the
+            others have closed the file system, which is closed here, too.
         cache_bytes: The cache of each server.
         direct: Whether block files are read and written around the page cache.
 
@@ -188,12 +194,34 @@ class FileSystem:
     def __init__(
         self,
         path: str | os.PathLike[str],
+        comm: "MPI.Comm | None" = None,
         *,
         servers: int | None = None,
+        dedicated: bool = False,
         cache_bytes: int = 32 << 20,
         direct: bool = False,
     ) -> None:
-        self._fs = _core.open_volume(os.fspath(path), servers, cache_bytes, direct)
+        place = os.fspath(path)
+        self._open: _core.PyFileSystem | None
+        self._rank: int | None = 0
+        if comm is None:
+            self._open = _core.open_volume(place, servers, cache_bytes, direct)
+        else:
+            library = library_of(comm)
+            options = (cache_bytes, direct)
+            self._open = _core.join_volume(library, place, servers, dedicated, options, None)
+            self._rank = None if self._open is None else self._open.rank
+
+    @property
+    def _fs(self) -> _core.PyFileSystem:
+        if self._open is None:
+            raise schema_error("this rank has served alone, and the file system is closed")
+        return self._open
+
+    @property
+    def rank(self) -> int | None:
+        """The rank of this client; `None` where there were servers alone."""
+        return self._rank
 
     create = _Create()
 
@@ -206,11 +234,15 @@ class FileSystem:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        if value is None:
+            self.close()
+        elif self._open is not None:
+            self._open.leave(f"{type(value).__name__}: {value}")
 
     def close(self) -> None:
-        """Saves all, and ends the servers. A second close does nothing."""
-        self._fs.close()
+        """Saves all, and ends the servers. A second close does nothing. Collective."""
+        if self._open is not None:
+            self._open.close()
 
     @property
     def servers(self) -> int:
@@ -419,6 +451,60 @@ class File:
         token = None if pointer is None else (pointer.server, pointer.number)
         opened = self._file.open(numbers, subfile, order, version == "checkpoint", token)
         return Subfile(self, opened)
+
+    def _move_all(
+        self,
+        is_write: bool,
+        view: View | None,
+        subfile: int,
+        memory: object,
+        offset: int,
+        order: Order,
+    ) -> int:
+        try:
+            part = self.open(view, subfile, order=order)._view
+            array = _bytes_of(memory)  # type: ignore[arg-type]
+        except Exception as wrong:  # the other ranks must hear of it
+            kind = wrong.kind if isinstance(wrong, Error) else "Schema"
+            try:
+                self._file.move_all(is_write, None, 0, None, (kind, str(wrong)))
+            except Error as verdict:
+                raise verdict from wrong
+            raise  # not reached: an error of any rank is the error of all
+        return self._file.move_all(is_write, part, offset, array, None)
+
+    def write_all(
+        self,
+        view: View | None,
+        subfile: int,
+        data: "ReadableBuffer",
+        *,
+        offset: int = 0,
+        order: Order = "block",
+    ) -> int:
+        """Writes together with all other ranks: each all of its own buffer into its own subfile,
+        from `offset` on. The servers direct the flow (Kotz, TOCS 1997). Gives the number of this
+        rank's real bytes. Collective over all clients.
+
+        Errors:
+            The same on all ranks: the first error of a rank or server; `OverlapError` when two
+            ranks write the same bytes; `MismatchError` when ranks make different calls.
+        """
+        return self._move_all(True, view, subfile, data, offset, order)
+
+    def read_all(
+        self,
+        view: View | None,
+        subfile: int,
+        out: "WriteableBuffer",
+        *,
+        offset: int = 0,
+        order: Order = "block",
+    ) -> int:
+        """Reads together with all other ranks: see `write_all`. Bytes that are not real are as they
+        were.
+        """
+        return self._move_all(False, view, subfile, out, offset, order)
 
     def checkpoint(self) -> None:
         """Keeps the file as it is now: no data are copied, and later writes go elsewhere

@@ -776,6 +776,26 @@ impl<'m, M: Machine> Client<'m, M> {
         limited.map(|_| ())
     }
 
+    /// Waits until all clients of the program have called this.
+    ///
+    /// # Errors
+    /// The reason why one of them has left.
+    ///
+    /// # Collective
+    /// Over all clients of the program.
+    pub async fn meet(&self) -> Result<()> {
+        let ask = Ask::Meet {
+            program: self.state.program,
+            clients: self.state.clients.to_vec(),
+        };
+        self.ask(0, ask).await.map(|_| ())
+    }
+
+    /// Whether this is the client of rank 0.
+    pub fn is_first(&self) -> bool {
+        self.state.clients.first() == Some(&self.caller.machine.me())
+    }
+
     /// Saves all, and stops all servers. Nobody else may use them any more.
     ///
     /// # Errors

@@ -185,6 +185,8 @@ pub(crate) enum Ask {
     Space(u32),
     /// Limit the blocks of a user on this server, or let the user have any number.
     Quota(u32, Option<u64>),
+    /// Wait until all clients of a program have asked for this.
+    Meet { program: u64, clients: Vec<NodeId> },
     /// Take part in a collective request of a program as the client of a rank; or let it fail.
     Join {
         program: u64,

@@ -21,7 +21,7 @@ use penstock_engine::blocks::{Home, Intent};
 use penstock_engine::{Error, Kind, Machine, NodeId, Operation, Result, Window, Work};
 use penstock_layout::{Block, Holding, ListPiece, Piece, Subfile};
 
-use super::gathering::{Gathering, GatheringKey};
+use super::gathering::{Gathering, GatheringKey, Meeting};
 use super::schedule::Footprint;
 use super::state::{Service, Task};
 use crate::messages::{Answer, ClientPart, Collective, Errand, Moved, Request, Token, refusal};
@@ -70,15 +70,51 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             .collect()
     }
 
+    /// Lets a client wait for all others of its program.
+    pub(super) async fn meet(&self, program: u64, answer: (NodeId, u64), clients: Vec<NodeId>) {
+        let (complete, error) = {
+            let mut meetings = self.meetings.borrow_mut();
+            let meeting = meetings.entry(program).or_default();
+            meeting.answers.push(answer);
+            meeting.clients = clients;
+            let departed = self.departed.borrow();
+            let is_left = meeting.clients.iter().any(|node| departed.contains(node));
+            match is_left || meeting.answers.len() >= meeting.clients.len() {
+                true => (meetings.remove(&program), is_left.then(left_before)),
+                false => (None, None),
+            }
+        };
+        if let Some(meeting) = complete {
+            self.end_meeting(meeting, error).await;
+        }
+    }
+
+    async fn end_meeting(&self, meeting: Meeting, error: Option<Error>) {
+        let answer = error.map_or(Ok(Answer::Done), Err);
+        for (node, ticket) in meeting.answers {
+            let _ = self.caller.reply(node, ticket, &answer, None).await;
+        }
+    }
+
+    /// Ends the waiting for a node that has left.
+    pub(super) fn give_up_meetings(&self, node: NodeId) -> Vec<Task<'_>> {
+        let mut meetings = self.meetings.borrow_mut();
+        let given_up = meetings.extract_if(.., |_, meeting| meeting.clients.contains(&node));
+        let given_up: Vec<_> = given_up.collect();
+        given_up
+            .into_iter()
+            .map(|(_, meeting)| -> Task<'_> {
+                Box::pin(self.end_meeting(meeting, Some(left_before())))
+            })
+            .collect()
+    }
+
     /// Does a collective request, and answers all of its clients.
     async fn run_collective(&self, gathering: Gathering) {
         let is_complete = gathering.is_complete();
         let (answers, request, parts) = gathering.end();
         let moved = match parts {
-            Ok(_) if !is_complete => {
-                let cause = "another rank has left before it took part";
-                Err(Error::new(Kind::Peer, "a collective call on a file", cause))
-            }
+            Ok(_) if !is_complete => Err(left_before()),
             Ok(parts) => self.direct_collective(request, parts).await,
             Err(error) => Err(error),
         };
@@ -359,4 +395,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         self.blocks.release(claim);
         put
     }
+}
+
+/// The error for the clients that wait for one that has left.
+fn left_before() -> Error {
+    let cause = "another rank has left before it took part";
+    Error::new(Kind::Peer, "waiting for other ranks", cause)
 }

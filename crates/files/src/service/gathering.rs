@@ -16,6 +16,15 @@ struct Arrival {
     part: Result<ClientPart>,
 }
 
+/// The clients of a program that wait for each other.
+#[derive(Default)]
+pub(crate) struct Meeting {
+    /// Whom to answer.
+    pub(crate) answers: Vec<(NodeId, u64)>,
+    /// The nodes of all that are to come.
+    pub(crate) clients: Vec<NodeId>,
+}
+
 /// The clients of a collective request that have come.
 pub(crate) struct Gathering {
     request: Collective,

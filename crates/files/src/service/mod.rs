@@ -149,6 +149,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 let key = (program, request.file, request.sequence);
                 return self.join(key, (from, ticket), rank, request, part).await;
             }
+            Ask::Meet { program, clients } => {
+                return self.meet(program, (from, ticket), clients).await;
+            }
             Ask::Decide(..) => Ok(Answer::Done), // it was carried out when this server started
             ask => self.do_ask(from, &self.shape.known(who), ask).await,
         };
@@ -233,7 +236,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 self.is_stopped.set(true);
                 Answer::Done
             }
-            Ask::Prepare(..) | Ask::Decide(..) | Ask::Join { .. } => {
+            Ask::Prepare(..) | Ask::Decide(..) | Ask::Join { .. } | Ask::Meet { .. } => {
                 return Err(refusal("it has been answered"));
             }
         })
@@ -248,6 +251,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         drop(early);
         let mut tasks = self.pass_all_tokens();
         tasks.extend(self.give_up_gatherings(node));
+        tasks.extend(self.give_up_meetings(node));
         tasks
     }
 }

@@ -13,7 +13,7 @@ use penstock_layout::{DiskSchema, Split, exact};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::attachments::Attachments;
-use super::gathering::{Gathering, GatheringKey};
+use super::gathering::{Gathering, GatheringKey, Meeting};
 use super::namespace::Namespace;
 use super::pointers::Pointers;
 use super::schedule::{Footprint, Place, Schedule};
@@ -90,6 +90,8 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
     pub(super) trace: RefCell<Trace>,
     /// The collective requests of which some clients have not come.
     pub(super) gatherings: RefCell<BTreeMap<GatheringKey, Gathering>>,
+    /// The clients of programs that wait for each other: whom to answer, and who is to come.
+    pub(super) meetings: RefCell<BTreeMap<u64, Meeting>>,
     /// The files that were removed, and those whose requests must keep the order of tokens.
     pub(super) removed: RefCell<FxHashSet<ObjectId>>,
     pub(super) cautious: RefCell<FxHashSet<ObjectId>>,
@@ -170,6 +172,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             pointers: RefCell::default(),
             trace: RefCell::default(),
             gatherings: RefCell::default(),
+            meetings: RefCell::default(),
             removed: RefCell::default(),
             cautious: RefCell::default(),
             quotas: RefCell::default(),
