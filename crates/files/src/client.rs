@@ -41,6 +41,9 @@ pub struct ClientState {
     pub who: Identity,
     /// The number of the program, the same for all of its processes.
     pub program: u64,
+    /// The most bytes of data that travel inside a request. A server takes the data of a longer
+    /// write from the client's memory, block by block. At most 2^20, the default.
+    pub request_bytes_max: u64,
     /// The number of the client among the clients of its node.
     number: u32,
     next: Rc<Cell<u64>>,
@@ -53,6 +56,7 @@ impl ClientState {
             shape,
             who,
             program,
+            request_bytes_max: INSIDE_BYTES_MAX,
             number: number & ((1 << 21) - 1),
             next: Rc::default(),
         }
@@ -564,7 +568,7 @@ impl<'m, M: Machine> Client<'m, M> {
                 (Answer::Placed, _) => placed.iter().for_each(|placed| placed()),
                 (Answer::Moved(ends), parcel) => {
                     let taken = self.take_data(operation, part, &ends, parcel, memory);
-                    return taken.map(Some);
+                    return taken.await.map(Some);
                 }
                 (Answer::BeCautious, _) => return Ok(None),
                 (other, _) => return Err(unexpected(&other)),
@@ -580,7 +584,11 @@ impl<'m, M: Machine> Client<'m, M> {
         memory: MemoryId,
     ) -> Result<()> {
         let machine = self.caller.machine;
-        let travels = part.bytes <= INSIDE_BYTES_MAX;
+        let inside_bytes_max = match access.operation {
+            Operation::Read => INSIDE_BYTES_MAX,
+            Operation::Write => self.state.request_bytes_max.min(INSIDE_BYTES_MAX),
+        };
+        let travels = part.bytes <= inside_bytes_max;
         let cell_part = |cell: &CellAccess| CellPart {
             cell: cell.cell,
             places: cell.places.clone(),
@@ -601,14 +609,20 @@ impl<'m, M: Machine> Client<'m, M> {
             0 => None,
             bytes => {
                 let send = machine.buffer(bytes)?;
-                let mut at = 0;
+                let (mut at, mut stretches, by) = (0, 0, CopyKind::Kernels);
                 for cell in &part.cells {
                     let piece = whole_piece(cell, u64::MAX)?;
                     let packed = Elements::Packed(&send, at);
                     at += piece.elements();
-                    let by = CopyKind::Kernels;
+                    stretches += piece.stretches(&[]);
                     machine.copy(memory, 1, &[piece], Elements::Exposed, packed, by)?;
                 }
+                let packing = Work::Pack {
+                    bytes,
+                    stretches,
+                    by,
+                };
+                machine.work(packing).await;
                 Some(machine.cut(&send, 0..bytes))
             }
         };
@@ -617,7 +631,7 @@ impl<'m, M: Machine> Client<'m, M> {
     }
 
     /// Puts the data that came with an answer into memory. Gives the bytes that the server moved.
-    fn take_data(
+    async fn take_data(
         &self,
         operation: Operation,
         part: &ServerPart,
@@ -629,18 +643,26 @@ impl<'m, M: Machine> Client<'m, M> {
             let cause = format!("server {} has answered about other cells", part.server);
             return Err(Error::new(Kind::Peer, "using a subfile", cause));
         }
-        let mut moved = 0;
+        let machine = self.caller.machine;
+        let (mut moved, mut stretches, by) = (0, 0, CopyKind::Kernels);
+        let parcel = parcel.filter(|_| operation == Operation::Read);
         for (cell, &end) in part.cells.iter().zip(ends) {
             let piece = whole_piece(cell, end)?;
             let bytes = piece.elements();
-            if operation == Operation::Read
-                && let Some(parcel) = parcel.as_ref().filter(|_| bytes > 0)
-            {
-                let (from, by) = (Elements::Parcel(parcel, moved), CopyKind::Kernels);
-                let machine = self.caller.machine;
+            if let Some(parcel) = parcel.as_ref().filter(|_| bytes > 0) {
+                stretches += piece.stretches(&[]);
+                let from = Elements::Parcel(parcel, moved);
                 machine.copy(memory, 1, &[piece], from, Elements::Exposed, by)?;
             }
             moved += bytes;
+        }
+        if parcel.is_some() {
+            let packing = Work::Pack {
+                bytes: moved,
+                stretches,
+                by,
+            };
+            machine.work(packing).await;
         }
         Ok(moved)
     }
