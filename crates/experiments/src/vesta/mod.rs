@@ -1,6 +1,7 @@
 //! Vesta.
 
 mod run;
+mod sort;
 mod volume;
 
 pub use run::{CACHE_BYTES, Case, Part, Seconds, Way};
@@ -9,6 +10,18 @@ pub use run::{CACHE_BYTES, Case, Part, Seconds, Way};
 mod tests {
     use super::*;
     use penstock_sim::preset::Preset;
+
+    #[test]
+    fn sorts() {
+        let preset = Preset::find("sp1-vesta").unwrap();
+        for block_records in [512, 1024, 4096, 16384] {
+            let line = [1, 2, 4, 8].map(|servers| {
+                let case = sort::SortCase { servers, block_records, records: sort::RECORDS };
+                case.run(&preset, 0).unwrap()
+            });
+            println!("{block_records}: {line:.1?} {:.2?}", line.map(|s| line[0] / s));
+        }
+    }
 
     #[test]
     fn probe() {
