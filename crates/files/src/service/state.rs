@@ -12,6 +12,7 @@ use penstock_layout::{DiskSchema, Split, exact};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::attachments::Attachments;
+use super::behind::FullBlocks;
 use super::namespace::Namespace;
 use super::pointers::Pointers;
 use super::schedule::{Footprint, Place, Schedule};
@@ -86,6 +87,7 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
     pub(super) attachments: RefCell<Attachments>,
     pub(super) pointers: RefCell<Pointers>,
     pub(super) trace: RefCell<Trace>,
+    pub(super) full: FullBlocks,
     /// The files that were removed, and those whose requests must keep the order of tokens.
     pub(super) removed: RefCell<FxHashSet<ObjectId>>,
     pub(super) cautious: RefCell<FxHashSet<ObjectId>>,
@@ -165,6 +167,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             attachments: RefCell::default(),
             pointers: RefCell::default(),
             trace: RefCell::default(),
+            full: FullBlocks::default(),
             removed: RefCell::default(),
             cautious: RefCell::default(),
             quotas: RefCell::default(),
