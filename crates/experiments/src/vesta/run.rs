@@ -40,7 +40,7 @@ pub struct Case {
     pub access_bytes: u64,
     /// The bytes of each cell.
     pub cell_bytes: u64,
-    /// Whether writing includes a sync.
+    /// Whether the time of writing includes a sync.
     pub is_synced: bool,
     /// Whether data to be written travel inside requests, rather than after them.
     pub is_inside: bool,
@@ -91,6 +91,15 @@ impl Case {
     /// The bytes of the file.
     pub fn bytes(&self) -> u64 {
         self.cell_bytes * self.servers as u64
+    }
+
+    /// The rough cost of simulating the case.
+    pub fn weight(&self) -> u64 {
+        let parts = match self.way {
+            Way::Striped => self.servers as u64,
+            _ => 1,
+        };
+        (self.bytes() / self.access_bytes) * parts + self.bytes() / self.access_bytes.min(1 << 16)
     }
 
     /// The rate of a part, MB/s of 10^6 bytes.
@@ -200,6 +209,10 @@ impl Case {
             process.client().sync(Some(file)).await?;
         }
         process.meet().await;
-        Ok(process.met_at.get() - began)
+        let seconds = process.met_at.get() - began;
+        if operation == Operation::Write && !self.is_synced {
+            process.client().sync(Some(file)).await?; // the next part finds idle disks
+        }
+        Ok(seconds)
     }
 }

@@ -9,11 +9,14 @@
 //!
 //! The paper calls upwards DOWN: the largest records go to the end. A window is sorted in memory. A
 //! cell is sorted by merging: runs of a block are sorted in memory, and merged two by two, from the
-//! file to a second one and back. All requests move a block, or the end of a cell.
+//! file to a second one and back. All requests move a block, or the end of a cell; blocks are read
+//! ahead, and written while the next are read ("using the asynchronous I/O facility").
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 
+use futures::future::try_join;
 use penstock_engine::{Error, Kind, Operation, Result};
 use penstock_files::OpenSubfile;
 use penstock_layout::exact;
@@ -85,7 +88,11 @@ impl SortCase {
 /// Fails unless the cells, one after the other, are the given records in order.
 fn check(mut cells: Vec<(usize, Vec<u32>, Vec<u32>)>) -> Result<()> {
     cells.sort_unstable();
-    let found: Vec<u32> = cells.iter().flat_map(|(_, found, _)| found).copied().collect();
+    let found: Vec<u32> = cells
+        .iter()
+        .flat_map(|(_, found, _)| found)
+        .copied()
+        .collect();
     let given = cells.iter().flat_map(|(_, _, given)| given);
     let mut given: Vec<u32> = given.copied().collect();
     given.sort_unstable();
@@ -159,7 +166,9 @@ impl Sorter {
     fn given(&self) -> Vec<u32> {
         let mut state = (self.seed << 8 | self.process.rank as u64) + 1;
         let next = |_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             exact::<u32>(state >> 32)
         };
         (0..self.cell_records()).map(next).collect()
@@ -200,12 +209,36 @@ impl Sorter {
 
     /// Sorts each window of a subfile upwards.
     async fn sort_windows(&self, rows: &OpenSubfile, window: u64) -> Result<()> {
-        for (start, count) in self.blocks() {
-            let mut records = self.read(rows, start, count).await?;
+        self.sort_blocks((rows, rows), Order::Up, window).await
+    }
+
+    /// Sorts each window of each block, from one subfile to another. The next block is read while
+    /// one is written.
+    async fn sort_blocks(
+        &self,
+        (from, to): (&OpenSubfile, &OpenSubfile),
+        order: Order,
+        window: u64,
+    ) -> Result<()> {
+        let mut blocks = self.blocks();
+        let mut block = blocks.next();
+        let mut records = match block {
+            Some((start, count)) => self.read(from, start, count).await?,
+            None => Vec::new(),
+        };
+        while let Some((start, count)) = block {
             let windows = records.chunks_mut(exact::<usize>(window));
-            windows.for_each(|window| Order::Up.sort(window));
-            self.compute(count, f64::from(window.ilog2())).await;
-            self.write(rows, start, &records).await?;
+            windows.for_each(|window| order.sort(window));
+            let steps = window.min(count).max(2).ilog2();
+            self.compute(count, f64::from(steps)).await;
+            block = blocks.next();
+            let next = async {
+                match block {
+                    Some((start, count)) => self.read(from, start, count).await,
+                    None => Ok(Vec::new()),
+                }
+            };
+            ((), records) = try_join(self.write(to, start, &records), next).await?;
         }
         Ok(())
     }
@@ -213,24 +246,24 @@ impl Sorter {
     /// Sorts this process's cell.
     async fn sort_cell(&self, order: Order) -> Result<()> {
         let all = self.cell_records();
-        let passes = all.div_ceil(self.case.block_records).next_power_of_two().ilog2();
+        let passes = all
+            .div_ceil(self.case.block_records)
+            .next_power_of_two()
+            .ilog2();
         // The last pass ends in the file.
         let (mut from, mut to) = match passes.is_multiple_of(2) {
             true => (&self.cell, &self.other),
             false => (&self.other, &self.cell),
         };
-        for (start, count) in self.blocks() {
-            let mut records = self.read(&self.cell, start, count).await?;
-            order.sort(&mut records);
-            self.compute(count, f64::from(count.max(2).ilog2())).await;
-            self.write(from, start, &records).await?;
-        }
+        let block = self.case.block_records;
+        self.sort_blocks((&self.cell, from), order, block).await?;
         let mut run = self.case.block_records;
         for _ in 0..passes {
             for start in (0..all).step_by(exact::<usize>(2 * run)) {
                 let middle = (start + run).min(all);
                 let end = (middle + run).min(all);
-                self.merge((from, to), [start..middle, middle..end], order).await?;
+                self.merge((from, to), [start..middle, middle..end], order)
+                    .await?;
             }
             run *= 2;
             (from, to) = (to, from);
@@ -242,7 +275,7 @@ impl Sorter {
     async fn merge(
         &self,
         (from, to): (&OpenSubfile, &OpenSubfile),
-        runs: [std::ops::Range<u64>; 2],
+        runs: [Range<u64>; 2],
         order: Order,
     ) -> Result<()> {
         let block = exact::<usize>(self.case.block_records);
@@ -251,10 +284,14 @@ impl Sorter {
             left,
             block: Vec::new(),
             at: 0,
+            next: Vec::new(),
         });
         loop {
             for run in &mut runs {
-                run.refill(self, from).await?;
+                if run.first().is_none() {
+                    run.fetch(self, from).await?;
+                    (run.block, run.at) = (std::mem::take(&mut run.next), 0);
+                }
             }
             let next = match (runs[0].first(), runs[1].first()) {
                 (Some(one), Some(other)) => usize::from(!order.allows(one, other)),
@@ -265,21 +302,16 @@ impl Sorter {
             merged.extend(runs[next].first());
             runs[next].at += 1;
             if merged.len() == block {
-                start = self.put_merged(to, start, &mut merged).await?;
+                self.compute(self.case.block_records, 1.0).await;
+                let [one, other] = &mut runs;
+                let fetched = try_join(one.fetch(self, from), other.fetch(self, from));
+                try_join(self.write(to, start, &merged), fetched).await?;
+                start += merged.len() as u64;
+                merged.clear();
             }
         }
-        self.put_merged(to, start, &mut merged).await.map(|_| ())
-    }
-
-    /// Writes merged records, and gives the place of the next.
-    async fn put_merged(&self, to: &OpenSubfile, start: u64, merged: &mut Vec<u32>) -> Result<u64> {
-        let count = merged.len() as u64;
-        if count > 0 {
-            self.compute(count, 1.0).await;
-            self.write(to, start, merged).await?;
-            merged.clear();
-        }
-        Ok(start + count)
+        self.compute(merged.len() as u64, 1.0).await;
+        self.write(to, start, &merged).await
     }
 
     /// Computes for a number of steps for each record.
@@ -293,37 +325,53 @@ impl Sorter {
         let memory = Rc::new(RefCell::new(vec![0; bytes]));
         let place = (start * RECORD_BYTES, bytes as u64);
         let given = Some(memory.clone());
-        self.process.access(open, Operation::Read, place, given).await?;
+        self.process
+            .access(open, Operation::Read, place, given)
+            .await?;
         let bytes = memory.take();
         let (records, _) = bytes.as_chunks::<4>();
-        Ok(records.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect())
+        Ok(records
+            .iter()
+            .map(|bytes| u32::from_le_bytes(*bytes))
+            .collect())
     }
 
     async fn write(&self, open: &OpenSubfile, start: u64, records: &[u32]) -> Result<()> {
-        let bytes: Vec<u8> = records.iter().flat_map(|record| record.to_le_bytes()).collect();
+        if records.is_empty() {
+            return Ok(());
+        }
+        let bytes: Vec<u8> = records
+            .iter()
+            .flat_map(|record| record.to_le_bytes())
+            .collect();
         let place = (start * RECORD_BYTES, bytes.len() as u64);
         let memory = Some(Rc::new(RefCell::new(bytes)));
-        self.process.access(open, Operation::Write, place, memory).await
+        self.process
+            .access(open, Operation::Write, place, memory)
+            .await
     }
 }
 
-/// A run of sorted records that is being merged: those on disk, and a block of it in memory.
+/// A run of sorted records that is being merged: those on disk, and two blocks of it in memory.
 struct Run {
-    left: std::ops::Range<u64>,
+    left: Range<u64>,
     block: Vec<u32>,
+    /// The number of records of the block that have been taken.
     at: usize,
+    /// The block after it, if that has been read.
+    next: Vec<u32>,
 }
 
 impl Run {
-    /// Reads the next block if all records of this one have been taken.
-    async fn refill(&mut self, sorter: &Sorter, from: &OpenSubfile) -> Result<()> {
-        if self.at < self.block.len() || self.left.is_empty() {
+    /// Reads the next block, if there is one that has not been read.
+    async fn fetch(&mut self, sorter: &Sorter, from: &OpenSubfile) -> Result<()> {
+        if !self.next.is_empty() || self.left.is_empty() {
             return Ok(());
         }
-        let count = sorter.case.block_records.min(self.left.end - self.left.start);
-        self.block = sorter.read(from, self.left.start, count).await?;
+        let left = self.left.end - self.left.start;
+        let count = sorter.case.block_records.min(left);
+        self.next = sorter.read(from, self.left.start, count).await?;
         self.left.start += count;
-        self.at = 0;
         Ok(())
     }
 

@@ -256,8 +256,7 @@ impl Process {
         let full = come.get().div_ceil(*processes) * processes;
         changed.tell();
         changed.until(|| (come.get() >= full).then_some(())).await;
-        self.met_at
-            .set(self.node.time().as_ps() as f64 / 1e12);
+        self.met_at.set(self.node.time().as_ps() as f64 / 1e12);
     }
 
     /// Makes a file whose cell 0 is on server 0, if this is the first process, and attaches it.

@@ -52,7 +52,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                     .volume
                     .cell_bytes(access.file, part.cell, access.version)
                     .unwrap_or(0);
-                let next = (1..=ahead).filter(|_| fetches).map(|distance| block + distance);
+                let next = (1..=ahead)
+                    .filter(|_| fetches)
+                    .map(|distance| block + distance);
                 let next = next.filter(|block| block * block_bytes < end);
                 wanted.extend(next.map(|block| BlockName {
                     block,

@@ -167,7 +167,10 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
 
     /// The number of blocks that keep the disks busy: what they work at, and one more each.
     pub(crate) fn depth(&self) -> usize {
-        let depths = self.disks.iter().map(|disk| disk.queue_depth() as usize + 1);
+        let depths = self
+            .disks
+            .iter()
+            .map(|disk| disk.queue_depth() as usize + 1);
         depths.sum()
     }
 
