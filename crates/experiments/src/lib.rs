@@ -52,6 +52,7 @@ pub mod table;
 mod text;
 mod threads;
 pub mod trace;
+pub mod vesta;
 
 pub use case::{Case, Mean, Measured, Trials, Watch, measure};
 pub use error::StudyError;

@@ -46,6 +46,9 @@ pub struct ClientState {
     pub program: u64,
     /// The nodes of the program's clients, by rank: those of its collective calls.
     pub clients: Arc<[NodeId]>,
+    /// The most bytes of data that travel inside a request. A server takes the data of a longer
+    /// write from the client's memory, block by block. At most 2^20, the default.
+    pub request_bytes_max: u64,
     /// The number of the client among the clients of its node.
     number: u32,
     next: Arc<AtomicU64>,
@@ -68,6 +71,7 @@ impl ClientState {
             program,
             clients,
             calls: Arc::default(),
+            request_bytes_max: INSIDE_BYTES_MAX,
             number: number & ((1 << 21) - 1),
             next: Arc::default(),
         }
@@ -584,7 +588,7 @@ impl<'m, M: Machine> Client<'m, M> {
                 (Answer::Placed, _) => placed.iter().for_each(|placed| placed()),
                 (Answer::Moved(ends), parcel) => {
                     let taken = self.take_data(operation, part, &ends, parcel, memory);
-                    return taken.map(Some);
+                    return taken.await.map(Some);
                 }
                 (Answer::BeCautious, _) => return Ok(None),
                 (other, _) => return Err(unexpected(&other)),
@@ -600,7 +604,11 @@ impl<'m, M: Machine> Client<'m, M> {
         memory: MemoryId,
     ) -> Result<()> {
         let machine = self.caller.machine;
-        let travels = part.bytes <= INSIDE_BYTES_MAX;
+        let inside_bytes_max = match access.operation {
+            Operation::Read => INSIDE_BYTES_MAX,
+            Operation::Write => self.state.request_bytes_max.min(INSIDE_BYTES_MAX),
+        };
+        let travels = part.bytes <= inside_bytes_max;
         let cell_part = |cell: &CellAccess| CellPart {
             cell: cell.cell,
             places: cell.places.clone(),
@@ -621,14 +629,20 @@ impl<'m, M: Machine> Client<'m, M> {
             0 => None,
             bytes => {
                 let send = machine.buffer(bytes)?;
-                let mut at = 0;
+                let (mut at, mut stretches, by) = (0, 0, CopyKind::Kernels);
                 for cell in &part.cells {
                     let piece = Piece::from(ListPiece::from(holding_of(cell, u64::MAX)?));
                     let packed = Elements::Packed(&send, at);
                     at += piece.elements();
-                    let by = CopyKind::Kernels;
+                    stretches += piece.stretches(&[]);
                     machine.copy(memory, 1, &[piece], Elements::Exposed, packed, by)?;
                 }
+                let packing = Work::Pack {
+                    bytes,
+                    stretches,
+                    by,
+                };
+                machine.work(packing).await;
                 Some(machine.cut(&send, 0..bytes))
             }
         };
@@ -637,7 +651,7 @@ impl<'m, M: Machine> Client<'m, M> {
     }
 
     /// Puts the data that came with an answer into memory.
-    fn take_data(
+    async fn take_data(
         &self,
         operation: Operation,
         part: &ServerPart,
@@ -649,20 +663,28 @@ impl<'m, M: Machine> Client<'m, M> {
             let cause = format!("server {} has answered about other cells", part.server);
             return Err(Error::new(Kind::Peer, "using a subfile", cause));
         }
-        let mut moved = Moved::default();
+        let machine = self.caller.machine;
+        let (mut moved, mut stretches, by) = (Moved::default(), 0, CopyKind::Kernels);
+        let parcel = parcel.filter(|_| operation == Operation::Read);
         for (cell, &end) in part.cells.iter().zip(ends) {
             let holding = holding_of(cell, end)?;
             let (bytes, bounds) = (holding.elements(), holding.memory_bounds());
             let piece = Piece::from(ListPiece::from(holding));
-            if operation == Operation::Read
-                && let Some(parcel) = parcel.as_ref().filter(|_| bytes > 0)
-            {
-                let (from, by) = (Elements::Parcel(parcel, moved.bytes), CopyKind::Kernels);
-                let machine = self.caller.machine;
+            if let Some(parcel) = parcel.as_ref().filter(|_| bytes > 0) {
+                stretches += piece.stretches(&[]);
+                let from = Elements::Parcel(parcel, moved.bytes);
                 machine.copy(memory, 1, &[piece], from, Elements::Exposed, by)?;
             }
             moved.bytes += bytes;
             moved.reach = moved.reach.max(bounds.unwrap_or_default().end);
+        }
+        if parcel.is_some() {
+            let packing = Work::Pack {
+                bytes: moved.bytes,
+                stretches,
+                by,
+            };
+            machine.work(packing).await;
         }
         Ok(moved)
     }

@@ -9,6 +9,7 @@
 
 use std::rc::Rc;
 
+use futures::future::join;
 use penstock_engine::blocks::Intent;
 use penstock_engine::{
     CopyKind, Elements, Error, Kind, Machine, MemoryId, NodeId, Operation, Result, Window, Work,
@@ -191,10 +192,8 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             .caller
             .reply(from, access.ticket, &answer, parcel)
             .await;
-        for name in full {
-            self.blocks.write_back(&name).await;
-        }
-        self.fetch_ahead(&access).await;
+        // Neither waits for the other: blocks that would be fetched late are of no use.
+        join(self.fetch_ahead(&access), self.write_full(full)).await;
     }
 
     /// Moves the bytes of an access whose turn it is.

@@ -9,6 +9,7 @@
 //! | `state` | what a server has |
 //! | `access` | reading and writing bytes of cells, through the blocks in memory |
 //! | `ahead`, `trace` | blocks that are fetched before they are asked for |
+//! | `behind` | blocks that are written when they are full of changes |
 //! | `schedule` | the order of the requests to one file |
 //! | `tokens` | the order of the requests to several servers |
 //! | `namespace` | objects and Xrefs |
@@ -22,6 +23,7 @@ pub(crate) mod access;
 mod ahead;
 mod attach;
 mod attachments;
+mod behind;
 mod collective;
 mod gathering;
 mod namespace;

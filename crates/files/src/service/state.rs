@@ -13,6 +13,7 @@ use penstock_layout::{DiskSchema, Split, exact};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::attachments::Attachments;
+use super::behind::FullBlocks;
 use super::gathering::{Gathering, GatheringKey, Meeting};
 use super::namespace::Namespace;
 use super::pointers::Pointers;
@@ -92,6 +93,7 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
     pub(super) gatherings: RefCell<BTreeMap<GatheringKey, Gathering>>,
     /// The clients of programs that wait for each other: whom to answer, and who is to come.
     pub(super) meetings: RefCell<BTreeMap<u64, Meeting>>,
+    pub(super) full: FullBlocks,
     /// The files that were removed, and those whose requests must keep the order of tokens.
     pub(super) removed: RefCell<FxHashSet<ObjectId>>,
     pub(super) cautious: RefCell<FxHashSet<ObjectId>>,
@@ -173,6 +175,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             trace: RefCell::default(),
             gatherings: RefCell::default(),
             meetings: RefCell::default(),
+            full: FullBlocks::default(),
             removed: RefCell::default(),
             cautious: RefCell::default(),
             quotas: RefCell::default(),

@@ -165,6 +165,15 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
         self.block_bytes
     }
 
+    /// The number of blocks that keep the disks busy: what they work at, and one more each.
+    pub(crate) fn depth(&self) -> usize {
+        let depths = self
+            .disks
+            .iter()
+            .map(|disk| disk.queue_depth() as usize + 1);
+        depths.sum()
+    }
+
     /// How full the volume is.
     pub(crate) fn usage(&self) -> Usage {
         let space = self.space.borrow();
