@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use super::published::{
-    self, MEMORY_MB_S, NODE_READ_MB_S, NODE_REWRITE_MB_S, READ_MB_S, WRITE_MB_S, model_mb_s,
+    self, MEMORY_MB_S, NODE_READ_MB_S, NODE_REWRITE_MB_S, Number, READ_MB_S, Statement, WRITE_MB_S,
+    model_mb_s,
 };
 use super::run::{Case, Part, Seconds, Way};
 use super::sort::SortCase;
-use super::{Number, Statement};
 use crate::figure::{Figure, Line, Point, Published, Scale, X};
 
 /// The accesses of 64 KB of Figures 11 and 13.

@@ -12,7 +12,7 @@ use penstock_layout::{DiskSchema, Split, exact};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::attachments::Attachments;
-use super::behind::FullBlocks;
+use super::full::FullBlocks;
 use super::namespace::Namespace;
 use super::pointers::Pointers;
 use super::schedule::{Footprint, Place, Schedule};
