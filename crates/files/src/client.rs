@@ -11,6 +11,8 @@
 //! |---|---|---|---|
 //! | a server touched | 2 | 2, the data inside the first | a token from server to server |
 //! | a server touched, more than 1 MiB | 2 | 2 | the same; data go straight to memory or from there |
+//!
+//! With [`ClientState::request_bytes_max`] data of shorter writes, too, go straight from memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

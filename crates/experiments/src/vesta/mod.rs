@@ -36,6 +36,7 @@ use super::{StudyError, Trials, threads};
 use plan::{Results, Sizes};
 
 pub use fit::Fit;
+pub use published::{Number, Statement};
 pub use run::{CACHE_BYTES, Case, Part, Seconds, Way};
 pub use sort::{RECORDS, SortCase};
 
@@ -65,33 +66,9 @@ pub struct TableLine {
     pub simulated: Fit,
     /// Whether the machine has its numbers from this line.
     pub is_input: bool,
-    /// Whether the simulated numbers are near the paper's. A negative `C` is an artefact of the fit,
-    /// as the paper says, and does not count.
+    /// Whether the simulated numbers are near the paper's. A negative `C` is an artefact of the
+    /// fit, as the paper says, and does not count.
     pub is_near: bool,
-}
-
-/// A number of the text, beside the simulated one: MB/s.
-#[derive(Clone, Debug, Serialize)]
-pub struct Number {
-    pub figure: u8,
-    /// The quantity, in words.
-    pub what: &'static str,
-    pub paper: f64,
-    pub simulated: f64,
-    /// Whether the simulated number is within a tenth of the paper's.
-    pub is_near: bool,
-}
-
-/// A rule of the text.
-#[derive(Clone, Debug, Serialize)]
-pub struct Statement {
-    pub figure: u8,
-    /// The rule, in words.
-    pub what: &'static str,
-    /// The simulated numbers.
-    pub found: String,
-    /// Whether the rule holds.
-    pub holds: bool,
 }
 
 /// The figures, with the paper's claims about them.

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use super::published::{
-    self, MEMORY_MB_S, NODE_READ_MB_S, NODE_REWRITE_MB_S, READ_MB_S, WRITE_MB_S, model_mb_s,
+    self, MEMORY_MB_S, NODE_READ_MB_S, NODE_REWRITE_MB_S, Number, READ_MB_S, Statement, WRITE_MB_S,
+    model_mb_s,
 };
 use super::run::{Case, Part, Seconds, Way};
 use super::sort::SortCase;
-use super::{Number, Statement};
 use crate::figure::{Figure, Line, Point, Published, Scale, X};
 
 /// The accesses of 64 KB of Figures 11 and 13.
@@ -62,16 +62,24 @@ pub(super) struct Sizes {
     pub(super) records: u64,
 }
 
-/// The accesses of the figures over the size of an access: powers of two.
-fn accesses(from: u32) -> impl Iterator<Item = u64> {
-    (from..=20).map(|exponent| 1 << exponent)
+/// The accesses of Figure 10, and of Figures 14 and 16.
+const ALONE: [u32; 13] = [8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20];
+const WAYS: [u32; 8] = [10, 12, 14, 16, 17, 18, 19, 20];
+
+/// Accesses with these powers of two.
+fn accesses<const N: usize>(exponents: [u32; N]) -> impl Iterator<Item = u64> {
+    exponents.into_iter().map(|exponent| 1 << exponent)
 }
 
 impl Sizes {
     /// A run with big cells.
     fn big(&self, (clients, servers): (usize, usize), way: Way, access_bytes: u64) -> Case {
         // Small accesses take long to simulate: their cells are shorter, and longer than the cache.
-        let most_mb = if access_bytes < 4096 { 48 } else { u64::MAX };
+        let most_mb = match access_bytes {
+            0..4096 => 40,
+            4096..16384 if servers > 1 => 64,
+            _ => u64::MAX,
+        };
         Case {
             clients,
             servers,
@@ -109,9 +117,9 @@ impl Sizes {
         }
     }
 
-    /// The data sets of Figure 11, up to the length of a cell.
+    /// The data sets of Figure 11, up to the length of a cell, and the first in any case.
     fn data_sets(&self) -> impl Iterator<Item = u64> + use<> {
-        let most = self.cell_mb;
+        let most = self.cell_mb.max(DATA_SETS_MB[0]);
         DATA_SETS_MB.into_iter().filter(move |&mb| mb <= most)
     }
 
@@ -152,7 +160,7 @@ impl Sizes {
     /// All other runs that a figure needs.
     pub(super) fn cases(&self, figure: u8) -> Vec<Case> {
         let mut cases: Vec<Case> = match figure {
-            10 => accesses(8)
+            10 => accesses(ALONE)
                 .flat_map(|bytes| {
                     let inside = Case {
                         is_inside: true,
@@ -167,17 +175,18 @@ impl Sizes {
                 .flat_map(|servers| ACCESSES.map(|bytes| self.many_servers(servers, bytes)))
                 .collect(),
             13 => CLIENTS.map(|clients| self.system(clients)).into(),
-            14 => accesses(10)
+            14 => accesses(WAYS)
                 .flat_map(|bytes| ONE_CLIENT.map(|(_, way)| self.one_client(way, bytes)))
                 .collect(),
-            16 => accesses(10)
+            16 => accesses(WAYS)
                 .flat_map(|bytes| FOUR_CLIENTS.map(|(_, way)| self.four_clients(way, bytes)))
                 .collect(),
             _ => Vec::new(),
         };
         if figure == 16 {
-            cases.extend(accesses(9).map(|bytes| self.big_alone(bytes)));
-            cases.push(self.four_clients(Way::Cells, 512));
+            cases.extend(accesses(WAYS).map(|bytes| self.big_alone(bytes)));
+            let halves = accesses(WAYS).map(|bytes| bytes / 2);
+            cases.extend(halves.map(|bytes| self.four_clients(Way::Cells, bytes)));
         }
         cases
     }
@@ -230,7 +239,7 @@ impl Sizes {
             });
             lines.collect::<Vec<_>>()
         };
-        let from = |first| accesses(first).collect::<Vec<u64>>();
+        let ways: Vec<u64> = accesses(WAYS).collect();
         let counts = |counts: &[usize]| counts.iter().map(|&n| n as u64).collect::<Vec<u64>>();
         match figure {
             10 => rates(
@@ -239,7 +248,7 @@ impl Sizes {
                     ("big", &|bytes| self.big_alone(bytes)),
                 ],
                 &PARTS,
-                &from(8),
+                &accesses(ALONE).collect::<Vec<_>>(),
             ),
             11 => {
                 let xs: Vec<u64> = self.data_sets().collect();
@@ -262,14 +271,14 @@ impl Sizes {
                 .into_iter()
                 .flat_map(|(name, way)| {
                     let case = |bytes| self.one_client(way, bytes);
-                    rates(&[(name, &case)], &[Part::FirstWrite, Part::Read], &from(10))
+                    rates(&[(name, &case)], &[Part::FirstWrite, Part::Read], &ways)
                 })
                 .collect(),
             16 => FOUR_CLIENTS
                 .into_iter()
                 .flat_map(|(name, way)| {
                     let case = |bytes| self.four_clients(way, bytes);
-                    rates(&[(name, &case)], &PARTS, &from(10))
+                    rates(&[(name, &case)], &PARTS, &ways)
                 })
                 .collect(),
             _ => SORT_BLOCKS
@@ -573,7 +582,7 @@ impl Rules<'_> {
                 let alone = self.rate(sizes.big_alone(bytes), part);
                 (cells(bytes, part), 4.0 * alone)
             };
-            accesses(10).map(pair)
+            accesses(WAYS).map(pair)
         });
         let (four, is_four) = all_near(&by_four.collect::<Vec<_>>());
         let mut rules = vec![("a subfile a cell: four times Figure 10", four, is_four)];
@@ -585,7 +594,7 @@ impl Rules<'_> {
             (Part::SecondWrite, "the same, 2nd write"),
             (Part::Read, "the same, read"),
         ] {
-            let pairs = accesses(10).map(|bytes| (striped(bytes, part), cells(bytes / 2, part)));
+            let pairs = accesses(WAYS).map(|bytes| (striped(bytes, part), cells(bytes / 2, part)));
             let (found, holds) = all_near(&pairs.collect::<Vec<_>>());
             rules.push((what, found, holds));
         }

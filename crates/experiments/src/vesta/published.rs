@@ -1,7 +1,33 @@
 //! The numbers of the paper's Table I and of its text.
 
+use serde::Serialize;
+
 use super::messages::Pattern;
 use super::run::Part;
+
+/// A number of the text, beside the simulated one: MB/s.
+#[derive(Clone, Debug, Serialize)]
+pub struct Number {
+    pub figure: u8,
+    /// The quantity, in words.
+    pub what: &'static str,
+    pub paper: f64,
+    pub simulated: f64,
+    /// Whether the simulated number is within a tenth of the paper's.
+    pub is_near: bool,
+}
+
+/// A rule of the text.
+#[derive(Clone, Debug, Serialize)]
+pub struct Statement {
+    pub figure: u8,
+    /// The rule, in words.
+    pub what: &'static str,
+    /// The simulated numbers.
+    pub found: String,
+    /// Whether the rule holds.
+    pub holds: bool,
+}
 
 /// A line of Table I.
 #[derive(Clone, Copy, Debug)]

@@ -4,22 +4,13 @@
 //! only as many at a time as keep the disks busy. Nobody claims a block whose turn has not come: it
 //! may be changed again meanwhile, and is then written once.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-
 use futures::future::join_all;
 use penstock_engine::Machine;
 
+use super::full::FullBlocks;
 use super::state::Service;
 use crate::volume::BlockName;
 use crate::volume::records::RecordStore;
-
-/// The full blocks that wait for their turn, and the number of those that are being written.
-#[derive(Default)]
-pub(super) struct FullBlocks {
-    waiting: RefCell<VecDeque<BlockName>>,
-    written: Cell<usize>,
-}
 
 impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// Lets full blocks be written, in their order. If the disks have room, this writes them.

@@ -9,7 +9,7 @@
 //! | `state` | what a server has |
 //! | `access` | reading and writing bytes of cells, through the blocks in memory |
 //! | `ahead`, `trace` | blocks that are fetched before they are asked for |
-//! | `behind` | blocks that are written when they are full of changes |
+//! | `behind`, `full` | blocks that are written when they are full of changes |
 //! | `schedule` | the order of the requests to one file |
 //! | `tokens` | the order of the requests to several servers |
 //! | `namespace` | objects and Xrefs |
@@ -25,6 +25,7 @@ mod attach;
 mod attachments;
 mod behind;
 mod collective;
+mod full;
 mod gathering;
 mod namespace;
 mod objects;
