@@ -13,6 +13,7 @@ use penstock_sim::network::Contention;
 use penstock_sim::preset::{NetworkKind, Preset};
 
 use crate::failure::Failure;
+use crate::files::arguments::Fs;
 use crate::provenance::{self, Provenance};
 
 /// Collective I/O for distributed arrays: the servers that own the disks direct the flow.
@@ -40,6 +41,9 @@ pub(crate) enum Command {
     /// Copy an array or a whole data set into another arrangement, out of core; go on where a
     /// killed copy has stopped
     Copy(Box<Copy>),
+    /// Parallel files: volumes, and the files and directories in them
+    #[command(subcommand, arg_required_else_help = true)]
+    Fs(Box<Fs>),
     /// Experiments on a simulated machine
     #[command(subcommand, arg_required_else_help = true)]
     Sim(Box<Sim>),

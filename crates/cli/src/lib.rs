@@ -7,6 +7,7 @@
 //! | `repair` | repairs a group whose metadata were rewritten |
 //! | `gather` | makes one store of the parts on all servers |
 //! | `copy` | copies an array or a data set into another arrangement |
+//! | `fs` | makes and uses volumes of parallel files |
 //! | `sim` | runs the papers' experiments on the simulated machine |
 //! | `bench` | the papers' measurements on this one, with the Python package |
 //!
@@ -36,10 +37,12 @@
 mod arguments;
 mod copy;
 mod failure;
+mod files;
 mod output;
 mod progress;
 mod provenance;
 mod sim;
+mod sizes;
 mod store;
 
 use std::ffi::OsString;
@@ -69,6 +72,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
             Command::Repair(repair) => store::repair(&repair),
             Command::Gather(gather) => store::gather(&gather),
             Command::Copy(copy) => copy::run(&copy),
+            Command::Fs(fs) => files::run(&fs),
             Command::Sim(sim) => sim::run(&sim, &python),
             Command::Plot(asked) => output::plot(&asked, &python),
         });

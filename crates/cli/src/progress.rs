@@ -47,6 +47,14 @@ impl Bar {
         }
     }
 
+    /// Shows how many bytes of all have been moved so far.
+    pub(crate) fn tell_position(&self, done: u64, all: u64) {
+        if self.0.length() != Some(all) {
+            self.begin_bytes(all);
+        }
+        self.0.set_position(done);
+    }
+
     fn begin_bytes(&self, bytes: u64) {
         let template =
             "{bar:30} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {wide_msg}";

@@ -18,7 +18,9 @@
 //! | [`names`], [`object`] | paths, attributes, permissions |
 //! | [`transaction`] | operations of several phases on several servers |
 //! | [`disk`] | the storage of a volume on real disks |
+//! | [`fsck`] | whether all records of a volume fit together, and how they are made to |
 //! | [`job`] | a volume in a program: one process, or the ranks of an MPI job |
+//! | [`transfer`] | import and export |
 //! | `messages`, `caller` | requests and answers, and their way |
 //!
 //! Nothing here but [`disk`] knows threads, MPI or wall clocks: a server and a client are tasks of
@@ -29,12 +31,14 @@
 mod caller;
 pub mod client;
 pub mod disk;
+pub mod fsck;
 pub mod job;
 mod messages;
 pub mod names;
 pub mod object;
 pub mod service;
 pub mod transaction;
+pub mod transfer;
 pub mod volume;
 
 pub use client::{Attachment, Client, ClientState, Mode, OpenSubfile, VolumeSpace};

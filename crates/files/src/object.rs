@@ -25,6 +25,13 @@ impl ObjectId {
     pub(crate) fn new(server: usize, number: u64) -> Self {
         Self((server as u64 + 1) << 48 | number)
     }
+
+    /// The server that has made the object, and the object's number among those of the server;
+    /// `None` for the root.
+    pub(crate) fn maker(self) -> Option<(usize, u64)> {
+        let server = (self.0 >> 48).checked_sub(1)?;
+        Some((exact::<usize>(server), self.0 & ((1 << 48) - 1)))
+    }
 }
 
 /// A user, as the operating system knows it.

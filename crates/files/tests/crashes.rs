@@ -7,6 +7,7 @@
 //! - all names are there that had been made, and no others; an operation that was under way has
 //!   been done or not, on all servers;
 //! - a file has what was saved, or what was written since then; a checkpoint is that of all cells;
+//! - a check of all records finds nothing, neither before servers start again nor after that;
 //! - when all is removed, no block is in use, and no record is left but the root's.
 //!
 //! A failure prints its seed: `PENSTOCK_SEED=<seed> cargo test -p penstock-files --test crashes`
@@ -431,6 +432,7 @@ async fn remove_all(client: &Client<'_, SimNode>, home: &str) {
 
 /// Checks all clients' directories, removes everything, and checks that nothing is left.
 fn check_all(volume: &Volume, left: Left, journals: &[Rc<RefCell<Journal>>]) {
+    left.check(); // transactions under way are no damage
     let journals: Vec<Journal> = journals.iter().map(|one| one.borrow().clone()).collect();
     let volume = Volume {
         clients: 1,
@@ -451,6 +453,7 @@ fn check_all(volume: &Volume, left: Left, journals: &[Rc<RefCell<Journal>>]) {
             assert_eq!(client.space(1).await.unwrap().used_bytes, 0);
         }
     });
+    left.check();
     let records = left.records();
     assert!(records <= 1 + volume.servers, "{records} records are left");
 }

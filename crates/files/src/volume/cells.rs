@@ -80,11 +80,7 @@ impl Cell {
     pub(crate) fn stored(&self, block: u64, version: Version) -> Option<Stored> {
         let (leaf, within) = split(block);
         let leaf = self.leaves.get(&leaf)?;
-        let entries = match version {
-            Version::Checkpoint => leaf.kept.as_ref().unwrap_or(&leaf.active),
-            Version::Active => &leaf.active,
-        };
-        entries.get(&within).copied()
+        leaf.entries(version).get(&within).copied()
     }
 
     /// Puts a block into the active list, or takes it out. Gives the place that nobody uses any
@@ -161,6 +157,35 @@ impl Cell {
         blocks.filter(|&found| found >= block).collect()
     }
 
+    /// The blocks of a version, in their order.
+    pub(crate) fn blocks(&self, version: Version) -> impl Iterator<Item = (u64, Stored)> + '_ {
+        self.leaves.iter().flat_map(move |(&number, leaf)| {
+            let entries = leaf.entries(version).iter();
+            entries
+                .map(move |(&within, &stored)| (number * LEAF_BLOCKS + u64::from(within), stored))
+        })
+    }
+
+    /// Whether a leaf has other entries for the checkpoint.
+    pub(crate) fn has_split_leaves(&self) -> bool {
+        self.leaves.values().any(|leaf| leaf.kept.is_some())
+    }
+
+    /// Lets the entries of a block that name the place of one version name another place.
+    pub(crate) fn relocate(&mut self, block: u64, version: Version, place: u64) {
+        let Some(former) = self.stored(block, version) else {
+            return;
+        };
+        let (number, within) = split(block);
+        let leaves = self.leaves.get_mut(&number).into_iter();
+        let entries = leaves.flat_map(|leaf| leaf.kept.iter_mut().chain([&mut leaf.active]));
+        for stored in entries.filter_map(|entries| entries.get_mut(&within)) {
+            if stored.place == former.place {
+                stored.place = place;
+            }
+        }
+    }
+
     /// A leaf as it is kept on disk; `None` if it has no entries.
     pub(crate) fn leaf(&self, number: u64) -> Option<&Leaf> {
         self.leaves.get(&number).filter(|leaf| !leaf.is_empty())
@@ -187,6 +212,13 @@ impl Cell {
 }
 
 impl Leaf {
+    fn entries(&self, version: Version) -> &Entries {
+        match version {
+            Version::Checkpoint => self.kept.as_ref().unwrap_or(&self.active),
+            Version::Active => &self.active,
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.active.is_empty() && self.kept.as_ref().is_none_or(Entries::is_empty)
     }

@@ -49,16 +49,16 @@ pub(crate) struct BlockName {
 
 /// The record of a file on a server.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct FileRecord {
-    owner: u32,
-    has_checkpoint: bool,
+pub(crate) struct FileRecord {
+    pub(crate) owner: u32,
+    pub(crate) has_checkpoint: bool,
 }
 
 /// The record of a cell.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct CellRecord {
-    bytes: u64,
-    kept_bytes: Option<u64>,
+pub(crate) struct CellRecord {
+    pub(crate) bytes: u64,
+    pub(crate) kept_bytes: Option<u64>,
 }
 
 /// The part of a file that a server stores.

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::rc::Rc;
 
 use penstock_engine::{Access, BlockFile, Machine, MemoryId, Opening, Operation, Result};
+use penstock_files::fsck::{Layout, ServerRecords, check};
 use penstock_files::volume::records::Change;
 use penstock_files::{
     Attachment, Client, ClientState, FilePath, HASH_BITS, Identity, Mode, Names, OpenSubfile,
@@ -15,7 +16,7 @@ use penstock_files::{
 };
 use penstock_layout::{Block, DiskSchema, Region, Share, SubfileOrder, View};
 use penstock_sim::Span;
-use penstock_sim::machine::{Faults, Layout, Setup, SimDisk, SimNode, Simulation};
+use penstock_sim::machine::{self, Faults, Setup, SimDisk, SimNode, Simulation};
 use penstock_sim::preset::Preset;
 
 /// The numbers of a volume.
@@ -87,6 +88,7 @@ impl RecordStore for SimRecords {
 pub struct Left {
     simulation: Simulation,
     records: Vec<Records>,
+    layout: Layout,
 }
 
 /// A client in a test.
@@ -209,7 +211,7 @@ impl Volume {
         preset.nodes.io_nodes = self.servers.div_ceil(2);
         preset.nodes.disks = self.servers;
         let setup = Setup {
-            layout: Layout::Contiguous,
+            layout: machine::Layout::Contiguous,
             slots: self.blocks,
             slot_bytes: self.block_bytes,
             is_disk_free: false,
@@ -293,6 +295,12 @@ impl Volume {
         Left {
             simulation,
             records,
+            layout: Layout {
+                names: shape.names,
+                block_bytes: self.block_bytes,
+                places: vec![self.blocks; self.servers],
+                owner: shape.owner,
+            },
         }
     }
 }
@@ -309,6 +317,36 @@ impl Left {
     /// The counts of the run.
     pub fn totals(&self) -> penstock_sim::machine::Totals {
         self.simulation.totals()
+    }
+
+    /// What must be known in order to check the records.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The records of all servers.
+    pub fn all_records(&self) -> Vec<ServerRecords> {
+        let of_server = |records: &Records| {
+            let records = records.borrow();
+            let pairs = records.iter();
+            pairs
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect()
+        };
+        self.records.iter().map(of_server).collect()
+    }
+
+    /// Replaces the records of all servers.
+    pub fn put_records(&self, all: Vec<ServerRecords>) {
+        for (records, new) in self.records.iter().zip(all) {
+            *records.borrow_mut() = new.into_iter().collect();
+        }
+    }
+
+    /// Checks that all records fit together.
+    pub fn check(&self) {
+        let report = check(&self.layout, &self.all_records());
+        assert_eq!(report.findings, [], "{:?}", report.transactions);
     }
 
     /// The number of records of all servers.

@@ -1,0 +1,337 @@
+//! The records of all servers as maps, and the end of transactions in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use penstock_engine::encoding::{decode, encode};
+use penstock_engine::{Error, Kind, Result};
+use penstock_layout::view::CELL_BYTES_MAX;
+
+use super::finding::{Finding, LeftTransaction};
+use super::{Layout, ServerRecords};
+use crate::names::{FilePath, Names};
+use crate::object::{Attributes, ObjectId};
+use crate::transaction::{Entry, FileChange, Step, TransactionId};
+use crate::volume::cells::{Cell, LEAF_BLOCKS, Leaf};
+use crate::volume::records::{self, Change, Key};
+use crate::volume::{CellRecord, FileRecord};
+
+/// A cell, and whether it has a record of its own beside its leaves.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct CellPart {
+    pub(super) is_listed: bool,
+    pub(super) cell: Cell,
+}
+
+/// The part of a file on a server.
+#[derive(Debug, Clone, Default)]
+pub(super) struct FilePart {
+    pub(super) record: Option<FileRecord>,
+    pub(super) cells: BTreeMap<u64, CellPart>,
+}
+
+/// The records of a server.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ServerModel {
+    pub(super) numbers: Option<u64>,
+    pub(super) objects: BTreeMap<(u64, u16), Attributes>,
+    pub(super) entries: BTreeMap<(ObjectId, String), Entry>,
+    pub(super) files: BTreeMap<ObjectId, FilePart>,
+    quotas: BTreeMap<u32, u64>,
+    prepared: BTreeMap<TransactionId, Vec<Step>>,
+    decided: BTreeSet<TransactionId>,
+}
+
+/// The records of all servers, after the end of transactions, and what was found on the way.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Model {
+    pub(super) servers: Vec<ServerModel>,
+    pub(super) transactions: Vec<LeftTransaction>,
+    pub(super) unreadable: Vec<Finding>,
+}
+
+impl Model {
+    /// Reads the records of all servers, and ends what a crash has left, as servers would.
+    pub(super) fn read(layout: &Layout, records: &[ServerRecords]) -> Self {
+        let mut model = Self::default();
+        for (server, records) in records.iter().enumerate() {
+            let mut read = ServerModel::default();
+            for (key, value) in records {
+                if let Err(error) = read.take(layout.block_bytes, key, value) {
+                    model.unreadable.push(Finding::UnreadableRecord {
+                        server,
+                        key: key.clone(),
+                        cause: error.cause,
+                    });
+                }
+            }
+            model.servers.push(read);
+        }
+        model.end_transactions(layout.names);
+        model
+    }
+
+    /// Ends transactions. Only cells that get another size stay as they are, since their last
+    /// blocks are changed, too: that is left to the server.
+    fn end_transactions(&mut self, names: Names) {
+        let directing = self.servers.iter().enumerate();
+        let decided: BTreeSet<TransactionId> = directing
+            .flat_map(|(server, model)| {
+                let own = move |id: &&TransactionId| id.server == server;
+                model.decided.iter().filter(own).copied()
+            })
+            .collect();
+        let mut remaining = BTreeSet::new();
+        for (server, model) in self.servers.iter_mut().enumerate() {
+            for (id, steps) in std::mem::take(&mut model.prepared) {
+                let is_decided = decided.contains(&id);
+                self.transactions.push(LeftTransaction {
+                    id,
+                    server,
+                    is_decided,
+                });
+                let is_resize = steps.iter().any(is_resize);
+                if is_decided && is_resize {
+                    remaining.insert(id);
+                    model.prepared.insert(id, steps);
+                } else if is_decided {
+                    model.carry_out(names, steps);
+                }
+            }
+        }
+        for (server, model) in self.servers.iter_mut().enumerate() {
+            for id in &model.decided {
+                self.transactions.push(LeftTransaction {
+                    id: *id,
+                    server,
+                    is_decided: true,
+                });
+            }
+            model.decided.retain(|id| remaining.contains(id));
+        }
+    }
+
+    /// The changes that make records those of the model.
+    ///
+    /// # Errors
+    /// When a record cannot be encoded.
+    pub(super) fn changes(&self, records: &[ServerRecords]) -> Result<Vec<Vec<Change>>> {
+        let servers = self.servers.iter().zip(records);
+        let changes = servers.map(|(model, records)| {
+            let mut wanted = model.records()?;
+            let mut changes = Vec::new();
+            for (key, value) in records {
+                match wanted.remove(key) {
+                    Some(wanted) if wanted == *value => {}
+                    other => changes.push((key.clone(), other)),
+                }
+            }
+            changes.extend(wanted.into_iter().map(|(key, value)| (key, Some(value))));
+            Ok(changes)
+        });
+        changes.collect()
+    }
+}
+
+fn is_resize(step: &Step) -> bool {
+    let Step::Cells { change, .. } = step else {
+        return false;
+    };
+    matches!(change, FileChange::Resize(_))
+}
+
+impl ServerModel {
+    /// Takes in a record.
+    fn take(&mut self, block_bytes: u64, key: &[u8], value: &[u8]) -> Result<()> {
+        match records::key(key)? {
+            Key::Numbers => self.numbers = Some(decode(value)?),
+            Key::Object(hash, uniquifier) => {
+                self.objects.insert((hash, uniquifier), decode(value)?);
+            }
+            Key::Entry(xref, name) => {
+                self.entries.insert((xref, name), decode(value)?);
+            }
+            Key::File(id) => {
+                let record = decode(value)?;
+                self.files.entry(id).or_default().record = Some(record);
+            }
+            Key::Cell(id, number) => {
+                let CellRecord { bytes, kept_bytes } = decode(value)?;
+                let part = self.cell(id, number);
+                part.is_listed = true;
+                (part.cell.bytes, part.cell.kept_bytes) = (bytes, kept_bytes);
+            }
+            Key::Leaf(id, number, leaf) => {
+                if leaf >= CELL_BYTES_MAX / (LEAF_BLOCKS * block_bytes) {
+                    let cause = "no cell is so long";
+                    return Err(Error::new(Kind::Damaged, "reading records", cause));
+                }
+                let content: Leaf = decode(value)?;
+                self.cell(id, number).cell.add_leaf(leaf, content);
+            }
+            Key::Prepared(id) => {
+                self.prepared.insert(id, decode(value)?);
+            }
+            Key::Decided(id) => {
+                decode::<()>(value)?;
+                self.decided.insert(id);
+            }
+            Key::Quota(user) => {
+                self.quotas.insert(user, decode(value)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn cell(&mut self, id: ObjectId, number: u64) -> &mut CellPart {
+        let file = self.files.entry(id).or_default();
+        file.cells.entry(number).or_default()
+    }
+
+    /// The records that the model stands for.
+    fn records(&self) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        let mut all = BTreeMap::new();
+        let mut put = |key: Key, value: Result<Vec<u8>>| {
+            all.insert(encode(&key)?, value?);
+            Ok::<(), Error>(())
+        };
+        if let Some(numbers) = &self.numbers {
+            put(Key::Numbers, encode(numbers))?;
+        }
+        for (&(hash, uniquifier), object) in &self.objects {
+            put(Key::Object(hash, uniquifier), encode(object))?;
+        }
+        for ((xref, name), entry) in &self.entries {
+            put(Key::Entry(*xref, name.clone()), encode(entry))?;
+        }
+        for (&id, file) in &self.files {
+            if let Some(record) = &file.record {
+                put(Key::File(id), encode(record))?;
+            }
+            for (&number, CellPart { is_listed, cell }) in &file.cells {
+                let (bytes, kept_bytes) = (cell.bytes, cell.kept_bytes);
+                if *is_listed {
+                    let record = CellRecord { bytes, kept_bytes };
+                    put(Key::Cell(id, number), encode(&record))?;
+                }
+                for leaf in cell.leaves() {
+                    if let Some(content) = cell.leaf(leaf) {
+                        put(Key::Leaf(id, number, leaf), encode(content))?;
+                    }
+                }
+            }
+        }
+        for (&id, steps) in &self.prepared {
+            put(Key::Prepared(id), encode(steps))?;
+        }
+        for &id in &self.decided {
+            put(Key::Decided(id), encode(&()))?;
+        }
+        for (&user, limit) in &self.quotas {
+            put(Key::Quota(user), encode(limit))?;
+        }
+        Ok(all)
+    }
+
+    /// The key and the attributes of the object at a path, where the hash of the path leads.
+    pub(super) fn find(&self, names: Names, path: &FilePath) -> Option<((u64, u16), &Attributes)> {
+        let hash = names.hash(path);
+        let of_hash = self.objects.range((hash, 0)..=(hash, u16::MAX));
+        let mut of_hash = of_hash.filter(|(_, object)| object.path == *path);
+        of_hash.next().map(|(&key, object)| (key, object))
+    }
+
+    /// Puts an object where the hash of its path leads. Gives false if there is no room.
+    pub(super) fn put_object(&mut self, names: Names, object: Attributes) -> bool {
+        let hash = names.hash(&object.path);
+        let there = self.find(names, &object.path).map(|(key, _)| key);
+        let mut keys = (0..=u16::MAX).map(|uniquifier| (hash, uniquifier));
+        let free = || keys.find(|key| !self.objects.contains_key(key));
+        let Some(key) = there.or_else(free) else {
+            return false;
+        };
+        self.objects.insert(key, object);
+        true
+    }
+
+    /// Carries out the steps of a transaction that was decided.
+    fn carry_out(&mut self, names: Names, steps: Vec<Step>) {
+        let (gone, others): (Vec<_>, Vec<_>) = steps
+            .into_iter()
+            .partition(|step| matches!(step, Step::Drop { .. } | Step::Unlink { .. }));
+        for step in gone.into_iter().chain(others) {
+            match step {
+                Step::Add(object, entries) => {
+                    let listed = entries.into_iter();
+                    self.entries
+                        .extend(listed.map(|(name, entry)| ((object.id, name), entry)));
+                    self.put_object(names, object);
+                }
+                Step::Change { path, settings, .. } => {
+                    let key = self.find(names, &path).map(|(key, _)| key);
+                    if let Some(object) = key.and_then(|key| self.objects.get_mut(&key)) {
+                        object.mode = settings.mode.unwrap_or(object.mode);
+                        object.owner = settings.owner.unwrap_or(object.owner);
+                        object.group = settings.group.unwrap_or(object.group);
+                        object.checkpoints += u64::from(settings.is_checkpoint);
+                        object.changed = settings.changed;
+                    }
+                }
+                Step::Drop { path, id, .. } => {
+                    if let Some((key, _)) = self.find(names, &path) {
+                        self.objects.remove(&key);
+                        self.entries.retain(|(xref, _), _| *xref != id);
+                    }
+                }
+                Step::Link {
+                    parent,
+                    name,
+                    entry,
+                } => {
+                    if let Some((_, xref)) = self.find(names, &parent) {
+                        self.entries.insert((xref.id, name), entry);
+                    }
+                }
+                Step::Unlink { parent, name, .. } => {
+                    if let Some((_, xref)) = self.find(names, &parent) {
+                        self.entries.remove(&(xref.id, name));
+                    }
+                }
+                Step::Cells {
+                    file,
+                    owner,
+                    change,
+                    ..
+                } => self.change_cells((file, owner), change),
+            }
+        }
+    }
+
+    fn change_cells(&mut self, (file, owner): (ObjectId, u32), change: FileChange) {
+        if change == FileChange::Remove {
+            self.files.remove(&file);
+            return;
+        }
+        if change == FileChange::Checkpoint {
+            let part = self.files.entry(file).or_default();
+            let has_checkpoint = true;
+            let owner = part.record.map_or(owner, |record| record.owner);
+            part.record = Some(FileRecord {
+                owner,
+                has_checkpoint,
+            });
+        }
+        let Some(part) = self.files.get_mut(&file) else {
+            return;
+        };
+        if let (FileChange::GiveTo(user), Some(record)) = (change, &mut part.record) {
+            record.owner = user;
+        }
+        for CellPart { cell, .. } in part.cells.values_mut() {
+            match change {
+                FileChange::Checkpoint => drop(cell.checkpoint()),
+                FileChange::RollBack => drop(cell.roll_back()),
+                FileChange::Resize(_) | FileChange::GiveTo(_) | FileChange::Remove => {}
+            }
+        }
+    }
+}
