@@ -22,7 +22,10 @@ PUBLIC = {
     if name not in ("__version__", "testing")
 }
 CLASSES = {name: thing for name, thing in PUBLIC.items() if inspect.isclass(thing)}
-RESULTS = (ps.Report, ps.CopyReport, ps.Verified, ps.Node, ps.State, ps.OpenArray, ps.Split)
+RESULTS = (
+    *(ps.Report, ps.CopyReport, ps.Verified, ps.Node, ps.State, ps.OpenArray, ps.Split),
+    *(ps.File, ps.FileStat, ps.Request, ps.Subfile, ps.Usage),
+)
 """Classes whose objects Penstock makes: what they hold are attributes, not parameters."""
 
 

@@ -112,6 +112,7 @@ def commands_of_the_simulation() -> list[str]:
         "docs/simulation.md",
         "docs/simulation-dickens-thakur.md",
         "docs/simulation-panda.md",
+        "docs/simulation-vesta.md",
     )
     text = "\n".join((ROOT / page).read_text() for page in pages)
     lines = re.findall(r"^    (penstock sim [^#\n]*)", text, re.MULTILINE)
@@ -132,6 +133,7 @@ def test_the_commands_of_the_simulation_run(tmp_path, command):
         "figure": "--trials 1 --file-mb 1",
         "summary": "--trials 1 --file-mb 1",
         "panda": "--trials 1 --array-mb 16",
+        "vesta": "--cell-mb 1",
         "dickens-thakur": "" if "--preset" in command else "--preset sp2-anl --figure 2",
         "preset": "",
     }

@@ -35,6 +35,7 @@ __all__ = [
     "create_volume",
     "describe",
     "join_mpi",
+    "join_volume",
     "open_schema",
     "open_volume",
     "repair",
@@ -290,9 +291,21 @@ def create_volume(
 def open_volume(
     template: str, servers: int | None, cache_bytes: int, direct: bool
 ) -> PyFileSystem: ...
+def join_volume(
+    mpi: tuple[str, int, int, int, bool],
+    template: str,
+    servers: int | None,
+    dedicated: bool,
+    options: tuple[int, bool],
+    wrong: tuple[str, str] | None,
+) -> PyFileSystem | None: ...
 
 @final
 class PyFileSystem:
+    @property
+    def rank(self) -> int | None: ...
+    @property
+    def clients(self) -> int: ...
     @property
     def servers(self) -> int: ...
     @property
@@ -316,6 +329,7 @@ class PyFileSystem:
     def space(self, user: int | None) -> tuple[int, int, int, int | None]: ...
     def limit(self, user: int, bytes: int | None) -> None: ...
     def attach(self, path: str, reads: bool, writes: bool, is_reckless: bool) -> PyFile: ...
+    def leave(self, cause: str) -> None: ...
     def close(self) -> None: ...
 
 @final
@@ -329,6 +343,14 @@ class PyFile:
         is_checkpoint: bool,
         pointer: tuple[int, int] | None,
     ) -> PyView: ...
+    def move_all(
+        self,
+        is_write: bool,
+        view: PyView | None,
+        offset: int,
+        array: np.ndarray | None,
+        wrong: tuple[str, str] | None,
+    ) -> int: ...
     def sync(self) -> None: ...
     def detach(self) -> None: ...
 

@@ -3,6 +3,8 @@
 After Vesta (Corbett and Feitelson, ACM TOCS 14(3), 1996).
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +14,12 @@ from typing import TYPE_CHECKING, Literal, Self, overload
 import numpy as np
 
 from penstock import _core
-from penstock._errors import schema_error
+from penstock._errors import Error, schema_error
+from penstock._mpi import library_of
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
+    from mpi4py import MPI
 
 Order = Literal["block", "row", "column"]
 Version = Literal["active", "checkpoint"]
@@ -23,11 +27,30 @@ Version = Literal["active", "checkpoint"]
 
 @dataclass(frozen=True)
 class View:
-    """A view deals the BSUs of a file out to `vn * hn` disjoint subfiles (section 3.2).
+    """A view deals the BSUs of a file out to disjoint subfiles.
 
-    `vbs` BSUs down a cell and `hbs` cells across make a block; `vn` blocks down and `hn` across are
-    of different subfiles. `View()` has one subfile: the whole file, striped over its cells by one
-    BSU. `View(hn=cells)` has a subfile for each cell.
+    `View()` has one subfile: the whole file, striped over its cells by one BSU. `View(hn=cells)`
+    has a subfile for each cell.
+
+    Parameters
+    ----------
+    vbs : int, default 1
+        The BSUs down a cell that make a block.
+    vn : int, default 1
+        The blocks down, which are of different subfiles.
+    hbs : int, default 1
+        The cells across that make a block.
+    hn : int, default 1
+        The blocks across, which are of different subfiles.
+
+    Raises
+    ------
+    SchemaError
+        When a subfile of it is opened, if a number is below 1.
+
+    Notes
+    -----
+    There are `vn * hn` subfiles (Corbett and Feitelson, TOCS 1996, section 3.2).
     """
 
     vbs: int = 1
@@ -43,7 +66,24 @@ class View:
 
 @dataclass(frozen=True)
 class Pointer:
-    """A pointer into a subfile that processes share: a token to hand to others."""
+    """A pointer into a subfile that processes share: a token to hand to others.
+
+    Parameters
+    ----------
+    server : int
+        The server that keeps the pointer.
+    number : int
+        The number of the pointer on that server.
+
+    Raises
+    ------
+    MissingError
+        When it is used, if there is no such pointer.
+
+    Notes
+    -----
+    `Subfile.share` makes one (section 4.3).
+    """
 
     server: int
     number: int
@@ -53,9 +93,26 @@ class Pointer:
 class FileStat:
     """The attributes of a file or directory.
 
-    `times` are of creation, last access and last change, in nanoseconds since 1970. `cell_bytes`
-    has the bytes up to the end of each cell that has any; their sum, `bytes`, is an upper bound of
-    what a subfile has. A directory has no cells.
+    Attributes
+    ----------
+    path : str
+        The path in the volume.
+    is_directory : bool
+        Whether it is a directory, which has no cells.
+    owner, group : int
+        The numbers of the user and of the group.
+    mode : int
+        The permission bits.
+    times : tuple of int
+        The times of creation, last access and last change, in nanoseconds since 1970.
+    cells, bsu, base : int
+        The cells, the bytes of a BSU, and the server of cell 0.
+    checkpoints : int
+        The number of checkpoints so far.
+    cell_bytes : dict
+        The bytes up to the end of each cell that has any.
+    attached : list of dict
+        Who has the file attached, and how.
     """
 
     path: str
@@ -79,7 +136,17 @@ class FileStat:
 
 @dataclass(frozen=True)
 class Usage:
-    """The space of a volume in bytes: in all, in use, of one user, and that user's quota."""
+    """The space of a volume, in bytes.
+
+    Attributes
+    ----------
+    bytes, used : int
+        The bytes of all blocks, and of those in use.
+    of_user : int
+        The bytes of blocks that one user's files have.
+    quota : int or None
+        The bytes that the user may have on each server.
+    """
 
     bytes: int
     used: int
@@ -87,7 +154,7 @@ class Usage:
     quota: int | None
 
 
-def _bytes_of(data: "ReadableBuffer") -> np.ndarray:
+def _bytes_of(data: ReadableBuffer) -> np.ndarray:
     """The memory of a buffer as an array of bytes, which shares it."""
     view = memoryview(data)
     if not view.c_contiguous:
@@ -106,7 +173,7 @@ class _CreateVolume:
         block_bytes: int = 65536,
         capacity: int | None = None,
         disks: Sequence[str | os.PathLike[str]] = (),
-    ) -> "FileSystem":
+    ) -> FileSystem:
         """Makes a volume, and opens it.
 
         Args:
@@ -157,43 +224,87 @@ class _Create:
     """Makes volumes on the class, and files on one of its instances."""
 
     @overload
-    def __get__(self, fs: None, owner: type["FileSystem"]) -> _CreateVolume: ...
+    def __get__(self, fs: None, owner: type[FileSystem]) -> _CreateVolume: ...
     @overload
-    def __get__(self, fs: "FileSystem", owner: type["FileSystem"]) -> _CreateFile: ...
+    def __get__(self, fs: FileSystem, owner: type[FileSystem]) -> _CreateFile: ...
     def __get__(
-        self, fs: "FileSystem | None", owner: type["FileSystem"]
+        self, fs: FileSystem | None, owner: type[FileSystem]
     ) -> _CreateVolume | _CreateFile:
         return _CreateVolume() if fs is None else _CreateFile(fs._fs)
 
 
 class FileSystem:
-    """A volume of parallel files, with its servers in this process.
-
-    Args:
-        path: The path of the volume; `{server}` in it stands for the number of a server.
-        servers: The number of servers, if it is to be checked.
-        cache_bytes: The cache of each server.
-        direct: Whether block files are read and written around the page cache.
+    """A volume of parallel files, with its servers in this process or in the ranks of a job.
 
     `FileSystem.create(path, servers=4)` makes a volume, and `fs.create(path, cells=8, bsu=4096)` a
-    file in one.
+    file in one. Any number of threads may use a file system. It is a context manager: the end of
+    the block closes it, or tells the other ranks of the exception.
 
-    Any number of threads may use a file system. It is a context manager, which closes it.
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The path of the volume; `{server}` in it stands for the number of a server.
+    comm : mpi4py.MPI.Intracomm, optional
+        The ranks that are clients. Servers are dealt out over hosts, and on each over its ranks.
+        Default: this process alone.
+    servers : int, optional
+        The number of servers, if it is to be checked.
+    dedicated : bool, default False
+        Whether ranks with servers do nothing else. There `rank` is `None` when the others have
+        closed the file system, which is then closed here, too.
+    cache_bytes : int, default 32 MiB
+        The cache of each server.
+    direct : bool, default False
+        Whether block files are read and written around the page cache.
 
-    Errors:
-        `MissingError` when there is no such volume; `BusyError` when another process has it open;
-        `DamagedError`.
+    Raises
+    ------
+    MissingError
+        When there is no such volume.
+    BusyError
+        When another process has it open.
+    DamagedError
+        When its description or its records make no sense.
+    SchemaError, MismatchError
+        When arguments do not fit, or differ between ranks.
+
+    Notes
+    -----
+    Collective over `comm`, where it is given.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
+        comm: MPI.Comm | None = None,
         *,
         servers: int | None = None,
+        dedicated: bool = False,
         cache_bytes: int = 32 << 20,
         direct: bool = False,
     ) -> None:
-        self._fs = _core.open_volume(os.fspath(path), servers, cache_bytes, direct)
+        place = os.fspath(path)
+        self._open: _core.PyFileSystem | None
+        self._rank: int | None = 0
+        if comm is None:
+            self._open = _core.open_volume(place, servers, cache_bytes, direct)
+        else:
+            library = library_of(comm)
+            options = (cache_bytes, direct)
+            self._open = _core.join_volume(library, place, servers, dedicated, options, None)
+            self._rank = None if self._open is None else self._open.rank
+
+    @property
+    def _fs(self) -> _core.PyFileSystem:
+        """The client in Rust."""
+        if self._open is None:
+            raise schema_error("this rank has served alone, and the file system is closed")
+        return self._open
+
+    @property
+    def rank(self) -> int | None:
+        """The rank of this client; `None` where there were servers alone."""
+        return self._rank
 
     create = _Create()
 
@@ -206,11 +317,25 @@ class FileSystem:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        if value is None:
+            self.close()
+        elif self._open is not None:
+            self._open.leave(f"{type(value).__name__}: {value}")
 
     def close(self) -> None:
-        """Saves all, and ends the servers. A second close does nothing."""
-        self._fs.close()
+        """Save all, and end the servers. A second close does nothing.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits.
+
+        Notes
+        -----
+        Collective over all clients.
+        """
+        if self._open is not None:
+            self._open.close()
 
     @property
     def servers(self) -> int:
@@ -223,10 +348,23 @@ class FileSystem:
         return self._fs.block_bytes
 
     def mkdir(self, path: str, mode: int = 0o755) -> None:
-        """Makes a directory (a cross-reference list: section 4.1). Its parent must exist.
+        """Make a directory (a cross-reference list: section 4.1), whose parent must exist.
 
-        Errors:
-            `ExistsError`, `MissingError`, `ReadOnlyError`.
+        Parameters
+        ----------
+        path : str
+            The path in the volume.
+        mode : int, default 0o755
+            The permission bits.
+
+        Raises
+        ------
+        ExistsError, MissingError, ReadOnlyError
+            When something is there, there is no parent, or the user may not change it.
+
+        Notes
+        -----
+        Not collective.
         """
         self._fs.make_directory(path, mode)
 
@@ -236,18 +374,33 @@ class FileSystem:
         mode: Literal["r", "w", "r+"] = "r",
         *,
         order: Literal["cautious", "reckless"] = "cautious",
-    ) -> "File":
-        """Attaches a file: reads its attributes, once for any number of opens (section 4.1).
+    ) -> File:
+        """Attach a file: read its attributes, once for any number of opens (section 4.1).
 
-        Args:
-            path: The file.
-            mode: Whether the file is read, written, or both.
-            order: In cautious mode requests to overlapping bytes have one order on all servers. In
-                reckless mode they have none, which saves messages; where another program uses the
-                file and one of the two writes, they are cautious all the same (section 4.3).
+        Parameters
+        ----------
+        path : str
+            The path in the volume.
+        mode : {'r', 'w', 'r+'}, default 'r'
+            Whether the file is read, written, or both.
+        order : {'cautious', 'reckless'}, default 'cautious'
+            In cautious mode requests to overlapping bytes have one order on all servers. In
+            reckless mode they have none, which saves messages; where another program uses the file
+            and one of the two writes, they are cautious all the same (section 4.3).
 
-        Errors:
-            `MissingError`; `SchemaError` for a directory; `ReadOnlyError`.
+        Returns
+        -------
+        File
+            The attached file, a context manager.
+
+        Raises
+        ------
+        MissingError, SchemaError, ReadOnlyError
+            When there is nothing, or a directory, or no permission.
+
+        Notes
+        -----
+        Not collective.
         """
         if mode not in ("r", "w", "r+"):
             raise schema_error(f"{mode!r} is no mode: use 'r', 'w' or 'r+'")
@@ -257,10 +410,26 @@ class FileSystem:
         return File(self, path, attached)
 
     def stat(self, path: str) -> FileStat:
-        """The attributes of a file or directory.
+        """Tell the attributes of a file or directory.
 
-        Errors:
-            `MissingError`.
+        Parameters
+        ----------
+        path : str
+            The path in the volume.
+
+        Returns
+        -------
+        FileStat
+            The attributes, and the ends of the cells.
+
+        Raises
+        ------
+        MissingError
+            When there is nothing.
+
+        Notes
+        -----
+        Not collective.
         """
         fields, cells = self._fs.stat(path)
         _, is_directory, path, owner, group, mode, times, (count, bsu, base), checkpoints = fields
@@ -285,68 +454,191 @@ class FileSystem:
         )
 
     def list(self, path: str = "/") -> list[str]:
-        """The names in a directory, sorted; those of directories end with a slash.
+        """List a directory.
 
-        Errors:
-            `MissingError`; `SchemaError` for a file; `ReadOnlyError`.
+        Parameters
+        ----------
+        path : str, default '/'
+            The path in the volume.
+
+        Returns
+        -------
+        list of str
+            The names, sorted; those of directories end with a slash.
+
+        Raises
+        ------
+        MissingError, SchemaError, ReadOnlyError
+            When there is nothing, or a file, or no permission.
+
+        Notes
+        -----
+        Not collective.
         """
         return [f"{name}/" if is_directory else name for name, is_directory in self._fs.list(path)]
 
     def remove(self, path: str) -> None:
-        """Removes a file, or an empty directory.
+        """Remove a file, or an empty directory.
 
-        Errors:
-            `MissingError`; `ExistsError` for a directory with entries; `ReadOnlyError`.
+        Parameters
+        ----------
+        path : str
+            The path in the volume.
+
+        Raises
+        ------
+        MissingError, ExistsError, ReadOnlyError
+            When there is nothing, the directory has entries, or the user may not.
+
+        Notes
+        -----
+        Not collective.
         """
         self._fs.remove(path)
 
     def rename(self, old: str, new: str) -> None:
-        """Gives a file or directory, and all below it, another path at which there is nothing.
+        """Give a file or directory, and all below it, another path. No data move.
 
-        Errors:
-            `MissingError`, `ExistsError`, `ReadOnlyError`.
+        Parameters
+        ----------
+        old : str
+            The path in the volume.
+        new : str
+            The new path, at which there is nothing.
+
+        Raises
+        ------
+        MissingError, ExistsError, ReadOnlyError
+            When there is nothing at the old path, something at the new one, or no permission.
+
+        Notes
+        -----
+        Not collective.
         """
         self._fs.rename(old, new)
 
     def resize(self, path: str, bytes: int) -> None:
-        """Gives each cell of a file this number of bytes: what is cut off is lost, what is new is
-        zero.
+        """Give each cell of a file this number of bytes: what is new is zero.
 
-        Errors:
-            `MissingError`, `ReadOnlyError`, `SchemaError`.
+        Parameters
+        ----------
+        path : str
+            The path in the volume.
+        bytes : int
+            The bytes of each cell.
+
+        Raises
+        ------
+        MissingError, SchemaError, ReadOnlyError
+            When there is no file, the number is too large, or the user may not.
+
+        Notes
+        -----
+        Not collective.
         """
         self._fs.resize(path, bytes)
 
     def chmod(self, path: str, mode: int) -> None:
-        """Changes the permission bits of a file or directory, which the user must own.
+        """Change the permission bits of a file or directory, which the user must own.
 
-        Errors:
-            `MissingError`, `ReadOnlyError`.
+        Parameters
+        ----------
+        path : str
+            The path in the volume.
+        mode : int
+            The permission bits.
+
+        Raises
+        ------
+        MissingError, ReadOnlyError
+            When there is nothing, or it is another user's.
+
+        Notes
+        -----
+        Not collective.
         """
         self._fs.protect(path, mode, None, None)
 
     def chown(self, path: str, user: int | None = None, group: int | None = None) -> None:
-        """Changes the owner or the group. Only the owner of the volume may give objects away.
+        """Change the owner or the group. Only the owner of the volume gives objects away.
 
-        Errors:
-            `MissingError`, `ReadOnlyError`.
+        Parameters
+        ----------
+        path : str
+            The path in the volume.
+        user : int, optional
+            The number of the new owner.
+        group : int, optional
+            The number of the new group.
+
+        Raises
+        ------
+        MissingError, ReadOnlyError
+            When there is nothing, or the user may not.
+
+        Notes
+        -----
+        Not collective.
         """
         self._fs.protect(path, None, user, group)
 
     def usage(self, user: int | None = None) -> Usage:
-        """The space of the volume, and that of a user: by default of this one."""
+        """Tell the space of the volume, and that of a user.
+
+        Parameters
+        ----------
+        user : int, optional
+            The number of the user. Default: this one.
+
+        Returns
+        -------
+        Usage
+            Bytes in all, in use, of the user, and the quota.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits.
+
+        Notes
+        -----
+        Not collective.
+        """
         return Usage(*self._fs.space(user))
 
     def quota(self, user: int, bytes: int | None) -> None:
-        """Limits the bytes of blocks that a user may have on each server; `None` lifts the limit.
+        """Limit the bytes of blocks that a user may have on each server.
 
-        Errors:
-            `ReadOnlyError` for others than the owner of the volume.
+        Parameters
+        ----------
+        user : int
+            The number of the user.
+        bytes : int or None
+            The limit; `None` lifts it.
+
+        Raises
+        ------
+        ReadOnlyError
+            For others than the owner of the volume.
+
+        Notes
+        -----
+        Not collective.
         """
         self._fs.limit(user, bytes)
 
     def sync(self) -> None:
-        """Puts all data on stable storage."""
+        """Put all data of the volume on stable storage.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits.
+
+        Notes
+        -----
+        Not collective.
+        """
         self._fs.sync()
 
 
@@ -397,20 +689,38 @@ class File:
         order: Order = "block",
         version: Version = "active",
         pointer: Pointer | None = None,
-    ) -> "Subfile":
-        """Opens a subfile of a view, without any message. Views of one file may be opened side by
-        side, and may overlap.
+    ) -> Subfile:
+        """Open a subfile of a view, without any message.
 
-        Args:
-            view: The view; by default the whole file, striped.
-            subfile: The number of the subfile.
-            order: The order of its bytes: down the cells within a block ("block"), row by row, or
-                cell by cell within each access ("column").
-            version: Whether the file is read as it was at its last checkpoint.
-            pointer: A pointer that others share, in the place of one's own.
+        Views of one file may be opened side by side, and may overlap.
 
-        Errors:
-            `SchemaError` when the view has no such subfile.
+        Parameters
+        ----------
+        view : View, optional
+            The view. Default: the whole file, striped.
+        subfile : int, default 0
+            The number of the subfile.
+        order : {'block', 'row', 'column'}, default 'block'
+            The order of its bytes: down the cells within a block, row by row, or cell by cell
+            within each access.
+        version : {'active', 'checkpoint'}, default 'active'
+            Whether the file is read as it was at its last checkpoint.
+        pointer : Pointer, optional
+            A pointer that others share, in the place of one's own.
+
+        Returns
+        -------
+        Subfile
+            The open subfile, with its pointer at 0.
+
+        Raises
+        ------
+        SchemaError
+            When the view has no such subfile.
+
+        Notes
+        -----
+        Not collective.
         """
         if version not in ("active", "checkpoint"):
             raise schema_error(f"{version!r} is no version: use 'active' or 'checkpoint'")
@@ -420,26 +730,168 @@ class File:
         opened = self._file.open(numbers, subfile, order, version == "checkpoint", token)
         return Subfile(self, opened)
 
+    def _move_all(
+        self,
+        is_write: bool,
+        view: View | None,
+        subfile: int,
+        memory: object,
+        offset: int,
+        order: Order,
+    ) -> int:
+        try:
+            part = self.open(view, subfile, order=order)._view
+            array = _bytes_of(memory)  # type: ignore[arg-type]
+        except Exception as wrong:  # the other ranks must hear of it
+            kind = wrong.kind if isinstance(wrong, Error) else "Schema"
+            try:
+                self._file.move_all(is_write, None, 0, None, (kind, str(wrong)))
+            except Error as verdict:
+                raise verdict from wrong
+            raise  # not reached: an error of any rank is the error of all
+        return self._file.move_all(is_write, part, offset, array, None)
+
+    def write_all(
+        self,
+        view: View | None,
+        subfile: int,
+        data: ReadableBuffer,
+        *,
+        offset: int = 0,
+        order: Order = "block",
+    ) -> int:
+        """Write together with all other ranks, each all of its own buffer.
+
+        The servers direct the flow (Kotz, TOCS 1997).
+
+        Parameters
+        ----------
+        view : View or None
+            The view of this rank; `None` for the whole file, striped.
+        subfile : int
+            The number of the subfile.
+        data : bytes-like
+            What is written.
+        offset : int, default 0
+            Where it goes in the subfile.
+        order : {'block', 'row', 'column'}, default 'block'
+            The order of the subfile's bytes.
+
+        Returns
+        -------
+        int
+            The number of this rank's real bytes.
+
+        Raises
+        ------
+        OverlapError, MismatchError, Error
+            The same on all ranks: when two write the same bytes, when they make different calls, or
+            the first error of a rank or server.
+
+        Notes
+        -----
+        Collective over all clients.
+        """
+        return self._move_all(True, view, subfile, data, offset, order)
+
+    def read_all(
+        self,
+        view: View | None,
+        subfile: int,
+        out: WriteableBuffer,
+        *,
+        offset: int = 0,
+        order: Order = "block",
+    ) -> int:
+        """Read together with all other ranks, each into its own buffer.
+
+        Parameters
+        ----------
+        view : View or None
+            The view of this rank; `None` for the whole file, striped.
+        subfile : int
+            The number of the subfile.
+        out : writable bytes-like
+            Where the bytes go. Those that are not real are left as they were.
+        offset : int, default 0
+            Where the read begins in the subfile.
+        order : {'block', 'row', 'column'}, default 'block'
+            The order of the subfile's bytes.
+
+        Returns
+        -------
+        int
+            The number of this rank's real bytes.
+
+        Raises
+        ------
+        MismatchError, Error
+            The same on all ranks: when they make different calls, or the first error of a rank or
+            server.
+
+        Notes
+        -----
+        Collective over all clients.
+        """
+        return self._move_all(False, view, subfile, out, offset, order)
+
     def checkpoint(self) -> None:
-        """Keeps the file as it is now: no data are copied, and later writes go elsewhere
-        (section 4.6). All cells are of one point of the order of requests.
+        """Keep the file as it is now.
+
+        No data are copied, and later writes go elsewhere (section 4.6). All cells are of one point
+        of the order of requests.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits.
+
+        Notes
+        -----
+        Not collective.
         """
         self._fs._fs.checkpoint(self._path)
 
     def rollback(self) -> None:
-        """Makes the file what it was at its last checkpoint.
+        """Make the file what it was at its last checkpoint.
 
-        Errors:
-            `MissingError` when there is none.
+        Raises
+        ------
+        MissingError
+            When there was none.
+
+        Notes
+        -----
+        Not collective.
         """
         self._fs._fs.roll_back(self._path)
 
     def sync(self) -> None:
-        """Puts the file's data on stable storage."""
+        """Put the file's data on stable storage.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits.
+
+        Notes
+        -----
+        Not collective.
+        """
         self._file.sync()
 
     def detach(self) -> None:
-        """Ends the use of the file. Subfiles that are open must not be used any more."""
+        """End the use of the file. Subfiles that are open must not be used any more.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits.
+
+        Notes
+        -----
+        Not collective.
+        """
         self._file.detach()
 
 
@@ -454,64 +906,249 @@ class Subfile:
         self._file, self._view = file, view
 
     def read(self, nbytes: int, *, at: int | None = None, by: int | None = None) -> bytes:
-        """Reads up to `nbytes` bytes where the pointer is, at an offset, or `by` bytes from the
-        pointer; and moves the pointer by `nbytes`. Gives the bytes up to the last real one; others
-        before that are zero. A read of no bytes only moves the pointer.
+        """Read where the pointer is, or elsewhere, and move the pointer.
+
+        A read of no bytes only moves the pointer.
+
+        Parameters
+        ----------
+        nbytes : int
+            The bytes to read, by which the pointer advances.
+        at : int, optional
+            The offset at which the access begins.
+        by : int, optional
+            The distance from the pointer at which it begins. Default: where the pointer is.
+
+        Returns
+        -------
+        bytes
+            The bytes up to the last real one; others before that are zero.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits.
+
+        Notes
+        -----
+        Not collective.
         """
         offset = self._view.advance(at, by, nbytes)
         data = np.zeros(nbytes, np.uint8)
         _, reach = self._view.read(offset, data)
         return data[:reach].tobytes()
 
-    def write(self, data: "ReadableBuffer", *, at: int | None = None, by: int | None = None) -> int:
-        """Writes all of a buffer where the pointer is, at an offset, or `by` bytes from the
-        pointer; and moves the pointer. Gives the number of real bytes.
+    def write(self, data: ReadableBuffer, *, at: int | None = None, by: int | None = None) -> int:
+        """Write all of a buffer where the pointer is, or elsewhere, and move the pointer.
 
-        Errors:
-            `FullError`, also beyond a quota; `ReadOnlyError` when the file was attached to be read.
+        Parameters
+        ----------
+        data : bytes-like
+            What is written.
+        at : int, optional
+            The offset at which the access begins.
+        by : int, optional
+            The distance from the pointer at which it begins. Default: where the pointer is.
+
+        Returns
+        -------
+        int
+            The number of real bytes.
+
+        Raises
+        ------
+        FullError
+            When there is no space, or the user may have no more.
+        ReadOnlyError
+            When the file was attached to be read.
+
+        Notes
+        -----
+        Not collective.
         """
         memory = _bytes_of(data)
         offset = self._view.advance(at, by, memory.size)
         return self._view.write(offset, memory)[0]
 
-    def read_at(self, offset: int, out: "WriteableBuffer") -> int:
-        """Reads into a buffer, and leaves the pointer alone. Gives the number of real bytes: others
-        are as they were.
+    def read_at(self, offset: int, out: WriteableBuffer) -> int:
+        """Read into a buffer, and leave the pointer alone.
+
+        Parameters
+        ----------
+        offset : int
+            The first byte in the subfile.
+        out : writable bytes-like
+            Where the bytes go. Those that are not real are left as they were.
+
+        Returns
+        -------
+        int
+            The number of real bytes.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits.
+
+        Notes
+        -----
+        Not collective.
         """
         return self._view.read(offset, _bytes_of(out))[0]
 
-    def write_at(self, offset: int, data: "ReadableBuffer") -> int:
-        """Writes all of a buffer, and leaves the pointer alone. Gives the number of real bytes.
+    def write_at(self, offset: int, data: ReadableBuffer) -> int:
+        """Write all of a buffer, and leave the pointer alone.
 
-        Errors:
+        Parameters
+        ----------
+        offset : int
+            The first byte in the subfile.
+        data : bytes-like
+            What is written.
+
+        Returns
+        -------
+        int
+            The number of real bytes.
+
+        Raises
+        ------
+        FullError, ReadOnlyError
             As `write`.
+
+        Notes
+        -----
+        Not collective.
         """
         return self._view.write(offset, _bytes_of(data))[0]
 
-    def iread_at(self, offset: int, out: "WriteableBuffer") -> "Request":
-        """Begins to read into a buffer, which must be left alone until the request has ended."""
+    def iread_at(self, offset: int, out: WriteableBuffer) -> Request:
+        """Begin to read into a buffer.
+
+        Parameters
+        ----------
+        offset : int
+            The first byte in the subfile.
+        out : writable bytes-like
+            Where the bytes go; leave it alone until the request has ended.
+
+        Returns
+        -------
+        Request
+            The read under way.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits.
+
+        Notes
+        -----
+        Not collective.
+        """
         return Request(self._view.begin_read(offset, _bytes_of(out)))
 
-    def iwrite_at(self, offset: int, data: "ReadableBuffer") -> "Request":
-        """Begins to write a buffer, which must be left alone until the request has ended. In
-        cautious mode the request comes before all that is asked for later.
+    def iwrite_at(self, offset: int, data: ReadableBuffer) -> Request:
+        """Begin to write a buffer.
+
+        In cautious mode the write comes before all that is asked for after this returns.
+
+        Parameters
+        ----------
+        offset : int
+            The first byte in the subfile.
+        data : bytes-like
+            What is written; leave it alone until the request has ended.
+
+        Returns
+        -------
+        Request
+            The write under way.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits.
+
+        Notes
+        -----
+        Not collective.
         """
         return Request(self._view.begin_write(offset, _bytes_of(data)))
 
     def share(self) -> Pointer:
-        """Lets a server keep the pointer, so that others can use it: see `File.open`."""
+        """Let a server keep the pointer, so that others can use it: see `File.open`.
+
+        Returns
+        -------
+        Pointer
+            The token to hand to others.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits.
+
+        Notes
+        -----
+        Not collective.
+        """
         return Pointer(*self._view.share())
 
     def prefetch(self, offset: int, nbytes: int) -> None:
-        """Lets the servers bring a part of the subfile into memory."""
+        """Let the servers bring a part of the subfile into memory.
+
+        Parameters
+        ----------
+        offset : int
+            The first byte in the subfile.
+        nbytes : int
+            The bytes.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits.
+
+        Notes
+        -----
+        Not collective.
+        """
         self._view.prefetch(offset, nbytes)
 
     def flush(self, offset: int, nbytes: int) -> None:
-        """Lets the servers write a part of the subfile to their disks, and drop it first."""
+        """Let the servers write a part of the subfile to their disks, and drop it first.
+
+        Parameters
+        ----------
+        offset : int
+            The first byte in the subfile.
+        nbytes : int
+            The bytes.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits.
+
+        Notes
+        -----
+        Not collective.
+        """
         self._view.flush(offset, nbytes)
 
     def sync(self) -> None:
-        """Puts the file's data on stable storage."""
+        """Put the file's data on stable storage.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits.
+
+        Notes
+        -----
+        Not collective.
+        """
         self._view.sync()
 
 
@@ -522,14 +1159,41 @@ class Request:
         self._moving, self._has_ended = moving, False
 
     def test(self) -> bool:
-        """Whether it has ended. Never waits."""
+        """Tell whether it has ended, without waiting.
+
+        Returns
+        -------
+        bool
+            Whether it has.
+
+        Raises
+        ------
+        Error
+            Never.
+
+        Notes
+        -----
+        Not collective.
+        """
         return self._has_ended or self._moving.has_ended()
 
     def wait(self) -> int:
-        """Waits for the end, once. Gives the number of real bytes.
+        """Wait for the end, once.
 
-        Errors:
-            Those of `Subfile.read_at` and `Subfile.write_at`.
+        Returns
+        -------
+        int
+            The number of real bytes.
+
+        Raises
+        ------
+        Error
+            Those of `Subfile.read_at` and `Subfile.write_at`; `SchemaError` when it was waited for
+            before.
+
+        Notes
+        -----
+        Not collective.
         """
         moved = self._moving.end()
         self._has_ended = True

@@ -23,7 +23,7 @@ def join(
         The same on all ranks, also when only one rank's options do not fit. On that rank the
         exception that says why is its cause.
     """
-    library = _library(comm)
+    library = library_of(comm)
     try:
         chosen = session_options(options, changes)
     except Exception as wrong:  # the other ranks must hear of it
@@ -37,7 +37,7 @@ def join(
     return _core.join_mpi(library, chosen.transport, argument, None), chosen
 
 
-def _library(comm: MPI.Comm) -> tuple[str, int, int, int, bool]:
+def library_of(comm: MPI.Comm) -> tuple[str, int, int, int, bool]:
     """How the MPI library behind `comm` is reached; see docs/decisions/002-mpi-at-run-time.md."""
     from mpi4py import MPI
 

@@ -72,6 +72,9 @@ pub(crate) enum Sim {
     /// Measure Figures 3 to 9 of Panda (SC '95) on the machine of that paper, beside what it says;
     /// the name of each plot gets the figure: p-3.png
     Panda(Panda),
+    /// Measure Table I and Figures 10 to 14, 16 and 17 of Vesta (TOCS 1996) on the machine of that
+    /// paper, beside what it says; the name of each plot gets the figure: p-10.png
+    Vesta(Vesta),
     /// Print a machine as TOML, to be changed and given as --preset FILE; without a name, list the
     /// machines
     Preset(PresetName),
@@ -340,6 +343,27 @@ pub(crate) struct Panda {
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) trials: u64,
     /// The number of the first trial
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Number of runs at a time [default: one a processor]
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<usize>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args)]
+pub(crate) struct Vesta {
+    /// The machine: sp1-vesta, or a TOML file with this name in it [default: sp1-vesta]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) preset: Option<String>,
+    /// One of the figures, 10 to 14, 16 or 17; Table I comes with 10 [default: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) figure: Option<u8>,
+    /// The length of a cell of a big file, in 2^20 bytes: from 1 to 256 [default: 128]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=256))]
+    pub(crate) cell_mb: Option<u64>,
+    /// The number of the trial
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
     /// Number of runs at a time [default: one a processor]

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use penstock_experiments::dickens_thakur::{self, Machine};
 use penstock_experiments::experiment::Outcome;
 use penstock_experiments::figure::Plan;
-use penstock_experiments::panda;
 use penstock_experiments::run::Report;
 use penstock_experiments::summary::Summary;
 use penstock_experiments::table::Table;
 use penstock_experiments::trace::{Chrome, Seeks, Shares, busy};
 use penstock_experiments::{Case, StudyError, measure, scale, summary, table};
+use penstock_experiments::{panda, vesta};
 use penstock_sim::preset::Preset;
 use serde::{Serialize, Serializer};
 
@@ -36,6 +36,7 @@ pub(crate) fn run(sim: &Sim, python: &Path) -> Result<(), Failure> {
         Sim::Scale(asked) => scale(asked, python),
         Sim::DickensThakur(asked) => dickens_thakur(asked, python),
         Sim::Panda(asked) => panda(asked, python),
+        Sim::Vesta(asked) => vesta(asked, python),
         Sim::Preset(asked) => preset(asked),
     }
 }
@@ -225,6 +226,24 @@ fn panda(asked: &arguments::Panda, python: &Path) -> Result<(), Failure> {
     }
     if let Some(array_mb) = asked.array_mb {
         plan = plan.with_arrays(&[array_mb]);
+    }
+    let measured = plan.measure(&trials)?;
+    asked.output.write(&provenance.of(&measured))?;
+    let figures = measured.figures.iter();
+    let figures = figures.map(|figure| (figure.number().into(), provenance.of(figure)));
+    let figures: Vec<_> = figures.collect();
+    asked.output.plots(Plot::Figure, &figures, python)
+}
+
+fn vesta(asked: &arguments::Vesta, python: &Path) -> Result<(), Failure> {
+    asked.output.check()?;
+    let trials = arguments::trials(1, asked.seed, asked.jobs)?;
+    let given = asked.preset.as_deref().unwrap_or(vesta::PRESET);
+    let (preset, provenance) = arguments::unchanged(given, &trials)?;
+    let provenance = provenance.with_option("--cell-mb", asked.cell_mb);
+    let mut plan = vesta::Plan::new(preset, asked.figure.as_slice())?;
+    if let Some(cell_mb) = asked.cell_mb {
+        plan = plan.with_cells(cell_mb);
     }
     let measured = plan.measure(&trials)?;
     asked.output.write(&provenance.of(&measured))?;

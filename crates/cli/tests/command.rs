@@ -79,6 +79,11 @@ fn bad_input_gets_one_line_and_exit_code_2() {
             &["sim", "panda", "--preset", "tr94"],
             "preset tr94 is not the paper's machine",
         ),
+        (&["sim", "vesta", "--figure", "15"], "there is no figure 15"),
+        (
+            &["sim", "vesta", "--preset", "tr94"],
+            "preset tr94 is not the paper's machine",
+        ),
         (&["sim", "run", "--pattern", "rx"], "'rx' is not a pattern"),
         (&["sim", "run", "--pattern", "wa"], "'wa' cannot be"),
         (&["sim", "run", "--pattern", "r\nb"], "is not a pattern"),
@@ -445,6 +450,32 @@ fn panda_is_shown_beside_what_is_simulated() {
     assert_eq!(series[0]["points"][2]["x"], 8);
 }
 
+#[test]
+fn vesta_is_shown_beside_what_is_simulated() {
+    let asked = ["sim", "vesta", "--figure", "13", "--cell-mb", "1"];
+    let text = stdout(&asked);
+    assert!(text.starts_with("Figure 13 of Vesta on sp1-vesta"));
+    assert!(text.contains("in proportion to the system"));
+    let measured = json(&[&asked[..], &["--json", "-"]].concat());
+    assert_eq!(measured["preset"], "sp1-vesta");
+    assert_eq!(measured["statements"][0]["holds"], true);
+    let series = &measured["figures"][0]["series"];
+    assert_eq!(series[2]["name"], "64 KB read");
+    assert_eq!(series[2]["points"][3]["x"], 4);
+    let model = json(&[
+        "sim",
+        "vesta",
+        "--figure",
+        "11",
+        "--cell-mb",
+        "8",
+        "--json",
+        "-",
+    ]);
+    assert_eq!(model["numbers"][0]["paper"], 6.7);
+    assert_eq!(model["figures"][0]["published"][0]["x"], 8);
+}
+
 /// The text, the JSON and the input of plots have the same provenance.
 #[test]
 fn every_result_says_what_it_was_made_with() {
@@ -502,6 +533,10 @@ fn every_result_says_what_it_was_made_with() {
                 "3",
             ],
             "5 trials, seed 0; preset sp2-nas with --clients 24, --array-mb 3".into(),
+        ),
+        (
+            vec!["vesta", "--figure", "13", "--cell-mb", "1", "--seed", "2"],
+            "1 trial, seed 2; preset sp1-vesta with --cell-mb 1".into(),
         ),
     ];
     for (arguments, expected) in table {

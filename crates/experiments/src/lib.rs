@@ -12,6 +12,7 @@
 //! | [`scale`] | clients and servers in numbers that no paper had |
 //! | [`dickens_thakur`] | Figures 2 to 7 of Dickens and Thakur, on four machines of their time |
 //! | [`panda`] | Figures 3 to 9 of Seamons et al., SC '95, on the machine of that paper |
+//! | [`vesta`] | Table I and Figures 10 to 17 of Corbett and Feitelson, TOCS 1996, on their machine |
 //! | [`trace`] | traces for Perfetto, and the way of a disk's arm |
 //!
 //! Each study is planned first, as a list of cases, then measured, then put together; only
@@ -52,6 +53,7 @@ pub mod table;
 mod text;
 mod threads;
 pub mod trace;
+pub mod vesta;
 
 pub use case::{Case, Mean, Measured, Trials, Watch, measure};
 pub use error::StudyError;

@@ -11,6 +11,8 @@
 //! |---|---|---|---|
 //! | a server touched | 2 | 2, the data inside the first | a token from server to server |
 //! | a server touched, more than 1 MiB | 2 | 2 | the same; data go straight to memory or from there |
+//!
+//! With [`ClientState::request_bytes_max`] data of shorter writes, too, go straight from memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +20,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures::future::join_all;
 use penstock_engine::{
-    CopyKind, Elements, Error, Kind, Machine, MemoryId, Operation, Result, Work,
+    CopyKind, Elements, Error, Kind, Machine, MemoryId, NodeId, Operation, Result, Work,
 };
 use penstock_layout::{CellAccess, Holding, List, ListPiece, Piece, Subfile, SubfileOrder, View};
 
 use crate::caller::{Caller, unexpected};
-use crate::messages::{Access, Answer, Ask, Attacher, CellPart, NewObject, Request, Turn, Usage};
+use crate::messages::{
+    Access, Answer, Ask, Attacher, CellPart, ClientPart, Collective, Moved, NewObject, Request,
+    Turn, Usage,
+};
 use crate::names::FilePath;
 use crate::object::{Attributes, FileShape, Identity, ObjectId};
 use crate::service::VolumeShape;
@@ -41,18 +46,34 @@ pub struct ClientState {
     pub who: Identity,
     /// The number of the program, the same for all of its processes.
     pub program: u64,
+    /// The nodes of the program's clients, by rank: those of its collective calls.
+    pub clients: Arc<[NodeId]>,
+    /// The most bytes of data that travel inside a request. A server takes the data of a longer
+    /// write from the client's memory, block by block. At most 2^20, the default.
+    pub request_bytes_max: u64,
     /// The number of the client among the clients of its node.
     number: u32,
     next: Arc<AtomicU64>,
+    /// The number of the program's next collective call.
+    calls: Arc<AtomicU64>,
 }
 
 impl ClientState {
     /// Makes the state of a client with a number, below 2^21, that no other client of its node has.
-    pub fn new(shape: VolumeShape, who: Identity, program: u64, number: u32) -> Self {
+    /// `clients` has the nodes of all clients of the program, by rank.
+    pub fn new(
+        shape: VolumeShape,
+        who: Identity,
+        (program, clients): (u64, Arc<[NodeId]>),
+        number: u32,
+    ) -> Self {
         Self {
             shape,
             who,
             program,
+            clients,
+            calls: Arc::default(),
+            request_bytes_max: INSIDE_BYTES_MAX,
             number: number & ((1 << 21) - 1),
             next: Arc::default(),
         }
@@ -97,16 +118,6 @@ pub struct OpenSubfile {
     file: Attachment,
     subfile: Subfile,
     version: Version,
-}
-
-/// The bytes that an access has moved.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Moved {
-    /// The number of real bytes.
-    pub bytes: u64,
-    /// One past the last real byte, counted from the first byte of the access: in a subfile without
-    /// ghosts and holes the number of real bytes.
-    pub reach: u64,
 }
 
 /// The space of a volume.
@@ -558,11 +569,7 @@ impl<'m, M: Machine> Client<'m, M> {
         // All requests are ended also after an error: servers use the memory until then.
         let mut moved = Ok(Some(Moved::default()));
         for ended in join_all(asked).await {
-            let add = |(all, part): (Moved, Moved)| Moved {
-                bytes: all.bytes + part.bytes,
-                reach: all.reach.max(part.reach),
-            };
-            moved = moved.and_then(|all| Ok(all.zip(ended?).map(add)));
+            moved = moved.and_then(|all| Ok(all.zip(ended?).map(|(all, part)| all.and(part))));
         }
         moved
     }
@@ -583,7 +590,7 @@ impl<'m, M: Machine> Client<'m, M> {
                 (Answer::Placed, _) => placed.iter().for_each(|placed| placed()),
                 (Answer::Moved(ends), parcel) => {
                     let taken = self.take_data(operation, part, &ends, parcel, memory);
-                    return taken.map(Some);
+                    return taken.await.map(Some);
                 }
                 (Answer::BeCautious, _) => return Ok(None),
                 (other, _) => return Err(unexpected(&other)),
@@ -599,7 +606,11 @@ impl<'m, M: Machine> Client<'m, M> {
         memory: MemoryId,
     ) -> Result<()> {
         let machine = self.caller.machine;
-        let travels = part.bytes <= INSIDE_BYTES_MAX;
+        let inside_bytes_max = match access.operation {
+            Operation::Read => INSIDE_BYTES_MAX,
+            Operation::Write => self.state.request_bytes_max.min(INSIDE_BYTES_MAX),
+        };
+        let travels = part.bytes <= inside_bytes_max;
         let cell_part = |cell: &CellAccess| CellPart {
             cell: cell.cell,
             places: cell.places.clone(),
@@ -620,14 +631,20 @@ impl<'m, M: Machine> Client<'m, M> {
             0 => None,
             bytes => {
                 let send = machine.buffer(bytes)?;
-                let mut at = 0;
+                let (mut at, mut stretches, by) = (0, 0, CopyKind::Kernels);
                 for cell in &part.cells {
                     let piece = Piece::from(ListPiece::from(holding_of(cell, u64::MAX)?));
                     let packed = Elements::Packed(&send, at);
                     at += piece.elements();
-                    let by = CopyKind::Kernels;
+                    stretches += piece.stretches(&[]);
                     machine.copy(memory, 1, &[piece], Elements::Exposed, packed, by)?;
                 }
+                let packing = Work::Pack {
+                    bytes,
+                    stretches,
+                    by,
+                };
+                machine.work(packing).await;
                 Some(machine.cut(&send, 0..bytes))
             }
         };
@@ -636,7 +653,7 @@ impl<'m, M: Machine> Client<'m, M> {
     }
 
     /// Puts the data that came with an answer into memory.
-    fn take_data(
+    async fn take_data(
         &self,
         operation: Operation,
         part: &ServerPart,
@@ -648,22 +665,93 @@ impl<'m, M: Machine> Client<'m, M> {
             let cause = format!("server {} has answered about other cells", part.server);
             return Err(Error::new(Kind::Peer, "using a subfile", cause));
         }
-        let mut moved = Moved::default();
+        let machine = self.caller.machine;
+        let (mut moved, mut stretches, by) = (Moved::default(), 0, CopyKind::Kernels);
+        let parcel = parcel.filter(|_| operation == Operation::Read);
         for (cell, &end) in part.cells.iter().zip(ends) {
             let holding = holding_of(cell, end)?;
             let (bytes, bounds) = (holding.elements(), holding.memory_bounds());
             let piece = Piece::from(ListPiece::from(holding));
-            if operation == Operation::Read
-                && let Some(parcel) = parcel.as_ref().filter(|_| bytes > 0)
-            {
-                let (from, by) = (Elements::Parcel(parcel, moved.bytes), CopyKind::Kernels);
-                let machine = self.caller.machine;
+            if let Some(parcel) = parcel.as_ref().filter(|_| bytes > 0) {
+                stretches += piece.stretches(&[]);
+                let from = Elements::Parcel(parcel, moved.bytes);
                 machine.copy(memory, 1, &[piece], from, Elements::Exposed, by)?;
             }
             moved.bytes += bytes;
             moved.reach = moved.reach.max(bounds.unwrap_or_default().end);
         }
+        if parcel.is_some() {
+            let packing = Work::Pack {
+                bytes: moved.bytes,
+                stretches,
+                by,
+            };
+            machine.work(packing).await;
+        }
         Ok(moved)
+    }
+
+    /// Moves parts of a file together with all other clients of the program: each its own part of
+    /// its own subfile, `bytes` bytes from `offset` on, between the file and the memory that the
+    /// client exposes under this name. The servers direct the flow (Kotz, TOCS 1997): each passes
+    /// over its blocks once, in the order in which they lie. `part` may be the reason why this
+    /// client has none.
+    ///
+    /// # Errors
+    /// The same for all clients: the first error of a server or of a client, and
+    /// [`Kind::Mismatch`] when clients ask for different things, [`Kind::Overlap`] when two write
+    /// the same bytes.
+    ///
+    /// # Collective
+    /// Over all clients of the program.
+    pub async fn access_all(
+        &self,
+        open: Result<&OpenSubfile>,
+        file: &Attachment,
+        operation: Operation,
+        (offset, bytes): (u64, u64),
+        memory: MemoryId,
+    ) -> Result<Moved> {
+        let me = self.caller.machine.me();
+        let clients = &self.state.clients;
+        let rank = clients.iter().position(|&node| node == me);
+        let rank = rank.ok_or_else(|| {
+            let cause = "this client is none of the program's";
+            Error::new(Kind::Schema, "a collective call", cause)
+        })?;
+        let version = open.as_ref().map_or(Version::Active, |open| open.version);
+        let part = open.and_then(|open| {
+            self.check(open, operation)?;
+            self.parts(open, offset, bytes)?; // what reaches too far is refused here
+            let (view, number, order) = open.subfile.opened();
+            Ok(ClientPart {
+                node: me,
+                memory,
+                view,
+                number,
+                order,
+                offset,
+                bytes,
+            })
+        });
+        let ask = Ask::Join {
+            program: self.state.program,
+            rank,
+            request: Collective {
+                operation,
+                file: file.object.id,
+                owner: file.object.owner,
+                shape: file.shape,
+                version,
+                clients: clients.to_vec(),
+                sequence: self.state.calls.fetch_add(1, Ordering::Relaxed),
+            },
+            part,
+        };
+        match self.ask(file.shape.base, ask).await? {
+            Answer::Collected(moved) if rank < moved.len() => Ok(moved[rank]),
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// Asks the servers of a part of a subfile to fetch its blocks, or to store them.
@@ -710,6 +798,26 @@ impl<'m, M: Machine> Client<'m, M> {
         let servers = 0..self.caller.servers();
         let limited = self.ask_all(servers, &Ask::Quota(user, blocks)).await;
         limited.map(|_| ())
+    }
+
+    /// Waits until all clients of the program have called this.
+    ///
+    /// # Errors
+    /// The reason why one of them has left.
+    ///
+    /// # Collective
+    /// Over all clients of the program.
+    pub async fn meet(&self) -> Result<()> {
+        let ask = Ask::Meet {
+            program: self.state.program,
+            clients: self.state.clients.to_vec(),
+        };
+        self.ask(0, ask).await.map(|_| ())
+    }
+
+    /// Whether this is the client of rank 0.
+    pub fn is_first(&self) -> bool {
+        self.state.clients.first() == Some(&self.caller.machine.me())
     }
 
     /// Saves all, and stops all servers. Nobody else may use them any more.

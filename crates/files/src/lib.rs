@@ -41,8 +41,8 @@ pub mod transaction;
 pub mod transfer;
 pub mod volume;
 
-pub use client::{Attachment, Client, ClientState, Mode, Moved, OpenSubfile, VolumeSpace};
-pub use messages::Attacher;
+pub use client::{Attachment, Client, ClientState, Mode, OpenSubfile, VolumeSpace};
+pub use messages::{Attacher, Moved};
 pub use names::{FilePath, HASH_BITS, Names};
 pub use object::{Attributes, FileShape, Identity, ObjectId, ObjectKind};
 pub use service::pointers::{PointerId, PointerMove, Seek};

@@ -1,7 +1,7 @@
 //! Requests to servers of files, and their answers.
 
 use penstock_engine::{Error, Kind, MemoryId, NodeId, Operation, Port};
-use penstock_layout::List;
+use penstock_layout::{List, SubfileOrder, View};
 use serde::{Deserialize, Serialize};
 
 use crate::names::FilePath;
@@ -96,11 +96,41 @@ pub(crate) struct Token {
     pub(crate) errand: Errand,
 }
 
+/// The part of one client in a collective request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClientPart {
+    /// The client's node, and its memory.
+    pub(crate) node: NodeId,
+    pub(crate) memory: MemoryId,
+    /// The subfile, and the bytes of it.
+    pub(crate) view: View,
+    pub(crate) number: u64,
+    pub(crate) order: SubfileOrder,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A collective request, on which all of its clients must agree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Collective {
+    pub(crate) operation: Operation,
+    pub(crate) file: ObjectId,
+    pub(crate) owner: u32,
+    pub(crate) shape: FileShape,
+    pub(crate) version: Version,
+    /// The nodes of all clients, by rank.
+    pub(crate) clients: Vec<NodeId>,
+    /// The number of the request among those of the program.
+    pub(crate) sequence: u64,
+}
+
 /// The errand of a token.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Errand {
     /// A client's request has its place.
     Access,
+    /// All servers of a file are to serve a collective request.
+    Collective(Collective, Vec<ClientPart>),
     /// The cells of a file are to change: a step of a transaction, on all servers.
     Change {
         id: TransactionId,
@@ -155,6 +185,15 @@ pub(crate) enum Ask {
     Space(u32),
     /// Limit the blocks of a user on this server, or let the user have any number.
     Quota(u32, Option<u64>),
+    /// Wait until all clients of a program have asked for this.
+    Meet { program: u64, clients: Vec<NodeId> },
+    /// Take part in a collective request of a program as the client of a rank; or let it fail.
+    Join {
+        program: u64,
+        rank: usize,
+        request: Collective,
+        part: Result<ClientPart, Error>,
+    },
     /// Make a shared pointer with this value.
     NewPointer(u64),
     /// Move a shared pointer, and give the value before.
@@ -198,6 +237,8 @@ pub(crate) enum Answer {
     /// The request has been done. For each of its parts, the end of the cell: what lies behind was
     /// not moved. Data that were read may come as a parcel.
     Moved(Vec<u64>),
+    /// The collective request has been done: for each rank what was moved.
+    Collected(Vec<Moved>),
     /// The file is shared: the request must keep the order of tokens.
     BeCautious,
     Object(Attributes),
@@ -219,6 +260,27 @@ pub(crate) enum Answer {
     Pointer(PointerId),
     Value(u64),
     Decided(bool),
+}
+
+/// The bytes that an access has moved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved {
+    /// The number of real bytes.
+    pub bytes: u64,
+    /// One past the last real byte, counted from the first byte of the access: in a subfile without
+    /// ghosts and holes the number of real bytes.
+    pub reach: u64,
+}
+
+impl Moved {
+    /// What two parts of an access have moved together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes + other.bytes,
+            reach: self.reach.max(other.reach),
+        }
+    }
 }
 
 /// One who has a file attached.

@@ -176,7 +176,7 @@ impl Setup {
         let own = (0..self.servers).filter(|&server| homes[server] == node.me());
         let served = try_join_all(own.map(|server| serve(node, server, shape.clone(), self)));
         let who = Identity::new(1, 10, Vec::new());
-        let state = ClientState::new(shape.clone(), who, 1, 0);
+        let state = ClientState::new(shape.clone(), who, (1, Arc::new([])), 0);
         let one = Program {
             rank: node.me(),
             node: node.clone(),

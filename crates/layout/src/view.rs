@@ -226,6 +226,12 @@ impl Subfile {
         })
     }
 
+    /// The view, the number of the subfile in it, and the order.
+    pub fn opened(&self) -> (View, u64, SubfileOrder) {
+        let number = self.column + self.row * self.view.hn;
+        (self.view, number, self.order)
+    }
+
     /// The cells of a row of the subfile, ghosts among them.
     fn width(&self) -> u128 {
         u128::from(self.groups) * u128::from(self.view.hbs)

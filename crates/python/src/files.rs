@@ -6,15 +6,20 @@ use numpy::npyffi::NPY_ARRAY_WRITEABLE;
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use penstock_engine::{Error, Kind, Operation, Result};
 use penstock_files::disk::{CreateOptions, create};
+use penstock_files::job::mpi::{JobArguments, join};
 use penstock_files::job::{FileSystem, JobOptions, Memory, Moving, OpenFile, OpenView, embedded};
 use penstock_files::{
     Attributes, FileChange, FilePath, Mode, Moved, ObjectKind, PointerId, Seek, Version,
 };
 use penstock_layout::{SubfileOrder, View};
+use penstock_machines::mpi::Transport;
+use penstock_machines::mpi::abi::Constants;
+use penstock_machines::mpi::api::Api;
 use pyo3::prelude::*;
 
-use crate::errors::raise;
+use crate::errors::{kind_of, raise};
 use crate::interrupt::RaisedException;
+use crate::session::Mpi;
 
 /// The attributes of an object: identity, whether it is a directory, path, owner, group, mode,
 /// times of creation, access and change, cells, bytes of a BSU, base, checkpoints.
@@ -99,6 +104,54 @@ pub fn open_volume(
     })
 }
 
+/// Opens a volume in all ranks of an MPI job; nothing on a rank that has served alone, when the
+/// volume has been closed. An error that Python found in this rank's arguments comes as `wrong`:
+/// its kind and cause.
+#[pyfunction]
+#[pyo3(signature = (mpi, template, servers, dedicated, options, wrong))]
+pub fn join_volume(
+    py: Python<'_>,
+    mpi: Mpi,
+    template: String,
+    servers: Option<usize>,
+    dedicated: bool,
+    options: (u64, bool),
+    wrong: Option<(String, String)>,
+) -> PyResult<Option<PyFileSystem>> {
+    let (library, comm, byte, any_source, may_use_threads) = mpi;
+    let (cache_bytes, is_direct) = options;
+    let raised = RaisedException::default();
+    let interrupt = raised.interrupt(|| false);
+    let given = match wrong {
+        Some((kind, cause)) => Err(Error::new(kind_of(&kind), "opening a volume", cause)),
+        None => Ok(JobArguments {
+            template,
+            servers,
+            is_dedicated: dedicated,
+            options: JobOptions {
+                cache_bytes,
+                is_direct,
+            },
+        }),
+    };
+    let joined = py.detach(|| {
+        let api = Api::load(&library, Constants { byte, any_source })?;
+        let place = (api, comm);
+        join(
+            place,
+            Transport::Shared,
+            may_use_threads,
+            given,
+            Some(interrupt),
+        )
+    });
+    let joined = ended(py, &raised, joined)?;
+    Ok(joined.map(|fs| PyFileSystem {
+        fs: Mutex::new(Some(Arc::new(fs))),
+        raised,
+    }))
+}
+
 /// The result of a call, or the exception that has interrupted it.
 fn ended<T>(py: Python<'_>, raised: &RaisedException, result: Result<T>) -> PyResult<T> {
     match raised.take() {
@@ -133,6 +186,16 @@ impl PyFileSystem {
     #[getter]
     fn servers(&self, py: Python<'_>) -> PyResult<usize> {
         self.with(py, |fs| Ok(fs.servers()))
+    }
+
+    #[getter]
+    fn rank(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        self.with(py, |fs| Ok(fs.rank()))
+    }
+
+    #[getter]
+    fn clients(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with(py, |fs| Ok(fs.clients()))
     }
 
     #[getter]
@@ -269,6 +332,19 @@ impl PyFileSystem {
         })
     }
 
+    /// Leaves without closing: others fail instead of waiting for this rank.
+    fn leave(&self, py: Python<'_>, cause: &str) {
+        py.detach(|| {
+            let taken = {
+                let mut fs = self.fs.lock().unwrap_or_else(PoisonError::into_inner);
+                fs.take()
+            };
+            if let Some(fs) = taken {
+                fs.leave(&Error::new(Kind::Peer, "leaving a volume", cause));
+            }
+        });
+    }
+
     /// Closes the file system; a second close does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let done = py.detach(|| {
@@ -329,6 +405,35 @@ impl PyFile {
             view: open().map_err(|e| raise(py, &e))?,
             raised: self.raised.clone(),
         })
+    }
+
+    /// Takes part in a collective write, or read, of a part of an open subfile; or lets it fail
+    /// with an error that Python has found: its kind and cause.
+    #[pyo3(signature = (is_write, view, offset, array, wrong))]
+    fn move_all(
+        &self,
+        py: Python<'_>,
+        is_write: bool,
+        view: Option<&Bound<'_, PyView>>,
+        offset: u64,
+        array: Option<&Bound<'_, PyUntypedArray>>,
+        wrong: Option<(String, String)>,
+    ) -> PyResult<u64> {
+        let doing = "a collective call on a file";
+        let operation = match is_write {
+            true => Operation::Write,
+            false => Operation::Read,
+        };
+        let part = match (view, array, wrong) {
+            (_, _, Some((kind, cause))) => Err(Error::new(kind_of(&kind), doing, cause)),
+            (Some(view), Some(array), None) => {
+                let view = view.get().view.clone();
+                memory_of(array, !is_write).map(|memory| (view, offset, memory))
+            }
+            _ => Err(Error::new(Kind::Schema, doing, "there is no memory")),
+        };
+        let moved = py.detach(|| self.file.access_all(operation, part));
+        Ok(ended(py, &self.raised, moved)?.bytes)
     }
 
     fn sync(&self, py: Python<'_>) -> PyResult<()> {

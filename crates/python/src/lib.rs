@@ -44,6 +44,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<list::PyList>()?;
     module.add_class::<spec::Spec>()?;
     module.add_function(wrap_pyfunction!(files::create_volume, module)?)?;
+    module.add_function(wrap_pyfunction!(files::join_volume, module)?)?;
     module.add_function(wrap_pyfunction!(files::open_volume, module)?)?;
     module.add_function(wrap_pyfunction!(session::seats, module)?)?;
     module.add_function(wrap_pyfunction!(session::join_mpi, module)?)?;

@@ -142,7 +142,7 @@ pub fn seats(py: Python<'_>, ranks: usize, options: OptionsArgument) -> PyResult
 
 /// The MPI library: `(shared object, communicator, MPI_BYTE, MPI_ANY_SOURCE)`, and whether any
 /// thread may call it at any time.
-type Mpi = (PathBuf, usize, usize, i32, bool);
+pub type Mpi = (PathBuf, usize, usize, i32, bool);
 
 /// Joins the session of an MPI job. The call is collective, so an error that Python found in this
 /// rank's options comes as `wrong`: its kind and cause.

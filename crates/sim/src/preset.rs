@@ -316,6 +316,15 @@ pub struct FileSystem {
     pub read_ns_per_byte: f64,
     /// The time for each byte that is written.
     pub write_ns_per_byte: f64,
+    /// The order in which requests that wait for the disk are handed to it: `fcfs`, `c-scan-file`
+    /// or `c-scan-disk`.
+    #[serde(default = "first_come")]
+    pub queue: QueueOrder,
+}
+
+/// The order of a file system that does not sort.
+fn first_come() -> QueueOrder {
+    QueueOrder::Fcfs
 }
 
 /// Refuses keys beside a kind that has none: serde by itself would let any key pass.

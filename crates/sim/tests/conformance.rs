@@ -127,6 +127,12 @@ fn the_machine_of_kotz_conforms() {
     conforms("tocs97");
 }
 
+/// Its system sorts the requests that wait for a disk.
+#[test]
+fn the_machine_of_vesta_conforms() {
+    conforms("sp1-vesta");
+}
+
 /// Its calls block: each node moves one message at a time.
 #[test]
 fn the_machine_of_panda_conforms() {

@@ -52,6 +52,7 @@ fn all_that_come_with_penstock_can_be() {
         "nvme-server",
         "cloud-vm",
         "sp2-anl",
+        "sp1-vesta",
         "sp2-nas",
         "paragon-caltech",
         "origin2000-anl",

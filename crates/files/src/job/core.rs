@@ -1,10 +1,13 @@
 //! What all that a program has open shares.
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use penstock_engine::{Error, Result};
+use futures::future::{Either, select};
+use penstock_engine::{Error, Machine, Message, Port, Result};
 use penstock_machines::Node;
+use penstock_machines::memory::parcel::Parcel;
 use penstock_machines::node::runner::Runner;
 
 use crate::client::ClientState;
@@ -25,9 +28,23 @@ impl Failure {
     }
 }
 
+/// Receives a message of a node of the program.
+///
+/// # Errors
+/// The reason why a node has left.
+pub(super) async fn hear(node: &Node, port: Port) -> Result<Message<Parcel>> {
+    let (heard, left) = (pin!(node.receive(port)), pin!(node.departed(0)));
+    match select(heard, left).await {
+        Either::Left((message, _)) => Ok(message),
+        Either::Right(((_, error), _)) => Err(error),
+    }
+}
+
 /// What all that a program has open shares.
 pub(crate) struct Core {
     pub(crate) runner: Runner,
+    /// The rank of the client, if this process has one.
+    pub(crate) rank: Option<usize>,
     pub(crate) state: ClientState,
     /// The error of a server of this process.
     pub(crate) failure: Failure,

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use penstock_engine::{Error, Result};
+use penstock_engine::{Error, Machine, Port, Result};
 use penstock_machines::node::runner::Runner;
 
-use super::core::{Core, Failure};
+use super::core::{Core, Failure, hear};
 use super::view::OpenFile;
 use crate::client::{Client, ClientState, Mode, VolumeSpace};
 use crate::messages::Attacher;
@@ -14,22 +15,34 @@ use crate::names::FilePath;
 use crate::object::{Attributes, Identity};
 use crate::transaction::{Entry, FileChange};
 
+/// The mailbox of the words with which a program ends.
+const PARTING: Port = Port::new([u64::MAX, u64::MAX, 1 << 60]);
+
 /// A client of a volume, and the servers of this process.
 pub struct FileSystem {
     core: Arc<Core>,
-    /// Whether this client stops the servers when it closes.
-    stops: bool,
+    /// The number of servers of this process that serve.
+    running: Arc<AtomicUsize>,
+    /// The number of nodes of the program.
+    nodes: usize,
 }
 
 impl FileSystem {
-    pub(super) fn new(runner: Runner, state: ClientState, failure: Failure, stops: bool) -> Self {
+    pub(super) fn new(
+        runner: Runner,
+        state: ClientState,
+        failure: Failure,
+        (running, nodes): (Arc<AtomicUsize>, usize),
+    ) -> Self {
         Self {
             core: Arc::new(Core {
+                rank: rank_of(&runner, &state),
                 runner,
                 state,
                 failure,
             }),
-            stops,
+            running,
+            nodes,
         }
     }
 
@@ -190,22 +203,78 @@ impl FileSystem {
         Ok(OpenFile::new(self.core.clone(), file))
     }
 
-    /// Saves all, and ends the servers of the volume if this client has started them. What is open
-    /// cannot be used any more.
+    /// Saves all, and ends the servers of the volume. What is open cannot be used any more.
     ///
     /// # Errors
-    /// Those of disks.
+    /// Those of disks; the reason why another client has left.
+    ///
+    /// # Collective
+    /// Over all clients of the program.
     pub fn close(&self) -> Result<()> {
-        match self.stops {
-            true => self
-                .core
-                .run(|node, state| async move { Client::new(&*node, &state).stop().await }),
-            false => Ok(()),
-        }
+        self.core.run(|node, state| async move {
+            let client = Client::new(&*node, &state);
+            client.meet().await?;
+            match client.is_first() {
+                true => client.stop().await,
+                false => Ok(()),
+            }
+        })?;
+        self.serve()
+    }
+
+    /// The rank of this client among the program's; nothing where there are servers alone.
+    pub fn rank(&self) -> Option<usize> {
+        self.core.rank
+    }
+
+    /// The number of clients of the program.
+    pub fn clients(&self) -> usize {
+        self.core.state.clients.len()
+    }
+
+    /// Whether this process has a client.
+    pub(super) fn is_client(&self) -> bool {
+        self.core.rank.is_some()
+    }
+
+    /// Waits until a client has stopped the servers of this process.
+    ///
+    /// # Errors
+    /// The error of a server; when this thread is interrupted.
+    pub(super) fn serve(&self) -> Result<()> {
+        let (running, failure) = (&self.running, &self.core.failure);
+        let has_ended = || running.load(Ordering::Acquire) == 0 || failure.get().is_some();
+        self.core.runner.wait(has_ended)?;
+        failure.get().map_or(Ok(()), Err)?;
+        self.part()
+    }
+
+    /// Waits until all nodes have come here: then no disk of the volume is in use.
+    fn part(&self) -> Result<()> {
+        let others = 1..self.nodes;
+        self.core.run(|node, _| async move {
+            if node.me() > 0 {
+                node.send(0, PARTING, Vec::new(), None).await?;
+                return hear(&node, PARTING).await.map(|_| ());
+            }
+            for _ in others.clone() {
+                hear(&node, PARTING).await?;
+            }
+            for other in others {
+                node.send(other, PARTING, Vec::new(), None).await?;
+            }
+            Ok(())
+        })
     }
 
     /// Tells all others that this program leaves because of an error.
     pub fn leave(&self, error: &Error) {
         self.core.runner.leave(error);
     }
+}
+
+/// The rank of the client on a runner's node.
+fn rank_of(runner: &Runner, state: &ClientState) -> Option<usize> {
+    let me = runner.node();
+    state.clients.iter().position(|&node| node == me)
 }

@@ -13,10 +13,12 @@
 //! | `core` | what all that a program has open shares |
 //! | `file_system` | names, attributes, space |
 //! | `nodes` | the nodes of a program, and the servers on them |
+//! | [`mpi`] | the ranks of an MPI job |
 //! | `view` | open files and views: reading, writing, pointers |
 
 mod core;
 mod file_system;
+pub mod mpi;
 mod nodes;
 mod view;
 

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{Error, Kind, Machine, NodeId, Result, Who};
@@ -43,8 +44,12 @@ pub struct Seat {
     pub shape: VolumeShape,
     /// The number of the program.
     pub program: u64,
-    /// Whether this node's client stops the servers when it closes.
-    pub stops: bool,
+    /// The node of each of its clients, by rank.
+    pub clients: Arc<[NodeId]>,
+    /// The number of nodes of the program.
+    pub nodes: usize,
+    /// Whether a thread may look after the servers while the program computes.
+    pub serves_alone: bool,
 }
 
 impl Seat {
@@ -66,15 +71,20 @@ impl Seat {
             disks,
             shape,
             program,
-            stops,
+            clients,
+            nodes,
+            serves_alone,
         } = self;
         let failure = Failure::default();
-        let state = ClientState::new(shape.clone(), identity(), program, 0);
-        let serves = !disks.is_empty();
+        let state = ClientState::new(shape.clone(), identity(), (program, clients), 0);
+        let serves = serves_alone && !disks.is_empty();
         let (failed, cache_bytes) = (failure.clone(), options.cache_bytes);
+        let running = Arc::new(AtomicUsize::new(disks.len()));
+        let left = running.clone();
         let tasks = |node: &Rc<Node>| {
             let serve = |disk: ServerDisk| -> Task {
-                let (node, shape, failed) = (node.clone(), shape.clone(), failed.clone());
+                let (node, shape) = (node.clone(), shape.clone());
+                let (failed, left) = (failed.clone(), left.clone());
                 Box::pin(async move {
                     let server = disk.description.server;
                     if let Err(error) = serve(&node, disk, shape, cache_bytes).await {
@@ -82,12 +92,13 @@ impl Seat {
                         node.leave(&error);
                         failed.set(error);
                     }
+                    left.fetch_sub(1, Ordering::Release);
                 })
             };
             disks.into_iter().map(serve).collect()
         };
         let runner = Runner::new(node, tasks, serves, interrupt)?;
-        Ok(FileSystem::new(runner, state, failure, stops))
+        Ok(FileSystem::new(runner, state, failure, (running, nodes)))
     }
 }
 
@@ -140,10 +151,7 @@ pub fn embedded(
     interrupt: Option<Interrupt>,
 ) -> Result<FileSystem> {
     let found = disk::describe(template, 0)?.servers;
-    if servers.is_some_and(|servers| servers != found) {
-        let cause = format!("the volume has {found} servers");
-        return Err(Error::new(Kind::Schema, "opening a volume", cause));
-    }
+    check_servers(servers, Some(found))?;
     let disks = (0..found).map(|server| disk::open(template, server));
     let disks: Vec<ServerDisk> = disks.collect::<Result<_>>()?;
     check_same(&disks)?;
@@ -153,9 +161,22 @@ pub fn embedded(
         shape: disks[0].description.shape(nodes),
         disks,
         program: u64::from(std::process::id()),
-        stops: true,
+        clients: Arc::new([0]),
+        nodes: 1,
+        serves_alone: true,
     };
     seat.start(options, interrupt)
+}
+
+/// Refuses another number of servers than is seen, if one is seen.
+pub(super) fn check_servers(said: Option<usize>, seen: Option<usize>) -> Result<()> {
+    match (said, seen) {
+        (Some(said), Some(seen)) if said != seen => {
+            let cause = format!("the volume has {seen} servers, not {said}");
+            Err(Error::new(Kind::Schema, "opening a volume", cause))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses servers of different volumes.

@@ -11,7 +11,8 @@ use penstock_machines::node::runner::Job;
 use penstock_machines::{ClientMemory, Node};
 
 use super::core::Core;
-use crate::client::{Attachment, Client, ClientState, Moved, OpenSubfile};
+use crate::client::{Attachment, Client, ClientState, OpenSubfile};
+use crate::messages::Moved;
 use crate::service::pointers::{PointerId, PointerMove, Seek};
 use crate::volume::cells::Version;
 
@@ -48,11 +49,12 @@ pub struct OpenFile {
     file: Attachment,
 }
 
-/// An open subfile, with a pointer of its own or one that others share.
+/// An open subfile, with a pointer of its own or one that others share. Clones have one pointer.
+#[derive(Clone)]
 pub struct OpenView {
     core: Arc<Core>,
     open: OpenSubfile,
-    pointer: Mutex<Pointer>,
+    pointer: Arc<Mutex<Pointer>>,
 }
 
 enum Pointer {
@@ -96,7 +98,42 @@ impl OpenFile {
         Ok(OpenView {
             core: self.core.clone(),
             open,
-            pointer: Mutex::new(pointer),
+            pointer: Arc::new(Mutex::new(pointer)),
+        })
+    }
+
+    /// Moves parts of the file together with all other clients of the program, each a part of its
+    /// own subfile from `offset` on. `part` may be the reason why this client has none.
+    ///
+    /// # Errors
+    /// As [`Client::access_all`].
+    ///
+    /// # Collective
+    /// Over all clients of the program.
+    pub fn access_all(
+        &self,
+        operation: Operation,
+        part: Result<(OpenView, u64, Memory)>,
+    ) -> Result<Moved> {
+        let file = self.file.clone();
+        self.core.run(move |node, state| async move {
+            let client = Client::new(&*node, &state);
+            match part {
+                Ok((view, offset, memory)) => {
+                    let (id, exposed) = expose(&node, &state, &memory)?;
+                    let range = (offset, memory.bytes);
+                    let moved = client.access_all(Ok(&view.open), &file, operation, range, id);
+                    let moved = moved.await;
+                    drop(exposed);
+                    moved
+                }
+                Err(error) => {
+                    let none = MemoryId::NONE;
+                    client
+                        .access_all(Err(error), &file, operation, (0, 0), none)
+                        .await
+                }
+            }
         })
     }
 
@@ -264,6 +301,27 @@ impl Drop for Moving {
     }
 }
 
+/// Exposes memory of the program under a name that no other has at this time.
+fn expose(
+    node: &Rc<Node>,
+    state: &ClientState,
+    memory: &Memory,
+) -> Result<(MemoryId, <Node as Machine>::Exposure)> {
+    if memory.bytes > i64::MAX.unsigned_abs() {
+        let cause = format!("{} bytes", memory.bytes);
+        return Err(Error::new(Kind::Schema, "using memory", cause));
+    }
+    let number = MEMORIES.fetch_add(1, Ordering::Relaxed);
+    let id = MemoryId::new([state.shape.volume, 1 << 63 | number]);
+    let memory = ClientMemory {
+        base: memory.base,
+        extents: vec![memory.bytes],
+        strides: vec![1],
+        width: 1,
+    };
+    Ok((id, node.expose(id, memory)))
+}
+
 async fn access(
     node: &Rc<Node>,
     state: &ClientState,
@@ -272,21 +330,7 @@ async fn access(
     (offset, memory): (u64, Memory),
     placed: Option<&dyn Fn()>,
 ) -> Result<Moved> {
-    let number = MEMORIES.fetch_add(1, Ordering::Relaxed);
-    let id = MemoryId::new([state.shape.volume, 1 << 63 | number]);
-    let exposed = node.expose(
-        id,
-        ClientMemory {
-            base: memory.base,
-            extents: vec![memory.bytes],
-            strides: vec![1],
-            width: 1,
-        },
-    );
-    if memory.bytes > i64::MAX.unsigned_abs() {
-        let cause = format!("{} bytes", memory.bytes);
-        return Err(Error::new(Kind::Schema, "using a subfile", cause));
-    }
+    let (id, exposed) = expose(node, state, &memory)?;
     let client = Client::new(&**node, state);
     let bytes = (offset, memory.bytes);
     let moved = client.access(open, operation, bytes, id, placed).await;

@@ -9,6 +9,7 @@
 
 use std::rc::Rc;
 
+use futures::future::join;
 use penstock_engine::blocks::Intent;
 use penstock_engine::{
     CopyKind, Elements, Error, Kind, Machine, MemoryId, NodeId, Operation, Result, Window, Work,
@@ -191,10 +192,8 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             .caller
             .reply(from, access.ticket, &answer, parcel)
             .await;
-        for name in full {
-            self.blocks.write_back(&name).await;
-        }
-        self.fetch_ahead(&access).await;
+        // Neither waits for the other: blocks that would be fetched late are of no use.
+        join(self.fetch_ahead(&access), self.write_full(full)).await;
     }
 
     /// Moves the bytes of an access whose turn it is.
@@ -204,15 +203,20 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         access: &Access,
         parcel: Option<M::Parcel>,
     ) -> Result<Moved<M>> {
-        if self.removed.borrow().contains(&access.file) {
-            let cause = "the file has been removed";
-            return Err(Error::new(Kind::Missing, "using a file", cause));
-        }
-        self.volume.check(access.file)?;
+        self.check_usable(access.file)?;
         match access.operation {
             Operation::Read => self.read(from, access).await,
             Operation::Write => self.write(from, access, parcel).await,
         }
+    }
+
+    /// Refuses a file that has been removed, or of which a block is lost.
+    pub(super) fn check_usable(&self, file: ObjectId) -> Result<()> {
+        if self.removed.borrow().contains(&file) {
+            let cause = "the file has been removed";
+            return Err(Error::new(Kind::Missing, "using a file", cause));
+        }
+        self.volume.check(file)
     }
 
     /// The bytes of a part before `end`. Where data travel in messages, they lie there in the order
@@ -424,13 +428,21 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
                 self.blocks.discard(name);
             }
             self.blocks.release(claim); // nobody waits while holding a claim
-            if !std::mem::take(&mut may_save) || !self.volume.has_unused() {
+            if !std::mem::take(&mut may_save) {
                 return Err(error);
             }
-            for file in self.volume.files() {
+            self.make_space().await?;
+        }
+    }
+
+    /// Saves all files that have places which are free after that.
+    pub(super) async fn make_space(&self) -> Result<()> {
+        for file in self.volume.files() {
+            if self.volume.has_unused(file) {
                 self.save(file).await?;
             }
         }
+        Ok(())
     }
 
     /// Takes a token in: from the server before this one, or from an asker if it begins here.
@@ -441,7 +453,10 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             return Vec::new(); // it is nobody's
         }
         if token.turns.first() == Some(&self.turn(token.base)) {
-            let placed = self.place_change(&token);
+            let placed = match token.errand {
+                Errand::Collective(..) => self.place_collective(&token),
+                Errand::Change { .. } | Errand::Access => self.place_change(&token),
+            };
             return self.pass_on(token).into_iter().chain([placed]).collect();
         }
         let bucket = tokens::bucket_of(token.file);
@@ -477,10 +492,11 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             }
             match token.errand {
                 Errand::Change { .. } if is_here => tasks.push(self.place_change(&token)),
+                Errand::Collective(..) if is_here => tasks.push(self.place_collective(&token)),
                 Errand::Access if token.turns.last() == Some(&self.turn(token.base)) => {
                     tasks.extend(self.tell_placed(&token));
                 }
-                Errand::Change { .. } | Errand::Access => {}
+                Errand::Change { .. } | Errand::Collective(..) | Errand::Access => {}
             }
             tasks.extend(self.pass_on(token));
         }

@@ -3,13 +3,14 @@
 //! A server keeps the last 32 different blocks that were used. If the blocks before one that is
 //! used now are among them, n of them without a gap, the next n blocks are fetched, up to 512 KiB
 //! (Corbett and Feitelson, TOCS 1996, section 4.5). Where many files are used at once, there are
-//! fewer blocks of each in the trace, and fewer are fetched.
+//! fewer blocks of each in the trace, and fewer are fetched. Nothing is fetched after a write of
+//! whole blocks, which need not be read in order to be changed.
 
 use std::collections::BTreeSet;
 
 use futures::future::join_all;
 use penstock_engine::blocks::Intent;
-use penstock_engine::{Machine, Result};
+use penstock_engine::{Machine, Operation, Result};
 use penstock_layout::{Holding, List};
 
 use super::schedule::Footprint;
@@ -34,6 +35,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             let Some(bounds) = part.places.bounds() else {
                 continue;
             };
+            let is_of_whole_blocks = part.places.elements() >= block_bytes;
+            let fetches = access.operation == Operation::Read || !is_of_whole_blocks;
             // Only the last blocks of a long access tell of what comes next.
             let last = (bounds.end - 1) / block_bytes;
             let first = (bounds.start / block_bytes).max(last.saturating_sub(ahead_max));
@@ -49,7 +52,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                     .volume
                     .cell_bytes(access.file, part.cell, access.version)
                     .unwrap_or(0);
-                let next = (1..=ahead).map(|distance| block + distance);
+                let next = (1..=ahead)
+                    .filter(|_| fetches)
+                    .map(|distance| block + distance);
                 let next = next.filter(|block| block * block_bytes < end);
                 wanted.extend(next.map(|block| BlockName {
                     block,

@@ -9,18 +9,24 @@
 //! | `state` | what a server has |
 //! | `access` | reading and writing bytes of cells, through the blocks in memory |
 //! | `ahead`, `trace` | blocks that are fetched before they are asked for |
+//! | `behind`, `full` | blocks that are written when they are full of changes |
 //! | `schedule` | the order of the requests to one file |
 //! | `tokens` | the order of the requests to several servers |
 //! | `namespace` | objects and Xrefs |
 //! | `objects` | creation, removal, renaming: what a server directs |
 //! | `steps` | its parts in transactions, and what is left of them after a crash |
 //! | `attach`, `attachments` | who uses a file |
+//! | `collective`, `gathering` | requests of all clients of a program together |
 //! | [`pointers`] | shared pointers |
 
 pub(crate) mod access;
 mod ahead;
 mod attach;
 mod attachments;
+mod behind;
+mod collective;
+mod full;
+mod gathering;
 mod namespace;
 mod objects;
 pub mod pointers;
@@ -137,6 +143,18 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 self.decisions.borrow_mut().insert(id, decision);
                 return self.heard.tell();
             }
+            Ask::Join {
+                program,
+                rank,
+                request,
+                part,
+            } => {
+                let key = (program, request.file, request.sequence);
+                return self.join(key, (from, ticket), rank, request, part).await;
+            }
+            Ask::Meet { program, clients } => {
+                return self.meet(program, (from, ticket), clients).await;
+            }
             Ask::Decide(..) => Ok(Answer::Done), // it was carried out when this server started
             ask => self.do_ask(from, &self.shape.known(who), ask).await,
         };
@@ -221,7 +239,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 self.is_stopped.set(true);
                 Answer::Done
             }
-            Ask::Prepare(..) | Ask::Decide(..) => return Err(refusal("it has been answered")),
+            Ask::Prepare(..) | Ask::Decide(..) | Ask::Join { .. } | Ask::Meet { .. } => {
+                return Err(refusal("it has been answered"));
+            }
         })
     }
 
@@ -232,6 +252,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let mut early = self.early.borrow_mut();
         early.retain(|(from, _), _| *from != node);
         drop(early);
-        self.pass_all_tokens()
+        let mut tasks = self.pass_all_tokens();
+        tasks.extend(self.give_up_gatherings(node));
+        tasks.extend(self.give_up_meetings(node));
+        tasks
     }
 }

@@ -13,6 +13,8 @@ use penstock_layout::{DiskSchema, Split, exact};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::attachments::Attachments;
+use super::full::FullBlocks;
+use super::gathering::{Gathering, GatheringKey, Meeting};
 use super::namespace::Namespace;
 use super::pointers::Pointers;
 use super::schedule::{Footprint, Place, Schedule};
@@ -87,6 +89,11 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
     pub(super) attachments: RefCell<Attachments>,
     pub(super) pointers: RefCell<Pointers>,
     pub(super) trace: RefCell<Trace>,
+    /// The collective requests of which some clients have not come.
+    pub(super) gatherings: RefCell<BTreeMap<GatheringKey, Gathering>>,
+    /// The clients of programs that wait for each other: whom to answer, and who is to come.
+    pub(super) meetings: RefCell<BTreeMap<u64, Meeting>>,
+    pub(super) full: FullBlocks,
     /// The files that were removed, and those whose requests must keep the order of tokens.
     pub(super) removed: RefCell<FxHashSet<ObjectId>>,
     pub(super) cautious: RefCell<FxHashSet<ObjectId>>,
@@ -166,6 +173,9 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             attachments: RefCell::default(),
             pointers: RefCell::default(),
             trace: RefCell::default(),
+            gatherings: RefCell::default(),
+            meetings: RefCell::default(),
+            full: FullBlocks::default(),
             removed: RefCell::default(),
             cautious: RefCell::default(),
             quotas: RefCell::default(),

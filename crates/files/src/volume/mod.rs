@@ -165,6 +165,15 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
         self.block_bytes
     }
 
+    /// The number of blocks that keep the disks busy: what they work at, and one more each.
+    pub(crate) fn depth(&self) -> usize {
+        let depths = self
+            .disks
+            .iter()
+            .map(|disk| disk.queue_depth() as usize + 1);
+        depths.sum()
+    }
+
     /// How full the volume is.
     pub(crate) fn usage(&self) -> Usage {
         let space = self.space.borrow();
@@ -231,6 +240,14 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
     /// Whether a block is on a disk.
     pub(crate) fn is_stored(&self, name: &BlockName) -> bool {
         self.stored(name).is_some()
+    }
+
+    /// The place of a block on its disk, and the disk: the order in which blocks lie. Blocks that
+    /// are nowhere come first.
+    pub(crate) fn place_of(&self, name: &BlockName) -> Option<(u64, u64)> {
+        let disks = self.disks.len() as u64;
+        let stored = self.stored(name)?;
+        Some((stored.place / disks, stored.place % disks))
     }
 
     /// The place of a block on the disks.
@@ -354,10 +371,15 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
         Ok(())
     }
 
-    /// Whether a save of files would free places.
-    pub(crate) fn has_unused(&self) -> bool {
+    /// Whether a save of a file would free places.
+    pub(crate) fn has_unused(&self, file: ObjectId) -> bool {
         let files = self.files.borrow();
-        files.values().any(|file| !file.unused.is_empty())
+        files.get(&file).is_some_and(|file| !file.unused.is_empty())
+    }
+
+    /// The number of free places that nobody has reserved.
+    pub(crate) fn unreserved(&self) -> u64 {
+        self.space.borrow().unreserved()
     }
 
     /// Gives back what was reserved for changed blocks of a file that have been dropped.

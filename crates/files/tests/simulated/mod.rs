@@ -144,6 +144,26 @@ impl Program {
         Ok(moved.await?.bytes)
     }
 
+    /// Takes part in a collective request with `memory`.
+    pub async fn access_all(
+        &self,
+        open: Result<&OpenSubfile>,
+        file: &Attachment,
+        operation: Operation,
+        offset: u64,
+        memory: &Rc<RefCell<Vec<u8>>>,
+    ) -> Result<u64> {
+        let number = self.memories.get();
+        self.memories.set(number + 1);
+        let id = MemoryId::new([77, number]);
+        let bytes = memory.borrow().len() as u64;
+        let share = Share::of_box(&Region::whole(&[bytes]));
+        let _exposed = self.node.expose(id, (share, Some(memory.clone())));
+        let client = self.client();
+        let moved = client.access_all(open, file, operation, (offset, bytes), id);
+        Ok(moved.await?.bytes)
+    }
+
     pub async fn write(&self, open: &OpenSubfile, offset: u64, data: &[u8]) -> Result<u64> {
         let memory = Rc::new(RefCell::new(data.to_vec()));
         self.access(open, Operation::Write, offset, &memory, None)
@@ -239,7 +259,8 @@ impl Volume {
         let (met, done) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let programs = |node: SimNode| {
             let who = Identity::new(1, 10, Vec::new());
-            let state = ClientState::new(shape.clone(), who, 1, 0);
+            let clients = party.clients.clone().into();
+            let state = ClientState::new(shape.clone(), who, (1, clients), 0);
             let one = Program {
                 rank: node.me(),
                 node: node.clone(),

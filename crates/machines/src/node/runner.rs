@@ -18,7 +18,7 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use penstock_engine::{Error, Kind, Result};
+use penstock_engine::{Error, Kind, NodeId, Result};
 
 use super::Node;
 use super::pause::{LOOKS_AWAKE, Pause};
@@ -161,6 +161,11 @@ impl Runner {
             thread,
             interrupt,
         })
+    }
+
+    /// The node's number.
+    pub fn node(&self) -> NodeId {
+        self.shared.lock().node.me
     }
 
     /// Begins a job, whose future is made with the node.

@@ -97,6 +97,8 @@ impl Station {
 /// [`preset::FileSystem`] as spans, all zero if there is no file system.
 #[derive(Default)]
 pub(crate) struct FileSystem {
+    /// The order of the disk's queue, if not that of arrival.
+    queue: Option<QueueOrder>,
     open: Span,
     sync: Span,
     /// The bytes of a read command; 0 makes each request one command.
@@ -108,6 +110,7 @@ pub(crate) struct FileSystem {
 impl FileSystem {
     pub(crate) fn new(file_system: Option<&preset::FileSystem>) -> Self {
         file_system.map_or_else(Self::default, |given| Self {
+            queue: Some(given.queue),
             open: Span::from_us_f64(given.open_us),
             sync: Span::from_us_f64(given.sync_us),
             read_cluster_bytes: given.read_cluster_bytes,
@@ -183,9 +186,11 @@ impl WriteBehind {
     }
 }
 
-/// Makes the queue of a station: requests that are to wait have been put in order before.
-pub(crate) fn station_queue(device: &Device) -> Queue {
-    Queue::new(QueueOrder::Fcfs, device.queue_depth())
+/// Makes the queue of a station. Unless its file system sorts, requests that are to wait have been
+/// put in order before.
+pub(crate) fn station_queue(device: &Device, file_system: &FileSystem) -> Queue {
+    let order = file_system.queue.unwrap_or(QueueOrder::Fcfs);
+    Queue::new(order, device.queue_depth())
 }
 
 /// A simulated disk is a station opened for one call.

@@ -89,6 +89,7 @@ impl Simulation {
         let mut stations = Vec::with_capacity(servers.len());
         for (server, &node) in servers.iter().enumerate() {
             let device = device(preset, setup.seed, server).map_err(unfit)?;
+            let file_system = FileSystem::new(preset.file_system.as_ref());
             let slot_sectors = setup.slot_bytes.div_ceil(device.sector_bytes()).max(1);
             stations.push(Rc::new(Station {
                 node,
@@ -97,14 +98,14 @@ impl Simulation {
                 slot_sectors,
                 bus: buses[node].clone(),
                 request: prices.disk_request,
-                queue: station_queue(&device),
+                queue: station_queue(&device, &file_system),
                 device: RefCell::new(device),
                 slots: setup.slots,
                 files: RefCell::default(),
                 contents: RefCell::default(),
                 blocks: Default::default(),
                 behind: WriteBehind::new(behind_bytes),
-                file_system: FileSystem::new(preset.file_system.as_ref()),
+                file_system,
                 turns: turns.clone(),
                 is_free: setup.is_disk_free,
                 faults: DiskFaults::of(faults, server),

@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 use super::Preset;
 
 /// The presets of Penstock.
-const BUILT_IN: [(&str, &str); 10] = [
+const BUILT_IN: [(&str, &str); 11] = [
     ("tr94", include_str!("../../presets/tr94.toml")),
     ("tocs97", include_str!("../../presets/tocs97.toml")),
     ("hdd-server", include_str!("../../presets/hdd-server.toml")),
@@ -21,6 +21,7 @@ const BUILT_IN: [(&str, &str); 10] = [
     ),
     ("cloud-vm", include_str!("../../presets/cloud-vm.toml")),
     ("sp2-anl", include_str!("../../presets/sp2-anl.toml")),
+    ("sp1-vesta", include_str!("../../presets/sp1-vesta.toml")),
     ("sp2-nas", include_str!("../../presets/sp2-nas.toml")),
     (
         "paragon-caltech",

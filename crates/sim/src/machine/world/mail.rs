@@ -168,9 +168,16 @@ impl World {
         context: &mut Context<'_>,
     ) -> Poll<Message<Parcel>> {
         let mut inboxes = self.inboxes.borrow_mut();
-        let inbox = inbox(&mut inboxes[node], port);
+        let inboxes = &mut inboxes[node];
+        let inbox = inbox(inboxes, port);
         match inbox.waiting.pop_front() {
-            Some(message) => Poll::Ready(message),
+            Some(message) => {
+                // Many ports are used once: an inbox that is empty would only be in the way.
+                if inbox.waiting.is_empty() && inbox.waker.is_none() {
+                    inboxes.retain(|inbox| inbox.port != port);
+                }
+                Poll::Ready(message)
+            }
             None => {
                 match &mut inbox.waker {
                     Some(waker) => waker.clone_from(context.waker()),

@@ -1,0 +1,404 @@
+//! Collective requests: all clients of a program move parts of one file together.
+//!
+//! The clients tell the server of the file's first cell what each of them has. When all have come,
+//! a token with all parts passes the servers of the file, and each of them directs the flow of its
+//! own cells (Kotz, TOCS 1997; the authors of Vesta ask for such operations in section 6.1):
+//!
+//! ```text
+//! clients   join ->  first server: token ->  all servers: two buffers over their blocks
+//!                                                         memget from clients | write block
+//!           <- moved                      <- done
+//! ```
+//!
+//! Blocks go around the cache: a write drops a cached block, a read takes it out of the cache.
+//! Memory: two buffers of a block, and the list of this server's blocks.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use futures::future::{join, join_all};
+use penstock_engine::blocks::{Home, Intent};
+use penstock_engine::{Error, Kind, Machine, NodeId, Operation, Result, Window, Work};
+use penstock_layout::{Block, Holding, ListPiece, Piece, Subfile};
+
+use super::gathering::{Gathering, GatheringKey, Meeting};
+use super::schedule::Footprint;
+use super::state::{Service, Task};
+use crate::messages::{Answer, ClientPart, Collective, Errand, Moved, Request, Token, refusal};
+use crate::volume::BlockName;
+use crate::volume::records::RecordStore;
+
+/// The blocks of a server that a request touches, each with the pieces of clients.
+type Job = (BlockName, Block, Vec<(usize, ListPiece)>);
+
+impl<M: Machine, R: RecordStore> Service<'_, M, R> {
+    /// Takes in a client of a collective request. With the last of them the request begins.
+    pub(super) async fn join(
+        &self,
+        key: GatheringKey,
+        answer: (NodeId, u64),
+        rank: usize,
+        request: Collective,
+        part: Result<ClientPart>,
+    ) {
+        let complete = {
+            let mut gatherings = self.gatherings.borrow_mut();
+            let gathering = gatherings
+                .entry(key)
+                .or_insert_with(|| Gathering::new(request.clone()));
+            gathering.add(rank, answer, &request, part);
+            let departed = self.departed.borrow();
+            let is_left = departed.iter().any(|&node| gathering.has(node));
+            match gathering.is_complete() || is_left {
+                true => gatherings.remove(&key),
+                false => None,
+            }
+        };
+        if let Some(gathering) = complete {
+            self.run_collective(gathering).await;
+        }
+    }
+
+    /// Gives up the requests that wait for a node that has left.
+    pub(super) fn give_up_gatherings(&self, node: NodeId) -> Vec<Task<'_>> {
+        let mut gatherings = self.gatherings.borrow_mut();
+        let given_up = gatherings.extract_if(.., |_, gathering| gathering.has(node));
+        let given_up: Vec<_> = given_up.collect();
+        given_up
+            .into_iter()
+            .map(|(_, gathering)| -> Task<'_> { Box::pin(self.run_collective(gathering)) })
+            .collect()
+    }
+
+    /// Lets a client wait for all others of its program.
+    pub(super) async fn meet(&self, program: u64, answer: (NodeId, u64), clients: Vec<NodeId>) {
+        let (complete, error) = {
+            let mut meetings = self.meetings.borrow_mut();
+            let meeting = meetings.entry(program).or_default();
+            meeting.answers.push(answer);
+            meeting.clients = clients;
+            let departed = self.departed.borrow();
+            let is_left = meeting.clients.iter().any(|node| departed.contains(node));
+            match is_left || meeting.answers.len() >= meeting.clients.len() {
+                true => (meetings.remove(&program), is_left.then(left_before)),
+                false => (None, None),
+            }
+        };
+        if let Some(meeting) = complete {
+            self.end_meeting(meeting, error).await;
+        }
+    }
+
+    async fn end_meeting(&self, meeting: Meeting, error: Option<Error>) {
+        let answer = error.map_or(Ok(Answer::Done), Err);
+        for (node, ticket) in meeting.answers {
+            let _ = self.caller.reply(node, ticket, &answer, None).await;
+        }
+    }
+
+    /// Ends the waiting for a node that has left.
+    pub(super) fn give_up_meetings(&self, node: NodeId) -> Vec<Task<'_>> {
+        let mut meetings = self.meetings.borrow_mut();
+        let given_up = meetings.extract_if(.., |_, meeting| meeting.clients.contains(&node));
+        let given_up: Vec<_> = given_up.collect();
+        given_up
+            .into_iter()
+            .map(|(_, meeting)| -> Task<'_> {
+                Box::pin(self.end_meeting(meeting, Some(left_before())))
+            })
+            .collect()
+    }
+
+    /// Does a collective request, and answers all of its clients.
+    async fn run_collective(&self, gathering: Gathering) {
+        let is_complete = gathering.is_complete();
+        let (answers, request, parts) = gathering.end();
+        let moved = match parts {
+            Ok(_) if !is_complete => Err(left_before()),
+            Ok(parts) => self.direct_collective(request, parts).await,
+            Err(error) => Err(error),
+        };
+        let answer = moved.map(Answer::Collected);
+        let told = answers.into_iter().map(|(node, ticket)| {
+            let answer = &answer;
+            async move { self.caller.reply(node, ticket, answer, None).await }
+        });
+        join_all(told).await; // who has left needs no answer
+    }
+
+    /// Sends a request to all servers of its file, and waits until they have served it.
+    async fn direct_collective(
+        &self,
+        request: Collective,
+        parts: Vec<ClientPart>,
+    ) -> Result<Vec<Moved>> {
+        let servers = self.caller.servers();
+        let (shape, ticket) = (request.shape, self.caller.ticket());
+        shape.check(servers)?;
+        let turns = shape.turns(servers);
+        let mut moved = vec![Moved::default(); parts.len()];
+        let token = Token {
+            file: request.file,
+            base: shape.base,
+            number: 0,
+            turns: (0..turns).collect(),
+            from: self.machine.me(),
+            request: ticket,
+            errand: Errand::Collective(request, parts),
+        };
+        let first = shape.server_at(0, servers);
+        self.caller
+            .send(first, &Request::Token(token), None)
+            .await?;
+        let mut ended = Ok(());
+        for turn in 0..turns {
+            let server = shape.server_at(turn, servers);
+            match self.caller.answer(server, ticket).await {
+                Ok((Answer::Collected(part), _)) if part.len() == moved.len() => {
+                    for (all, part) in moved.iter_mut().zip(part) {
+                        *all = all.and(part);
+                    }
+                }
+                Ok(_) => ended = ended.and(Err(refusal("a server has served another request"))),
+                Err(error) => ended = ended.and(Err(error)),
+            }
+        }
+        ended.map(|()| moved)
+    }
+
+    /// Gives a collective request its place in the order of its file.
+    pub(super) fn place_collective(&self, token: &Token) -> Task<'_> {
+        let (director, errand) = ((token.from, token.request), token.errand.clone());
+        let place = self.schedule(token.file).enter(Footprint::All);
+        Box::pin(async move {
+            let Errand::Collective(request, parts) = errand else {
+                return;
+            };
+            place.turn().await;
+            self.machine.work(Work::Thread).await;
+            let moved = self.serve_collective(&request, &parts).await;
+            drop(place);
+            let answer = moved.map(Answer::Collected);
+            let (node, ticket) = director;
+            let _ = self.caller.reply(node, ticket, &answer, None).await;
+        })
+    }
+
+    /// Moves the blocks of this server in a collective request.
+    async fn serve_collective(
+        &self,
+        request: &Collective,
+        parts: &[ClientPart],
+    ) -> Result<Vec<Moved>> {
+        self.check_usable(request.file)?;
+        let (jobs, moved) = self.plan(request, parts)?;
+        self.machine.work(Work::List(jobs.len() as u64)).await;
+        if request.operation == Operation::Write && self.volume.unreserved() < jobs.len() as u64 {
+            self.make_space().await?;
+        }
+        let jobs = RefCell::new(jobs.into_iter());
+        let ended = RefCell::new(Ok(()));
+        // Each of two buffers is filled and emptied in turn: one is the clients', one the disk's.
+        let run_buffer = || async {
+            let buffer = match self.machine.buffer(self.volume.block_bytes()) {
+                Ok(buffer) => buffer,
+                Err(error) => return *ended.borrow_mut() = Err(error),
+            };
+            loop {
+                let next = match ended.borrow().is_ok() {
+                    true => jobs.borrow_mut().next(),
+                    false => None,
+                };
+                let Some((name, block, pieces)) = next else {
+                    return;
+                };
+                let done = match request.operation {
+                    Operation::Write => {
+                        self.write_block(request, parts, (&name, &block), &pieces, &buffer)
+                            .await
+                    }
+                    Operation::Read => {
+                        self.read_block(parts, (&name, &block), &pieces, &buffer)
+                            .await
+                    }
+                };
+                if let Err(error) = done {
+                    let mut ended = ended.borrow_mut();
+                    if ended.is_ok() {
+                        *ended = Err(error);
+                    }
+                }
+            }
+        };
+        join(run_buffer(), run_buffer()).await;
+        ended.into_inner()?;
+        if request.operation == Operation::Write {
+            for (cell, end) in self.ends(request, parts)? {
+                self.volume.grow((request.file, request.owner), cell, end);
+            }
+        }
+        Ok(moved)
+    }
+
+    /// This server's cells of a file.
+    fn own_cells(&self, request: &Collective) -> impl Iterator<Item = u64> + use<M, R> {
+        let first = self.turn(request.shape.base) as u64;
+        (first..request.shape.cells).step_by(self.caller.servers())
+    }
+
+    /// The bytes that a client has of a cell.
+    fn holding(&self, request: &Collective, part: &ClientPart, cell: u64) -> Result<Holding> {
+        let shape = (request.shape.cells, request.shape.bsu_bytes);
+        let subfile = Subfile::new(part.view, part.number, part.order, shape);
+        let access = subfile.and_then(|subfile| subfile.in_cell(cell, part.offset, part.bytes));
+        let access = access.map_err(|error| refusal(error.to_string()))?;
+        match access {
+            None => Ok(Holding::default()),
+            Some(access) => Holding::new(&access.places, &access.memory)
+                .map_err(|error| refusal(error.to_string())),
+        }
+    }
+
+    /// The ends of the cells that are written.
+    fn ends(&self, request: &Collective, parts: &[ClientPart]) -> Result<Vec<(u64, u64)>> {
+        let mut ends = Vec::new();
+        for cell in self.own_cells(request) {
+            for part in parts {
+                let bounds = self.holding(request, part, cell)?.file_bounds();
+                ends.extend(bounds.map(|bounds| (cell, bounds.end)));
+            }
+        }
+        Ok(ends)
+    }
+
+    /// The blocks that a request touches, in the order in which this server passes over them; and
+    /// what it will move for each client.
+    fn plan(&self, request: &Collective, parts: &[ClientPart]) -> Result<(Vec<Job>, Vec<Moved>)> {
+        let mut jobs = Vec::new();
+        let mut moved = vec![Moved::default(); parts.len()];
+        for cell in self.own_cells(request) {
+            let end = match request.operation {
+                Operation::Write => u64::MAX,
+                Operation::Read => self
+                    .volume
+                    .cell_bytes(request.file, cell, request.version)
+                    .unwrap_or(0),
+            };
+            let mut blocks: BTreeMap<u64, (Block, Vec<(usize, ListPiece)>)> = BTreeMap::new();
+            for (rank, part) in parts.iter().enumerate() {
+                let holding = self.holding(request, part, cell)?.before(end);
+                moved[rank] = moved[rank].and(Moved {
+                    bytes: holding.elements(),
+                    reach: holding.memory_bounds().unwrap_or_default().end,
+                });
+                for (block, piece) in holding.pieces(&self.cell_blocks) {
+                    let (_, pieces) = blocks
+                        .entry(block.index)
+                        .or_insert_with(|| (block, Vec::new()));
+                    pieces.push((rank, piece));
+                }
+            }
+            jobs.extend(blocks.into_iter().map(|(block, (layout, pieces))| {
+                let name = BlockName {
+                    file: request.file,
+                    version: request.version,
+                    cell,
+                    block,
+                };
+                (name, layout, pieces)
+            }));
+        }
+        if request.operation == Operation::Read {
+            jobs.sort_by_cached_key(|(name, ..)| self.volume.place_of(name));
+        }
+        Ok((jobs, moved))
+    }
+
+    async fn write_block(
+        &self,
+        request: &Collective,
+        parts: &[ClientPart],
+        (name, block): (&BlockName, &Block),
+        pieces: &[(usize, ListPiece)],
+        buffer: &M::Buffer,
+    ) -> Result<()> {
+        if !ListPiece::are_disjoint(pieces.iter().map(|(_, piece)| piece)) {
+            let ranks: Vec<_> = pieces.iter().map(|(rank, _)| rank).collect();
+            let doing = format!("writing block {} of cell {}", name.block, name.cell);
+            let cause = format!("two of the ranks {ranks:?} write the same bytes of it");
+            return Err(Error::new(Kind::Overlap, doing, cause));
+        }
+        let written: u64 = pieces.iter().map(|(_, piece)| piece.elements()).sum();
+        let claim = self.blocks.claim(name, Intent::Change).await;
+        let home = self.home(name);
+        if written < block.bytes {
+            match self.blocks.cached(name) {
+                Some(cached) => {
+                    let whole = self.machine.cut(&cached, 0..block.bytes);
+                    self.machine.paste(&whole, buffer, 0);
+                }
+                None => home.load(buffer).await?,
+            }
+        }
+        let window = Window::of_block(block, 1);
+        let got = pieces.iter().map(|(rank, piece)| {
+            let (part, window) = (&parts[*rank], &window);
+            let piece = Piece::from(piece.clone());
+            async move {
+                let memory = part.memory;
+                self.machine
+                    .memget(memory, part.node, &piece, window, buffer)
+                    .await
+            }
+        });
+        for got in join_all(got).await {
+            got?;
+        }
+        let owner = (request.file, request.owner);
+        self.volume.reserve(owner, name.cell, name.block)?;
+        self.blocks.discard(name);
+        self.machine.work(Work::Wake).await;
+        let stored = home.store(buffer).await;
+        self.blocks.release(claim);
+        stored
+    }
+
+    async fn read_block(
+        &self,
+        parts: &[ClientPart],
+        (name, block): (&BlockName, &Block),
+        pieces: &[(usize, ListPiece)],
+        buffer: &M::Buffer,
+    ) -> Result<()> {
+        let claim = self.blocks.claim(name, Intent::Read).await;
+        let cached = self.blocks.cached(name);
+        let found = match &cached {
+            Some(cached) => &**cached,
+            None => {
+                self.machine.work(Work::Wake).await;
+                self.home(name).load(buffer).await?;
+                buffer
+            }
+        };
+        let window = Window::of_block(block, 1);
+        let put = pieces.iter().map(|(rank, piece)| {
+            let (part, window) = (&parts[*rank], &window);
+            let piece = Piece::from(piece.clone());
+            async move {
+                let memory = part.memory;
+                self.machine
+                    .memput(memory, part.node, &piece, window, found)
+                    .await
+            }
+        });
+        let put: Result<()> = join_all(put).await.into_iter().collect();
+        self.blocks.release(claim);
+        put
+    }
+}
+
+/// The error for the clients that wait for one that has left.
+fn left_before() -> Error {
+    let cause = "another rank has left before it took part";
+    Error::new(Kind::Peer, "waiting for other ranks", cause)
+}

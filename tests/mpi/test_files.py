@@ -1,0 +1,130 @@
+"""Parallel files in an MPI job: every rank is a client, and some have servers."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import penstock as ps
+
+comm = MPI.COMM_WORLD
+rank, size = comm.rank, comm.size
+
+
+def volume(place: Path, servers: int) -> str:
+    """The path of a new volume, which rank 0 makes."""
+    path = str(place / f"files-{servers}.vol")
+    if rank == 0:
+        ps.FileSystem.create(path, servers=servers, capacity=32 << 20).close()
+    comm.barrier()
+    return path
+
+
+@pytest.mark.parametrize("servers", [1, 2, 5])
+def test_ranks_write_subfiles_and_read_others(place: Path, servers: int) -> None:
+    path = volume(place, servers)
+    with ps.FileSystem(path, comm, servers=servers) as fs:
+        assert (fs.rank, fs.servers) == (rank, servers)
+        if rank == 0:
+            fs.mkdir("/runs")
+            fs.create("/runs/mesh", cells=size, bsu=4096)
+        comm.barrier()
+        with fs.attach("/runs/mesh", "r+") as f:
+            own = f.open(ps.View(hn=size), rank)
+            data = np.random.default_rng(rank).integers(0, 255, 300_001, np.uint8)
+            assert own.write(data) == data.size
+            requests = [own.iwrite_at(data.size + i * 1000, bytes([rank] * 1000)) for i in range(9)]
+            assert [request.wait() for request in requests] == [1000] * 9
+            comm.barrier()
+            other = (rank + 1) % size
+            found = f.open(ps.View(hn=size), other).read(400_000)
+            expected = np.random.default_rng(other).integers(0, 255, 300_001, np.uint8)
+            assert found[:300_001] == expected.tobytes()
+            assert found[300_001:] == bytes([other] * 9000)
+            comm.barrier()
+    with ps.FileSystem(path, comm) as fs, fs.attach("/runs/mesh") as f:
+        whole = np.full(size * 309_001 + 5000 * size, 7, np.uint8)
+        assert f.open().read_at(0, whole) == size * 309_001
+    if rank == 0:
+        with ps.FileSystem(path) as fs:
+            assert fs.stat("/runs/mesh").bytes == size * 309_001
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_collective_calls(place: Path, servers: int) -> None:
+    path = volume(place, servers)
+    with ps.FileSystem(path, comm) as fs:
+        if rank == 0:
+            fs.create("/u", cells=4, bsu=1000)
+        comm.barrier()
+        with fs.attach("/u", "r+") as f:
+            # Rows of BSUs are dealt out to ranks, and read back as one sequence.
+            rows = ps.View(vbs=1, vn=size)
+            data = np.full(400_000, rank + 1, np.uint8)
+            assert f.write_all(rows, rank, data) == data.size
+            out = np.zeros(data.size * size // 2, np.uint8)
+            assert f.read_all(None, 0, out) == out.size
+            expected = np.arange(out.size) // 4000 % size + 1
+            assert (out == expected).all()
+            with pytest.raises(ps.OverlapError) if size > 1 else pytest.raises(ps.SchemaError):
+                f.write_all(None, 0 if size > 1 else 9, data)
+            with pytest.raises(ps.SchemaError, match="rank 0"):
+                f.write_all(rows, rank if rank else size, data)
+            f.checkpoint() if rank == 0 else None
+            comm.barrier()
+
+
+def test_a_shared_pointer(place: Path) -> None:
+    path = volume(place, 2)
+    with ps.FileSystem(path, comm) as fs:
+        if rank == 0:
+            fs.create("/log", cells=3, bsu=64)
+        comm.barrier()
+        with fs.attach("/log", "r+") as f:
+            token = comm.bcast(f.open().share() if rank == 0 else None)
+            log = f.open(pointer=token)
+            for _ in range(20):
+                assert log.write(bytes([rank + 1] * 100)) == 100
+            comm.barrier()
+            found = f.open().read(size * 3000)
+            assert len(found) == size * 2000
+            records = [found[i : i + 100] for i in range(0, len(found), 100)]
+            assert all(record == record[:1] * 100 for record in records)
+            assert sorted(record[0] for record in records) == sorted(20 * list(range(1, size + 1)))
+
+
+@pytest.mark.skipif(size < 2, reason="a dedicated server takes a rank")
+def test_dedicated_servers(place: Path) -> None:
+    path = volume(place, 1)
+    fs = ps.FileSystem(path, comm, dedicated=True)
+    if rank == size - 1:
+        assert fs.rank is None
+        with pytest.raises(ps.SchemaError, match="closed"):
+            fs.list()
+        return
+    if rank == 0:
+        fs.create("/f", cells=1)
+        with fs.attach("/f", "r+") as f:
+            assert f.open().write(b"dedicated") == 9
+            assert f.open().read(100) == b"dedicated"
+    fs.close()
+
+
+def test_errors_are_those_of_all_ranks(place: Path) -> None:
+    with pytest.raises(ps.MissingError):
+        ps.FileSystem(place / "none.vol", comm)
+    path = volume(place, 2)
+    with pytest.raises(ps.SchemaError, match="2 servers"):
+        ps.FileSystem(path, comm, servers=3)
+    if size > 1:
+        with pytest.raises(ps.MismatchError):
+            ps.FileSystem(path, comm, cache_bytes=1 << 20 if rank else 2 << 20)
+    fs = ps.FileSystem(path, comm)
+    if rank == 0:
+        with pytest.raises(ps.BusyError):
+            ps.FileSystem(path)
+    comm.barrier()
+    fs.close()
+    os.sync()
