@@ -427,6 +427,9 @@ fn whatever_is_left_is_mended() {
     }
 }
 
+/// Files by their paths, each with its bytes.
+type Contents = Vec<(String, Vec<u8>)>;
+
 /// A mended volume serves: files whose directories are gone are read where they have come to.
 #[test]
 fn a_mended_volume_serves() {
@@ -451,7 +454,7 @@ fn a_mended_volume_serves() {
     let after = mended(&layout, &damaged);
     left.put_records(after);
     let volume = Volume::default();
-    let seen: Rc<RefCell<Vec<(String, Vec<u8>)>>> = Rc::default();
+    let seen: Rc<RefCell<Contents>> = Rc::default();
     let all = seen.clone();
     volume.run_again(left, move |me| {
         let seen = all.clone();
