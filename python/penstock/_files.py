@@ -1195,6 +1195,8 @@ class Request:
         -----
         Not collective.
         """
+        if self._has_ended:
+            raise schema_error("the request was waited for before")
         moved = self._moving.end()
         self._has_ended = True
         return moved
