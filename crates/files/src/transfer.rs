@@ -17,8 +17,9 @@ use penstock_engine::{Error, Kind, Operation, Result};
 use penstock_layout::view::CELL_BYTES_MAX;
 use penstock_layout::{SubfileOrder, View, exact};
 
-use crate::client::{Mode, Moved};
+use crate::client::Mode;
 use crate::job::{FileSystem, Memory, OpenFile, OpenView};
+use crate::messages::Moved;
 use crate::names::FilePath;
 use crate::object::{FileShape, at_path};
 use crate::volume::cells::Version;
