@@ -1156,7 +1156,7 @@ class Request:
     """A read or write under way."""
 
     def __init__(self, moving: _core.PyMoving) -> None:
-        self._moving = moving
+        self._moving, self._has_ended = moving, False
 
     def test(self) -> bool:
         """Tell whether it has ended, without waiting.
@@ -1175,7 +1175,7 @@ class Request:
         -----
         Not collective.
         """
-        return self._moving.has_ended()
+        return self._has_ended or self._moving.has_ended()
 
     def wait(self) -> int:
         """Wait for the end, once.
@@ -1195,4 +1195,6 @@ class Request:
         -----
         Not collective.
         """
-        return self._moving.end()
+        moved = self._moving.end()
+        self._has_ended = True
+        return moved

@@ -78,16 +78,15 @@ impl<'a> Check<'a> {
                     if leads_there != is_placed {
                         continue;
                     }
-                    if self.by_path.contains_key(path) {
+                    let place = (server, object);
+                    let (_, first) = *self.by_path.entry(path).or_insert(place);
+                    if !std::ptr::eq(first, object) {
                         self.find(Finding::DoublePath { path: path.clone() });
-                    } else {
-                        self.by_path.insert(path, (server, object));
                     }
-                    if self.by_id.contains_key(&object.id) {
+                    let (_, first) = *self.by_id.entry(object.id).or_insert(place);
+                    if !std::ptr::eq(first, object) {
                         let (id, path) = (object.id, path.clone());
                         self.find(Finding::DoubleIdentity { id, path });
-                    } else {
-                        self.by_id.insert(object.id, (server, object));
                     }
                 }
             }
