@@ -188,8 +188,8 @@ fn small_blocks_need_more_servers() -> Result<(), StudyError> {
         };
         Ok(case.run(&preset()?, 0)?)
     };
-    let [small, large] = [512, 16384].map(|block| Ok((seconds(1, block)?, seconds(8, block)?)));
-    let (small, large): ((f64, f64), (f64, f64)) = (small?, large?);
+    let small: (f64, f64) = (seconds(1, 512)?, seconds(8, 512)?);
+    let large: (f64, f64) = (seconds(1, 16384)?, seconds(8, 16384)?);
     assert!(
         large.0 < small.0 && large.1 < small.1,
         "{small:?} {large:?}"
