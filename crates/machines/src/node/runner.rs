@@ -96,21 +96,38 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A job that was begun and whose result nobody has taken.
+/// A job that was begun.
 pub struct Job<T> {
     number: u64,
-    result: Arc<Mutex<Option<T>>>,
+    end: Arc<Mutex<JobEnd<T>>>,
+}
+
+/// The end of a job.
+enum JobEnd<T> {
+    /// The job is under way.
+    ToCome,
+    /// The job has ended with this result.
+    Come(T),
+    /// Somebody has taken the result.
+    Taken,
 }
 
 impl<T> Job<T> {
-    fn take(&self) -> Option<T> {
-        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
-        result.take()
+    fn end(&self) -> MutexGuard<'_, JobEnd<T>> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_there(&self) -> bool {
-        let result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
-        result.is_some()
+    /// Takes the result of a job that has ended, once.
+    fn take(&self) -> Option<T> {
+        let mut end = self.end();
+        match std::mem::replace(&mut *end, JobEnd::Taken) {
+            JobEnd::Come(result) => Some(result),
+            JobEnd::ToCome | JobEnd::Taken => None,
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        !matches!(*self.end(), JobEnd::ToCome)
     }
 }
 
@@ -174,18 +191,18 @@ impl Runner {
         T: Send + 'static,
         F: Future<Output = T> + 'static,
     {
-        let result = Arc::new(Mutex::new(None));
+        let end = Arc::new(Mutex::new(JobEnd::ToCome));
         let mut work = self.shared.lock();
-        let (future, place) = (job(work.node.clone()), result.clone());
+        let (future, place) = (job(work.node.clone()), end.clone());
         let number = work.next;
         work.next += 1;
         let future = async move {
             let ended = future.await;
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = JobEnd::Come(ended);
         };
         work.jobs.insert(number, Box::pin(future));
         work.node.wake();
-        Job { number, result }
+        Job { number, end }
     }
 
     /// Waits for the end of a job, and takes its result.
@@ -193,7 +210,7 @@ impl Runner {
     /// # Errors
     /// [`Kind::Peer`] when this thread is interrupted. The job has then been given up.
     pub fn end<T>(&self, job: &Job<T>) -> Result<T> {
-        let waited = self.wait(|| job.is_there());
+        let waited = self.wait(|| job.has_ended());
         if waited.is_err() {
             self.give_up(job);
         }
@@ -214,14 +231,14 @@ impl Runner {
         self.end(&self.begin(job))
     }
 
-    /// Whether a job has ended, and nobody has taken its result. Does not look.
+    /// Whether a job has ended. Does not look.
     pub fn is_done<T>(&self, job: &Job<T>) -> bool {
-        job.is_there()
+        job.has_ended()
     }
 
     /// Whether a job has ended. Looks once if nobody else does, and never waits.
     pub fn has_ended<T>(&self, job: &Job<T>) -> bool {
-        if !job.is_there() {
+        if !job.has_ended() {
             let mut work = match self.shared.work.try_lock() {
                 Ok(work) => work,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -229,7 +246,7 @@ impl Runner {
             };
             work.look(&mut Pause::default());
         }
-        job.is_there()
+        job.has_ended()
     }
 
     /// Waits until something has come, which a job or a task brings about.
