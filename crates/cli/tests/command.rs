@@ -229,7 +229,7 @@ fn a_command_alone_is_its_help() {
 #[test]
 fn a_preset_is_printed_and_given_back() {
     let list = stdout(&["sim", "preset"]);
-    assert_eq!(list.lines().count(), 10);
+    assert_eq!(list.lines().count(), 11);
     let first = list.lines().next().unwrap();
     let expected = "tr94              The machine of Kotz's report of 1994: ";
     assert!(first.starts_with(expected), "{first}");
@@ -456,6 +456,7 @@ fn vesta_is_shown_beside_what_is_simulated() {
     let text = stdout(&asked);
     assert!(text.starts_with("Figure 13 of Vesta on sp1-vesta"));
     assert!(text.contains("in proportion to the system"));
+    assert!(text.ends_with("1 trial, seed 0; preset sp1-vesta with --cell-mb 1\n"));
     let measured = json(&[&asked[..], &["--json", "-"]].concat());
     assert_eq!(measured["preset"], "sp1-vesta");
     assert_eq!(measured["statements"][0]["holds"], true);
@@ -533,10 +534,6 @@ fn every_result_says_what_it_was_made_with() {
                 "3",
             ],
             "5 trials, seed 0; preset sp2-nas with --clients 24, --array-mb 3".into(),
-        ),
-        (
-            vec!["vesta", "--figure", "13", "--cell-mb", "1", "--seed", "2"],
-            "1 trial, seed 2; preset sp1-vesta with --cell-mb 1".into(),
         ),
     ];
     for (arguments, expected) in table {

@@ -184,12 +184,12 @@ fn small_blocks_need_more_servers() -> Result<(), StudyError> {
         let case = SortCase {
             servers,
             block_records,
-            records: 1_000_000 / 4,
+            records: 256_000,
         };
         Ok(case.run(&preset()?, 0)?)
     };
-    let small: (f64, f64) = (seconds(1, 512)?, seconds(8, 512)?);
-    let large: (f64, f64) = (seconds(1, 16384)?, seconds(8, 16384)?);
+    let small = (seconds(1, 512)?, seconds(8, 512)?);
+    let large = (seconds(1, 16384)?, seconds(8, 16384)?);
     assert!(
         large.0 < small.0 && large.1 < small.1,
         "{small:?} {large:?}"

@@ -32,9 +32,6 @@ pub enum Pattern {
 /// The number of messages, or of exchanges, that are measured.
 const COUNT: u64 = 16;
 
-/// The bytes of a request or an acknowledgement, beside a message's header.
-const WORDS_BYTES: usize = 32;
-
 /// The milliseconds of a message, or of an exchange, with `bytes` bytes of data.
 ///
 /// # Errors
@@ -118,8 +115,9 @@ const PORT: Port = Port::new([0; 3]);
 
 async fn send(node: &SimNode, bytes: u64) -> Result<()> {
     let buffer = node.buffer(bytes)?;
-    let (parcel, words) = (node.cut(&buffer, 0..bytes), vec![0; WORDS_BYTES]);
-    node.send(1 - node.me(), PORT, words, Some(parcel)).await
+    let parcel = node.cut(&buffer, 0..bytes);
+    node.send(1 - node.me(), PORT, Vec::new(), Some(parcel))
+        .await
 }
 
 async fn receive(node: &SimNode) {
