@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import array
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -575,3 +578,12 @@ def test_prefetch_and_flush_change_nothing(fs: ps.FileSystem) -> None:
         s.prefetch(5_000, 1 << 20)
         s.sync()
         assert s.read(len(data), at=0) == data
+
+
+def test_the_example_of_the_page(tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "files.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "b'\\x00\\x01\\x02'\nb'\\x00\\x00\\x00\\x00' 98304\n"
