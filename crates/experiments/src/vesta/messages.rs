@@ -116,7 +116,8 @@ const PORT: Port = Port::new([0; 3]);
 async fn send(node: &SimNode, bytes: u64) -> Result<()> {
     let buffer = node.buffer(bytes)?;
     let parcel = node.cut(&buffer, 0..bytes);
-    node.send(1 - node.me(), PORT, Vec::new(), Some(parcel)).await
+    node.send(1 - node.me(), PORT, Vec::new(), Some(parcel))
+        .await
 }
 
 async fn receive(node: &SimNode) {
