@@ -491,7 +491,7 @@ def test_errors_have_types_and_say_where(fs: ps.FileSystem) -> None:
         (lambda: fs.create("/g", cells=1, bsu=0), ps.SchemaError, None),
         (lambda: fs.create("/g", cells=1, base=fs.servers), ps.SchemaError, None),
         (lambda: fs.attach("/d/f", "rw"), ps.SchemaError, None),
-        (lambda: fs.attach("/d/f", order="wild"), ps.SchemaError, None),
+        (lambda: fs.attach("/d/f", mode="wild"), ps.SchemaError, None),
         (lambda: fs.remove("/"), ps.SchemaError, "/"),
         (lambda: fs.mkdir("/"), ps.ExistsError, "/"),
     ]
@@ -571,7 +571,7 @@ def test_chmod_and_chown(fs: ps.FileSystem) -> None:
 def test_prefetch_and_flush_change_nothing(fs: ps.FileSystem) -> None:
     fs.create("/f", cells=2, bsu=100)
     data = bytes(range(256)) * 100
-    with fs.attach("/f", "r+", order="reckless") as f:
+    with fs.attach("/f", "r+", mode="reckless") as f:
         s = f.open()
         s.write(data)
         s.flush(0, 10_000)

@@ -371,9 +371,9 @@ class FileSystem:
     def attach(
         self,
         path: str,
-        mode: Literal["r", "w", "r+"] = "r",
+        access: Literal["r", "w", "r+"] = "r",
         *,
-        order: Literal["cautious", "reckless"] = "cautious",
+        mode: Literal["cautious", "reckless"] = "cautious",
     ) -> File:
         """Attach a file: read its attributes, once for any number of opens (section 4.1).
 
@@ -381,9 +381,9 @@ class FileSystem:
         ----------
         path : str
             The path in the volume.
-        mode : {'r', 'w', 'r+'}, default 'r'
+        access : {'r', 'w', 'r+'}, default 'r'
             Whether the file is read, written, or both.
-        order : {'cautious', 'reckless'}, default 'cautious'
+        mode : {'cautious', 'reckless'}, default 'cautious'
             In cautious mode requests to overlapping bytes have one order on all servers. In
             reckless mode they have none, which saves messages; where another program uses the file
             and one of the two writes, they are cautious all the same (section 4.3).
@@ -402,11 +402,11 @@ class FileSystem:
         -----
         Not collective.
         """
-        if mode not in ("r", "w", "r+"):
-            raise schema_error(f"{mode!r} is no mode: use 'r', 'w' or 'r+'")
-        if order not in ("cautious", "reckless"):
-            raise schema_error(f"{order!r} is no order: use 'cautious' or 'reckless'")
-        attached = self._fs.attach(path, mode != "w", mode != "r", order == "reckless")
+        if access not in ("r", "w", "r+"):
+            raise schema_error(f"{access!r} is no access: use 'r', 'w' or 'r+'")
+        if mode not in ("cautious", "reckless"):
+            raise schema_error(f"{mode!r} is no mode: use 'cautious' or 'reckless'")
+        attached = self._fs.attach(path, access != "w", access != "r", mode == "reckless")
         return File(self, path, attached)
 
     def stat(self, path: str) -> FileStat:
