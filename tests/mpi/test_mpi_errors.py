@@ -241,8 +241,8 @@ def test_options_that_do_not_fit(mpi, transport):
 
 def test_a_library_of_an_unknown_abi(mpi, transport, monkeypatch):
     """It is refused by name: its handles and structures may have any form."""
-    library, comm, byte, *more = _mpi._library(mpi)
-    monkeypatch.setattr(_mpi, "_library", lambda _: (library, comm, byte + 1, *more))
+    library, comm, byte, *more = _mpi.library_of(mpi)
+    monkeypatch.setattr(_mpi, "library_of", lambda _: (library, comm, byte + 1, *more))
     met = caught(lambda: ps.Session(mpi, transport=transport))
     assert isinstance(met, ps.UnsupportedError), met
     assert "ABI" in str(met) and MPI.Get_library_version().split()[0] in str(met)
