@@ -202,7 +202,7 @@ fn small_blocks_need_more_servers() -> Result<(), StudyError> {
     Ok(())
 }
 
-/// A file of a few records, of which blocks are not a part, is sorted, too.
+/// A file of a few records, too few for whole blocks, is sorted, too.
 #[test]
 fn files_of_any_length_are_sorted() -> Result<(), StudyError> {
     for (records, block_records, servers) in [(64, 8, 1), (640, 16, 3), (4096, 1024, 2)] {

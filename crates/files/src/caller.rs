@@ -8,7 +8,7 @@ use futures::future::{Either, select};
 use penstock_engine::encoding::{decode, encode};
 use penstock_engine::{Error, Kind, Machine, Message, NodeId, Result, Who, Work};
 
-use crate::messages::{Answer, Ask, Request, answers, refusal, requests};
+use crate::messages::{Answer, Ask, Request, answers, requests};
 use crate::object::Identity;
 
 /// The bits of a ticket that count the requests of one asker.
@@ -133,11 +133,7 @@ impl<'m, M: Machine> Caller<'m, M> {
 }
 
 /// The error for an answer of another kind than the question has.
-pub(crate) fn unexpected(answer: &Answer) -> Error {
-    let _ = answer;
-    Error::new(
-        Kind::Peer,
-        "asking a server of files",
-        refusal("the answer is of another kind").cause,
-    )
+pub(crate) fn unexpected() -> Error {
+    let cause = "the answer is of another kind";
+    Error::new(Kind::Peer, "asking a server of files", cause)
 }

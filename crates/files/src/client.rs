@@ -201,7 +201,7 @@ impl<'m, M: Machine> Client<'m, M> {
     async fn order(&self, path: &FilePath, ask: Ask) -> Result<()> {
         match self.ask_about(path, ask).await? {
             Answer::Done => Ok(()),
-            other => Err(unexpected(&other)),
+            _ => Err(unexpected()),
         }
     }
 
@@ -255,7 +255,7 @@ impl<'m, M: Machine> Client<'m, M> {
         let path = new.path.clone();
         match self.ask_about(&path, Ask::Create(new)).await? {
             Answer::Object(object) => Ok(object),
-            other => Err(unexpected(&other)),
+            _ => Err(unexpected()),
         }
     }
 
@@ -266,7 +266,7 @@ impl<'m, M: Machine> Client<'m, M> {
     pub async fn stat(&self, path: &FilePath) -> Result<Attributes> {
         match self.ask_about(path, Ask::Stat(path.clone())).await? {
             Answer::Object(object) => Ok(object),
-            other => Err(unexpected(&other)),
+            _ => Err(unexpected()),
         }
     }
 
@@ -281,7 +281,7 @@ impl<'m, M: Machine> Client<'m, M> {
         for answer in self.ask_all(servers, &Ask::CellBytes(object.id)).await? {
             match answer {
                 Answer::CellBytes(cells) => all.extend(cells),
-                other => return Err(unexpected(&other)),
+                _ => return Err(unexpected()),
             }
         }
         Ok(all)
@@ -294,7 +294,7 @@ impl<'m, M: Machine> Client<'m, M> {
     pub async fn list(&self, path: &FilePath) -> Result<Vec<(String, Entry)>> {
         match self.ask_about(path, Ask::List(path.clone())).await? {
             Answer::Entries(entries) => Ok(entries),
-            other => Err(unexpected(&other)),
+            _ => Err(unexpected()),
         }
     }
 
@@ -305,7 +305,7 @@ impl<'m, M: Machine> Client<'m, M> {
     pub async fn status(&self, path: &FilePath) -> Result<Vec<Attacher>> {
         match self.ask_about(path, Ask::Status(path.clone())).await? {
             Answer::Status(attachers) => Ok(attachers),
-            other => Err(unexpected(&other)),
+            _ => Err(unexpected()),
         }
     }
 
@@ -381,7 +381,7 @@ impl<'m, M: Machine> Client<'m, M> {
                 limit,
             } = answer
             else {
-                return Err(unexpected(&answer));
+                return Err(unexpected());
             };
             all.bytes += blocks * block_bytes;
             all.used_bytes += used * block_bytes;
@@ -418,7 +418,7 @@ impl<'m, M: Machine> Client<'m, M> {
                 key,
                 is_cautious: Arc::new(AtomicBool::new(is_cautious || !mode.is_reckless)),
             }),
-            other => Err(unexpected(&other)),
+            _ => Err(unexpected()),
         }
     }
 
@@ -427,8 +427,7 @@ impl<'m, M: Machine> Client<'m, M> {
     /// # Errors
     /// The reason of a server that has left.
     pub async fn detach(&self, file: &Attachment) -> Result<()> {
-        let path = &file.object.path;
-        self.order(path, Ask::Detach(path.clone(), file.key)).await
+        self.order(&file.object.path, Ask::Detach(file.key)).await
     }
 
     /// Lets a server keep a pointer, so that processes can share it.
@@ -440,7 +439,7 @@ impl<'m, M: Machine> Client<'m, M> {
         let server = mixed as usize % self.caller.servers();
         match self.ask(server, Ask::NewPointer(value)).await? {
             Answer::Pointer(pointer) => Ok(pointer),
-            other => Err(unexpected(&other)),
+            _ => Err(unexpected()),
         }
     }
 
@@ -458,7 +457,7 @@ impl<'m, M: Machine> Client<'m, M> {
             .await?
         {
             Answer::Value(value) => Ok(value),
-            other => Err(unexpected(&other)),
+            _ => Err(unexpected()),
         }
     }
 
@@ -593,7 +592,7 @@ impl<'m, M: Machine> Client<'m, M> {
                     return taken.await.map(Some);
                 }
                 (Answer::BeCautious, _) => return Ok(None),
-                (other, _) => return Err(unexpected(&other)),
+                _ => return Err(unexpected()),
             }
         }
     }
@@ -750,7 +749,7 @@ impl<'m, M: Machine> Client<'m, M> {
         };
         match self.ask(file.shape.base, ask).await? {
             Answer::Collected(moved) if rank < moved.len() => Ok(moved[rank]),
-            other => Err(unexpected(&other)),
+            _ => Err(unexpected()),
         }
     }
 

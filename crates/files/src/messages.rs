@@ -64,7 +64,7 @@ pub(crate) struct CellPart {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Access {
     pub(crate) ticket: u64,
-    /// The number of the whole request, of which other servers may have other parts.
+    /// The number of the whole request; other servers may have other parts of it.
     pub(crate) request: u64,
     pub(crate) operation: Operation,
     pub(crate) file: ObjectId,
@@ -152,7 +152,7 @@ pub(crate) enum Ask {
         program: u64,
     },
     /// The right is not needed any more.
-    Detach(FilePath, u64),
+    Detach(u64),
     /// Make a new object; the server gives it an identity, times and, where the asker has left that
     /// open, a base.
     Create(NewObject),

@@ -585,7 +585,7 @@ fn what_somebody_else_has_is_left_alone() {
     assert_eq!(kind(create(&volume, &options(2))), Kind::Exists);
     assert_eq!(std::fs::read(&theirs).unwrap(), b"data");
     assert_eq!(kind(open(&volume, 0)), Kind::Missing);
-    // A volume of which a server's part is not to be seen is there all the same.
+    // A volume is there also where the part of one server is not to be seen.
     std::fs::remove_file(&theirs).unwrap();
     create(&volume, &options(2)).unwrap();
     std::fs::rename(theirs.parent().unwrap(), directory.path().join("unmounted")).unwrap();

@@ -289,7 +289,7 @@ fn a_crash_while_a_store_is_made() {
     }
 }
 
-/// Opens a file of which one byte has changed. Gives the records if they are served.
+/// Opens a file with one changed byte. Gives the records if they are served.
 fn read_flipped(bytes: &[u8], at: usize, mask: u8) -> Option<Model> {
     let mut flipped = bytes.to_vec();
     flipped[at] ^= mask;

@@ -67,7 +67,7 @@ pub struct Subfile {
     /// The subfile's column and row among the subfiles.
     column: u64,
     row: u64,
-    /// The groups of `hbs * hn` cells, the last of which may have ghosts.
+    /// The groups of `hbs * hn` cells; the last one may have ghosts.
     groups: u64,
 }
 

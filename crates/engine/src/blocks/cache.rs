@@ -1,7 +1,7 @@
 //! The cache of a node's servers: blocks of files in memory.
 //!
 //! This is bookkeeping alone: no disk, no messages. A counter of each block says how many of its
-//! bytes clients have read or written. A block of which they have had a part is *held*: the rest is
+//! bytes clients have read or written. A block that they have had in part is *held*: the rest is
 //! likely to be asked for soon. A block that they have had whole, once or several times, is to be
 //! *replaced* first (Corbett and Feitelson, TOCS 1996, section 4.5):
 //!

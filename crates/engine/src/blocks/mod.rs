@@ -99,6 +99,16 @@ impl<'m, M: Machine, K: Clone + Ord + Hash, H: Home<M>> Blocks<'m, M, K, H> {
         cache.get(name).map(|cached| cached.buffer.clone())
     }
 
+    /// Copies a block of `bytes` bytes that is in memory into another buffer. Gives whether it is.
+    pub fn copy_cached(&self, name: &K, bytes: u64, buffer: &M::Buffer) -> bool {
+        let Some(cached) = self.cached(name) else {
+            return false;
+        };
+        let whole = self.machine.cut(&cached, 0..bytes);
+        self.machine.paste(&whole, buffer, 0);
+        true
+    }
+
     /// Whether a block is in memory.
     pub fn has(&self, name: &K) -> bool {
         self.cache.borrow().peek(name).is_some()

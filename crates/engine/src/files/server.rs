@@ -283,17 +283,12 @@ impl<'m, M: Machine> Files<'m, M> {
         buffer: &M::Buffer,
     ) -> Result<()> {
         file.check()?;
-        match self.blocks.cached(&file.name(block)) {
-            Some(cached) => {
-                let whole = self.machine.cut(&cached, 0..block.bytes);
-                self.machine.paste(&whole, buffer, 0);
-                Ok(())
-            }
-            None => {
-                self.machine.work(Work::Wake).await;
-                file.read(block, buffer).await
-            }
+        let name = file.name(block);
+        if self.blocks.copy_cached(&name, block.bytes, buffer) {
+            return Ok(());
         }
+        self.machine.work(Work::Wake).await;
+        file.read(block, buffer).await
     }
 
     /// Writes a block that is claimed to be changed, around the cache, which drops it.

@@ -61,7 +61,7 @@ pub struct CreateOptions {
 }
 
 impl CreateOptions {
-    /// The options of a volume of so many servers, owned by the user of this process.
+    /// Makes the options of a volume of `servers` servers, owned by the user of this process.
     pub fn new(servers: usize) -> Self {
         Self {
             servers,

@@ -8,7 +8,7 @@ use futures::future::{Either, select};
 use penstock_engine::{Error, Machine, Message, Port, Result};
 use penstock_machines::Node;
 use penstock_machines::memory::parcel::Parcel;
-use penstock_machines::node::runner::Runner;
+use penstock_machines::node::runner::{Job, Runner};
 
 use crate::client::ClientState;
 
@@ -58,16 +58,22 @@ impl Core {
         F: Future<Output = Result<T>> + 'static,
     {
         let state = self.state.clone();
-        let job = self.runner.begin(|node| job(node, state));
-        let failure = || self.failure.get();
-        self.runner
-            .wait(|| self.runner.is_done(&job) || failure().is_some())?;
-        match failure() {
-            Some(error) if !self.runner.is_done(&job) => {
-                self.runner.give_up(&job);
+        self.end(&self.runner.begin(|node| job(node, state)))
+    }
+
+    /// Waits for the end of a job. It is given up, and the program's memory with it, when a server
+    /// of this process fails or this thread is interrupted.
+    pub(crate) fn end<T>(&self, job: &Job<Result<T>>) -> Result<T> {
+        let Self {
+            runner, failure, ..
+        } = self;
+        let waited = runner.wait(|| runner.is_done(job) || failure.get().is_some());
+        match waited.err().or_else(|| failure.get()) {
+            Some(error) if !runner.is_done(job) => {
+                runner.give_up(job);
                 Err(error)
             }
-            _ => self.runner.end(&job)?,
+            _ => runner.end(job)?,
         }
     }
 }

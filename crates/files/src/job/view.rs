@@ -23,8 +23,8 @@ pub struct Memory {
     _keeps: Option<Box<dyn Any + Send>>,
 }
 
-// SAFETY: the memory is not tied to a thread, and whoever made this promised that nobody else uses
-// it meanwhile.
+// SAFETY: the memory is not tied to a thread, and the caller of `new` promised that nobody else
+// uses it meanwhile.
 unsafe impl Send for Memory {}
 
 impl Memory {
@@ -283,14 +283,7 @@ impl Moving {
     /// # Errors
     /// As [`Client::access`]; [`Kind::Schema`] when the end has been taken already.
     pub fn end(&self) -> Result<Moved> {
-        let Core {
-            runner, failure, ..
-        } = &*self.core;
-        runner.wait(|| runner.is_done(&self.job) || failure.get().is_some())?;
-        match failure.get() {
-            Some(error) if !runner.is_done(&self.job) => Err(error),
-            _ => runner.end(&self.job)?,
-        }
+        self.core.end(&self.job)
     }
 }
 

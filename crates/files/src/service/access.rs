@@ -210,7 +210,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         }
     }
 
-    /// Refuses a file that has been removed, or of which a block is lost.
+    /// Refuses a file that has been removed, or that has lost a block.
     pub(super) fn check_usable(&self, file: ObjectId) -> Result<()> {
         if self.removed.borrow().contains(&file) {
             let cause = "the file has been removed";

@@ -331,14 +331,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let written: u64 = pieces.iter().map(|(_, piece)| piece.elements()).sum();
         let claim = self.blocks.claim(name, Intent::Change).await;
         let home = self.home(name);
-        if written < block.bytes {
-            match self.blocks.cached(name) {
-                Some(cached) => {
-                    let whole = self.machine.cut(&cached, 0..block.bytes);
-                    self.machine.paste(&whole, buffer, 0);
-                }
-                None => home.load(buffer).await?,
-            }
+        let is_whole = written >= block.bytes;
+        if !is_whole && !self.blocks.copy_cached(name, block.bytes, buffer) {
+            home.load(buffer).await?;
         }
         let window = Window::of_block(block, 1);
         let got = pieces.iter().map(|(rank, piece)| {

@@ -170,9 +170,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 usage,
                 program,
             } => return self.attach(from, who, &path, usage, program).await,
-            Ask::Detach(path, key) => {
+            Ask::Detach(key) => {
                 self.attachments.borrow_mut().remove(key);
-                let _ = path;
                 Answer::Done
             }
             Ask::Create(object) => Answer::Object(self.create(who, object).await?),

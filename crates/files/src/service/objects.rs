@@ -239,7 +239,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let server = self.server_of(path);
         match self.caller.ask(server, &nobody(), asked).await {
             Ok(Answer::Entries(entries)) => Ok(entries),
-            Ok(other) => Err(unexpected(&other)),
+            Ok(_) => Err(unexpected()),
             Err(error) => Err(out_of_date(error)),
         }
     }
@@ -249,7 +249,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let server = self.server_of(path);
         match self.caller.ask(server, &nobody(), asked).await {
             Ok(Answer::Object(object)) => Ok(object),
-            Ok(other) => Err(unexpected(&other)),
+            Ok(_) => Err(unexpected()),
             Err(error) => Err(out_of_date(error)),
         }
     }

@@ -89,7 +89,7 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
     pub(super) attachments: RefCell<Attachments>,
     pub(super) pointers: RefCell<Pointers>,
     pub(super) trace: RefCell<Trace>,
-    /// The collective requests of which some clients have not come.
+    /// The collective requests that wait for some of their clients.
     pub(super) gatherings: RefCell<BTreeMap<GatheringKey, Gathering>>,
     /// The clients of programs that wait for each other: whom to answer, and who is to come.
     pub(super) meetings: RefCell<BTreeMap<u64, Meeting>>,

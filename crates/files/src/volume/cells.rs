@@ -60,7 +60,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Makes a cell without blocks, in a file of which there was a checkpoint or not.
+    /// Makes a cell without blocks, with the bytes that it has at the file's checkpoint, if any.
     pub(crate) fn new(kept_bytes: Option<u64>) -> Self {
         Self {
             kept_bytes,
