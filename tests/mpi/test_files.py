@@ -99,17 +99,19 @@ def test_a_shared_pointer(place: Path) -> None:
 def test_dedicated_servers(place: Path) -> None:
     path = volume(place, 1)
     fs = ps.FileSystem(path, comm, dedicated=True)
-    if rank == size - 1:
-        assert fs.rank is None
+    if fs.rank is None:
         with pytest.raises(ps.SchemaError, match="closed"):
             fs.list()
-        return
-    if rank == 0:
+    if fs.rank == 0:
         fs.create("/f", cells=1)
         with fs.attach("/f", "r+") as f:
             assert f.open().write(b"dedicated") == 9
             assert f.open().read(100) == b"dedicated"
     fs.close()
+    # A server's FileSystem is made when the clients have closed theirs.
+    ranks = comm.allgather(fs.rank)
+    assert ranks.count(None) == 1
+    assert [found for found in ranks if found is not None] == list(range(size - 1))
 
 
 def test_errors_are_those_of_all_ranks(place: Path) -> None:
