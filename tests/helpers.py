@@ -239,7 +239,7 @@ def penstock(*arguments, launcher=(), code=0) -> str:
     """Runs the command, which ends with a code, or one of several; what it prints."""
     command = [*launcher, sys.executable, "-m", "penstock", *arguments]
     done = subprocess.run(
-        [str(word) for word in command], capture_output=True, text=True, timeout=120
+        [str(word) for word in command], capture_output=True, text=True, timeout=600
     )
     codes = code if isinstance(code, tuple) else (code,)
     assert done.returncode in codes, done.stdout + done.stderr

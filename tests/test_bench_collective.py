@@ -21,7 +21,7 @@ def bench(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [MPIEXEC, "-n", 2, sys.executable, "-m", "penstock_bench", "collective"]
     command += ["--shape", "12,10,8", "--repeats", 1, "--path", cwd, "--quiet", *words]
     return subprocess.run(
-        list(map(str, command)), cwd=cwd, text=True, capture_output=True, timeout=100, check=False
+        list(map(str, command)), cwd=cwd, text=True, capture_output=True, timeout=600, check=False
     )
 
 

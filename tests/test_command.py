@@ -21,7 +21,7 @@ SMALL = ["sim", "run", "--preset", "tr94", "--pattern", "rcb", "--trials", "2", 
 
 def penstock(*arguments: str, command: list[str] = MODULE, **how) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [*command, *arguments], capture_output=True, text=True, timeout=120, check=False, **how
+        [*command, *arguments], capture_output=True, text=True, timeout=600, check=False, **how
     )
 
 

@@ -70,7 +70,7 @@ def test_the_simulation(tmp_path):
     assert "finds the two identical" in said and "median" in said
     assert list((tmp_path / "out").glob("*.png"))
     (tmp_path / "out" / "mine.txt").write_text("kept")
-    again = subprocess.run(list(map(str, demo)), text=True, capture_output=True, timeout=60)
+    again = subprocess.run(list(map(str, demo)), text=True, capture_output=True, timeout=600)
     assert again.returncode == 1 and "--overwrite" in again.stderr
     run(*demo, "--overwrite", cwd=tmp_path)
     assert (tmp_path / "out" / "mine.txt").read_text() == "kept"
@@ -102,7 +102,7 @@ def test_the_benchmark(tmp_path, disk):
 
 def test_the_benchmark_refuses_nonsense_in_one_line(tmp_path):
     command = [sys.executable, "-m", "penstock_bench", "collective", "--shape", "a,b"]
-    done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=600)
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
 

@@ -587,3 +587,37 @@ def test_the_example_of_the_page(tmp_path: Path) -> None:
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert run.stdout == "b'\\x00\\x01\\x02'\nb'\\x00\\x00\\x00\\x00' 98304\n"
+
+
+def test_import_export_and_plans(fs: ps.FileSystem, place: Path) -> None:
+    """S6: a view decides the order of the bytes outside; A2: what an access will do."""
+    data = bytes(range(256)) * 100
+    (place / "local").write_bytes(data)
+    view = ps.View(1, 2, 2, 1)
+    assert fs.import_file(place / "local", "/f", view=view, subfile=1, cells=3, bsu=64) < len(data)
+    with fs.attach_all("/f", "r+") as f:
+        s = f.open(view, 1)
+        expected = np.zeros(len(data), np.uint8)
+        assert s.read_at(0, expected) < len(data)  # a ghost cell has a quarter of them
+        assert fs.export_file("/f", place / "back", view=view, subfile=1) < len(data)
+        found = (place / "back").read_bytes()
+        assert found == expected.tobytes()[: len(found)]
+        f.checkpoint()
+        s.write(b"new" * 100, at=0)
+        fs.export_file(
+            "/f", place / "back", view=view, subfile=1, version="checkpoint", overwrite=True
+        )
+        assert (place / "back").read_bytes() == found
+        plan = s.explain(64, operation="write")
+        assert plan.startswith("write of 64 bytes from byte 0 on: 64 bytes of cells on 1 servers")
+        assert plan.endswith("1 requests, 1 answers, 0 of the token, 0 after it: 2 in all")
+        assert "block by block" in f.open().explain(8 << 20)
+        with pytest.raises(ps.SchemaError, match="operation"):
+            s.explain(1, operation="move")  # type: ignore[arg-type]
+    with pytest.raises(ps.ExistsError, match="overwrite"):
+        fs.export_file("/f", place / "back")
+    with pytest.raises(ps.MissingError):
+        fs.export_file("/none", place / "other")
+    with pytest.raises(ps.SchemaError, match="version"):
+        fs.export_file("/f", place / "other", version="new")  # type: ignore[arg-type]
+    assert sorted(one.name for one in place.iterdir()) == ["back", "local", "v"]

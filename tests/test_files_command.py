@@ -12,6 +12,7 @@ import pytest
 
 import penstock as ps
 
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
 MODULE = [sys.executable, "-m", "penstock"]
 BLOCK = 4096
 
@@ -20,7 +21,7 @@ def fs(*arguments: object, command: list[str] = MODULE) -> subprocess.CompletedP
     """Runs a command on a volume."""
     arguments = [str(argument) for argument in arguments]
     return subprocess.run(
-        [*command, "fs", *arguments], capture_output=True, timeout=120, check=False
+        [*command, "fs", *arguments], capture_output=True, timeout=600, check=False
     )
 
 
@@ -169,3 +170,22 @@ def fsck(volume: Path, *options: str) -> dict:
 def test_bad_input_is_one_line(volume: Path, arguments: list[str], code: int, cause: str) -> None:
     given = [argument.format(v=volume) for argument in arguments]
     assert cause in refused(*given, code=code)
+
+
+@pytest.mark.skipif(not MPIEXEC.exists(), reason="needs mpiexec")
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_import_and_export_under_mpiexec(volume: Path, place: Path, ranks: int) -> None:
+    data = np.random.default_rng(2).integers(0, 256, 300_001, np.uint8).tobytes()
+    (place / "local").write_bytes(data)
+    command = [str(MPIEXEC), "-n", str(ranks), *MODULE]
+    ran = fs("import", volume, place / "local", "/f", "--memory", "10KB", command=command)
+    assert (ran.returncode, ran.stderr) == (0, b""), ran
+    assert ran.stdout.startswith(b"imported 300001 bytes in ") and ran.stdout.count(b"\n") == 1
+    ran = fs("export", volume, "/f", place / "back", "--memory", "10KB", command=command)
+    assert (ran.returncode, ran.stderr) == (0, b""), ran
+    assert (place / "back").read_bytes() == data
+    for words in (["export", volume, "/f", place / "back"], ["import", volume, "/none", "/g"]):
+        ran = fs(*words, command=command)
+        assert ran.returncode != 0
+        assert ran.stderr.count(b"penstock: error: ") == 1
+    assert said("ls", volume) == "f\n"

@@ -368,7 +368,7 @@ def stopped(place: Path, command: list, ranks: int, text: str = SLOW_WRITE) -> t
     time.sleep(0.3)
     os.killpg(job.pid, signal.SIGINT)
     pressed = time.monotonic()
-    said, _ = job.communicate(timeout=60)
+    said, _ = job.communicate(timeout=600)
     return said, time.monotonic() - pressed
 
 

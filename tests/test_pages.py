@@ -63,7 +63,7 @@ def run(*command: object, cwd: Path) -> str:
         env={**os.environ, "PATH": path},
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

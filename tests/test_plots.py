@@ -224,7 +224,7 @@ def run(*arguments, data="", command=False, **environment):
         input=text.encode(),
         capture_output=True,
         env=os.environ | environment,
-        timeout=100,
+        timeout=600,
     )
 
 

@@ -21,6 +21,10 @@ def test_its_options_are_accepted(place):
     runpy.run_path(str(USER_PROGRAM))["options"](place)
 
 
+def test_its_files_are_made(place):
+    runpy.run_path(str(USER_PROGRAM))["files"](place)
+
+
 def test_keywords_of_a_session_are_the_fields_of_its_options():
     fields = {field.name: field.type for field in dataclasses.fields(ps.SessionOptions)}
     keywords = {name: kind.__forward_arg__ for name, kind in Options.__annotations__.items()}

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from penstock._mpi import library_of
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
     from mpi4py import MPI
+
+    # NumPy's own hints make an array a buffer from Python 3.12 on.
+    ReadableMemory = ReadableBuffer | np.ndarray[Any, Any]
+    WriteableMemory = WriteableBuffer | np.ndarray[Any, Any]
 
 Order = Literal["block", "row", "column"]
 Version = Literal["active", "checkpoint"]
@@ -145,7 +149,7 @@ class Usage:
     of_user : int
         The bytes of blocks that one user's files have.
     quota : int or None
-        The bytes that the user may have on each server.
+        The bytes that the user may have on all servers together.
     """
 
     bytes: int
@@ -154,7 +158,7 @@ class Usage:
     quota: int | None
 
 
-def _bytes_of(data: ReadableBuffer) -> np.ndarray:
+def _bytes_of(data: Any) -> np.ndarray:
     """The memory of a buffer as an array of bytes, which shares it."""
     view = memoryview(data)
     if not view.c_contiguous:
@@ -286,6 +290,7 @@ class FileSystem:
         place = os.fspath(path)
         self._open: _core.PyFileSystem | None
         self._rank: int | None = 0
+        self._ranks = 1 if comm is None else comm.size
         if comm is None:
             self._open = _core.open_volume(place, servers, cache_bytes, direct)
         else:
@@ -336,6 +341,11 @@ class FileSystem:
         """
         if self._open is not None:
             self._open.close()
+
+    @property
+    def clients(self) -> int:
+        """The number of clients, which make collective calls together."""
+        return self._fs.clients
 
     @property
     def servers(self) -> int:
@@ -402,12 +412,179 @@ class FileSystem:
         -----
         Not collective.
         """
-        if access not in ("r", "w", "r+"):
-            raise schema_error(f"{access!r} is no access: use 'r', 'w' or 'r+'")
-        if mode not in ("cautious", "reckless"):
-            raise schema_error(f"{mode!r} is no mode: use 'cautious' or 'reckless'")
-        attached = self._fs.attach(path, access != "w", access != "r", mode == "reckless")
-        return File(self, path, attached)
+        return File(self, path, self._fs.attach(path, access, mode, False))
+
+    def attach_all(
+        self,
+        path: str,
+        access: Literal["r", "w", "r+"] = "r",
+        *,
+        mode: Literal["cautious", "reckless"] = "cautious",
+    ) -> File:
+        """Attach a file for all clients together: one of the servers is asked once (section 3.1).
+
+        Parameters
+        ----------
+        path : str
+            The path in the volume.
+        access : {'r', 'w', 'r+'}, default 'r'
+            Whether the file is read, written, or both.
+        mode : {'cautious', 'reckless'}, default 'cautious'
+            As in `attach`.
+
+        Returns
+        -------
+        File
+            The attached file. Each client detaches it for itself.
+
+        Raises
+        ------
+        MissingError, SchemaError, ReadOnlyError, MismatchError
+            The same on all clients: those of `attach`, and when arguments differ.
+
+        Notes
+        -----
+        Collective over all clients.
+        """
+        return File(self, path, self._fs.attach(path, access, mode, True))
+
+    def _shown(
+        self,
+        view: View | None,
+        subfile: int,
+        order: str,
+        version: str,
+        memory_bytes: int,
+        comm: MPI.Comm | None,
+    ) -> tuple[tuple[int, int, int, int], int, str, str, int, bool]:
+        """The part of a file that an import or export moves, and whether all clients take part."""
+        if comm is not None and comm.size not in (self._fs.clients, self._ranks):
+            raise schema_error(
+                f"comm has {comm.size} ranks, and the file system {self._fs.clients} clients: give "
+                "the communicator of its clients"
+            )
+        v = view or View()
+        numbers = (v.vbs, v.vn, v.hbs, v.hn)
+        return numbers, subfile, order, version, memory_bytes, comm is not None
+
+    def import_file(
+        self,
+        local: str | os.PathLike[str],
+        path: str,
+        *,
+        view: View | None = None,
+        subfile: int = 0,
+        order: Order = "block",
+        comm: MPI.Comm | None = None,
+        cells: int | None = None,
+        bsu: int | None = None,
+        base: int | None = None,
+        mode: int = 0o644,
+        memory_bytes: int = 16 << 20,
+    ) -> int:
+        """Move the bytes of a local file into a file of the volume, and save it (section 4.6).
+
+        Byte `n` of the local file becomes byte `n` of the subfile. A file that is not there is
+        made.
+
+        Parameters
+        ----------
+        local : str or os.PathLike
+            The local file, which all clients that take part must see.
+        path : str
+            The path in the volume.
+        view : View, optional
+            The view. Default: the whole file, striped.
+        subfile : int, default 0
+            The number of the subfile.
+        order : {'block', 'row', 'column'}, default 'block'
+            The order of its bytes. "column" is an order within one access: one client moves all,
+            in memory for all of the file.
+        comm : mpi4py.MPI.Intracomm, optional
+            The communicator of the clients, each of which moves a part. Default: this client moves
+            all bytes, without the others.
+        cells, bsu, base : int, optional
+            The structure of a new file. Default: a cell a server, BSUs as large as a block, and a
+            base that the volume chooses.
+        mode : int, default 0o644
+            The permission bits of a new file.
+        memory_bytes : int, default 16 MiB
+            The memory that each client may take.
+
+        Returns
+        -------
+        int
+            The number of bytes that are the file's; others belong to ghost cells.
+
+        Raises
+        ------
+        MissingError, ReadOnlyError, FullError, SchemaError, Error
+            On all clients that take part, if one of them fails.
+
+        Notes
+        -----
+        Collective over all clients, if `comm` is given.
+        """
+        shown = self._shown(view, subfile, order, "active", memory_bytes, comm)
+        structure = (cells, bsu, base, mode)
+        return self._fs.import_file(os.fspath(local), path, shown, structure)[1]
+
+    def export_file(
+        self,
+        path: str,
+        local: str | os.PathLike[str],
+        *,
+        view: View | None = None,
+        subfile: int = 0,
+        order: Order = "block",
+        version: Version = "active",
+        comm: MPI.Comm | None = None,
+        overwrite: bool = False,
+        memory_bytes: int = 16 << 20,
+    ) -> int:
+        """Move the bytes of a file of the volume into a local file (section 4.6).
+
+        The local file is there when all of it has been written. Bytes of ghost cells, and beyond
+        the ends of cells, are zero.
+
+        Parameters
+        ----------
+        path : str
+            The path in the volume.
+        local : str or os.PathLike
+            The local file, which all clients that take part must see.
+        view : View, optional
+            The view. Default: the whole file, striped.
+        subfile : int, default 0
+            The number of the subfile.
+        order : {'block', 'row', 'column'}, default 'block'
+            The order of its bytes, as in `import_file`.
+        version : {'active', 'checkpoint'}, default 'active'
+            Whether the file is moved as it was at its last checkpoint, which may go on while others
+            write.
+        comm : mpi4py.MPI.Intracomm, optional
+            As in `import_file`.
+        overwrite : bool, default False
+            Whether a local file is replaced.
+        memory_bytes : int, default 16 MiB
+            The memory that each client may take.
+
+        Returns
+        -------
+        int
+            The number of bytes that are the file's.
+
+        Raises
+        ------
+        MissingError, ReadOnlyError, ExistsError, SchemaError, Error
+            On all clients that take part, if one of them fails.
+
+        Notes
+        -----
+        Collective over all clients, if `comm` is given.
+        """
+        shown = self._shown(view, subfile, order, version, memory_bytes, comm)
+        return self._fs.export_file(path, os.fspath(local), shown, overwrite)[1]
 
     def stat(self, path: str) -> FileStat:
         """Tell the attributes of a file or directory.
@@ -607,7 +784,9 @@ class FileSystem:
         return Usage(*self._fs.space(user))
 
     def quota(self, user: int, bytes: int | None) -> None:
-        """Limit the bytes of blocks that a user may have on each server.
+        """Limit the bytes of blocks that a user's files may have on all servers together.
+
+        What the user has already stays.
 
         Parameters
         ----------
@@ -722,12 +901,10 @@ class File:
         -----
         Not collective.
         """
-        if version not in ("active", "checkpoint"):
-            raise schema_error(f"{version!r} is no version: use 'active' or 'checkpoint'")
         v = view or View()
         numbers = (v.vbs, v.vn, v.hbs, v.hn)
         token = None if pointer is None else (pointer.server, pointer.number)
-        opened = self._file.open(numbers, subfile, order, version == "checkpoint", token)
+        opened = self._file.open(numbers, subfile, order, version, token)
         return Subfile(self, opened)
 
     def _move_all(
@@ -741,7 +918,7 @@ class File:
     ) -> int:
         try:
             part = self.open(view, subfile, order=order)._view
-            array = _bytes_of(memory)  # type: ignore[arg-type]
+            array = _bytes_of(memory)
         except Exception as wrong:  # the other ranks must hear of it
             kind = wrong.kind if isinstance(wrong, Error) else "Schema"
             try:
@@ -755,7 +932,7 @@ class File:
         self,
         view: View | None,
         subfile: int,
-        data: ReadableBuffer,
+        data: ReadableMemory,
         *,
         offset: int = 0,
         order: Order = "block",
@@ -798,7 +975,7 @@ class File:
         self,
         view: View | None,
         subfile: int,
-        out: WriteableBuffer,
+        out: WriteableMemory,
         *,
         offset: int = 0,
         order: Order = "block",
@@ -938,7 +1115,7 @@ class Subfile:
         _, reach = self._view.read(offset, data)
         return data[:reach].tobytes()
 
-    def write(self, data: ReadableBuffer, *, at: int | None = None, by: int | None = None) -> int:
+    def write(self, data: ReadableMemory, *, at: int | None = None, by: int | None = None) -> int:
         """Write all of a buffer where the pointer is, or elsewhere, and move the pointer.
 
         Parameters
@@ -970,7 +1147,7 @@ class Subfile:
         offset = self._view.advance(at, by, memory.size)
         return self._view.write(offset, memory)[0]
 
-    def read_at(self, offset: int, out: WriteableBuffer) -> int:
+    def read_at(self, offset: int, out: WriteableMemory) -> int:
         """Read into a buffer, and leave the pointer alone.
 
         Parameters
@@ -996,7 +1173,7 @@ class Subfile:
         """
         return self._view.read(offset, _bytes_of(out))[0]
 
-    def write_at(self, offset: int, data: ReadableBuffer) -> int:
+    def write_at(self, offset: int, data: ReadableMemory) -> int:
         """Write all of a buffer, and leave the pointer alone.
 
         Parameters
@@ -1022,7 +1199,7 @@ class Subfile:
         """
         return self._view.write(offset, _bytes_of(data))[0]
 
-    def iread_at(self, offset: int, out: WriteableBuffer) -> Request:
+    def iread_at(self, offset: int, out: WriteableMemory) -> Request:
         """Begin to read into a buffer.
 
         Parameters
@@ -1048,7 +1225,7 @@ class Subfile:
         """
         return Request(self._view.begin_read(offset, _bytes_of(out)))
 
-    def iwrite_at(self, offset: int, data: ReadableBuffer) -> Request:
+    def iwrite_at(self, offset: int, data: ReadableMemory) -> Request:
         """Begin to write a buffer.
 
         In cautious mode the write comes before all that is asked for after this returns.
@@ -1094,6 +1271,38 @@ class Subfile:
         Not collective.
         """
         return Pointer(*self._view.share())
+
+    def explain(
+        self, nbytes: int, *, at: int = 0, operation: Literal["read", "write"] = "read"
+    ) -> str:
+        """Say what a read or write would do. Nothing is moved.
+
+        Parameters
+        ----------
+        nbytes : int
+            The bytes of the access.
+        at : int, default 0
+            The offset at which it begins.
+        operation : {'read', 'write'}, default 'read'
+            Which of the two.
+
+        Returns
+        -------
+        str
+            Lines of text: the bytes of each server, the way that they take, and all messages.
+
+        Raises
+        ------
+        ReadOnlyError, SchemaError
+            As the access itself.
+
+        Notes
+        -----
+        Not collective.
+        """
+        if operation not in ("read", "write"):
+            raise schema_error(f"{operation!r} is no operation: use 'read' or 'write'")
+        return self._view.explain(operation == "write", at, nbytes)
 
     def prefetch(self, offset: int, nbytes: int) -> None:
         """Let the servers bring a part of the subfile into memory.

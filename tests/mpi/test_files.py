@@ -130,3 +130,61 @@ def test_errors_are_those_of_all_ranks(place: Path) -> None:
     comm.barrier()
     fs.close()
     os.sync()
+
+
+def test_attach_together(place: Path) -> None:
+    path = volume(place, 2)
+    with ps.FileSystem(path, comm) as fs:
+        if rank == 0:
+            fs.create("/f", cells=size)
+        comm.barrier()
+        with fs.attach_all("/f", "r+", mode="reckless") as f:
+            assert f.open(ps.View(hn=size), rank).write(bytes([rank + 1] * 10)) == 10
+            attached = fs.stat("/f").attached
+            assert len(attached) == size and attached[0]["reckless"]
+            comm.barrier()
+        comm.barrier()
+        assert fs.stat("/f").attached == []
+        with pytest.raises(ps.MissingError):
+            fs.attach_all("/none")
+        if size > 1:
+            with pytest.raises(ps.MismatchError, match="rank 1"):
+                fs.attach_all("/f" if rank == 1 else "/g")
+        with pytest.raises(ps.SchemaError, match=f"rank {size - 1}"):
+            fs.attach_all("/f" if rank < size - 1 else "no path")
+        comm.barrier()
+
+
+@pytest.mark.parametrize("order", ["block", "row", "column"])
+def test_import_and_export_by_all_ranks(place: Path, order: str) -> None:
+    path = volume(place, 3)
+    data = np.random.default_rng(5).integers(0, 255, 1_234_567, np.uint8).tobytes()
+    view = ps.View(2, 1, 2, 3)
+    local, back = place / "local", place / "back"
+    if rank == 0:
+        local.write_bytes(data)
+    comm.barrier()
+    with ps.FileSystem(path, comm) as fs:
+        how = {"view": view, "subfile": 1, "order": order, "comm": comm}
+        if order != "column":
+            how["memory_bytes"] = 100_000
+        assert fs.import_file(local, "/f", cells=6, bsu=1000, **how) == len(data)
+        with fs.attach("/f") as f:
+            assert f.open(view, 1, order=order).read(len(data)) == data
+        assert fs.export_file("/f", back, **how) == len(data)
+        assert back.read_bytes() == data
+        comm.barrier()
+        with pytest.raises(ps.ExistsError):
+            fs.export_file("/f", back, **how)
+        with pytest.raises(ps.MissingError):
+            fs.import_file(place / "none" if rank == size - 1 else local, "/f", **how)
+        with pytest.raises(ps.SchemaError, match="order"):
+            fs.export_file("/f", back, **{**how, "order": "spiral" if rank == 0 else order})
+        assert sorted(one.name for one in place.glob("*.part")) == []
+        comm.barrier()
+    with ps.FileSystem(path, comm) as fs:  # one rank, and what is saved
+        if rank == size - 1:
+            how = {**how, "comm": None, "overwrite": True}
+            assert fs.export_file("/f", back, **how) == len(data)
+            assert back.read_bytes() == data
+        comm.barrier()

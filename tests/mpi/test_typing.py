@@ -14,3 +14,4 @@ def test_the_user_program_runs_over_mpi(mpi, place):
     program = runpy.run_path(str(USER_PROGRAM))
     with ps.Session(mpi, sync=False) as s:
         assert program["main"](s, place) == mpi.rank
+    program["files"](place, mpi)

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import xarray
 
 import penstock as ps
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 ROWS, COLUMNS = 24, 8
 
@@ -274,6 +278,63 @@ def options(place: Path) -> None:
     assert sums == [3, 3, 3]
 
 
+def files(place: Path, comm: MPI.Intracomm | None = None) -> None:
+    """Parallel files, by one process or by all ranks of `comm`."""
+    volume = place / "files.vol"
+    if comm is None or comm.rank == 0:
+        ps.FileSystem.create(
+            volume, servers=2, block_bytes=4096, capacity=1 << 20, disks=()
+        ).close()
+        (place / "local").write_bytes(bytes(1000))
+    if comm is not None:
+        comm.barrier()
+    with ps.FileSystem(
+        volume, comm, servers=2, dedicated=False, cache_bytes=1 << 20, direct=False
+    ) as fs:
+        rank: int | None = fs.rank
+        assert rank is not None and fs.clients >= 1
+        view, own = ps.View(vbs=1, vn=1, hbs=1, hn=fs.clients), rank
+        assert view.subfiles == fs.clients
+        if rank == 0:
+            fs.mkdir("/runs", mode=0o700)
+            fs.create("/runs/mesh", cells=fs.clients, bsu=8, base=None, mode=0o640)
+        moved = fs.import_file(place / "local", "/other", cells=4, bsu=10, comm=comm)
+        assert moved == 1000 == fs.export_file("/other", place / "back", comm=comm)
+        with fs.attach_all("/runs/mesh", "r+", mode="cautious") as f:
+            s: ps.Subfile = f.open(view, own, order="row")
+            values, found = np.arange(100.0), np.empty(100)
+            assert s.write(values, at=0) == s.write_at(0, values) == 800
+            request: ps.Request = s.iwrite_at(0, values)
+            request.test()
+            assert request.wait() == 800 == s.read_at(0, found)
+            assert np.array_equal(found, values)
+            assert s.iread_at(0, found).wait() == len(s.read(800, at=0))
+            assert f.write_all(view, own, values) == f.read_all(view, own, found, order="row")
+            s.prefetch(0, 800)
+            s.flush(0, 800)
+            s.sync()
+            shared: ps.Pointer = s.share()
+            assert f.open(view, own, pointer=shared).read(0) == b""
+            assert "messages" in s.explain(8, at=8, operation="write")
+            if rank == 0:
+                f.checkpoint()
+                assert f.open(view, 0, version="checkpoint").read(8) == bytes(8)
+                f.rollback()
+        if rank == 0:
+            known: ps.FileStat = fs.stat("/runs/mesh")
+            assert (known.cells, known.bsu, known.mode) == (fs.clients, 8, 0o640)
+            fs.chmod("/runs/mesh", 0o600)
+            fs.resize("/runs/mesh", 16)
+            fs.rename("/runs", "/old")
+            fs.remove("/old/mesh")
+            names: list[str] = fs.list("/")
+            assert names == ["old/", "other"]
+            fs.quota(77, 1 << 20)
+            used: ps.Usage = fs.usage(77)
+            assert used.quota == 1 << 20
+            fs.sync()
+
+
 def under_mpi(place: Path) -> None:
     """The same program over MPI."""
     from mpi4py import MPI
@@ -281,6 +342,7 @@ def under_mpi(place: Path) -> None:
     with ps.Session(MPI.COMM_WORLD, sync=False) as s:
         if s.is_client:
             main(s, place)
+    files(place, MPI.COMM_WORLD)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ use clap::error::ErrorKind;
 use arguments::{Command, Penstock};
 use failure::Failure;
 use penstock_arrays::calls::Session;
+use penstock_files::job::FileSystem;
 
 /// Runs a command and returns its exit code. The first of `arguments` is the command's own name.
 ///
@@ -96,6 +97,29 @@ pub fn copy_in(session: &Session, arguments: impl IntoIterator<Item = OsString>)
     match done {
         Ok(()) => 0,
         Err(failure) if session.rank() == Some(0) => failure.report(),
+        Err(failure) => failure.code(),
+    }
+}
+
+/// Runs `penstock fs` as one rank of an MPI job, and gives the exit code. `open` makes the process
+/// a client of a volume, or serves in it and gives nothing. The first rank speaks for all.
+///
+/// # Collective
+/// Over all ranks, which must give the same arguments.
+pub fn files_in(
+    arguments: impl IntoIterator<Item = OsString>,
+    is_first: bool,
+    open: impl FnOnce(&str) -> penstock_engine::Result<Option<FileSystem>>,
+) -> u8 {
+    let done = Penstock::try_parse_from(arguments)
+        .map_err(refused)
+        .and_then(|penstock| match penstock.command {
+            Command::Fs(fs) => files::run_in(&fs, open),
+            _ => Err(Failure::input("this command does not run under mpiexec")),
+        });
+    match done {
+        Ok(()) => 0,
+        Err(failure) if is_first => failure.report(),
         Err(failure) => failure.code(),
     }
 }

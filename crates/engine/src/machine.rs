@@ -273,6 +273,9 @@ pub trait Machine {
     /// The time since some moment before the first call.
     fn now(&self) -> Duration;
 
+    /// Waits for this time, or a little longer.
+    fn wait(&self, time: Duration) -> impl Future<Output = ()>;
+
     /// Charges this node's CPU. A real machine charges nothing.
     fn work(&self, work: Work) -> impl Future<Output = ()>;
 

@@ -25,15 +25,17 @@ use penstock_engine::{
 use penstock_layout::{CellAccess, Holding, List, ListPiece, Piece, Subfile, SubfileOrder, View};
 
 use crate::caller::{Caller, unexpected};
+use crate::explain::{AccessPlan, ServerShare};
 use crate::messages::{
-    Access, Answer, Ask, Attacher, CellPart, ClientPart, Collective, Moved, NewObject, Request,
-    Turn, Usage,
+    Access, Answer, Ask, Attacher, CellPart, ClientPart, Collective, Moved, NewObject, Purpose,
+    Request, Turn, Usage,
 };
 use crate::names::FilePath;
 use crate::object::{Attributes, FileShape, Identity, ObjectId};
 use crate::service::VolumeShape;
 use crate::service::access::INSIDE_BYTES_MAX;
 use crate::service::pointers::{PointerId, PointerMove};
+use crate::service::quotas::keeper;
 use crate::transaction::{Entry, FileChange};
 use crate::volume::cells::Version;
 
@@ -87,7 +89,7 @@ pub struct Client<'m, M: Machine> {
 }
 
 /// The access that a program wants to a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mode {
     /// Whether it reads.
     pub reads: bool,
@@ -96,6 +98,16 @@ pub struct Mode {
     /// Whether its requests need keep no order with those of others, which saves tokens. Where
     /// another program uses the file and one of the two writes, they keep it all the same.
     pub is_reckless: bool,
+}
+
+impl Mode {
+    fn usage(self) -> Usage {
+        Usage {
+            reads: self.reads,
+            writes: self.writes,
+            is_reckless: self.is_reckless,
+        }
+    }
 }
 
 /// An attached file: all that a process must know in order to use it. It may be handed to other
@@ -275,10 +287,17 @@ impl<'m, M: Machine> Client<'m, M> {
     ///
     /// # Errors
     /// The reason of a server that has left.
-    pub async fn cell_bytes(&self, object: &Attributes) -> Result<BTreeMap<u64, u64>> {
+    pub async fn cell_bytes(
+        &self,
+        object: &Attributes,
+        version: Version,
+    ) -> Result<BTreeMap<u64, u64>> {
         let servers = self.servers_of(&object.shape()?);
         let mut all = BTreeMap::new();
-        for answer in self.ask_all(servers, &Ask::CellBytes(object.id)).await? {
+        for answer in self
+            .ask_all(servers, &Ask::CellBytes(object.id, version))
+            .await?
+        {
             match answer {
                 Answer::CellBytes(cells) => all.extend(cells),
                 _ => return Err(unexpected()),
@@ -396,30 +415,27 @@ impl<'m, M: Machine> Client<'m, M> {
     /// # Errors
     /// [`Kind::Missing`]; [`Kind::Schema`] for a directory; [`Kind::ReadOnly`].
     pub async fn attach(&self, path: &FilePath, mode: Mode) -> Result<Attachment> {
-        let usage = Usage {
-            reads: mode.reads,
-            writes: mode.writes,
-            is_reckless: mode.is_reckless,
-        };
         let ask = Ask::Attach {
             path: path.clone(),
-            usage,
+            usage: mode.usage(),
             program: self.state.program,
+            clients: vec![self.caller.machine.me()],
         };
-        match self.ask_about(path, ask).await? {
-            Answer::Attached {
-                object,
-                key,
-                is_cautious,
-            } => Ok(Attachment {
-                shape: object.shape()?,
-                object,
-                mode,
-                key,
-                is_cautious: Arc::new(AtomicBool::new(is_cautious || !mode.is_reckless)),
-            }),
-            _ => Err(unexpected()),
-        }
+        attachment(self.ask_about(path, ask).await?, mode)
+    }
+
+    /// Attaches a file for all clients of the program, by one request (section 3.1). A client
+    /// without a path gives the reason, which is the error of all.
+    ///
+    /// # Errors
+    /// As [`Client::attach`], on all clients; [`Kind::Mismatch`] when they name different files or
+    /// modes; the reason why one of them has left.
+    ///
+    /// # Collective
+    /// Over all clients of the program.
+    pub async fn attach_all(&self, path: Result<FilePath>, mode: Mode) -> Result<Attachment> {
+        let purpose = path.map(|path| Purpose::Attach(path, mode.usage()));
+        attachment(self.meet(purpose).await?, mode)
     }
 
     /// Detaches a file.
@@ -515,6 +531,49 @@ impl<'m, M: Machine> Client<'m, M> {
         }
     }
 
+    /// Says what an access would do. Nothing is moved.
+    ///
+    /// # Errors
+    /// As [`Client::access`], where no server is needed to find them.
+    pub fn explain(
+        &self,
+        open: &OpenSubfile,
+        operation: Operation,
+        (offset, bytes): (u64, u64),
+    ) -> Result<AccessPlan> {
+        self.check(open, operation)?;
+        let parts = self.parts(open, offset, bytes)?;
+        let turns: Vec<usize> = parts.iter().map(|part| part.turn).collect();
+        let is_cautious = open.file.is_cautious.load(Ordering::Relaxed);
+        let (tokens, words) = match turns[..] {
+            [first, .., last] if is_cautious => (last - first, turns.len() - 1),
+            _ => (0, 0),
+        };
+        let share = |part: &ServerPart| ServerShare {
+            server: part.server,
+            cells: part.cells.len(),
+            bytes: part.bytes,
+            is_inside: part.bytes <= self.inside_bytes_max(operation),
+        };
+        Ok(AccessPlan {
+            operation,
+            offset,
+            bytes,
+            servers: parts.iter().map(share).collect(),
+            requests: parts.len(),
+            tokens,
+            words,
+        })
+    }
+
+    /// The most bytes of one server that travel in a message.
+    fn inside_bytes_max(&self, operation: Operation) -> u64 {
+        match operation {
+            Operation::Read => INSIDE_BYTES_MAX,
+            Operation::Write => self.state.request_bytes_max.min(INSIDE_BYTES_MAX),
+        }
+    }
+
     fn check(&self, open: &OpenSubfile, operation: Operation) -> Result<()> {
         let mode = open.file.mode;
         let (is_allowed, verb) = match operation {
@@ -605,11 +664,7 @@ impl<'m, M: Machine> Client<'m, M> {
         memory: MemoryId,
     ) -> Result<()> {
         let machine = self.caller.machine;
-        let inside_bytes_max = match access.operation {
-            Operation::Read => INSIDE_BYTES_MAX,
-            Operation::Write => self.state.request_bytes_max.min(INSIDE_BYTES_MAX),
-        };
-        let travels = part.bytes <= inside_bytes_max;
+        let travels = part.bytes <= self.inside_bytes_max(access.operation);
         let cell_part = |cell: &CellAccess| CellPart {
             cell: cell.cell,
             places: cell.places.clone(),
@@ -787,31 +842,39 @@ impl<'m, M: Machine> Client<'m, M> {
         self.about_blocks(open, (offset, bytes), Ask::Flush).await
     }
 
-    /// Limits the bytes of blocks that a user may have on each server, or lets the user have any
-    /// number. Only the owner of the volume may.
+    /// Limits the bytes of blocks that a user's files may have on all servers together, or lets the
+    /// user have any number. Only the owner of the volume may. What the user has already stays.
     ///
     /// # Errors
     /// [`Kind::ReadOnly`].
     pub async fn limit(&self, user: u32, bytes: Option<u64>) -> Result<()> {
         let blocks = bytes.map(|bytes| bytes / self.state.shape.block_bytes);
-        let servers = 0..self.caller.servers();
-        let limited = self.ask_all(servers, &Ask::Quota(user, blocks)).await;
-        limited.map(|_| ())
+        let keeper = keeper(user, self.caller.servers());
+        self.ask(keeper, Ask::Quota(user, blocks)).await.map(|_| ())
     }
 
-    /// Waits until all clients of the program have called this.
+    /// Waits until all clients of the program have called this. Gives the sum of what they have
+    /// done.
     ///
     /// # Errors
-    /// The reason why one of them has left.
+    /// The error of the lowest rank that has one; the reason why one of them has left.
     ///
     /// # Collective
     /// Over all clients of the program.
-    pub async fn meet(&self) -> Result<()> {
+    pub async fn agree(&self, done: Result<u64>) -> Result<u64> {
+        match self.meet(done.map(Purpose::Sum)).await? {
+            Answer::Value(sum) => Ok(sum),
+            _ => Err(unexpected()),
+        }
+    }
+
+    async fn meet(&self, purpose: Result<Purpose>) -> Result<Answer> {
         let ask = Ask::Meet {
             program: self.state.program,
             clients: self.state.clients.to_vec(),
+            purpose,
         };
-        self.ask(0, ask).await.map(|_| ())
+        self.ask(0, ask).await
     }
 
     /// Whether this is the client of rank 0.
@@ -827,6 +890,25 @@ impl<'m, M: Machine> Client<'m, M> {
         let servers = 0..self.caller.servers();
         self.ask_all(servers, &Ask::Stop).await.map(|_| ())
     }
+}
+
+/// What a server has attached.
+fn attachment(answer: Answer, mode: Mode) -> Result<Attachment> {
+    let Answer::Attached {
+        object,
+        key,
+        is_cautious,
+    } = answer
+    else {
+        return Err(unexpected());
+    };
+    Ok(Attachment {
+        shape: object.shape()?,
+        object,
+        mode,
+        key,
+        is_cautious: Arc::new(AtomicBool::new(is_cautious || !mode.is_reckless)),
+    })
 }
 
 /// The bytes of a cell in an access before byte `end` of the cell.

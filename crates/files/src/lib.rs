@@ -21,6 +21,7 @@
 //! | [`fsck`] | whether all records of a volume fit together, and how they are made to |
 //! | [`job`] | a volume in a program: one process, or the ranks of an MPI job |
 //! | [`transfer`] | import and export |
+//! | [`explain`] | what an access does, before it is done |
 //! | `messages`, `caller` | requests and answers, and their way |
 //!
 //! Nothing here but [`disk`] knows threads, MPI or wall clocks: a server and a client are tasks of
@@ -28,10 +29,16 @@
 
 #![warn(missing_docs)]
 
+#[cfg(test)]
+extern crate self as penstock_files;
+
 mod caller;
 pub mod client;
 pub mod disk;
+pub mod explain;
 pub mod fsck;
+#[cfg(test)]
+mod fuzz;
 pub mod job;
 mod messages;
 pub mod names;

@@ -39,6 +39,26 @@ pub(crate) enum Request {
     Placed(NodeId, u64),
 }
 
+impl Request {
+    /// Whether only servers send such a request.
+    pub(crate) fn is_of_servers(&self) -> bool {
+        match self {
+            Self::Access(_) => false,
+            Self::Token(_) | Self::Placed(..) => true,
+            Self::Ask(_, _, ask) => matches!(
+                ask,
+                Ask::BeCautious(_)
+                    | Ask::Prepare(..)
+                    | Ask::Decide(..)
+                    | Ask::WasDecided(_)
+                    | Ask::Allot(..)
+                    | Ask::GiveBack(_)
+                    | Ask::Allow(..)
+            ),
+        }
+    }
+}
+
 /// The order in which a request is done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Turn {
@@ -145,11 +165,12 @@ pub(crate) enum Errand {
 pub(crate) enum Ask {
     /// The attributes of an object.
     Stat(FilePath),
-    /// The attributes, and the right to use the file for as long as the asker lives.
+    /// The attributes, and the right of clients to use the file for as long as they live.
     Attach {
         path: FilePath,
         usage: Usage,
         program: u64,
+        clients: Vec<NodeId>,
     },
     /// The right is not needed any more.
     Detach(u64),
@@ -172,7 +193,7 @@ pub(crate) enum Ask {
     /// Change all cells of a file.
     Change(FilePath, FileChange),
     /// The bytes of the cells of a file on this server.
-    CellBytes(ObjectId),
+    CellBytes(ObjectId, Version),
     /// Who has a file attached.
     Status(FilePath),
     /// Store all changed blocks of a file, or of all files, and save them.
@@ -183,10 +204,21 @@ pub(crate) enum Ask {
     Flush(ObjectId, Vec<(u64, List)>),
     /// The space of this server, and that which a user has here.
     Space(u32),
-    /// Limit the blocks of a user on this server, or let the user have any number.
+    /// As the keeper of a user, limit the user's blocks, or let the user have any number.
     Quota(u32, Option<u64>),
-    /// Wait until all clients of a program have asked for this.
-    Meet { program: u64, clients: Vec<NodeId> },
+    /// As the keeper of a user, allow a server more blocks of the user's.
+    Allot(u32, usize),
+    /// Give back the allowance of a user, and tell how many blocks are in use or promised.
+    GiveBack(u32),
+    /// From now on this server may give a user so many blocks.
+    Allow(u32, u64),
+    /// Wait until all clients of a program have come. All of them get one answer: that to their
+    /// purpose, or the error of one of them.
+    Meet {
+        program: u64,
+        clients: Vec<NodeId>,
+        purpose: Result<Purpose, Error>,
+    },
     /// Take part in a collective request of a program as the client of a rank; or let it fail.
     Join {
         program: u64,
@@ -208,6 +240,15 @@ pub(crate) enum Ask {
     WasDecided(TransactionId),
     /// Save all, and serve no more.
     Stop,
+}
+
+/// The purpose for which the clients of a program meet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Purpose {
+    /// Add up a number of each.
+    Sum(u64),
+    /// Attach a file for all of them.
+    Attach(FilePath, Usage),
 }
 
 /// The use of a file.

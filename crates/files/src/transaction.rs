@@ -105,6 +105,8 @@ pub(crate) enum Step {
         change: FileChange,
         cells: Vec<u64>,
     },
+    /// A user may have this number of blocks on all servers, or any number.
+    Limit { user: u32, blocks: Option<u64> },
 }
 
 impl Step {
@@ -115,7 +117,7 @@ impl Step {
             Self::Add(object, _) => Some((&object.path, true)),
             Self::Change { path, .. } | Self::Drop { path, .. } => Some((path, true)),
             Self::Link { parent, .. } | Self::Unlink { parent, .. } => Some((parent, false)),
-            Self::Cells { .. } => None,
+            Self::Cells { .. } | Self::Limit { .. } => None,
         }
     }
 }

@@ -5,13 +5,14 @@
 //! outside, and an import moves them nowhere. Large subfiles are moved piece by piece; only the
 //! order "column", which is an order within one access, takes memory for the whole subfile.
 //!
-//! One client moves all bytes. Several clients can share a transfer once the sequence is divided
-//! among them, as each piece is moved by itself.
+//! One client moves all bytes, or all clients of the program together, each a part of the sequence
+//! (a collective call). An exported file is there when all of it has been written.
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Kind, Operation, Result};
 use penstock_layout::view::CELL_BYTES_MAX;
@@ -35,8 +36,60 @@ pub struct TransferOptions {
     pub order: SubfileOrder,
     /// The version that is exported.
     pub version: Version,
-    /// The memory that may be taken.
+    /// The memory that each client may take.
     pub memory_bytes: u64,
+    /// Who moves the bytes.
+    pub party: Party,
+}
+
+/// The clients that move the bytes of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Party {
+    /// One client, without the others.
+    Alone,
+    /// All clients of the program.
+    All,
+}
+
+impl Party {
+    /// Whether this client does what is done once.
+    fn is_first(self, fs: &FileSystem) -> bool {
+        self == Self::Alone || fs.rank() == Some(0)
+    }
+
+    /// Lets all members hear of the error of one, and gives the sum of what they have done.
+    ///
+    /// # Errors
+    /// The error of the lowest rank that has one.
+    pub fn agree(self, fs: &FileSystem, done: Result<u64>) -> Result<u64> {
+        match self {
+            Self::Alone => done,
+            Self::All => fs.agree(done),
+        }
+    }
+
+    /// Lets the first member do something, and all hear of its error.
+    fn once(self, fs: &FileSystem, act: impl FnOnce() -> Result<()>) -> Result<()> {
+        let done = match self.is_first(fs) {
+            true => act(),
+            false => Ok(()),
+        };
+        self.agree(fs, done.map(|()| 0)).map(|_| ())
+    }
+
+    /// The part of `bytes` bytes that this client moves. An order within one access has one part.
+    fn share(self, fs: &FileSystem, order: SubfileOrder, bytes: u64) -> Range<u64> {
+        let (rank, clients) = match self {
+            Self::Alone => (0, 1),
+            Self::All => (fs.rank().unwrap_or(0) as u64, fs.clients() as u64),
+        };
+        let part = match order {
+            SubfileOrder::Column => bytes,
+            _ => bytes.div_ceil(clients).next_multiple_of(fs.block_bytes()),
+        };
+        let begins = part.saturating_mul(rank).min(bytes);
+        begins..begins.saturating_add(part).min(bytes)
+    }
 }
 
 /// The bytes of a transfer.
@@ -60,42 +113,139 @@ pub trait Sink {
 /// What hears how many bytes of all have been moved.
 pub type Listener<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 
-/// Moves the bytes of a local file into a subfile of a file that is there.
+/// Moves the bytes of a local file into a subfile of a file, and saves that. A file that is not
+/// there is made: cells, bytes of a BSU and base as in [`FileSystem::create`], and its mode.
 ///
 /// # Errors
 /// Those of the local file and of the volume; [`Kind::Full`]; [`Kind::Schema`] when the order
-/// "column" takes more memory than it may.
+/// "column" takes more memory than it may. They are the same on all clients that take part.
+///
+/// # Collective
+/// Over all clients of the program, if the party is all of them.
 pub fn import(
     fs: &FileSystem,
-    (local, local_path): (&File, &Path),
+    local: &Path,
     to: &FilePath,
+    (shape, mode): ((u64, u64, Option<usize>), u16),
     options: &TransferOptions,
     tell: Listener<'_>,
 ) -> Result<Transferred> {
-    let reading = |error: io::Error| Error::io(&error, "importing", local_path);
-    let all = local.metadata().map_err(reading)?.len();
-    let (file, view) = open(fs, to, options, Operation::Write)?;
-    let mut done = Transferred::default();
-    tell(0, all)?;
-    while done.bytes < all {
-        let piece = piece_bytes(to, options, all)?.min(all - done.bytes);
-        let mut data = vec![0; exact::<usize>(piece)];
-        local
-            .read_exact_at(&mut data, done.bytes)
-            .map_err(reading)?;
-        done.moved += access(&view, Operation::Write, done.bytes, &mut data)?.bytes;
-        done.bytes += piece;
-        tell(done.bytes, all)?;
-    }
-    file.detach()?;
-    Ok(done)
+    let party = options.party;
+    let reading = |error: io::Error| Error::io(&error, "importing", local);
+    let opened = File::open(local)
+        .and_then(|file| Ok((file.metadata()?.len(), file)))
+        .map_err(reading);
+    party.agree(fs, opened.as_ref().map(|_| 0).map_err(Error::clone))?;
+    let (all, opened) = opened?;
+    party.once(fs, || match fs.stat(to.clone()) {
+        Err(error) if error.kind == Kind::Missing => fs.create(to.clone(), shape, mode).map(|_| ()),
+        found => found.map(|_| ()),
+    })?;
+    let share = party.share(fs, options.order, all);
+    let moved = import_share(fs, (&opened, local), to, (options, share), tell);
+    let moved = party.agree(fs, moved)?;
+    party.once(fs, || fs.sync())?;
+    Ok(Transferred { bytes: all, moved })
 }
 
-/// Moves the bytes of a subfile to a sequence outside.
+/// Moves a part of the bytes of a local file, and gives how many of them are the file's.
+fn import_share(
+    fs: &FileSystem,
+    (local, local_path): (&File, &Path),
+    to: &FilePath,
+    (options, share): (&TransferOptions, Range<u64>),
+    tell: Listener<'_>,
+) -> Result<u64> {
+    let bytes = share.end - share.start;
+    let (file, view) = open(fs, to, options, Operation::Write)?;
+    let (mut offset, mut moved) = (share.start, 0);
+    tell(0, bytes)?;
+    while offset < share.end {
+        let piece = piece_bytes(to, options, bytes)?.min(share.end - offset);
+        let mut data = vec![0; exact::<usize>(piece)];
+        local
+            .read_exact_at(&mut data, offset)
+            .map_err(|error| Error::io(&error, "importing", local_path))?;
+        moved += access(&view, Operation::Write, offset, &mut data)?.bytes;
+        offset += piece;
+        tell(offset - share.start, bytes)?;
+    }
+    file.detach()?;
+    Ok(moved)
+}
+
+/// A new local file.
+struct LocalFile<'a>(File, &'a Path);
+
+impl Sink for LocalFile<'_> {
+    fn put(&mut self, offset: u64, data: &[u8]) -> Result<()> {
+        let written = self.0.write_all_at(data, offset); // gaps stay holes
+        written.map_err(|error| {
+            let end = offset + data.len() as u64;
+            Error::io(&error, "exporting", self.1).in_bytes(offset..end)
+        })
+    }
+}
+
+/// Moves the bytes of a subfile to a local file, which is not there before all has been written.
+///
+/// # Errors
+/// [`Kind::Exists`] when it is there and must not be replaced; those of the volume and of the local
+/// file; [`Kind::Schema`] as [`import`]. They are the same on all clients that take part.
+///
+/// # Collective
+/// Over all clients of the program, if the party is all of them. All of them see the local file.
+pub fn export(
+    fs: &FileSystem,
+    from: &FilePath,
+    (local, replaces): (&Path, bool),
+    options: &TransferOptions,
+    tell: Listener<'_>,
+) -> Result<Transferred> {
+    let party = options.party;
+    let writing = |error: io::Error| Error::io(&error, "exporting", local);
+    let part = part_of(local, fs.program());
+    party.once(fs, || {
+        if local.exists() && !replaces {
+            let error = Error::new(
+                Kind::Exists,
+                "exporting",
+                "a file is there already: overwrite=True or --overwrite replaces it",
+            );
+            return Err(error.at(local));
+        }
+        File::create_new(&part).map(|_| ()).map_err(writing)
+    })?;
+    let mut write_share = || {
+        let file = File::options().write(true).open(&part).map_err(writing)?;
+        let mut sink = LocalFile(file, local);
+        let moved = export_to(fs, from, options, &mut sink, tell)?.moved;
+        sink.0.sync_all().map_err(writing)?;
+        Ok(moved)
+    };
+    let moved = party.agree(fs, write_share());
+    party.once(fs, || match &moved {
+        Ok(_) => std::fs::rename(&part, local).map_err(writing),
+        Err(_) => std::fs::remove_file(&part).map_err(writing),
+    })?;
+    let moved = moved?;
+    let bytes = local.metadata().map_err(writing)?.len();
+    Ok(Transferred { bytes, moved })
+}
+
+/// The place of a local file until all of it has been written.
+fn part_of(local: &Path, program: u64) -> PathBuf {
+    let mut name = local.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{program:x}.part"));
+    local.with_file_name(name)
+}
+
+/// Moves the bytes of a subfile to a sink; of all clients, if the party is all of them, each moves
+/// a part.
 ///
 /// # Errors
 /// Those of the volume and of the sink; [`Kind::Schema`] as [`import`].
-pub fn export(
+pub fn export_to(
     fs: &FileSystem,
     from: &FilePath,
     options: &TransferOptions,
@@ -103,28 +253,28 @@ pub fn export(
     tell: Listener<'_>,
 ) -> Result<Transferred> {
     let (file, view) = open(fs, from, options, Operation::Read)?;
-    let shape = file.attachment().shape;
-    // The ends of a checkpoint's cells are not told: pieces are read until whole rows are empty.
-    let longest = match options.version {
-        Version::Active => fs.stat(from.clone())?.1.into_values().max().unwrap_or(0),
-        Version::Checkpoint => u64::MAX,
-    };
-    let bounded = |longest| end_of(options.view, shape, longest).unwrap_or(CELL_BYTES_MAX);
-    let bound = bounded(longest).min(CELL_BYTES_MAX);
-    let row = bounded(1);
+    let (object, shape) = (file.attachment().object.clone(), file.attachment().shape);
+    let ends = fs.cell_bytes(object, options.version)?;
+    let longest = ends.into_values().max().unwrap_or(0);
+    let all = end_of(options.view, shape, longest).unwrap_or(CELL_BYTES_MAX);
+    let share = options
+        .party
+        .share(fs, options.order, all.min(CELL_BYTES_MAX));
+    let bytes = share.end - share.start;
     let mut done = Transferred::default();
-    let mut offset = 0;
-    while offset < bound && (longest < u64::MAX || offset - done.bytes <= row) {
-        let piece = piece_bytes(from, options, bound)?.min(bound - offset);
+    let mut offset = share.start;
+    tell(0, bytes)?;
+    while offset < share.end {
+        let piece = piece_bytes(from, options, bytes)?.min(share.end - offset);
         let mut data = vec![0; exact::<usize>(piece)];
-        let Moved { bytes, reach } = access(&view, Operation::Read, offset, &mut data)?;
-        if reach > 0 {
-            sink.put(offset, &data[..exact::<usize>(reach)])?;
-            done.bytes = offset + reach;
+        let moved = access(&view, Operation::Read, offset, &mut data)?;
+        if moved.reach > 0 {
+            sink.put(offset, &data[..exact::<usize>(moved.reach)])?;
+            done.bytes = offset + moved.reach;
         }
-        done.moved += bytes;
+        done.moved += moved.bytes;
         offset += piece;
-        tell(offset, if longest < u64::MAX { bound } else { offset })?;
+        tell(offset - share.start, bytes)?;
     }
     file.detach()?;
     Ok(done)

@@ -5,9 +5,10 @@ mod simulated;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use penstock_engine::{Kind, Operation};
-use penstock_files::{FileChange, Mode, OpenSubfile, PointerMove, Seek, Version};
+use penstock_engine::{Kind, Operation, Who};
+use penstock_files::{FileChange, FilePath, Mode, OpenSubfile, PointerMove, Seek, Version};
 use penstock_layout::{SubfileOrder, View};
+use penstock_sim::Span;
 use simulated::{BOTH, Program, Volume, open, open_in, path};
 
 const OWN: [u64; 4] = [1, 1, 1, 4];
@@ -68,7 +69,11 @@ fn ghosts_and_holes() {
         assert_eq!(found[..10], [0; 10]);
         assert_eq!(&found[10..13], b"far");
         assert_eq!(found[13..], [0xee; 7]);
-        let bytes = me.client().cell_bytes(&file.object).await.unwrap();
+        let bytes = me
+            .client()
+            .cell_bytes(&file.object, Version::Active)
+            .await
+            .unwrap();
         assert_eq!(bytes.into_iter().collect::<Vec<_>>(), [(0, 1003), (2, 16)]);
         assert_eq!(me.read(&own, 5000, 9).await.unwrap(), (0, vec![0xee; 9]));
         assert_eq!(me.read(&own, 5, 0).await.unwrap(), (0, vec![]));
@@ -425,4 +430,221 @@ fn a_full_volume_and_a_quota() {
         client.limit(1, None).await.unwrap();
         me.write(&all, 4 * 64, &[5; 64]).await.unwrap();
     });
+}
+
+/// N6: clients that write to all servers at once get all blocks of the quota together, and none
+/// more, wherever they lie; what is freed on one server can be used on another.
+#[test]
+fn a_quota_holds_for_all_servers_together() {
+    for (servers, quota) in [(1, 5), (3, 7), (3, 40), (4, 1), (4, 2), (5, 0)] {
+        let volume = Volume {
+            servers,
+            clients: 3,
+            ..Volume::default()
+        };
+        let written = Rc::new(Cell::new(0));
+        let counted = written.clone();
+        volume.run(move |me| {
+            let written = counted.clone();
+            async move {
+                let client = me.client();
+                if me.rank == 0 {
+                    client.limit(1, Some(quota * 64 + 63)).await.unwrap();
+                }
+                me.meet(3).await;
+                // Each client has a file with a cell on each server, and writes a block at a time.
+                let name = format!("/f{}", me.rank);
+                let file = me.create(&name, servers as u64, 64).await.unwrap();
+                for block in 0..4 * servers as u64 {
+                    let all = open(&file, STRIPED, 0);
+                    match me.write(&all, block * 64, &[1; 64]).await {
+                        Ok(_) => written.set(written.get() + 1),
+                        Err(error) => assert_eq!(error.kind, Kind::Full, "{error}"),
+                    }
+                }
+                me.meet(6).await;
+                let most = quota.min(12 * servers as u64);
+                assert_eq!(written.get(), most, "{servers} servers, quota {quota}");
+                let space = client.space(1).await.unwrap();
+                assert_eq!(space.of_user_bytes, most * 64);
+                assert_eq!(space.limit_bytes, Some(quota * 64));
+                me.meet(9).await;
+                // One client frees all of its blocks, and takes them again in one cell.
+                client
+                    .change(&path(&name), FileChange::Resize(0))
+                    .await
+                    .unwrap();
+                me.meet(12).await;
+                if me.rank == 0 {
+                    let cell = open(&file, [1, 1, 1, servers as u64], servers as u64 - 1);
+                    let all = vec![2; quota as usize * 64];
+                    me.write(&cell, 0, &all).await.unwrap();
+                    let over = me.write(&cell, quota * 64, &[3; 1]).await.unwrap_err();
+                    assert_eq!(over.kind, Kind::Full);
+                    assert!(over.cause.contains(&format!("{quota} blocks")), "{over}");
+                    client.limit(1, Some((quota + 2) * 64)).await.unwrap();
+                    me.write(&cell, quota * 64, &[3; 128]).await.unwrap();
+                    client.limit(1, Some(64)).await.unwrap();
+                    me.write(&cell, 0, &all).await.unwrap(); // it has these blocks
+                    let over = me
+                        .write(&cell, quota * 64 + 128, &[4; 1])
+                        .await
+                        .unwrap_err();
+                    assert_eq!(over.kind, Kind::Full);
+                    client.limit(1, None).await.unwrap();
+                    me.write(&cell, quota * 64 + 128, &[4; 640]).await.unwrap();
+                    assert_eq!(client.space(1).await.unwrap().limit_bytes, None);
+                }
+            }
+        });
+    }
+}
+
+/// F4: one request attaches a file for all clients; all of them hear of what is wrong with one.
+#[test]
+fn clients_attach_a_file_together() {
+    let volume = Volume {
+        clients: 4,
+        ..Volume::default()
+    };
+    volume.run(|me| async move {
+        let client = me.client();
+        if me.rank == 0 {
+            client
+                .create(path("/f"), (4, 8, None), 0o644)
+                .await
+                .unwrap();
+        }
+        me.meet(4).await;
+        let file = client.attach_all(Ok(path("/f")), BOTH).await.unwrap();
+        let own = open(&file, [1, 1, 1, 4], me.rank as u64);
+        assert_eq!(me.write(&own, 0, &[me.rank as u8; 8]).await.unwrap(), 8);
+        me.meet(8).await;
+        let attached = client.status(&path("/f")).await.unwrap();
+        let mut nodes: Vec<_> = attached.iter().map(|one| one.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        assert_eq!(nodes.len(), 4);
+        me.meet(12).await;
+        client.detach(&file).await.unwrap();
+        me.meet(16).await;
+        assert!(client.status(&path("/f")).await.unwrap().is_empty());
+
+        let missing = client
+            .attach_all(Ok(path("/none")), BOTH)
+            .await
+            .unwrap_err();
+        assert_eq!(missing.kind, Kind::Missing);
+        let other = ["/f", "/none"][usize::from(me.rank == 2)];
+        let differ = client.attach_all(Ok(path(other)), BOTH).await.unwrap_err();
+        assert_eq!(
+            (differ.kind, differ.who),
+            (Kind::Mismatch, Some(Who::Rank(2)))
+        );
+        let given = match me.rank {
+            3 => FilePath::new("no path"),
+            _ => Ok(path("/f")),
+        };
+        let wrong = client.attach_all(given, BOTH).await.unwrap_err();
+        assert_eq!(wrong.who, Some(Who::Rank(3)));
+        assert_eq!(client.agree(Ok(me.rank as u64)).await.unwrap(), 6);
+    });
+}
+
+/// S2: a server that is idle writes changed blocks: who saves after that only waits for the
+/// records.
+#[test]
+fn an_idle_server_writes_changed_blocks() {
+    let volume = Volume {
+        servers: 1,
+        cache_bytes: 64 * 100,
+        ..Volume::default()
+    };
+    volume.run(|me| async move {
+        let file = me.create("/f", 1, 64).await.unwrap();
+        let all = open(&file, STRIPED, 0);
+        let mut times = Vec::new();
+        for idle in [0.0, 500_000.0] {
+            for block in 0..50 {
+                me.write(&all, block * 64, &[7; 32]).await.unwrap(); // never full
+            }
+            me.node.sleep(Span::from_us_f64(idle)).await;
+            let before = me.node.time();
+            me.client().sync(Some(&file)).await.unwrap();
+            times.push((me.node.time() - before).as_ps());
+        }
+        assert!(times[1] < times[0] / 4, "{times:?}");
+        let (_, found) = me.read(&all, 49 * 64, 32).await.unwrap();
+        assert_eq!(found, [7; 32]);
+    });
+}
+
+/// S2: where hardly any block is clean, changed ones are written before anybody needs their room.
+#[test]
+fn changed_blocks_go_before_there_is_no_room() {
+    let volume = Volume {
+        servers: 1,
+        cache_bytes: 64 * 16,
+        ..Volume::default()
+    };
+    volume.run(|me| async move {
+        let file = me.create("/f", 1, 64).await.unwrap();
+        let all = open(&file, STRIPED, 0);
+        let write = async |blocks: std::ops::Range<u64>| {
+            let before = me.node.time();
+            for block in blocks {
+                me.write(&all, block * 64, &[7; 32]).await.unwrap();
+            }
+            (me.node.time() - before).as_ps()
+        };
+        let few = write(0..14).await;
+        write(14..16).await; // now two must go, and do
+        me.node.sleep(Span::from_us_f64(60_000.0)).await; // too short to be idle
+        let next = write(16..18).await;
+        assert!(next < few, "{next} for 2 blocks, {few} for 14");
+    });
+}
+
+/// A2: an access takes the messages that its plan names, in both modes.
+#[test]
+fn an_access_takes_the_messages_of_its_plan() {
+    for is_reckless in [false, true] {
+        for (cells, bytes) in [(1, 200), (2, 16), (5, 8), (5, 24), (5, 400)] {
+            for operation in [Operation::Read, Operation::Write] {
+                let counted = |accesses: usize| {
+                    let volume = Volume {
+                        servers: 4,
+                        ..Volume::default()
+                    };
+                    let planned = Rc::new(Cell::new(0));
+                    let told = planned.clone();
+                    let left = volume.run(move |me| {
+                        let told = told.clone();
+                        async move {
+                            let client = me.client();
+                            let shape = (cells, 8, Some(1));
+                            client.create(path("/f"), shape, 0o644).await.unwrap();
+                            let mode = Mode {
+                                is_reckless,
+                                ..BOTH
+                            };
+                            let file = client.attach(&path("/f"), mode).await.unwrap();
+                            let all = open(&file, STRIPED, 0);
+                            for _ in 0..accesses {
+                                let plan = client.explain(&all, operation, (0, bytes)).unwrap();
+                                told.set(told.get() + plan.messages());
+                                let memory = Rc::new(RefCell::new(vec![1; bytes as usize]));
+                                let moved = me.access(&all, operation, 0, &memory, None);
+                                moved.await.unwrap();
+                            }
+                        }
+                    });
+                    (planned.get() as u64, left.totals().messages)
+                };
+                let (_, without) = counted(0);
+                let (planned, with) = counted(6);
+                assert_eq!(planned, with - without, "{cells} cells, {operation:?}");
+            }
+        }
+    }
 }

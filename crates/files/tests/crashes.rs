@@ -57,6 +57,8 @@ enum Object {
 #[derive(Debug, Clone, Default)]
 struct Journal {
     objects: BTreeMap<String, Object>,
+    /// The limit of the client's own user, in blocks.
+    quota: Option<u64>,
     under_way: Option<Step>,
 }
 
@@ -76,6 +78,8 @@ enum Step {
     Change(String, FileChange),
     Remove(String),
     Rename(String, String),
+    /// Limit a user, who has no files.
+    Limit(u32, Option<u64>),
 }
 
 impl Journal {
@@ -135,6 +139,7 @@ impl Journal {
             Step::Remove(name) => {
                 self.objects.remove(name);
             }
+            Step::Limit(_, blocks) => self.quota = *blocks,
             Step::Rename(from, to) => {
                 let below = format!("{from}/");
                 let moved: Vec<String> = self
@@ -194,6 +199,11 @@ impl Journal {
     }
 }
 
+/// The user whose quota a client sets.
+fn user_of(home: &str) -> u32 {
+    home[2..].parse::<u32>().unwrap() + 100
+}
+
 /// Chooses a step that can succeed.
 fn choose(random: &mut Random, journal: &Journal, home: &str, fill: &mut u8) -> Step {
     let names = journal.objects.keys().filter(|name| *name != home);
@@ -213,7 +223,11 @@ fn choose(random: &mut Random, journal: &Journal, home: &str, fill: &mut u8) -> 
         };
         format!("{parent}/n{fill}")
     };
-    match random.below(16) {
+    match random.below(17) {
+        16 => {
+            let blocks = 1 + random.below(9);
+            Step::Limit(user_of(home), (blocks < 7).then_some(blocks))
+        }
         0 => Step::MakeDirectory(fresh(random)),
         1 | 2 => Step::Create(fresh(random), 1 + random.below(5), 1 + random.below(9)),
         3 if !names.is_empty() => {
@@ -290,6 +304,10 @@ async fn run_step(me: &Program, step: &Step) {
         }
         Step::Change(file, change) => client.change(&path(file), *change).await.unwrap(),
         Step::Remove(name) => client.remove(&path(name)).await.unwrap(),
+        Step::Limit(user, blocks) => {
+            let bytes = blocks.map(|blocks| blocks * me.state.shape.block_bytes);
+            client.limit(*user, bytes).await.unwrap();
+        }
         Step::Rename(from, to) => client.rename(&path(from), &path(to)).await.unwrap(),
     }
 }
@@ -391,10 +409,18 @@ async fn check(me: &Program, home: &str, journal: &Journal) {
         true => walk(&client, home).await,
         false => BTreeMap::new(),
     };
+    let space = client.space(user_of(home)).await.unwrap();
+    let quota = space
+        .limit_bytes
+        .map(|bytes| bytes / me.state.shape.block_bytes);
     let mut reasons = Vec::new();
     'next: for possible in journal.possible() {
         if !found.keys().eq(possible.objects.keys()) {
             reasons.push(format!("names {:?}", possible.objects.keys()));
+            continue;
+        }
+        if quota != possible.quota {
+            reasons.push(format!("quota {:?} and not {quota:?}", possible.quota));
             continue;
         }
         for (name, object) in &possible.objects {
@@ -444,7 +470,9 @@ fn check_all(volume: &Volume, left: Left, journals: &[Rc<RefCell<Journal>>]) {
         async move {
             let client = me.client();
             for (rank, journal) in journals.iter().enumerate() {
-                check(&me, &format!("/c{rank}"), journal).await;
+                let home = format!("/c{rank}");
+                check(&me, &home, journal).await;
+                client.limit(user_of(&home), None).await.unwrap();
             }
             for (name, _) in client.list(&FilePath::root()).await.unwrap() {
                 remove_all(&client, &format!("/{name}")).await;

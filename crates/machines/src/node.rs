@@ -21,9 +21,11 @@
 //! | [`packet`] | the packets that nodes send one another |
 //! | `mail` | messages that have come, and the futures that wait for them |
 //! | `departures` | the nodes that have left |
+//! | `alarms` | the futures that wait for a time |
 //! | [`pause`] | the sleep of a node between two looks |
 //! | [`runner`] | the futures of a node, run for the threads of its process |
 
+mod alarms;
 mod answers;
 mod departures;
 mod engine;
@@ -51,6 +53,7 @@ use crate::disk::real::Opener;
 use crate::links::{Distance, LEAVING_MAX, Links, Process};
 use crate::memory::buffer::{BufferPool, Mappings, Staging};
 use crate::memory::parcel::Returns;
+use alarms::Alarms;
 use departures::Departures;
 use mail::Mail;
 use packet::{Header, Packet};
@@ -70,6 +73,7 @@ pub struct Node {
     tickets: RefCell<HashMap<u64, Ticket>>,
     next_ticket: Cell<u64>,
     departures: Departures,
+    alarms: Alarms,
     /// Whether the links are broken.
     are_links_broken: Cell<bool>,
     buffers: Rc<BufferPool>,
@@ -112,6 +116,7 @@ impl Node {
             tickets: RefCell::default(),
             next_ticket: Cell::new(0),
             departures: Departures::default(),
+            alarms: Alarms::default(),
             are_links_broken: Cell::new(false),
             buffers: Rc::new(BufferPool::new(is_shared)),
             mapped: RefCell::default(),
@@ -148,9 +153,17 @@ impl Node {
         let waker = self
             .waker
             .get_or_init(|| Waker::from(Arc::new(BellWaker(bell))));
+        if !self.alarms.is_empty() {
+            self.alarms.tell(self.started.elapsed());
+        }
         let polled = poll(&mut Context::from_waker(waker));
         self.give_back();
         pause.at_most = self.links.nap_max(pause.idle);
+        if !self.alarms.is_empty() {
+            let now = self.started.elapsed();
+            let next = self.alarms.tell(now).map(|at| at.saturating_sub(now));
+            pause.at_most = pause.at_most.into_iter().chain(next).min();
+        }
         polled
     }
 

@@ -1,5 +1,7 @@
 //! Parallel files: `penstock.FileSystem` in Rust.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use numpy::npyffi::NPY_ARRAY_WRITEABLE;
@@ -8,6 +10,7 @@ use penstock_engine::{Error, Kind, Operation, Result};
 use penstock_files::disk::{CreateOptions, create};
 use penstock_files::job::mpi::{JobArguments, join};
 use penstock_files::job::{FileSystem, JobOptions, Memory, Moving, OpenFile, OpenView, embedded};
+use penstock_files::transfer::{self, Party, TransferOptions};
 use penstock_files::{
     Attributes, FileChange, FilePath, Mode, Moved, ObjectKind, PointerId, Seek, Version,
 };
@@ -20,6 +23,78 @@ use pyo3::prelude::*;
 use crate::errors::{kind_of, raise};
 use crate::interrupt::RaisedException;
 use crate::session::Mpi;
+
+/// The part of a file that an import or export moves: view, subfile, order, version, the memory
+/// that it may take, and whether all clients take part.
+type Shown = ([u64; 4], u64, String, String, u64, bool);
+
+/// The view, the order and the version that Python names.
+fn shown_part(view: [u64; 4], order: &str, version: &str) -> Result<(View, SubfileOrder, Version)> {
+    let wrong = |e: &dyn std::fmt::Display| Error::new(Kind::Schema, "opening a subfile", e);
+    let view = View::try_from(view).map_err(|e| wrong(&e))?;
+    let order = match order {
+        "block" => SubfileOrder::Block,
+        "row" => SubfileOrder::Row,
+        "column" => SubfileOrder::Column,
+        other => {
+            let cause = format!("'{other}' is no order: use 'block', 'row' or 'column'");
+            return Err(wrong(&cause));
+        }
+    };
+    let version = match version {
+        "active" => Version::Active,
+        "checkpoint" => Version::Checkpoint,
+        other => {
+            let cause = format!("'{other}' is no version: use 'active' or 'checkpoint'");
+            return Err(wrong(&cause));
+        }
+    };
+    Ok((view, order, version))
+}
+
+/// The access that Python names.
+fn mode_of(access: &str, mode: &str) -> Result<Mode> {
+    let wrong = |cause| Error::new(Kind::Schema, "attaching a file", cause);
+    if !["r", "w", "r+"].contains(&access) {
+        return Err(wrong(format!(
+            "'{access}' is no access: use 'r', 'w' or 'r+'"
+        )));
+    }
+    if !["cautious", "reckless"].contains(&mode) {
+        return Err(wrong(format!(
+            "'{mode}' is no mode: use 'cautious' or 'reckless'"
+        )));
+    }
+    Ok(Mode {
+        reads: access != "w",
+        writes: access != "r",
+        is_reckless: mode == "reckless",
+    })
+}
+
+/// The path and the options of a transfer. If all clients take part, a wrong argument of one is the
+/// error of all.
+fn agreed(fs: &FileSystem, path: &str, shown: Shown) -> Result<(FilePath, TransferOptions)> {
+    let (view, subfile, order, version, memory_bytes, is_collective) = shown;
+    let party = match is_collective {
+        true => Party::All,
+        false => Party::Alone,
+    };
+    let options = FilePath::new(path).and_then(|path| {
+        let (view, order, version) = shown_part(view, &order, &version)?;
+        let options = TransferOptions {
+            view,
+            subfile,
+            order,
+            version,
+            memory_bytes,
+            party,
+        };
+        Ok((path, options))
+    });
+    party.agree(fs, options.as_ref().map(|_| 0).map_err(Error::clone))?;
+    options
+}
 
 /// The attributes of an object: identity, whether it is a directory, path, owner, group, mode,
 /// times of creation, access and change, cells, bytes of a BSU, base, checkpoints.
@@ -150,6 +225,39 @@ pub fn join_volume(
         fs: Mutex::new(Some(Arc::new(fs))),
         raised,
     }))
+}
+
+/// Runs `penstock fs` as one rank of an MPI job, and gives the exit code.
+#[pyfunction]
+pub fn run_files_command(
+    py: Python<'_>,
+    mpi: Mpi,
+    argv: Vec<OsString>,
+    is_first: bool,
+) -> PyResult<u8> {
+    let (library, comm, byte, any_source, may_use_threads) = mpi;
+    let raised = RaisedException::default();
+    let interrupt = raised.interrupt(|| false);
+    let code = py.detach(|| {
+        let api = Api::load(&library, Constants { byte, any_source })?;
+        Ok(penstock_cli::files_in(argv, is_first, |volume| {
+            let arguments = JobArguments {
+                template: volume.to_string(),
+                servers: None,
+                is_dedicated: false,
+                options: JobOptions::default(),
+            };
+            let place = (api, comm);
+            join(
+                place,
+                Transport::Shared,
+                may_use_threads,
+                Ok(arguments),
+                Some(interrupt),
+            )
+        }))
+    });
+    ended(py, &raised, code)
 }
 
 /// The result of a call, or the exception that has interrupted it.
@@ -312,24 +420,67 @@ impl PyFileSystem {
         self.with(py, |fs| fs.limit(user, bytes))
     }
 
+    /// Attaches a file: for this client, or for all of them together.
     fn attach(
         &self,
         py: Python<'_>,
         path: &str,
-        reads: bool,
-        writes: bool,
-        is_reckless: bool,
+        access: &str,
+        mode: &str,
+        is_collective: bool,
     ) -> PyResult<PyFile> {
-        let mode = Mode {
-            reads,
-            writes,
-            is_reckless,
-        };
-        let file = self.with(py, |fs| fs.attach(FilePath::new(path)?, mode))?;
+        let file = self.with(py, |fs| {
+            let (path, mode) = match (FilePath::new(path), mode_of(access, mode)) {
+                (Ok(path), Ok(mode)) => (Ok(path), mode),
+                (Err(error), _) | (_, Err(error)) => (Err(error), Mode::default()),
+            };
+            match is_collective {
+                true => fs.attach_all(path, mode),
+                false => fs.attach(path?, mode),
+            }
+        })?;
         Ok(PyFile {
             file,
             raised: self.raised.clone(),
         })
+    }
+
+    /// Moves the bytes of a local file into a file of the volume, and gives their number and that
+    /// of those which are the file's. A new file gets this structure: cells, bytes of a BSU, base,
+    /// mode.
+    fn import_file(
+        &self,
+        py: Python<'_>,
+        local: PathBuf,
+        path: &str,
+        shown: Shown,
+        structure: (Option<u64>, Option<u64>, Option<usize>, u16),
+    ) -> PyResult<(u64, u64)> {
+        let (cells, bsu_bytes, base, mode) = structure;
+        let moved = self.with(py, |fs| {
+            let (path, options) = agreed(fs, path, shown)?;
+            let shape = (fs.shape(cells, bsu_bytes, base), mode);
+            transfer::import(fs, &local, &path, shape, &options, &mut |_, _| Ok(()))
+        })?;
+        Ok((moved.bytes, moved.moved))
+    }
+
+    /// Moves the bytes of a file of the volume into a local file, and gives their number and that
+    /// of those which are the file's.
+    fn export_file(
+        &self,
+        py: Python<'_>,
+        path: &str,
+        local: PathBuf,
+        shown: Shown,
+        replaces: bool,
+    ) -> PyResult<(u64, u64)> {
+        let moved = self.with(py, |fs| {
+            let (path, options) = agreed(fs, path, shown)?;
+            let local = (&*local, replaces);
+            transfer::export(fs, &path, local, &options, &mut |_, _| Ok(()))
+        })?;
+        Ok((moved.bytes, moved.moved))
     }
 
     /// Leaves without closing: others fail instead of waiting for this rank.
@@ -371,33 +522,18 @@ impl PyFile {
         fields_of(&self.file.attachment().object)
     }
 
-    #[pyo3(signature = (view, subfile, order, is_checkpoint, pointer))]
+    #[pyo3(signature = (view, subfile, order, version, pointer))]
     fn open(
         &self,
         py: Python<'_>,
         view: [u64; 4],
         subfile: u64,
         order: &str,
-        is_checkpoint: bool,
+        version: &str,
         pointer: Option<(usize, u64)>,
     ) -> PyResult<PyView> {
         let open = || {
-            let wrong =
-                |e: &dyn std::fmt::Display| Error::new(Kind::Schema, "opening a subfile", e);
-            let view = View::try_from(view).map_err(|e| wrong(&e))?;
-            let order = match order {
-                "block" => SubfileOrder::Block,
-                "row" => SubfileOrder::Row,
-                "column" => SubfileOrder::Column,
-                other => {
-                    let cause = format!("'{other}' is no order: \"block\", \"row\" or \"column\"");
-                    return Err(wrong(&cause));
-                }
-            };
-            let version = match is_checkpoint {
-                true => Version::Checkpoint,
-                false => Version::Active,
-            };
+            let (view, order, version) = shown_part(view, order, version)?;
             let pointer = pointer.map(|(server, number)| PointerId { server, number });
             self.file.open(view, subfile, order, version, pointer)
         };
@@ -563,6 +699,17 @@ impl PyView {
         array: &Bound<'_, PyUntypedArray>,
     ) -> PyResult<PyMoving> {
         self.begin(py, Operation::Write, offset, array)
+    }
+
+    /// What an access would do, in lines of text.
+    fn explain(&self, py: Python<'_>, is_write: bool, offset: u64, bytes: u64) -> PyResult<String> {
+        let operation = match is_write {
+            true => Operation::Write,
+            false => Operation::Read,
+        };
+        let plan = py.detach(|| self.view.explain(operation, (offset, bytes)));
+        let plan = ended(py, &self.raised, plan)?;
+        Ok(plan.to_string())
     }
 
     fn prefetch(&self, py: Python<'_>, offset: u64, bytes: u64) -> PyResult<()> {

@@ -46,6 +46,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(files::create_volume, module)?)?;
     module.add_function(wrap_pyfunction!(files::join_volume, module)?)?;
     module.add_function(wrap_pyfunction!(files::open_volume, module)?)?;
+    module.add_function(wrap_pyfunction!(files::run_files_command, module)?)?;
     module.add_function(wrap_pyfunction!(session::seats, module)?)?;
     module.add_function(wrap_pyfunction!(session::join_mpi, module)?)?;
     module.add_function(wrap_pyfunction!(stores::open_schema, module)?)?;

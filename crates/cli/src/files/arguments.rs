@@ -26,7 +26,7 @@ pub(crate) enum Fs {
     Chown(Chown),
     /// Give each cell of a file a number of bytes
     Resize(Resize),
-    /// Show, set or lift the limit of what a user's files may take on each server
+    /// Show, set or lift the limit of what a user's files may take
     Quota(Quota),
     /// Show how full the volume is
     Df(Df),
@@ -197,7 +197,7 @@ pub(crate) struct Quota {
     pub(crate) volume: String,
     /// The number of the user
     pub(crate) user: u32,
-    /// The most bytes of blocks on each server, or none for no limit [default: show it]
+    /// The most bytes of blocks on all servers together, or none for no limit [default: show it]
     #[arg(value_name = "SIZE|none")]
     pub(crate) limit: Option<String>,
     /// Print JSON in place of text

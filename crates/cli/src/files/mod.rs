@@ -19,6 +19,7 @@ mod transfer;
 use penstock_engine::Kind;
 use penstock_files::disk::{self, CreateOptions};
 use penstock_files::job::{FileSystem, JobOptions, embedded};
+use penstock_files::transfer::Party;
 use penstock_files::{FileChange, FilePath, ObjectKind};
 use serde_json::json;
 
@@ -54,8 +55,12 @@ pub(crate) fn run(fs: &Fs) -> Result<(), Failure> {
         }),
         Fs::Quota(asked) => with_volume(&asked.volume, |fs| quota(fs, asked)),
         Fs::Df(asked) => with_volume(&asked.volume, |fs| space(fs, asked)),
-        Fs::Import(asked) => with_volume(&asked.volume, |fs| transfer::import(fs, asked)),
-        Fs::Export(asked) => with_volume(&asked.volume, |fs| transfer::export(fs, asked)),
+        Fs::Import(asked) => with_volume(&asked.volume, |fs| {
+            transfer::import(fs, asked, Party::Alone)
+        }),
+        Fs::Export(asked) => with_volume(&asked.volume, |fs| {
+            transfer::export(fs, asked, Party::Alone)
+        }),
         Fs::Checkpoint(asked) => with_volume(&asked.volume, |fs| {
             Ok(fs.change(path(&asked.path)?, FileChange::Checkpoint)?)
         }),
@@ -69,6 +74,33 @@ pub(crate) fn run(fs: &Fs) -> Result<(), Failure> {
 
 fn path(text: &str) -> Result<FilePath, Failure> {
     Ok(FilePath::new(text)?)
+}
+
+/// Runs a command as one of the clients of an MPI job, which `open` makes of a process.
+pub(crate) fn run_in(
+    fs: &Fs,
+    open: impl FnOnce(&str) -> penstock_engine::Result<Option<FileSystem>>,
+) -> Result<(), Failure> {
+    let volume = match fs {
+        Fs::Import(asked) => &asked.volume,
+        Fs::Export(asked) => &asked.volume,
+        _ => {
+            return Err(Failure::input(
+                "of fs, only import and export run under mpiexec",
+            ));
+        }
+    };
+    let Some(opened) = open(volume)? else {
+        return Ok(()); // this process has served alone
+    };
+    let done = match fs {
+        Fs::Import(asked) => transfer::import(&opened, asked, Party::All),
+        Fs::Export(asked) => transfer::export(&opened, asked, Party::All),
+        _ => Ok(()),
+    };
+    let closed = opened.close();
+    done?;
+    Ok(closed?)
 }
 
 /// Opens a volume, acts, and closes the volume, which saves what was done.
@@ -128,14 +160,13 @@ fn make_unless_there(fs: &FileSystem, path: FilePath, mode: u16) -> Result<(), F
 
 /// Makes a file. What is left open of its structure fits the volume.
 fn create(fs: &FileSystem, path: FilePath, structure: &Structure) -> Result<(), Failure> {
-    let bsu_bytes = structure.bsu.as_deref().map(bytes).transpose()?;
-    let shape = (
-        structure.cells.unwrap_or(fs.servers() as u64),
-        bsu_bytes.unwrap_or(fs.block_bytes()),
-        structure.base,
-    );
-    fs.create(path, shape, structure.mode)?;
+    fs.create(path, shape(fs, structure)?, structure.mode)?;
     Ok(())
+}
+
+fn shape(fs: &FileSystem, structure: &Structure) -> Result<(u64, u64, Option<usize>), Failure> {
+    let bsu_bytes = structure.bsu.as_deref().map(bytes).transpose()?;
+    Ok(fs.shape(structure.cells, bsu_bytes, structure.base))
 }
 
 fn remove_all(fs: &FileSystem, asked: &Remove) -> Result<(), Failure> {

@@ -1,25 +1,22 @@
 //! `penstock fs import`, `export` and `cat`: the bytes of a file as a view shows them.
 
-use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::time::Instant;
 
 use penstock_engine::{Error, Kind};
 use penstock_files::Version;
 use penstock_files::job::FileSystem;
-use penstock_files::transfer::{self, Sink, TransferOptions, Transferred};
+use penstock_files::transfer::{self, Party, Sink, TransferOptions, Transferred};
 use penstock_layout::SubfileOrder;
 
 use super::arguments::{Cat, Export, Import, Order, Shown};
-use super::{create, path};
+use super::{path, shape};
 use crate::failure::Failure;
 use crate::output;
 use crate::progress::Bar;
 use crate::sizes::bytes;
 
-fn options(shown: &Shown, is_checkpoint: bool) -> Result<TransferOptions, Failure> {
+fn options(shown: &Shown, is_checkpoint: bool, party: Party) -> Result<TransferOptions, Failure> {
     Ok(TransferOptions {
         view: shown.view,
         subfile: shown.subfile,
@@ -33,6 +30,7 @@ fn options(shown: &Shown, is_checkpoint: bool) -> Result<TransferOptions, Failur
             false => Version::Active,
         },
         memory_bytes: bytes(&shown.memory)?,
+        party,
     })
 }
 
@@ -51,81 +49,47 @@ fn said(verb: &str, moved: Transferred, begun: Instant) -> String {
     text + "\n"
 }
 
-/// Copies a local file into a file of the volume.
-pub(super) fn import(fs: &FileSystem, asked: &Import) -> Result<(), Failure> {
-    let options = options(&asked.shown, false)?;
-    let (local, to) = (&asked.local, path(&asked.path)?);
-    let opened = File::open(local).map_err(|error| Error::io(&error, "importing", local))?;
-    match fs.stat(to.clone()) {
-        Ok(_) => {}
-        Err(error) if error.kind == Kind::Missing => create(fs, to.clone(), &asked.structure)?,
-        Err(error) => return Err(error.into()),
-    }
-    let (bar, begun) = (Bar::new(), Instant::now());
-    let moved = transfer::import(fs, (&opened, local), &to, &options, &mut |done, all| {
-        bar.tell_position(done, all);
-        Ok(())
-    })?;
-    drop(bar);
-    fs.sync()?;
-    output::text(&said("imported", moved, begun))
+/// The bar of the client that shows the progress, which is that of its own part.
+fn bar(fs: &FileSystem) -> Option<Bar> {
+    (fs.rank() == Some(0)).then(Bar::new)
 }
 
-/// A new local file.
-struct LocalFile<'a>(File, &'a Path);
-
-impl Sink for LocalFile<'_> {
-    fn put(&mut self, offset: u64, data: &[u8]) -> penstock_engine::Result<()> {
-        let written = self.0.write_all_at(data, offset); // gaps stay holes
-        written.map_err(|error| {
-            let end = offset + data.len() as u64;
-            Error::io(&error, "exporting", self.1).in_bytes(offset..end)
-        })
-    }
-}
-
-/// Copies a file of the volume into a local file, which is not there before all has been written.
-pub(super) fn export(fs: &FileSystem, asked: &Export) -> Result<(), Failure> {
-    let (local, from) = (&asked.local, path(&asked.path)?);
-    let options = options(&asked.shown, asked.checkpoint)?;
-    if local.exists() && !asked.overwrite {
-        let error = Error::new(Kind::Exists, "exporting", "--overwrite replaces it");
-        return Err(error.at(local).into());
-    }
-    let mut name = local.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = local.with_file_name(name);
-    let exported = export_to(fs, &from, &options, &part).and_then(|said| {
-        let renamed = std::fs::rename(&part, local);
-        renamed.map_err(|error| Error::io(&error, "exporting", local))?;
-        Ok(said)
-    });
-    match exported {
-        Ok(said) => output::text(&said),
-        Err(failure) => {
-            let _ = std::fs::remove_file(&part); // it may not be there
-            Err(failure)
+fn show(bar: Option<&Bar>) -> impl FnMut(u64, u64) -> penstock_engine::Result<()> + use<'_> {
+    move |done, all| {
+        if let Some(bar) = bar {
+            bar.tell_position(done, all);
         }
+        Ok(())
     }
 }
 
-fn export_to(
-    fs: &FileSystem,
-    from: &penstock_files::FilePath,
-    options: &TransferOptions,
-    local: &Path,
-) -> Result<String, Failure> {
-    let writing = |error: std::io::Error| Error::io(&error, "exporting", local);
-    let file = File::create_new(local).map_err(writing)?;
-    let mut sink = LocalFile(file, local);
-    let (bar, begun) = (Bar::new(), Instant::now());
-    let moved = transfer::export(fs, from, options, &mut sink, &mut |done, all| {
-        bar.tell_position(done, all);
-        Ok(())
-    })?;
+/// Copies a local file into a file of the volume.
+pub(super) fn import(fs: &FileSystem, asked: &Import, party: Party) -> Result<(), Failure> {
+    let options = options(&asked.shown, false, party)?;
+    let structure = (shape(fs, &asked.structure)?, asked.structure.mode);
+    let (local, to) = (&asked.local, path(&asked.path)?);
+    let (bar, begun) = (bar(fs), Instant::now());
+    let moved = transfer::import(fs, local, &to, structure, &options, &mut show(bar.as_ref()))?;
     drop(bar);
-    sink.0.sync_all().map_err(writing)?;
-    Ok(said("exported", moved, begun))
+    tell(fs, &said("imported", moved, begun))
+}
+
+/// Copies a file of the volume into a local file.
+pub(super) fn export(fs: &FileSystem, asked: &Export, party: Party) -> Result<(), Failure> {
+    let (local, from) = ((&*asked.local, asked.overwrite), path(&asked.path)?);
+    let options = options(&asked.shown, asked.checkpoint, party)?;
+    let (bar, begun) = (bar(fs), Instant::now());
+    let moved = transfer::export(fs, &from, local, &options, &mut show(bar.as_ref()));
+    drop(bar);
+    tell(fs, &said("exported", moved?, begun))
+}
+
+/// Lets the first client speak for all.
+fn tell(fs: &FileSystem, text: &str) -> Result<(), Failure> {
+    match fs.rank() {
+        Some(0) => output::text(text),
+        _ => Ok(()),
+    }
 }
 
 /// The standard output, to which gaps go as zeros.
@@ -164,9 +128,9 @@ pub(super) fn cat(fs: &FileSystem, asked: &Cat) -> Result<(), Failure> {
         position: 0,
         failure: None,
     };
-    let options = options(&asked.shown, asked.checkpoint)?;
+    let options = options(&asked.shown, asked.checkpoint, Party::Alone)?;
     let from = path(&asked.path)?;
-    let moved = transfer::export(fs, &from, &options, &mut sink, &mut |_, _| Ok(()));
+    let moved = transfer::export_to(fs, &from, &options, &mut sink, &mut |_, _| Ok(()));
     if let Some(failure) = sink.failure {
         return Err(failure);
     }

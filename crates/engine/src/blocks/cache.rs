@@ -52,6 +52,8 @@ pub(super) enum Room<K> {
 pub(super) struct Cache<K, V> {
     bytes_max: u64,
     bytes: u64,
+    /// The bytes of changed blocks.
+    changed_bytes: u64,
     uses: u64,
     entries: FxHashMap<K, Entry<V>>,
     /// The blocks of each [`Entry::kind`], by their last use.
@@ -64,6 +66,7 @@ impl<K: Clone + Ord + Hash, V> Cache<K, V> {
         Self {
             bytes_max,
             bytes: 0,
+            changed_bytes: 0,
             uses: 0,
             entries: FxHashMap::default(),
             kinds: Default::default(),
@@ -151,13 +154,51 @@ impl<K: Clone + Ord + Hash, V> Cache<K, V> {
 
     /// Notes that `bytes` bytes of a block have been put in, and gives all since it was written.
     pub(super) fn change(&mut self, block: &K, bytes: u64) -> u64 {
-        let entry = self.update(block, |entry| entry.changed += bytes);
-        entry.map_or(0, |entry| entry.changed)
+        let was_changed = self.is_changed(block);
+        let Some(entry) = self.update(block, |entry| entry.changed += bytes) else {
+            return 0;
+        };
+        let (changed, block_bytes) = (entry.changed, entry.bytes);
+        if changed > 0 && !was_changed {
+            self.changed_bytes += block_bytes;
+        }
+        changed
     }
 
     /// Notes that a block has been written.
     pub(super) fn clean(&mut self, block: &K) {
-        self.update(block, |entry| entry.changed = 0);
+        let was_changed = self.is_changed(block);
+        let entry = self.update(block, |entry| entry.changed = 0);
+        if let Some(bytes) = entry.map(|entry| entry.bytes).filter(|_| was_changed) {
+            self.changed_bytes -= bytes;
+        }
+    }
+
+    /// Changed blocks, those that would be replaced first at the front: those that must be written
+    /// if only `bytes_max` bytes of changed blocks are to remain.
+    pub(super) fn surplus(&self, bytes_max: u64) -> Vec<K> {
+        let mut surplus = self.changed_bytes.saturating_sub(bytes_max);
+        let [_, whole, _, in_part] = &self.kinds;
+        let mut blocks = Vec::new();
+        for block in whole.values().chain(in_part.values()) {
+            if surplus == 0 {
+                break;
+            }
+            let bytes = self.entries.get(block).map_or(0, |entry| entry.bytes);
+            surplus = surplus.saturating_sub(bytes);
+            blocks.push(block.clone());
+        }
+        blocks
+    }
+
+    /// Whether any block is changed.
+    pub(super) fn has_changes(&self) -> bool {
+        self.changed_bytes > 0
+    }
+
+    /// The bytes that the cache may hold.
+    pub(super) fn bytes_max(&self) -> u64 {
+        self.bytes_max
     }
 
     /// Whether a block has bytes to be written.
@@ -171,6 +212,9 @@ impl<K: Clone + Ord + Hash, V> Cache<K, V> {
     pub(super) fn remove(&mut self, block: &K) -> Option<V> {
         let entry = self.entries.remove(block)?;
         self.bytes -= entry.bytes;
+        if entry.changed > 0 {
+            self.changed_bytes -= entry.bytes;
+        }
         self.kinds[entry.kind()].remove(&entry.used);
         Some(entry.value)
     }
@@ -233,6 +277,27 @@ mod tests {
         cache.count(&1, 10);
         cache.change(&1, 10);
         assert_eq!(cache.room(10, NOBODY), Room::Changed(1));
+    }
+
+    #[test]
+    fn surplus_changes_are_those_that_go_first() {
+        let mut cache = filled();
+        assert_eq!(cache.surplus(0), [0; 0]);
+        for block in [3, 1, 2] {
+            cache.change(&block, 10);
+            cache.change(&block, 1);
+        }
+        assert_eq!(cache.surplus(30), [0; 0]);
+        assert_eq!(cache.surplus(29), [3]);
+        cache.count(&2, 10); // whole
+        assert_eq!(cache.surplus(11), [2, 3]);
+        assert_eq!(cache.surplus(0), [2, 3, 1]);
+        cache.clean(&3);
+        cache.clean(&3);
+        cache.remove(&2);
+        assert_eq!((cache.surplus(0), cache.surplus(10)), (vec![1], vec![]));
+        cache.remove(&1);
+        assert_eq!(cache.surplus(0), [0; 0]);
     }
 
     #[test]

@@ -216,6 +216,22 @@ impl<'m, M: Machine, K: Clone + Ord + Hash, H: Home<M>> Blocks<'m, M, K, H> {
         self.cache.borrow().is_changed(name)
     }
 
+    /// The bytes that may be in memory.
+    pub fn bytes_max(&self) -> u64 {
+        self.cache.borrow().bytes_max()
+    }
+
+    /// Whether any block was changed since it was written.
+    pub fn has_changes(&self) -> bool {
+        self.cache.borrow().has_changes()
+    }
+
+    /// Changed blocks, those that would be replaced first at the front: those that must be written
+    /// if only `bytes_max` bytes of changed blocks are to remain.
+    pub fn surplus(&self, bytes_max: u64) -> Vec<K> {
+        self.cache.borrow().surplus(bytes_max)
+    }
+
     /// Writes a block if it was changed.
     pub async fn write_back(&self, name: &K) {
         let claim = self.claim(name, Intent::Read).await;

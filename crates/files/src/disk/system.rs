@@ -74,6 +74,10 @@ pub(super) fn make_directory(path: &Path) -> Result<bool> {
             Ok(true)
         }
         Err(_) if path.is_dir() => Ok(false),
+        Err(_) if path.exists() => {
+            let cause = "it is there already, and is no directory";
+            Err(Error::new(Kind::Exists, "making a directory", cause).at(path))
+        }
         Err(error) => Err(Error::io(&error, "making the directory", path)),
     }
 }

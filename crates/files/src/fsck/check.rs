@@ -33,6 +33,7 @@ pub(super) fn examine(layout: &Layout, model: &Model) -> Report {
     };
     check.index();
     check.check_numbers();
+    check.check_quotas();
     check.check_objects();
     check.check_entries();
     check.check_files();
@@ -100,6 +101,18 @@ impl<'a> Check<'a> {
             let next = model.numbers.unwrap_or(1);
             if let Some(&number) = used.get(&server).filter(|&&number| number >= next) {
                 self.find(Finding::UsedNumber { server, number });
+            }
+        }
+    }
+
+    /// Finds quotas that are not the same on all servers.
+    fn check_quotas(&mut self) {
+        let quotas = self.model.quotas();
+        for (server, model) in self.model.servers.iter().enumerate() {
+            for (&user, blocks) in &quotas {
+                if model.quotas.get(&user) != Some(blocks) {
+                    self.find(Finding::UnevenQuota { server, user });
+                }
             }
         }
     }

@@ -58,6 +58,10 @@ pub enum Finding {
         server: usize,
         number: u64,
     },
+    UnevenQuota {
+        server: usize,
+        user: u32,
+    },
     MissingRoot,
     MisplacedObject {
         server: usize,
@@ -156,6 +160,10 @@ impl fmt::Display for Finding {
             Self::UsedNumber { server, number } => write!(
                 f,
                 "server {server} has used the number {number}, and may use it again"
+            ),
+            Self::UnevenQuota { server, user } => write!(
+                f,
+                "server {server}: the quota of user {user} is not that on other servers"
             ),
             Self::MissingRoot => f.write_str("/: the root is not there, or is no directory"),
             Self::MisplacedObject { server, path } => write!(

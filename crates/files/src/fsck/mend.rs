@@ -55,6 +55,10 @@ pub fn mend(layout: &Layout, records: &[ServerRecords], now: u64) -> Result<Mend
                 model.numbers = Some(model.numbers.unwrap_or(1).max(number + 1));
             }
         }
+        let quotas = model.quotas();
+        for server in &mut model.servers {
+            server.quotas.clone_from(&quotas);
+        }
         let mut naming = Naming::take(layout, &mut model, now);
         mend_cells(layout, &mut model, &mut naming);
         naming.put(&mut model);

@@ -10,6 +10,7 @@ use super::finding::{Finding, LeftTransaction};
 use super::{Layout, ServerRecords};
 use crate::names::{FilePath, Names};
 use crate::object::{Attributes, ObjectId};
+use crate::service::quotas::keeper;
 use crate::transaction::{Entry, FileChange, Step, TransactionId};
 use crate::volume::cells::{Cell, LEAF_BLOCKS, Leaf};
 use crate::volume::records::{self, Change, Key};
@@ -36,7 +37,7 @@ pub(super) struct ServerModel {
     pub(super) objects: BTreeMap<(u64, u16), Attributes>,
     pub(super) entries: BTreeMap<(ObjectId, String), Entry>,
     pub(super) files: BTreeMap<ObjectId, FilePart>,
-    quotas: BTreeMap<u32, u64>,
+    pub(super) quotas: BTreeMap<u32, u64>,
     prepared: BTreeMap<TransactionId, Vec<Step>>,
     decided: BTreeSet<TransactionId>,
 }
@@ -108,6 +109,21 @@ impl Model {
             }
             model.decided.retain(|id| remaining.contains(id));
         }
+    }
+
+    /// The quotas of users: as the keeper of each has it, or another server if the keeper has none.
+    pub(super) fn quotas(&self) -> BTreeMap<u32, u64> {
+        let mut quotas = BTreeMap::new();
+        for (server, model) in self.servers.iter().enumerate() {
+            for (&user, &blocks) in &model.quotas {
+                let is_keeper = keeper(user, self.servers.len()) == server;
+                let quota = quotas.entry(user).or_insert(blocks);
+                if is_keeper {
+                    *quota = blocks;
+                }
+            }
+        }
+        quotas
     }
 
     /// The changes that make records those of the model.
@@ -302,6 +318,10 @@ impl ServerModel {
                     change,
                     ..
                 } => self.change_cells((file, owner), change),
+                Step::Limit { user, blocks } => match blocks {
+                    Some(blocks) => drop(self.quotas.insert(user, blocks)),
+                    None => drop(self.quotas.remove(&user)),
+                },
             }
         }
     }

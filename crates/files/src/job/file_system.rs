@@ -14,6 +14,7 @@ use crate::messages::Attacher;
 use crate::names::FilePath;
 use crate::object::{Attributes, Identity};
 use crate::transaction::{Entry, FileChange};
+use crate::volume::cells::Version;
 
 /// The mailbox of the words with which a program ends.
 const PARTING: Port = Port::new([u64::MAX, u64::MAX, 1 << 60]);
@@ -86,6 +87,32 @@ impl FileSystem {
         })
     }
 
+    /// The cells, the bytes of a BSU and the base of a new file. What is left open fits the volume:
+    /// a cell a server, and BSUs as large as a block.
+    pub fn shape(
+        &self,
+        cells: Option<u64>,
+        bsu_bytes: Option<u64>,
+        base: Option<usize>,
+    ) -> (u64, u64, Option<usize>) {
+        (
+            cells.unwrap_or(self.servers() as u64),
+            bsu_bytes.unwrap_or(self.block_bytes()),
+            base,
+        )
+    }
+
+    /// The bytes up to the end of each cell of a file that has any.
+    ///
+    /// # Errors
+    /// As [`Client::cell_bytes`].
+    pub fn cell_bytes(&self, file: Attributes, version: Version) -> Result<BTreeMap<u64, u64>> {
+        self.core.run(move |node, state| async move {
+            let client = Client::new(&*node, &state);
+            client.cell_bytes(&file, version).await
+        })
+    }
+
     /// The attributes of an object, and of a file the bytes up to the end of each cell that has
     /// any.
     ///
@@ -96,7 +123,7 @@ impl FileSystem {
             let client = Client::new(&*node, &state);
             let object = client.stat(&path).await?;
             let bytes = match object.shape() {
-                Ok(_) => client.cell_bytes(&object).await?,
+                Ok(_) => client.cell_bytes(&object, Version::Active).await?,
                 Err(_) => BTreeMap::new(), // a directory has no cells
             };
             Ok((object, bytes))
@@ -203,6 +230,39 @@ impl FileSystem {
         Ok(OpenFile::new(self.core.clone(), file))
     }
 
+    /// Attaches a file for all clients of the program, by one request. A client without a path
+    /// gives the reason, which is the error of all.
+    ///
+    /// # Errors
+    /// As [`Client::attach_all`].
+    ///
+    /// # Collective
+    /// Over all clients of the program.
+    pub fn attach_all(&self, path: Result<FilePath>, mode: Mode) -> Result<OpenFile> {
+        let file = self.core.run(move |node, state| async move {
+            let client = Client::new(&*node, &state);
+            client.attach_all(path, mode).await
+        })?;
+        Ok(OpenFile::new(self.core.clone(), file))
+    }
+
+    /// Waits until all clients of the program have called this, and gives the sum of their numbers.
+    ///
+    /// # Errors
+    /// As [`Client::agree`].
+    ///
+    /// # Collective
+    /// Over all clients of the program.
+    pub fn agree(&self, done: Result<u64>) -> Result<u64> {
+        self.core
+            .run(move |node, state| async move { Client::new(&*node, &state).agree(done).await })
+    }
+
+    /// The number of the program, which no other has that uses the volume.
+    pub fn program(&self) -> u64 {
+        self.core.state.program
+    }
+
     /// Saves all, and ends the servers of the volume. What is open cannot be used any more.
     ///
     /// # Errors
@@ -213,7 +273,7 @@ impl FileSystem {
     pub fn close(&self) -> Result<()> {
         self.core.run(|node, state| async move {
             let client = Client::new(&*node, &state);
-            client.meet().await?;
+            client.agree(Ok(0)).await?;
             match client.is_first() {
                 true => client.stop().await,
                 false => Ok(()),

@@ -12,6 +12,7 @@ use penstock_machines::{ClientMemory, Node};
 
 use super::core::Core;
 use crate::client::{Attachment, Client, ClientState, OpenSubfile};
+use crate::explain::AccessPlan;
 use crate::messages::Moved;
 use crate::service::pointers::{PointerId, PointerMove, Seek};
 use crate::volume::cells::Version;
@@ -60,6 +61,19 @@ pub struct OpenView {
 enum Pointer {
     Own(u64),
     Shared(PointerId),
+}
+
+impl OpenView {
+    /// Says what an access would do. Nothing is moved.
+    ///
+    /// # Errors
+    /// As [`Client::explain`].
+    pub fn explain(&self, operation: Operation, (offset, bytes): (u64, u64)) -> Result<AccessPlan> {
+        let open = self.open.clone();
+        self.core.run(move |node, state| async move {
+            Client::new(&*node, &state).explain(&open, operation, (offset, bytes))
+        })
+    }
 }
 
 /// A read or write under way.

@@ -10,15 +10,14 @@ use crate::object::{Identity, Permission};
 use crate::volume::records::RecordStore;
 
 impl<M: Machine, R: RecordStore> Service<'_, M, R> {
-    /// Attaches a file. If several programs now share it and one writes, all of them are cautious
-    /// from here on (section 4.3).
+    /// Attaches a file for clients of a program. If several programs now share it and one writes,
+    /// all of them are cautious from here on (section 4.3).
     pub(super) async fn attach(
         &self,
-        from: NodeId,
         who: &Identity,
         path: &FilePath,
         usage: Usage,
-        program: u64,
+        (program, clients): (u64, Vec<NodeId>),
     ) -> Result<Answer> {
         let _lock = self.locks.claim(path, Intent::Read).await;
         let mut object = self.namespace.borrow().find(path)?.clone();
@@ -34,14 +33,18 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         }
         let change = self.namespace.borrow_mut().put(object.clone())?;
         self.volume.committer.add([change]); // nobody waits for a time to be safe
-        let attacher = Attacher {
-            program,
-            node: from,
-            reads: usage.reads,
-            writes: usage.writes,
-            is_reckless: usage.is_reckless,
+        let key = {
+            let departed = self.departed.borrow();
+            let clients = clients.into_iter().filter(|node| !departed.contains(node));
+            let attachers = clients.map(|node| Attacher {
+                program,
+                node,
+                reads: usage.reads,
+                writes: usage.writes,
+                is_reckless: usage.is_reckless,
+            });
+            self.attachments.borrow_mut().add(object.id, attachers)
         };
-        let key = self.attachments.borrow_mut().add(object.id, attacher);
         let is_cautious = self.attachments.borrow().is_shared(object.id);
         if is_cautious {
             let servers = self.caller.servers();

@@ -7,22 +7,31 @@ use penstock_engine::NodeId;
 use crate::messages::Attacher;
 use crate::object::ObjectId;
 
-/// The attachments of the files whose objects a server keeps, by their keys.
+/// The attachments of the files whose objects a server keeps, by their keys and the nodes of their
+/// clients.
 #[derive(Default)]
 pub(crate) struct Attachments {
-    by_key: BTreeMap<u64, (ObjectId, Attacher)>,
+    by_key: BTreeMap<(u64, NodeId), (ObjectId, Attacher)>,
     next: u64,
 }
 
 impl Attachments {
-    pub(crate) fn add(&mut self, file: ObjectId, attacher: Attacher) -> u64 {
+    /// Adds attachments of different clients, which get one key.
+    pub(crate) fn add(
+        &mut self,
+        file: ObjectId,
+        attachers: impl IntoIterator<Item = Attacher>,
+    ) -> u64 {
         self.next += 1;
-        self.by_key.insert(self.next, (file, attacher));
+        let added = attachers.into_iter();
+        self.by_key
+            .extend(added.map(|one| ((self.next, one.node), (file, one))));
         self.next
     }
 
-    pub(crate) fn remove(&mut self, key: u64) {
-        self.by_key.remove(&key);
+    /// Ends the attachment of one client.
+    pub(crate) fn remove(&mut self, key: u64, node: NodeId) {
+        self.by_key.remove(&(key, node));
     }
 
     /// Ends all attachments of a node.

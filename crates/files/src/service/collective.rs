@@ -21,7 +21,7 @@ use penstock_engine::blocks::{Home, Intent};
 use penstock_engine::{Error, Kind, Machine, NodeId, Operation, Result, Window, Work};
 use penstock_layout::{Block, Holding, ListPiece, Piece, Subfile};
 
-use super::gathering::{Gathering, GatheringKey, Meeting};
+use super::gathering::{Gathering, GatheringKey, left_before};
 use super::schedule::Footprint;
 use super::state::{Service, Task};
 use crate::messages::{Answer, ClientPart, Collective, Errand, Moved, Request, Token, refusal};
@@ -41,6 +41,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         request: Collective,
         part: Result<ClientPart>,
     ) {
+        let part = part.and_then(|part| match part.node == answer.0 {
+            true => Ok(part),
+            false => Err(refusal("it offers the memory of another")),
+        });
         let complete = {
             let mut gatherings = self.gatherings.borrow_mut();
             let gathering = gatherings
@@ -67,45 +71,6 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         given_up
             .into_iter()
             .map(|(_, gathering)| -> Task<'_> { Box::pin(self.run_collective(gathering)) })
-            .collect()
-    }
-
-    /// Lets a client wait for all others of its program.
-    pub(super) async fn meet(&self, program: u64, answer: (NodeId, u64), clients: Vec<NodeId>) {
-        let (complete, error) = {
-            let mut meetings = self.meetings.borrow_mut();
-            let meeting = meetings.entry(program).or_default();
-            meeting.answers.push(answer);
-            meeting.clients = clients;
-            let departed = self.departed.borrow();
-            let is_left = meeting.clients.iter().any(|node| departed.contains(node));
-            match is_left || meeting.answers.len() >= meeting.clients.len() {
-                true => (meetings.remove(&program), is_left.then(left_before)),
-                false => (None, None),
-            }
-        };
-        if let Some(meeting) = complete {
-            self.end_meeting(meeting, error).await;
-        }
-    }
-
-    async fn end_meeting(&self, meeting: Meeting, error: Option<Error>) {
-        let answer = error.map_or(Ok(Answer::Done), Err);
-        for (node, ticket) in meeting.answers {
-            let _ = self.caller.reply(node, ticket, &answer, None).await;
-        }
-    }
-
-    /// Ends the waiting for a node that has left.
-    pub(super) fn give_up_meetings(&self, node: NodeId) -> Vec<Task<'_>> {
-        let mut meetings = self.meetings.borrow_mut();
-        let given_up = meetings.extract_if(.., |_, meeting| meeting.clients.contains(&node));
-        let given_up: Vec<_> = given_up.collect();
-        given_up
-            .into_iter()
-            .map(|(_, meeting)| -> Task<'_> {
-                Box::pin(self.end_meeting(meeting, Some(left_before())))
-            })
             .collect()
     }
 
@@ -350,7 +315,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             got?;
         }
         let owner = (request.file, request.owner);
-        self.volume.reserve(owner, name.cell, name.block)?;
+        self.reserve(owner, name).await?;
         self.blocks.discard(name);
         self.machine.work(Work::Wake).await;
         let stored = home.store(buffer).await;
@@ -390,10 +355,4 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         self.blocks.release(claim);
         put
     }
-}
-
-/// The error for the clients that wait for one that has left.
-fn left_before() -> Error {
-    let cause = "another rank has left before it took part";
-    Error::new(Kind::Peer, "waiting for other ranks", cause)
 }

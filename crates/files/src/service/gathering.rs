@@ -1,11 +1,11 @@
-//! The clients of a collective request, as they come.
+//! The clients of a collective request or a meeting, as they come.
 
 use std::collections::BTreeMap;
 
 use penstock_engine::{Error, Kind, NodeId, Result, Who};
 
-use crate::messages::{ClientPart, Collective};
-use crate::object::ObjectId;
+use crate::messages::{ClientPart, Collective, Purpose};
+use crate::object::{Identity, ObjectId};
 
 /// The program, the file, and the number of the request among those of the program.
 pub(crate) type GatheringKey = (u64, ObjectId, u64);
@@ -14,15 +14,6 @@ pub(crate) type GatheringKey = (u64, ObjectId, u64);
 struct Arrival {
     answer: (NodeId, u64),
     part: Result<ClientPart>,
-}
-
-/// The clients of a program that wait for each other.
-#[derive(Default)]
-pub(crate) struct Meeting {
-    /// Whom to answer.
-    pub(crate) answers: Vec<(NodeId, u64)>,
-    /// The nodes of all that are to come.
-    pub(crate) clients: Vec<NodeId>,
 }
 
 /// The clients of a collective request that have come.
@@ -82,4 +73,55 @@ impl Gathering {
         let parts = self.arrivals.into_values().map(|arrival| arrival.part);
         (answers, self.request, parts.collect())
     }
+}
+
+/// The clients of a program that wait for each other.
+pub(crate) struct Meeting {
+    pub(super) program: u64,
+    /// The nodes of all that are to come, by rank.
+    pub(super) clients: Vec<NodeId>,
+    /// Those that have come, by rank.
+    pub(super) arrivals: BTreeMap<usize, Attendance>,
+}
+
+/// A client that has come: whom to answer, and the user and the purpose.
+pub(super) struct Attendance {
+    pub(super) answer: (NodeId, u64),
+    pub(super) purpose: Result<(Identity, Purpose)>,
+}
+
+impl Meeting {
+    /// The user and the purpose of all, if they agree.
+    ///
+    /// # Errors
+    /// The error of the lowest rank that has one; [`Kind::Mismatch`].
+    pub(super) fn purpose(&self) -> Result<Option<(Identity, Purpose)>> {
+        let mut agreed: Option<(Identity, Purpose)> = None;
+        for (rank, Attendance { purpose, .. }) in &self.arrivals {
+            let (who, purpose) = purpose
+                .clone()
+                .map_err(|error| error.by(Who::Rank(*rank)))?;
+            agreed = Some(match (agreed, purpose) {
+                (None, purpose) => (who, purpose),
+                (Some((who, Purpose::Sum(sum))), Purpose::Sum(more)) => {
+                    (who, Purpose::Sum(sum.wrapping_add(more)))
+                }
+                (Some(first), purpose) if first == (who, purpose.clone()) => first,
+                _ => return Err(mismatch().by(Who::Rank(*rank))),
+            });
+        }
+        Ok(agreed)
+    }
+}
+
+/// The error of clients that ask for different things.
+pub(super) fn mismatch() -> Error {
+    let cause = "clients ask for different things";
+    Error::new(Kind::Mismatch, "a collective call on files", cause)
+}
+
+/// The error for the clients that wait for one that has left.
+pub(super) fn left_before() -> Error {
+    let cause = "another rank has left before it took part";
+    Error::new(Kind::Peer, "waiting for other ranks", cause)
 }

@@ -9,7 +9,7 @@
 //! | `state` | what a server has |
 //! | `access` | reading and writing bytes of cells, through the blocks in memory |
 //! | `ahead`, `trace` | blocks that are fetched before they are asked for |
-//! | `behind`, `full` | blocks that are written when they are full of changes |
+//! | `writing`, `behind` | changed blocks that are written before anybody waits for that |
 //! | `schedule` | the order of the requests to one file |
 //! | `tokens` | the order of the requests to several servers |
 //! | `namespace` | objects and Xrefs |
@@ -17,6 +17,8 @@
 //! | `steps` | its parts in transactions, and what is left of them after a crash |
 //! | `attach`, `attachments` | who uses a file |
 //! | `collective`, `gathering` | requests of all clients of a program together |
+//! | `meeting` | clients of a program that wait for each other |
+//! | `quotas` | the blocks that a user may have on all servers together |
 //! | [`pointers`] | shared pointers |
 
 pub(crate) mod access;
@@ -25,16 +27,18 @@ mod attach;
 mod attachments;
 mod behind;
 mod collective;
-mod full;
 mod gathering;
+mod meeting;
 mod namespace;
 mod objects;
 pub mod pointers;
+pub(crate) mod quotas;
 mod schedule;
 mod state;
 mod steps;
 mod tokens;
 mod trace;
+mod writing;
 
 use std::pin::pin;
 
@@ -50,6 +54,9 @@ use pointers::PointerId;
 use schedule::Footprint;
 use state::Task;
 pub use state::{Parts, Service, VolumeShape, disk_schema};
+
+/// The tasks that go on as long as the server runs: commits, and writes when it is idle.
+const ENDLESS_TASKS: usize = 2;
 
 /// What happens to a server.
 enum Event<P> {
@@ -68,11 +75,12 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let prepared = self.load().await?;
         let mut tasks: FuturesUnordered<Task<'_>> = FuturesUnordered::new();
         tasks.push(Box::pin(self.volume.committer.run()));
+        tasks.push(Box::pin(self.write_when_idle()));
         tasks.push(Box::pin(self.recover(prepared)));
         let mailbox = requests(self.shape.volume, self.server);
         let mut known = 0;
         let mut held = Vec::new();
-        while !self.is_stopped.get() || tasks.len() > 1 {
+        while !self.is_stopped.get() || tasks.len() > ENDLESS_TASKS {
             let event = {
                 let message = pin!(self.machine.receive(mailbox));
                 let left = pin!(self.machine.departed(known));
@@ -114,6 +122,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let Ok(request) = decode::<Request>(&body) else {
             return Ok(Vec::new()); // it is nobody's request
         };
+        if request.is_of_servers() && !self.shape.servers.contains(&from) {
+            return Ok(Vec::new()); // it is no server of this volume
+        }
         let is_of_recovery = matches!(request, Request::Ask(_, _, Ask::WasDecided(_)));
         if !self.is_ready.get() && !is_of_recovery {
             return Err(Message { from, body, parcel });
@@ -121,6 +132,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         if self.is_stopped.get() {
             return Ok(Vec::new()); // who asks after the end has not agreed with the others
         }
+        self.behind.requests.set(self.behind.requests.get() + 1);
         Ok(match request {
             Request::Access(access) => self.place_access(from, access, parcel),
             Request::Token(token) => self.take_token(token),
@@ -152,8 +164,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 let key = (program, request.file, request.sequence);
                 return self.join(key, (from, ticket), rank, request, part).await;
             }
-            Ask::Meet { program, clients } => {
-                return self.meet(program, (from, ticket), clients).await;
+            Ask::Meet {
+                program,
+                clients,
+                purpose,
+            } => {
+                let purpose = purpose.map(|purpose| (who, purpose));
+                return self.meet(program, (from, ticket), clients, purpose).await;
             }
             Ask::Decide(..) => Ok(Answer::Done), // it was carried out when this server started
             ask => self.do_ask(from, &self.shape.known(who), ask).await,
@@ -169,9 +186,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 path,
                 usage,
                 program,
-            } => return self.attach(from, who, &path, usage, program).await,
+                clients,
+            } => {
+                let clients = (program, clients);
+                return self.attach(who, &path, usage, clients).await;
+            }
             Ask::Detach(key) => {
-                self.attachments.borrow_mut().remove(key);
+                self.attachments.borrow_mut().remove(key, from);
                 Answer::Done
             }
             Ask::Create(object) => Answer::Object(self.create(who, object).await?),
@@ -185,7 +206,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             } => self.protect(who, &path, (mode, owner, group)).await?,
             Ask::List(path) => Answer::Entries(self.list(who, &path).await?),
             Ask::Change(path, change) => self.change_file(who, &path, change).await?,
-            Ask::CellBytes(file) => Answer::CellBytes(self.volume.bytes_of_cells(file)),
+            Ask::CellBytes(file, version) => {
+                Answer::CellBytes(self.volume.bytes_of_cells(file, version))
+            }
             Ask::Status(path) => Answer::Status(self.status(&path)?),
             Ask::Sync(Some(file)) => {
                 self.sync(file).await?;
@@ -213,7 +236,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                     limit: self.quotas.borrow().get(&user).copied(),
                 }
             }
-            Ask::Quota(user, limit) => self.limit(who, user, limit).await?,
+            Ask::Quota(user, blocks) => self.limit(who, user, blocks).await?,
+            Ask::Allot(user, server) => self.allot(user, server).await?,
+            Ask::GiveBack(user) => Answer::Value(self.volume.give_back(user)),
+            Ask::Allow(user, blocks) => {
+                self.volume.allow(user, blocks);
+                Answer::Done
+            }
             Ask::NewPointer(value) => {
                 let number = self.pointers.borrow_mut().add(value);
                 Answer::Pointer(PointerId {

@@ -15,7 +15,7 @@ use crate::object::{
     Attributes, FileShape, Identity, MODE_BITS, ObjectId, ObjectKind, Permission, at_path,
 };
 use crate::transaction::{Entry, FileChange, Settings, Step};
-use crate::volume::records::{Key, RecordStore, put, remove};
+use crate::volume::records::RecordStore;
 
 /// The most attempts to rename a directory in which entries come and go.
 const ATTEMPTS_MAX: usize = 100;
@@ -330,32 +330,6 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             change,
         });
         self.direct(who, plan.0, whole).await?;
-        Ok(Answer::Done)
-    }
-
-    /// Limits the blocks of a user on this server.
-    pub(super) async fn limit(
-        &self,
-        who: &Identity,
-        user: u32,
-        limit: Option<u64>,
-    ) -> Result<Answer> {
-        if !who.may_all() {
-            let cause = "only the owner of the volume may set quotas";
-            return Err(Error::new(Kind::ReadOnly, "setting a quota", cause));
-        }
-        let change = match limit {
-            Some(limit) => {
-                self.quotas.borrow_mut().insert(user, limit);
-                put(&Key::Quota(user), &limit)?
-            }
-            None => {
-                self.quotas.borrow_mut().remove(&user);
-                remove(&Key::Quota(user))?
-            }
-        };
-        self.volume.limit(user, limit);
-        self.volume.committer.commit([change]).await?;
         Ok(Answer::Done)
     }
 }

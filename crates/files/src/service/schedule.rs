@@ -55,7 +55,10 @@ fn meet(one: &[(u64, List)], other: &[(u64, List)]) -> bool {
     })
 }
 
-/// Whether two lists have an element in common.
+/// The steps of a search for elements that two lists have in common.
+const STEPS_MAX: u64 = 1 << 12;
+
+/// Whether two lists may have an element in common.
 fn overlap(one: &List, other: &List) -> bool {
     let (Some(bounds), Some(others)) = (one.bounds(), other.bounds()) else {
         return false;
@@ -63,9 +66,13 @@ fn overlap(one: &List, other: &List) -> bool {
     if bounds.end <= others.start || others.end <= bounds.start {
         return false;
     }
-    // Two lists without a repetition of their own are apart if both together have none.
+    // Two lists without a repetition of their own are apart if both together have none. If that is
+    // hard to tell, one waits for the other.
     let both = List::concat([one.clone(), other.clone()]);
-    both.map_or(true, |both| !both.is_disjoint())
+    let are_apart = both
+        .ok()
+        .and_then(|both| both.is_disjoint_within(STEPS_MAX));
+    are_apart != Some(true)
 }
 
 /// The requests to a file that have their places, and have not ended.

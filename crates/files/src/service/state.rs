@@ -13,7 +13,7 @@ use penstock_layout::{DiskSchema, Split, exact};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::attachments::Attachments;
-use super::full::FullBlocks;
+use super::behind::WriteBehind;
 use super::gathering::{Gathering, GatheringKey, Meeting};
 use super::namespace::Namespace;
 use super::pointers::Pointers;
@@ -91,14 +91,16 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
     pub(super) trace: RefCell<Trace>,
     /// The collective requests that wait for some of their clients.
     pub(super) gatherings: RefCell<BTreeMap<GatheringKey, Gathering>>,
-    /// The clients of programs that wait for each other: whom to answer, and who is to come.
+    /// The clients of programs that wait for each other.
     pub(super) meetings: RefCell<BTreeMap<u64, Meeting>>,
-    pub(super) full: FullBlocks,
+    pub(super) behind: WriteBehind,
     /// The files that were removed, and those whose requests must keep the order of tokens.
     pub(super) removed: RefCell<FxHashSet<ObjectId>>,
     pub(super) cautious: RefCell<FxHashSet<ObjectId>>,
-    /// The limits of users.
+    /// The blocks that limited users may have on all servers, and the divisions under way of what
+    /// is left.
     pub(super) quotas: RefCell<BTreeMap<u32, u64>>,
+    pub(super) divisions: Claims<u32>,
     /// The decisions of directors that this server has heard of and not yet carried out: what, and
     /// whom to tell of the end.
     pub(super) decisions: RefCell<FxHashMap<TransactionId, (bool, NodeId, u64)>>,
@@ -175,10 +177,11 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             trace: RefCell::default(),
             gatherings: RefCell::default(),
             meetings: RefCell::default(),
-            full: FullBlocks::default(),
+            behind: WriteBehind::default(),
             removed: RefCell::default(),
             cautious: RefCell::default(),
             quotas: RefCell::default(),
+            divisions: Claims::default(),
             decisions: RefCell::default(),
             heard: Signal::default(),
             awaited: RefCell::default(),

@@ -57,9 +57,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 Key::Prepared(id) => prepared.push((id, decode(&value)?)),
                 Key::Decided(id) => drop(self.decided.borrow_mut().insert(id)),
                 Key::Quota(user) => {
-                    let limit: u64 = decode(&value)?;
-                    self.quotas.borrow_mut().insert(user, limit);
-                    self.volume.limit(user, Some(limit));
+                    self.set_limit(user, Some(decode(&value)?))?;
                 }
                 _ if is_known => {}
                 _ => {
@@ -420,6 +418,11 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                     }
                 }
                 Step::Cells { .. } => return Err(refusal("cells change by tokens")),
+                Step::Limit { .. } if !who.may_all() => {
+                    let cause = "only the owner of the volume may set quotas";
+                    return Err(Error::new(Kind::ReadOnly, "setting a quota", cause));
+                }
+                Step::Limit { .. } => {}
             }
         }
         Ok(())
@@ -463,6 +466,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                     let xref = namespace.find_xref(parent)?.id;
                     changes.push(namespace.unlink(xref, name)?);
                 }
+                Step::Limit { user, blocks } => changes.push(self.set_limit(*user, *blocks)?),
                 Step::Cells { .. } => {}
             }
         }

@@ -126,6 +126,15 @@ pub struct Usage {
     pub block_bytes: u64,
 }
 
+/// What a limited user may still take of a server.
+#[derive(Debug, Default)]
+struct Allowance {
+    /// The blocks that anybody may take for the user.
+    blocks: u64,
+    /// The blocks that are kept for those who have asked for them.
+    promised: u64,
+}
+
 /// What a server stores.
 pub(crate) struct Volume<'m, M: Machine, R> {
     machine: &'m M,
@@ -134,8 +143,8 @@ pub(crate) struct Volume<'m, M: Machine, R> {
     block_bytes: u64,
     space: RefCell<Space>,
     files: RefCell<BTreeMap<ObjectId, StoredFile>>,
-    /// The blocks that each user may have, where that is limited.
-    limits: RefCell<FxHashMap<u32, u64>>,
+    /// What each limited user may still take here.
+    allowances: RefCell<FxHashMap<u32, Allowance>>,
     pub(crate) committer: Committer<R>,
 }
 
@@ -155,7 +164,7 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
             block_bytes,
             space: RefCell::new(Space::new(places)),
             files: RefCell::default(),
-            limits: RefCell::default(),
+            allowances: RefCell::default(),
             committer: Committer::new(store),
         }
     }
@@ -195,13 +204,50 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
         .sum()
     }
 
-    /// Limits the blocks of a user, or lets the user have any number.
-    pub(crate) fn limit(&self, user: u32, blocks: Option<u64>) {
-        let mut limits = self.limits.borrow_mut();
-        match blocks {
-            Some(blocks) => limits.insert(user, blocks),
-            None => limits.remove(&user),
-        };
+    /// Limits the blocks of a user, or lets the user have any number. A limited user may take none
+    /// before one is allowed.
+    pub(crate) fn limit(&self, user: u32, is_limited: bool) {
+        let mut allowances = self.allowances.borrow_mut();
+        match is_limited {
+            true => allowances.entry(user).or_default().blocks = 0,
+            false => drop(allowances.remove(&user)),
+        }
+    }
+
+    /// Gives up what a user may still take here, but for what is promised. Gives the number of
+    /// blocks that the user has or was promised.
+    pub(crate) fn give_back(&self, user: u32) -> u64 {
+        let mut allowances = self.allowances.borrow_mut();
+        let promised = allowances.get_mut(&user).map_or(0, |allowance| {
+            allowance.blocks = 0;
+            allowance.promised
+        });
+        self.blocks_of(user) + promised
+    }
+
+    /// Lets a limited user take blocks. One of them is promised to a request that waits.
+    pub(crate) fn allow(&self, user: u32, blocks: u64) {
+        if let Some(allowance) = self.allowances.borrow_mut().get_mut(&user)
+            && let Some(more) = blocks.checked_sub(1)
+        {
+            allowance.blocks += more;
+            allowance.promised += 1;
+        }
+    }
+
+    /// Ends a promise of a block, if there is one, and gives whether there was.
+    pub(crate) fn end_promise(&self, user: u32) -> bool {
+        let mut allowances = self.allowances.borrow_mut();
+        let promised = allowances
+            .get_mut(&user)
+            .map(|allowance| &mut allowance.promised);
+        match promised {
+            Some(promised) if *promised > 0 => {
+                *promised -= 1;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Takes in a record of a cell, when the server starts. Gives whether the volume has such
@@ -298,10 +344,11 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
     }
 
     /// The bytes of all cells of a file here.
-    pub(crate) fn bytes_of_cells(&self, file: ObjectId) -> Vec<(u64, u64)> {
+    pub(crate) fn bytes_of_cells(&self, file: ObjectId, version: Version) -> Vec<(u64, u64)> {
         let files = self.files.borrow();
         let cells = files.get(&file).into_iter().flat_map(|file| &file.cells);
-        cells.map(|(&number, cell)| (number, cell.bytes)).collect()
+        let ends = cells.map(|(&number, cell)| (number, cell.bytes_of(version).unwrap_or(0)));
+        ends.collect()
     }
 
     /// Fails if a block of the file could not be stored.
@@ -329,22 +376,30 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
         file.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) % places.max(1)
     }
 
+    /// The owner of a file; `owner` if it has nothing here.
+    pub(crate) fn owner(&self, (file, owner): (ObjectId, u32)) -> u32 {
+        let files = self.files.borrow();
+        files.get(&file).map_or(owner, |file| file.owner)
+    }
+
     /// Reserves a place for a block that is about to be changed in memory, unless it has one
-    /// reserved.
+    /// reserved. Gives false, and reserves none, if the owner may take no more here, and this block
+    /// was not promised.
     ///
     /// # Errors
-    /// [`Kind::Full`] when there is no space, or the owner may have no more.
+    /// [`Kind::Full`] when there is no space.
     pub(crate) fn reserve(
         &self,
         (file, owner): (ObjectId, u32),
-        cell: u64,
-        block: u64,
-    ) -> Result<()> {
+        name: &BlockName,
+        is_promised: bool,
+    ) -> Result<bool> {
+        let BlockName { cell, block, .. } = *name;
         let is_more = {
             let files = self.files.borrow();
             let file = files.get(&file);
             if file.is_some_and(|file| file.reserved.contains_key(&(cell, block))) {
-                return Ok(());
+                return Ok(true);
             }
             let cell = file.and_then(|file| file.cells.get(&cell));
             let stored = cell.and_then(|cell| cell.stored(block, Version::Active));
@@ -353,22 +408,26 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
                 .and_then(|cell| cell.stored(block, Version::Checkpoint));
             stored.is_none() || stored == kept
         };
-        let doing = format!("writing block {block} of cell {cell}");
-        let limit = self.limits.borrow().get(&owner).copied();
-        if let Some(limit) = limit.filter(|_| is_more)
-            && self.blocks_of(owner) >= limit
+        let user = self.owner((file, owner));
+        let mut allowances = self.allowances.borrow_mut();
+        if is_more
+            && !is_promised
+            && let Some(allowance) = allowances.get_mut(&user)
         {
-            let cause = format!("user {owner} may have {limit} blocks on this server");
-            return Err(Error::new(Kind::Full, doing, cause));
+            match allowance.blocks.checked_sub(1) {
+                Some(left) => allowance.blocks = left,
+                None => return Ok(false),
+            }
         }
         if !self.space.borrow_mut().reserve() {
+            let doing = format!("writing block {block} of cell {cell}");
             let cause = format!("all {} blocks are in use", self.space.borrow().places());
             return Err(Error::new(Kind::Full, doing, cause));
         }
         let mut files = self.files.borrow_mut();
         let file = self.entry(&mut files, (file, owner));
         file.reserved.insert((cell, block), is_more);
-        Ok(())
+        Ok(true)
     }
 
     /// Whether a save of a file would free places.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::overlap::are_disjoint;
+use super::overlap::{are_disjoint, are_disjoint_within};
 use super::series::{Loop, Series, append};
 use crate::error::LayoutError;
 
@@ -161,6 +161,12 @@ impl List {
     /// halved, down to runs if need be.
     pub fn is_disjoint(&self) -> bool {
         are_disjoint(self.series.iter().cloned())
+    }
+
+    /// As [`List::is_disjoint`]; nothing if a search of `steps_max` steps does not tell. Take this
+    /// for lists that come from elsewhere.
+    pub fn is_disjoint_within(&self, steps_max: u64) -> Option<bool> {
+        are_disjoint_within(self.series.iter().cloned(), steps_max)
     }
 
     /// The number of series and single runs that the list is kept as.

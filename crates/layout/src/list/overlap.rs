@@ -27,16 +27,32 @@ const AT_ONCE: usize = 16;
 
 /// Whether no element is in two of the series, or in one of them twice.
 pub(super) fn are_disjoint(series: impl Iterator<Item = Series<i64>>) -> bool {
+    // No search has as many steps.
+    are_disjoint_within(series, u64::MAX).unwrap_or(false)
+}
+
+/// Whether no element is in two of the series, or in one of them twice; nothing if a search of
+/// `steps_max` steps does not tell.
+pub(super) fn are_disjoint_within(
+    series: impl Iterator<Item = Series<i64>>,
+    steps_max: u64,
+) -> Option<bool> {
     let mut all: Vec<Series<i64>> = series.map(ascending).collect();
     if all.iter().any(is_repeated) {
-        return false;
+        return Some(false);
     }
     all.sort_by_key(|series| series.start);
-    let mut chains = chains(all).into_iter();
-    chains.all(|chain| match chain.as_slice() {
-        [one] if one.is_nested() => true,
-        chain => are_apart(chain) || Sweep::new(chain).finds_none(),
-    })
+    let mut steps = steps_max;
+    for chain in chains(all) {
+        let is_disjoint = match chain.as_slice() {
+            [one] if one.is_nested() => true,
+            chain => are_apart(chain) || Sweep::new(chain).finds_none(&mut steps)?,
+        };
+        if !is_disjoint {
+            return Some(false);
+        }
+    }
+    Some(true)
 }
 
 /// A sweep over series from low to high places.
@@ -62,11 +78,12 @@ impl Sweep {
         self.is_clash |= other.is_some();
     }
 
-    /// Whether no element is met twice.
-    fn finds_none(mut self) -> bool {
+    /// Whether no element is met twice; nothing if that takes more steps than are left.
+    fn finds_none(mut self, steps: &mut u64) -> Option<bool> {
         while let Some((start, lowest)) = self.left.pop_first()
             && !self.is_clash
         {
+            *steps = steps.checked_sub(1)?;
             let end = lowest.bounds(|place| place).1;
             let others = self.left.range(..end).take(AT_ONCE);
             let mut near: Vec<Series<i64>> = others.map(|(_, other)| other.clone()).collect();
@@ -74,7 +91,7 @@ impl Sweep {
                 continue;
             }
             if lowest.loops.is_empty() {
-                return false;
+                return Some(false);
             }
             let are_all = near.len() < AT_ONCE;
             near.insert(0, lowest);
@@ -92,7 +109,7 @@ impl Sweep {
             }
             halves(longest).for_each(|half| self.add(half));
         }
-        !self.is_clash
+        Some(!self.is_clash)
     }
 }
 

@@ -36,6 +36,10 @@ impl Machine for Node {
         self.started.elapsed()
     }
 
+    async fn wait(&self, time: Duration) {
+        self.alarms.wait(self.now() + time).await;
+    }
+
     async fn work(&self, _work: Work) {}
 
     async fn send(

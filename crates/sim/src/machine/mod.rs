@@ -271,6 +271,11 @@ impl Machine for SimNode {
         Duration::from_nanos(self.world.now().as_ps() / 1000)
     }
 
+    async fn wait(&self, time: Duration) {
+        self.sleep(Span::from_us_f64(time.as_secs_f64() * 1e6))
+            .await;
+    }
+
     async fn work(&self, work: Work) {
         let prices = &self.shared.prices;
         let sharing = &self.shared.sharing;

@@ -1,0 +1,120 @@
+//! Quotas: the blocks that the files of a user may have on all servers together (section 2).
+//!
+//! A server has an *allowance* for each limited user: the blocks that it may still give to the
+//! user's files. When it is used up, the server asks the *keeper* of the user, who counts the
+//! blocks in use and divides what is left:
+//!
+//! ```text
+//! server   Allot ->                                                        <- Done
+//! keeper            GiveBack -> all   <- blocks in use   Allow -> server
+//! ```
+//!
+//! A server that has given back has no allowance left until it is allowed one, and the keeper
+//! serves one asker at a time: blocks in use and allowances together are never more than the
+//! quota. One of the blocks that are allowed is promised to the request that waits, so that others
+//! cannot take it back again and again.
+
+use std::collections::BTreeMap;
+
+use futures::future::join_all;
+use penstock_engine::blocks::Intent;
+use penstock_engine::{Error, Kind, Machine, Result};
+
+use super::state::Service;
+use super::steps::nobody;
+use crate::caller::unexpected;
+use crate::messages::{Answer, Ask, refusal};
+use crate::object::{Identity, ObjectId};
+use crate::transaction::Step;
+use crate::volume::BlockName;
+use crate::volume::records::{Change, Key, RecordStore, put, remove};
+
+/// The server that divides the quota of a user.
+pub(crate) fn keeper(user: u32, servers: usize) -> usize {
+    user as usize % servers
+}
+
+impl<M: Machine, R: RecordStore> Service<'_, M, R> {
+    /// Limits the blocks of a user, or lets the user have any number, on all servers or on none.
+    pub(super) async fn limit(
+        &self,
+        who: &Identity,
+        user: u32,
+        blocks: Option<u64>,
+    ) -> Result<Answer> {
+        let servers = 0..self.caller.servers();
+        let _alone = self.divisions.claim(&user, Intent::Change).await;
+        let steps: BTreeMap<usize, Vec<Step>> = servers
+            .map(|server| (server, vec![Step::Limit { user, blocks }]))
+            .collect();
+        self.direct(who, steps, None).await?;
+        Ok(Answer::Done)
+    }
+
+    /// Notes the limit of a user in memory, and gives the change of records.
+    pub(super) fn set_limit(&self, user: u32, blocks: Option<u64>) -> Result<Change> {
+        self.volume.limit(user, blocks.is_some());
+        let mut quotas = self.quotas.borrow_mut();
+        match blocks {
+            Some(blocks) => {
+                quotas.insert(user, blocks);
+                put(&Key::Quota(user), &blocks)
+            }
+            None => {
+                quotas.remove(&user);
+                remove(&Key::Quota(user))
+            }
+        }
+    }
+
+    /// Reserves a place for a block that is about to be changed.
+    ///
+    /// # Errors
+    /// [`Kind::Full`] when there is no space, or the owner of the file may have no more.
+    pub(super) async fn reserve(&self, file: (ObjectId, u32), name: &BlockName) -> Result<()> {
+        let mut is_promised = false;
+        loop {
+            if self.volume.reserve(file, name, is_promised)? {
+                return Ok(());
+            }
+            let user = self.volume.owner(file);
+            let asked = Ask::Allot(user, self.server);
+            let keeper = keeper(user, self.caller.servers());
+            self.caller.ask(keeper, &nobody(), asked).await?;
+            is_promised = self.volume.end_promise(user);
+        }
+    }
+
+    /// Divides what is left of a user's quota anew: as the user's keeper, for a server whose
+    /// allowance is used up.
+    pub(super) async fn allot(&self, user: u32, server: usize) -> Result<Answer> {
+        let servers = self.caller.servers();
+        if server >= servers {
+            return Err(refusal(format!("there is no server {server}")));
+        }
+        let _alone = self.divisions.claim(&user, Intent::Change).await;
+        let Some(limit) = self.quotas.borrow().get(&user).copied() else {
+            return Ok(Answer::Done); // all servers know that there is no limit any more
+        };
+        let asked = (0..servers).map(|server| {
+            let asked = Ask::GiveBack(user);
+            async move { self.caller.ask(server, &nobody(), asked).await }
+        });
+        let mut used = 0;
+        for answer in join_all(asked).await {
+            let Answer::Value(blocks) = answer? else {
+                return Err(unexpected());
+            };
+            used += blocks;
+        }
+        let free = limit.saturating_sub(used);
+        if free == 0 {
+            let cause = format!("user {user} may have {limit} blocks, and has {used}");
+            return Err(Error::new(Kind::Full, "taking a block of a quota", cause));
+        }
+        let allowance = free.div_ceil(2 * servers as u64);
+        self.caller
+            .ask(server, &nobody(), Ask::Allow(user, allowance))
+            .await
+    }
+}
