@@ -188,3 +188,39 @@ def test_import_and_export_by_all_ranks(place: Path, order: str) -> None:
             assert fs.export_file("/f", back, **how) == len(data)
             assert back.read_bytes() == data
         comm.barrier()
+
+
+@pytest.mark.skipif(size < 2, reason="others hear of it")
+@pytest.mark.parametrize("call", ["write", "read", "sync", "checkpoint", "rename", "write_all"])
+def test_a_rank_that_leaves_ends_the_calls_of_all(place: Path, call: str) -> None:
+    """Its server goes with it: nobody waits for what that server will never do."""
+    path = volume(place, size)
+
+    def use(fs: ps.FileSystem) -> None:
+        if rank == 0:
+            fs.create("/f", cells=2 * size, bsu=100, base=0)
+        comm.barrier()
+        with fs.attach("/f", "r+") as f:
+            s, own = f.open(), f.open(ps.View(hn=2 * size), rank)
+            for turn in range(1_000_000):
+                if rank == size - 1 and turn == 20:
+                    raise InterruptedError("told to leave")
+                if call == "write":
+                    s.write_at(0, bytes(4000))
+                elif call == "read":
+                    s.read(4000, at=0)
+                elif call == "sync":
+                    own.write(bytes(500))
+                    fs.sync()
+                elif call == "checkpoint":
+                    f.checkpoint()
+                elif call == "rename":
+                    fs.mkdir(f"/{rank}-{turn}")
+                    fs.rename(f"/{rank}-{turn}", f"/{rank}-{turn}-")
+                else:
+                    f.write_all(ps.View(vn=size), rank, bytes(4000))
+
+    kind = InterruptedError if rank == size - 1 else ps.PeerError
+    with pytest.raises(kind), ps.FileSystem(path, comm) as fs:
+        use(fs)
+    comm.barrier()

@@ -70,33 +70,30 @@ impl<'m, M: Machine> Caller<'m, M> {
         sent.await.map_err(|error| error.by(Who::Server(server)))
     }
 
-    /// Waits for the next answer of a server to a request.
+    /// Waits for the next answer to a request.
     ///
     /// # Errors
-    /// The server's error; the reason why the server has left.
-    pub(crate) async fn answer(
-        &self,
-        server: usize,
-        ticket: u64,
-    ) -> Result<(Answer, Option<M::Parcel>)> {
+    /// The server's error; the reason why any server has left. Without it, tokens do not come
+    /// through and transactions stay undecided: the others may never answer.
+    pub(crate) async fn answer(&self, ticket: u64) -> Result<(Answer, Option<M::Parcel>)> {
         let answered = pin!(self.machine.receive(answers(self.volume, ticket)));
-        let left = pin!(self.leaves(self.servers[server]));
+        let left = pin!(self.server_leaves());
         let Message { body, parcel, .. } = match select(answered, left).await {
             Either::Left((message, _)) => message,
-            Either::Right((error, _)) => return Err(error.by(Who::Server(server))),
+            Either::Right((error, _)) => return Err(error),
         };
         self.machine.work(Work::Answer).await;
         let answer: Result<Answer> = decode(&body)?;
         Ok((answer?, parcel))
     }
 
-    /// Waits until a node has left the machine.
-    async fn leaves(&self, node: NodeId) -> Error {
+    /// Waits until the node of a server has left the machine.
+    async fn server_leaves(&self) -> Error {
         let mut known = 0;
         loop {
             let (left, error) = self.machine.departed(known).await;
-            if left == node {
-                return error;
+            if let Some(server) = self.servers.iter().position(|&node| node == left) {
+                return error.by(Who::Server(server));
             }
             known += 1;
         }
@@ -112,7 +109,7 @@ impl<'m, M: Machine> Caller<'m, M> {
         self.machine.work(Work::Request(to, 0)).await;
         let request = Request::Ask(ticket, who.clone(), ask);
         self.send(server, &request, None).await?;
-        Ok(self.answer(server, ticket).await?.0)
+        Ok(self.answer(ticket).await?.0)
     }
 
     /// Sends an answer.

@@ -644,7 +644,7 @@ impl<'m, M: Machine> Client<'m, M> {
         let (ticket, operation) = (access.ticket, access.operation);
         self.send_part(access, part, memory).await?;
         loop {
-            match self.caller.answer(part.server, ticket).await? {
+            match self.caller.answer(ticket).await? {
                 (Answer::Placed, _) => placed.iter().for_each(|placed| placed()),
                 (Answer::Moved(ends), parcel) => {
                     let taken = self.take_data(operation, part, &ends, parcel, memory);

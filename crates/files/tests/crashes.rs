@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use naive::{Change, File, Place};
+use penstock_engine::{Error, Kind};
 use penstock_files::{Client, FileChange, FilePath, ObjectKind, OpenSubfile, Version};
 use penstock_layout::{SubfileOrder, View};
 use penstock_sim::Span;
@@ -557,4 +558,55 @@ fn a_client_that_is_lost_leaves_nothing_half_done() {
             }
         },
     );
+}
+
+/// A server is lost at any message: everybody else hears of it, and nobody waits for it.
+#[test]
+fn a_server_that_is_lost_ends_all_requests() {
+    seeds::for_seeds("a_server_that_is_lost_ends_all_requests", 60, |seed| {
+        let mut random = Random::of(seed, 97);
+        let mut volume = volume_of(seed);
+        volume.clients = 3;
+        volume.servers = 2 + seed as usize % 3;
+        let servers = volume.servers.div_ceil(2);
+        volume.faults.losses = vec![Loss {
+            node: 3 + random.below(servers as u64) as usize,
+            at: Moment::Message(10 + random.below(400)),
+        }];
+        volume.run(move |me| async move {
+            let client = me.client();
+            let mut random = Random::of(seed, me.rank as u64);
+            let used = async {
+                if me.rank == 0 {
+                    client.create(path("/f"), (5, 4, None), 0o644).await?;
+                }
+                let file = loop {
+                    match client.attach(&path("/f"), BOTH).await {
+                        Err(error) if error.kind == Kind::Missing => {}
+                        attached => break attached?,
+                    }
+                };
+                let all = open_in(&file, [1, 1, 1, 1], 0, SubfileOrder::Block);
+                for turn in 0.. {
+                    match random.below(8) {
+                        0 => client.sync(Some(&file)).await?,
+                        1 => client.change(&path("/f"), FileChange::Checkpoint).await?,
+                        2 => {
+                            let name = format!("/{}-{turn}", me.rank);
+                            client.make_directory(path(&name), 0o755).await?;
+                            client
+                                .rename(&path(&name), &path(&format!("{name}-")))
+                                .await?;
+                        }
+                        3 => client.limit(100 + me.rank as u32, Some(turn)).await?,
+                        4 | 5 => drop(me.read(&all, random.below(9), 60).await?),
+                        _ => drop(me.write(&all, random.below(9), &[1; 60]).await?),
+                    }
+                }
+                Ok::<(), Error>(())
+            };
+            let error = used.await.unwrap_err();
+            assert_eq!(error.kind, Kind::Peer, "{error}");
+        });
+    });
 }

@@ -238,7 +238,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             .await?;
         let mut voted = Ok(());
         for turn in 0..turns {
-            let vote = self.caller.answer(server_at(turn), ticket).await;
+            let vote = self.caller.answer(ticket).await;
             voted = voted.and(vote.map(|_| ()));
             told.push((server_at(turn), id));
         }
