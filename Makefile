@@ -20,6 +20,7 @@ HARD_ARGS  ?=
 HOST_KILLS ?= 10
 FUZZ_SECONDS ?= 600
 SEEDS      ?= 2000
+CRASH_SEEDS ?= 100000
 
 # The interpreter, mpiexec and tools of the virtual environment come first; maturin and PyO3 look
 # at VIRTUAL_ENV and PYO3_PYTHON.
@@ -28,7 +29,8 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PYO3_PYTHON := $(CURDIR)/$(VENV)/bin/python
 unexport PYTHONHOME
 
-.PHONY: help demo test test-rust test-python test-mpi test-hosts crash faults claims fuzz lint \
+.PHONY: help demo test test-rust test-python test-mpi test-hosts crash crash-files file-orders \
+        faults claims fuzz lint \
         bench bench-copy bench-hard venv build clean tools
 .DELETE_ON_ERROR:
 
@@ -135,6 +137,18 @@ crash: build ## crash at every change to the disk; kill writing jobs 400 times; 
 	python tests/crash_kills.py --kills 300 --ranks 3 --seed 1
 	@echo "== crash: 3 ranks with an open array, killed 100 times, with readers beside them and without"
 	python tests/open_kills.py --kills 100 --ranks 3 --seed 1
+
+crash-files: build ## crash volumes of parallel files at CRASH_SEEDS moments; kill jobs that use one 300 times
+	@echo "== crash: servers and clients of simulated volumes, $(CRASH_SEEDS) seeds"
+	PENSTOCK_SEEDS=$(CRASH_SEEDS) cargo test -p penstock-files --release --test crashes
+	@echo "== crash: MPI jobs and programs with threads, killed 300 times; changed bytes"
+	python tests/file_kills.py --kills 300 --ranks 3 --seed 1
+
+file-orders: build ## random requests to one parallel file, CRASH_SEEDS times simulated, SEEDS times on threads
+	@echo "== order: every history of reads, writes and changes is linearisable"
+	PENSTOCK_SEEDS=$(CRASH_SEEDS) cargo test -p penstock-files --release --test model
+	python tests/file_histories.py --seeds $(SEEDS)
+	mpiexec -n 3 python tests/file_histories.py --seeds $$(( ($(SEEDS) + 1) / 2 ))
 
 fuzz: ## wrong packets, metadata and messages for FUZZ_SECONDS each
 	@echo "== fuzz: $(FUZZ_SECONDS) seconds each"

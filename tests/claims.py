@@ -17,23 +17,19 @@ pass when it is run again.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
-import faulthandler
 import itertools
 import math
-import os
 import random
-import shutil
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import seeds
 from helpers import LOCAL_KINDS, Dealt, Local, fast_directory, on_disk
 from histories import Request, check_blocks, check_elements, first_contents
 
@@ -42,10 +38,6 @@ import penstock as ps
 STEPS = 10
 ALONE_MAX = 8
 """The most requests that a rank makes alone in a step."""
-SEED_SECONDS_MAX = 300
-"""For one seed, on a machine that is busy: more is a hang."""
-RANKS_OF_JOB = os.environ.get("PMI_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE")
-"""The number of ranks, where `mpiexec` has started this."""
 NUMBERS_OF_RANK = 1000
 """The numbers of a rank's writes are these times its number, and more: all types hold them."""
 FORMS = ("npy", "raw", "parts", "chunks", "pieces", "codec", "shards", "bare shards")
@@ -279,18 +271,9 @@ def under_mpi(case: Case, directory: Path, comm: Any, transport: str) -> list[Re
     return list(itertools.chain(*comm.allgather(mine)))
 
 
-@contextlib.contextmanager
-def replayable(seed: int, launcher: str = "") -> Iterator[None]:
+def replayable(seed: int, launcher: str = "") -> contextlib.AbstractContextManager[None]:
     """Says of a failure, or of a hang, how to see it again."""
-    words = f"seed {seed} has failed: {launcher}python tests/claims.py --seed {seed}"
-    faulthandler.dump_traceback_later(SEED_SECONDS_MAX, exit=True)
-    try:
-        yield
-    except BaseException as error:
-        error.add_note(words)
-        raise
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+    return seeds.replayable("claims.py", seed, launcher)
 
 
 def play_on_threads(seed: int) -> int:
@@ -302,44 +285,14 @@ def play_on_threads(seed: int) -> int:
     return len(requests)
 
 
-def play_under_mpi(seed: int, comm: Any, place: Path, transport: str) -> int:
+def play_under_mpi(seed: int, comm: Any, place: Path) -> int:
     """The same on the ranks of an MPI job, in a place that all of them see."""
     case = Case.of(seed)
     with replayable(seed, f"mpiexec -n {comm.size} "):
-        requests = under_mpi(case, place, comm, transport)
+        requests = under_mpi(case, place, comm, ("shared", "messages")[seed % 2])
         check(case, requests)
     return len(requests)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--seeds", type=int, default=500)
-    parser.add_argument("--seed", type=int, help="this one alone")
-    given = parser.parse_args()
-    seeds = range(given.seeds) if given.seed is None else (given.seed,)
-    begun, requests, is_first = time.monotonic(), 0, True
-    if RANKS_OF_JOB is None:
-        for seed in seeds:
-            requests += play_on_threads(seed)
-    else:
-        from mpi4py import MPI
-
-        comm = MPI.COMM_WORLD
-        is_first = comm.rank == 0
-        made = tempfile.mkdtemp(dir=fast_directory()) if is_first else None
-        place = Path(comm.bcast(made))
-        for seed in seeds:
-            if is_first:
-                (place / str(seed)).mkdir()
-            comm.Barrier()
-            transport = ("shared", "messages")[seed % 2]
-            requests += play_under_mpi(seed, comm, place / str(seed), transport)
-        if is_first:
-            shutil.rmtree(place)
-    if is_first:
-        seconds = round(time.monotonic() - begun)
-        print(f"{len(seeds)} seeds, {requests} requests, all right, in {seconds} s")
-
-
 if __name__ == "__main__":
-    main()
+    seeds.play(__doc__, 500, play_on_threads, play_under_mpi)

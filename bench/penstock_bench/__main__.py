@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from penstock_bench import collective, copy, dickens_thakur, hard, panda, parts
+from penstock_bench import collective, copy, dickens_thakur, files, hard, panda, parts
 from penstock_bench.command import complain
 
 BENCHMARKS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "collective": (collective.main, "one collective write and read, beside other libraries"),
     "copy": (copy.main, "an array rearranged on disk, beside rechunker and TensorStore"),
+    "files": (files.main, "parallel files: Figures 10 to 16 of Vesta beside fio and a copy"),
     "hard": (hard.main, "records dealt out in turn, and large parts, in one shared file"),
     "parts": (parts.main, "small parts read at random, beside zarr-python and a system call"),
     "panda": (panda.main, "Figures 3 to 9 of Panda: server-directed I/O beside the peak"),

@@ -28,7 +28,6 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from statistics import median
@@ -45,6 +44,7 @@ from penstock_bench.command import (
     complain,
     show_step,
 )
+from penstock_bench.direct import direct_rate
 from penstock_bench.figures import columns, scratch
 from penstock_bench.hard_job import (
     COLD_FIRST,
@@ -58,9 +58,7 @@ from penstock_bench.hard_job import (
 from penstock_bench.job import Result, Runner, find_mpiexec
 from penstock_bench.machine import file_system, place
 from penstock_bench.meters import in_turn
-from penstock_bench.panda_job import huge_page
 from penstock_bench.rivals import limits
-from penstock_bench.storage import drop_from_cache
 
 Report = dict[str, Any]
 
@@ -137,33 +135,8 @@ def make_source(path: Path, case: Case, salt: int) -> None:
 
 
 def disk_rate(path: Path) -> float:
-    """Measure direct reads of 1 MiB by as many threads as there are processors, in bytes a second.
-
-    The best of three is what the disk can do.
-    """
-    size = path.stat().st_size // MIB * MIB
-    threads = min(os.cpu_count() or 1, size // MIB)
-
-    def read(file: int, first: int) -> None:
-        memory = huge_page()[:MIB]
-        for offset in range(first * MIB, size, threads * MIB):
-            os.preadv(file, [memory], offset)
-
-    best = 0.0
-    for _ in range(3):
-        drop_from_cache(path)
-        file = os.open(path, os.O_RDONLY | os.O_DIRECT)
-        try:
-            readers = [threading.Thread(target=read, args=(file, n)) for n in range(threads)]
-            begun = time.perf_counter()
-            for reader in readers:
-                reader.start()
-            for reader in readers:
-                reader.join()
-            best = max(best, size / (time.perf_counter() - begun))
-        finally:
-            os.close(file)
-    return best
+    """Return what the disk can do, in bytes a second: the best of three direct reads."""
+    return max(direct_rate(path, "read") for _ in range(3))
 
 
 def measure(options: argparse.Namespace, runner: Runner, directory: Path) -> Report:

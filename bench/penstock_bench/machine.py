@@ -14,16 +14,20 @@ PAGE_ORDER_MAX = 10
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return what figures depend on."""
+    """Return what figures of MPI jobs depend on."""
     from mpi4py import MPI
 
+    return host_facts() | {"mpi": " ".join(MPI.Get_library_version().split("\n")[0].split())}
+
+
+def host_facts() -> dict[str, Any]:
+    """Return what all figures depend on."""
     return {
         "cpus": os.cpu_count(),
         "cpu": cpu_model(),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "mpi": " ".join(MPI.Get_library_version().split("\n")[0].split()),
         "load_average_at_start": os.getloadavg()[0],
         "free_page_reporting": has_free_page_reporting(),
     }
