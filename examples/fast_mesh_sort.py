@@ -65,7 +65,7 @@ class WindowSort:
         self.direction, self.passes = DOWN, 0
 
     def __call__(self, subfile: ps.Subfile, direction: np.uint64, window: int = 0) -> None:
-        """Sort each window of so many records in place; without a window, sort a whole cell."""
+        """Sort each window of `window` records in place; without a window, sort a whole cell."""
         self.direction, self.passes = direction, self.passes + 1
         if window:
             blocks = self.read(subfile, max(1, self.block // window) * window)
@@ -192,7 +192,7 @@ def work(team: Any, fs: ps.FileSystem, options: argparse.Namespace) -> None:
 
 
 def on_threads(size: int, fs: ps.FileSystem, options: argparse.Namespace) -> None:
-    """Work on threads, all of which end when one fails."""
+    """Work on threads. All of them end when one fails."""
     meeting = threading.Barrier(size)
     teams = [SimpleNamespace(rank=rank, size=size, barrier=meeting.wait) for rank in range(size)]
     with ThreadPoolExecutor(size) as pool:

@@ -24,7 +24,7 @@ from file_known import of_length
 from file_look import Cell, Found, Object, Refused, look
 
 BYTES_MAX = 4
-"""A change is one of so many bytes beside each other."""
+"""The most bytes of a change, which lie beside each other."""
 OF_RECORDS = 0.5
 """As a part: changes in stores of records, not in block files."""
 IN_USE = 0.8

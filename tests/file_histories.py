@@ -43,7 +43,7 @@ import penstock as ps
 SWITCH_SECONDS = 1e-5
 """How long one thread of Python goes on while others wait: short, so that requests meet."""
 FSCK_EVERY = 10
-"""Of so many seeds the volume of one is checked."""
+"""The seeds among which the volume of one is checked."""
 
 
 def check(history: History) -> int:

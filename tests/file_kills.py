@@ -55,7 +55,7 @@ WAYS = (
     "closed",
 )
 VOLUME_KILLS = len(WAYS)
-"""A new volume is begun after so many jobs."""
+"""The jobs after which a new volume is begun."""
 SERVERS = (2, 1, 4)
 BLOCKS = (512, 4096)
 CAPACITY = 8 << 20
@@ -63,7 +63,7 @@ CAPACITY = 8 << 20
 CACHES = (0, 16 << 10, 32 << 20)
 THREADS = 3
 DEDICATED = 0.4
-"""As a part: MPI programs some ranks of which are nothing but servers."""
+"""The part of the MPI programs in which some ranks are nothing but servers."""
 FLIPS = 10
 """The changes of bytes of each volume."""
 EARLY = 0.15
@@ -71,7 +71,7 @@ EARLY = 0.15
 EARLY_SECONDS_MAX = 0.05
 MOMENT_SECONDS_MAX = 0.4
 AIMED = 0.5
-"""As a part: kills as soon as a worker has begun a transaction, if one has in so many seconds."""
+"""The part of the kills that wait, for a while, until a worker has begun a transaction."""
 AIM_SECONDS_MAX, AIM_SECONDS_LATE_MAX = 2, 0.002
 RECORD_BYTES_MAX = 1000
 BEGUN = re.compile(rb'"what": "begin", "time": \d+, "op": "(\w+)".*}\n', re.DOTALL)

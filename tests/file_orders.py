@@ -156,7 +156,7 @@ class Atoms:
         return atoms, access.numbers[firsts].astype(np.uint8)
 
     def those(self, is_one: np.ndarray) -> np.ndarray:
-        """The atoms of which all bytes are such, or none."""
+        """The atoms whose bytes are all such, or none of them."""
         return np.flatnonzero(is_one[self.firsts])
 
     def operation(self, request: Access | Change) -> Operation:

@@ -14,9 +14,8 @@ def places_of(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The cell of each byte of an access, which may be a ghost, and the byte's place in the cell.
 
-    The file has `shape`, cells and bytes of a BSU, and is seen through a view, of which it is a
-    subfile, in an order. All BSUs of so many rows are gone through, as `Model.places` does one by
-    one.
+    The file has `shape`, cells and bytes of a BSU. A subfile of it is seen through a view, in an
+    order. All BSUs of some rows are gone through, as `Model.places` does one by one.
     """
     (cells, bsu), (view, subfile, order) = shape, opened
     groups, height = -(-cells // (view.hbs * view.hn)), view.vbs * view.vn

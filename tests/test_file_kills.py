@@ -1,5 +1,5 @@
 """Jobs that use a volume, and are killed: see `file_kills.py`, which does it hundreds of times. And
-lies about what a job has done, each of which its checks must find.
+lies about what a job has done, which its checks must all find.
 """
 
 from __future__ import annotations

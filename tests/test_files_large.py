@@ -1,7 +1,7 @@
 """Parallel files that are large in some way: far offsets, many cells, many names, and a checkpoint
 that is copied while others write.
 
-`PENSTOCK_NAMES=100000` lets the directory have so many names: see `test_a_directory_of_many_names`.
+`PENSTOCK_NAMES=100000` names the number of entries of `test_a_directory_of_many_names`.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ class Writers:
 
 
 def await_rounds(writers: Writers, rounds: int) -> None:
-    """Waits until so many more writes have ended."""
+    """Waits until `rounds` more writes have ended."""
     until, wanted = time.monotonic() + 120, writers.rounds + rounds
     while writers.rounds < wanted:
         assert time.monotonic() < until, "no thread writes"

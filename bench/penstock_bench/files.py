@@ -47,7 +47,7 @@ Report = dict[str, Any]
 SHORT = "*"
 """The mark of what does not reach its aim."""
 VOLUMES = 4
-"""There are at most so many volumes at a time."""
+"""The most volumes at a time."""
 
 
 def parser() -> Parser:

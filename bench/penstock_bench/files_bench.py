@@ -39,9 +39,9 @@ SERVER_CACHE_BYTES = 32 * MIB
 """The cache of a server in the states *disk* and *memory*: the paper's, and the default."""
 SPARE_BYTES = 16 * MIB
 FILES_KEPT = 3
-"""A volume has room for so many versions of the largest file."""
+"""The versions of the largest file that a volume has room for."""
 SALTS_OF_JOB = 1 << 10
-"""A job has so many salts to itself."""
+"""The salts that a job has to itself."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Bench:
 
     @contextmanager
     def volume(self, servers: int, largest: int) -> Iterator[Callable[..., Volume]]:
-        """Make a volume for files of so many bytes; give what says how it is opened in a state."""
+        """Make a volume for files of some length; give what says how it is opened in a state."""
         path = self.how.directory / f"volume-{servers}"
         show_step(self.runner.bar, f"a volume of {servers} servers")
         each = FILES_KEPT * largest // servers + SPARE_BYTES

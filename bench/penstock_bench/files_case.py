@@ -43,9 +43,9 @@ NOTHING = 0xA5
 SMALL = 4096
 """The bytes of an access at random."""
 CHECKED_TOGETHER = 256
-"""Reads at random go to so many places in turn, which are then compared: as much as L2 holds."""
+"""The places to which reads at random go in turn, and which are then compared: L2 holds them."""
 DIRECTORIES = 16
-"""New files are dealt out to so many directories."""
+"""The directories to which new files are dealt out."""
 FILL = 0.95
 """The part of a new volume that is written once. The rest is for what is written meanwhile."""
 
@@ -94,7 +94,7 @@ def make_volume(path: str, servers: int, block_bytes: int, server_bytes: int) ->
 
 @functools.cache
 def random_bytes(pieces: int) -> Bytes:
-    """Return random bytes, always the same: so many pieces of 16 MiB."""
+    """Return random bytes in pieces of 16 MiB, always the same."""
     return np.random.default_rng(1).integers(0, 256, pieces * 16 * MIB, np.uint8)
 
 
@@ -473,7 +473,7 @@ def move_whole(move: Mover, memory: Bytes) -> None:
 
 
 def name_rates(fs: ps.FileSystem, crew: Crew, threads: int, count: int, root: str) -> Rates:
-    """Create `count` files, and ask for their attributes, by so many threads of each client.
+    """Create `count` files, and ask for their attributes, by `threads` threads of each client.
 
     All is below a new directory `root`; rates are those of all servers together.
     """

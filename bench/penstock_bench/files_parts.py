@@ -69,7 +69,7 @@ MEGA = 1e6
 LIMIT = "the limit"
 
 VolumeIn = Callable[[str, int], Volume]
-"""This opens a volume in a state, for a file of so many bytes."""
+"""This opens a volume in a state, for a file of a number of bytes."""
 
 
 # ---------------------------------------------------------------------------------------------

@@ -158,6 +158,12 @@ class Usage:
     quota: int | None
 
 
+def _numbers_of(view: View | None) -> tuple[int, int, int, int]:
+    """The numbers of a view; without one, of the whole file, striped."""
+    v = view or View()
+    return v.vbs, v.vn, v.hbs, v.hn
+
+
 def _bytes_of(data: Any) -> np.ndarray:
     """The memory of a buffer as an array of bytes, which shares it."""
     view = memoryview(data)
@@ -463,9 +469,7 @@ class FileSystem:
                 f"comm has {comm.size} ranks, and the file system {self._fs.clients} clients: give "
                 "the communicator of its clients"
             )
-        v = view or View()
-        numbers = (v.vbs, v.vn, v.hbs, v.hn)
-        return numbers, subfile, order, version, memory_bytes, comm is not None
+        return _numbers_of(view), subfile, order, version, memory_bytes, comm is not None
 
     def import_file(
         self,
@@ -501,7 +505,7 @@ class FileSystem:
             The order of its bytes. "column" is an order within one access: one client moves all,
             in memory for all of the file.
         comm : mpi4py.MPI.Intracomm, optional
-            The communicator of the clients, each of which moves a part. Default: this client moves
+            The communicator of the clients: each of them moves a part. Default: this client moves
             all bytes, without the others.
         cells, bsu, base : int, optional
             The structure of a new file. Default: a cell a server, BSUs as large as a block, and a
@@ -901,10 +905,8 @@ class File:
         -----
         Not collective.
         """
-        v = view or View()
-        numbers = (v.vbs, v.vn, v.hbs, v.hn)
         token = None if pointer is None else (pointer.server, pointer.number)
-        opened = self._file.open(numbers, subfile, order, version, token)
+        opened = self._file.open(_numbers_of(view), subfile, order, version, token)
         return Subfile(self, opened)
 
     def _move_all(

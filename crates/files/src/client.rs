@@ -25,7 +25,6 @@ use penstock_engine::{
 use penstock_layout::{CellAccess, Holding, List, ListPiece, Piece, Subfile, SubfileOrder, View};
 
 use crate::caller::{Caller, unexpected};
-use crate::explain::{AccessPlan, ServerShare};
 use crate::messages::{
     Access, Answer, Ask, Attacher, CellPart, ClientPart, Collective, Moved, NewObject, Purpose,
     Request, Turn, Usage,
@@ -121,7 +120,7 @@ pub struct Attachment {
     /// What was asked for.
     pub mode: Mode,
     key: u64,
-    is_cautious: Arc<AtomicBool>,
+    pub(crate) is_cautious: Arc<AtomicBool>,
 }
 
 /// An open subfile: local, and made without any message.
@@ -184,11 +183,11 @@ impl OpenSubfile {
 }
 
 /// The parts of an access on one server.
-struct ServerPart {
-    server: usize,
+pub(crate) struct ServerPart {
+    pub(crate) server: usize,
     turn: usize,
-    cells: Vec<CellAccess>,
-    bytes: u64,
+    pub(crate) cells: Vec<CellAccess>,
+    pub(crate) bytes: u64,
 }
 
 impl<'m, M: Machine> Client<'m, M> {
@@ -478,7 +477,12 @@ impl<'m, M: Machine> Client<'m, M> {
     }
 
     /// The parts of an access, by server, in the order of turns.
-    fn parts(&self, open: &OpenSubfile, offset: u64, bytes: u64) -> Result<Vec<ServerPart>> {
+    pub(crate) fn parts(
+        &self,
+        open: &OpenSubfile,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Vec<ServerPart>> {
         let (shape, servers) = (&open.file.shape, self.caller.servers());
         let access = open.subfile.access(offset, bytes);
         let access = access.map_err(|error| {
@@ -531,50 +535,15 @@ impl<'m, M: Machine> Client<'m, M> {
         }
     }
 
-    /// Says what an access would do. Nothing is moved.
-    ///
-    /// # Errors
-    /// As [`Client::access`], where no server is needed to find them.
-    pub fn explain(
-        &self,
-        open: &OpenSubfile,
-        operation: Operation,
-        (offset, bytes): (u64, u64),
-    ) -> Result<AccessPlan> {
-        self.check(open, operation)?;
-        let parts = self.parts(open, offset, bytes)?;
-        let turns: Vec<usize> = parts.iter().map(|part| part.turn).collect();
-        let is_cautious = open.file.is_cautious.load(Ordering::Relaxed);
-        let (tokens, words) = match turns[..] {
-            [first, .., last] if is_cautious => (last - first, turns.len() - 1),
-            _ => (0, 0),
-        };
-        let share = |part: &ServerPart| ServerShare {
-            server: part.server,
-            cells: part.cells.len(),
-            bytes: part.bytes,
-            is_inside: part.bytes <= self.inside_bytes_max(operation),
-        };
-        Ok(AccessPlan {
-            operation,
-            offset,
-            bytes,
-            servers: parts.iter().map(share).collect(),
-            requests: parts.len(),
-            tokens,
-            words,
-        })
-    }
-
     /// The most bytes of one server that travel in a message.
-    fn inside_bytes_max(&self, operation: Operation) -> u64 {
+    pub(crate) fn inside_bytes_max(&self, operation: Operation) -> u64 {
         match operation {
             Operation::Read => INSIDE_BYTES_MAX,
             Operation::Write => self.state.request_bytes_max.min(INSIDE_BYTES_MAX),
         }
     }
 
-    fn check(&self, open: &OpenSubfile, operation: Operation) -> Result<()> {
+    pub(crate) fn check(&self, open: &OpenSubfile, operation: Operation) -> Result<()> {
         let mode = open.file.mode;
         let (is_allowed, verb) = match operation {
             Operation::Read => (mode.reads, "reading"),
@@ -601,11 +570,7 @@ impl<'m, M: Machine> Client<'m, M> {
         memory: MemoryId,
         (is_cautious, placed): (bool, Option<&dyn Fn()>),
     ) -> Result<Option<Moved>> {
-        let turn = match (is_cautious, parts) {
-            (false, _) => Turn::Any,
-            (true, [_] | []) => Turn::Arrival,
-            (true, many) => Turn::Token(many.iter().map(|part| part.turn).collect()),
-        };
+        let turn = turn_of(parts, is_cautious);
         let request = self.caller.ticket();
         let last = parts.last().map(|part| part.server);
         let asked = parts.iter().map(|part| {
@@ -889,6 +854,15 @@ impl<'m, M: Machine> Client<'m, M> {
     pub async fn stop(&self) -> Result<()> {
         let servers = 0..self.caller.servers();
         self.ask_all(servers, &Ask::Stop).await.map(|_| ())
+    }
+}
+
+/// The order in which a request with these parts is done.
+pub(crate) fn turn_of(parts: &[ServerPart], is_cautious: bool) -> Turn {
+    match (is_cautious, parts) {
+        (false, _) => Turn::Any,
+        (true, [_] | []) => Turn::Arrival,
+        (true, many) => Turn::Token(many.iter().map(|part| part.turn).collect()),
     }
 }
 

@@ -1,8 +1,12 @@
 //! What an access to a subfile does, before it is done.
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 
-use penstock_engine::Operation;
+use penstock_engine::{Machine, Operation, Result};
+
+use crate::client::{Client, OpenSubfile, ServerPart, turn_of};
+use crate::messages::Turn;
 
 /// The part of one server in an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,10 +31,9 @@ pub struct AccessPlan {
     pub offset: u64,
     /// The bytes of the subfile.
     pub bytes: u64,
-    /// The parts of the servers that have any, in the order of tokens.
+    /// The parts of the servers that have any, in the order of tokens. Each gets a request, and
+    /// sends an answer.
     pub servers: Vec<ServerShare>,
-    /// Requests to servers, each of which is answered by one message.
-    pub requests: usize,
     /// Messages of the token that gives the access its place on all servers.
     pub tokens: usize,
     /// Messages which say that the access has its place on all servers.
@@ -40,7 +43,7 @@ pub struct AccessPlan {
 impl AccessPlan {
     /// All messages: requests, answers, tokens and words.
     pub fn messages(&self) -> usize {
-        2 * self.requests + self.tokens + self.words
+        2 * self.servers.len() + self.tokens + self.words
     }
 }
 
@@ -73,17 +76,47 @@ impl fmt::Display for AccessPlan {
             } = one;
             writeln!(f, "  server {server}: {bytes} bytes, cells: {cells}, {way}")?;
         }
-        let Self {
-            requests,
-            tokens,
-            words,
-            ..
-        } = self;
+        let (requests, all) = (self.servers.len(), self.messages());
+        let Self { tokens, words, .. } = self;
         write!(
             f,
             "messages: {requests} requests, {requests} answers, {tokens} of the token, {words} after \
-             it: {} in all",
-            self.messages()
+             it: {all} in all"
         )
+    }
+}
+
+impl<M: Machine> Client<'_, M> {
+    /// Says what an access would do. Nothing is moved.
+    ///
+    /// # Errors
+    /// As [`Client::access`], where no server is needed to find them.
+    pub fn explain(
+        &self,
+        open: &OpenSubfile,
+        operation: Operation,
+        (offset, bytes): (u64, u64),
+    ) -> Result<AccessPlan> {
+        self.check(open, operation)?;
+        let parts = self.parts(open, offset, bytes)?;
+        let is_cautious = open.file().is_cautious.load(Ordering::Relaxed);
+        let (tokens, words) = match turn_of(&parts, is_cautious) {
+            Turn::Token(turns) => (turns[turns.len() - 1] - turns[0], turns.len() - 1),
+            Turn::Any | Turn::Arrival => (0, 0),
+        };
+        let share = |part: &ServerPart| ServerShare {
+            server: part.server,
+            cells: part.cells.len(),
+            bytes: part.bytes,
+            is_inside: part.bytes <= self.inside_bytes_max(operation),
+        };
+        Ok(AccessPlan {
+            operation,
+            offset,
+            bytes,
+            servers: parts.iter().map(share).collect(),
+            tokens,
+            words,
+        })
     }
 }

@@ -210,7 +210,7 @@ pub(crate) enum Ask {
     Allot(u32, usize),
     /// Give back the allowance of a user, and tell how many blocks are in use or promised.
     GiveBack(u32),
-    /// From now on this server may give a user so many blocks.
+    /// From now on this server may give a user this number of blocks.
     Allow(u32, u64),
     /// Wait until all clients of a program have come. All of them get one answer: that to their
     /// purpose, or the error of one of them.

@@ -156,22 +156,37 @@ fn import_share(
     (options, share): (&TransferOptions, Range<u64>),
     tell: Listener<'_>,
 ) -> Result<u64> {
-    let bytes = share.end - share.start;
     let (file, view) = open(fs, to, options, Operation::Write)?;
-    let (mut offset, mut moved) = (share.start, 0);
+    let mut moved = 0;
+    for_pieces(to, (options, share), tell, |offset, data| {
+        let read = local.read_exact_at(data, offset);
+        read.map_err(|error| Error::io(&error, "importing", local_path))?;
+        moved += access(&view, Operation::Write, offset, data)?.bytes;
+        Ok(())
+    })?;
+    file.detach()?;
+    Ok(moved)
+}
+
+/// Moves a part of a sequence of bytes piece by piece. Each piece has its offset, and bytes that
+/// are zero.
+fn for_pieces(
+    path: &FilePath,
+    (options, share): (&TransferOptions, Range<u64>),
+    tell: Listener<'_>,
+    mut act: impl FnMut(u64, &mut [u8]) -> Result<()>,
+) -> Result<()> {
+    let bytes = share.end - share.start;
+    let most = piece_bytes(path, options, bytes)?;
+    let mut offset = share.start;
     tell(0, bytes)?;
     while offset < share.end {
-        let piece = piece_bytes(to, options, bytes)?.min(share.end - offset);
-        let mut data = vec![0; exact::<usize>(piece)];
-        local
-            .read_exact_at(&mut data, offset)
-            .map_err(|error| Error::io(&error, "importing", local_path))?;
-        moved += access(&view, Operation::Write, offset, &mut data)?.bytes;
+        let piece = most.min(share.end - offset);
+        act(offset, &mut vec![0; exact::<usize>(piece)])?;
         offset += piece;
         tell(offset - share.start, bytes)?;
     }
-    file.detach()?;
-    Ok(moved)
+    Ok(())
 }
 
 /// A new local file.
@@ -260,22 +275,16 @@ pub fn export_to(
     let share = options
         .party
         .share(fs, options.order, all.min(CELL_BYTES_MAX));
-    let bytes = share.end - share.start;
     let mut done = Transferred::default();
-    let mut offset = share.start;
-    tell(0, bytes)?;
-    while offset < share.end {
-        let piece = piece_bytes(from, options, bytes)?.min(share.end - offset);
-        let mut data = vec![0; exact::<usize>(piece)];
-        let moved = access(&view, Operation::Read, offset, &mut data)?;
-        if moved.reach > 0 {
-            sink.put(offset, &data[..exact::<usize>(moved.reach)])?;
-            done.bytes = offset + moved.reach;
+    for_pieces(from, (options, share), tell, |offset, data| {
+        let Moved { bytes, reach } = access(&view, Operation::Read, offset, data)?;
+        if reach > 0 {
+            sink.put(offset, &data[..exact::<usize>(reach)])?;
+            done.bytes = offset + reach;
         }
-        done.moved += moved.bytes;
-        offset += piece;
-        tell(offset - share.start, bytes)?;
-    }
+        done.moved += bytes;
+        Ok(())
+    })?;
     file.detach()?;
     Ok(done)
 }

@@ -153,9 +153,6 @@ impl Node {
         let waker = self
             .waker
             .get_or_init(|| Waker::from(Arc::new(BellWaker(bell))));
-        if !self.alarms.is_empty() {
-            self.alarms.tell(self.started.elapsed());
-        }
         let polled = poll(&mut Context::from_waker(waker));
         self.give_back();
         pause.at_most = self.links.nap_max(pause.idle);

@@ -18,6 +18,7 @@ use penstock_layout::{SubfileOrder, View};
 use penstock_machines::mpi::Transport;
 use penstock_machines::mpi::abi::Constants;
 use penstock_machines::mpi::api::Api;
+use penstock_machines::node::runner::Interrupt;
 use pyo3::prelude::*;
 
 use crate::errors::{kind_of, raise};
@@ -193,7 +194,6 @@ pub fn join_volume(
     options: (u64, bool),
     wrong: Option<(String, String)>,
 ) -> PyResult<Option<PyFileSystem>> {
-    let (library, comm, byte, any_source, may_use_threads) = mpi;
     let (cache_bytes, is_direct) = options;
     let raised = RaisedException::default();
     let interrupt = raised.interrupt(|| false);
@@ -209,17 +209,7 @@ pub fn join_volume(
             },
         }),
     };
-    let joined = py.detach(|| {
-        let api = Api::load(&library, Constants { byte, any_source })?;
-        let place = (api, comm);
-        join(
-            place,
-            Transport::Shared,
-            may_use_threads,
-            given,
-            Some(interrupt),
-        )
-    });
+    let joined = py.detach(|| join_job(&mpi, given, interrupt));
     let joined = ended(py, &raised, joined)?;
     Ok(joined.map(|fs| PyFileSystem {
         fs: Mutex::new(Some(Arc::new(fs))),
@@ -235,29 +225,43 @@ pub fn run_files_command(
     argv: Vec<OsString>,
     is_first: bool,
 ) -> PyResult<u8> {
-    let (library, comm, byte, any_source, may_use_threads) = mpi;
     let raised = RaisedException::default();
     let interrupt = raised.interrupt(|| false);
     let code = py.detach(|| {
-        let api = Api::load(&library, Constants { byte, any_source })?;
-        Ok(penstock_cli::files_in(argv, is_first, |volume| {
+        penstock_cli::files_in(argv, is_first, |volume| {
             let arguments = JobArguments {
                 template: volume.to_string(),
                 servers: None,
                 is_dedicated: false,
                 options: JobOptions::default(),
             };
-            let place = (api, comm);
-            join(
-                place,
-                Transport::Shared,
-                may_use_threads,
-                Ok(arguments),
-                Some(interrupt),
-            )
-        }))
+            join_job(&mpi, Ok(arguments), interrupt)
+        })
     });
-    ended(py, &raised, code)
+    ended(py, &raised, Ok(code))
+}
+
+/// Opens a volume in all ranks of an MPI job.
+fn join_job(
+    mpi: &Mpi,
+    given: Result<JobArguments>,
+    interrupt: Interrupt,
+) -> Result<Option<FileSystem>> {
+    let (library, comm, byte, any_source, may_use_threads) = mpi;
+    let api = Api::load(
+        library,
+        Constants {
+            byte: *byte,
+            any_source: *any_source,
+        },
+    )?;
+    join(
+        (api, *comm),
+        Transport::Shared,
+        *may_use_threads,
+        given,
+        Some(interrupt),
+    )
 }
 
 /// The result of a call, or the exception that has interrupted it.

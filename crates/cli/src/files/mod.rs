@@ -81,26 +81,17 @@ pub(crate) fn run_in(
     fs: &Fs,
     open: impl FnOnce(&str) -> penstock_engine::Result<Option<FileSystem>>,
 ) -> Result<(), Failure> {
-    let volume = match fs {
-        Fs::Import(asked) => &asked.volume,
-        Fs::Export(asked) => &asked.volume,
-        _ => {
-            return Err(Failure::input(
-                "of fs, only import and export run under mpiexec",
-            ));
-        }
-    };
-    let Some(opened) = open(volume)? else {
-        return Ok(()); // this process has served alone
-    };
-    let done = match fs {
-        Fs::Import(asked) => transfer::import(&opened, asked, Party::All),
-        Fs::Export(asked) => transfer::export(&opened, asked, Party::All),
-        _ => Ok(()),
-    };
-    let closed = opened.close();
-    done?;
-    Ok(closed?)
+    match fs {
+        Fs::Import(asked) => act_in(open(&asked.volume)?, |fs| {
+            transfer::import(fs, asked, Party::All)
+        }),
+        Fs::Export(asked) => act_in(open(&asked.volume)?, |fs| {
+            transfer::export(fs, asked, Party::All)
+        }),
+        _ => Err(Failure::input(
+            "of fs, only import and export run under mpiexec",
+        )),
+    }
 }
 
 /// Opens a volume, acts, and closes the volume, which saves what was done.
@@ -109,6 +100,17 @@ fn with_volume(
     act: impl FnOnce(&FileSystem) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let fs = embedded(volume, None, &JobOptions::default(), None)?;
+    act_in(Some(fs), act)
+}
+
+/// Acts in a volume that is open, and closes it. A process that has served alone has nothing to do.
+fn act_in(
+    fs: Option<FileSystem>,
+    act: impl FnOnce(&FileSystem) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let Some(fs) = fs else {
+        return Ok(());
+    };
     let done = act(&fs);
     let closed = fs.close();
     done?;

@@ -35,6 +35,14 @@ impl<V> Entry<V> {
     fn kind(&self) -> usize {
         usize::from(!self.is_whole) * 2 + usize::from(self.changed > 0)
     }
+
+    /// The bytes of the block, if it is changed.
+    fn changed_bytes(&self) -> u64 {
+        match self.changed {
+            0 => 0,
+            _ => self.bytes,
+        }
+    }
 }
 
 /// The room for one more block says what must happen before it can come in.
@@ -82,7 +90,9 @@ impl<K: Clone + Ord + Hash, V> Cache<K, V> {
     fn update(&mut self, block: &K, change: impl FnOnce(&mut Entry<V>)) -> Option<&Entry<V>> {
         let entry = self.entries.get_mut(block)?;
         let name = self.kinds[entry.kind()].remove(&entry.used)?;
+        self.changed_bytes -= entry.changed_bytes();
         change(entry);
+        self.changed_bytes += entry.changed_bytes();
         self.uses += 1;
         entry.used = self.uses;
         self.kinds[entry.kind()].insert(entry.used, name);
@@ -154,24 +164,13 @@ impl<K: Clone + Ord + Hash, V> Cache<K, V> {
 
     /// Notes that `bytes` bytes of a block have been put in, and gives all since it was written.
     pub(super) fn change(&mut self, block: &K, bytes: u64) -> u64 {
-        let was_changed = self.is_changed(block);
-        let Some(entry) = self.update(block, |entry| entry.changed += bytes) else {
-            return 0;
-        };
-        let (changed, block_bytes) = (entry.changed, entry.bytes);
-        if changed > 0 && !was_changed {
-            self.changed_bytes += block_bytes;
-        }
-        changed
+        let entry = self.update(block, |entry| entry.changed += bytes);
+        entry.map_or(0, |entry| entry.changed)
     }
 
     /// Notes that a block has been written.
     pub(super) fn clean(&mut self, block: &K) {
-        let was_changed = self.is_changed(block);
-        let entry = self.update(block, |entry| entry.changed = 0);
-        if let Some(bytes) = entry.map(|entry| entry.bytes).filter(|_| was_changed) {
-            self.changed_bytes -= bytes;
-        }
+        self.update(block, |entry| entry.changed = 0);
     }
 
     /// Changed blocks, those that would be replaced first at the front: those that must be written
@@ -212,9 +211,7 @@ impl<K: Clone + Ord + Hash, V> Cache<K, V> {
     pub(super) fn remove(&mut self, block: &K) -> Option<V> {
         let entry = self.entries.remove(block)?;
         self.bytes -= entry.bytes;
-        if entry.changed > 0 {
-            self.changed_bytes -= entry.bytes;
-        }
+        self.changed_bytes -= entry.changed_bytes();
         self.kinds[entry.kind()].remove(&entry.used);
         Some(entry.value)
     }

@@ -63,19 +63,6 @@ enum Pointer {
     Shared(PointerId),
 }
 
-impl OpenView {
-    /// Says what an access would do. Nothing is moved.
-    ///
-    /// # Errors
-    /// As [`Client::explain`].
-    pub fn explain(&self, operation: Operation, (offset, bytes): (u64, u64)) -> Result<AccessPlan> {
-        let open = self.open.clone();
-        self.core.run(move |node, state| async move {
-            Client::new(&*node, &state).explain(&open, operation, (offset, bytes))
-        })
-    }
-}
-
 /// A read or write under way.
 pub struct Moving {
     core: Arc<Core>,
@@ -174,6 +161,17 @@ impl OpenFile {
 }
 
 impl OpenView {
+    /// Says what an access would do. Nothing is moved.
+    ///
+    /// # Errors
+    /// As [`Client::explain`].
+    pub fn explain(&self, operation: Operation, (offset, bytes): (u64, u64)) -> Result<AccessPlan> {
+        let open = self.open.clone();
+        self.core.run(move |node, state| async move {
+            Client::new(&*node, &state).explain(&open, operation, (offset, bytes))
+        })
+    }
+
     /// Moves the pointer for an access of `bytes` bytes, and gives where the access begins.
     ///
     /// # Errors

@@ -10,16 +10,16 @@ use crate::object::{Identity, ObjectId};
 /// The program, the file, and the number of the request among those of the program.
 pub(crate) type GatheringKey = (u64, ObjectId, u64);
 
-/// A client that has come: its node, the ticket of the answer, and its part.
-struct Arrival {
-    answer: (NodeId, u64),
-    part: Result<ClientPart>,
+/// A client that has come: its node, the ticket of the answer, and what it brings.
+pub(super) struct Arrival<T> {
+    pub(super) answer: (NodeId, u64),
+    pub(super) part: Result<T>,
 }
 
 /// The clients of a collective request that have come.
 pub(crate) struct Gathering {
     request: Collective,
-    arrivals: BTreeMap<usize, Arrival>,
+    arrivals: BTreeMap<usize, Arrival<ClientPart>>,
 }
 
 impl Gathering {
@@ -40,11 +40,7 @@ impl Gathering {
     ) {
         let part = match *request == self.request && rank < self.request.clients.len() {
             true => part,
-            false => {
-                let cause = "clients ask for different things";
-                let error = Error::new(Kind::Mismatch, "a collective call on a file", cause);
-                Err(error.by(Who::Rank(rank)))
-            }
+            false => Err(mismatch()),
         };
         let arrival = Arrival {
             answer,
@@ -80,14 +76,8 @@ pub(crate) struct Meeting {
     pub(super) program: u64,
     /// The nodes of all that are to come, by rank.
     pub(super) clients: Vec<NodeId>,
-    /// Those that have come, by rank.
-    pub(super) arrivals: BTreeMap<usize, Attendance>,
-}
-
-/// A client that has come: whom to answer, and the user and the purpose.
-pub(super) struct Attendance {
-    pub(super) answer: (NodeId, u64),
-    pub(super) purpose: Result<(Identity, Purpose)>,
+    /// Those that have come, by rank, each with its user and its purpose.
+    pub(super) arrivals: BTreeMap<usize, Arrival<(Identity, Purpose)>>,
 }
 
 impl Meeting {
@@ -97,10 +87,9 @@ impl Meeting {
     /// The error of the lowest rank that has one; [`Kind::Mismatch`].
     pub(super) fn purpose(&self) -> Result<Option<(Identity, Purpose)>> {
         let mut agreed: Option<(Identity, Purpose)> = None;
-        for (rank, Attendance { purpose, .. }) in &self.arrivals {
-            let (who, purpose) = purpose
-                .clone()
-                .map_err(|error| error.by(Who::Rank(*rank)))?;
+        for (rank, Arrival { part, .. }) in &self.arrivals {
+            let purpose = part.clone();
+            let (who, purpose) = purpose.map_err(|error| error.by(Who::Rank(*rank)))?;
             agreed = Some(match (agreed, purpose) {
                 (None, purpose) => (who, purpose),
                 (Some((who, Purpose::Sum(sum))), Purpose::Sum(more)) => {
@@ -117,7 +106,7 @@ impl Meeting {
 /// The error of clients that ask for different things.
 pub(super) fn mismatch() -> Error {
     let cause = "clients ask for different things";
-    Error::new(Kind::Mismatch, "a collective call on files", cause)
+    Error::new(Kind::Mismatch, "a collective call on a file", cause)
 }
 
 /// The error for the clients that wait for one that has left.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use futures::future::join_all;
 use penstock_engine::{Error, Kind, Machine, NodeId, Result};
 
-use super::gathering::{Attendance, Meeting, left_before, mismatch};
+use super::gathering::{Arrival, Meeting, left_before, mismatch};
 use super::state::{Service, Task};
 use crate::messages::{Answer, Ask, Purpose};
 use crate::object::Identity;
@@ -47,14 +47,14 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 clients: clients.clone(),
                 arrivals: BTreeMap::new(),
             });
-            let purpose = match meeting.clients == clients {
-                true => purpose,
-                false => Err(mismatch()),
+            let arrival = Arrival {
+                answer: (from, ticket),
+                part: match meeting.clients == clients {
+                    true => purpose,
+                    false => Err(mismatch()),
+                },
             };
-            let answer = (from, ticket);
-            meeting
-                .arrivals
-                .insert(rank, Attendance { answer, purpose });
+            meeting.arrivals.insert(rank, arrival);
             match is_left || meeting.arrivals.len() >= meeting.clients.len() {
                 true => meetings.remove(&program),
                 false => None,

@@ -6,7 +6,7 @@
 //!   room finds some;
 //! - all, when no request has come for a while.
 //!
-//! Only so many are written at a time as keep the disks busy. Nobody claims a block whose turn has
+//! As many are written at a time as keep the disks busy. Nobody claims a block whose turn has
 //! not come: it may be changed again meanwhile, and is then written once.
 
 use std::time::Duration;
