@@ -648,3 +648,58 @@ fn an_access_takes_the_messages_of_its_plan() {
         }
     }
 }
+
+/// N9: a resize needs a place for the last block that it cuts. Where there is none, or the block
+/// cannot be read, nothing is changed, and the volume is as good as before.
+#[test]
+fn a_resize_without_space_changes_nothing() {
+    for has_quota in [false, true] {
+        let volume = Volume {
+            blocks: if has_quota { 100 } else { 8 },
+            servers: 2,
+            ..Volume::default()
+        };
+        let left = volume.run(move |me| async move {
+            let client = me.client();
+            let file = me.create("/f", 2, 64).await.unwrap();
+            let all = open(&file, STRIPED, 0);
+            let data: Vec<u8> = (0..16 * 64).map(|n| (n % 251) as u8).collect();
+            if has_quota {
+                client.limit(1, Some(16 * 64)).await.unwrap();
+            }
+            me.write(&all, 0, &data).await.unwrap();
+            client.sync(Some(&file)).await.unwrap();
+            if has_quota {
+                client
+                    .change(&path("/f"), FileChange::Checkpoint)
+                    .await
+                    .unwrap();
+            }
+            for bytes in [100, 7 * 64 + 1] {
+                let full = client
+                    .change(&path("/f"), FileChange::Resize(bytes))
+                    .await
+                    .unwrap_err();
+                assert_eq!(full.kind, Kind::Full);
+                assert_eq!(me.read(&all, 0, 2000).await.unwrap().1[..1024], data);
+            }
+            for bytes in [7 * 64, 6 * 64] {
+                client
+                    .change(&path("/f"), FileChange::Resize(bytes))
+                    .await
+                    .unwrap();
+            }
+            let cut = client.change(&path("/f"), FileChange::Resize(100)).await;
+            assert_eq!(cut.is_ok(), !has_quota, "the checkpoint has all blocks");
+        });
+        left.check();
+        volume.run_again(left, |me| async move {
+            let client = me.client();
+            client.limit(1, None).await.unwrap();
+            client
+                .change(&path("/f"), FileChange::Resize(70))
+                .await
+                .unwrap();
+        });
+    }
+}

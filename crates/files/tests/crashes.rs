@@ -200,6 +200,9 @@ impl Journal {
     }
 }
 
+/// The user of all clients, who owns the volume.
+const OWNER: u32 = 1;
+
 /// The user whose quota a client sets.
 fn user_of(home: &str) -> u32 {
     home[2..].parse::<u32>().unwrap() + 100
@@ -252,7 +255,7 @@ fn choose(random: &mut Random, journal: &Journal, home: &str, fill: &mut u8) -> 
             let name = pick(random, &files);
             let has_checkpoint =
                 matches!(&journal.objects[&name], Object::File(known) if known.kept.is_some());
-            match has_checkpoint {
+            match has_checkpoint && random.below(2) == 0 {
                 true => Step::Change(name, FileChange::RollBack),
                 false => Step::Change(name, FileChange::Resize(random.below(60))),
             }
@@ -319,6 +322,10 @@ async fn run_client(me: Program, seed: u64, journal: Rc<RefCell<Journal>>) {
     let step = Step::MakeDirectory(home.clone());
     let mut random = Random::of(seed, me.rank as u64 + 1);
     let mut fill = 0;
+    if me.rank == 0 && seed.is_multiple_of(3) {
+        // Who owns all files is limited, though not in need.
+        me.client().limit(OWNER, Some(1 << 20)).await.unwrap();
+    }
     let mut next = Some(step);
     for _ in 0..STEPS {
         let step = match next.take() {
@@ -475,6 +482,7 @@ fn check_all(volume: &Volume, left: Left, journals: &[Rc<RefCell<Journal>>]) {
                 check(&me, &home, journal).await;
                 client.limit(user_of(&home), None).await.unwrap();
             }
+            client.limit(OWNER, None).await.unwrap();
             for (name, _) in client.list(&FilePath::root()).await.unwrap() {
                 remove_all(&client, &format!("/{name}")).await;
             }

@@ -72,7 +72,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// # Errors
     /// [`Kind::Full`] when there is no space, or the owner of the file may have no more.
     pub(super) async fn reserve(&self, file: (ObjectId, u32), name: &BlockName) -> Result<()> {
-        let mut is_promised = false;
+        // What was decided before a crash had its places, and no keeper serves before the end of
+        // recovery.
+        let mut is_promised = !self.is_ready.get();
         loop {
             if self.volume.reserve(file, name, is_promised)? {
                 return Ok(());

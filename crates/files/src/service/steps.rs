@@ -319,20 +319,25 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             place.turn().await;
             let servers = self.caller.servers();
             let first = self.turn(shape.base) as u64;
-            let cells = (first..shape.cells).step_by(servers);
+            let cells: Vec<u64> = (first..shape.cells).step_by(servers).collect();
             let steps = [Step::Cells {
                 file,
                 owner,
                 change,
-                cells: cells.collect(),
+                cells: cells.clone(),
             }];
             let prepared = async {
                 self.save(file).await?;
+                if let FileChange::Resize(bytes) = change {
+                    self.prepare_tails((file, owner), &cells, bytes).await?;
+                }
                 let prepared = put(&Key::Prepared(id), &steps[..].to_vec())?;
                 self.volume.committer.commit([prepared]).await
             };
             self.vote_and_end(director, id, &steps, prepared.await)
                 .await;
+            // Nobody else uses the file: these are places for a resize that is not done.
+            self.volume.unreserve(file, |_, _| true);
         })
     }
 
@@ -531,22 +536,39 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         self.volume.apply(file, &cell_change, others).await
     }
 
+    /// The last blocks of cells that are cut off within a block.
+    fn tails(&self, file: ObjectId, cells: &[u64], bytes: u64) -> Vec<BlockName> {
+        let block_bytes = self.volume.block_bytes();
+        let is_cut = |cell: u64| {
+            let end = self.volume.cell_bytes(file, cell, Version::Active);
+            !bytes.is_multiple_of(block_bytes) && end.unwrap_or(0) > bytes
+        };
+        let cut = cells.iter().filter(|cell| is_cut(**cell));
+        let tails = cut.map(|&cell| BlockName {
+            file,
+            version: Version::Active,
+            cell,
+            block: bytes / block_bytes,
+        });
+        tails.filter(|name| self.volume.is_stored(name)).collect()
+    }
+
+    /// Brings in the last blocks of cells that are to be cut off within a block, each with a place
+    /// for what is left of it: when a resize is decided, it can be done.
+    async fn prepare_tails(&self, file: (ObjectId, u32), cells: &[u64], bytes: u64) -> Result<()> {
+        for name in self.tails(file.0, cells, bytes) {
+            let (claim, _) = self.bring_in_changed(file, &name, false).await?;
+            self.blocks.release(claim);
+        }
+        Ok(())
+    }
+
     /// Clears what lies behind the new end of cells in their last blocks: if the cells grow again,
     /// that is zero.
     async fn clear_tails(&self, file: (ObjectId, u32), cells: &[u64], bytes: u64) -> Result<()> {
         let block_bytes = self.volume.block_bytes();
         let within = bytes % block_bytes;
-        for &cell in cells.iter().filter(|_| within > 0) {
-            let name = BlockName {
-                file: file.0,
-                version: Version::Active,
-                cell,
-                block: bytes / block_bytes,
-            };
-            let end = self.volume.cell_bytes(file.0, cell, Version::Active);
-            if end.unwrap_or(0) <= bytes || !self.volume.is_stored(&name) {
-                continue;
-            }
+        for name in self.tails(file.0, cells, bytes) {
             let zeros = self.machine.buffer(block_bytes)?;
             self.machine.clear(&zeros, block_bytes, &[]);
             let (claim, cached) = self.bring_in_changed(file, &name, false).await?;
