@@ -4,6 +4,7 @@ mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use common::{Memory, Stores};
 use penstock_conformance::{Bench, Case, Form, Need, Seat};
 use penstock_engine::{Error, Kind, Machine};
 use penstock_layout::Share;
+use penstock_machines::node::runner::{Runner, Task};
 use penstock_machines::{Node, Threads};
 
 /// Only what hangs takes longer.
@@ -71,4 +73,54 @@ impl Bench for OfThreads {
 #[test]
 fn threads_conform() {
     assert!(penstock_conformance::run(&OfThreads).is_empty());
+}
+
+/// A runner of a node with a thread of its own, and a task.
+fn runner(task: impl FnOnce(Rc<Node>) -> Task) -> Runner {
+    let node = Threads::new(1).node(0, Arc::new(Stores::default()));
+    Runner::new(node, |node| vec![task(node.clone())], true, None).unwrap()
+}
+
+fn nothing(_: Rc<Node>) -> Task {
+    Box::pin(std::future::ready(()))
+}
+
+/// The node's own thread ends with its runner, wherever it is then.
+#[test]
+fn runners_end_at_any_moment() {
+    for nth in 0..3000 {
+        let runner = runner(nothing);
+        for _ in 0..nth % 3 {
+            runner.run(|_| async {}).unwrap();
+        }
+        if nth % 7 == 0 {
+            std::thread::sleep(Duration::from_micros(nth % 400));
+        }
+    }
+}
+
+/// A job for which nobody waits goes on, and so do tasks, also right after others have waited.
+#[test]
+fn what_nobody_waits_for_goes_on() {
+    let ticks = Arc::new(AtomicUsize::new(0));
+    let counted = ticks.clone();
+    let runner = runner(move |node| {
+        Box::pin(async move {
+            loop {
+                node.wait(Duration::from_millis(1)).await;
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    });
+    for waits in 0..50 {
+        for _ in 0..waits {
+            runner.run(|_| async {}).unwrap();
+        }
+        let job = runner.begin(|node| async move { node.wait(Duration::from_micros(10)).await });
+        let before = ticks.load(Ordering::Relaxed);
+        while !runner.is_done(&job) || ticks.load(Ordering::Relaxed) == before {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        runner.end(&job).unwrap();
+    }
 }

@@ -43,32 +43,18 @@ pub struct Staging {
 
 /// A pool keeps the buffers of one node. Buffers that are given back are kept for the next call; a
 /// buffer that is too small is replaced.
+///
+/// A mapping has as many buffers of one size as the pool has already, up to a huge page of them:
+/// small buffers, such as the blocks of a cache, take few mappings and descriptors.
 #[derive(Default)]
 pub struct BufferPool {
     is_shared: bool,
-    slots: RefCell<Vec<SlotState>>,
+    /// The memory of each slot, if it has any.
+    slots: RefCell<Vec<Option<Arc<Staging>>>>,
+    /// The slots that were given back; the last of them is taken first.
+    free: RefCell<Vec<usize>>,
     /// The number of mappings made so far.
     mappings: Cell<u64>,
-}
-
-#[derive(Default)]
-struct SlotState {
-    staging: Option<Arc<Staging>>,
-    is_taken: bool,
-}
-
-impl SlotState {
-    /// Whether nobody uses the memory. A disk or another node may be at it still, for a call that
-    /// has been given up.
-    fn is_free(&self) -> bool {
-        let staging = self.staging.as_ref();
-        !self.is_taken && staging.is_none_or(|staging| Arc::strong_count(staging) == 1)
-    }
-
-    fn has(&self, bytes: usize) -> bool {
-        let staging = self.staging.as_ref();
-        staging.is_some_and(|staging| staging.bytes >= bytes)
-    }
 }
 
 impl BufferPool {
@@ -85,29 +71,36 @@ impl BufferPool {
     /// # Errors
     /// When there is no memory for it.
     pub fn take(self: &Rc<Self>, bytes: usize) -> Result<Buffer> {
-        let mut slots = self.slots.borrow_mut();
-        let free = (0..slots.len()).filter(|&slot| slots[slot].is_free());
-        let slot = match free.min_by_key(|&slot| !slots[slot].has(bytes)) {
-            Some(slot) => slot,
+        let (mut slots, mut free) = (self.slots.borrow_mut(), self.free.borrow_mut());
+        let bytes_of = |staging: &Option<Arc<Staging>>| staging.as_ref().map_or(0, |one| one.bytes);
+        // A disk or another node may be at the memory still, for a call that has been given up.
+        let is_idle = |staging: &Option<Arc<Staging>>| {
+            let staging = staging.as_ref();
+            staging.is_none_or(|staging| Arc::strong_count(staging) == 1)
+        };
+        let find = |bytes| {
+            let fits = |staging| is_idle(staging) && bytes_of(staging) >= bytes;
+            free.iter().rposition(|&slot| fits(&slots[slot]))
+        };
+        let (fitting, idle) = (find(bytes), find(0));
+        let slot = match fitting.or(idle) {
+            Some(place) => free.remove(place),
             None => {
-                slots.push(SlotState::default());
+                slots.push(None);
                 slots.len() - 1
             }
         };
-        if !slots[slot].has(bytes) {
-            slots[slot].staging = None; // given back before there is new memory
-            let mut made = self.make(bytes)?.into_iter();
-            slots[slot].staging = made.next();
-            slots.extend(made.map(|spare| SlotState {
-                staging: Some(spare),
-                is_taken: false,
-            }));
+        if slots[slot].is_none() || fitting.is_none() {
+            slots[slot] = None; // given back before there is new memory
+            let made = self.make(bytes, slots.len());
+            let mut made = made.inspect_err(|_| free.push(slot))?.into_iter();
+            slots[slot] = made.next();
+            free.extend((slots.len()..slots.len() + made.len()).rev());
+            slots.extend(made.map(Some));
         }
-        let state = &mut slots[slot];
-        let Some(staging) = state.staging.clone() else {
-            unreachable!("the slot has just been seen to have enough bytes");
+        let Some(staging) = slots[slot].clone() else {
+            unreachable!("the slot has just been given memory");
         };
-        state.is_taken = true;
         Ok(Buffer {
             staging,
             slot,
@@ -115,12 +108,13 @@ impl BufferPool {
         })
     }
 
-    /// Makes memory for a buffer, and for others behind it if a page has room for them.
-    fn make(&self, bytes: usize) -> Result<Vec<Arc<Staging>>> {
+    /// Makes memory for a buffer, and for others behind it.
+    fn make(&self, bytes: usize, slots: usize) -> Result<Vec<Arc<Staging>>> {
         let each = bytes.next_multiple_of(ALIGNMENT);
         // The whole huge pages of a larger buffer are huge, and the remainder is not.
         let size = match bytes {
             HUGE_BYTES_MIN..HUGE_PAGE_BYTES => HUGE_PAGE_BYTES,
+            1..HUGE_BYTES_MIN => each * slots.clamp(1, HUGE_PAGE_BYTES / each),
             _ => each,
         };
         let mapping = Arc::new(match self.is_shared {
@@ -236,7 +230,7 @@ pub fn fill(data: &mut [u8], element: &[u8]) {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.pool.slots.borrow_mut()[self.slot].is_taken = false;
+        self.pool.free.borrow_mut().push(self.slot);
     }
 }
 
@@ -341,6 +335,20 @@ mod tests {
             assert!(one.base().addr().is_multiple_of(HUGE_PAGE_BYTES));
             assert_ne!(first.slot, second.slot);
         }
+    }
+
+    #[test]
+    fn small_buffers_share_mappings() {
+        let pool = pool(true);
+        let mut taken: Vec<Buffer> = (0..1000).map(|_| pool.take(1 << 16).unwrap()).collect();
+        assert!(pool.mappings.get() < 50, "{}", pool.mappings.get());
+        let bytes: usize = pool.slots.borrow().len() << 16;
+        assert!(bytes < 70 << 20, "{bytes} bytes for 1000 buffers of 64 KiB");
+        taken.truncate(1);
+        let (mappings, slots) = (pool.mappings.get(), pool.slots.borrow().len());
+        taken.extend((0..900).map(|nth| pool.take(nth * 70).unwrap()));
+        let found = (pool.mappings.get(), pool.slots.borrow().len());
+        assert_eq!(found, (mappings, slots), "those given back are used again");
     }
 
     /// Another process that knows an old buffer by its slot must see that the buffer is old.

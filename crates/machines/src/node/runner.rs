@@ -8,6 +8,9 @@
 //! another                             end: looks, in turns with the first
 //! the node's own thread       looks  looks  looks       waits       looks
 //! ```
+//!
+//! Waking a thread takes longer than a small job. Threads that wait one after another, each for a
+//! short time, leave the node's own thread asleep; it looks again when nobody has waited for a nap.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -29,6 +32,9 @@ pub type Task = Pin<Box<dyn Future<Output = ()>>>;
 /// A question that a waiting thread asks now and then: must it stop?
 pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
 
+/// The time after which the node's own thread looks whether others still wait for jobs.
+const NAP: Duration = Duration::from_micros(200);
+
 /// The longest time that a waiting thread goes without asking whether it must stop.
 const UNASKED_MAX: Duration = Duration::from_millis(100);
 
@@ -38,9 +44,6 @@ struct Work {
     tasks: Vec<Task>,
     jobs: BTreeMap<u64, Task>,
     next: u64,
-    /// The number of threads that wait for jobs, and look in the place of the node's own.
-    waiting: usize,
-    is_closed: bool,
 }
 
 // SAFETY: the node and all that refers to it (futures, buffers, reference counts) are reached
@@ -64,9 +67,32 @@ impl Work {
     }
 }
 
+/// Who looks: threads that wait for jobs, or the node's own thread.
+#[derive(Default)]
+struct Watch {
+    /// The number of threads that wait.
+    waiting: usize,
+    /// The number of times that a thread has begun to wait.
+    waits: u64,
+    /// Whether somebody has begun a job for which nobody waits.
+    is_wanted: bool,
+    /// Whether the node's own thread sleeps until nobody waits any more.
+    is_asleep: bool,
+    is_closed: bool,
+}
+
+impl Watch {
+    /// Whether others look in the place of the node's own thread: one waits, or has waited since
+    /// that thread has seen `seen` waits.
+    fn has_others(&self, seen: u64) -> bool {
+        self.waiting > 0 || self.waits != seen && !self.is_wanted
+    }
+}
+
 struct Shared {
     work: Mutex<Work>,
-    /// Signals that no thread waits for a job any more.
+    watch: Mutex<Watch>,
+    /// Signals that the node's own thread is to look.
     unwatched: Condvar,
 }
 
@@ -75,6 +101,16 @@ impl Shared {
         // A panic of a job is met again when the job is polled next.
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes the runner: the node's own thread ends.
+    fn close(&self) {
+        self.watch().is_closed = true;
+        self.unwatched.notify_all();
+    }
 }
 
 /// A thread waits for a job, until this is dropped.
@@ -82,17 +118,23 @@ struct Waiting<'a>(&'a Shared);
 
 impl<'a> Waiting<'a> {
     fn begin(shared: &'a Shared) -> Self {
-        shared.lock().waiting += 1;
+        let mut watch = shared.watch();
+        watch.waiting += 1;
+        watch.waits += 1;
+        drop(watch);
         Self(shared)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut work = self.0.lock();
-        work.waiting -= 1;
-        drop(work);
-        self.0.unwatched.notify_all();
+        let mut watch = self.0.watch();
+        watch.waiting -= 1;
+        let must_wake = watch.waiting == 0 && (watch.is_asleep || watch.is_wanted);
+        drop(watch);
+        if must_wake {
+            self.0.unwatched.notify_all();
+        }
     }
 }
 
@@ -156,11 +198,10 @@ impl Runner {
             node,
             jobs: BTreeMap::new(),
             next: 0,
-            waiting: 0,
-            is_closed: false,
         };
         let shared = Arc::new(Shared {
             work: Mutex::new(work),
+            watch: Mutex::default(),
             unwatched: Condvar::new(),
         });
         let thread = match serves {
@@ -185,8 +226,22 @@ impl Runner {
         self.shared.lock().node.me
     }
 
-    /// Begins a job, whose future is made with the node.
+    /// Begins a job, whose future is made with the node. It goes on while this thread does
+    /// something else, if the node has a thread of its own.
     pub fn begin<T, F>(&self, job: impl FnOnce(Rc<Node>) -> F) -> Job<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+    {
+        let begun = self.enter(job);
+        self.shared.watch().is_wanted = true;
+        self.shared.unwatched.notify_all();
+        self.shared.lock().node.wake();
+        begun
+    }
+
+    /// Begins a job for which this thread waits at once: nobody else is woken.
+    pub fn enter<T, F>(&self, job: impl FnOnce(Rc<Node>) -> F) -> Job<T>
     where
         T: Send + 'static,
         F: Future<Output = T> + 'static,
@@ -201,7 +256,6 @@ impl Runner {
             *place.lock().unwrap_or_else(PoisonError::into_inner) = JobEnd::Come(ended);
         };
         work.jobs.insert(number, Box::pin(future));
-        work.node.wake();
         Job { number, end }
     }
 
@@ -228,7 +282,7 @@ impl Runner {
         T: Send + 'static,
         F: Future<Output = T> + 'static,
     {
-        self.end(&self.begin(job))
+        self.end(&self.enter(job))
     }
 
     /// Whether a job has ended. Does not look.
@@ -292,7 +346,7 @@ impl Runner {
         let mut work = self.shared.lock();
         work.jobs.clear();
         work.tasks.clear();
-        work.is_closed = true;
+        self.shared.close();
         work.node.leave(error);
         work.node.wake();
     }
@@ -301,12 +355,11 @@ impl Runner {
 impl Drop for Runner {
     /// Ends the node's own thread, and drops jobs and tasks on this one.
     fn drop(&mut self) {
-        let mut work = self.shared.lock();
-        work.is_closed = true;
+        let work = self.shared.lock();
+        self.shared.close();
         work.node.post_all_kept();
         work.node.wake();
         drop(work);
-        self.shared.unwatched.notify_all();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread is the panic of a job, whose result nobody needs any more.
             let _ = thread.join();
@@ -317,16 +370,24 @@ impl Drop for Runner {
 /// The node's own thread: looks while nobody waits for a job.
 fn look_after(shared: &Shared) {
     let mut pause = Pause::after(LOOKS_AWAKE);
+    let mut seen = 0;
     loop {
-        let work = shared.lock();
-        let is_watched = |work: &mut Work| work.waiting > 0 && !work.is_closed;
-        let unwatched = shared.unwatched.wait_while(work, is_watched);
-        let mut work = unwatched.unwrap_or_else(PoisonError::into_inner);
-        if work.is_closed {
+        let mut watch = shared.watch();
+        while !watch.is_closed && watch.has_others(seen) {
+            // One who waits for longer than a nap will say when that is over.
+            watch.is_asleep = watch.waiting > 0 && watch.waits == seen;
+            seen = watch.waits;
+            let nap = if watch.is_asleep { Duration::MAX } else { NAP };
+            let woken = shared.unwatched.wait_timeout(watch, nap);
+            watch = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        (watch.is_asleep, watch.is_wanted) = (false, false);
+        drop(watch);
+        shared.lock().look(&mut pause);
+        // Who closes after this look rings the bell, and the pause ends at once.
+        if shared.watch().is_closed {
             return;
         }
-        work.look(&mut pause);
-        drop(work);
         pause.sleep(None);
     }
 }
