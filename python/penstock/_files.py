@@ -691,6 +691,8 @@ class FileSystem:
         ------
         MissingError, ExistsError, ReadOnlyError
             When there is nothing at the old path, something at the new one, or no permission.
+        BusyError
+            When names below the old path come and go all the time: nothing is renamed.
 
         Notes
         -----
@@ -1204,6 +1206,9 @@ class Subfile:
     def iread_at(self, offset: int, out: WriteableMemory) -> Request:
         """Begin to read into a buffer.
 
+        In cautious mode, writes of these bytes that anybody begins after this returns come after
+        the read, and so do resizing, checkpoints and removal.
+
         Parameters
         ----------
         offset : int
@@ -1230,7 +1235,8 @@ class Subfile:
     def iwrite_at(self, offset: int, data: ReadableMemory) -> Request:
         """Begin to write a buffer.
 
-        In cautious mode the write comes before all that is asked for after this returns.
+        In cautious mode, reads and writes of these bytes that anybody begins after this returns
+        come after the write, and so do resizing, checkpoints and removal.
 
         Parameters
         ----------

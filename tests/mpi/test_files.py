@@ -114,6 +114,48 @@ def test_dedicated_servers(place: Path) -> None:
     assert [found for found in ranks if found is not None] == list(range(size - 1))
 
 
+@pytest.mark.skipif(size < 2, reason="a dedicated server takes a rank")
+def test_dedicated_servers_save_and_end_when_all_clients_have_left(place: Path) -> None:
+    path = volume(place, 1)
+    is_server = False
+    try:
+        with ps.FileSystem(path, comm, dedicated=True) as fs:
+            if fs.rank == 0:
+                fs.create("/f", cells=1)
+                with fs.attach("/f", "w") as f:
+                    f.open().write(b"written, not saved")
+            raise ZeroDivisionError("client")
+    except ZeroDivisionError:
+        pass
+    except ps.PeerError as error:
+        is_server = True
+        assert "all clients have left" in str(error)
+    assert comm.allgather(is_server).count(True) == 1
+    with ps.FileSystem(path, comm) as fs, fs.attach("/f") as f:
+        assert f.open().read(100) == b"written, not saved"
+
+
+@pytest.mark.skipif(size < 2, reason="one rank leaves others")
+@pytest.mark.parametrize("way", ["raises", "drops"])
+def test_one_who_leaves_is_named(place: Path, way: str) -> None:
+    path = volume(place, 1)
+    fs = ps.FileSystem(path, comm)
+    if rank == size - 1:
+        if way == "raises":
+            with pytest.raises(ZeroDivisionError), fs:
+                raise ZeroDivisionError("by chance")
+        del fs
+    else:
+        with pytest.raises(ps.PeerError) as raised:
+            fs.close()
+        assert raised.value.rank == size - 1
+        why = "ZeroDivisionError: by chance" if way == "raises" else "without closing"
+        assert why in str(raised.value)
+    comm.barrier()
+    with ps.FileSystem(path, comm) as fs:
+        assert fs.list() == []
+
+
 def test_errors_are_those_of_all_ranks(place: Path) -> None:
     with pytest.raises(ps.MissingError):
         ps.FileSystem(place / "none.vol", comm)

@@ -12,7 +12,8 @@
 //! | a server touched | 2 | 2, the data inside the first | a token from server to server |
 //! | a server touched, more than 1 MiB | 2 | 2 | the same; data go straight to memory or from there |
 //!
-//! With [`ClientState::request_bytes_max`] data of shorter writes, too, go straight from memory.
+//! [`ClientState::request_bytes_max`] and [`ClientState::answer_bytes_max`] let shorter data, too,
+//! go straight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,6 +53,9 @@ pub struct ClientState {
     /// The most bytes of data that travel inside a request. A server takes the data of a longer
     /// write from the client's memory, block by block. At most 2^20, the default.
     pub request_bytes_max: u64,
+    /// The most bytes of data that travel inside an answer. A server puts the data of a longer read
+    /// into the client's memory, block by block. At most 2^20, the default.
+    pub answer_bytes_max: u64,
     /// The number of the client among the clients of its node.
     number: u32,
     next: Arc<AtomicU64>,
@@ -75,6 +79,7 @@ impl ClientState {
             clients,
             calls: Arc::default(),
             request_bytes_max: INSIDE_BYTES_MAX,
+            answer_bytes_max: INSIDE_BYTES_MAX,
             number: number & ((1 << 21) - 1),
             next: Arc::default(),
         }
@@ -338,7 +343,8 @@ impl<'m, M: Machine> Client<'m, M> {
     /// Gives an object, and all below it, another path at which there is nothing.
     ///
     /// # Errors
-    /// [`Kind::Missing`], [`Kind::Exists`], [`Kind::ReadOnly`].
+    /// [`Kind::Missing`], [`Kind::Exists`], [`Kind::ReadOnly`]; [`Kind::Busy`] when names below it
+    /// come and go all the time.
     pub async fn rename(&self, from: &FilePath, to: &FilePath) -> Result<()> {
         self.order(from, Ask::Rename(from.clone(), to.clone()))
             .await
@@ -537,10 +543,11 @@ impl<'m, M: Machine> Client<'m, M> {
 
     /// The most bytes of one server that travel in a message.
     pub(crate) fn inside_bytes_max(&self, operation: Operation) -> u64 {
-        match operation {
-            Operation::Read => INSIDE_BYTES_MAX,
-            Operation::Write => self.state.request_bytes_max.min(INSIDE_BYTES_MAX),
-        }
+        let wanted = match operation {
+            Operation::Read => self.state.answer_bytes_max,
+            Operation::Write => self.state.request_bytes_max,
+        };
+        wanted.min(INSIDE_BYTES_MAX)
     }
 
     pub(crate) fn check(&self, open: &OpenSubfile, operation: Operation) -> Result<()> {

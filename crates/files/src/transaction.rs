@@ -1,11 +1,12 @@
 //! Transactions: operations of several phases on several servers.
 //!
-//! One server directs a transaction, and each that has a part in it prepares its part, and carries
-//! it out when the director has decided (two-phase commit; what is not decided is undone):
+//! One server directs a transaction, and each other that has a part in it prepares its part, and
+//! carries it out when the director has decided (two-phase commit; what is not decided is undone).
+//! The director does its own steps with the decision, in one commit:
 //!
 //! ```text
-//! director   prepare ->      <- vote      | commit "decided" |   decide ->      <- done
-//! others      locks, checks, commit "prepared"                   carry out, commit
+//! director   prepare ->   <- vote | commit own steps, "decided" | decide ->   <- done
+//! others      locks, checks, commit "prepared"                    carry out, commit
 //! ```
 //!
 //! Clients only ask: one that dies in the middle leaves nothing half done (section 6.1 of the paper
@@ -80,11 +81,13 @@ pub(crate) enum Step {
         id: ObjectId,
         settings: Settings,
     },
-    /// An object goes from its path. An Xref must have these entries: none if it is removed.
+    /// An object goes from its path: it is removed, or another step adds it at another path. An
+    /// Xref must have these entries: none if it is removed.
     Drop {
         path: FilePath,
         id: ObjectId,
         entries: Vec<(String, Entry)>,
+        is_move: bool,
     },
     /// An Xref gets an entry.
     Link {

@@ -500,6 +500,136 @@ fn a_quota_holds_for_all_servers_together() {
     }
 }
 
+/// Who has seen that an object is there, or is gone, finds the same in the list of its directory,
+/// which another server may keep.
+#[test]
+fn what_is_seen_is_listed() {
+    let volume = Volume {
+        clients: 2,
+        ..Volume::default()
+    };
+    volume.run(|me| async move {
+        let client = me.client();
+        let mut meetings = 0;
+        for nth in 0..40 {
+            let [old, new] = ["f", "g"].map(|name| format!("{name}{nth}"));
+            let [from, to] = [&old, &new].map(|name| path(&format!("/{name}")));
+            for (step, seen) in [(0, &old), (1, &new), (2, &old), (3, &new)] {
+                let is_there = step < 2;
+                meetings += 2;
+                if me.rank == 0 {
+                    match step {
+                        0 => drop(
+                            client
+                                .create(from.clone(), (1, 1, None), 0o644)
+                                .await
+                                .unwrap(),
+                        ),
+                        1 => client.rename(&from, &to).await.unwrap(),
+                        2 => {} // it has gone with the renaming
+                        _ => client.remove(&to).await.unwrap(),
+                    }
+                } else {
+                    let at = path(&format!("/{seen}"));
+                    while client.stat(&at).await.is_ok() != is_there {}
+                    let listed = client.list(&FilePath::root()).await.unwrap();
+                    let is_listed = listed.iter().any(|(listed, _)| listed == seen);
+                    assert_eq!(is_listed, is_there, "{seen}");
+                }
+                me.meet(meetings).await;
+            }
+        }
+    });
+}
+
+/// N3: a directory gets another path while names in it come and go. It moves as a whole, with all
+/// names that are in it at that time.
+#[test]
+fn a_directory_is_renamed_while_names_come_and_go() {
+    for seed in 0..20 {
+        let volume = Volume {
+            seed,
+            clients: 4,
+            servers: 1 + seed as usize % 4,
+            hash_bits: if seed % 3 == 0 { 4 } else { 48 },
+            ..Volume::default()
+        };
+        let expected = Rc::new(RefCell::new(Vec::new()));
+        let told = expected.clone();
+        let renames = Rc::new(Cell::new(0));
+        let counted = renames.clone();
+        volume.run(move |me| {
+            let (told, renames) = (told.clone(), counted.clone());
+            async move {
+                let client = me.client();
+                let places = ["/here", "/there"];
+                if me.rank == 0 {
+                    let made = client.make_directory(path(places[0]), 0o755);
+                    made.await.unwrap();
+                }
+                me.meet(4).await;
+                for nth in 0..60 {
+                    if me.rank == 0 {
+                        let [from, to] = match client.stat(&path(places[0])).await {
+                            Ok(_) => [places[0], places[1]],
+                            Err(_) => [places[1], places[0]],
+                        };
+                        match client.rename(&path(from), &path(to)).await {
+                            Ok(()) => renames.set(renames.get() + 1),
+                            Err(error) => assert_eq!(error.kind, Kind::Busy, "{error}"),
+                        }
+                        continue;
+                    }
+                    let name = format!("{}-{nth}", me.rank);
+                    let mut is_done = false;
+                    for at in places.iter().cycle().take(40) {
+                        let at = path(&format!("{at}/{name}"));
+                        let made = match nth % 4 {
+                            0 => client.make_directory(at, 0o755).await,
+                            _ => client.create(at, (1, 1, None), 0o644).await,
+                        };
+                        match made {
+                            Ok(_) => is_done = true,
+                            Err(error) => assert_eq!(error.kind, Kind::Missing, "{error}"),
+                        }
+                        if is_done {
+                            break;
+                        }
+                    }
+                    if !is_done || nth % 3 > 0 {
+                        told.borrow_mut().extend(is_done.then_some(name));
+                        continue;
+                    }
+                    for at in places.iter().cycle() {
+                        match client.remove(&path(&format!("{at}/{name}"))).await {
+                            Ok(()) => break,
+                            Err(error) => assert_eq!(error.kind, Kind::Missing, "{error}"),
+                        }
+                    }
+                }
+                me.meet(8).await;
+                if me.rank == 0 {
+                    let mut listed = Vec::new();
+                    for at in places {
+                        let Ok(entries) = client.list(&path(at)).await else {
+                            continue;
+                        };
+                        for (name, _) in entries {
+                            client.stat(&path(&format!("{at}/{name}"))).await.unwrap();
+                            listed.push(name);
+                        }
+                    }
+                    told.borrow_mut().sort();
+                    listed.sort();
+                    assert_eq!(listed, *told.borrow());
+                }
+            }
+        });
+        assert!(renames.get() > 0);
+        assert!(expected.borrow().len() > 10);
+    }
+}
+
 /// F4: one request attaches a file for all clients; all of them hear of what is wrong with one.
 #[test]
 fn clients_attach_a_file_together() {

@@ -180,6 +180,7 @@ async fn serve(
         records: journal,
         cache_bytes,
         clock: Rc::new(move || now.time().as_ps() / 1000),
+        clients: Arc::default(),
     };
     Service::new(node, server, shape, parts)?.run().await
 }

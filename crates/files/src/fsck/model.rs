@@ -295,7 +295,12 @@ impl ServerModel {
                 Step::Drop { path, id, .. } => {
                     if let Some((key, _)) = self.find(names, &path) {
                         self.objects.remove(&key);
-                        self.entries.retain(|(xref, _), _| *xref != id);
+                        let below = self.entries.range((id, String::new())..);
+                        let keys = below.map(|(key, _)| key.clone());
+                        let keys: Vec<_> = keys.take_while(|(xref, _)| *xref == id).collect();
+                        for key in keys {
+                            self.entries.remove(&key);
+                        }
                     }
                 }
                 Step::Link {

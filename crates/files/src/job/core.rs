@@ -2,10 +2,11 @@
 
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::{Either, select};
-use penstock_engine::{Error, Machine, Message, Port, Result};
+use penstock_engine::{Error, Kind, Machine, Message, Port, Result};
 use penstock_machines::Node;
 use penstock_machines::memory::parcel::Parcel;
 use penstock_machines::node::runner::{Job, Runner};
@@ -48,9 +49,25 @@ pub(crate) struct Core {
     pub(crate) state: ClientState,
     /// The error of a server of this process.
     pub(crate) failure: Failure,
+    /// Whether others wait for this node until it leaves.
+    pub(super) is_joined: AtomicBool,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        let cause = "it dropped its file system without closing it";
+        self.leave(&Error::new(Kind::Peer, "leaving a volume", cause));
+    }
 }
 
 impl Core {
+    /// Tells all others that this program leaves because of an error, unless it has left.
+    pub(super) fn leave(&self, error: &Error) {
+        if self.is_joined.swap(false, Ordering::Relaxed) {
+            self.runner.leave(error);
+        }
+    }
+
     /// Does a job of the client to its end.
     pub(crate) fn run<T, F>(&self, job: impl FnOnce(Rc<Node>, ClientState) -> F) -> Result<T>
     where
@@ -58,7 +75,7 @@ impl Core {
         F: Future<Output = Result<T>> + 'static,
     {
         let state = self.state.clone();
-        self.end(&self.runner.begin(|node| job(node, state)))
+        self.end(&self.runner.enter(|node| job(node, state)))
     }
 
     /// Waits for the end of a job. It is given up, and the program's memory with it, when a server

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use penstock_engine::{Error, Machine, Port, Result};
 use penstock_machines::node::runner::Runner;
@@ -41,6 +41,7 @@ impl FileSystem {
                 runner,
                 state,
                 failure,
+                is_joined: AtomicBool::new(true),
             }),
             running,
             nodes,
@@ -263,7 +264,8 @@ impl FileSystem {
         self.core.state.program
     }
 
-    /// Saves all, and ends the servers of the volume. What is open cannot be used any more.
+    /// Saves all, and ends the servers of the volume. What is open cannot be used any more. After
+    /// an error this program has left.
     ///
     /// # Errors
     /// Those of disks; the reason why another client has left.
@@ -271,6 +273,10 @@ impl FileSystem {
     /// # Collective
     /// Over all clients of the program.
     pub fn close(&self) -> Result<()> {
+        self.save_and_stop().inspect_err(|error| self.leave(error))
+    }
+
+    fn save_and_stop(&self) -> Result<()> {
         self.core.run(|node, state| async move {
             let client = Client::new(&*node, &state);
             client.agree(Ok(0)).await?;
@@ -324,12 +330,14 @@ impl FileSystem {
                 node.send(other, PARTING, Vec::new(), None).await?;
             }
             Ok(())
-        })
+        })?;
+        self.core.is_joined.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Tells all others that this program leaves because of an error.
     pub fn leave(&self, error: &Error) {
-        self.core.runner.leave(error);
+        self.core.leave(error);
     }
 }
 

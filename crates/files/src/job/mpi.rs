@@ -112,6 +112,7 @@ pub fn join(
         program: opened.program,
         clients,
         nodes: job.hosts.len(),
+        is_on_one_host: job.hosts.iter().all(|host| *host == job.hosts[0]),
         serves_alone,
     };
     let fs = seat.start(&arguments.options, interrupt)?;

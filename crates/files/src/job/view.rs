@@ -218,8 +218,8 @@ impl OpenView {
         })
     }
 
-    /// Begins to move bytes. In cautious mode the request has its place in the order of the file
-    /// when this returns.
+    /// Begins to move bytes. In cautious mode, accesses to these bytes that conflict with this one,
+    /// and changes of the whole file, come after it if they begin after this returns.
     ///
     /// # Errors
     /// When this thread is interrupted.

@@ -63,7 +63,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         }
         if self.waits_for_token(&access.turn, access.base) {
             let bucket = tokens::bucket_of(access.file);
-            if !self.departed.borrow().contains(&from) {
+            if !self.departed.borrow().contains_key(&from) {
                 let early = (from, access.request);
                 self.early.borrow_mut().insert(early, (access, parcel));
             }
@@ -483,7 +483,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
                 true => self.early.borrow_mut().remove(&key),
                 false => None,
             };
-            let is_gone = self.departed.borrow().contains(&token.from);
+            let is_gone = self.departed.borrow().contains_key(&token.from);
             if is_here && is_access && component.is_none() && !is_gone {
                 return tasks; // the request itself is still on its way
             }

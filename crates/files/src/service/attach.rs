@@ -35,7 +35,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         self.volume.committer.add([change]); // nobody waits for a time to be safe
         let key = {
             let departed = self.departed.borrow();
-            let clients = clients.into_iter().filter(|node| !departed.contains(node));
+            let clients = clients
+                .into_iter()
+                .filter(|node| !departed.contains_key(node));
             let attachers = clients.map(|node| Attacher {
                 program,
                 node,

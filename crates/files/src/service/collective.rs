@@ -21,7 +21,7 @@ use penstock_engine::blocks::{Home, Intent};
 use penstock_engine::{Error, Kind, Machine, NodeId, Operation, Result, Window, Work};
 use penstock_layout::{Block, Holding, ListPiece, Piece, Subfile};
 
-use super::gathering::{Gathering, GatheringKey, left_before};
+use super::gathering::{Gathering, GatheringKey};
 use super::schedule::Footprint;
 use super::state::{Service, Task};
 use crate::messages::{Answer, ClientPart, Collective, Errand, Moved, Request, Token, refusal};
@@ -51,9 +51,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 .entry(key)
                 .or_insert_with(|| Gathering::new(request.clone()));
             gathering.add(rank, answer, &request, part);
-            let departed = self.departed.borrow();
-            let is_left = departed.iter().any(|&node| gathering.has(node));
-            match gathering.is_complete() || is_left {
+            match gathering.is_complete() || gathering.left(&self.departed.borrow()).is_some() {
                 true => gatherings.remove(&key),
                 false => None,
             }
@@ -63,10 +61,11 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         }
     }
 
-    /// Gives up the requests that wait for a node that has left.
-    pub(super) fn give_up_gatherings(&self, node: NodeId) -> Vec<Task<'_>> {
-        let mut gatherings = self.gatherings.borrow_mut();
-        let given_up = gatherings.extract_if(.., |_, gathering| gathering.has(node));
+    /// Gives up the requests that wait for nodes that have left.
+    pub(super) fn give_up_gatherings(&self) -> Vec<Task<'_>> {
+        let (mut gatherings, departed) = (self.gatherings.borrow_mut(), self.departed.borrow());
+        let has_lost = |gathering: &Gathering| gathering.left(&departed).is_some();
+        let given_up = gatherings.extract_if(.., |_, gathering| has_lost(gathering));
         let given_up: Vec<_> = given_up.collect();
         given_up
             .into_iter()
@@ -76,10 +75,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// Does a collective request, and answers all of its clients.
     async fn run_collective(&self, gathering: Gathering) {
-        let is_complete = gathering.is_complete();
+        let left = match gathering.is_complete() {
+            true => None,
+            false => gathering.left(&self.departed.borrow()),
+        };
         let (answers, request, parts) = gathering.end();
         let moved = match parts {
-            Ok(_) if !is_complete => Err(left_before()),
+            Ok(_) if let Some(left) = left => Err(left),
             Ok(parts) => self.direct_collective(request, parts).await,
             Err(error) => Err(error),
         };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use penstock_engine::{Error, Kind, NodeId, Result, Who};
+use rustc_hash::FxHashMap;
 
 use crate::messages::{ClientPart, Collective, Purpose};
 use crate::object::{Identity, ObjectId};
@@ -54,9 +55,9 @@ impl Gathering {
         self.arrivals.len() >= self.request.clients.len()
     }
 
-    /// Whether a node is that of one of the clients.
-    pub(crate) fn has(&self, node: NodeId) -> bool {
-        self.request.clients.contains(&node)
+    /// The error for all clients if one of them has left.
+    pub(super) fn left(&self, departed: &Departed) -> Option<Error> {
+        left_before(&self.request.clients, departed)
     }
 
     /// Whom to answer, the request, and the parts of all clients by rank.
@@ -109,8 +110,14 @@ pub(super) fn mismatch() -> Error {
     Error::new(Kind::Mismatch, "a collective call on a file", cause)
 }
 
-/// The error for the clients that wait for one that has left.
-pub(super) fn left_before() -> Error {
-    let cause = "another rank has left before it took part";
-    Error::new(Kind::Peer, "waiting for other ranks", cause)
+/// The nodes that have left, and why.
+pub(super) type Departed = FxHashMap<NodeId, Error>;
+
+/// The error for the clients of a program, by rank, if one of them has left: the reason of the
+/// lowest.
+pub(super) fn left_before(clients: &[NodeId], departed: &Departed) -> Option<Error> {
+    let left = clients.iter().enumerate();
+    let mut left = left.filter_map(|(rank, node)| Some((rank, departed.get(node)?)));
+    left.next()
+        .map(|(rank, error)| error.clone().by(Who::Rank(rank)))
 }

@@ -23,9 +23,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         clients: Vec<NodeId>,
         purpose: Result<(Identity, Purpose)>,
     ) {
-        let is_left = clients
-            .iter()
-            .any(|node| self.departed.borrow().contains(node));
+        let left = left_before(&clients, &self.departed.borrow());
         let Some(rank) = clients.iter().position(|&node| node == from) else {
             return; // it is no client of the program
         };
@@ -55,13 +53,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 },
             };
             meeting.arrivals.insert(rank, arrival);
-            match is_left || meeting.arrivals.len() >= meeting.clients.len() {
+            match left.is_some() || meeting.arrivals.len() >= meeting.clients.len() {
                 true => meetings.remove(&program),
                 false => None,
             }
         };
         if let Some(meeting) = complete {
-            self.end_meeting(meeting, is_left.then(left_before)).await;
+            self.end_meeting(meeting, left).await;
         }
     }
 
@@ -88,15 +86,17 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         join_all(told).await; // who has left needs no answer
     }
 
-    /// Ends the waiting for a node that has left.
-    pub(super) fn give_up_meetings(&self, node: NodeId) -> Vec<Task<'_>> {
-        let mut meetings = self.meetings.borrow_mut();
-        let given_up = meetings.extract_if(.., |_, meeting| meeting.clients.contains(&node));
+    /// Ends the waiting for nodes that have left.
+    pub(super) fn give_up_meetings(&self) -> Vec<Task<'_>> {
+        let (mut meetings, departed) = (self.meetings.borrow_mut(), self.departed.borrow());
+        let left = |meeting: &Meeting| left_before(&meeting.clients, &departed);
+        let given_up = meetings.extract_if(.., |_, meeting| left(meeting).is_some());
         let given_up: Vec<_> = given_up.collect();
         given_up
             .into_iter()
             .map(|(_, meeting)| -> Task<'_> {
-                Box::pin(self.end_meeting(meeting, Some(left_before())))
+                let left = left(&meeting);
+                Box::pin(self.end_meeting(meeting, left))
             })
             .collect()
     }

@@ -45,7 +45,7 @@ use std::pin::pin;
 use futures::future::{Either, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use penstock_engine::encoding::decode;
-use penstock_engine::{Machine, Message, NodeId, Result};
+use penstock_engine::{Error, Machine, Message, NodeId, Result};
 
 use crate::messages::{Answer, Ask, Request, refusal, requests};
 use crate::object::Identity;
@@ -61,7 +61,7 @@ const ENDLESS_TASKS: usize = 2;
 /// What happens to a server.
 enum Event<P> {
     Message(Message<P>),
-    Left(NodeId),
+    Left(NodeId, Error),
     Ended,
 }
 
@@ -69,8 +69,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// Serves until a client stops the server.
     ///
     /// # Errors
-    /// When the records cannot be read, or make no sense. Clients wait until the node leaves the
-    /// machine.
+    /// When the records cannot be read, or make no sense; when all clients with which it ends have
+    /// left. Other clients wait until the node leaves the machine.
     pub async fn run(&self) -> Result<()> {
         let prepared = self.load().await?;
         let mut tasks: FuturesUnordered<Task<'_>> = FuturesUnordered::new();
@@ -87,7 +87,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 let ended = pin!(tasks.next());
                 match select(message, select(left, ended)).await {
                     Either::Left((message, _)) => Event::Message(message),
-                    Either::Right((Either::Left(((node, _), _)), _)) => Event::Left(node),
+                    Either::Right((Either::Left(((node, error), _)), _)) => {
+                        Event::Left(node, error)
+                    }
                     Either::Right((Either::Right(_), _)) => Event::Ended,
                 }
             };
@@ -96,9 +98,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             }
             match event {
                 Event::Message(message) => held.push(message),
-                Event::Left(node) => {
+                Event::Left(node, error) => {
                     known += 1;
-                    tasks.extend(self.forget_node(node));
+                    tasks.extend(self.forget_node(node, error));
                 }
                 Event::Ended => {}
             }
@@ -274,15 +276,20 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     }
 
     /// Forgets a node that has left: its attachments end, and tokens do not wait for its requests.
-    fn forget_node(&self, node: NodeId) -> Vec<Task<'_>> {
-        self.departed.borrow_mut().insert(node);
+    fn forget_node(&self, node: NodeId, error: Error) -> Vec<Task<'_>> {
+        self.departed.borrow_mut().insert(node, error.clone());
         self.attachments.borrow_mut().forget(node);
         let mut early = self.early.borrow_mut();
         early.retain(|(from, _), _| *from != node);
         drop(early);
         let mut tasks = self.pass_all_tokens();
-        tasks.extend(self.give_up_gatherings(node));
-        tasks.extend(self.give_up_meetings(node));
+        tasks.extend(self.give_up_gatherings());
+        tasks.extend(self.give_up_meetings());
+        let departed = self.departed.borrow();
+        let was_client = self.clients.contains(&node);
+        if was_client && self.clients.iter().all(|node| departed.contains_key(node)) {
+            tasks.push(Box::pin(self.end_alone(error)));
+        }
         tasks
     }
 }

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use futures::stream::{self, StreamExt, TryStreamExt};
 use penstock_engine::blocks::Intent;
-use penstock_engine::{Error, Kind, Machine, Result};
+use penstock_engine::{Kind, Machine, Result};
 
 use super::state::Service;
-use super::steps::{WholeFile, nobody};
+use super::steps::{WholeFile, nobody, out_of_date};
 use crate::caller::unexpected;
 use crate::messages::{Answer, Ask, NewObject};
 use crate::names::FilePath;
@@ -17,8 +18,11 @@ use crate::object::{
 use crate::transaction::{Entry, FileChange, Settings, Step};
 use crate::volume::records::RecordStore;
 
-/// The most attempts to rename a directory in which entries come and go.
+/// The most attempts at a transaction on names that others change meanwhile.
 const ATTEMPTS_MAX: usize = 100;
+
+/// The most objects about which servers are asked at once.
+const ASKED_MAX: usize = 1 << 10;
 
 /// The steps of a transaction, by server.
 #[derive(Default)]
@@ -53,7 +57,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         who: &Identity,
         path: &FilePath,
     ) -> Result<Vec<(String, Entry)>> {
-        let _lock = self.locks.claim(path, Intent::Read).await;
+        // Alone: transactions that change entries share the Xref, and those that have begun end
+        // first. An object of theirs may be seen elsewhere already.
+        let _lock = self.locks.claim(path, Intent::Change).await;
         let namespace = self.namespace.borrow();
         let xref = namespace.find_xref(path)?;
         xref.allow(who, Permission::Read)?;
@@ -121,30 +127,34 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// Removes a file and all of its cells, or an empty Xref.
     pub(super) async fn remove(&self, who: &Identity, path: &FilePath) -> Result<Answer> {
         let parent = self.parent_of(path, "removing")?;
-        let object = self.stat(path).await?;
-        let mut plan = Plan::default();
-        let gone = Step::Drop {
-            path: path.clone(),
-            id: object.id,
-            entries: Vec::new(),
-        };
-        plan.add(self.server, gone);
-        let unlink = Step::Unlink {
-            parent: parent.clone(),
-            name: path.name().to_string(),
-            id: object.id,
-        };
-        plan.add(self.server_of(&parent), unlink);
-        let whole = match object.kind {
-            ObjectKind::File(shape) => Some(WholeFile {
-                file: object.id,
-                owner: object.owner,
-                shape,
-                change: FileChange::Remove,
-            }),
-            ObjectKind::Xref => None,
-        };
-        self.direct(who, plan.0, whole).await?;
+        undisturbed(async || {
+            let object = self.stat(path).await?;
+            let mut plan = Plan::default();
+            let gone = Step::Drop {
+                path: path.clone(),
+                id: object.id,
+                entries: Vec::new(),
+                is_move: false,
+            };
+            plan.add(self.server, gone);
+            let unlink = Step::Unlink {
+                parent: parent.clone(),
+                name: path.name().to_string(),
+                id: object.id,
+            };
+            plan.add(self.server_of(&parent), unlink);
+            let whole = match object.kind {
+                ObjectKind::File(shape) => Some(WholeFile {
+                    file: object.id,
+                    owner: object.owner,
+                    shape,
+                    change: FileChange::Remove,
+                }),
+                ObjectKind::Xref => None,
+            };
+            self.direct(who, plan.0, whole).await
+        })
+        .await?;
         Ok(Answer::Done)
     }
 
@@ -165,9 +175,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         if from == to {
             return self.stat(from).await.map(|_| Answer::Done);
         }
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
+        undisturbed(async || {
             let mut plan = Plan::default();
             let object = self.stat(from).await?;
             let entry = Entry {
@@ -186,17 +194,11 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 entry,
             };
             plan.add(self.server_of(&new_parent), link);
-            let planned = self.plan_moves(object, (from, to), &mut plan).await;
-            let moved = match planned {
-                Ok(()) => self.direct(who, plan.0, None).await,
-                Err(error) => Err(error),
-            };
-            match moved {
-                Err(error) if error.kind == Kind::Busy && attempts < ATTEMPTS_MAX => {}
-                Err(error) => return Err(error),
-                Ok(()) => return Ok(Answer::Done),
-            }
-        }
+            self.plan_moves(object, (from, to), &mut plan).await?;
+            self.direct(who, plan.0, None).await
+        })
+        .await?;
+        Ok(Answer::Done)
     }
 
     /// Plans the moves of an object and of all below it.
@@ -212,13 +214,15 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 ObjectKind::File(_) => Vec::new(),
                 ObjectKind::Xref => self.entries_of(&object.path).await?,
             };
-            for (name, _) in &entries {
-                waiting.push(self.object_at(&object.path.join(name)?).await?);
-            }
+            let below = entries.iter().map(|(name, _)| object.path.join(name));
+            let below = stream::iter(below.collect::<Result<Vec<_>>>()?);
+            let found = below.map(|path| self.object_at(path)).buffered(ASKED_MAX);
+            waiting.extend(found.try_collect::<Vec<_>>().await?);
             let gone = Step::Drop {
                 path: object.path.clone(),
                 id: object.id,
                 entries: entries.clone(),
+                is_move: true,
             };
             plan.add(self.server_of(&object.path), gone);
             let path = object.path.moved(from, to)?;
@@ -244,9 +248,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         }
     }
 
-    async fn object_at(&self, path: &FilePath) -> Result<Attributes> {
-        let asked = Ask::Stat(path.clone());
-        let server = self.server_of(path);
+    async fn object_at(&self, path: FilePath) -> Result<Attributes> {
+        let server = self.server_of(&path);
+        let asked = Ask::Stat(path);
         match self.caller.ask(server, &nobody(), asked).await {
             Ok(Answer::Object(object)) => Ok(object),
             Ok(_) => Err(unexpected()),
@@ -334,13 +338,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     }
 }
 
-/// The error for a plan that something has overtaken, so that it is made again.
-fn out_of_date(error: Error) -> Error {
-    match error.kind {
-        Kind::Missing => Error {
-            kind: Kind::Busy,
-            ..error
-        },
-        _ => error,
+/// Makes attempts at a transaction until others do not change its names meanwhile.
+async fn undisturbed(attempt: impl AsyncFn() -> Result<()>) -> Result<()> {
+    let mut attempts = 1;
+    loop {
+        match attempt().await {
+            Err(error) if error.kind == Kind::Busy && attempts < ATTEMPTS_MAX => attempts += 1,
+            ended => return ended,
+        }
     }
 }

@@ -55,7 +55,15 @@ impl PointerMove {
                 Ok(begin)
             }
             _ => {
-                let cause = format!("{self:?} from offset {pointer} leaves the subfile");
+                let from = match self.seek {
+                    Seek::Here => format!("offset {pointer}"),
+                    Seek::At(offset) => format!("offset {offset}"),
+                    Seek::By(distance) => format!("offset {pointer}{distance:+}"),
+                };
+                let cause = format!(
+                    "an access of {} bytes from {from} leaves the subfile",
+                    self.bytes
+                );
                 Err(Error::new(Kind::Schema, "moving a pointer", cause))
             }
         }

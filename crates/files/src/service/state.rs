@@ -8,13 +8,13 @@ use std::sync::Arc;
 use futures::future::LocalBoxFuture;
 use penstock_engine::blocks::{Blocks, Claims};
 use penstock_engine::signal::Signal;
-use penstock_engine::{Error, Machine, NodeId, Result};
+use penstock_engine::{Error, Kind, Machine, NodeId, Result};
 use penstock_layout::{DiskSchema, Split, exact};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::attachments::Attachments;
 use super::behind::WriteBehind;
-use super::gathering::{Gathering, GatheringKey, Meeting};
+use super::gathering::{Departed, Gathering, GatheringKey, Meeting};
 use super::namespace::Namespace;
 use super::pointers::Pointers;
 use super::schedule::{Footprint, Place, Schedule};
@@ -63,6 +63,8 @@ pub struct Parts<F, R> {
     pub cache_bytes: u64,
     /// The time in nanoseconds since 1970.
     pub clock: Rc<dyn Fn() -> u64>,
+    /// The nodes of all clients, if the server ends with the last of them; or none.
+    pub clients: Arc<[NodeId]>,
 }
 
 /// A server of files.
@@ -83,7 +85,10 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
     /// The places of requests that are done here, and do not have their places on all servers yet;
     /// nothing where that word has come before the end.
     pub(super) unreleased: RefCell<BTreeMap<(NodeId, u64), Option<Place>>>,
-    pub(super) departed: RefCell<FxHashSet<NodeId>>,
+    /// The nodes that have left, and why.
+    pub(super) departed: RefCell<Departed>,
+    /// The clients of the server's program, if it ends with them.
+    pub(super) clients: Arc<[NodeId]>,
     pub(super) namespace: RefCell<Namespace>,
     pub(super) locks: Claims<FilePath>,
     pub(super) attachments: RefCell<Attachments>,
@@ -143,13 +148,13 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             records,
             cache_bytes,
             clock,
+            clients,
         } = parts;
         let block_bytes = shape.block_bytes;
         let disks = (disks, blocks, block_bytes);
         let cell = DiskSchema::chunked(&[CELL_ELEMENTS], 1, &[CELL_ELEMENTS]);
         let cell = cell.and_then(|cell| cell.split(Split::Contiguous(block_bytes)));
-        let kind = penstock_engine::Kind::Schema;
-        let cell_blocks = cell.map_err(|error| Error::new(kind, "serving files", error))?;
+        let cell_blocks = cell.map_err(|error| Error::new(Kind::Schema, "serving files", error))?;
         let place = (shape.volume, shape.servers.clone());
         Ok(Self {
             machine,
@@ -170,6 +175,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             early: RefCell::default(),
             unreleased: RefCell::default(),
             departed: RefCell::default(),
+            clients,
             namespace: RefCell::new(Namespace::new(shape.names)),
             locks: Claims::default(),
             attachments: RefCell::default(),
@@ -215,6 +221,14 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         self.volume.save(file).await
     }
 
+    /// Saves all, and ends the server by an error, because no client is left.
+    pub(super) async fn end_alone(&self, last: Error) {
+        let cause = format!("all clients have left, the last by this: {last}");
+        let left = Error::new(Kind::Peer, "serving files", cause);
+        let saved = self.sync_all().await;
+        *self.failed.borrow_mut() = Some(saved.err().unwrap_or(left));
+    }
+
     pub(super) async fn sync_all(&self) -> Result<()> {
         for file in self.volume.files() {
             self.sync(file).await?;
@@ -247,8 +261,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 /// # Errors
 /// When there are too many blocks.
 pub fn disk_schema(blocks: u64, block_bytes: u64) -> Result<DiskSchema> {
-    let wrong =
-        |cause: String| Error::new(penstock_engine::Kind::Schema, "laying out a disk", cause);
+    let wrong = |cause: String| Error::new(Kind::Schema, "laying out a disk", cause);
     let bytes = blocks.checked_mul(block_bytes);
     let bytes = bytes.ok_or_else(|| wrong(format!("{blocks} blocks of {block_bytes} bytes")))?;
     let disk = DiskSchema::chunked(&[bytes], 1, &[bytes]);

@@ -1,11 +1,12 @@
 //! The parts of a server in transactions, and what is left of them after a crash.
 
 use futures::future::join_all;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_engine::blocks::{Claim, Intent};
 use penstock_engine::encoding::decode;
 use penstock_engine::{Error, Kind, Machine, NodeId, Result};
+use rustc_hash::FxHashSet;
 
 use super::schedule::Footprint;
 use super::state::{Service, Task};
@@ -155,50 +156,78 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         steps: BTreeMap<usize, Vec<Step>>,
         whole: Option<WholeFile>,
     ) -> Result<()> {
-        if whole.is_none() && steps.keys().all(|&server| server == self.server) {
-            let steps: Vec<Step> = steps.into_values().flatten().collect();
-            let _locks = self.lock(&steps).await;
-            self.check_steps(who, &steps)?;
-            let changes = self.do_steps(&steps)?;
-            return self.volume.committer.commit(changes).await;
-        }
-        let id = self.new_transaction().await?;
-        let mut told = Vec::new();
+        let (mut own, mut locks, mut told) = (Vec::new(), Vec::new(), Vec::new());
         let mut voted = Ok(());
-        // Servers are asked in one order, so that no two transactions wait for each other's locks.
+        // Servers take their parts in one order, so that no two transactions wait for each other's
+        // locks.
         for (server, steps) in steps {
-            let prepared = self.caller.ask(server, who, Ask::Prepare(id, steps)).await;
-            voted = prepared.map(|_| ());
+            voted = match server == self.server {
+                true => {
+                    locks = self.lock(&steps).await;
+                    own = steps;
+                    self.check_steps(who, &own)
+                }
+                false => self.prepare(server, who, steps, &mut told).await,
+            };
             if voted.is_err() {
                 break;
             }
-            told.push((server, id));
         }
-        let mut ids = vec![id];
         if let Some(whole) = whole.filter(|_| voted.is_ok()) {
-            let id = self.new_transaction().await?;
-            ids.push(id);
-            voted = self.prepare_whole(id, whole, &mut told).await;
+            voted = self.prepare_whole(whole, &mut told).await;
         }
         if voted.is_ok() {
-            let decided: Result<Vec<Change>> =
-                ids.iter().map(|id| put(&Key::Decided(*id), &())).collect();
-            self.decided.borrow_mut().extend(&ids);
-            self.volume.committer.commit(decided?).await?;
+            self.decide(&own, &told).await?;
         }
         let is_decided = voted.is_ok();
-        let decide = told.into_iter().map(|(server, id)| async move {
+        let decide = told.iter().map(|&(server, id)| async move {
             let decide = Ask::Decide(id, is_decided);
             self.caller.ask(server, who, decide).await
         });
         let done: Result<Vec<Answer>> = join_all(decide).await.into_iter().collect();
+        drop(locks);
         voted?;
         done?;
-        for id in ids {
-            self.decided.borrow_mut().remove(&id);
-            self.volume.committer.add([remove(&Key::Decided(id))?]);
+        for (_, id) in told {
+            if self.decided.borrow_mut().remove(&id) {
+                self.volume.committer.add([remove(&Key::Decided(id))?]);
+            }
         }
         Ok(())
+    }
+
+    /// Lets another server prepare its steps.
+    async fn prepare(
+        &self,
+        server: usize,
+        who: &Identity,
+        steps: Vec<Step>,
+        told: &mut Vec<(usize, TransactionId)>,
+    ) -> Result<()> {
+        let id = self.new_transaction().await?;
+        let asked = Ask::Prepare(id, steps);
+        self.caller.ask(server, who, asked).await?;
+        told.push((server, id));
+        Ok(())
+    }
+
+    /// Does this server's own steps, together with the decision that others are to do theirs. If
+    /// others wait for it and the records fail, nobody knows what is decided: the server ends.
+    async fn decide(&self, own: &[Step], told: &[(usize, TransactionId)]) -> Result<()> {
+        let ids: BTreeSet<TransactionId> = told.iter().map(|&(_, id)| id).collect();
+        let decided = async {
+            let mut changes = self.do_steps(own)?;
+            for id in &ids {
+                changes.push(put(&Key::Decided(*id), &())?);
+            }
+            self.decided.borrow_mut().extend(&ids);
+            self.volume.committer.commit(changes).await
+        };
+        decided.await.inspect_err(|error| {
+            if !told.is_empty() {
+                *self.failed.borrow_mut() = Some(error.clone());
+            }
+        })
     }
 
     async fn new_transaction(&self) -> Result<TransactionId> {
@@ -212,10 +241,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// waits until each is ready for it.
     async fn prepare_whole(
         &self,
-        id: TransactionId,
         whole: WholeFile,
         told: &mut Vec<(usize, TransactionId)>,
     ) -> Result<()> {
+        let id = self.new_transaction().await?;
         let (shape, ticket) = (whole.shape, self.caller.ticket());
         let turns = shape.turns(self.caller.servers());
         let server_at = |turn| shape.server_at(turn, self.caller.servers());
@@ -366,13 +395,14 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             found.allow(who, Permission::Write)?;
             Ok::<ObjectId, Error>(found.id)
         };
-        let is_dropped = |path: &FilePath| {
-            let mut dropped = steps.iter();
-            dropped.any(|step| matches!(step, Step::Drop { path: other, .. } if other == path))
-        };
+        let dropped = steps.iter().filter_map(|step| match step {
+            Step::Drop { path, .. } => Some(path),
+            _ => None,
+        });
+        let dropped: FxHashSet<&FilePath> = dropped.collect();
         for step in steps {
             match step {
-                Step::Add(object, _) if is_dropped(&object.path) => {}
+                Step::Add(object, _) if dropped.contains(&object.path) => {}
                 Step::Add(object, _) => namespace.check_free(&object.path)?,
                 Step::Change { path, id, settings } => {
                     let object = namespace.find(path)?;
@@ -388,16 +418,25 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                         return Err(at_path(Kind::ReadOnly, "protecting", path, cause));
                     }
                 }
-                Step::Drop { path, id, entries } => {
-                    check_same(namespace.find(path)?, *id)?;
+                Step::Drop {
+                    path,
+                    id,
+                    entries,
+                    is_move,
+                } => {
+                    let found = namespace.find(path);
+                    let found = match *is_move {
+                        true => found.map_err(out_of_date)?,
+                        false => found?,
+                    };
+                    check_same(found, *id)?;
                     let found = namespace.entries(*id);
-                    if found != *entries && entries.is_empty() {
-                        let cause = format!("the directory has {} entries", found.len());
-                        return Err(at_path(Kind::Exists, "removing", path, cause));
-                    }
                     if found != *entries {
-                        let cause = "entries come and go meanwhile";
-                        return Err(at_path(Kind::Busy, "renaming", path, cause));
+                        let cause = format!("the directory has {} entries", found.len());
+                        return Err(match *is_move {
+                            true => overtaken("renaming", path),
+                            false => at_path(Kind::Exists, "removing", path, cause),
+                        });
                     }
                 }
                 Step::Link { parent, name, .. } => {
@@ -408,18 +447,14 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                     }
                 }
                 Step::Unlink { parent, name, id } => {
-                    let xref = parent_of(parent)?;
-                    if namespace
-                        .entry(xref, name)
-                        .is_none_or(|entry| entry.id != *id)
-                    {
-                        let cause = format!("{name:?} is not listed");
-                        return Err(at_path(
-                            Kind::Missing,
-                            "removing an entry of",
-                            parent,
-                            cause,
-                        ));
+                    let doing = "removing an entry of";
+                    match namespace.entry(parent_of(parent)?, name) {
+                        Some(entry) if entry.id == *id => {}
+                        Some(_) => return Err(overtaken(doing, parent)),
+                        None => {
+                            let cause = format!("{name:?} is not listed");
+                            return Err(at_path(Kind::Missing, doing, parent, cause));
+                        }
                     }
                 }
                 Step::Cells { .. } => return Err(refusal("cells change by tokens")),
@@ -586,12 +621,24 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 fn check_same(object: &Attributes, id: ObjectId) -> Result<()> {
     match object.id == id {
         true => Ok(()),
-        false => Err(at_path(
-            Kind::Busy,
-            "changing",
-            &object.path,
-            "another object has taken its place",
-        )),
+        false => Err(overtaken("changing", &object.path)),
+    }
+}
+
+/// The error for steps that something has overtaken, so that they are planned again.
+fn overtaken(doing: &str, path: &FilePath) -> Error {
+    let cause = "others change its names all the time: try again";
+    at_path(Kind::Busy, doing, path, cause)
+}
+
+/// An object that is missing when its steps are planned or checked makes them out of date.
+pub(super) fn out_of_date(error: Error) -> Error {
+    match error.kind {
+        Kind::Missing => Error {
+            kind: Kind::Busy,
+            ..error
+        },
+        _ => error,
     }
 }
 

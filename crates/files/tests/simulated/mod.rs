@@ -6,6 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use penstock_engine::{Access, BlockFile, Machine, MemoryId, Opening, Operation, Result};
 use penstock_files::fsck::{Layout, ServerRecords, check};
@@ -387,6 +388,7 @@ async fn serve(
         records: store,
         cache_bytes: volume.cache_bytes,
         clock: Rc::new(move || now.time().as_ps() / 1000),
+        clients: Arc::default(),
     };
     Service::new(node, server, shape.clone(), parts)?
         .run()
