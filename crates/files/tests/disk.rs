@@ -709,6 +709,19 @@ fn description() -> Description {
     }
 }
 
+/// A changed description with a checksum that fits, if it is one at all.
+fn with_checksum(value: &serde_json::Value) -> Vec<u8> {
+    let mut value = value.clone();
+    let mut content = value.clone();
+    if let Some(content) = content.as_object_mut() {
+        content.remove("checksum");
+    }
+    if let Ok(description) = serde_json::from_value::<Description>(content) {
+        value["checksum"] = description.checksum().unwrap().into();
+    }
+    serde_json::to_vec(&value).unwrap()
+}
+
 fn read(json: &[u8]) -> Result<Description, Error> {
     let read = Description::from_json(json, Path::new("volume.json"));
     if let Err(error) = &read {
@@ -774,6 +787,23 @@ fn a_description_is_what_it_says_or_refused() {
         let changed = text.replace(from, to);
         assert!(changed != text, "{from}");
         assert_eq!(kind(read(changed.as_bytes())), because, "{to}");
+        if let Ok(value) = serde_json::from_str(&changed) {
+            assert_eq!(kind(read(&with_checksum(&value))), because, "{to}");
+        }
+    }
+    // What would be possible has a wrong checksum.
+    for (from, to) in [
+        ("\"block_bytes\": 65536", "\"block_bytes\": 32768"),
+        ("\"blocks\": 1000", "\"blocks\": 1001"),
+        ("\"owner\": 1000", "\"owner\": 0"),
+        ("\"identity\": 1", "\"identity\": 2"),
+        ("\"blocks-0\"", "\"blocks-2\""),
+        ("\"checksum\": \"", "\"checksum\": \"0"),
+        ("\"checksum\"", "\"check\""),
+    ] {
+        let changed = text.replace(from, to);
+        assert!(changed != text, "{from}");
+        assert_eq!(kind(read(changed.as_bytes())), Kind::Damaged, "{to}");
     }
     assert_eq!(kind(read(&"[".repeat(1 << 20).into_bytes())), Kind::Damaged);
 }
@@ -795,7 +825,7 @@ proptest! {
         for (key, number, shift) in numbers {
             value[keys[key.index(keys.len())]] = (number >> shift).into();
         }
-        let mut json = serde_json::to_vec(&value).unwrap();
+        let mut json = with_checksum(&value);
         let _ = read(&json);
         let _ = read(&json[..is_cut.index(json.len())]);
         for (at, byte) in changes {

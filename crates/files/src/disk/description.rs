@@ -1,12 +1,15 @@
 //! The description of a volume: what a server finds in its `volume.json`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use penstock_engine::encoding::encode;
 use penstock_engine::{Access, Error, Kind, NodeId, Opening, Result};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use twox_hash::XxHash3_64;
 
 use super::system;
 use crate::names::{HASH_BITS, Names};
@@ -64,30 +67,62 @@ pub struct Description {
     pub disks: Vec<String>,
 }
 
-/// The version, which is looked at before anything else.
+/// What is looked at before anything else.
 #[derive(Deserialize)]
 struct Versioned {
     version: u64,
+    checksum: Option<String>,
+}
+
+/// A description as it is written: with the checksum of all else.
+#[derive(Serialize)]
+struct Checked<'a> {
+    #[serde(flatten)]
+    description: &'a Description,
+    checksum: String,
 }
 
 impl Description {
     /// Reads the content of a `volume.json`. Errors name `path`.
     ///
     /// # Errors
-    /// [`Kind::Damaged`] when it is none, or its numbers are impossible; [`Kind::Unsupported`] for
-    /// another version.
+    /// [`Kind::Damaged`] when it is none, its numbers are impossible, or its checksum is wrong;
+    /// [`Kind::Unsupported`] for another version.
     pub fn from_json(json: &[u8], path: &Path) -> Result<Self> {
         let doing = "reading the description of a volume";
         let error = |kind, cause: String| Error::new(kind, doing, cause).at(path);
         let not_json = |cause: serde_json::Error| error(Kind::Damaged, cause.to_string());
-        let Versioned { version } = serde_json::from_slice(json).map_err(not_json)?;
+        let Versioned { version, checksum } = serde_json::from_slice(json).map_err(not_json)?;
         if version != u64::from(VERSION) {
             let cause = format!("it has version {version}, and this Penstock knows {VERSION}");
             return Err(error(Kind::Unsupported, cause));
         }
-        let description: Self = serde_json::from_slice(json).map_err(not_json)?;
-        let wrong = description.check().err();
-        wrong.map_or(Ok(description), |cause| Err(error(Kind::Damaged, cause)))
+        let mut content: BTreeMap<String, Value> =
+            serde_json::from_slice(json).map_err(not_json)?;
+        content.remove("checksum");
+        let content = Value::from_iter(content);
+        let description: Self = serde_json::from_value(content).map_err(not_json)?;
+        let damaged = |cause| error(Kind::Damaged, cause);
+        description.check().map_err(damaged)?;
+        let (found, right) = (checksum.unwrap_or_default(), description.checksum()?);
+        match found == right {
+            true => Ok(description),
+            false => {
+                let cause = format!(
+                    "it was changed: its checksum is {found:?}, and its content has {right:?}"
+                );
+                Err(damaged(cause))
+            }
+        }
+    }
+
+    /// The checksum of the content.
+    ///
+    /// # Errors
+    /// None that are known.
+    pub fn checksum(&self) -> Result<String> {
+        let content = encode(self)?;
+        Ok(format!("{:016x}", XxHash3_64::oneshot(&content)))
     }
 
     /// The content of the `volume.json`.
@@ -95,7 +130,11 @@ impl Description {
     /// # Errors
     /// None that are known.
     pub fn to_json(&self) -> Result<Vec<u8>> {
-        let mut json = serde_json::to_vec_pretty(self)
+        let checked = Checked {
+            description: self,
+            checksum: self.checksum()?,
+        };
+        let mut json = serde_json::to_vec_pretty(&checked)
             .map_err(|error| Error::new(Kind::Io, "describing a volume", error))?;
         json.push(b'\n');
         Ok(json)

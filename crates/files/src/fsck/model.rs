@@ -99,8 +99,12 @@ impl Model {
                 }
             }
         }
+        let parts = self.transactions.iter().map(|left| (left.id, left.server));
+        let parts: BTreeSet<_> = parts.collect();
         for (server, model) in self.servers.iter_mut().enumerate() {
-            for id in &model.decided {
+            // The director of a transaction that has no part in it, or has done its own.
+            let directed = model.decided.iter();
+            for id in directed.filter(|id| !parts.contains(&(**id, server))) {
                 self.transactions.push(LeftTransaction {
                     id: *id,
                     server,
