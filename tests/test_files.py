@@ -342,6 +342,25 @@ def test_a_volume_is_as_it_was_when_it_is_opened_again(place: Path, servers: int
         ps.FileSystem(place / "v", servers=servers + 1)
 
 
+def test_an_exception_of_a_program_saves_what_it_has_written(place: Path, servers: int) -> None:
+    with pytest.raises(ZeroDivisionError), make(place / "v", servers) as fs:
+        fs.create("/f", cells=3, bsu=1000)
+        with fs.attach("/f", "w") as f:
+            f.open().write(bytes(range(250)) * 30)
+        raise ZeroDivisionError
+    with ps.FileSystem(place / "v") as fs, fs.attach("/f") as f:
+        assert f.open().read(10_000) == bytes(range(250)) * 30
+
+
+def test_a_new_volume_is_opened_as_is_asked(place: Path) -> None:
+    create = ps.FileSystem.create
+    with create(place / "v", block_bytes=BLOCK, cache_bytes=0, direct=True) as fs:
+        fs.create("/f", cells=1)
+        with fs.attach("/f", "r+") as f:
+            f.open().write(bytes(3 * BLOCK))
+            assert f.open().read(5 * BLOCK) == bytes(3 * BLOCK)
+
+
 def test_names(fs: ps.FileSystem) -> None:
     fs.mkdir("/a")
     fs.mkdir("/a/b")

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 Order = Literal["block", "row", "column"]
 Version = Literal["active", "checkpoint"]
 
+CACHE_BYTES = 32 << 20
+"""The cache of a server, unless another is asked for."""
+
 
 @dataclass(frozen=True)
 class View:
@@ -183,6 +186,8 @@ class _CreateVolume:
         block_bytes: int = 65536,
         capacity: int | None = None,
         disks: Sequence[str | os.PathLike[str]] = (),
+        cache_bytes: int = CACHE_BYTES,
+        direct: bool = False,
     ) -> FileSystem:
         """Makes a volume, and opens it.
 
@@ -194,6 +199,8 @@ class _CreateVolume:
                 grow, up to the space that their file systems have free now.
             disks: The disks of each server: directories, or raw devices, with `{server}` for its
                 number. By default one block file stands in the server's directory.
+            cache_bytes: The cache of each server, while the volume is open.
+            direct: Whether block files are read and written around the page cache meanwhile.
 
         Errors:
             `ExistsError` when something is there; `FullError`; `SchemaError` for options that do
@@ -201,7 +208,7 @@ class _CreateVolume:
         """
         places = [os.fspath(disk) for disk in disks]
         _core.create_volume(os.fspath(path), servers, block_bytes, capacity, places)
-        return FileSystem(path)
+        return FileSystem(path, cache_bytes=cache_bytes, direct=direct)
 
 
 class _CreateFile:
@@ -248,7 +255,7 @@ class FileSystem:
 
     `FileSystem.create(path, servers=4)` makes a volume, and `fs.create(path, cells=8, bsu=4096)` a
     file in one. Any number of threads may use a file system. It is a context manager: the end of
-    the block closes it, or tells the other ranks of the exception.
+    the block closes it, or in a job tells the other ranks of the exception.
 
     Parameters
     ----------
@@ -290,7 +297,7 @@ class FileSystem:
         *,
         servers: int | None = None,
         dedicated: bool = False,
-        cache_bytes: int = 32 << 20,
+        cache_bytes: int = CACHE_BYTES,
         direct: bool = False,
     ) -> None:
         place = os.fspath(path)
@@ -330,8 +337,14 @@ class FileSystem:
     ) -> None:
         if value is None:
             self.close()
-        elif self._open is not None:
-            self._open.leave(f"{type(value).__name__}: {value}")
+        elif self._ranks > 1:
+            if self._open is not None:
+                self._open.leave(f"{type(value).__name__}: {value}")
+        else:  # nobody else hears of the exception, and what was written is to stay
+            try:
+                self.close()
+            except Error as error:
+                value.add_note(f"Closing the file system has failed, too: {error}")
 
     def close(self) -> None:
         """Save all, and end the servers. A second close does nothing.

@@ -80,10 +80,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             false => gathering.left(&self.departed.borrow()),
         };
         let (answers, request, parts) = gathering.end();
-        let moved = match parts {
-            Ok(_) if let Some(left) = left => Err(left),
-            Ok(parts) => self.direct_collective(request, parts).await,
-            Err(error) => Err(error),
+        let moved = match (parts, left) {
+            (Ok(_), Some(left)) => Err(left),
+            (Ok(parts), None) => self.direct_collective(request, parts).await,
+            (Err(error), _) => Err(error),
         };
         let answer = moved.map(Answer::Collected);
         let told = answers.into_iter().map(|(node, ticket)| {
