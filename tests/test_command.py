@@ -39,6 +39,23 @@ def test_runs(command: list[str]) -> None:
     assert len(bytes.fromhex(found["trace_hash"])) == 8
 
 
+def test_benchmarks_are_those_of_the_package(tmp_path: Path) -> None:
+    listed = penstock("bench")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert "files" in listed.stdout
+    told = penstock("bench", "files", "--help")
+    assert told.returncode == 0
+    assert "--block-kib" in told.stdout
+    refused = penstock("bench", "files", "--part", "none")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    measured = penstock(
+        *("bench", "files", "--quick", "--quiet", "--part", "random", "--ranks", "1"),
+        *("--directory", str(tmp_path)),
+    )
+    assert measured.returncode == 0, measured.stderr
+    assert "accesses of 4 KiB" in measured.stdout
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

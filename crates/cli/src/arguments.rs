@@ -1,5 +1,6 @@
 //! The arguments of the command.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -49,6 +50,16 @@ pub(crate) enum Command {
     Sim(Box<Sim>),
     /// Draw the JSON of `penstock sim table`, `figure`, `summary` and `scale`, with matplotlib
     Plot(Draw),
+    /// Measure this machine: the benchmarks of the Python package penstock-bench
+    #[command(disable_help_flag = true)]
+    Bench(Bench),
+}
+
+#[derive(Args)]
+pub(crate) struct Bench {
+    /// The benchmark and its options; without any, the list of benchmarks
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) words: Vec<OsString>,
 }
 
 #[derive(Subcommand)]

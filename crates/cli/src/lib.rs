@@ -47,12 +47,13 @@ mod store;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use clap::error::ErrorKind;
 
-use arguments::{Command, Penstock};
+use arguments::{Bench, Command, Penstock};
 use failure::Failure;
 use penstock_arrays::calls::Session;
 use penstock_files::job::FileSystem;
@@ -76,11 +77,22 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
             Command::Fs(fs) => files::run(&fs),
             Command::Sim(sim) => sim::run(&sim, &python),
             Command::Plot(asked) => output::plot(&asked, &python),
+            Command::Bench(bench) => Err(become_benchmark(&bench, &python)),
         });
     match done {
         Ok(()) => 0,
         Err(failure) => failure.report(),
     }
+}
+
+/// Lets a benchmark of the Python package take this process, which may be a rank of a job.
+fn become_benchmark(bench: &Bench, python: &Path) -> Failure {
+    let mut command = std::process::Command::new(python);
+    let error = command
+        .args(["-m", "penstock_bench"])
+        .args(&bench.words)
+        .exec();
+    Failure::failed(format!("cannot run {}: {error}", python.display()))
 }
 
 /// Runs `penstock copy` as one rank of `session`, and gives the exit code, the same on all ranks.
