@@ -142,7 +142,8 @@ crash-files: build ## crash volumes of parallel files at CRASH_SEEDS moments; ki
 	@echo "== crash: servers and clients of simulated volumes, $(CRASH_SEEDS) seeds"
 	PENSTOCK_SEEDS=$(CRASH_SEEDS) cargo test -p penstock-files --release --test crashes
 	@echo "== crash: MPI jobs and programs with threads, killed 300 times; changed bytes"
-	python tests/file_kills.py --kills 300 --ranks 3 --seed 1
+	mkdir -p out
+	python tests/file_kills.py --kills 300 --ranks 3 --seed 1 --directory out
 
 file-orders: build ## random requests to one parallel file, CRASH_SEEDS times simulated, SEEDS times on threads
 	@echo "== order: every history of reads, writes and changes is linearisable"
