@@ -265,19 +265,23 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         path: &FilePath,
         (mode, owner, group): (Option<u16>, Option<u32>, Option<u32>),
     ) -> Result<Answer> {
-        let object = self.stat(path).await?;
-        let settings = Settings {
-            mode: mode.map(|mode| mode & MODE_BITS),
-            owner,
-            group,
-            is_checkpoint: false,
-            changed: (self.clock)(),
-        };
-        let whole = match (object.kind, owner) {
-            (ObjectKind::File(shape), Some(owner)) => Some((shape, FileChange::GiveTo(owner))),
-            _ => None,
-        };
-        self.set(who, &object, settings, whole).await
+        undisturbed(async || {
+            let object = self.stat(path).await?;
+            let settings = Settings {
+                mode: mode.map(|mode| mode & MODE_BITS),
+                owner,
+                group,
+                is_checkpoint: false,
+                changed: (self.clock)(),
+            };
+            let whole = match (object.kind, owner) {
+                (ObjectKind::File(shape), Some(owner)) => Some((shape, FileChange::GiveTo(owner))),
+                _ => None,
+            };
+            self.set(who, &object, settings, whole).await
+        })
+        .await?;
+        Ok(Answer::Done)
     }
 
     /// Changes all cells of a file.
@@ -287,30 +291,20 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         path: &FilePath,
         change: FileChange,
     ) -> Result<Answer> {
-        let object = self.stat(path).await?;
-        let shape = object.shape()?;
-        match change {
-            FileChange::RollBack if object.checkpoints == 0 => {
-                let cause = "there is no checkpoint";
-                return Err(at_path(Kind::Missing, "rolling back", path, cause));
-            }
-            FileChange::Resize(bytes) if bytes > penstock_layout::view::CELL_BYTES_MAX => {
-                let cause = format!("{bytes} bytes: a cell has 2^62 at most");
-                return Err(at_path(Kind::Schema, "resizing", path, cause));
-            }
-            FileChange::Remove | FileChange::GiveTo(_) => {
-                let cause = "there is another request for that";
-                return Err(at_path(Kind::Schema, "changing a file", path, cause));
-            }
-            _ => {}
-        }
-        let settings = Settings {
-            is_checkpoint: change == FileChange::Checkpoint,
-            changed: (self.clock)(),
-            ..Settings::default()
-        };
-        self.set(who, &object, settings, Some((shape, change)))
-            .await
+        undisturbed(async || {
+            let object = self.stat(path).await?;
+            let shape = object.shape()?;
+            check_change(&object, change)?;
+            let settings = Settings {
+                is_checkpoint: change == FileChange::Checkpoint,
+                changed: (self.clock)(),
+                ..Settings::default()
+            };
+            let whole = Some((shape, change));
+            self.set(who, &object, settings, whole).await
+        })
+        .await?;
+        Ok(Answer::Done)
     }
 
     async fn set(
@@ -319,7 +313,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         object: &Attributes,
         settings: Settings,
         whole: Option<(FileShape, FileChange)>,
-    ) -> Result<Answer> {
+    ) -> Result<()> {
         let mut plan = Plan::default();
         let change = Step::Change {
             path: object.path.clone(),
@@ -333,8 +327,27 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             shape,
             change,
         });
-        self.direct(who, plan.0, whole).await?;
-        Ok(Answer::Done)
+        self.direct(who, plan.0, whole).await
+    }
+}
+
+/// Refuses a change of a file that makes no sense.
+fn check_change(object: &Attributes, change: FileChange) -> Result<()> {
+    let path = &object.path;
+    match change {
+        FileChange::RollBack if object.checkpoints == 0 => {
+            let cause = "there is no checkpoint";
+            Err(at_path(Kind::Missing, "rolling back", path, cause))
+        }
+        FileChange::Resize(bytes) if bytes > penstock_layout::view::CELL_BYTES_MAX => {
+            let cause = format!("{bytes} bytes: a cell has 2^62 at most");
+            Err(at_path(Kind::Schema, "resizing", path, cause))
+        }
+        FileChange::Remove | FileChange::GiveTo(_) => {
+            let cause = "there is another request for that";
+            Err(at_path(Kind::Schema, "changing a file", path, cause))
+        }
+        _ => Ok(()),
     }
 }
 
