@@ -187,8 +187,16 @@ def mpi_segments(process: int) -> list[Path]:
 
 
 def is_alive(process: int) -> bool:
+    """Whether a thread of a process lives: one that a disk keeps busy outlives its process, with a
+    lock."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return any(map(runs, Path(f"/proc/{process}/task").iterdir()))
+    return False
+
+
+def runs(thread: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
 
 

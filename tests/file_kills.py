@@ -29,12 +29,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from crash_kills import descendants, is_alive, mpi_segments, run_command, send_kill
+from crash_kills import descendants, mpi_segments, run_command, send_kill
 from file_flips import check_flips
 from file_job import BSU, CELLS, FILE, ROWS, SHARED, USERS, Plan, below, content, is_own
 from file_known import Shared, Tree, Wrong, operations
@@ -106,15 +105,6 @@ class FileJob(Job):
         count = plan.threads or ranks
         self.logs = [self.directory / f"log-{self.life}-{number}" for number in range(count)]
 
-    def wait_for_end(self, everybody: Iterable[int], words: str) -> int:
-        """Until no thread is left: one that a disk keeps busy outlives its process, with a lock."""
-        everybody, until = list(everybody), time.monotonic() + SECONDS_MAX
-        code = super().wait_for_end(everybody, words)
-        while any(map(has_threads, everybody)):
-            assert time.monotonic() < until, f"{words}: threads of the others hang"
-            time.sleep(0.005)
-        return code
-
     def wait_for_transaction(self) -> bool:
         """Until the last thing that some worker has logged is that it begins one."""
         until = time.monotonic() + AIM_SECONDS_MAX
@@ -133,13 +123,6 @@ class FileJob(Job):
         """The logs of the workers, in the order of their numbers."""
         clients = {log[1]["rank"]: log for log in self.records() if is_client(log)}
         return [clients.get(worker, []) for worker in range(max(clients, default=-1) + 1)]
-
-
-def has_threads(process: int) -> bool:
-    """Whether a thread of a process lives, although the process may count as dead."""
-    with contextlib.suppress(OSError):
-        return any(is_alive(int(task.name)) for task in Path(f"/proc/{process}/task").iterdir())
-    return False
 
 
 def has_server(process: int) -> bool:
