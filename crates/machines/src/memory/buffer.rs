@@ -82,8 +82,8 @@ impl BufferPool {
             let fits = |staging| is_idle(staging) && bytes_of(staging) >= bytes;
             free.iter().rposition(|&slot| fits(&slots[slot]))
         };
-        let (fitting, idle) = (find(bytes), find(0));
-        let slot = match fitting.or(idle) {
+        let fitting = find(bytes);
+        let slot = match fitting.or_else(|| find(0)) {
             Some(place) => free.remove(place),
             None => {
                 slots.push(None);
