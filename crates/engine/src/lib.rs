@@ -66,8 +66,8 @@ pub use error::{Error, Kind, Result, Who};
 pub use files::{FileClient, FileId, FilePart, Order};
 pub use holders::Holders;
 pub use machine::{
-    Access, BlockFile, CopyKind, Elements, Machine, Message, NodeId, Opening, Operation, Window,
-    Work,
+    Access, BlockFile, Change, CopyKind, Elements, Machine, Message, NodeId, Opening, Operation,
+    Window, Work,
 };
 pub use outcome::{Outcome, Sum, Tally, Traffic};
 pub use party::{Attendance, Party};

@@ -25,6 +25,15 @@ use crate::error::{Error, Result};
 /// The number of a node of the machine, from zero. A node may be client, server or both.
 pub type NodeId = usize;
 
+/// A change of the membership of a machine.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// The node has joined after others. Nodes that are there from the beginning are not announced.
+    Joined,
+    /// The node has left, for this reason.
+    Left(Error),
+}
+
 /// A message, as a node receives it.
 #[derive(Debug)]
 pub struct Message<P> {
@@ -312,9 +321,15 @@ pub trait Machine {
     /// port.
     fn receive(&self, port: Port) -> impl Future<Output = Message<Self::Parcel>>;
 
-    /// Waits until `known` nodes and one more have left the machine. Gives that node, and the
-    /// reason.
-    fn departed(&self, known: usize) -> impl Future<Output = (NodeId, Error)>;
+    /// The reason why a node is no member of the machine now, if it is none.
+    fn absence(&self, node: NodeId) -> Option<Error>;
+
+    /// The number of changes of the membership of which this node has heard.
+    fn changes(&self) -> u64;
+
+    /// Waits for the first change of the membership that has this number or a later one. Gives the
+    /// number after it, the node, and the change.
+    fn change(&self, from: u64) -> impl Future<Output = (u64, NodeId, Change)>;
 
     /// Packs `elements` of the `share` that this node exposes as `memory`, one behind the other in
     /// the order of `window`.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::PartyId;
 use crate::encoding::{decode, encode};
 use crate::error::{Error, Result};
-use crate::machine::{Machine, NodeId};
+use crate::machine::{Change, Machine, NodeId};
 use crate::signal::Signal;
 
 /// A party makes collective calls together: its clients ask, its servers serve. A node may be in
@@ -186,14 +186,22 @@ impl Attendance {
 
     /// Hears of departures, as long as it is polled. One future at a time may listen.
     pub async fn listen<M: Machine>(&self, machine: &M) {
-        let mut known = 0;
+        let mut next = machine.changes();
+        for node in self.party.nodes() {
+            let left = machine.absence(node);
+            self.note(left.and_then(|error| self.unannounced(node, error)));
+        }
+        self.changed.tell();
         loop {
             let told = pin!(machine.receive(self.party.id.departures()));
-            let departure = match select(told, pin!(machine.departed(known))).await {
+            let departure = match select(told, pin!(machine.change(next))).await {
                 Either::Left((message, _)) => decode::<Departure>(&message.body).ok(),
-                Either::Right(((from, error), _)) => {
-                    known += 1;
-                    self.unannounced(from, error)
+                Either::Right(((after, node, change), _)) => {
+                    next = after;
+                    match change {
+                        Change::Left(error) => self.unannounced(node, error),
+                        Change::Joined => None, // it is no member of the party any more
+                    }
                 }
             };
             self.note(departure);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::future::{Either, select};
 use penstock_engine::encoding::{decode, encode};
-use penstock_engine::{Error, Kind, Machine, Message, NodeId, Result, Who, Work};
+use penstock_engine::{Change, Error, Kind, Machine, Message, NodeId, Result, Who, Work};
 
 use crate::messages::{Answer, Ask, Request, answers, requests};
 use crate::object::Identity;
@@ -89,13 +89,19 @@ impl<'m, M: Machine> Caller<'m, M> {
 
     /// Waits until the node of a server has left the machine.
     async fn server_leaves(&self) -> Error {
-        let mut known = 0;
-        loop {
-            let (left, error) = self.machine.departed(known).await;
-            if let Some(server) = self.servers.iter().position(|&node| node == left) {
+        let mut next = self.machine.changes();
+        for (server, &node) in self.servers.iter().enumerate() {
+            if let Some(error) = self.machine.absence(node) {
                 return error.by(Who::Server(server));
             }
-            known += 1;
+        }
+        loop {
+            let (after, changed, change) = self.machine.change(next).await;
+            let server = self.servers.iter().position(|&node| node == changed);
+            if let (Some(server), Change::Left(error)) = (server, change) {
+                return error.by(Who::Server(server));
+            }
+            next = after;
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_engine::{NodeId, Result};
+use penstock_engine::{Error, NodeId, Result};
 
 use crate::bell::HasBell;
 use crate::memory::board::HasBoard;
@@ -25,6 +25,17 @@ pub enum Distance {
     Network,
 }
 
+/// What comes over the links.
+#[derive(Debug)]
+pub enum Arrival {
+    /// A packet, with the node that has sent it.
+    Packet(NodeId, Vec<u8>),
+    /// A node has joined.
+    Joined(NodeId),
+    /// A node cannot be reached any more.
+    Left(NodeId, Error),
+}
+
 /// Links are the way that packets travel between nodes. Each machine has its own.
 pub trait Links {
     /// The distance of `node`.
@@ -37,11 +48,21 @@ pub trait Links {
     /// When the packet can never go.
     fn post(&self, to: NodeId, packet: Vec<u8>) -> Result<()>;
 
-    /// Takes the next packet that has come, if any, and sends on packets that were kept.
+    /// Takes the next arrival, if any, and sends on packets that were kept.
     ///
     /// # Errors
-    /// When the link is broken.
-    fn poll(&self) -> Result<Option<Vec<u8>>>;
+    /// When the links are broken, all of them.
+    fn poll(&self) -> Result<Option<Arrival>>;
+
+    /// The other nodes that are members now.
+    fn others(&self) -> Vec<NodeId>;
+
+    /// Whether a node is a member now.
+    fn is_member(&self, node: NodeId) -> bool;
+
+    /// Ends the link with a node that has left, or is taken for gone, as soon as the packets for it
+    /// are out.
+    fn cut(&self, node: NodeId);
 
     /// Whether the links keep packets that could not go yet.
     fn keeps_any(&self) -> bool;

@@ -19,12 +19,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use penstock_engine::{Error, Kind, Result};
+use penstock_engine::{Error, Kind, NodeId, Result};
 use penstock_layout::exact;
 
 use crate::bell::{Bell, HasBell};
 use crate::disk::real::Opener;
-use crate::links::{Distance, LEAVING_MAX, Links, Process};
+use crate::links::{Arrival, Distance, LEAVING_MAX, Links, Process};
 use crate::memory::board::{Board, HasBoard};
 use crate::memory::segment::{Mapping, SegmentName};
 use crate::mpi::abi::Handle;
@@ -100,7 +100,7 @@ pub fn join(api: Api, comm: Handle, transport: Transport, opener: Arc<dyn Opener
         begun: RefCell::default(),
     };
     links.shared.at(links.my_place).board().claim();
-    let node = Node::new(me, size, Box::new(links), Process::default(), opener);
+    let node = Node::new(me, Box::new(links), Process::default(), opener);
     Ok(Job {
         node,
         hosts,
@@ -324,7 +324,7 @@ impl Links for MpiLinks {
         }
     }
 
-    fn post(&self, to: usize, packet: Vec<u8>) -> Result<()> {
+    fn post(&self, to: usize, mut packet: Vec<u8>) -> Result<()> {
         let mut kept = self.kept.borrow_mut();
         match self.rank_in_host[to] {
             Some(place) => {
@@ -342,6 +342,7 @@ impl Links for MpiLinks {
                 return Err(Error::new(Kind::Peer, "sending a message", cause));
             }
             None => {
+                packet.extend((self.me as u64).to_le_bytes());
                 let request = self
                     .comm
                     .api
@@ -352,20 +353,30 @@ impl Links for MpiLinks {
         Ok(())
     }
 
-    fn poll(&self) -> Result<Option<Vec<u8>>> {
+    fn poll(&self) -> Result<Option<Arrival>> {
         self.move_on()?;
         let inbox = self.shared.at(self.my_place);
-        if let Some(packet) = inbox.take(&mut self.begun.borrow_mut()) {
-            return Ok(Some(packet));
+        if let Some((from, packet)) = inbox.take(&mut self.begun.borrow_mut()) {
+            return Ok(Some(Arrival::Packet(from, packet)));
         }
         if self.is_alone_on_host {
             return Ok(None);
         }
-        match self.comm.api.probe(self.comm.handle, self.tag)? {
-            Some(probed) => self.comm.api.receive(probed).map(Some),
-            None => Ok(None),
-        }
+        let probed = self.comm.api.probe(self.comm.handle, self.tag)?;
+        let received = probed.map(|probed| self.comm.api.receive(probed));
+        received.transpose()?.map(unsigned).transpose()
     }
+
+    fn others(&self) -> Vec<NodeId> {
+        let all = 0..self.rank_in_host.len();
+        all.filter(|&node| node != self.me).collect()
+    }
+
+    fn is_member(&self, node: NodeId) -> bool {
+        node < self.rank_in_host.len()
+    }
+
+    fn cut(&self, _node: NodeId) {}
 
     fn keeps_any(&self) -> bool {
         let kept = self.kept.borrow();
@@ -396,6 +407,21 @@ impl Links for MpiLinks {
 
     fn needs_mpi(&self) -> bool {
         !self.is_alone_on_host
+    }
+}
+
+/// Takes the rank of the sender from the end of a packet that has come by MPI.
+fn unsigned(mut packet: Vec<u8>) -> Result<Arrival> {
+    match packet.split_last_chunk() {
+        Some((_, rank)) => {
+            let from = exact::<usize>(u64::from_le_bytes(*rank));
+            packet.truncate(packet.len() - size_of::<u64>());
+            Ok(Arrival::Packet(from, packet))
+        }
+        None => {
+            let cause = "a message of another program has come";
+            Err(Error::new(Kind::Peer, "receiving a message", cause))
+        }
     }
 }
 

@@ -20,16 +20,16 @@
 //! | `answers` | the answer of a node to each packet |
 //! | [`packet`] | the packets that nodes send one another |
 //! | `mail` | messages that have come, and the futures that wait for them |
-//! | `departures` | the nodes that have left |
+//! | `membership` | the nodes that have left or joined |
 //! | `alarms` | the futures that wait for a time |
 //! | [`pause`] | the sleep of a node between two looks |
 //! | [`runner`] | the futures of a node, run for the threads of its process |
 
 mod alarms;
 mod answers;
-mod departures;
 mod engine;
 mod mail;
+mod membership;
 pub mod packet;
 pub mod pause;
 pub mod runner;
@@ -45,7 +45,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use futures::channel::oneshot;
-use penstock_engine::{Error, NodeId, Opening, Result};
+use penstock_engine::{Error, Kind, NodeId, Opening, Result};
 
 use crate::bell::BellWaker;
 use crate::disk::device::{Device, DeviceId};
@@ -54,15 +54,14 @@ use crate::links::{Distance, LEAVING_MAX, Links, Process};
 use crate::memory::buffer::{BufferPool, Mappings, Staging};
 use crate::memory::parcel::Returns;
 use alarms::Alarms;
-use departures::Departures;
 use mail::Mail;
+use membership::Membership;
 use packet::{Header, Packet};
 use pause::Pause;
 
 /// A node of a real machine. See the module's head.
 pub struct Node {
     me: NodeId,
-    nodes: usize,
     links: Box<dyn Links>,
     /// It rings the node's bell.
     waker: OnceCell<Waker>,
@@ -72,7 +71,7 @@ pub struct Node {
     mail: Mail,
     tickets: RefCell<HashMap<u64, Ticket>>,
     next_ticket: Cell<u64>,
-    departures: Departures,
+    membership: Membership,
     alarms: Alarms,
     /// Whether the links are broken.
     are_links_broken: Cell<bool>,
@@ -95,18 +94,17 @@ struct Ticket {
 }
 
 impl Node {
-    /// Makes node `me` of `nodes`.
+    /// Makes node `me` of a machine with these links.
     pub fn new(
         me: NodeId,
-        nodes: usize,
         links: Box<dyn Links>,
         process: Process,
         opener: Arc<dyn Opener>,
     ) -> Self {
-        let is_shared = (0..nodes).any(|node| links.distance(node) == Distance::Host);
+        let mut others = links.others().into_iter();
+        let is_shared = others.any(|node| links.distance(node) == Distance::Host);
         Self {
             me,
-            nodes,
             links,
             waker: OnceCell::new(),
             process,
@@ -115,7 +113,7 @@ impl Node {
             mail: Mail::default(),
             tickets: RefCell::default(),
             next_ticket: Cell::new(0),
-            departures: Departures::default(),
+            membership: Membership::default(),
             alarms: Alarms::default(),
             are_links_broken: Cell::new(false),
             buffers: Rc::new(BufferPool::new(is_shared)),
@@ -189,7 +187,7 @@ impl Node {
         let left = Header::Left {
             error: error.clone(),
         };
-        for node in (0..self.nodes).filter(|&node| node != self.me) {
+        for node in self.links.others() {
             // An unreachable node has its own reason to fail.
             let _ = self.post(node, &left, 0, |_| {});
         }
@@ -216,7 +214,7 @@ impl Node {
         payload: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<()> {
-        let (mut packet, start) = Packet::encode(self.me, header, payload)?;
+        let (mut packet, start) = Packet::encode(header, payload)?;
         fill(&mut packet[start..]);
         self.links.post(to, packet)
     }
@@ -224,7 +222,7 @@ impl Node {
     /// Notes that no other node can be reached any more.
     fn fail(&self, error: &Error) {
         self.are_links_broken.set(true);
-        for node in (0..self.nodes).filter(|&node| node != self.me) {
+        for node in self.links.others() {
             self.depart(node, error.clone());
         }
     }
@@ -245,7 +243,17 @@ impl Node {
             let _ = ticket.answer.send(Err(error.clone())); // the call may have been given up
         }
         drop(tickets);
-        self.departures.add(node, error);
+        self.links.cut(node);
+        self.membership.leave(node, error);
+    }
+
+    /// The reason why a node is no member now, if it is none.
+    fn absence(&self, node: NodeId) -> Option<Error> {
+        let known = self.membership.absence(node);
+        known.or_else(|| match node == self.me || self.links.is_member(node) {
+            true => None,
+            false => Some(stranger(node)),
+        })
     }
 
     /// The device of an opening, whose worker starts when it is first used.
@@ -260,4 +268,10 @@ impl Node {
         devices.insert((server, id), device.clone());
         Ok(device)
     }
+}
+
+/// The error of a node that looks for one that is no member.
+fn stranger(node: NodeId) -> Error {
+    let cause = format!("node {node} is not there any more");
+    Error::new(Kind::Peer, "reaching another node", cause)
 }

@@ -6,18 +6,19 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use penstock_engine::Result;
+use penstock_engine::{NodeId, Result};
 
 use crate::bell::{Bell, HasBell};
 use crate::disk::real::Opener;
-use crate::links::{Distance, Links, Process};
+use crate::links::{Arrival, Distance, Links, Process};
 use crate::memory::board::HasBoard;
 use crate::node::Node;
 
 #[derive(Default)]
 struct ThreadInbox {
     bell: Bell,
-    packets: Mutex<VecDeque<Vec<u8>>>,
+    /// Packets, each with its sender.
+    packets: Mutex<VecDeque<(NodeId, Vec<u8>)>>,
 }
 
 impl HasBell for ThreadInbox {
@@ -27,7 +28,7 @@ impl HasBell for ThreadInbox {
 }
 
 impl ThreadInbox {
-    fn packets(&self) -> std::sync::MutexGuard<'_, VecDeque<Vec<u8>>> {
+    fn packets(&self) -> std::sync::MutexGuard<'_, VecDeque<(NodeId, Vec<u8>)>> {
         // A panic elsewhere cannot leave the queue half changed.
         self.packets.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -61,13 +62,7 @@ impl Threads {
             me,
             inboxes: self.inboxes.clone(),
         };
-        Node::new(
-            me,
-            self.nodes(),
-            Box::new(links),
-            self.process.clone(),
-            opener,
-        )
+        Node::new(me, Box::new(links), self.process.clone(), opener)
     }
 }
 
@@ -83,14 +78,26 @@ impl Links for ThreadLinks {
 
     fn post(&self, to: usize, packet: Vec<u8>) -> Result<()> {
         let inbox = &self.inboxes[to];
-        inbox.packets().push_back(packet);
+        inbox.packets().push_back((self.me, packet));
         inbox.bell.ring();
         Ok(())
     }
 
-    fn poll(&self) -> Result<Option<Vec<u8>>> {
-        Ok(self.inboxes[self.me].packets().pop_front())
+    fn poll(&self) -> Result<Option<Arrival>> {
+        let next = self.inboxes[self.me].packets().pop_front();
+        Ok(next.map(|(from, packet)| Arrival::Packet(from, packet)))
     }
+
+    fn others(&self) -> Vec<NodeId> {
+        let all = 0..self.inboxes.len();
+        all.filter(|&node| node != self.me).collect()
+    }
+
+    fn is_member(&self, node: NodeId) -> bool {
+        node < self.inboxes.len()
+    }
+
+    fn cut(&self, _node: NodeId) {}
 
     fn keeps_any(&self) -> bool {
         false

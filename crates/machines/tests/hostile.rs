@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use penstock_engine::{Error, Kind, Machine, MemoryId, Opening, Port, Result, Window};
 use penstock_layout::{Direction, Distribution, Dists, Piece, Region, Share};
 use penstock_machines::bell::{Bell, HasBell};
-use penstock_machines::links::{Distance, Links, Process};
+use penstock_machines::links::{Arrival, Distance, Links, Process};
 use penstock_machines::memory::board::HasBoard;
 use penstock_machines::memory::buffer::BufferPool;
 use penstock_machines::node::packet::{Header, Packet, ParcelPlace};
@@ -25,9 +25,9 @@ const ME: usize = 0;
 const HONEST: usize = 1;
 /// A node that does not.
 const HOSTILE: usize = 2;
-const NODES: usize = 3;
 
-type Packets = Rc<RefCell<VecDeque<Vec<u8>>>>;
+/// Packets, each with its sender.
+type Packets = Rc<RefCell<VecDeque<(usize, Vec<u8>)>>>;
 /// Packets, each with its receiver.
 type Sent = Rc<RefCell<Vec<(usize, Vec<u8>)>>>;
 
@@ -52,9 +52,20 @@ impl Links for Wire {
         Ok(())
     }
 
-    fn poll(&self) -> Result<Option<Vec<u8>>> {
-        Ok(self.arrived.borrow_mut().pop_front())
+    fn poll(&self) -> Result<Option<Arrival>> {
+        let next = self.arrived.borrow_mut().pop_front();
+        Ok(next.map(|(from, packet)| Arrival::Packet(from, packet)))
     }
+
+    fn others(&self) -> Vec<usize> {
+        vec![HONEST, HOSTILE]
+    }
+
+    fn is_member(&self, node: usize) -> bool {
+        node <= HOSTILE
+    }
+
+    fn cut(&self, _node: usize) {}
 
     fn keeps_any(&self) -> bool {
         false
@@ -175,20 +186,20 @@ fn proper(pool: &Rc<BufferPool>) -> Vec<(Header, Vec<u8>)> {
     ]
 }
 
-fn encoded(from: usize, header: &Header, payload: &[u8]) -> Vec<u8> {
-    let (mut packet, start) = Packet::encode(from, header, payload.len()).unwrap();
+fn encoded(header: &Header, payload: &[u8]) -> Vec<u8> {
+    let (mut packet, start) = Packet::encode(header, payload.len()).unwrap();
     packet[start..].copy_from_slice(payload);
     packet
 }
 
-/// Makes something else of a packet. Its first byte, the sender, stays as it is: links see to that.
+/// Makes something else of a packet.
 fn spoiled(mut packet: Vec<u8>, other: &[u8], chance: &mut Chance) -> Vec<u8> {
     for _ in 0..1 + chance.below(3) {
-        let at = 1 + chance.below(packet.len() - 1);
+        let at = chance.below(packet.len());
         match chance.below(6) {
             0 => packet[at] ^= 1 << chance.below(8),
             1 => packet[at] = [0, 1, 0x7f, 0x80, 0xff][chance.below(5)],
-            2 => packet.truncate(at.max(2)),
+            2 => packet.truncate(at.max(1)),
             3 => {
                 packet.splice(at..at, [0xff; 9]);
             }
@@ -200,7 +211,7 @@ fn spoiled(mut packet: Vec<u8>, other: &[u8], chance: &mut Chance) -> Vec<u8> {
                 packet.remove(at);
             }
         }
-        if packet.len() < 2 {
+        if packet.is_empty() {
             packet.push(0);
         }
     }
@@ -211,7 +222,7 @@ fn run(seed: u64) {
     let chance = &mut Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let wire = Wire::default();
     let (links, opener) = (Box::new(wire.clone()), Arc::new(NoStores));
-    let node = Node::new(ME, NODES, links, Process::default(), opener);
+    let node = Node::new(ME, links, Process::default(), opener);
     let share = share();
     let extents = share.extents();
     let held = share.elements() as usize * WIDTH;
@@ -228,7 +239,7 @@ fn run(seed: u64) {
     let proper = proper(&pool);
     let any = |chance: &mut Chance| {
         let (header, payload) = &proper[chance.below(proper.len())];
-        encoded(HOSTILE, header, payload)
+        encoded(header, payload)
     };
     let mut pause = Pause::default();
     for _ in 0..40 {
@@ -237,14 +248,14 @@ fn run(seed: u64) {
             0 => packet,
             _ => spoiled(packet, &other, chance),
         };
-        wire.arrived.borrow_mut().push_back(packet);
+        wire.arrived.borrow_mut().push_back((HOSTILE, packet));
         node.look(&mut pause, |_| ());
     }
     // The others are answered as before.
     wire.sent.borrow_mut().clear();
     let (header, payload) = &proper[6];
-    let honest = encoded(HONEST, header, payload);
-    wire.arrived.borrow_mut().push_back(honest);
+    let honest = encoded(header, payload);
+    wire.arrived.borrow_mut().push_back((HONEST, honest));
     node.look(&mut pause, |_| ());
     let sent = wire.sent.borrow();
     let answer = sent.iter().find(|(to, _)| *to == HONEST);

@@ -6,7 +6,7 @@
 use std::pin::pin;
 
 use futures::future::join;
-use penstock_engine::{Error, Kind, Machine, MemoryId, Result, Window};
+use penstock_engine::{Change, Error, Kind, Machine, MemoryId, Result, Window};
 use penstock_layout::{Piece, Region, Share};
 
 use crate::seat::{look, memory, pause, port};
@@ -57,9 +57,13 @@ fn check(error: &Error) {
 
 /// Waits until it is known that a node has left.
 async fn await_loss<B: Bench>(seat: &Seat<B>) {
-    let (node, error) = seat.machine.departed(0).await;
-    assert_eq!(node, leaver(seat));
+    let (next, node, change) = seat.machine.change(0).await;
+    assert_eq!((next, node), (1, leaver(seat)));
+    let Change::Left(error) = change else {
+        panic!("node {node} has joined");
+    };
     check(&error);
+    assert_eq!(seat.machine.absence(node), Some(error));
 }
 
 /// Does something again and again, until that fails.
@@ -88,7 +92,11 @@ pub(super) async fn receive<B: Bench>(seat: Seat<B>) {
     assert!(look(never.as_mut()).await.is_none());
     // So does a node that asks afterwards, and no second one has left.
     await_loss(&seat).await;
-    assert!(look(pin!(seat.machine.departed(1))).await.is_none());
+    assert!(look(pin!(seat.machine.change(1))).await.is_none());
+    assert_eq!(
+        (seat.machine.changes(), seat.machine.absence(seat.me())),
+        (1, None)
+    );
     end(&seat).await;
 }
 

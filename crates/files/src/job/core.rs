@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::{Either, select};
-use penstock_engine::{Error, Kind, Machine, Message, Port, Result};
+use penstock_engine::{Change, Error, Kind, Machine, Message, Port, Result};
 use penstock_machines::Node;
 use penstock_machines::memory::parcel::Parcel;
 use penstock_machines::node::runner::{Job, Runner};
@@ -34,10 +34,21 @@ impl Failure {
 /// # Errors
 /// The reason why a node has left.
 pub(super) async fn hear(node: &Node, port: Port) -> Result<Message<Parcel>> {
-    let (heard, left) = (pin!(node.receive(port)), pin!(node.departed(0)));
+    let (heard, left) = (pin!(node.receive(port)), pin!(departure(node)));
     match select(heard, left).await {
         Either::Left((message, _)) => Ok(message),
-        Either::Right(((_, error), _)) => Err(error),
+        Either::Right((error, _)) => Err(error),
+    }
+}
+
+/// Waits until any node has left.
+async fn departure(node: &Node) -> Error {
+    let mut next = 0;
+    loop {
+        match node.change(next).await {
+            (_, _, Change::Left(error)) => return error,
+            (after, _, Change::Joined) => next = after,
+        }
     }
 }
 

@@ -45,7 +45,7 @@ use std::pin::pin;
 use futures::future::{Either, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use penstock_engine::encoding::decode;
-use penstock_engine::{Error, Machine, Message, NodeId, Result};
+use penstock_engine::{Change, Error, Machine, Message, NodeId, Result};
 
 use crate::messages::{Answer, Ask, Request, refusal, requests};
 use crate::object::Identity;
@@ -61,7 +61,7 @@ const ENDLESS_TASKS: usize = 2;
 /// What happens to a server.
 enum Event<P> {
     Message(Message<P>),
-    Left(NodeId, Error),
+    Change((u64, NodeId, Change)),
     Ended,
 }
 
@@ -78,18 +78,16 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         tasks.push(Box::pin(self.write_when_idle()));
         tasks.push(Box::pin(self.recover(prepared)));
         let mailbox = requests(self.shape.volume, self.server);
-        let mut known = 0;
+        let mut next = self.machine.changes();
         let mut held = Vec::new();
         while !self.is_stopped.get() || tasks.len() > ENDLESS_TASKS {
             let event = {
                 let message = pin!(self.machine.receive(mailbox));
-                let left = pin!(self.machine.departed(known));
+                let left = pin!(self.machine.change(next));
                 let ended = pin!(tasks.next());
                 match select(message, select(left, ended)).await {
                     Either::Left((message, _)) => Event::Message(message),
-                    Either::Right((Either::Left(((node, error), _)), _)) => {
-                        Event::Left(node, error)
-                    }
+                    Either::Right((Either::Left((change, _)), _)) => Event::Change(change),
                     Either::Right((Either::Right(_), _)) => Event::Ended,
                 }
             };
@@ -98,9 +96,11 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             }
             match event {
                 Event::Message(message) => held.push(message),
-                Event::Left(node, error) => {
-                    known += 1;
-                    tasks.extend(self.forget_node(node, error));
+                Event::Change((after, node, change)) => {
+                    next = after;
+                    if let Change::Left(error) = change {
+                        tasks.extend(self.forget_node(node, error));
+                    }
                 }
                 Event::Ended => {}
             }

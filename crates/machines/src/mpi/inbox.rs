@@ -121,9 +121,9 @@ impl Inbox {
         }
     }
 
-    /// Takes the next whole packet out, if there is one. Only the owner may call it; `begun` keeps
+    /// Takes the next whole packet out, with its sender, if there is one. Only the owner may call it; `begun` keeps
     /// what has come of longer packets.
-    pub fn take(&self, begun: &mut HashMap<u32, Vec<u8>>) -> Option<Vec<u8>> {
+    pub fn take(&self, begun: &mut HashMap<u32, Vec<u8>>) -> Option<(NodeId, Vec<u8>)> {
         loop {
             let position = self.head.load(Ordering::Relaxed);
             let slot = &self.slots[exact::<usize>(position) % SLOTS];
@@ -154,8 +154,8 @@ impl Inbox {
             };
             self.head.store(position + 1, Ordering::Relaxed);
             slot.turn.store(position + SLOTS as u64, Ordering::Release);
-            if whole.is_some() {
-                return whole;
+            if let Some(packet) = whole {
+                return Some((from as NodeId, packet));
             }
         }
     }

@@ -7,6 +7,7 @@ use penstock_layout::{Direction, Piece};
 
 use super::Node;
 use super::packet::{Header, Packet, ParcelPlace};
+use crate::links::Arrival;
 use crate::memory::buffer::{BufferName, Staging};
 use crate::memory::parcel::{Loan, Parcel};
 
@@ -17,9 +18,13 @@ impl Node {
         loop {
             match self.links.poll() {
                 Ok(None) => return any,
-                Ok(Some(bytes)) => {
+                Ok(Some(arrival)) => {
                     any = true;
-                    self.take_in(bytes);
+                    match arrival {
+                        Arrival::Packet(from, bytes) => self.take_in(from, bytes),
+                        Arrival::Joined(node) => self.membership.join(node),
+                        Arrival::Left(node, error) => self.depart(node, error),
+                    }
                 }
                 Err(error) => {
                     self.fail(&error);
@@ -31,21 +36,14 @@ impl Node {
 
     /// Takes in a packet. A node that sends what cannot be answered is cut off; no other is
     /// concerned.
-    fn take_in(&self, bytes: Vec<u8>) {
-        let from = Packet::sender(&bytes).filter(|&from| from < self.nodes);
-        match (Packet::decode(bytes).and_then(|p| self.answer(p)), from) {
-            (Ok(()), _) => {}
-            (Err(error), Some(from)) => self.cut_off(from, error),
-            (Err(error), None) => self.fail(&error),
+    fn take_in(&self, from: NodeId, bytes: Vec<u8>) {
+        if let Err(error) = Packet::decode(bytes).and_then(|packet| self.answer(from, packet)) {
+            self.cut_off(from, error);
         }
     }
 
-    fn answer(&self, packet: Packet) -> Result<()> {
-        let Packet {
-            from,
-            header,
-            payload,
-        } = packet;
+    fn answer(&self, from: NodeId, packet: Packet) -> Result<()> {
+        let Packet { header, payload } = packet;
         match header {
             Header::Message {
                 port,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_engine::{
-    CopyKind, Elements, Error, Kind, Machine, MemoryId, Message, NodeId, Opening, Port, Result,
-    Window, Work,
+    Change, CopyKind, Elements, Error, Kind, Machine, MemoryId, Message, NodeId, Opening, Port,
+    Result, Window, Work,
 };
 use penstock_layout::{Direction, Piece, Region, Share, exact};
 
@@ -119,8 +119,16 @@ impl Machine for Node {
         self.mail.next(port).await
     }
 
-    async fn departed(&self, known: usize) -> (NodeId, Error) {
-        self.departures.after(known).await
+    fn absence(&self, node: NodeId) -> Option<Error> {
+        Self::absence(self, node)
+    }
+
+    fn changes(&self) -> u64 {
+        self.membership.changes()
+    }
+
+    async fn change(&self, from: u64) -> (u64, NodeId, Change) {
+        self.membership.change(from).await
     }
 
     fn pack(

@@ -1,6 +1,6 @@
 //! The packets that nodes send one another: a header, then raw bytes.
 
-use penstock_engine::{Error, Kind, MemoryId, NodeId, Port, Result, Window};
+use penstock_engine::{Error, Kind, MemoryId, Port, Result, Window};
 use penstock_layout::{Direction, Piece};
 use serde::{Deserialize, Serialize};
 
@@ -90,8 +90,6 @@ pub enum Header {
 /// A packet, as it has come.
 #[derive(Debug)]
 pub struct Packet {
-    /// The node that sent the packet.
-    pub from: NodeId,
     pub header: Header,
     pub payload: Payload,
 }
@@ -123,18 +121,12 @@ impl Packet {
     ///
     /// # Errors
     /// When the header cannot be encoded.
-    pub fn encode(from: NodeId, header: &Header, payload: usize) -> Result<(Vec<u8>, usize)> {
-        let mut bytes = postcard::to_stdvec(&(from, header))
+    pub fn encode(header: &Header, payload: usize) -> Result<(Vec<u8>, usize)> {
+        let mut bytes = postcard::to_stdvec(header)
             .map_err(|e| Error::new(Kind::Io, "encoding a packet", e))?;
         let start = bytes.len();
         bytes.resize(start + payload, 0);
         Ok((bytes, start))
-    }
-
-    /// The node that has sent these bytes, if they say that.
-    pub fn sender(bytes: &[u8]) -> Option<NodeId> {
-        let sender = postcard::take_from_bytes::<NodeId>(bytes);
-        sender.ok().map(|(from, _)| from)
     }
 
     /// Takes a packet's bytes apart.
@@ -142,17 +134,13 @@ impl Packet {
     /// # Errors
     /// When the bytes are not a packet.
     pub fn decode(bytes: Vec<u8>) -> Result<Self> {
-        let ((from, header), rest) = postcard::take_from_bytes::<(NodeId, Header)>(&bytes)
+        let (header, rest) = postcard::take_from_bytes::<Header>(&bytes)
             .map_err(|e| Error::new(Kind::Peer, "decoding a packet", e))?;
         let start = bytes.len() - rest.len();
         let payload = Payload {
             packet: bytes,
             start,
         };
-        Ok(Self {
-            from,
-            header,
-            payload,
-        })
+        Ok(Self { header, payload })
     }
 }

@@ -29,7 +29,7 @@ impl Node {
         header: impl FnOnce(u64) -> Header,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Vec<u8>> {
-        if let Some(error) = self.departures.of(peer) {
+        if let Some(error) = self.absence(peer) {
             return Err(error);
         }
         let ticket = self.next_ticket.get();

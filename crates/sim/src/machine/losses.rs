@@ -144,6 +144,17 @@ impl Losses {
         wakers.into_iter().for_each(Waker::wake);
     }
 
+    /// The reason why `node` is no member of the machine, as node `me` knows.
+    pub(super) fn absence(&self, me: NodeId, node: NodeId) -> Option<Error> {
+        let known = &self.state.borrow().known[me];
+        known.departures.contains(&node).then(|| lost(node))
+    }
+
+    /// The number of departures that a node knows.
+    pub(super) fn known(&self, me: NodeId) -> u64 {
+        self.state.borrow().known[me].departures.len() as u64
+    }
+
     /// Looks for a departure that `node` knows; if there is none, the waker is kept.
     pub(super) fn look(
         &self,

@@ -56,8 +56,8 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use penstock_engine::signal::Signal;
 use penstock_engine::{
-    CopyKind, Elements, Error, Kind, Machine, MemoryId, Message, NodeId, Opening, Port, Result,
-    Window, Work,
+    Change, CopyKind, Elements, Error, Kind, Machine, MemoryId, Message, NodeId, Opening, Port,
+    Result, Window, Work,
 };
 use penstock_layout::{Direction, Piece, Region, Share, exact};
 
@@ -364,8 +364,18 @@ impl Machine for SimNode {
         std::future::poll_fn(|context| self.world.poll_receive(self.me, port, context)).await
     }
 
-    async fn departed(&self, known: usize) -> (NodeId, Error) {
-        self.departure(|gone| gone.get(known).copied()).await
+    fn absence(&self, node: NodeId) -> Option<Error> {
+        self.world.losses.absence(self.me, node)
+    }
+
+    fn changes(&self) -> u64 {
+        self.world.losses.known(self.me)
+    }
+
+    async fn change(&self, from: u64) -> (u64, NodeId, Change) {
+        let nth = exact::<usize>(from);
+        let (node, error) = self.departure(|gone| gone.get(nth).copied()).await;
+        (from + 1, node, Change::Left(error))
     }
 
     fn pack(
