@@ -11,11 +11,15 @@ use crate::links::Arrival;
 use crate::memory::buffer::{BufferName, Staging};
 use crate::memory::parcel::{Loan, Parcel};
 
+/// The most arrivals that a node takes in at a time.
+const ARRIVALS_MAX: usize = 1024;
+
 impl Node {
-    /// Takes in all packets that have come. Returns true if there were any.
+    /// Takes in what has come, but not so much that one who sends without a pause keeps the node
+    /// from its own work. Returns true if there was anything.
     pub(super) fn answer_all(&self) -> bool {
         let mut any = false;
-        loop {
+        for _ in 0..ARRIVALS_MAX {
             match self.links.poll() {
                 Ok(None) => return any,
                 Ok(Some(arrival)) => {
@@ -32,6 +36,7 @@ impl Node {
                 }
             }
         }
+        any
     }
 
     /// Takes in a packet. A node that sends what cannot be answered is cut off; no other is
