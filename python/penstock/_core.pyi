@@ -290,11 +290,12 @@ def create_volume(
     template: str, servers: int, block_bytes: int, capacity: int | None, disks: Sequence[str]
 ) -> None: ...
 def open_volume(
-    template: str, servers: int | None, cache_bytes: int, direct: bool
+    template: str, keys: str | None, servers: int | None, cache_bytes: int, direct: bool
 ) -> PyFileSystem: ...
 def join_volume(
     mpi: tuple[str, int, int, int, bool],
     template: str,
+    keys: str | None,
     servers: int | None,
     dedicated: bool,
     options: tuple[int, bool],

@@ -251,7 +251,7 @@ class _Create:
 
 
 class FileSystem:
-    """A volume of parallel files, with its servers in this process or in the ranks of a job.
+    """A volume of parallel files: its servers are in this process, in the ranks of a job, or stand.
 
     `FileSystem.create(path, servers=4)` makes a volume, and `fs.create(path, cells=8, bsu=4096)` a
     file in one. Any number of threads may use a file system. It is a context manager: the end of
@@ -260,7 +260,8 @@ class FileSystem:
     Parameters
     ----------
     path : str or os.PathLike
-        The path of the volume; `{server}` in it stands for the number of a server.
+        The path of the volume; `{server}` in it stands for the number of a server. Or the URL of
+        servers that stand: `penstock://host:7433,host2:7433`, `unix:///run/penstock.sock`.
     comm : mpi4py.MPI.Intracomm, optional
         The ranks that are clients. Servers are dealt out over hosts, and on each over its ranks.
         Default: this process alone.
@@ -273,11 +274,16 @@ class FileSystem:
         The cache of each server.
     direct : bool, default False
         Whether block files are read and written around the page cache.
+    keys : str or os.PathLike, optional
+        The keys for servers of other hosts, as `penstock keys` makes them: a directory and the name
+        of their holder in it. Default: what the environment variable `PENSTOCK_KEYS` names.
 
     Raises
     ------
     MissingError
         When there is no such volume.
+    PeerError
+        When no server can be reached.
     BusyError
         When another process has it open.
     DamagedError
@@ -299,17 +305,20 @@ class FileSystem:
         dedicated: bool = False,
         cache_bytes: int = CACHE_BYTES,
         direct: bool = False,
+        keys: str | os.PathLike[str] | None = None,
     ) -> None:
-        place = os.fspath(path)
+        place, key_path = os.fspath(path), None if keys is None else os.fspath(keys)
         self._open: _core.PyFileSystem | None
         self._rank: int | None = 0
         self._ranks = 1 if comm is None else comm.size
         if comm is None:
-            self._open = _core.open_volume(place, servers, cache_bytes, direct)
+            self._open = _core.open_volume(place, key_path, servers, cache_bytes, direct)
         else:
             library = library_of(comm)
             options = (cache_bytes, direct)
-            self._open = _core.join_volume(library, place, servers, dedicated, options, None)
+            self._open = _core.join_volume(
+                library, place, key_path, servers, dedicated, options, None
+            )
             self._rank = None if self._open is None else self._open.rank
 
     @property

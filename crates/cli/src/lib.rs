@@ -7,6 +7,9 @@
 //! | `repair` | repairs a group whose metadata were rewritten |
 //! | `gather` | makes one store of the parts on all servers |
 //! | `copy` | copies an array or a data set into another arrangement |
+//! | `serve` | serves a volume to programs that come and go |
+//! | `keys` | makes the keys of servers and users |
+//! | `servers` | shows the servers of a volume that stand |
 //! | `fs` | makes and uses volumes of parallel files |
 //! | `sim` | runs the papers' experiments on the simulated machine |
 //! | `bench` | the papers' measurements on this one, with the Python package |
@@ -41,6 +44,7 @@ mod files;
 mod output;
 mod progress;
 mod provenance;
+mod serve;
 mod sim;
 mod sizes;
 mod store;
@@ -75,6 +79,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
             Command::Gather(gather) => store::gather(&gather),
             Command::Copy(copy) => copy::run(&copy),
             Command::Fs(fs) => files::run(&fs),
+            Command::Serve(asked) => serve::serve(&asked),
+            Command::Keys(asked) => serve::keys(&asked),
+            Command::Servers(asked) => serve::servers(&asked),
             Command::Sim(sim) => sim::run(&sim, &python),
             Command::Plot(asked) => output::plot(&asked, &python),
             Command::Bench(bench) => Err(become_benchmark(&bench, &python)),

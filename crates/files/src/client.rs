@@ -32,6 +32,7 @@ use crate::messages::{
 };
 use crate::names::FilePath;
 use crate::object::{Attributes, FileShape, Identity, ObjectId};
+use crate::pace::Pace;
 use crate::service::VolumeShape;
 use crate::service::access::INSIDE_BYTES_MAX;
 use crate::service::pointers::{PointerId, PointerMove};
@@ -56,6 +57,7 @@ pub struct ClientState {
     /// The most bytes of data that travel inside an answer. A server puts the data of a longer read
     /// into the client's memory, block by block. At most 2^20, the default.
     pub answer_bytes_max: u64,
+    pace: Pace,
     /// The number of the client among the clients of its node.
     number: u32,
     next: Arc<AtomicU64>,
@@ -78,6 +80,7 @@ impl ClientState {
             program,
             clients,
             calls: Arc::default(),
+            pace: Pace::default(),
             request_bytes_max: INSIDE_BYTES_MAX,
             answer_bytes_max: INSIDE_BYTES_MAX,
             number: number & ((1 << 21) - 1),
@@ -125,6 +128,8 @@ pub struct Attachment {
     /// What was asked for.
     pub mode: Mode,
     key: u64,
+    /// The server that keeps the object.
+    home: usize,
     pub(crate) is_cautious: Arc<AtomicBool>,
 }
 
@@ -389,6 +394,16 @@ impl<'m, M: Machine> Client<'m, M> {
         self.ask_all(servers, &ask).await.map(|_| ())
     }
 
+    /// Waits until a server serves.
+    ///
+    /// # Errors
+    /// The reason of a server that has left.
+    pub async fn is_ready(&self, server: usize) -> Result<()> {
+        self.ask(server, Ask::Space(self.state.who.user))
+            .await
+            .map(|_| ())
+    }
+
     /// The space of the volume, and of a user's files in it.
     ///
     /// # Errors
@@ -426,7 +441,7 @@ impl<'m, M: Machine> Client<'m, M> {
             program: self.state.program,
             clients: vec![self.caller.machine.me()],
         };
-        attachment(self.ask_about(path, ask).await?, mode)
+        self.attachment(self.ask_about(path, ask).await?, mode)
     }
 
     /// Attaches a file for all clients of the program, by one request (section 3.1). A client
@@ -440,7 +455,27 @@ impl<'m, M: Machine> Client<'m, M> {
     /// Over all clients of the program.
     pub async fn attach_all(&self, path: Result<FilePath>, mode: Mode) -> Result<Attachment> {
         let purpose = path.map(|path| Purpose::Attach(path, mode.usage()));
-        attachment(self.meet(purpose).await?, mode)
+        self.attachment(self.meet(purpose).await?, mode)
+    }
+
+    /// What a server has attached.
+    fn attachment(&self, answer: Answer, mode: Mode) -> Result<Attachment> {
+        let Answer::Attached {
+            object,
+            key,
+            is_cautious,
+        } = answer
+        else {
+            return Err(unexpected());
+        };
+        Ok(Attachment {
+            shape: object.shape()?,
+            home: self.state.shape.names.server_of(&object.path),
+            object,
+            mode,
+            key,
+            is_cautious: Arc::new(AtomicBool::new(is_cautious || !mode.is_reckless)),
+        })
     }
 
     /// Detaches a file.
@@ -577,6 +612,10 @@ impl<'m, M: Machine> Client<'m, M> {
         memory: MemoryId,
         (is_cautious, placed): (bool, Option<&dyn Fn()>),
     ) -> Result<Option<Moved>> {
+        let inside_max = self.inside_bytes_max(operation);
+        let inside = parts.iter().map(|part| part.bytes);
+        let inside = inside.filter(|&bytes| bytes <= inside_max).sum();
+        let _entered = self.state.pace.enter(parts.len() as u64, inside).await;
         let turn = turn_of(parts, is_cautious);
         let request = self.caller.ticket();
         let last = parts.last().map(|part| part.server);
@@ -588,11 +627,13 @@ impl<'m, M: Machine> Client<'m, M> {
                 file: open.file.object.id,
                 owner: open.file.object.owner,
                 base: open.file.shape.base,
+                home: open.file.home,
                 version: open.version,
                 turn: turn.clone(),
                 parts: Vec::new(),
                 memory: None,
                 wants_word: placed.is_some() && is_cautious && Some(part.server) == last,
+                hold: None,
             };
             self.move_part(access, part, memory, placed)
         });
@@ -767,6 +808,7 @@ impl<'m, M: Machine> Client<'m, M> {
                 operation,
                 file: file.object.id,
                 owner: file.object.owner,
+                home: file.home,
                 shape: file.shape,
                 version,
                 clients: clients.to_vec(),
@@ -871,25 +913,6 @@ pub(crate) fn turn_of(parts: &[ServerPart], is_cautious: bool) -> Turn {
         (true, [_] | []) => Turn::Arrival,
         (true, many) => Turn::Token(many.iter().map(|part| part.turn).collect()),
     }
-}
-
-/// What a server has attached.
-fn attachment(answer: Answer, mode: Mode) -> Result<Attachment> {
-    let Answer::Attached {
-        object,
-        key,
-        is_cautious,
-    } = answer
-    else {
-        return Err(unexpected());
-    };
-    Ok(Attachment {
-        shape: object.shape()?,
-        object,
-        mode,
-        key,
-        is_cautious: Arc::new(AtomicBool::new(is_cautious || !mode.is_reckless)),
-    })
 }
 
 /// The bytes of a cell in an access before byte `end` of the cell.

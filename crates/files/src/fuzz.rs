@@ -97,6 +97,7 @@ fn access(random: &mut Random, id: ObjectId) -> Access {
         file: id,
         owner: 2,
         base: number(random) as usize,
+        home: number(random) as usize,
         version: version(random),
         turn: match random.below(3) {
             0 => Turn::Any,
@@ -106,6 +107,7 @@ fn access(random: &mut Random, id: ObjectId) -> Access {
         parts: (0..random.below(3)).map(|_| part(random)).collect(),
         memory: (random.below(2) == 0).then(|| memory(random)),
         wants_word: random.below(2) == 0,
+        hold: None,
     }
 }
 
@@ -174,6 +176,7 @@ fn ask(random: &mut Random, me: &Program, id: ObjectId) -> Ask {
                 operation: operation(random),
                 file: id,
                 owner: 2,
+                home: number(random) as usize,
                 shape,
                 version: version(random),
                 clients: vec![me.node.me(); 1 + random.below(2) as usize],

@@ -43,6 +43,7 @@ pub mod job;
 mod messages;
 pub mod names;
 pub mod object;
+mod pace;
 pub mod service;
 pub mod transaction;
 pub mod transfer;

@@ -1,11 +1,14 @@
 //! Requests to servers of files, and their answers.
 
+use std::rc::Rc;
+
 use penstock_engine::{Error, Kind, MemoryId, NodeId, Operation, Port};
 use penstock_layout::{List, SubfileOrder, View};
 use serde::{Deserialize, Serialize};
 
 use crate::names::FilePath;
 use crate::object::{Attributes, FileShape, Identity, ObjectId};
+use crate::service::guests::{Hold, Right};
 use crate::service::pointers::{PointerId, PointerMove};
 use crate::transaction::{Entry, FileChange, Step, TransactionId};
 use crate::volume::cells::Version;
@@ -27,7 +30,7 @@ pub(crate) fn answers(volume: u64, ticket: u64) -> Port {
 }
 
 /// A message to a server.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 pub(crate) enum Request {
     /// Move bytes of cells.
     Access(Access),
@@ -54,6 +57,7 @@ impl Request {
                     | Ask::Allot(..)
                     | Ask::GiveBack(_)
                     | Ask::Allow(..)
+                    | Ask::Right(..)
             ),
         }
     }
@@ -81,7 +85,7 @@ pub(crate) struct CellPart {
 }
 
 /// A client asks a server to move bytes of its cells of one file.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Access {
     pub(crate) ticket: u64,
     /// The number of the whole request; other servers may have other parts of it.
@@ -90,6 +94,8 @@ pub(crate) struct Access {
     pub(crate) file: ObjectId,
     pub(crate) owner: u32,
     pub(crate) base: usize,
+    /// The server that keeps the object of the file.
+    pub(crate) home: usize,
     pub(crate) version: Version,
     pub(crate) turn: Turn,
     pub(crate) parts: Vec<CellPart>,
@@ -97,6 +103,20 @@ pub(crate) struct Access {
     pub(crate) memory: Option<MemoryId>,
     /// Whether the client waits for the word that the request has its place in the order.
     pub(crate) wants_word: bool,
+    /// What the request takes of its client's share of memory on the server.
+    #[serde(skip)]
+    pub(crate) hold: Option<Rc<Hold>>,
+}
+
+impl Access {
+    /// The bytes of data that travel in messages; as many as can be counted.
+    pub(crate) fn inside_bytes(&self) -> u64 {
+        let bytes = self.parts.iter().map(|part| part.places.elements());
+        match self.memory {
+            None => bytes.fold(0, u64::saturating_add),
+            Some(_) => 0,
+        }
+    }
 }
 
 /// A token passes the servers of a request, from the lowest turn to the highest, through those
@@ -136,6 +156,8 @@ pub(crate) struct Collective {
     pub(crate) operation: Operation,
     pub(crate) file: ObjectId,
     pub(crate) owner: u32,
+    /// The server that keeps the object of the file.
+    pub(crate) home: usize,
     pub(crate) shape: FileShape,
     pub(crate) version: Version,
     /// The nodes of all clients, by rank.
@@ -232,6 +254,8 @@ pub(crate) enum Ask {
     MovePointer(PointerId, PointerMove),
     /// From now on, requests to this file keep the order of tokens.
     BeCautious(ObjectId),
+    /// What a client may do with a file whose object this server keeps.
+    Right(ObjectId, NodeId),
     /// Prepare the steps of a transaction.
     Prepare(TransactionId, Vec<Step>),
     /// Carry a transaction out, or undo it.
@@ -301,6 +325,7 @@ pub(crate) enum Answer {
     Pointer(PointerId),
     Value(u64),
     Decided(bool),
+    Right(Right),
 }
 
 /// The bytes that an access has moved.

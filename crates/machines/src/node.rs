@@ -229,7 +229,7 @@ impl Node {
     }
 
     /// Takes a node for gone because of `error`, and tells it so.
-    fn cut_off(&self, node: NodeId, error: Error) {
+    pub fn cut_off(&self, node: NodeId, error: Error) {
         let left = Header::Left {
             error: error.clone(),
         };

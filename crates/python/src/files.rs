@@ -9,7 +9,8 @@ use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use penstock_engine::{Error, Kind, Operation, Result};
 use penstock_files::disk::{CreateOptions, create};
 use penstock_files::job::mpi::{JobArguments, join};
-use penstock_files::job::{FileSystem, JobOptions, Memory, Moving, OpenFile, OpenView, embedded};
+use penstock_files::job::standing::{Call, connect_all};
+use penstock_files::job::{FileSystem, JobOptions, Memory, Moving, OpenFile, OpenView, open};
 use penstock_files::transfer::{self, Party, TransferOptions};
 use penstock_files::{
     Attributes, FileChange, FilePath, Mode, Moved, ObjectKind, PointerId, Seek, Version,
@@ -157,12 +158,13 @@ pub struct PyFileSystem {
     raised: RaisedException,
 }
 
-/// Opens a volume in this process alone.
+/// Opens a volume in this process alone, or one whose servers stand.
 #[pyfunction]
-#[pyo3(signature = (template, servers, cache_bytes, direct))]
+#[pyo3(signature = (template, keys, servers, cache_bytes, direct))]
 pub fn open_volume(
     py: Python<'_>,
     template: &str,
+    keys: Option<&str>,
     servers: Option<usize>,
     cache_bytes: u64,
     direct: bool,
@@ -173,7 +175,7 @@ pub fn open_volume(
         cache_bytes,
         is_direct: direct,
     };
-    let opened = py.detach(|| embedded(template, servers, &options, Some(interrupt)));
+    let opened = py.detach(|| open(template, keys, servers, &options, Some(interrupt)));
     Ok(PyFileSystem {
         fs: Mutex::new(Some(Arc::new(ended(py, &raised, opened)?))),
         raised,
@@ -184,11 +186,13 @@ pub fn open_volume(
 /// volume has been closed. An error that Python found in this rank's arguments comes as `wrong`:
 /// its kind and cause.
 #[pyfunction]
-#[pyo3(signature = (mpi, template, servers, dedicated, options, wrong))]
+#[pyo3(signature = (mpi, template, keys, servers, dedicated, options, wrong))]
+#[expect(clippy::too_many_arguments, reason = "they are Python's")]
 pub fn join_volume(
     py: Python<'_>,
     mpi: Mpi,
     template: String,
+    keys: Option<&str>,
     servers: Option<usize>,
     dedicated: bool,
     options: (u64, bool),
@@ -209,7 +213,7 @@ pub fn join_volume(
             },
         }),
     };
-    let joined = py.detach(|| join_job(&mpi, given, interrupt));
+    let joined = py.detach(|| join_job(&mpi, given, keys, interrupt));
     let joined = ended(py, &raised, joined)?;
     Ok(joined.map(|fs| PyFileSystem {
         fs: Mutex::new(Some(Arc::new(fs))),
@@ -235,16 +239,17 @@ pub fn run_files_command(
                 is_dedicated: false,
                 options: JobOptions::default(),
             };
-            join_job(&mpi, Ok(arguments), interrupt)
+            join_job(&mpi, Ok(arguments), None, interrupt)
         })
     });
     ended(py, &raised, Ok(code))
 }
 
-/// Opens a volume in all ranks of an MPI job.
+/// Opens a volume in all ranks of an MPI job, whose ranks all give a URL or all a path.
 fn join_job(
     mpi: &Mpi,
     given: Result<JobArguments>,
+    keys: Option<&str>,
     interrupt: Interrupt,
 ) -> Result<Option<FileSystem>> {
     let (library, comm, byte, any_source, may_use_threads) = mpi;
@@ -255,6 +260,11 @@ fn join_job(
             any_source: *any_source,
         },
     )?;
+    let call = given.as_ref().map_err(Error::clone);
+    let call = call.and_then(|given| Call::of_url(&given.template, keys));
+    if let Some(call) = call.transpose() {
+        return connect_all((api, *comm), call, Some(interrupt)).map(Some);
+    }
     join(
         (api, *comm),
         Transport::Shared,

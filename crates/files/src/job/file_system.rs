@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use penstock_engine::{Error, Machine, Port, Result};
+use penstock_engine::{Error, Kind, Machine, Port, Result};
 use penstock_machines::node::runner::Runner;
 
 use super::core::{Core, Failure, hear};
@@ -22,10 +22,20 @@ const PARTING: Port = Port::new([u64::MAX, u64::MAX, 1 << 60]);
 /// A client of a volume, and the servers of this process.
 pub struct FileSystem {
     core: Arc<Core>,
-    /// The number of servers of this process that serve.
-    running: Arc<AtomicUsize>,
-    /// The number of nodes of the program.
-    nodes: usize,
+    ending: Ending,
+}
+
+/// How a program ends its use of a volume.
+pub(super) enum Ending {
+    /// The servers end with the program, and so do all of its nodes.
+    Together {
+        /// The number of servers of this process that serve.
+        running: Arc<AtomicUsize>,
+        /// The number of nodes of the program.
+        nodes: usize,
+    },
+    /// The servers stand.
+    Alone,
 }
 
 impl FileSystem {
@@ -33,7 +43,7 @@ impl FileSystem {
         runner: Runner,
         state: ClientState,
         failure: Failure,
-        (running, nodes): (Arc<AtomicUsize>, usize),
+        ending: Ending,
     ) -> Self {
         Self {
             core: Arc::new(Core {
@@ -42,9 +52,9 @@ impl FileSystem {
                 state,
                 failure,
                 is_joined: AtomicBool::new(true),
+                has_changed: AtomicBool::new(false),
             }),
-            running,
-            nodes,
+            ending,
         }
     }
 
@@ -225,6 +235,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::attach`].
     pub fn attach(&self, path: FilePath, mode: Mode) -> Result<OpenFile> {
+        self.core.note_use(mode);
         let file = self.core.run(move |node, state| async move {
             Client::new(&*node, &state).attach(&path, mode).await
         })?;
@@ -240,6 +251,7 @@ impl FileSystem {
     /// # Collective
     /// Over all clients of the program.
     pub fn attach_all(&self, path: Result<FilePath>, mode: Mode) -> Result<OpenFile> {
+        self.core.note_use(mode);
         let file = self.core.run(move |node, state| async move {
             let client = Client::new(&*node, &state);
             client.attach_all(path, mode).await
@@ -264,8 +276,8 @@ impl FileSystem {
         self.core.state.program
     }
 
-    /// Saves all, and ends the servers of the volume. What is open cannot be used any more. After
-    /// an error this program has left.
+    /// Saves all, and ends the servers of the volume, unless these stand. What is open cannot be
+    /// used any more. After an error this program has left.
     ///
     /// # Errors
     /// Those of disks; the reason why another client has left.
@@ -273,10 +285,29 @@ impl FileSystem {
     /// # Collective
     /// Over all clients of the program.
     pub fn close(&self) -> Result<()> {
-        self.save_and_stop().inspect_err(|error| self.leave(error))
+        let closed = match &self.ending {
+            Ending::Together { running, nodes } => self.save_and_stop(running, *nodes),
+            Ending::Alone => self.save_and_go(),
+        };
+        closed.inspect_err(|error| self.leave(error))
     }
 
-    fn save_and_stop(&self) -> Result<()> {
+    /// Saves what this program may have changed, and leaves servers that stand.
+    fn save_and_go(&self) -> Result<()> {
+        let has_changed = self.core.has_changed.load(Ordering::Relaxed);
+        self.core.run(move |node, state| async move {
+            let client = Client::new(&*node, &state);
+            if has_changed {
+                client.sync(None).await?;
+            }
+            client.agree(Ok(0)).await.map(|_| ())
+        })?;
+        let cause = "it has closed its file system";
+        self.leave(&Error::new(Kind::Peer, "leaving a volume", cause));
+        Ok(())
+    }
+
+    fn save_and_stop(&self, running: &AtomicUsize, nodes: usize) -> Result<()> {
         self.core.run(|node, state| async move {
             let client = Client::new(&*node, &state);
             client.agree(Ok(0)).await?;
@@ -285,7 +316,7 @@ impl FileSystem {
                 false => Ok(()),
             }
         })?;
-        self.serve()
+        self.serve(running, nodes)
     }
 
     /// The rank of this client among the program's; nothing where there are servers alone.
@@ -303,21 +334,32 @@ impl FileSystem {
         self.core.rank.is_some()
     }
 
+    /// Where this process has servers alone, waits until a client has stopped them.
+    ///
+    /// # Errors
+    /// The error of a server; when this thread is interrupted.
+    pub(super) fn serve_alone(&self) -> Result<()> {
+        match &self.ending {
+            Ending::Together { running, nodes } => self.serve(running, *nodes),
+            Ending::Alone => Ok(()),
+        }
+    }
+
     /// Waits until a client has stopped the servers of this process.
     ///
     /// # Errors
     /// The error of a server; when this thread is interrupted.
-    pub(super) fn serve(&self) -> Result<()> {
-        let (running, failure) = (&self.running, &self.core.failure);
+    fn serve(&self, running: &AtomicUsize, nodes: usize) -> Result<()> {
+        let failure = &self.core.failure;
         let has_ended = || running.load(Ordering::Acquire) == 0 || failure.get().is_some();
         self.core.runner.wait(has_ended)?;
         failure.get().map_or(Ok(()), Err)?;
-        self.part()
+        self.part(nodes)
     }
 
     /// Waits until all nodes have come here: then no disk of the volume is in use.
-    fn part(&self) -> Result<()> {
-        let others = 1..self.nodes;
+    fn part(&self, nodes: usize) -> Result<()> {
+        let others = 1..nodes;
         self.core.run(|node, _| async move {
             if node.me() > 0 {
                 node.send(0, PARTING, Vec::new(), None).await?;

@@ -86,7 +86,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         tasks
     }
 
-    fn reply(&self, to: NodeId, ticket: u64, answer: Result<Answer>) -> Task<'_> {
+    pub(super) fn reply(&self, to: NodeId, ticket: u64, answer: Result<Answer>) -> Task<'_> {
         Box::pin(async move {
             let _ = self.caller.reply(to, ticket, &answer, None).await; // who has left needs none
         })
@@ -125,9 +125,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
                 return Err(refusal("its lists do not fit"));
             }
         }
-        let bytes = access.parts.iter().map(|part| part.places.elements());
-        let bytes = bytes.fold(0, u64::saturating_add);
-        if access.memory.is_none() && bytes > INSIDE_BYTES_MAX.max(self.volume.block_bytes()) {
+        if access.inside_bytes() > INSIDE_BYTES_MAX.max(self.volume.block_bytes()) {
             return Err(refusal("its data are too long for a message"));
         }
         Ok(())

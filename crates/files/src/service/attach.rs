@@ -45,7 +45,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 writes: usage.writes,
                 is_reckless: usage.is_reckless,
             });
-            self.attachments.borrow_mut().add(object.id, attachers)
+            let file = (object.id, object.owner, shape);
+            self.attachments.borrow_mut().add(file, attachers)
         };
         let is_cautious = self.attachments.borrow().is_shared(object.id);
         if is_cautious {

@@ -41,10 +41,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         request: Collective,
         part: Result<ClientPart>,
     ) {
-        let part = part.and_then(|part| match part.node == answer.0 {
-            true => Ok(part),
-            false => Err(refusal("it offers the memory of another")),
-        });
+        let allowed = self.allow_collective(answer.0, &request).await;
+        let part = allowed
+            .and(part)
+            .and_then(|part| match part.node == answer.0 {
+                true => Ok(part),
+                false => Err(refusal("it offers the memory of another")),
+            });
         let complete = {
             let mut gatherings = self.gatherings.borrow_mut();
             let gathering = gatherings

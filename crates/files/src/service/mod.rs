@@ -18,6 +18,7 @@
 //! | `attach`, `attachments` | who uses a file |
 //! | `collective`, `gathering` | requests of all clients of a program together |
 //! | `meeting` | clients of a program that wait for each other |
+//! | [`guests`] | clients whom the server does not trust |
 //! | `quotas` | the blocks that a user may have on all servers together |
 //! | [`pointers`] | shared pointers |
 
@@ -28,6 +29,7 @@ mod attachments;
 mod behind;
 mod collective;
 mod gathering;
+pub mod guests;
 mod meeting;
 mod namespace;
 mod objects;
@@ -41,6 +43,7 @@ mod trace;
 mod writing;
 
 use std::pin::pin;
+use std::rc::Rc;
 
 use futures::future::{Either, select};
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -50,6 +53,7 @@ use penstock_engine::{Change, Error, Machine, Message, NodeId, Result};
 use crate::messages::{Answer, Ask, Request, refusal, requests};
 use crate::object::Identity;
 use crate::volume::records::RecordStore;
+use guests::Lodge;
 use pointers::PointerId;
 use schedule::Footprint;
 use state::Task;
@@ -77,6 +81,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         tasks.push(Box::pin(self.volume.committer.run()));
         tasks.push(Box::pin(self.write_when_idle()));
         tasks.push(Box::pin(self.recover(prepared)));
+        tasks.extend(self.stop_when_told());
         let mailbox = requests(self.shape.volume, self.server);
         let mut next = self.machine.changes();
         let mut held = Vec::new();
@@ -124,7 +129,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let Ok(request) = decode::<Request>(&body) else {
             return Ok(Vec::new()); // it is nobody's request
         };
-        if request.is_of_servers() && !self.shape.servers.contains(&from) {
+        if request.is_of_servers() && !self.is_server(from) {
             return Ok(Vec::new()); // it is no server of this volume
         }
         let is_of_recovery = matches!(request, Request::Ask(_, _, Ask::WasDecided(_)));
@@ -135,6 +140,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             return Ok(Vec::new()); // who asks after the end has not agreed with the others
         }
         self.behind.requests.set(self.behind.requests.get() + 1);
+        if let Some(lodge) = self.lodge.as_ref().filter(|_| !self.is_server(from)) {
+            return Ok(self.begin_for_guest(lodge, (from, body.len()), request, parcel));
+        }
         Ok(match request {
             Request::Access(access) => self.place_access(from, access, parcel),
             Request::Token(token) => self.take_token(token),
@@ -146,6 +154,45 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 vec![Box::pin(self.answer(from, ticket, who, ask))]
             }
         })
+    }
+
+    /// Whether a node has a server of the volume.
+    fn is_server(&self, node: NodeId) -> bool {
+        self.shape.servers.contains(&node)
+    }
+
+    /// Begins what a client asks for whom the server does not trust.
+    fn begin_for_guest(
+        &self,
+        lodge: &Lodge<M::Parcel>,
+        (from, bytes): (NodeId, usize),
+        request: Request,
+        parcel: Option<M::Parcel>,
+    ) -> Vec<Task<'_>> {
+        let inside = match &request {
+            Request::Access(access) => access.inside_bytes(),
+            _ => 0,
+        };
+        let Some(hold) = lodge.hold(from, bytes as u64 + inside) else {
+            return Vec::new();
+        };
+        match request {
+            Request::Access(mut access) => {
+                access.hold = Some(Rc::new(hold));
+                self.place_guest_access(lodge, from, access, parcel)
+            }
+            Request::Ask(ticket, _, ask) => match lodge.vet(from, &ask) {
+                Ok(who) => {
+                    let answer = self.answer(from, ticket, who, ask);
+                    vec![Box::pin(async move {
+                        answer.await;
+                        drop(hold);
+                    })]
+                }
+                Err(error) => vec![self.reply(from, ticket, Err(error))],
+            },
+            Request::Token(_) | Request::Placed(..) => Vec::new(), // it is no server
+        }
     }
 
     /// Answers a question.
@@ -263,6 +310,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 place.turn().await;
                 Answer::Done
             }
+            Ask::Right(file, client) => Answer::Right(self.attached_right(file, client)?),
             Ask::WasDecided(id) => Answer::Decided(self.decided.borrow().contains(&id)),
             Ask::Stop => {
                 self.sync_all().await?;
@@ -279,6 +327,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     fn forget_node(&self, node: NodeId, error: Error) -> Vec<Task<'_>> {
         self.departed.borrow_mut().insert(node, error.clone());
         self.attachments.borrow_mut().forget(node);
+        if let Some(lodge) = &self.lodge {
+            lodge.forget(node);
+        }
         let mut early = self.early.borrow_mut();
         early.retain(|(from, _), _| *from != node);
         drop(early);
