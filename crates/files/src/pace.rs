@@ -101,7 +101,10 @@ mod tests {
         let half = enter(REQUESTS_MAX / 2, 0).unwrap();
         assert!(enter(1, 0).is_none());
         drop(half);
-        let (_one, _other) = (enter(1, 0).unwrap(), enter(REQUESTS_MAX / 2 - 1, 9).unwrap());
+        let (_one, _other) = (
+            enter(1, 0).unwrap(),
+            enter(REQUESTS_MAX / 2 - 1, 9).unwrap(),
+        );
         assert!(enter(1, 0).is_none());
     }
 }

@@ -41,11 +41,11 @@ const CALL_AGAIN: Duration = Duration::from_millis(200);
 
 /// The longest packet of a client, and of a server.
 const CLIENT_PACKET_BYTES: usize = 16 << 20;
-pub(crate) const SERVER_PACKET_BYTES: usize = 1 << 30;
+const SERVER_PACKET_BYTES: usize = 1 << 30;
 
 /// What is kept for a client that does not take it, and for a server.
 const CLIENT_KEPT_BYTES: usize = 64 << 20;
-pub(crate) const SERVER_KEPT_BYTES: usize = 1 << 30;
+const SERVER_KEPT_BYTES: usize = 1 << 30;
 
 /// Who may come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,8 +179,20 @@ impl Door {
                 for listener in listeners {
                     tokio::spawn(answer_callers(desk.clone(), listener));
                 }
-                for process in 0..desk.options.process {
-                    tokio::spawn(keep_calling(desk.clone(), process));
+                let line = Arc::new(Line {
+                    hello: Hello {
+                        caller: Caller::Server(desk.options.process),
+                        realm: Some(desk.options.realm),
+                    },
+                    keys: desk.options.keys.clone(),
+                    limits: server_limits(desk.options.patience),
+                    roster: desk.roster.clone(),
+                    admitted: desk.admitted.clone(),
+                    bell: desk.bell.clone(),
+                });
+                let lower = desk.options.addresses.iter().take(desk.options.process);
+                for (process, addresses) in lower.enumerate() {
+                    tokio::spawn(keep_calling(line.clone(), process, addresses.clone()));
                 }
                 closed.notified().await;
             });
@@ -440,11 +452,7 @@ impl Desk {
                 kept_bytes: CLIENT_KEPT_BYTES,
                 patience: self.options.patience,
             },
-            Peer::Server(_) => Limits {
-                packet_bytes: SERVER_PACKET_BYTES,
-                kept_bytes: SERVER_KEPT_BYTES,
-                patience: self.options.patience,
-            },
+            Peer::Server(_) => server_limits(self.options.patience),
         }
     }
 
@@ -458,6 +466,15 @@ impl Desk {
         };
         let _ = self.admitted.send(admitted); // a node that has gone needs nobody
         self.bell.ring();
+    }
+}
+
+/// The limits of a connection with a server.
+pub(crate) fn server_limits(patience: Duration) -> Limits {
+    Limits {
+        packet_bytes: SERVER_PACKET_BYTES,
+        kept_bytes: SERVER_KEPT_BYTES,
+        patience,
     }
 }
 
@@ -493,20 +510,22 @@ impl Drop for Entry<'_> {
     }
 }
 
-/// Keeps a connection with the server of a lower number.
-async fn keep_calling(desk: Arc<Desk>, process: usize) {
-    let options = &desk.options;
-    let hello = Hello {
-        caller: Caller::Server(options.process),
-        realm: Some(options.realm),
-    };
+/// Who calls servers, and what for.
+pub(crate) struct Line {
+    pub(crate) hello: Hello,
+    pub(crate) keys: Option<Keys>,
+    pub(crate) limits: Limits,
+    pub(crate) roster: Roster,
+    pub(crate) admitted: Sender<Admitted>,
+    pub(crate) bell: Arc<SocketBell>,
+}
+
+/// Keeps a connection with a server process: calls it whenever it is not there.
+pub(crate) async fn keep_calling(line: Arc<Line>, process: usize, addresses: Vec<Address>) {
     let mut told = None;
     loop {
-        if desk.roster.peer(process).is_some() {
-            tokio::time::sleep(CALL_AGAIN).await;
-            continue;
-        }
-        let called = call(&options.addresses[process], &hello, options.keys.as_ref()).await;
+        line.roster.absent(process).await;
+        let called = call(&addresses, &line.hello, line.keys.as_ref()).await;
         let called = called.and_then(|(welcome, stream)| match welcome.process == process {
             true => Ok(stream),
             false => Err(failed(&format!("server {} answers", welcome.process))),
@@ -514,8 +533,15 @@ async fn keep_calling(desk: Arc<Desk>, process: usize) {
         match called {
             Ok(stream) => {
                 let peer = Peer::Server(process);
-                desk.roster.add(process, peer.clone());
-                desk.hand_over(process, peer, stream);
+                line.roster.add(process, peer.clone());
+                let admitted = Admitted {
+                    node: process,
+                    peer,
+                    stream,
+                    limits: line.limits,
+                };
+                let _ = line.admitted.send(admitted); // a node that has gone needs nobody
+                line.bell.ring();
                 tracing::info!(process, "connected with a server");
                 told = None;
             }

@@ -41,6 +41,7 @@ mod stream;
 pub mod tls;
 
 use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use penstock_engine::{Error, Kind, NodeId, Result, Who};
@@ -48,13 +49,14 @@ use penstock_machines::links::Links;
 
 use address::Address;
 use bell::SocketBell;
-use connection::Limits;
-use door::{Door, DoorOptions, SERVER_KEPT_BYTES, SERVER_PACKET_BYTES, call};
+use door::{Door, DoorOptions, Line, call, keep_calling, server_limits};
 pub use hello::Welcome;
 use hello::{Caller, Hello, Secret};
 use links::{Admitted, NetLinks, Roster};
 use peer::Peer;
 use tls::Keys;
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
 
 /// A server process that stands: its links, who is connected, and its door.
 pub struct Standing {
@@ -91,6 +93,47 @@ pub struct Joined {
     pub links: Box<dyn Links>,
     /// What each server process has said, or why it cannot be reached.
     pub welcomes: Vec<Result<Welcome>>,
+    /// Calls servers that were not there, or have gone, as long as it is kept.
+    pub calling: Calling,
+}
+
+/// A thread that calls the servers of a client which are not there.
+pub struct Calling {
+    closing: Arc<Notify>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Calling {
+    fn begin(runtime: Runtime, line: Line, addresses: Vec<Vec<Address>>) -> Result<Self> {
+        let closing = Arc::new(Notify::new());
+        let (closed, line) = (closing.clone(), Arc::new(line));
+        let run = move || {
+            runtime.block_on(async {
+                for (process, addresses) in addresses.into_iter().enumerate() {
+                    tokio::spawn(keep_calling(line.clone(), process, addresses));
+                }
+                closed.notified().await;
+            });
+            runtime.shutdown_background();
+        };
+        let thread = std::thread::Builder::new()
+            .name("penstock-calls".to_string())
+            .spawn(run)
+            .map_err(|error| Error::new(Kind::Io, "starting a thread", error))?;
+        Ok(Self {
+            closing,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        self.closing.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 /// Connects a client with all server processes, of which `addresses` names at least one that can be
@@ -106,25 +149,18 @@ pub fn join(addresses: &[Address], keys: Option<&Keys>, patience: Duration) -> R
         .map_err(|error| Error::new(Kind::Io, "connecting", error))?;
     let secret = Secret::new()?;
     let (sender, admitted) = mpsc::channel();
-    let links = NetLinks::new(
-        secret.node(),
-        Arc::new(SocketBell::new()?),
-        Roster::default(),
-        admitted,
-    );
-    let limits = Limits {
-        packet_bytes: SERVER_PACKET_BYTES,
-        kept_bytes: SERVER_KEPT_BYTES,
-        patience,
-    };
-    let welcomes = runtime.block_on(async {
+    let (bell, roster) = (Arc::new(SocketBell::new()?), Roster::default());
+    let links = NetLinks::new(secret.node(), bell.clone(), roster.clone(), admitted);
+    let limits = server_limits(patience);
+    let (welcomes, hello, addresses) = runtime.block_on(async {
         let mut hello = Hello {
             caller: Caller::Client(secret),
             realm: None,
         };
         let (first, stream) = call(addresses, &hello, keys).await?;
         hello.realm = Some(first.realm);
-        let others = first.addresses.clone().into_iter().enumerate();
+        let addresses = first.addresses.clone();
+        let others = addresses.clone().into_iter().enumerate();
         let others = others.filter(|(process, _)| *process != first.process);
         let calls = others.map(|(process, addresses)| {
             let (hello, keys) = (hello.clone(), keys.cloned());
@@ -165,12 +201,20 @@ pub fn join(addresses: &[Address], keys: Option<&Keys>, patience: Duration) -> R
                 }
             });
         }
-        Ok::<_, Error>(welcomes)
+        Ok::<_, Error>((welcomes, hello, addresses))
     })?;
-    drop(sender);
+    let line = Line {
+        hello,
+        keys: keys.cloned(),
+        limits,
+        roster,
+        admitted: sender,
+        bell,
+    };
     Ok(Joined {
         node: secret.node(),
         links: Box::new(links),
         welcomes,
+        calling: Calling::begin(runtime, line, addresses)?,
     })
 }

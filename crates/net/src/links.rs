@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use penstock_engine::{Error, Kind, NodeId, Result};
 use penstock_machines::bell::HasBell;
 use penstock_machines::links::{Arrival, Distance, Links};
 use penstock_machines::memory::board::HasBoard;
+use tokio::sync::Notify;
 
 use crate::bell::{OWN, SocketBell};
 use crate::connection::{Connection, Limits};
@@ -34,11 +36,32 @@ pub(crate) struct Admitted {
 /// The nodes that are connected with this one, and who they are. Those who let nodes in write it,
 /// and the links when nodes go.
 #[derive(Clone, Default)]
-pub struct Roster(Arc<Mutex<HashMap<NodeId, Peer>>>);
+pub struct Roster(Arc<Peers>);
+
+#[derive(Default)]
+struct Peers {
+    by_node: Mutex<HashMap<NodeId, Peer>>,
+    gone: Notify,
+}
 
 impl Roster {
     fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, Peer>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0
+            .by_node
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a node is not connected.
+    pub(crate) async fn absent(&self, node: NodeId) {
+        loop {
+            let mut gone = pin!(self.0.gone.notified());
+            gone.as_mut().enable(); // it is told of all that goes from here on
+            if self.peer(node).is_none() {
+                return;
+            }
+            gone.await;
+        }
     }
 
     /// Notes a node; false if it is there already.
@@ -57,6 +80,7 @@ impl Roster {
 
     pub(crate) fn remove(&self, node: NodeId) {
         self.lock().remove(&node);
+        self.0.gone.notify_waiters();
     }
 
     /// The number of clients.

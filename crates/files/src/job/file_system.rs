@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use penstock_engine::{Error, Kind, Machine, Port, Result};
 use penstock_machines::node::runner::Runner;
+use penstock_net::Calling;
 
 use super::core::{Core, Failure, hear};
 use super::view::OpenFile;
@@ -34,8 +35,8 @@ pub(super) enum Ending {
         /// The number of nodes of the program.
         nodes: usize,
     },
-    /// The servers stand.
-    Alone,
+    /// The servers stand, and are called when they are not there.
+    Alone { _calling: Calling },
 }
 
 impl FileSystem {
@@ -287,7 +288,7 @@ impl FileSystem {
     pub fn close(&self) -> Result<()> {
         let closed = match &self.ending {
             Ending::Together { running, nodes } => self.save_and_stop(running, *nodes),
-            Ending::Alone => self.save_and_go(),
+            Ending::Alone { .. } => self.save_and_go(),
         };
         closed.inspect_err(|error| self.leave(error))
     }
@@ -341,7 +342,7 @@ impl FileSystem {
     pub(super) fn serve_alone(&self) -> Result<()> {
         match &self.ending {
             Ending::Together { running, nodes } => self.serve(running, *nodes),
-            Ending::Alone => Ok(()),
+            Ending::Alone { .. } => Ok(()),
         }
     }
 

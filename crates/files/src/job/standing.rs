@@ -25,7 +25,7 @@ use penstock_net::door::{DoorOptions, Guests as Admission};
 use penstock_net::links::Roster;
 use penstock_net::peer::Peer;
 use penstock_net::tls::{KeyFiles, Keys};
-use penstock_net::{Joined, Welcome};
+use penstock_net::{Calling, Joined, Welcome};
 use serde::{Deserialize, Serialize};
 
 use super::core::Failure;
@@ -236,6 +236,7 @@ impl Call {
 struct Guest {
     node: Node,
     volume: Greeting,
+    calling: Calling,
 }
 
 /// Calls the servers of a volume.
@@ -244,6 +245,7 @@ fn call(call: &Call) -> Result<Guest> {
         node,
         links,
         welcomes,
+        calling,
     } = penstock_net::join(&call.addresses, call.keys.as_ref(), call.patience)?;
     let mut volume: Option<Greeting> = None;
     for welcome in welcomes.iter().flatten() {
@@ -260,6 +262,7 @@ fn call(call: &Call) -> Result<Guest> {
     Ok(Guest {
         node: Node::new(node, links, Process::default(), opener),
         volume,
+        calling,
     })
 }
 
@@ -282,12 +285,17 @@ impl Guest {
         (program, clients): (u64, Arc<[NodeId]>),
         interrupt: Option<Interrupt>,
     ) -> Result<FileSystem> {
-        let Self { node, volume } = self;
+        let Self {
+            node,
+            volume,
+            calling,
+        } = self;
         let shape = volume.volume.shape(volume.homes.into());
         let state = ClientState::new(shape, identity(), (program, clients), 0);
         let runner = Runner::new(node, |_| Vec::new(), true, interrupt)?;
         let failure = Failure::default();
-        Ok(FileSystem::new(runner, state, failure, Ending::Alone))
+        let ending = Ending::Alone { _calling: calling };
+        Ok(FileSystem::new(runner, state, failure, ending))
     }
 }
 
@@ -363,6 +371,7 @@ pub fn look(asked: &Call) -> Result<Vec<Seen>> {
         node,
         links,
         welcomes,
+        calling: _,
     } = penstock_net::join(&asked.addresses, asked.keys.as_ref(), asked.patience)?;
     let first = welcomes.iter().flatten().next().cloned();
     let first = first.ok_or_else(|| Error::new(Kind::Peer, "connecting", "nobody answers"))?;
