@@ -14,6 +14,10 @@ use crate::stream::{Found, Stream, broken};
 /// The bytes of a length.
 const LENGTH_BYTES: usize = 4;
 
+/// The bytes for which memory is taken when the length of a packet has come. For more it is taken
+/// when they come.
+const RESERVED_BYTES: usize = 1 << 20;
+
 /// The bytes that are taken from one connection before others have their turn.
 const TURN_BYTES: usize = 1 << 20;
 
@@ -32,11 +36,13 @@ pub(crate) struct Limits {
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
     limits: Limits,
-    /// What has come and is not yet a packet, from byte `taken` on.
-    came: Vec<u8>,
-    taken: usize,
-    /// The packets that are to go, and the bytes of the first that are out.
-    kept: VecDeque<Vec<u8>>,
+    /// The length of the packet that comes, as far as it has come.
+    length: Vec<u8>,
+    /// The packet that comes, as far as it has come, and the bytes that are still to come.
+    packet: Vec<u8>,
+    to_come: usize,
+    /// The packets that are to go, each with its length, and the bytes of the first that are out.
+    kept: VecDeque<([u8; LENGTH_BYTES], Vec<u8>)>,
     sent: usize,
     kept_bytes: usize,
     /// Since when there has been something to go and nothing went.
@@ -49,8 +55,9 @@ impl Connection {
         Self {
             stream,
             limits,
-            came: Vec::new(),
-            taken: 0,
+            length: Vec::new(),
+            packet: Vec::new(),
+            to_come: 0,
             kept: VecDeque::new(),
             sent: 0,
             kept_bytes: 0,
@@ -66,10 +73,8 @@ impl Connection {
     pub(crate) fn receive(&mut self, mut take: impl FnMut(Vec<u8>)) -> Result<Found> {
         let mut bytes = 0;
         loop {
-            let before = self.came.len();
-            let found = self.stream.read(&mut self.came)?;
-            bytes += self.came.len() - before;
-            while let Some(packet) = self.next_packet()? {
+            let (found, packet) = self.receive_some(&mut bytes)?;
+            if let Some(packet) = packet {
                 take(packet);
             }
             if found != Found::Bytes || bytes > TURN_BYTES {
@@ -78,48 +83,49 @@ impl Connection {
         }
     }
 
-    /// The next packet, if all of it has come.
-    fn next_packet(&mut self) -> Result<Option<Vec<u8>>> {
-        let rest = &self.came[self.taken..];
-        let Some((length, rest)) = rest.split_first_chunk::<LENGTH_BYTES>() else {
-            self.forget_taken();
-            return Ok(None);
-        };
-        let length = u32::from_le_bytes(*length) as usize;
-        if length > self.limits.packet_bytes {
-            return Err(broken(format!("a packet of {length} bytes is too long")));
+    /// Reads a part of a length or a packet, and counts the bytes; gives the packet at its end.
+    fn receive_some(&mut self, bytes: &mut usize) -> Result<(Found, Option<Vec<u8>>)> {
+        if self.length.len() < LENGTH_BYTES {
+            let missing = LENGTH_BYTES - self.length.len();
+            let found = self.stream.read(&mut self.length, missing)?;
+            let Some(length) = self.length.first_chunk::<LENGTH_BYTES>() else {
+                return Ok((found, None));
+            };
+            self.to_come = u32::from_le_bytes(*length) as usize;
+            if self.to_come > self.limits.packet_bytes {
+                let cause = format!("a packet of {} bytes is too long", self.to_come);
+                return Err(broken(cause));
+            }
+            self.packet = Vec::with_capacity(self.to_come.min(RESERVED_BYTES));
         }
-        if rest.len() < length {
-            self.forget_taken();
-            return Ok(None);
+        let mut found = Found::Bytes;
+        if self.to_come > 0 {
+            let before = self.packet.len();
+            found = self.stream.read(&mut self.packet, self.to_come)?;
+            let read = self.packet.len() - before;
+            self.to_come -= read;
+            *bytes += read;
         }
-        let packet = rest[..length].to_vec();
-        self.taken += LENGTH_BYTES + length;
-        Ok(Some(packet))
-    }
-
-    /// Gives the memory of packets back that have been taken.
-    fn forget_taken(&mut self) {
-        if self.taken > 0 {
-            self.came.drain(..self.taken);
-            self.taken = 0;
-        }
+        let whole = (self.to_come == 0).then(|| {
+            self.length.clear();
+            std::mem::take(&mut self.packet)
+        });
+        Ok((found, whole))
     }
 
     /// Sends a packet, or keeps what cannot go at once.
     ///
     /// # Errors
     /// [`Kind::Peer`] when the stream is broken, or the peer leaves too much.
-    pub(crate) fn post(&mut self, mut packet: Vec<u8>) -> Result<()> {
+    pub(crate) fn post(&mut self, packet: Vec<u8>) -> Result<()> {
         let Ok(length) = u32::try_from(packet.len()) else {
             return Err(broken(format!(
                 "a packet of {} bytes is too long",
                 packet.len()
             )));
         };
-        packet.splice(0..0, length.to_le_bytes());
         self.kept_bytes += packet.len();
-        self.kept.push_back(packet);
+        self.kept.push_back((length.to_le_bytes(), packet));
         self.move_on()?;
         if self.kept_bytes > self.limits.kept_bytes {
             let cause = format!(
@@ -137,16 +143,22 @@ impl Connection {
     /// [`Kind::Peer`] when the stream is broken, or the peer has taken nothing for too long.
     pub(crate) fn move_on(&mut self) -> Result<()> {
         let mut moved = 0;
-        while let Some(packet) = self.kept.front() {
-            let count = self.stream.write(&packet[self.sent..])?;
+        while let Some((length, packet)) = self.kept.front() {
+            let rest = match self.sent.checked_sub(LENGTH_BYTES) {
+                None => &length[self.sent..],
+                Some(sent) => &packet[sent..],
+            };
+            let count = self.stream.write(rest)?;
             (moved, self.sent) = (moved + count, self.sent + count);
-            if self.sent < packet.len() {
+            if count < rest.len() {
                 break;
             }
-            self.sent = 0;
-            self.kept.pop_front();
+            if self.sent == LENGTH_BYTES + packet.len() {
+                self.sent = 0;
+                self.kept_bytes -= packet.len();
+                self.kept.pop_front();
+            }
         }
-        self.kept_bytes -= moved;
         self.is_flushed = self.stream.flush()?;
         if !self.keeps_any() {
             self.stuck = None;

@@ -46,19 +46,20 @@ pub(crate) enum Found {
 }
 
 impl Stream {
-    /// Reads some bytes to the end of `into`.
+    /// Reads at most `count` bytes, more than none, to the end of `into`.
     ///
     /// # Errors
     /// [`Kind::Peer`] when the stream is broken.
-    pub(crate) fn read(&mut self, into: &mut Vec<u8>) -> Result<Found> {
+    pub(crate) fn read(&mut self, into: &mut Vec<u8>, count: usize) -> Result<Found> {
+        let count = count.min(READ_BYTES);
         match self {
-            Self::Host(host) => host.read(into),
-            Self::Remote(remote) => remote.read(into),
+            Self::Host(host) => host.read(into, count),
+            Self::Remote(remote) => remote.read(into, count),
         }
     }
 
-    /// Writes some of the bytes, and says how many. If that is not all, the socket becomes ready
-    /// when there is room.
+    /// Writes some of the bytes, and says how many; [`Stream::flush`] sends them. If that is not
+    /// all, the socket becomes ready when there is room.
     ///
     /// # Errors
     /// [`Kind::Peer`] when the stream is broken.
@@ -123,8 +124,8 @@ impl HostStream {
         }
     }
 
-    fn read(&mut self, into: &mut Vec<u8>) -> Result<Found> {
-        match self.reader.read(into, READ_BYTES)? {
+    fn read(&mut self, into: &mut Vec<u8>, count: usize) -> Result<Found> {
+        match self.reader.read(into, count)? {
             0 => Ok(Found::Nothing),
             _ => {
                 if self.reader.must_tell() {
@@ -137,9 +138,9 @@ impl HostStream {
 }
 
 impl RemoteStream {
-    fn read(&mut self, into: &mut Vec<u8>) -> Result<Found> {
+    fn read(&mut self, into: &mut Vec<u8>, count: usize) -> Result<Found> {
         loop {
-            match self.take_plain(into)? {
+            match self.take_plain(into, count)? {
                 Found::Nothing => {}
                 found => return Ok(found),
             }
@@ -156,9 +157,9 @@ impl RemoteStream {
     }
 
     /// Takes bytes that have been decrypted.
-    fn take_plain(&mut self, into: &mut Vec<u8>) -> Result<Found> {
+    fn take_plain(&mut self, into: &mut Vec<u8>, count: usize) -> Result<Found> {
         let start = into.len();
-        into.resize(start + READ_BYTES, 0);
+        into.resize(start + count, 0);
         let read = self.tls.reader().read(&mut into[start..]);
         into.truncate(start + read.as_ref().map_or(0, |&count| count));
         match read {
@@ -175,11 +176,10 @@ impl RemoteStream {
             // The connection takes as much as its buffer holds.
             let count = self.tls.writer().write(&bytes[written..]).map_err(broken)?;
             written += count;
-            if !self.flush()? && count == 0 {
+            if count == 0 && !self.flush()? {
                 break;
             }
         }
-        self.flush()?;
         Ok(written)
     }
 
