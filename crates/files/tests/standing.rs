@@ -167,7 +167,10 @@ fn clients_come_and_go_and_share_files() {
         }
         let until = Instant::now() + WAIT_MAX;
         while first.status(path("/f")).unwrap().len() > 1 {
-            assert!(Instant::now() < until, "those who have left are attached still");
+            assert!(
+                Instant::now() < until,
+                "those who have left are attached still"
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
         first.close().unwrap();
@@ -219,7 +222,11 @@ fn only_one_process_serves_a_volume() {
     };
     assert_eq!(stand(options(&volume)).err().unwrap().kind, Kind::Busy);
     let taken = stand(options(&elsewhere)).err().unwrap();
-    assert_eq!(taken.kind, Kind::Busy, "another server listens there: {taken}");
+    assert_eq!(
+        taken.kind,
+        Kind::Busy,
+        "another server listens there: {taken}"
+    );
     let fs = client(&volume);
     assert!(fs.list(path("/")).unwrap().is_empty());
     fs.close().unwrap();

@@ -33,6 +33,8 @@ mod connection;
 mod dial;
 pub mod door;
 mod hello;
+#[cfg(test)]
+mod hostile;
 pub mod keys;
 mod lane;
 pub mod links;
