@@ -747,19 +747,19 @@ fn a_description_is_what_it_says_or_refused() {
     assert_eq!(read(&json).unwrap(), good);
     let text = String::from_utf8(json).unwrap();
     for (from, to, because) in [
-        ("\"version\": 1", "\"version\": 2", Kind::Unsupported),
+        ("\"version\": 2", "\"version\": 3", Kind::Unsupported),
         (
-            "\"version\": 1",
-            "\"version\": 2, \"more\": 0",
+            "\"version\": 2",
+            "\"version\": 3, \"more\": 0",
             Kind::Unsupported,
         ),
         (
-            "\"version\": 1",
-            "\"version\": 1, \"more\": 0",
+            "\"version\": 2",
+            "\"version\": 2, \"more\": 0",
             Kind::Damaged,
         ),
-        ("\"version\": 1", "\"version\": -1", Kind::Damaged),
-        ("\"version\": 1,", "", Kind::Damaged),
+        ("\"version\": 2", "\"version\": -1", Kind::Damaged),
+        ("\"version\": 2,", "", Kind::Damaged),
         ("\"servers\": 5", "\"servers\": 3", Kind::Damaged),
         ("\"servers\": 5", "\"servers\": 0", Kind::Damaged),
         (

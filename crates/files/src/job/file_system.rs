@@ -1,10 +1,12 @@
 //! The file system: names, attributes, space.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use penstock_engine::{Error, Machine, Port, Result};
+use penstock_machines::Node;
 use penstock_machines::node::runner::Runner;
 
 use super::core::{Core, Failure, hear};
@@ -12,8 +14,8 @@ use super::view::OpenFile;
 use crate::client::{Client, ClientState, Mode, VolumeSpace};
 use crate::messages::Attacher;
 use crate::names::FilePath;
-use crate::object::{Attributes, Identity};
-use crate::transaction::{Entry, FileChange};
+use crate::object::{Attributes, Details, Identity};
+use crate::transaction::{Entry, FileChange, NewAttributes, Replacement};
 use crate::volume::cells::Version;
 
 /// The mailbox of the words with which a program ends.
@@ -26,6 +28,8 @@ pub struct FileSystem {
     running: Arc<AtomicUsize>,
     /// The number of nodes of the program.
     nodes: usize,
+    /// The user for whom this handle acts, if it is not the client's own.
+    who: Option<Arc<Identity>>,
 }
 
 impl FileSystem {
@@ -45,7 +49,34 @@ impl FileSystem {
             }),
             running,
             nodes,
+            who: None,
         }
+    }
+
+    /// A handle of the same client that acts for a user, who is asked for permissions and owns new
+    /// objects. Servers of this process trust it.
+    #[must_use]
+    pub fn as_user(&self, who: Identity) -> Self {
+        Self {
+            core: self.core.clone(),
+            running: self.running.clone(),
+            nodes: self.nodes,
+            who: Some(Arc::new(who)),
+        }
+    }
+
+    /// Does a job of the client to its end, for the user of this handle.
+    fn run<T, F>(&self, job: impl FnOnce(Rc<Node>, ClientState) -> F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + 'static,
+    {
+        self.core.run(|node, mut state| {
+            if let Some(who) = &self.who {
+                state.who = (**who).clone();
+            }
+            job(node, state)
+        })
     }
 
     /// The number of servers.
@@ -60,7 +91,7 @@ impl FileSystem {
 
     /// The user.
     pub fn identity(&self) -> &Identity {
-        &self.core.state.who
+        self.who.as_deref().unwrap_or(&self.core.state.who)
     }
 
     /// Makes a directory (an Xref).
@@ -68,7 +99,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::make_directory`].
     pub fn make_directory(&self, path: FilePath, mode: u16) -> Result<Attributes> {
-        self.core.run(|node, state| async move {
+        self.run(|node, state| async move {
             Client::new(&*node, &state).make_directory(path, mode).await
         })
     }
@@ -83,8 +114,19 @@ impl FileSystem {
         shape: (u64, u64, Option<usize>),
         mode: u16,
     ) -> Result<Attributes> {
-        self.core.run(move |node, state| async move {
+        self.run(move |node, state| async move {
             Client::new(&*node, &state).create(path, shape, mode).await
+        })
+    }
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// As [`Client::make_symlink`].
+    pub fn make_symlink(&self, path: FilePath, target: String) -> Result<Attributes> {
+        self.run(move |node, state| async move {
+            let client = Client::new(&*node, &state);
+            client.make_symlink(path, target).await
         })
     }
 
@@ -108,7 +150,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::cell_bytes`].
     pub fn cell_bytes(&self, file: Attributes, version: Version) -> Result<BTreeMap<u64, u64>> {
-        self.core.run(move |node, state| async move {
+        self.run(move |node, state| async move {
             let client = Client::new(&*node, &state);
             client.cell_bytes(&file, version).await
         })
@@ -120,14 +162,30 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::stat`].
     pub fn stat(&self, path: FilePath) -> Result<(Attributes, BTreeMap<u64, u64>)> {
-        self.core.run(move |node, state| async move {
+        self.run(move |node, state| async move {
             let client = Client::new(&*node, &state);
-            let object = client.stat(&path).await?;
-            let bytes = match object.shape() {
-                Ok(_) => client.cell_bytes(&object, Version::Active).await?,
-                Err(_) => BTreeMap::new(), // a directory has no cells
-            };
-            Ok((object, bytes))
+            let details = client.details(&path).await?;
+            Ok((details.object, details.cells))
+        })
+    }
+
+    /// The attributes of an object, and of a file what the servers of its cells know.
+    ///
+    /// # Errors
+    /// As [`Client::details`].
+    pub fn details(&self, path: FilePath) -> Result<Details> {
+        self.run(move |node, state| async move {
+            Client::new(&*node, &state).details(&path).await
+        })
+    }
+
+    /// What the servers of the cells of an object know, with the attributes that are given.
+    ///
+    /// # Errors
+    /// As [`Client::details_of`].
+    pub fn details_of(&self, object: Attributes) -> Result<Details> {
+        self.run(move |node, state| async move {
+            Client::new(&*node, &state).details_of(object).await
         })
     }
 
@@ -136,8 +194,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::list`].
     pub fn list(&self, path: FilePath) -> Result<Vec<(String, Entry)>> {
-        self.core
-            .run(move |node, state| async move { Client::new(&*node, &state).list(&path).await })
+        self.run(move |node, state| async move { Client::new(&*node, &state).list(&path).await })
     }
 
     /// Who has a file attached.
@@ -145,8 +202,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::status`].
     pub fn status(&self, path: FilePath) -> Result<Vec<Attacher>> {
-        self.core
-            .run(move |node, state| async move { Client::new(&*node, &state).status(&path).await })
+        self.run(move |node, state| async move { Client::new(&*node, &state).status(&path).await })
     }
 
     /// Removes a file, or an empty directory.
@@ -154,8 +210,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::remove`].
     pub fn remove(&self, path: FilePath) -> Result<()> {
-        self.core
-            .run(move |node, state| async move { Client::new(&*node, &state).remove(&path).await })
+        self.run(move |node, state| async move { Client::new(&*node, &state).remove(&path).await })
     }
 
     /// Gives an object, and all below it, another path.
@@ -163,9 +218,28 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::rename`].
     pub fn rename(&self, from: FilePath, to: FilePath) -> Result<()> {
-        self.core.run(move |node, state| async move {
+        self.run(move |node, state| async move {
             Client::new(&*node, &state).rename(&from, &to).await
         })
+    }
+
+    /// Gives an object, and all below it, another path. What is there is replaced, in one step.
+    ///
+    /// # Errors
+    /// As [`Client::replace`].
+    pub fn replace(&self, from: FilePath, to: FilePath, replacement: Replacement) -> Result<()> {
+        self.run(move |node, state| async move {
+            let client = Client::new(&*node, &state);
+            client.replace(&from, &to, replacement).await
+        })
+    }
+
+    /// Gives an object other attributes.
+    ///
+    /// # Errors
+    /// As [`Client::set`].
+    pub fn set(&self, path: FilePath, new: NewAttributes) -> Result<()> {
+        self.run(move |node, state| async move { Client::new(&*node, &state).set(&path, new).await })
     }
 
     /// Changes the mode, the owner or the group of an object.
@@ -177,7 +251,7 @@ impl FileSystem {
         path: FilePath,
         settings: (Option<u16>, Option<u32>, Option<u32>),
     ) -> Result<()> {
-        self.core.run(move |node, state| async move {
+        self.run(move |node, state| async move {
             Client::new(&*node, &state).protect(&path, settings).await
         })
     }
@@ -187,7 +261,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::change`].
     pub fn change(&self, path: FilePath, change: FileChange) -> Result<()> {
-        self.core.run(move |node, state| async move {
+        self.run(move |node, state| async move {
             Client::new(&*node, &state).change(&path, change).await
         })
     }
@@ -197,8 +271,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::sync`].
     pub fn sync(&self) -> Result<()> {
-        self.core
-            .run(|node, state| async move { Client::new(&*node, &state).sync(None).await })
+        self.run(|node, state| async move { Client::new(&*node, &state).sync(None).await })
     }
 
     /// The space of the volume, and of a user's files in it.
@@ -206,8 +279,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::space`].
     pub fn space(&self, user: u32) -> Result<VolumeSpace> {
-        self.core
-            .run(move |node, state| async move { Client::new(&*node, &state).space(user).await })
+        self.run(move |node, state| async move { Client::new(&*node, &state).space(user).await })
     }
 
     /// Limits the bytes of blocks of a user.
@@ -215,7 +287,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::limit`].
     pub fn limit(&self, user: u32, bytes: Option<u64>) -> Result<()> {
-        self.core.run(move |node, state| async move {
+        self.run(move |node, state| async move {
             Client::new(&*node, &state).limit(user, bytes).await
         })
     }
@@ -225,7 +297,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::attach`].
     pub fn attach(&self, path: FilePath, mode: Mode) -> Result<OpenFile> {
-        let file = self.core.run(move |node, state| async move {
+        let file = self.run(move |node, state| async move {
             Client::new(&*node, &state).attach(&path, mode).await
         })?;
         Ok(OpenFile::new(self.core.clone(), file))
@@ -240,7 +312,7 @@ impl FileSystem {
     /// # Collective
     /// Over all clients of the program.
     pub fn attach_all(&self, path: Result<FilePath>, mode: Mode) -> Result<OpenFile> {
-        let file = self.core.run(move |node, state| async move {
+        let file = self.run(move |node, state| async move {
             let client = Client::new(&*node, &state);
             client.attach_all(path, mode).await
         })?;
@@ -255,8 +327,7 @@ impl FileSystem {
     /// # Collective
     /// Over all clients of the program.
     pub fn agree(&self, done: Result<u64>) -> Result<u64> {
-        self.core
-            .run(move |node, state| async move { Client::new(&*node, &state).agree(done).await })
+        self.run(move |node, state| async move { Client::new(&*node, &state).agree(done).await })
     }
 
     /// The number of the program, which no other has that uses the volume.
@@ -277,7 +348,7 @@ impl FileSystem {
     }
 
     fn save_and_stop(&self) -> Result<()> {
-        self.core.run(|node, state| async move {
+        self.run(|node, state| async move {
             let client = Client::new(&*node, &state);
             client.agree(Ok(0)).await?;
             match client.is_first() {
@@ -318,7 +389,7 @@ impl FileSystem {
     /// Waits until all nodes have come here: then no disk of the volume is in use.
     fn part(&self) -> Result<()> {
         let others = 1..self.nodes;
-        self.core.run(|node, _| async move {
+        self.run(|node, _| async move {
             if node.me() > 0 {
                 node.send(0, PARTING, Vec::new(), None).await?;
                 return hear(&node, PARTING).await.map(|_| ());
