@@ -8,6 +8,7 @@
 //! | `gather` | makes one store of the parts on all servers |
 //! | `copy` | copies an array or a data set into another arrangement |
 //! | `fs` | makes and uses volumes of parallel files |
+//! | `mount` | mounts a volume of parallel files |
 //! | `sim` | runs the papers' experiments on the simulated machine |
 //! | `bench` | the papers' measurements on this one, with the Python package |
 //!
@@ -38,6 +39,7 @@ mod arguments;
 mod copy;
 mod failure;
 mod files;
+mod mount;
 mod output;
 mod progress;
 mod provenance;
@@ -75,6 +77,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
             Command::Gather(gather) => store::gather(&gather),
             Command::Copy(copy) => copy::run(&copy),
             Command::Fs(fs) => files::run(&fs),
+            Command::Mount(mount) => mount::run(&mount),
             Command::Sim(sim) => sim::run(&sim, &python),
             Command::Plot(asked) => output::plot(&asked, &python),
             Command::Bench(bench) => Err(become_benchmark(&bench, &python)),

@@ -30,7 +30,7 @@ pub struct ObjectId(pub u64);
 
 impl ObjectId {
     /// The identity of the root, which no server has made.
-    pub(crate) const ROOT: Self = Self(0);
+    pub const ROOT: Self = Self(0);
 
     /// The object with this number among those that `server` has made.
     pub(crate) fn new(server: usize, number: u64) -> Self {

@@ -697,7 +697,7 @@ fn a_limit_of_the_size_of_files_is_told() {
 
 fn description() -> Description {
     Description {
-        version: 1,
+        version: penstock_files::disk::VERSION,
         identity: 0xfedc_ba98_7654_3210,
         servers: 5,
         server: 3,
