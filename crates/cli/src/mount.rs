@@ -26,7 +26,7 @@ pub(crate) fn run(asked: &Mount) -> Result<(), Failure> {
         cache_bytes: bytes(&asked.cache)?,
         ..JobOptions::default()
     };
-    let signals = Signals::hold()?; // before any thread starts
+    let signals = Signals::take()?;
     let fs = Arc::new(embedded(&asked.volume, None, &job, None)?);
     let served = serve(&fs, asked, &options, signals);
     let closed = fs.close();

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
 use fuser::{Errno, FileAttr, RenameFlags, Request};
 use penstock_engine::{Error, Kind, Result};
@@ -42,10 +43,17 @@ fn below(directory: &FilePath, name: &str) -> Result<FilePath> {
     directory.join(name)
 }
 
+/// The beginning of the name of an object that was removed while it was open.
+const REMOVED: &str = ".penstock-removed-";
+
+/// The time for which the removal of a directory waits for such objects in it to be closed: the
+/// kernel tells that a file is closed after it has told its program.
+const CLOSING: Duration = Duration::from_millis(500);
+
 /// The path to which an object comes that is removed while it is open.
 fn hidden(path: &FilePath, id: ObjectId) -> Answer<FilePath> {
     let directory = path.parent().ok_or(Errno::EBUSY)?;
-    let name = format!(".penstock-removed-{:x}", id.0);
+    let name = format!("{REMOVED}{:x}", id.0);
     directory.join(&name).map_err(|_| Errno::ENAMETOOLONG)
 }
 
@@ -195,12 +203,30 @@ impl Mount {
             true => hidden(&object.path, object.id)
                 .and_then(|kept| self.hide(&fs, &object.path, &kept)),
             false => {
-                let find = |node: &Node| fs.remove(below(&node.path, name)?);
-                self.at_with(parent, errno::of_removal, find)
+                let remove = |node: &Node| self.remove_at(&fs, &below(&node.path, name)?);
+                self.at_with(parent, errno::of_removal, remove)
             }
         };
         self.tree.end_removal(object.id, removed.is_ok());
         removed
+    }
+
+    /// Removes what is at a path. Where a directory lists nothing but objects that have been removed
+    /// while they were open, it waits a moment for them.
+    fn remove_at(&self, fs: &FileSystem, path: &FilePath) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let removed = fs.remove(path.clone());
+            let is_full = removed.as_ref().is_err_and(|e| e.kind == Kind::Exists);
+            if !is_full || begun.elapsed() > CLOSING {
+                return removed;
+            }
+            let entries = self.fs.list(path.clone())?;
+            if entries.iter().any(|(name, _)| !name.starts_with(REMOVED)) {
+                return removed;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Gives an open file a name under which it stays until it is closed.

@@ -1,42 +1,59 @@
 //! The end of a mount by a signal: the first unmounts, the second ends the mount also for those who
 //! use it.
+//!
+//! A handler puts a byte into a pipe, and a thread takes it out: whatever thread of the process the
+//! system has chosen for the signal, nothing is done in a handler.
 
-use std::io;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{IntoRawFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use penstock_engine::{Error, Kind, Result};
+use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::Place;
 
 /// The signals that end a mount.
 const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// Signals that wait for a thread that takes them. This thread, and all that it starts, leave them
-/// alone.
-pub struct Signals(libc::sigset_t);
+/// The pipe of the handler, which lasts as long as the process.
+static PIPE: AtomicI32 = AtomicI32::new(-1);
+
+extern "C" fn note(_: libc::c_int) {
+    let pipe: RawFd = PIPE.load(Ordering::Relaxed);
+    let byte = [0u8];
+    // SAFETY: `write` may be called in a handler, and the byte is there. A full pipe has enough.
+    unsafe { libc::write(pipe, byte.as_ptr().cast(), 1) };
+}
+
+/// Signals that have come, and those that come.
+pub struct Signals(File);
 
 impl Signals {
-    /// Lets the signals wait from now on. Threads that are there already still take them.
+    /// Takes the signals from now on.
     ///
     /// # Errors
     /// Those of the system.
-    pub fn hold() -> Result<Self> {
-        // SAFETY: a set of signals is plain data, which `sigemptyset` makes whole.
-        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the set is ours, and the numbers are those of signals.
-        let held = unsafe {
-            libc::sigemptyset(&raw mut set);
-            for signal in SIGNALS {
-                libc::sigaddset(&raw mut set, signal);
-            }
-            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
-        };
-        match held {
-            0 => Ok(Self(set)),
-            number => {
-                let error = io::Error::from_raw_os_error(number);
-                Err(Error::new(Kind::Io, "holding signals", error))
+    pub fn take() -> Result<Self> {
+        let failed = |error: std::io::Error| Error::new(Kind::Io, "waiting for signals", error);
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+        PIPE.store(write.into_raw_fd(), Ordering::Relaxed);
+        for signal in SIGNALS {
+            let handler: extern "C" fn(libc::c_int) = note;
+            // SAFETY: an action without flags and mask is plain data; its handler only writes to a
+            // pipe that is never closed.
+            let taken = unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = handler as libc::sighandler_t;
+                action.sa_flags = libc::SA_RESTART;
+                libc::sigaction(signal, &raw const action, std::ptr::null_mut())
+            };
+            if taken != 0 {
+                return Err(failed(std::io::Error::last_os_error()));
             }
         }
+        Ok(Self(File::from(read)))
     }
 
     /// Ends mounts by signals, in a thread of its own, until the process ends.
@@ -47,14 +64,15 @@ impl Signals {
         let started = std::thread::Builder::new()
             .name("penstock-signals".to_string())
             .spawn(move || {
-                self.wait();
+                if !self.wait() {
+                    return;
+                }
                 for place in &places {
                     if let Err(error) = place.unmount() {
                         eprintln!("penstock mount: {error}");
                     }
                 }
-                loop {
-                    self.wait();
+                while self.wait() {
                     places.iter().for_each(Place::abort);
                 }
             });
@@ -62,10 +80,8 @@ impl Signals {
         started.map(|_| ()).map_err(failed)
     }
 
-    /// Waits for a signal.
-    fn wait(&self) {
-        let mut signal = 0;
-        // SAFETY: the set is whole, and `signal` is ours.
-        unsafe { libc::sigwait(&raw const self.0, &raw mut signal) };
+    /// Waits for a signal. Gives whether there may be more.
+    fn wait(&self) -> bool {
+        (&self.0).read_exact(&mut [0]).is_ok()
     }
 }
