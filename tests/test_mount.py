@@ -344,7 +344,9 @@ def test_a_full_volume(place: Path) -> None:
 
 def as_other(program: str, *arguments: object) -> str:
     """Runs Python as another user, and gives what it says."""
-    whole = f"import os, sys\nos.setgroups([777])\nos.setgid({OTHER_USER})\nos.setuid({OTHER_USER})\n"
+    whole = (
+        f"import os, sys\nos.setgroups([777])\nos.setgid({OTHER_USER})\nos.setuid({OTHER_USER})\n"
+    )
     return run(sys.executable, "-I", "-c", whole + program, *arguments).strip()
 
 
@@ -431,7 +433,7 @@ def test_other_users_have_nothing_without_the_option(volume: Path, place: Path) 
     place.chmod(0o755)
     at = place / "mounted"
     with mounted(volume, at):
-        assert as_other(TRIED + 'print(tried(os.listdir, root))', at) == "EACCES"
+        assert as_other(TRIED + "print(tried(os.listdir, root))", at) == "EACCES"
 
 
 def test_a_mount_to_read_only(volume: Path, place: Path) -> None:
@@ -759,3 +761,29 @@ def test_what_cannot_be_mounted_is_told(volume: Path, place: Path) -> None:
     assert "volume" in refused(place / "none", place)
     with mounted(volume, at):
         assert "uses it" in refused(volume, place)
+
+
+# docs/mount.md
+
+ATTRIBUTES = {
+    "setfattr": "import os, sys; os.setxattr(sys.argv[5], sys.argv[2], sys.argv[4].encode())",
+    "getfattr": "import os, sys; sys.stdout.buffer.write(os.getxattr(sys.argv[4], sys.argv[2]))",
+}
+
+
+def test_the_example_of_the_page(place: Path) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "mount.md").read_text()
+    lines = page.split("```console\n")[1].split("```")[0].splitlines()
+    said = [line for line in lines if not line.startswith("$ ")]
+    script = [f'penstock() {{ "{sys.executable}" -m penstock "$@"; }}', "set -e"]
+    for name, program in ATTRIBUTES.items():
+        if not shutil.which(name):
+            script.append(f'{name}() {{ "{sys.executable}" -c \'{program}\' "$@"; }}')
+    for line in lines:
+        if line.startswith("$ "):
+            script.append(line[2:])
+            if line.endswith("&"):
+                script.append("until mountpoint -q mnt; do sleep 0.05; done")
+    found = run("bash", "-c", "\n".join([*script, "wait"]), cwd=place)
+    found = found.replace("8hello", "8\nhello").replace("80\n", "8\n0\n")
+    assert sorted(found.splitlines()) == sorted(said), found

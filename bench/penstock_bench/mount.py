@@ -13,14 +13,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 
 import penstock as ps
 from penstock_bench.command import MIB, FailedError, Parser, UsageError, check_directory, complain
 from penstock_bench.machine import file_system
-from penstock_bench.meters import in_turn
+from penstock_bench.meters import in_turn, real_time
 from penstock_bench.storage import drop_from_cache
 
 SERVERS = 1
@@ -102,14 +102,20 @@ def measure(directory: Path, mib: int, rounds: int) -> Rates:
 def table(directory: Path, rates: Rates, mib: int) -> str:
     """Write the rates of one directory as a table."""
     kind = file_system(directory)
-    lines = [f"{f'{mib} MiB on {kind}, MB/s':<28}" + "".join(f"{w:>16}" for w in (WRITE, READ, AGAIN))]
+    lines = [
+        f"{f'{mib} MiB on {kind}, MB/s':<28}" + "".join(f"{w:>16}" for w in (WRITE, READ, AGAIN))
+    ]
     medians = {
-        name: {what: median(each) for what, each in of_one.items()} for name, of_one in rates.items()
+        name: {what: median(each) for what, each in of_one.items()}
+        for name, of_one in rates.items()
     }
     for name, of_one in medians.items():
         lines.append(f"{name:<28}" + "".join(f"{each:>16,.0f}" for each in of_one.values()))
     local, ours = medians["the directory"], medians["the mount"]
-    lines.append(f"{'the mount / the directory':<28}" + "".join(f"{ours[w] / local[w]:>16.2f}" for w in local))
+    lines.append(
+        f"{'the mount / the directory':<28}"
+        + "".join(f"{ours[w] / local[w]:>16.2f}" for w in local)
+    )
     return "\n".join(lines)
 
 
@@ -118,6 +124,9 @@ def main(words: list[str]) -> int:
     parser = Parser(prog="python -m penstock_bench mount", description=__doc__)
     parser.add_argument("--mib", type=int, default=1024, help="the size of the file")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--real-time", action="store_true", help="keep other programs of the machine out of it"
+    )
     parser.add_argument(
         "--directory", type=Path, action="append", help="default: here, and /dev/shm"
     )
@@ -129,7 +138,10 @@ def main(words: list[str]) -> int:
         for directory in directories:
             check_directory(directory, 5 * options.mib * MIB, "the benchmark")
         for directory in directories:
-            with tempfile.TemporaryDirectory(prefix="penstock-mount-", dir=directory) as made:
+            # What this program starts has its priority, too.
+            priority = real_time() if options.real_time else nullcontext()
+            scratch = tempfile.TemporaryDirectory(prefix="penstock-mount-", dir=directory)
+            with priority, scratch as made:
                 rates = measure(Path(made), options.mib, options.rounds)
             print(table(directory, rates, options.mib), flush=True)
     except UsageError as error:

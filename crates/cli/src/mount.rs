@@ -52,7 +52,11 @@ fn serve(
     }
     signals.end(mounts.iter().map(|one| one.place().clone()).collect())?;
     for place in &asked.places {
-        output::text(&format!("{} is mounted at {}\n", asked.volume, place.display()))?;
+        output::text(&format!(
+            "{} is mounted at {}\n",
+            asked.volume,
+            place.display()
+        ))?;
     }
     let ended: Result<Vec<()>, _> = mounts.into_iter().map(Mounted::wait).collect();
     ended?;

@@ -16,8 +16,8 @@ use penstock_sim::random::Random;
 use simulated::{Program, Volume, open, path};
 
 use crate::messages::{
-    Access, Ask, CellPart, ClientPart, Collective, NewKind, NewObject, Purpose, Request, Turn, Usage,
-    requests,
+    Access, Ask, CellPart, ClientPart, Collective, NewKind, NewObject, Purpose, Request, Turn,
+    Usage, requests,
 };
 use crate::object::{FileShape, Identity, ObjectId};
 use crate::service::pointers::{PointerId, PointerMove, Seek};

@@ -7,9 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::names::FilePath;
 use crate::object::{Attributes, FileShape, Identity, ObjectId};
 use crate::service::pointers::{PointerId, PointerMove};
-use crate::transaction::{
-    Entry, FileChange, NewAttributes, Replacement, Step, TransactionId,
-};
+use crate::transaction::{Entry, FileChange, NewAttributes, Replacement, Step, TransactionId};
 use crate::volume::cells::Version;
 
 /// The second word of all ports of files, and bits of the third. The engine has the same second

@@ -442,7 +442,9 @@ mod tests {
                 let ends: Vec<_> = ends.collect();
                 assert_eq!(ends.iter().map(|(_, end)| end).sum::<u64>(), size);
                 assert_eq!(shape.size(ends.iter().copied()), size);
-                let by_view = ends.iter().filter_map(|&(cell, end)| whole.end_in(cell, end));
+                let by_view = ends
+                    .iter()
+                    .filter_map(|&(cell, end)| whole.end_in(cell, end));
                 assert_eq!(by_view.max().unwrap_or(0), size);
             }
             assert_eq!(shape.size([(cells - 1, 1)]), (cells - 1) * bsu_bytes + 1);
@@ -465,13 +467,7 @@ mod tests {
     #[test]
     fn permissions() {
         let settings = (7, 20, 0o640);
-        let object = Attributes::new(
-            ObjectId(1),
-            ObjectKind::Xref,
-            FilePath::root(),
-            settings,
-            0,
-        );
+        let object = Attributes::new(ObjectId(1), ObjectKind::Xref, FilePath::root(), settings, 0);
         let who = |user, group, groups: &[u32]| Identity::new(user, group, groups.to_vec());
         let may = |who: Identity, permission| object.allow(&who, permission).is_ok();
         assert!(may(who(7, 1, &[]), Permission::Write));

@@ -23,9 +23,7 @@ use std::rc::Rc;
 
 use naive::{Change, File, Place};
 use penstock_engine::{Error, Kind};
-use penstock_files::{
-    Client, FileChange, FilePath, ObjectKind, OpenSubfile, Replacement, Version,
-};
+use penstock_files::{Client, FileChange, FilePath, ObjectKind, OpenSubfile, Replacement, Version};
 use penstock_layout::{SubfileOrder, View};
 use penstock_sim::Span;
 use penstock_sim::machine::{Faults, Loss, Moment, SimNode};
@@ -321,10 +319,7 @@ async fn run_step(me: &Program, step: &Step) {
             client.make_directory(path(name), 0o755).await.unwrap();
         }
         Step::MakeSymlink(name) => {
-            client
-                .make_symlink(path(name), name.clone())
-                .await
-                .unwrap();
+            client.make_symlink(path(name), name.clone()).await.unwrap();
         }
         Step::Replace(from, to, kept) => {
             let replacement = match kept {

@@ -11,7 +11,9 @@ use penstock_files::{
 use simulated::{Program, Volume, open, path};
 
 fn kind<T>(result: penstock_engine::Result<T>) -> Kind {
-    result.err().map_or_else(|| panic!("it went well"), |error| error.kind)
+    result
+        .err()
+        .map_or_else(|| panic!("it went well"), |error| error.kind)
 }
 
 /// The state of a client that acts for another user.
@@ -70,10 +72,7 @@ fn renames_replace_what_is_there() {
         }
         let [a, b, c, kept] = ["/a", "/b", "/c", "/kept"].map(path);
         assert_eq!(kind(client.rename(&a, &b).await), Kind::Exists);
-        client
-            .replace(&a, &b, Replacement::Removed)
-            .await
-            .unwrap();
+        client.replace(&a, &b, Replacement::Removed).await.unwrap();
         assert_eq!(kind(client.stat(&a).await), Kind::Missing);
         client
             .replace(&b, &c, Replacement::Moved(kept.clone()))
@@ -176,10 +175,16 @@ fn users_have_their_own_permissions() {
             modified: Some(time),
             ..NewAttributes::default()
         };
-        assert_eq!(kind(eight.set(&at, time(NewTime::Now)).await), Kind::ReadOnly);
+        assert_eq!(
+            kind(eight.set(&at, time(NewTime::Now)).await),
+            Kind::ReadOnly
+        );
         seven.protect(&at, (Some(0o666), None, None)).await.unwrap();
         eight.set(&at, time(NewTime::Now)).await.unwrap();
-        assert_eq!(kind(eight.set(&at, time(NewTime::At(1))).await), Kind::ReadOnly);
+        assert_eq!(
+            kind(eight.set(&at, time(NewTime::At(1))).await),
+            Kind::ReadOnly
+        );
         seven.remove(&at).await.unwrap();
     });
 }
@@ -193,7 +198,10 @@ fn extended_attributes() {
             .set(&root, extended("user.x", Some(b"1")))
             .await
             .unwrap();
-        client.set(&root, extended("user.y", Some(b""))).await.unwrap();
+        client
+            .set(&root, extended("user.y", Some(b"")))
+            .await
+            .unwrap();
         client
             .set(&root, extended("user.x", Some(b"2")))
             .await

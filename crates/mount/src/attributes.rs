@@ -10,9 +10,10 @@ use penstock_files::{
 use penstock_layout::view::CELL_BYTES_MAX;
 
 use crate::errno::{self, Answer};
+use crate::state::Mount;
 use crate::tree::{Node, number_of};
+use crate::users;
 use crate::views::size_of;
-use crate::{Mount, users};
 
 /// The bytes that programs read and write at once, if they ask.
 const BUFFER_BYTES: u32 = 128 << 10;
@@ -73,7 +74,8 @@ impl Mount {
         let size = match (&object.kind, &node.view) {
             (ObjectKind::File(shape), Some(view)) => {
                 let cells = details.cells.iter().map(|(&cell, &bytes)| (cell, bytes));
-                view.subfile(shape).map_or(0, |subfile| size_of(&subfile, cells))
+                view.subfile(shape)
+                    .map_or(0, |subfile| size_of(&subfile, cells))
             }
             _ => details.size(),
         };
@@ -103,7 +105,7 @@ impl Mount {
             let details = self.fs.details(node.path.clone())?;
             match number_of(details.object.id) == number_of(node.id) {
                 true => Ok((node.clone(), details)),
-                false => Err(crate::names::gone(&node.path)), // another has come in its place
+                false => Err(errno::gone(&node.path)), // another has come in its place
             }
         })
     }
@@ -154,13 +156,7 @@ impl Mount {
     }
 
     /// Gives a file another size in canonical order.
-    fn truncate(
-        &self,
-        fs: &FileSystem,
-        number: u64,
-        details: &Details,
-        size: u64,
-    ) -> Answer<()> {
+    fn truncate(&self, fs: &FileSystem, number: u64, details: &Details, size: u64) -> Answer<()> {
         if size > CELL_BYTES_MAX {
             return Err(Errno::EFBIG);
         }

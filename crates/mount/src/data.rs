@@ -1,32 +1,24 @@
 //! Open files: reading, writing, syncing.
 
 use std::cell::RefCell;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use fuser::{Errno, FopenFlags, OpenAccMode, OpenFlags, Request};
 use penstock_engine::{Kind, Operation};
-use penstock_files::job::{Memory, OpenFile, OpenView};
+use penstock_files::job::{Memory, OpenFile};
 use penstock_files::{Details, Mode, Moved, Version};
 use penstock_layout::view::CELL_BYTES_MAX;
-use penstock_layout::{Subfile, SubfileOrder, exact};
+use penstock_layout::{SubfileOrder, exact};
 
-use crate::errno::{self, Answer};
-use crate::names::gone;
+use crate::errno::{self, Answer, gone};
+use crate::open::OpenData;
+use crate::state::{Mount, REQUEST_BYTES_MAX};
 use crate::tree::number_of;
+use crate::users;
 use crate::views::{ViewName, size_of};
-use crate::{Mount, REQUEST_BYTES_MAX, users};
 
 /// The flag with which the kernel opens a file that is to be executed.
 const IS_EXECUTED: i32 = 0x20;
-
-/// An open file, or an open view of one.
-pub(crate) struct OpenData {
-    number: u64,
-    file: OpenFile,
-    view: OpenView,
-    subfile: Subfile,
-}
 
 thread_local! {
     /// The bytes of a read, which each event loop uses again.
@@ -48,11 +40,6 @@ fn mode_of(flags: OpenFlags) -> Mode {
 }
 
 impl Mount {
-    /// A number that no open file or directory has.
-    pub(crate) fn new_handle(&self) -> u64 {
-        self.next_handle.fetch_add(1, Ordering::Relaxed)
-    }
-
     /// Opens a file for a user. Gives its handle, and how the kernel may cache it.
     pub(crate) fn open(
         &self,
@@ -244,12 +231,7 @@ impl Mount {
 }
 
 /// Moves bytes between an open file and memory.
-fn access(
-    open: &OpenData,
-    operation: Operation,
-    offset: u64,
-    data: &mut [u8],
-) -> Answer<Moved> {
+fn access(open: &OpenData, operation: Operation, offset: u64, data: &mut [u8]) -> Answer<Moved> {
     // SAFETY: the access has ended when this returns, and nobody else has the bytes until then.
     let memory = unsafe { Memory::new(data.as_mut_ptr(), data.len() as u64, None) };
     let moved = open.view.access(operation, offset, memory);

@@ -9,15 +9,10 @@ use penstock_files::job::FileSystem;
 
 use crate::attributes::file_type;
 use crate::errno::Answer;
+use crate::open::OpenDirectory;
+use crate::state::Mount;
 use crate::tree::number_of;
-use crate::{Mount, users};
-
-/// An open directory.
-pub(crate) struct OpenDirectory {
-    entries: Vec<(String, Entry)>,
-    /// Whether somebody has read from the beginning: who does so again gets what is there then.
-    is_read: bool,
-}
+use crate::users;
 
 impl Mount {
     /// Opens a directory for a user who may list it.

@@ -2,6 +2,7 @@
 
 use fuser::Errno;
 use penstock_engine::{Error, Kind};
+use penstock_files::FilePath;
 
 /// The result of a request.
 pub(crate) type Answer<T> = Result<T, Errno>;
@@ -35,6 +36,13 @@ pub(crate) fn of_access(error: &Error) -> Errno {
         Kind::Schema => Errno::EFBIG,   // only an offset can be wrong
         _ => of(error),
     }
+}
+
+/// The error for a path at which there is nothing.
+pub(crate) fn gone(path: &FilePath) -> Error {
+    let mut error = Error::new(Kind::Missing, "looking for", "there is nothing");
+    error.path = Some(path.to_string());
+    error
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use fuser::{Errno, Request};
 use penstock_files::{Attributes, NewAttributes, ObjectKind};
 
 use crate::errno::Answer;
-use crate::{Mount, users};
+use crate::state::Mount;
+use crate::users;
 
 /// The prefix of names that users choose; others belong to the system.
 const USER: &str = "user.";
@@ -117,7 +118,9 @@ fn check(object: &Attributes, name: &str, value: Option<&[u8]>, servers: u64) ->
     match (which, number) {
         _ if is_file => Err(Errno::EPERM), // the structure of a file does not change
         (None, _) | (_, Some(None)) => Err(Errno::EINVAL),
-        (Some(0), Some(Some(cells))) if !(1..=penstock_files::object::CELLS_MAX).contains(&cells) => {
+        (Some(0), Some(Some(cells)))
+            if !(1..=penstock_files::object::CELLS_MAX).contains(&cells) =>
+        {
             Err(Errno::EINVAL)
         }
         (Some(1), Some(Some(bsu)))
@@ -134,4 +137,3 @@ fn check(object: &Attributes, name: &str, value: Option<&[u8]>, servers: u64) ->
 pub(crate) fn name_of(name: &std::ffi::OsStr) -> Answer<&str> {
     name.to_str().ok_or(Errno::EILSEQ)
 }
-

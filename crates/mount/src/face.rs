@@ -15,7 +15,7 @@ use fuser::{
 use crate::attributes::Wish;
 use crate::extended::name_of;
 use crate::names::New;
-use crate::{Mount, REQUEST_BYTES_MAX};
+use crate::state::{Mount, REQUEST_BYTES_MAX};
 
 /// The block of which `df` counts.
 const DF_BYTES: u32 = 4096;
@@ -69,7 +69,8 @@ impl Filesystem for Face {
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let found = self.0.attributes(number.0);
-        answer!(reply, found, |attributes| reply.attr(&self.0.cached, &attributes));
+        answer!(reply, found, |attributes| reply
+            .attr(&self.0.cached, &attributes));
     }
 
     fn setattr(
@@ -100,7 +101,8 @@ impl Filesystem for Face {
             is_open: handle.is_some(),
         };
         let changed = self.0.change(request, number.0, &wish);
-        answer!(reply, changed, |attributes| reply.attr(&self.0.cached, &attributes));
+        answer!(reply, changed, |attributes| reply
+            .attr(&self.0.cached, &attributes));
     }
 
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
@@ -137,7 +139,9 @@ impl Filesystem for Face {
         _: u32,
         reply: ReplyEntry,
     ) {
-        let made = self.0.make(request, (parent.0, name), &New::Directory, mode);
+        let made = self
+            .0
+            .make(request, (parent.0, name), &New::Directory, mode);
         let noted = made.and_then(|made| self.0.note(&made, None));
         answer!(reply, noted, |attributes| {
             reply.entry(&self.0.cached, &attributes, GENERATION);
@@ -165,11 +169,13 @@ impl Filesystem for Face {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer!(reply, self.0.remove(request, parent.0, name), |()| reply.ok());
+        answer!(reply, self.0.remove(request, parent.0, name), |()| reply
+            .ok());
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer!(reply, self.0.remove(request, parent.0, name), |()| reply.ok());
+        answer!(reply, self.0.remove(request, parent.0, name), |()| reply
+            .ok());
     }
 
     fn rename(
@@ -183,7 +189,8 @@ impl Filesystem for Face {
         reply: ReplyEmpty,
     ) {
         let (from, to) = ((parent.0, name), (new_parent.0, new_name));
-        answer!(reply, self.0.rename(request, from, to, flags), |()| reply.ok());
+        answer!(reply, self.0.rename(request, from, to, flags), |()| reply
+            .ok());
     }
 
     fn create(
@@ -211,7 +218,9 @@ impl Filesystem for Face {
                 false => self.0.open(request, number, flags),
             };
             let forget = |_: &Errno| self.0.tree.forget(number, 1);
-            opened.inspect_err(forget).map(|opened| (attributes, opened))
+            opened
+                .inspect_err(forget)
+                .map(|opened| (attributes, opened))
         });
         answer!(reply, opened, |(attributes, (handle, caching))| {
             reply.created(
@@ -264,14 +273,7 @@ impl Filesystem for Face {
         answer!(reply, written, |bytes| reply.written(bytes));
     }
 
-    fn flush(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        _: LockOwner,
-        reply: ReplyEmpty,
-    ) {
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         reply.error(Errno::ENOSYS); // the kernel asks no more
     }
 
@@ -364,8 +366,8 @@ impl Filesystem for Face {
     }
 
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let set = name_of(name)
-            .and_then(|name| self.0.set_extended(request, number.0, (name, None), 0));
+        let set =
+            name_of(name).and_then(|name| self.0.set_extended(request, number.0, (name, None), 0));
         answer!(reply, set, |()| reply.ok());
     }
 

@@ -17,6 +17,8 @@
 //! | `data` | open files: reading, writing, syncing |
 //! | `directories` | open directories |
 //! | `extended` | extended attributes |
+//! | `state` | what the event loops share |
+//! | `open` | what is open |
 //! | `tree` | the paths of inodes |
 //! | `views` | names that open a view |
 //! | `users` | for whom a request is done |
@@ -37,16 +39,16 @@ mod errno;
 mod extended;
 mod face;
 mod names;
+mod open;
 pub mod signals;
+mod state;
 mod tree;
 mod users;
 mod views;
 
-use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
@@ -54,12 +56,7 @@ use penstock_engine::{Error, Kind, Result};
 use penstock_files::job::FileSystem;
 use rustix::mount::{UnmountFlags, unmount};
 
-use data::OpenData;
-use directories::OpenDirectory;
-use tree::Tree;
-
-/// The most bytes of a read or a write of the kernel.
-const REQUEST_BYTES_MAX: u32 = 1 << 20;
+use state::{Mount, REQUEST_BYTES_MAX};
 
 /// The options of a mount.
 #[derive(Debug, Clone)]
@@ -86,18 +83,6 @@ impl Default for MountOptions {
             name: "penstock".to_string(),
         }
     }
-}
-
-/// What the event loops of a mount share.
-struct Mount {
-    fs: Arc<FileSystem>,
-    cached: Duration,
-    tree: Tree,
-    /// Held by those who give objects other paths, and waited for by those who do not find one.
-    renames: RwLock<()>,
-    files: RwLock<HashMap<u64, Arc<OpenData>>>,
-    directories: RwLock<HashMap<u64, Arc<Mutex<OpenDirectory>>>>,
-    next_handle: AtomicU64,
 }
 
 /// A volume that is mounted.
@@ -129,15 +114,7 @@ pub fn mount(fs: Arc<FileSystem>, at: &Path, options: &MountOptions) -> Result<M
         let cause = "there is no /dev/fuse: the kernel module fuse is not loaded";
         return Err(Error::new(Kind::Missing, "mounting", cause).at(at));
     }
-    let shared = Mount {
-        fs,
-        cached: options.cached,
-        tree: Tree::default(),
-        renames: RwLock::default(),
-        files: RwLock::default(),
-        directories: RwLock::default(),
-        next_handle: AtomicU64::new(1),
-    };
+    let shared = Mount::new(fs, options.cached);
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(options.name.replace(',', "_")),

@@ -13,19 +13,13 @@ use penstock_files::{
 };
 
 use crate::errno::{self, Answer};
+use crate::state::Mount;
 use crate::tree::Node;
 use crate::views::ViewName;
-use crate::{Mount, extended, users};
+use crate::{extended, users};
 
 /// The bit setgid of a mode: what is made in such a directory gets its group.
 const SETGID: u16 = 0o2000;
-
-/// The error for a path at which there is nothing.
-pub(crate) fn gone(path: &FilePath) -> Error {
-    let mut error = Error::new(Kind::Missing, "looking for", "there is nothing");
-    error.path = Some(path.to_string());
-    error
-}
 
 /// A name that the kernel gives.
 fn name_of(name: &OsStr) -> Answer<&str> {
@@ -94,7 +88,9 @@ impl Mount {
     /// Notes an object for the kernel.
     pub(crate) fn note(&self, details: &Details, view: Option<ViewName>) -> Answer<FileAttr> {
         let object = &details.object;
-        let number = self.tree.look_up(object.id, &object.path, view, object.mode);
+        let number = self
+            .tree
+            .look_up(object.id, &object.path, view, object.mode);
         let node = self.tree.get(number)?;
         Ok(self.shown(number, &node, details))
     }
@@ -149,9 +145,7 @@ impl Mount {
         let made = self.at(parent, |node| {
             let path = below(&node.path, name)?;
             match new {
-                New::Directory => {
-                    fs.make_directory(path, mode | directory.mode & SETGID)
-                }
+                New::Directory => fs.make_directory(path, mode | directory.mode & SETGID),
                 New::Symlink(target) => {
                     let target = target.to_str().ok_or_else(|| {
                         let cause = "the target is no text";
@@ -200,8 +194,9 @@ impl Mount {
         };
         let is_open = self.tree.begin_removal(object.id);
         let removed = match is_open {
-            true => hidden(&object.path, object.id)
-                .and_then(|kept| self.hide(&fs, &object.path, &kept)),
+            true => {
+                hidden(&object.path, object.id).and_then(|kept| self.hide(&fs, &object.path, &kept))
+            }
             false => {
                 let remove = |node: &Node| self.remove_at(&fs, &below(&node.path, name)?);
                 self.at_with(parent, errno::of_removal, remove)
@@ -211,8 +206,8 @@ impl Mount {
         removed
     }
 
-    /// Removes what is at a path. Where a directory lists nothing but objects that have been removed
-    /// while they were open, it waits a moment for them.
+    /// Removes what is at a path. Where a directory lists nothing but objects that have been
+    /// removed while they were open, it waits a moment for them.
     fn remove_at(&self, fs: &FileSystem, path: &FilePath) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -276,7 +271,9 @@ impl Mount {
             Some(old) if self.tree.begin_removal(old) => Some(hidden(&to, old)?),
             _ => None,
         };
-        let replacement = kept.clone().map_or(Replacement::Removed, Replacement::Moved);
+        let replacement = kept
+            .clone()
+            .map_or(Replacement::Removed, Replacement::Moved);
         let done = fs.replace(from.clone(), to.clone(), replacement);
         if let Some(old) = old {
             if let Some(kept) = kept.filter(|_| done.is_ok()) {

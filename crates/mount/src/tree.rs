@@ -217,13 +217,21 @@ impl Nodes {
     /// Whether an object is open, itself or as a view.
     fn is_open(&self, id: ObjectId) -> bool {
         let mut numbers = self.numbers_of(id).into_iter();
-        numbers.any(|number| self.by_number.get(&number).is_some_and(|node| node.opens > 0))
+        numbers.any(|number| {
+            self.by_number
+                .get(&number)
+                .is_some_and(|node| node.opens > 0)
+        })
     }
 
     /// Drops an inode that nobody needs.
     fn clear(&mut self, number: u64) {
         let is_needed = |node: &Node| node.lookups > 0 || node.opens > 0;
-        if self.by_number.get(&number).is_some_and(|node| !is_needed(node)) {
+        if self
+            .by_number
+            .get(&number)
+            .is_some_and(|node| !is_needed(node))
+        {
             self.by_number.remove(&number);
             self.views.retain(|_, of| *of != number);
         }

@@ -82,6 +82,12 @@ mod tests {
         let subfile = column.subfile(&shape).unwrap();
         assert_eq!(size_of(&subfile, [(0, 99), (2, 25)]), 25);
         assert_eq!(size_of(&subfile, [(0, 99)]), 0);
-        assert!(ViewName::read("f@1,1,1,4:4").unwrap().1.subfile(&shape).is_none());
+        assert!(
+            ViewName::read("f@1,1,1,4:4")
+                .unwrap()
+                .1
+                .subfile(&shape)
+                .is_none()
+        );
     }
 }

@@ -349,8 +349,7 @@ impl PyFileSystem {
     ) -> PyResult<(AttributeFields, Vec<(u64, u64)>, MoreFields)> {
         self.with(py, |fs| {
             let details = fs.details(FilePath::new(path)?)?;
-            let (size, modified, changed) =
-                (details.size(), details.modified(), details.changed());
+            let (size, modified, changed) = (details.size(), details.modified(), details.changed());
             let object = Attributes {
                 changed,
                 ..details.object

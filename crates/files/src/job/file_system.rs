@@ -174,9 +174,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::details`].
     pub fn details(&self, path: FilePath) -> Result<Details> {
-        self.run(move |node, state| async move {
-            Client::new(&*node, &state).details(&path).await
-        })
+        self.run(move |node, state| async move { Client::new(&*node, &state).details(&path).await })
     }
 
     /// What the servers of the cells of an object know, with the attributes that are given.
@@ -184,9 +182,9 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::details_of`].
     pub fn details_of(&self, object: Attributes) -> Result<Details> {
-        self.run(move |node, state| async move {
-            Client::new(&*node, &state).details_of(object).await
-        })
+        self.run(
+            move |node, state| async move { Client::new(&*node, &state).details_of(object).await },
+        )
     }
 
     /// The entries of a directory, in the order of their names.
@@ -218,9 +216,9 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::rename`].
     pub fn rename(&self, from: FilePath, to: FilePath) -> Result<()> {
-        self.run(move |node, state| async move {
-            Client::new(&*node, &state).rename(&from, &to).await
-        })
+        self.run(
+            move |node, state| async move { Client::new(&*node, &state).rename(&from, &to).await },
+        )
     }
 
     /// Gives an object, and all below it, another path. What is there is replaced, in one step.
@@ -239,7 +237,9 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::set`].
     pub fn set(&self, path: FilePath, new: NewAttributes) -> Result<()> {
-        self.run(move |node, state| async move { Client::new(&*node, &state).set(&path, new).await })
+        self.run(
+            move |node, state| async move { Client::new(&*node, &state).set(&path, new).await },
+        )
     }
 
     /// Changes the mode, the owner or the group of an object.
@@ -287,9 +287,9 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::limit`].
     pub fn limit(&self, user: u32, bytes: Option<u64>) -> Result<()> {
-        self.run(move |node, state| async move {
-            Client::new(&*node, &state).limit(user, bytes).await
-        })
+        self.run(
+            move |node, state| async move { Client::new(&*node, &state).limit(user, bytes).await },
+        )
     }
 
     /// Attaches a file.

@@ -16,9 +16,7 @@ use crate::object::{
     Attributes, EXTENDED_BYTES_MAX, FileShape, Identity, MODE_BITS, ObjectId, ObjectKind,
     Permission, at_path,
 };
-use crate::transaction::{
-    Entry, FileChange, NewAttributes, NewTime, Replacement, Settings, Step,
-};
+use crate::transaction::{Entry, FileChange, NewAttributes, NewTime, Replacement, Settings, Step};
 use crate::volume::records::RecordStore;
 
 /// The most attempts at a transaction on names that others change meanwhile.

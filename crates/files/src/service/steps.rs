@@ -410,7 +410,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                         return refused("only the owner of the volume may give objects away");
                     }
                     let is_own = |group| who.group == group || who.groups.contains(&group);
-                    if new.group.is_some_and(|group| group != object.group && !is_own(group)) {
+                    if new
+                        .group
+                        .is_some_and(|group| group != object.group && !is_own(group))
+                    {
                         return refused("its user is not in that group");
                     }
                 }
@@ -601,11 +604,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// Brings in the last blocks of cells that are to be cut off within a block, each with a place
     /// for what is left of it: when a resize is decided, it can be done.
-    async fn prepare_tails(
-        &self,
-        file: (ObjectId, u32),
-        ends: &BTreeMap<u64, u64>,
-    ) -> Result<()> {
+    async fn prepare_tails(&self, file: (ObjectId, u32), ends: &BTreeMap<u64, u64>) -> Result<()> {
         for (name, _) in self.tails(file.0, ends) {
             let (claim, _) = self.bring_in_changed(file, &name, false).await?;
             self.blocks.release(claim);

@@ -371,12 +371,7 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
     }
 
     /// Notes that a cell was written up to byte `end`, which it reaches to at least.
-    pub(crate) fn grow(
-        &self,
-        (file, owner): (ObjectId, u32),
-        (cell, end): (u64, u64),
-        now: u64,
-    ) {
+    pub(crate) fn grow(&self, (file, owner): (ObjectId, u32), (cell, end): (u64, u64), now: u64) {
         let mut files = self.files.borrow_mut();
         let file = self.entry(&mut files, (file, owner));
         (file.written, file.is_recorded) = (now, false);
