@@ -250,7 +250,16 @@ def test_names(point: Path) -> None:
         b.flush()
         os.ftruncate(b.fileno(), 3)
         assert (os.fstat(b.fileno()).st_size, os.fstat(b.fileno()).st_nlink) == (3, 0)
-    until(lambda: sorted(os.listdir(point)) == ["b", "d"], "the end of removed files")
+        assert sorted(os.listdir(point)) == ["b", "d"]
+    # A directory can go while something is open that was removed from it.
+    (point / "gone").mkdir()
+    with (point / "gone" / "f").open("w+") as f:
+        (point / "gone" / "f").unlink()
+        (point / "gone").rmdir()
+        f.write("still there")
+        f.seek(0)
+        assert f.read() == "still there"
+    assert not (point / ".penstock-removed").exists()
     (point / "b").rename(point / "d" / "b")
     assert (point / "d" / "b").read_text() == "a"
     (point / "e").mkdir()

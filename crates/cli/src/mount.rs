@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use penstock_files::job::{FileSystem, JobOptions, embedded};
 use penstock_mount::signals::Signals;
-use penstock_mount::{MountOptions, Mounted, mount};
+use penstock_mount::{MountOptions, Mounted, mount, removed};
 
 use crate::arguments::Mount;
 use crate::failure::Failure;
@@ -28,7 +28,8 @@ pub(crate) fn run(asked: &Mount) -> Result<(), Failure> {
     };
     let signals = Signals::take()?;
     let fs = Arc::new(embedded(&asked.volume, None, &job, None)?);
-    let served = serve(&fs, asked, &options, signals);
+    let served = removed::clear(&fs).map_err(Failure::from);
+    let served = served.and_then(|()| serve(&fs, asked, &options, signals));
     let closed = fs.close();
     served?;
     Ok(closed?)
@@ -50,7 +51,12 @@ fn serve(
         });
         mounts.push(mounted?);
     }
-    signals.end(mounts.iter().map(|one| one.place().clone()).collect())?;
+    let (places, open) = (mounts.iter().map(|one| one.place().clone()), fs.clone());
+    signals.end(places.collect(), move || {
+        // Who still uses the volume gets errors; what has come to it is saved.
+        let closed = open.close();
+        std::process::exit(i32::from(closed.is_err()));
+    })?;
     for place in &asked.places {
         output::text(&format!(
             "{} is mounted at {}\n",

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fuser::{Errno, FileType, INodeNo, ReplyDirectory, Request};
-use penstock_engine::Result;
 use penstock_files::Entry;
 use penstock_files::job::FileSystem;
 
@@ -12,7 +11,7 @@ use crate::errno::Answer;
 use crate::open::OpenDirectory;
 use crate::state::Mount;
 use crate::tree::number_of;
-use crate::users;
+use crate::{removed, users};
 
 impl Mount {
     /// Opens a directory for a user who may list it.
@@ -33,8 +32,11 @@ impl Mount {
     }
 
     fn entries(&self, fs: &FileSystem, number: u64) -> Answer<Vec<(String, Entry)>> {
-        let list = |path: &penstock_files::FilePath| -> Result<_> { fs.list(path.clone()) };
-        self.at(number, |node| list(&node.path))
+        self.at(number, |node| {
+            let mut entries = fs.list(node.path.clone())?;
+            entries.retain(|(name, _)| !removed::is_hidden(Some(&node.path), name));
+            Ok(entries)
+        })
     }
 
     /// Gives entries from an offset on. The first two are the directory itself, and the one above.

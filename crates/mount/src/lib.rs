@@ -21,6 +21,7 @@
 //! | `open` | what is open |
 //! | `tree` | the paths of inodes |
 //! | `views` | names that open a view |
+//! | [`removed`] | what was removed while it was open |
 //! | `users` | for whom a request is done |
 //! | `errno` | errors as numbers |
 //! | [`signals`] | the end of a mount by a signal |
@@ -40,6 +41,7 @@ mod extended;
 mod face;
 mod names;
 mod open;
+pub mod removed;
 pub mod signals;
 mod state;
 mod tree;
@@ -164,14 +166,6 @@ impl Place {
     pub fn unmount(&self) -> Result<()> {
         unmount(&self.path, UnmountFlags::DETACH)
             .map_err(|error| Error::io(&error.into(), "unmounting", &self.path))
-    }
-
-    /// Ends the mount, also for programs that use it: their calls fail.
-    pub fn abort(&self) {
-        let (_, minor) = self.numbers();
-        let abort = format!("/sys/fs/fuse/connections/{minor}/abort");
-        // A mount that is not there any more has ended.
-        let _ = std::fs::write(abort, "1");
     }
 
     fn numbers(&self) -> (u32, u32) {

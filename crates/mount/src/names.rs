@@ -3,11 +3,9 @@
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::PoisonError;
-use std::time::{Duration, Instant};
 
 use fuser::{Errno, FileAttr, RenameFlags, Request};
 use penstock_engine::{Error, Kind, Result};
-use penstock_files::job::FileSystem;
 use penstock_files::{
     Attributes, Details, FilePath, Identity, NewAttributes, ObjectId, ObjectKind, Replacement,
 };
@@ -16,7 +14,7 @@ use crate::errno::{self, Answer};
 use crate::state::Mount;
 use crate::tree::Node;
 use crate::views::ViewName;
-use crate::{extended, users};
+use crate::{extended, removed, users};
 
 /// The bit setgid of a mode: what is made in such a directory gets its group.
 const SETGID: u16 = 0o2000;
@@ -35,20 +33,6 @@ fn name_of(name: &OsStr) -> Answer<&str> {
 /// The path of a name in a directory.
 fn below(directory: &FilePath, name: &str) -> Result<FilePath> {
     directory.join(name)
-}
-
-/// The beginning of the name of an object that was removed while it was open.
-const REMOVED: &str = ".penstock-removed-";
-
-/// The time for which the removal of a directory waits for such objects in it to be closed: the
-/// kernel tells that a file is closed after it has told its program.
-const CLOSING: Duration = Duration::from_millis(500);
-
-/// The path to which an object comes that is removed while it is open.
-fn hidden(path: &FilePath, id: ObjectId) -> Answer<FilePath> {
-    let directory = path.parent().ok_or(Errno::EBUSY)?;
-    let name = format!("{REMOVED}{:x}", id.0);
-    directory.join(&name).map_err(|_| Errno::ENAMETOOLONG)
 }
 
 /// The kind of a new object.
@@ -101,7 +85,10 @@ impl Mount {
         let find = |name: &str| {
             self.at(parent, |node| {
                 let path = below(&node.path, name)?;
-                self.fs.details(path)
+                match removed::is_directory(&path) {
+                    true => Err(errno::gone(&path)),
+                    false => self.fs.details(path),
+                }
             })
         };
         match (find(name), ViewName::read(name)) {
@@ -194,11 +181,9 @@ impl Mount {
         };
         let is_open = self.tree.begin_removal(object.id);
         let removed = match is_open {
-            true => {
-                hidden(&object.path, object.id).and_then(|kept| self.hide(&fs, &object.path, &kept))
-            }
+            true => self.hide(&object),
             false => {
-                let remove = |node: &Node| self.remove_at(&fs, &below(&node.path, name)?);
+                let remove = |node: &Node| fs.remove(below(&node.path, name)?);
                 self.at_with(parent, errno::of_removal, remove)
             }
         };
@@ -206,31 +191,25 @@ impl Mount {
         removed
     }
 
-    /// Removes what is at a path. Where a directory lists nothing but objects that have been
-    /// removed while they were open, it waits a moment for them.
-    fn remove_at(&self, fs: &FileSystem, path: &FilePath) -> Result<()> {
-        let begun = Instant::now();
-        loop {
-            let removed = fs.remove(path.clone());
-            let is_full = removed.as_ref().is_err_and(|e| e.kind == Kind::Exists);
-            if !is_full || begun.elapsed() > CLOSING {
-                return removed;
-            }
-            let entries = self.fs.list(path.clone())?;
-            if entries.iter().any(|(name, _)| !name.starts_with(REMOVED)) {
-                return removed;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    /// Gives an open file, which its user may remove, a path at which it stays until it is closed.
+    fn hide(&self, object: &Attributes) -> Answer<()> {
+        let kept = self.hidden(object.id)?;
+        let _renaming = self.renames.write().unwrap_or_else(PoisonError::into_inner);
+        let hidden = self.fs.rename(object.path.clone(), kept.clone());
+        hidden.map_err(|error| errno::of(&error))?;
+        self.tree.rename(&object.path, &kept);
+        Ok(())
     }
 
-    /// Gives an open file a name under which it stays until it is closed.
-    fn hide(&self, fs: &FileSystem, path: &FilePath, kept: &FilePath) -> Answer<()> {
-        let _renaming = self.renames.write().unwrap_or_else(PoisonError::into_inner);
-        fs.rename(path.clone(), kept.clone())
-            .map_err(|error| errno::of(&error))?;
-        self.tree.rename(path, kept);
-        Ok(())
+    /// A path for an object that is removed while it is open.
+    fn hidden(&self, id: ObjectId) -> Answer<FilePath> {
+        let path = removed::path_of(id).and_then(|(directory, path)| {
+            match self.fs.make_directory(directory, removed::MODE) {
+                Err(error) if error.kind != Kind::Exists => Err(error),
+                _ => Ok(path),
+            }
+        });
+        path.map_err(|error| errno::of(&error))
     }
 
     /// Gives an object another path.
@@ -268,9 +247,11 @@ impl Mount {
             found => Some(found.map_err(|error| errno::of(&error))?.object.id),
         };
         let kept = match old {
-            Some(old) if self.tree.begin_removal(old) => Some(hidden(&to, old)?),
+            Some(old) if self.tree.begin_removal(old) => Some(self.hidden(old)?),
             _ => None,
         };
+        // The kernel has asked whether the user may. Only this mount may keep what is open.
+        let fs = if kept.is_some() { &*self.fs } else { &fs };
         let replacement = kept
             .clone()
             .map_or(Replacement::Removed, Replacement::Moved);

@@ -1,5 +1,5 @@
-//! The end of a mount by a signal: the first unmounts, the second ends the mount also for those who
-//! use it.
+//! The end of a mount by a signal: the first unmounts, the second ends the process, and with it the
+//! mount also for those who use it.
 //!
 //! A handler puts a byte into a pipe, and a thread takes it out: whatever thread of the process the
 //! system has chosen for the signal, nothing is done in a handler.
@@ -56,11 +56,11 @@ impl Signals {
         Ok(Self(File::from(read)))
     }
 
-    /// Ends mounts by signals, in a thread of its own, until the process ends.
+    /// Ends mounts by signals, in a thread of its own. `leave` ends the process at the second.
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn end(self, places: Vec<Place>) -> Result<()> {
+    pub fn end(self, places: Vec<Place>, leave: impl FnOnce() + Send + 'static) -> Result<()> {
         let started = std::thread::Builder::new()
             .name("penstock-signals".to_string())
             .spawn(move || {
@@ -72,8 +72,8 @@ impl Signals {
                         eprintln!("penstock mount: {error}");
                     }
                 }
-                while self.wait() {
-                    places.iter().for_each(Place::abort);
+                if self.wait() {
+                    leave();
                 }
             });
         let failed = |error| Error::new(Kind::Io, "starting a thread", error);
