@@ -98,20 +98,24 @@ class Pointer:
 
 @dataclass(frozen=True)
 class FileStat:
-    """The attributes of a file or directory.
+    """The attributes of a file, a directory or a symbolic link.
 
     Attributes
     ----------
     path : str
         The path in the volume.
-    is_directory : bool
-        Whether it is a directory, which has no cells.
+    kind : {'file', 'directory', 'symlink'}
+        What it is. Directories and symbolic links have no cells.
     owner, group : int
         The numbers of the user and of the group.
     mode : int
         The permission bits.
     times : tuple of int
         The times of creation, last access and last change, in nanoseconds since 1970.
+    modified : int
+        The time of the last change of the contents.
+    size : int
+        The bytes of a file in canonical order, as a mount shows it; of a symbolic link's target.
     cells, bsu, base : int
         The cells, the bytes of a BSU, and the server of cell 0.
     checkpoints : int
@@ -123,17 +127,24 @@ class FileStat:
     """
 
     path: str
-    is_directory: bool
+    kind: Literal["file", "directory", "symlink"]
     owner: int
     group: int
     mode: int
     times: tuple[int, int, int]
+    modified: int
+    size: int
     cells: int
     bsu: int
     base: int
     checkpoints: int
     cell_bytes: dict[int, int]
     attached: list[dict[str, object]]
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether it is a directory."""
+        return self.kind == "directory"
 
     @property
     def bytes(self) -> int:
@@ -613,7 +624,7 @@ class FileSystem:
         return self._fs.export_file(path, os.fspath(local), shown, overwrite)[1]
 
     def stat(self, path: str) -> FileStat:
-        """Tell the attributes of a file or directory.
+        """Tell the attributes of a file, a directory or a symbolic link, which is not followed.
 
         Parameters
         ----------
@@ -634,20 +645,22 @@ class FileSystem:
         -----
         Not collective.
         """
-        fields, cells = self._fs.stat(path)
-        _, is_directory, path, owner, group, mode, times, (count, bsu, base), checkpoints = fields
-        programs = [] if is_directory else self._fs.status(path)
+        fields, cells, (modified, size, _) = self._fs.stat(path)
+        _, kind, path, owner, group, mode, times, (count, bsu, base), checkpoints = fields
+        programs = self._fs.status(path) if kind == "file" else []
         attached: list[dict[str, object]] = [
             {"program": program, "reads": reads, "writes": writes, "reckless": reckless}
             for program, reads, writes, reckless in programs
         ]
         return FileStat(
             path,
-            is_directory,
+            kind,
             owner,
             group,
             mode,
             times,
+            modified,
+            size,
             count,
             bsu,
             base,
@@ -655,6 +668,54 @@ class FileSystem:
             dict(cells),
             attached,
         )
+
+    def symlink(self, target: str, path: str) -> None:
+        """Make a symbolic link, which only a mount follows.
+
+        Parameters
+        ----------
+        target : str
+            Any text of 1 to 4095 bytes.
+        path : str
+            The path of the link in the volume.
+
+        Raises
+        ------
+        ExistsError, MissingError, ReadOnlyError, SchemaError
+            When there is something, no directory, no permission, or the target is impossible.
+
+        Notes
+        -----
+        Not collective.
+        """
+        self._fs.symlink(target, path)
+
+    def readlink(self, path: str) -> str:
+        """Tell the target of a symbolic link.
+
+        Parameters
+        ----------
+        path : str
+            The path of the link in the volume.
+
+        Returns
+        -------
+        str
+            The target.
+
+        Raises
+        ------
+        MissingError, SchemaError
+            When there is nothing, or no symbolic link.
+
+        Notes
+        -----
+        Not collective.
+        """
+        target = self._fs.stat(path)[2][2]
+        if target is None:
+            raise schema_error(f"{path} is no symbolic link")
+        return target
 
     def list(self, path: str = "/") -> list[str]:
         """List a directory.

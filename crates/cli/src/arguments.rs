@@ -52,6 +52,8 @@ pub(crate) enum Command {
     Keys(Keys),
     /// Show the servers of a volume that stand; exit code 1 if one cannot be reached
     Servers(Servers),
+    /// Mount a volume: ordinary programs see its files until it is unmounted
+    Mount(Mount),
     /// Experiments on a simulated machine
     #[command(subcommand, arg_required_else_help = true)]
     Sim(Box<Sim>),
@@ -60,6 +62,33 @@ pub(crate) enum Command {
     /// Measure this machine: the benchmarks of the Python package penstock-bench
     #[command(disable_help_flag = true)]
     Bench(Bench),
+}
+
+#[derive(Args)]
+pub(crate) struct Mount {
+    /// The volume, as in `penstock fs`
+    pub(crate) volume: String,
+    /// The directory at which it is mounted; of several, each becomes a mount of its own
+    #[arg(required = true)]
+    pub(crate) places: Vec<PathBuf>,
+    /// Refuse all changes
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Let other users use it, too, with the permissions of the files
+    #[arg(long)]
+    pub(crate) allow_other: bool,
+    /// Event loops, each a thread
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub(crate) threads: usize,
+    /// Seconds for which names and attributes may be as they were
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub(crate) attributes: f64,
+    /// The cache of each server
+    #[arg(long, value_name = "SIZE", default_value = "32MiB")]
+    pub(crate) cache: String,
+    /// Stay in the foreground until the volume is unmounted, which is the only way there is
+    #[arg(long)]
+    pub(crate) foreground: bool,
 }
 
 #[derive(Args)]

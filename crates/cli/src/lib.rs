@@ -11,6 +11,7 @@
 //! | `keys` | makes the keys of servers and users |
 //! | `servers` | shows the servers of a volume that stand |
 //! | `fs` | makes and uses volumes of parallel files |
+//! | `mount` | mounts a volume of parallel files |
 //! | `sim` | runs the papers' experiments on the simulated machine |
 //! | `bench` | the papers' measurements on this one, with the Python package |
 //!
@@ -41,6 +42,7 @@ mod arguments;
 mod copy;
 mod failure;
 mod files;
+mod mount;
 mod output;
 mod progress;
 mod provenance;
@@ -82,6 +84,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
             Command::Serve(asked) => serve::serve(&asked),
             Command::Keys(asked) => serve::keys(&asked),
             Command::Servers(asked) => serve::servers(&asked),
+            Command::Mount(mount) => mount::run(&mount),
             Command::Sim(sim) => sim::run(&sim, &python),
             Command::Plot(asked) => output::plot(&asked, &python),
             Command::Bench(bench) => Err(become_benchmark(&bench, &python)),

@@ -27,17 +27,17 @@ use penstock_layout::{CellAccess, Holding, List, ListPiece, Piece, Subfile, Subf
 
 use crate::caller::{Caller, unexpected};
 use crate::messages::{
-    Access, Answer, Ask, Attacher, CellPart, ClientPart, Collective, Moved, NewObject, Purpose,
-    Request, Turn, Usage,
+    Access, Answer, Ask, Attacher, CellPart, ClientPart, Collective, Moved, NewKind, NewObject,
+    Purpose, Request, Turn, Usage,
 };
 use crate::names::FilePath;
-use crate::object::{Attributes, FileShape, Identity, ObjectId};
+use crate::object::{Attributes, Details, FileShape, Identity, ObjectId, ObjectKind};
 use crate::pace::Pace;
 use crate::service::VolumeShape;
 use crate::service::access::INSIDE_BYTES_MAX;
 use crate::service::pointers::{PointerId, PointerMove};
 use crate::service::quotas::keeper;
-use crate::transaction::{Entry, FileChange};
+use crate::transaction::{Entry, FileChange, NewAttributes, Replacement};
 use crate::volume::cells::Version;
 
 /// The state of a client that lasts from request to request.
@@ -127,6 +127,8 @@ pub struct Attachment {
     pub shape: FileShape,
     /// What was asked for.
     pub mode: Mode,
+    /// Whether several programs had the file attached then, and one of them to write.
+    pub is_shared: bool,
     key: u64,
     /// The server that keeps the object.
     home: usize,
@@ -252,7 +254,7 @@ impl<'m, M: Machine> Client<'m, M> {
         self.create_object(NewObject {
             path,
             mode,
-            file: None,
+            kind: NewKind::Xref,
         })
         .await
     }
@@ -268,8 +270,21 @@ impl<'m, M: Machine> Client<'m, M> {
         (cells, bsu_bytes, base): (u64, u64, Option<usize>),
         mode: u16,
     ) -> Result<Attributes> {
-        let file = Some((cells, bsu_bytes, base));
-        self.create_object(NewObject { path, mode, file }).await
+        let kind = NewKind::File(cells, bsu_bytes, base);
+        self.create_object(NewObject { path, mode, kind }).await
+    }
+
+    /// Makes a symbolic link. Its target is text that a mount follows, and nobody else.
+    ///
+    /// # Errors
+    /// As [`Client::make_directory`]; [`Kind::Schema`] for an impossible target.
+    pub async fn make_symlink(&self, path: FilePath, target: String) -> Result<Attributes> {
+        self.create_object(NewObject {
+            path,
+            mode: 0o777,
+            kind: NewKind::Symlink(target),
+        })
+        .await
     }
 
     async fn create_object(&self, new: NewObject) -> Result<Attributes> {
@@ -285,10 +300,41 @@ impl<'m, M: Machine> Client<'m, M> {
     /// # Errors
     /// [`Kind::Missing`].
     pub async fn stat(&self, path: &FilePath) -> Result<Attributes> {
+        Ok(self.find(path).await?.0)
+    }
+
+    async fn find(&self, path: &FilePath) -> Result<(Attributes, u32)> {
         match self.ask_about(path, Ask::Stat(path.clone())).await? {
-            Answer::Object(object) => Ok(object),
+            Answer::Found(object, links) => Ok((object, links)),
             _ => Err(unexpected()),
         }
+    }
+
+    /// The attributes of an object, and of a file what the servers of its cells know.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`]; the reason of a server that has left.
+    pub async fn details(&self, path: &FilePath) -> Result<Details> {
+        let (object, links) = self.find(path).await?;
+        let details = self.details_of(object).await?;
+        Ok(Details { links, ..details })
+    }
+
+    /// What the servers of the cells of an object know, with the attributes that are given.
+    ///
+    /// # Errors
+    /// The reason of a server that has left.
+    pub async fn details_of(&self, object: Attributes) -> Result<Details> {
+        let (cells, written) = match object.kind {
+            ObjectKind::File(shape) => self.ends(object.id, &shape, Version::Active).await?,
+            ObjectKind::Xref | ObjectKind::Symlink(_) => Default::default(),
+        };
+        Ok(Details {
+            object,
+            links: 1,
+            cells,
+            written,
+        })
     }
 
     /// The bytes up to the end of each cell of a file, by the number of the cell. Their sum is an
@@ -301,18 +347,27 @@ impl<'m, M: Machine> Client<'m, M> {
         object: &Attributes,
         version: Version,
     ) -> Result<BTreeMap<u64, u64>> {
-        let servers = self.servers_of(&object.shape()?);
-        let mut all = BTreeMap::new();
-        for answer in self
-            .ask_all(servers, &Ask::CellBytes(object.id, version))
-            .await?
-        {
-            match answer {
-                Answer::CellBytes(cells) => all.extend(cells),
-                _ => return Err(unexpected()),
-            }
+        let ends = self.ends(object.id, &object.shape()?, version).await?;
+        Ok(ends.0)
+    }
+
+    /// The bytes of each cell that has any, and the time of the last write.
+    async fn ends(
+        &self,
+        file: ObjectId,
+        shape: &FileShape,
+        version: Version,
+    ) -> Result<(BTreeMap<u64, u64>, u64)> {
+        let (mut all, mut last) = (BTreeMap::new(), 0);
+        let asked = Ask::CellBytes(file, version);
+        for answer in self.ask_all(self.servers_of(shape), &asked).await? {
+            let Answer::CellBytes(cells, written) = answer else {
+                return Err(unexpected());
+            };
+            all.extend(cells);
+            last = last.max(written);
         }
-        Ok(all)
+        Ok((all, last))
     }
 
     /// The entries of a directory, each with its name.
@@ -351,8 +406,22 @@ impl<'m, M: Machine> Client<'m, M> {
     /// [`Kind::Missing`], [`Kind::Exists`], [`Kind::ReadOnly`]; [`Kind::Busy`] when names below it
     /// come and go all the time.
     pub async fn rename(&self, from: &FilePath, to: &FilePath) -> Result<()> {
-        self.order(from, Ask::Rename(from.clone(), to.clone()))
-            .await
+        self.replace(from, to, Replacement::Refused).await
+    }
+
+    /// Gives an object, and all below it, another path. What is there is replaced, in one step.
+    ///
+    /// # Errors
+    /// As [`Client::rename`]; [`Kind::Exists`] for a directory with entries; [`Kind::Schema`] when
+    /// one of the two is a directory and the other is none.
+    pub async fn replace(
+        &self,
+        from: &FilePath,
+        to: &FilePath,
+        replacement: Replacement,
+    ) -> Result<()> {
+        let ask = Ask::Rename(from.clone(), to.clone(), replacement);
+        self.order(from, ask).await
     }
 
     /// Changes the mode, the owner or the group of an object.
@@ -364,13 +433,22 @@ impl<'m, M: Machine> Client<'m, M> {
         path: &FilePath,
         (mode, owner, group): (Option<u16>, Option<u32>, Option<u32>),
     ) -> Result<()> {
-        let ask = Ask::Protect {
-            path: path.clone(),
+        let new = NewAttributes {
             mode,
             owner,
             group,
+            ..NewAttributes::default()
         };
-        self.order(path, ask).await
+        self.set(path, new).await
+    }
+
+    /// Gives an object other attributes.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`], also of an extended attribute that is to go; [`Kind::ReadOnly`];
+    /// [`Kind::Full`] for too many extended attributes.
+    pub async fn set(&self, path: &FilePath, new: NewAttributes) -> Result<()> {
+        self.order(path, Ask::Set(path.clone(), new)).await
     }
 
     /// Changes all cells of a file, at one point of the order of its requests, and all or none.
@@ -474,6 +552,7 @@ impl<'m, M: Machine> Client<'m, M> {
             object,
             mode,
             key,
+            is_shared: is_cautious,
             is_cautious: Arc::new(AtomicBool::new(is_cautious || !mode.is_reckless)),
         })
     }

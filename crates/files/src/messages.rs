@@ -10,7 +10,7 @@ use crate::names::FilePath;
 use crate::object::{Attributes, FileShape, Identity, ObjectId};
 use crate::service::guests::{Hold, Right};
 use crate::service::pointers::{PointerId, PointerMove};
-use crate::transaction::{Entry, FileChange, Step, TransactionId};
+use crate::transaction::{Entry, FileChange, NewAttributes, Replacement, Step, TransactionId};
 use crate::volume::cells::Version;
 
 /// The second word of all ports of files, and bits of the third. The engine has the same second
@@ -202,19 +202,14 @@ pub(crate) enum Ask {
     /// Remove an object.
     Remove(FilePath),
     /// Give an object, and all below it, another path.
-    Rename(FilePath, FilePath),
-    /// Change the mode, the owner or the group of an object.
-    Protect {
-        path: FilePath,
-        mode: Option<u16>,
-        owner: Option<u32>,
-        group: Option<u32>,
-    },
+    Rename(FilePath, FilePath, Replacement),
+    /// Give an object other attributes.
+    Set(FilePath, NewAttributes),
     /// The entries of an Xref.
     List(FilePath),
     /// Change all cells of a file.
     Change(FilePath, FileChange),
-    /// The bytes of the cells of a file on this server.
+    /// The bytes of the cells of a file on this server, and the time of the last write to them.
     CellBytes(ObjectId, Version),
     /// Who has a file attached.
     Status(FilePath),
@@ -288,8 +283,17 @@ pub(crate) struct Usage {
 pub(crate) struct NewObject {
     pub(crate) path: FilePath,
     pub(crate) mode: u16,
-    /// Cells, bytes of a BSU, and the base, if the user gives one; nothing for an Xref.
-    pub(crate) file: Option<(u64, u64, Option<usize>)>,
+    pub(crate) kind: NewKind,
+}
+
+/// The kind of a new object.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum NewKind {
+    /// A file: cells, bytes of a BSU, and the base, if the user gives one.
+    File(u64, u64, Option<usize>),
+    Xref,
+    /// A symbolic link with this target.
+    Symlink(String),
 }
 
 /// A server's answer.
@@ -307,13 +311,15 @@ pub(crate) enum Answer {
     /// The file is shared: the request must keep the order of tokens.
     BeCautious,
     Object(Attributes),
+    /// The attributes, and the number of links.
+    Found(Attributes, u32),
     Attached {
         object: Attributes,
         key: u64,
         is_cautious: bool,
     },
     Entries(Vec<(String, Entry)>),
-    CellBytes(Vec<(u64, u64)>),
+    CellBytes(Vec<(u64, u64)>, u64),
     Status(Vec<Attacher>),
     Space {
         used: u64,

@@ -98,11 +98,11 @@ fn agreed(fs: &FileSystem, path: &str, shown: Shown) -> Result<(FilePath, Transf
     options
 }
 
-/// The attributes of an object: identity, whether it is a directory, path, owner, group, mode,
-/// times of creation, access and change, cells, bytes of a BSU, base, checkpoints.
+/// The attributes of an object: identity, kind, path, owner, group, mode, times of creation, access
+/// and change, cells, bytes of a BSU, base, checkpoints.
 type AttributeFields = (
     u64,
-    bool,
+    &'static str,
     String,
     u32,
     u32,
@@ -112,14 +112,19 @@ type AttributeFields = (
     u64,
 );
 
+/// The time of the last change of contents, the size in canonical order, and the target of a
+/// symbolic link.
+type MoreFields = (u64, u64, Option<String>);
+
 fn fields_of(object: &Attributes) -> AttributeFields {
-    let shape = match object.kind {
-        ObjectKind::File(shape) => (shape.cells, shape.bsu_bytes, shape.base),
-        ObjectKind::Xref => (0, 0, 0),
+    let (kind, shape) = match object.kind {
+        ObjectKind::File(shape) => ("file", (shape.cells, shape.bsu_bytes, shape.base)),
+        ObjectKind::Xref => ("directory", (0, 0, 0)),
+        ObjectKind::Symlink(_) => ("symlink", (0, 0, 0)),
     };
     (
         object.id.0,
-        object.kind == ObjectKind::Xref,
+        kind,
         object.path.to_string(),
         object.owner,
         object.group,
@@ -347,10 +352,32 @@ impl PyFileSystem {
         })
     }
 
-    fn stat(&self, py: Python<'_>, path: &str) -> PyResult<(AttributeFields, Vec<(u64, u64)>)> {
+    fn stat(
+        &self,
+        py: Python<'_>,
+        path: &str,
+    ) -> PyResult<(AttributeFields, Vec<(u64, u64)>, MoreFields)> {
         self.with(py, |fs| {
-            let (object, cells) = fs.stat(FilePath::new(path)?)?;
-            Ok((fields_of(&object), cells.into_iter().collect()))
+            let details = fs.details(FilePath::new(path)?)?;
+            let (size, modified, changed) = (details.size(), details.modified(), details.changed());
+            let object = Attributes {
+                changed,
+                ..details.object
+            };
+            let fields = fields_of(&object);
+            let target = match object.kind {
+                ObjectKind::Symlink(target) => Some(target),
+                ObjectKind::File(_) | ObjectKind::Xref => None,
+            };
+            let cells = details.cells.into_iter().collect();
+            Ok((fields, cells, (modified, size, target)))
+        })
+    }
+
+    fn symlink(&self, py: Python<'_>, target: &str, path: &str) -> PyResult<()> {
+        self.with(py, |fs| {
+            let made = fs.make_symlink(FilePath::new(path)?, target.to_string());
+            made.map(|_| ())
         })
     }
 
@@ -368,7 +395,9 @@ impl PyFileSystem {
     fn list(&self, py: Python<'_>, path: &str) -> PyResult<Vec<(String, bool)>> {
         self.with(py, |fs| {
             let entries = fs.list(FilePath::new(path)?)?.into_iter();
-            Ok(entries.map(|(name, entry)| (name, entry.is_xref)).collect())
+            Ok(entries
+                .map(|(name, entry)| (name, entry.is_xref()))
+                .collect())
         })
     }
 

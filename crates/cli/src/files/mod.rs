@@ -154,7 +154,7 @@ fn make_unless_there(fs: &FileSystem, path: FilePath, mode: u16) -> Result<(), F
     match fs.make_directory(path.clone(), mode) {
         Err(error) if error.kind == Kind::Exists => match fs.stat(path)?.0.kind {
             ObjectKind::Xref => Ok(()),
-            ObjectKind::File(_) => Err(error.into()),
+            ObjectKind::File(_) | ObjectKind::Symlink(_) => Err(error.into()),
         },
         made => Ok(made.map(|_| ())?),
     }

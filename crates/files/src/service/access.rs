@@ -342,7 +342,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
                     full.push(name);
                 }
                 let file = (access.file, access.owner);
-                self.volume.grow(file, part.cell, end);
+                self.volume.grow(file, (part.cell, end), (self.clock)());
                 at += bytes;
             }
         }

@@ -203,7 +203,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         ended.into_inner()?;
         if request.operation == Operation::Write {
             for (cell, end) in self.ends(request, parts)? {
-                self.volume.grow((request.file, request.owner), cell, end);
+                let file = (request.file, request.owner);
+                self.volume.grow(file, (cell, end), (self.clock)());
             }
         }
         Ok(moved)

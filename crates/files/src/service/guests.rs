@@ -122,13 +122,24 @@ impl<P> Lodge<P> {
         self.loads.borrow_mut().remove(&node);
     }
 
-    /// Who asks: not who the client says it is.
+    /// Who asks: not who the client says it is, unless it is root's or the volume owner's, who may
+    /// act for others.
     ///
     /// # Errors
     /// What no client may ask.
-    pub(crate) fn vet(&self, from: NodeId, ask: &Ask) -> Result<Identity> {
+    pub(crate) fn vet(
+        &self,
+        from: NodeId,
+        says: Identity,
+        owner: u32,
+        ask: &Ask,
+    ) -> Result<Identity> {
         let who = self.guests.identity(from);
         let who = who.ok_or_else(|| refusal("nobody knows this client"))?;
+        let who = match who.user == 0 || who.user == owner {
+            true => says,
+            false => who,
+        };
         let may_not = |cause: &str| Err(Error::new(Kind::ReadOnly, "using a volume", cause));
         match ask {
             Ask::Stop => may_not("its servers stand, and no client ends them"),

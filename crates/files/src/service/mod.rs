@@ -181,16 +181,18 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 access.hold = Some(Rc::new(hold));
                 self.place_guest_access(lodge, from, access, parcel)
             }
-            Request::Ask(ticket, _, ask) => match lodge.vet(from, &ask) {
-                Ok(who) => {
-                    let answer = self.answer(from, ticket, who, ask);
-                    vec![Box::pin(async move {
-                        answer.await;
-                        drop(hold);
-                    })]
+            Request::Ask(ticket, says, ask) => {
+                match lodge.vet(from, says, self.shape.owner, &ask) {
+                    Ok(who) => {
+                        let answer = self.answer(from, ticket, who, ask);
+                        vec![Box::pin(async move {
+                            answer.await;
+                            drop(hold);
+                        })]
+                    }
+                    Err(error) => vec![self.reply(from, ticket, Err(error))],
                 }
-                Err(error) => vec![self.reply(from, ticket, Err(error))],
-            },
+            }
             Request::Token(_) | Request::Placed(..) => Vec::new(), // it is no server
         }
     }
@@ -230,7 +232,11 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     async fn do_ask(&self, from: NodeId, who: &Identity, ask: Ask) -> Result<Answer> {
         Ok(match ask {
-            Ask::Stat(path) => Answer::Object(self.stat(&path).await?),
+            Ask::Stat(path) => {
+                let object = self.stat(&path).await?;
+                let links = self.namespace.borrow().links(&object);
+                Answer::Found(object, links)
+            }
             Ask::Attach {
                 path,
                 usage,
@@ -246,17 +252,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             }
             Ask::Create(object) => Answer::Object(self.create(who, object).await?),
             Ask::Remove(path) => self.remove(who, &path).await?,
-            Ask::Rename(from, to) => self.rename(who, &from, &to).await?,
-            Ask::Protect {
-                path,
-                mode,
-                owner,
-                group,
-            } => self.protect(who, &path, (mode, owner, group)).await?,
+            Ask::Rename(from, to, old) => self.rename(who, (&from, &to), &old).await?,
+            Ask::Set(path, new) => self.set_attributes(who, &path, &new).await?,
             Ask::List(path) => Answer::Entries(self.list(who, &path).await?),
             Ask::Change(path, change) => self.change_file(who, &path, change).await?,
             Ask::CellBytes(file, version) => {
-                Answer::CellBytes(self.volume.bytes_of_cells(file, version))
+                let written = self.volume.written(file);
+                Answer::CellBytes(self.volume.bytes_of_cells(file, version), written)
             }
             Ask::Status(path) => Answer::Status(self.status(&path)?),
             Ask::Sync(Some(file)) => {
