@@ -50,6 +50,11 @@ impl Gathering {
         self.arrivals.insert(rank, arrival);
     }
 
+    /// Whether the client of a rank has come.
+    pub(crate) fn has(&self, rank: usize) -> bool {
+        self.arrivals.contains_key(&rank)
+    }
+
     /// Whether all clients have come.
     pub(crate) fn is_complete(&self) -> bool {
         self.arrivals.len() >= self.request.clients.len()

@@ -33,6 +33,8 @@ struct State {
     doomed: Vec<NodeId>,
     /// Outages that have begun, and whose ends are still to be set.
     begun: Vec<Outage>,
+    /// The number of outages that are to come or under way.
+    left: usize,
     /// How often each link was cut, by its lower and its higher node.
     cuts: HashMap<(NodeId, NodeId), u64>,
     notices: Vec<Notice>,
@@ -71,6 +73,7 @@ impl Losses {
         let state = State {
             losses: faults.losses.clone(),
             outages: faults.outages.clone(),
+            left: faults.outages.len(),
             messages: vec![0; nodes],
             is_lost: vec![false; nodes],
             known: (0..nodes).map(|_| Known::default()).collect(),
@@ -171,11 +174,30 @@ impl Losses {
         self.state.borrow_mut().begun.pop()
     }
 
-    /// The notices that a node has gone or is back: the number of each, and its delay.
-    pub(super) fn notices(&self, about: NodeId, is_back: bool) -> Vec<(usize, Span)> {
+    /// Notes that an outage has ended.
+    pub(super) fn end_outage(&self) {
+        self.state.borrow_mut().left -= 1;
+    }
+
+    /// Whether an outage is to come or under way.
+    pub(super) fn has_outages(&self) -> bool {
+        self.state.borrow().left > 0
+    }
+
+    /// The notices that a node has gone: the number of each, and its delay.
+    pub(super) fn notices(&self, about: NodeId) -> Vec<(usize, Span)> {
         let nodes = self.state.borrow().is_lost.len();
         let others = (0..nodes).filter(|&node| node != about);
-        others.map(|to| self.notice(to, about, is_back)).collect()
+        others.map(|to| self.notice(to, about, false)).collect()
+    }
+
+    /// The notices to a node and to all others that are there that their links are back.
+    pub(super) fn greetings(&self, node: NodeId) -> Vec<(usize, Span)> {
+        let is_lost = self.state.borrow().is_lost.clone();
+        let others = (0..is_lost.len()).filter(|&other| other != node && !is_lost[other]);
+        let both = others.flat_map(|other| [(node, other), (other, node)]);
+        both.map(|(to, about)| self.notice(to, about, true))
+            .collect()
     }
 
     /// The number of a notice that a node has gone or is back, and its delay.
@@ -199,15 +221,15 @@ impl Losses {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// A node that was lost is back, and knows who is there.
+    /// A node that was lost is back, and knows nobody yet but itself.
     pub(super) fn revive(&self, node: NodeId) {
         let mut state = self.state.borrow_mut();
         state.is_lost[node] = false;
-        let (nodes, lost) = (state.is_lost.len(), state.lost());
-        let cuts = (0..nodes).map(|other| (other, state.cuts_between(node, other)));
+        let own = (node, state.cuts_between(node, node));
+        let others = (0..state.is_lost.len()).filter(|&other| other != node);
         state.known[node] = Known {
-            cuts: cuts.collect(),
-            absent: lost.into_iter().collect(),
+            cuts: HashMap::from([own]),
+            absent: others.collect(),
             ..Known::default()
         };
         let own = state.notices.iter_mut().filter(|notice| notice.to == node);
@@ -302,6 +324,12 @@ impl State {
             is_due(node, outage.at)
         });
         for outage in due.collect::<Vec<_>>() {
+            let (Scope::Node(one) | Scope::Link(one, _)) = outage.scope;
+            let (Scope::Node(other) | Scope::Link(_, other)) = outage.scope;
+            if self.is_lost[one] || self.is_lost[other] {
+                self.left -= 1; // nothing is there that could fail
+                continue;
+            }
             match outage.scope {
                 Scope::Link(one, other) => self.cut(one, other),
                 Scope::Node(node) => {
@@ -324,13 +352,14 @@ impl State {
         let (to, about) = (self.notices[last].to, self.notices[last].about);
         let known = &mut self.known[to];
         let before = self.notices[..=last].iter_mut();
-        let mut has_news = false;
+        let (mut has_news, mut is_back) = (false, false);
         for notice in before.filter(|notice| (notice.to, notice.about) == (to, about)) {
             if std::mem::replace(&mut notice.is_heard, true) {
                 continue;
             }
             let change = match notice.cuts {
                 Some(cuts) => {
+                    is_back = true;
                     known.cuts.insert(about, cuts);
                     known.absent.remove(&about);
                     Change::Joined
@@ -343,9 +372,17 @@ impl State {
             known.changes.push((about, change));
             has_news = true;
         }
-        match has_news {
+        let mut wakers = match has_news {
             true => std::mem::take(&mut known.wakers),
             false => Vec::new(),
+        };
+        // The two make a new link together: the other knows that the former has gone.
+        let is_other = |notice: &Notice| (notice.to, notice.about) == (about, to);
+        let mut left = self.notices[..last].iter();
+        let left = left.rposition(|notice| is_other(notice) && notice.cuts.is_none());
+        if let Some(left) = left.filter(|_| is_back) {
+            wakers.extend(self.hear(left));
         }
+        wakers
     }
 }

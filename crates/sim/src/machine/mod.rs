@@ -132,6 +132,11 @@ impl SimNode {
         self.world.sleep_until(self.world.now() + span).await;
     }
 
+    /// Whether an outage is to come in this run, or under way.
+    pub fn has_outages(&self) -> bool {
+        self.world.losses.has_outages()
+    }
+
     /// Starts a thread beside the program's own.
     pub async fn spawn(&self) {
         let span = self.shared.prices.spawn;

@@ -203,7 +203,7 @@ impl World {
             }
             self.ports.borrow_mut()[node].outgoing.clear();
             self.inboxes.borrow_mut()[node].clear();
-            self.give_notices(self.losses.notices(node, false));
+            self.give_notices(self.losses.notices(node));
         }
         while let Some(Outage { scope, lasts, .. }) = self.losses.next_outage() {
             let back = match scope {
@@ -277,11 +277,16 @@ impl World {
             Event::Deliver(letter) => self.deliver(letter),
             Event::Depart(letter) => self.depart(letter),
             Event::Return(node, None) => {
+                self.losses.end_outage();
                 self.losses.revive(node as usize);
-                self.give_notices(self.losses.notices(node as usize, true));
+                self.give_notices(self.losses.greetings(node as usize));
             }
             Event::Return(one, Some(other)) => {
-                self.give_link_notices(one as usize, other as usize, true);
+                self.losses.end_outage();
+                let ends = [one as usize, other as usize];
+                if !ends.iter().any(|&end| self.losses.is_lost(end)) {
+                    self.give_link_notices(ends[0], ends[1], true);
+                }
             }
         }
     }
