@@ -457,7 +457,7 @@ impl User {
                 for cell in 0..shape.cells {
                     let order = SubfileOrder::Block;
                     let open = OpenSubfile::new(&file, own, cell, order, version)?;
-                    let (moved, mut data) = self.me.read(&open, 0, 300).await?;
+                    let (moved, mut data) = self.me.read(&open, 0, 4000).await?;
                     data.truncate(moved as usize);
                     cells.push(data);
                 }
@@ -579,27 +579,37 @@ impl User {
     }
 }
 
+/// Tries something again as long as a server is lost. It may have been done although it failed.
+async fn insist<T>(me: &Program, attempt: impl AsyncFn() -> Result<T>) -> Option<T> {
+    loop {
+        match attempt().await {
+            Ok(done) => return Some(done),
+            Err(error) if error.kind == Kind::Exists => return None,
+            Err(error) => assert_eq!(error.kind, Kind::Peer, "{error}"),
+        }
+        me.node.sleep(Span::from_ms(5)).await;
+    }
+}
+
 async fn run_client(me: Program, seed: u64, lost: Vec<Lost>, clients: usize) {
     let client = me.client();
     if me.rank == 0 {
         for name in ["/tight", "/loose"] {
-            client
-                .create(path(name), (7, 3, None), 0o666)
-                .await
-                .unwrap();
+            let shape = (7, 3, None);
+            insist(&me, || client.create(path(name), shape, 0o666)).await;
         }
     }
     let home = format!("/c{}", me.rank);
-    client.make_directory(path(&home), 0o755).await.unwrap();
+    insist(&me, || client.make_directory(path(&home), 0o755)).await;
     me.meet(clients).await;
     let loose = Mode {
         is_reckless: true,
         ..BOTH
     };
-    let shared = [
-        client.attach(&path("/tight"), BOTH).await.unwrap(),
-        client.attach(&path("/loose"), loose).await.unwrap(),
-    ];
+    let (one, other) = (path("/tight"), path("/loose"));
+    let tight = insist(&me, || client.attach(&one, BOTH)).await;
+    let loose = insist(&me, || client.attach(&other, loose)).await;
+    let shared = [tight.unwrap(), loose.unwrap()];
     me.meet(2 * clients).await;
     let random = Random::of(seed, me.rank as u64 + 1);
     let mut user = User {

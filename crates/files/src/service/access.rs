@@ -97,11 +97,15 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             return None;
         };
         let failed = self.failure(from, access.request, access.oldest);
-        let is_first = turns.first() == Some(&self.turn(access.base));
         let servers = self.caller.servers();
-        let way = (0..servers)
-            .filter(|&server| is_first && tokens::passes((access.base, turns), server, servers));
-        failed.or_else(|| way.into_iter().find_map(|server| self.missing(server)))
+        let first = (access.base + turns.first()?) % servers;
+        if first != self.server {
+            // Only the first server could tell that the token is lost.
+            return failed.or_else(|| self.missing(first));
+        }
+        let passes = |server: &usize| tokens::passes((access.base, turns), *server, servers);
+        let mut way = (0..servers).filter(passes);
+        failed.or_else(|| way.find_map(|server| self.missing(server)))
     }
 
     pub(super) fn reply(&self, to: NodeId, ticket: u64, answer: Result<Answer>) -> Task<'_> {
@@ -156,12 +160,14 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         let footprint = self.footprint(&access);
         let place = self.schedule(access.file).enter(footprint);
         if let Turn::Token(turns) = &access.turn
-            && turns.last() != Some(&self.turn(access.base))
+            && let Some(last) = turns.last()
+            && *last != self.turn(access.base)
         {
+            let last = (access.base + last) % self.caller.servers();
             let passage = Passage {
                 base: access.base,
                 turns: turns.clone(),
-                is_over: false,
+                is_over: self.missing(last).is_some(), // its word may not come
                 place: None,
             };
             let request = (from, access.request);

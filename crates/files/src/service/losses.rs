@@ -120,7 +120,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             return Vec::new();
         }
         let asked = self.asked.borrow();
-        let asked = asked.iter().filter(|(_, asked)| asked.contains(&server));
+        let is_on = |asked: &[usize]| asked.iter().skip(1).any(|&other| other == server);
+        let asked = asked.iter().filter(|(_, asked)| is_on(asked));
         let told = asked.map(|(&ticket, _)| -> Task<'_> {
             let answer = Ok(Answer::Gap(server));
             let me = self.machine.me();
@@ -192,7 +193,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let mut tasks = Vec::new();
         if let Some((access, _)) = part {
             let bucket = tokens::bucket_of(access.file);
-            tasks.push(self.reply(from, access.ticket, Err(loss_of(server))));
+            let error = self.missing(server).unwrap_or_else(|| loss_of(server));
+            tasks.push(self.reply(from, access.ticket, Err(error)));
             tasks.extend(self.pass_tokens(bucket));
         }
         tasks
@@ -204,7 +206,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let of_client = failures.get_mut(&from)?;
         of_client.oldest = oldest.max(of_client.oldest);
         of_client.by_request = of_client.by_request.split_off(&of_client.oldest);
-        of_client.by_request.get(&request).copied().map(loss_of)
+        let server = of_client.by_request.get(&request).copied();
+        server.map(|server| self.missing(server).unwrap_or_else(|| loss_of(server)))
     }
 
     /// Whether a request has failed here, so that no part of it comes.
