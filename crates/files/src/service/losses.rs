@@ -156,20 +156,38 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         for key in lost {
             tasks.extend(self.fail(key, server));
         }
-        let mut over = Vec::new();
-        for (&key, Passage { base, turns, .. }) in self.passages.borrow().iter() {
-            if !is_lost(*base, turns) {
-                continue;
-            }
-            over.push(key);
-            if turns.first() == Some(&self.turn(*base)) {
-                let parts = turns.iter().map(|turn| (base + turn) % servers);
-                let others = parts.filter(|&other| other != self.server);
-                let lost = Request::Lost(key.0, key.1, server);
-                tasks.extend(others.filter_map(|other| self.tell_later(other, lost.clone())));
+        let passages = self.passages.borrow();
+        let over = passages
+            .iter()
+            .filter(|(_, one)| is_lost(one.base, &one.turns));
+        let over: Vec<_> = over.map(|(&request, _)| request).collect();
+        drop(passages);
+        for request in over {
+            tasks.extend(self.lose_token(request, server));
+        }
+        tasks
+    }
+
+    /// Ends a request whose token has passed here, and may be lost with a server. The first server
+    /// of the request tells the others: that one, too, which may not know the part that its former
+    /// life had.
+    fn lose_token(&self, request: (NodeId, u64), server: usize) -> Vec<Task<'_>> {
+        let mut tasks = Vec::new();
+        if let Some(Passage { base, turns, .. }) = self.passages.borrow().get(&request)
+            && turns.first() == Some(&self.turn(*base))
+        {
+            let lost = Request::Lost(request.0, request.1, server);
+            for turn in turns.iter().skip(1) {
+                let other = (base + turn) % self.caller.servers();
+                tasks.extend(self.tell_later(other, lost.clone()));
+                if other == server && self.missing(other).is_none() {
+                    // If it is lost, and that is not known here, the word goes there, too.
+                    let mut owed = self.owed.borrow_mut();
+                    owed.entry(other).or_default().push(lost.clone());
+                }
             }
         }
-        over.into_iter().for_each(|key| self.end_passage(key));
+        self.end_passage(request);
         tasks
     }
 
@@ -180,8 +198,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             return Vec::new();
         }
         if self.passages.borrow().contains_key(&request) {
-            self.end_passage(request);
-            return Vec::new();
+            return self.lose_token(request, server);
         }
         let mut failures = self.failures.borrow_mut();
         let of_client = failures.entry(from).or_default();
@@ -190,13 +207,12 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         }
         drop(failures);
         let part = self.early.borrow_mut().remove(&request);
-        let mut tasks = Vec::new();
-        if let Some((access, _)) = part {
-            let bucket = tokens::bucket_of(access.file);
+        let answered = part.map(|(access, _)| {
             let error = self.missing(server).unwrap_or_else(|| loss_of(server));
-            tasks.push(self.reply(from, access.ticket, Err(error)));
-            tasks.extend(self.pass_tokens(bucket));
-        }
+            self.reply(from, access.ticket, Err(error))
+        });
+        let mut tasks = self.pass_all_tokens(); // its token may have waited for it
+        tasks.extend(answered);
         tasks
     }
 
