@@ -101,7 +101,11 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         let first = (access.base + turns.first()?) % servers;
         if first != self.server {
             // Only the first server could tell that the token is lost.
-            return failed.or_else(|| self.missing(first));
+            return failed.or_else(|| {
+                let error = self.missing(first)?;
+                self.note_failure((from, access.request), first); // its token may come
+                Some(error)
+            });
         }
         let passes = |server: &usize| tokens::passes((access.base, turns), *server, servers);
         let mut way = (0..servers).filter(passes);

@@ -193,19 +193,14 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// Ends a request of which another part, or the token, is lost with a server.
     pub(super) fn fail(&self, request: (NodeId, u64), server: usize) -> Vec<Task<'_>> {
-        let (from, number) = request;
+        let (from, _) = request;
         if server >= self.caller.servers() || self.departed.borrow().contains_key(&from) {
             return Vec::new();
         }
         if self.passages.borrow().contains_key(&request) {
             return self.lose_token(request, server);
         }
-        let mut failures = self.failures.borrow_mut();
-        let of_client = failures.entry(from).or_default();
-        if number >= of_client.oldest {
-            of_client.by_request.insert(number, server);
-        }
-        drop(failures);
+        self.note_failure(request, server);
         let part = self.early.borrow_mut().remove(&request);
         let answered = part.map(|(access, _)| {
             let error = self.missing(server).unwrap_or_else(|| loss_of(server));
@@ -214,6 +209,15 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let mut tasks = self.pass_all_tokens(); // its token may have waited for it
         tasks.extend(answered);
         tasks
+    }
+
+    /// Notes that a request has failed here.
+    pub(super) fn note_failure(&self, (from, request): (NodeId, u64), server: usize) {
+        let mut failures = self.failures.borrow_mut();
+        let of_client = failures.entry(from).or_default();
+        if request >= of_client.oldest {
+            of_client.by_request.insert(request, server);
+        }
     }
 
     /// The error of a part of a request that has come, if the request has failed here.
