@@ -64,6 +64,8 @@ pub struct ClientState {
     under_way: UnderWay,
     /// The changes of the membership before the last sync of the whole volume.
     saved: Arc<AtomicU64>,
+    /// The changes of the membership before the last collective call, by its server.
+    met: Arc<Mutex<BTreeMap<usize, u64>>>,
 }
 
 /// The numbers of the accesses of a client that have not ended.
@@ -119,6 +121,7 @@ impl ClientState {
             next: Arc::default(),
             under_way: UnderWay::default(),
             saved: Arc::default(),
+            met: Arc::default(),
         }
     }
 }
@@ -865,7 +868,7 @@ impl<'m, M: Machine> Client<'m, M> {
             },
             part,
         };
-        match self.ask(file.shape.base, ask).await? {
+        match self.ask_together(file.shape.base, ask).await? {
             Answer::Collected(moved) if rank < moved.len() => Ok(moved[rank]),
             _ => Err(unexpected()),
         }
@@ -931,13 +934,33 @@ impl<'m, M: Machine> Client<'m, M> {
         }
     }
 
+    /// Asks a server that waits for all clients of the program. If it has been lost since the last
+    /// such call, others may have had that error in the place of this call, and do not come: it
+    /// ends by the same error.
+    async fn ask_together(&self, server: usize, ask: Ask) -> Result<Answer> {
+        let met = || {
+            let met = self.state.met.lock();
+            met.unwrap_or_else(PoisonError::into_inner)
+        };
+        let changes = || self.caller.machine.changes();
+        let since = met().insert(server, changes()).unwrap_or(0);
+        if let Some(error) = self.caller.loss_since(vec![server], since) {
+            return Err(error);
+        }
+        let answer = self.ask(server, ask).await;
+        if answer.is_err() {
+            met().insert(server, changes());
+        }
+        answer
+    }
+
     async fn meet(&self, purpose: Result<Purpose>) -> Result<Answer> {
         let ask = Ask::Meet {
             program: self.state.program,
             clients: self.state.clients.to_vec(),
             purpose,
         };
-        self.ask(0, ask).await
+        self.ask_together(0, ask).await
     }
 
     /// Whether this is the client of rank 0.
