@@ -56,31 +56,33 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 false => None,
             }
         };
-        let overtaken = self.end_overtaken(key, rank);
         if let Some(gathering) = complete {
             self.run_collective(gathering, None).await;
         }
-        join_all(overtaken).await;
+        join_all(self.end_overtaken(key.0)).await;
     }
 
-    /// Ends the earlier requests of a program to which a client has not come, and will not come: it
-    /// has heard of an error of a lost server, and has gone on to a later one.
-    fn end_overtaken(&self, key: GatheringKey, rank: usize) -> Vec<Task<'_>> {
-        let (program, _, sequence) = key;
+    /// Ends the requests of a program to which a client will not come: it has heard of an error of
+    /// a lost server, and has gone on to a later one.
+    fn end_overtaken(&self, program: u64) -> Vec<Task<'_>> {
         let mut gatherings = self.gatherings.borrow_mut();
-        let overtaken = gatherings.extract_if(.., |(of, _, number), gathering| {
-            *of == program && *number < sequence && !gathering.has(rank)
+        let ahead = |key: &GatheringKey| {
+            let own = gatherings.get(key)?;
+            let mut later = gatherings
+                .iter()
+                .filter(|(other, _)| other.0 == program && other.2 > key.2);
+            later.find_map(|(_, other)| other.ahead_of(own))
+        };
+        let keys = gatherings.keys().filter(|key| key.0 == program);
+        let overtaken: Vec<_> = keys.filter_map(|key| Some((*key, ahead(key)?))).collect();
+        let ended = overtaken.into_iter().filter_map(|(key, rank)| {
+            let cause = "it has gone on to a later collective call";
+            let error = Error::new(Kind::Peer, "a collective call on a file", cause);
+            let left = Some(error.by(Who::Rank(rank)));
+            let gathering = gatherings.remove(&key)?;
+            Some(Box::pin(self.run_collective(gathering, left)) as Task<'_>)
         });
-        let overtaken: Vec<_> = overtaken.collect();
-        overtaken
-            .into_iter()
-            .map(|(_, gathering)| -> Task<'_> {
-                let cause = "it has gone on to a later collective call";
-                let error = Error::new(Kind::Peer, "a collective call on a file", cause);
-                let left = Some(error.by(Who::Rank(rank)));
-                Box::pin(self.run_collective(gathering, left))
-            })
-            .collect()
+        ended.collect()
     }
 
     /// Gives up the requests that wait for nodes that have left.
@@ -170,6 +172,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             drop(place);
             let answer = moved.map(Answer::Collected);
             let (node, ticket) = director;
+            self.reach(node).await;
             let _ = self.caller.reply(node, ticket, &answer, None).await;
         })
     }

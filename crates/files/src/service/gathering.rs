@@ -55,6 +55,12 @@ impl Gathering {
         self.arrivals.contains_key(&rank)
     }
 
+    /// A client that has come here and not to another request.
+    pub(crate) fn ahead_of(&self, other: &Self) -> Option<usize> {
+        let mut ranks = self.arrivals.keys();
+        ranks.find(|rank| !other.has(**rank)).copied()
+    }
+
     /// Whether all clients have come.
     pub(crate) fn is_complete(&self) -> bool {
         self.arrivals.len() >= self.request.clients.len()

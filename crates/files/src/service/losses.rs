@@ -17,6 +17,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::time::Duration;
 
 use futures::future::{Either, select};
 use penstock_engine::blocks::{Claim, Intent};
@@ -31,6 +32,10 @@ use crate::names::FilePath;
 use crate::object::ObjectId;
 use crate::transaction::Step;
 use crate::volume::records::RecordStore;
+
+/// The longest time for which a server waits for another: far longer than two that are there need to
+/// make a link.
+const GREETING: Duration = Duration::from_secs(1);
 
 /// The requests of a client that have failed here.
 #[derive(Default)]
@@ -58,6 +63,18 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let departed = self.departed.borrow();
         let error = departed.get(&self.shape.servers[server]).cloned();
         error.map(|error| error.by(Who::Server(server)))
+    }
+
+    /// Waits for another server, though not long, if that is not there: of two that make a new link
+    /// one knows it first, and the other may hear from third ones what the first has done then.
+    pub(super) async fn reach(&self, node: NodeId) {
+        let is_here = || !self.departed.borrow().contains_key(&node);
+        if is_here() {
+            return;
+        }
+        let here = pin!(self.heard.until(|| is_here().then_some(())));
+        let late = pin!(self.machine.wait(GREETING));
+        select(here, late).await;
     }
 
     /// A server is lost, or the link to it was cut.

@@ -29,10 +29,6 @@ const NUMBERS: u64 = 1 << 12;
 /// than others take for their parts.
 const DOUBT: Duration = Duration::from_secs(1);
 
-/// The longest time for which a server that starts waits for the others: far longer than those that
-/// are there need to make a link.
-const GREETING: Duration = Duration::from_secs(1);
-
 /// A change of all cells of a file, as a part of a transaction.
 #[derive(Clone, Copy)]
 pub(super) struct WholeFile {
@@ -107,7 +103,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             for (_, steps) in &others {
                 self.prepare_again(steps).await?;
             }
-            self.greet().await;
+            // What needs a server that is not there then fails.
+            join_all(self.shape.servers.iter().map(|&node| self.reach(node))).await;
             Ok::<(), Error>(())
         };
         if let Err(error) = recovered.await {
@@ -133,22 +130,6 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let doubtful: Vec<_> = doubtful.collect();
         self.is_ready.set(true);
         join(join_all(doubtful), self.forget_decided()).await;
-    }
-
-    /// Waits for the other servers, though not long: what needs one that is not there fails.
-    async fn greet(&self) {
-        let is_whole = || {
-            let departed = self.departed.borrow();
-            let mut servers = self.shape.servers.iter();
-            servers
-                .all(|node| !departed.contains_key(node))
-                .then_some(())
-        };
-        let (whole, late) = (
-            pin!(self.heard.until(is_whole)),
-            pin!(self.machine.wait(GREETING)),
-        );
-        select(whole, late).await;
     }
 
     /// Reserves again what a part of a transaction was promised before a crash: when it is decided,
@@ -418,6 +399,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         }
         let vote = prepared.map(|()| Answer::Done);
         // A director that is lost is asked when it is back.
+        self.reach(director).await;
         let _ = self.caller.reply(director, ticket, &vote, None).await;
         if awaits {
             self.await_decision(id, steps, is_prepared, false).await;
