@@ -113,6 +113,16 @@ pub(crate) enum Step {
 }
 
 impl Step {
+    /// The entry that the step is about: its Xref, and its name.
+    pub(crate) fn entry(&self) -> Option<(&FilePath, &str)> {
+        match self {
+            Self::Link { parent, name, .. } | Self::Unlink { parent, name, .. } => {
+                Some((parent, name))
+            }
+            _ => None,
+        }
+    }
+
     /// The path of the object that the step is about, and whether nobody else may use the object
     /// meanwhile.
     pub(crate) fn lock(&self) -> Option<(&FilePath, bool)> {

@@ -347,6 +347,25 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         }
     }
 
+    /// Waits for transactions that are decided and not carried out here yet, and are about the same
+    /// entries: they share the locks of Xrefs.
+    ///
+    /// # Errors
+    /// The loss of a director whose transaction must end before.
+    pub(super) async fn await_entries(&self, steps: &[Step]) -> Result<()> {
+        let is_same = |other: &Step| {
+            let entry = other.entry();
+            entry.is_some() && steps.iter().any(|step| step.entry() == entry)
+        };
+        let is_free = || !self.awaited.borrow().values().flatten().any(is_same);
+        let free = self.heard.until(|| is_free().then_some(()));
+        let doubt = self.heard.until(|| self.doubt(is_same));
+        match select(pin!(free), pin!(doubt)).await {
+            Either::Left(((), _)) => Ok(()),
+            Either::Right((error, _)) => Err(error),
+        }
+    }
+
     /// Asks all servers of a file by a token. Gives their answers, up to the loss of one of them.
     ///
     /// # Errors

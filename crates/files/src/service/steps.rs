@@ -538,6 +538,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             };
             locks.push(self.lock_object(path, intent).await?);
         }
+        self.await_entries(steps).await?;
         Ok(locks)
     }
 
