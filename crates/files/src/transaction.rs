@@ -10,8 +10,9 @@
 //! ```
 //!
 //! Clients only ask: one that dies in the middle leaves nothing half done (section 6.1 of the paper
-//! regrets that Vesta's clients were trusted with phases). A server that starts and finds a part
-//! prepared asks the director whether it was decided.
+//! regrets that Vesta's clients were trusted with phases). A server that has prepared a part and
+//! hears nothing, or that starts and finds one prepared, asks the director whether it was decided.
+//! A part of a server that is lost after the decision is carried out when that is back.
 
 use std::fmt;
 

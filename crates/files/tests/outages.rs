@@ -6,8 +6,8 @@
 //!
 //! - each operation ends within a stated time;
 //! - one that fails needs what was lost, and names it; all others go on;
-//! - one that fails has been done or not: a change of a file and of names on all servers or on none,
-//!   a write on each server for itself;
+//! - one that fails has been done or not: a change of a file and of names on all servers or on
+//!   none, a write on each server for itself;
 //! - what a sync has ended well is there, and the first sync after a loss says that there was one;
 //! - when all are back, the same clients do everything again;
 //! - a check of all records finds nothing.
@@ -221,7 +221,7 @@ impl User {
         found
     }
 
-    async fn attach(&mut self, name: &str, (cells, bsu_bytes): (u64, u64)) {
+    async fn attach(&mut self, name: &str, cells: u64) {
         let needs = [vec![self.server_of(name)], self.recent.clone()].concat();
         let attached = self
             .until_known("attaching", &needs, async || {
@@ -231,7 +231,7 @@ impl User {
         let servers = self.servers();
         let base = attached.shape.base;
         let is_lossy = (0..cells as usize).map(|cell| self.is_lossy((base + cell) % servers));
-        let versions = Versions::new(is_lossy.collect(), bsu_bytes);
+        let versions = Versions::new(is_lossy.collect());
         let known = Known {
             attached,
             versions,
@@ -262,7 +262,7 @@ impl User {
         }
         match is_directory {
             true => drop(self.directories.insert(name)),
-            false => self.attach(&name, shape).await,
+            false => self.attach(&name, shape.0).await,
         }
     }
 

@@ -10,12 +10,10 @@
 //! client, of a part that fails  Lost -> the other servers of the request
 //! ```
 //!
-//! A part that has failed is remembered until its client has ended the request, so that its token
-//! is not waited with if it comes after all, nor the part with its token. Transactions under way
-//! are undone by their directors; what is prepared here for a director that is lost stays, and what
-//! needs it is refused (see `steps`).
+//! A part that has failed is remembered until its client has ended the request: its token may come
+//! after all, and does not wait for it then. Transactions under way are undone by their directors;
+//! what is prepared here for a director that is lost stays, and what needs it is refused.
 
-use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -33,18 +31,9 @@ use crate::object::ObjectId;
 use crate::transaction::Step;
 use crate::volume::records::RecordStore;
 
-/// The longest time for which a server waits for another: far longer than two that are there need to
-/// make a link.
+/// The longest time for which a server waits for another: far longer than two that are there need
+/// to make a link.
 const GREETING: Duration = Duration::from_secs(1);
-
-/// The requests of a client that have failed here.
-#[derive(Default)]
-pub(crate) struct Failures {
-    /// The lowest number of a request that the client has not ended.
-    oldest: u64,
-    /// The lost server, by the number of the request.
-    by_request: BTreeMap<u64, usize>,
-}
 
 impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// The servers on a node.
@@ -231,28 +220,20 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// Notes that a request has failed here.
     pub(super) fn note_failure(&self, (from, request): (NodeId, u64), server: usize) {
         let mut failures = self.failures.borrow_mut();
-        let of_client = failures.entry(from).or_default();
-        if request >= of_client.oldest {
-            of_client.by_request.insert(request, server);
-        }
+        failures.entry(from).or_default().note(request, server);
     }
 
     /// The error of a part of a request that has come, if the request has failed here.
     pub(super) fn failure(&self, from: NodeId, request: u64, oldest: u64) -> Option<Error> {
         let mut failures = self.failures.borrow_mut();
-        let of_client = failures.get_mut(&from)?;
-        of_client.oldest = oldest.max(of_client.oldest);
-        of_client.by_request = of_client.by_request.split_off(&of_client.oldest);
-        let server = of_client.by_request.get(&request).copied();
-        server.map(|server| self.missing(server).unwrap_or_else(|| loss_of(server)))
+        let server = failures.get_mut(&from)?.find(request, oldest)?;
+        Some(self.missing(server).unwrap_or_else(|| loss_of(server)))
     }
 
     /// Whether a request has failed here, so that no part of it comes.
     pub(super) fn has_failed(&self, (from, request): (NodeId, u64)) -> bool {
         let failures = self.failures.borrow();
-        failures.get(&from).is_some_and(|of_client| {
-            request < of_client.oldest || of_client.by_request.contains_key(&request)
-        })
+        failures.get(&from).is_some_and(|one| one.has(request))
     }
 
     /// Notes that a request has been done here. Its place is kept until its token has come to its

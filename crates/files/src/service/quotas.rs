@@ -12,8 +12,8 @@
 //! A server that has given back has no allowance left until it is allowed one, and the keeper
 //! serves one asker at a time: blocks in use and allowances together are never more than the
 //! quota. One of the blocks that are allowed is promised to the request that waits, so that others
-//! cannot take it back again and again. For a server that is lost, the keeper counts the blocks that
-//! it told of last, and what it was allowed since.
+//! cannot take it back again and again. For a server that is lost, the keeper counts the blocks
+//! that it told of last, and what it was allowed since.
 
 use std::collections::BTreeMap;
 

@@ -83,9 +83,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         Ok(prepared)
     }
 
-    /// Ends what a crash has left: carries out what was decided, and undoes what was not. Clients are
-    /// served before the directors of all transactions have answered: what these are about is
-    /// locked until then.
+    /// Ends what a crash has left: carries out what was decided, and undoes what was not. Clients
+    /// are served before the directors of all transactions have answered: what these are about
+    /// is locked until then.
     pub(super) async fn recover(&self, prepared: Vec<(TransactionId, Vec<Step>)>) {
         let (own, others): (Vec<_>, Vec<_>) = prepared
             .into_iter()

@@ -54,6 +54,36 @@ pub(crate) struct Passage {
     pub(crate) place: Option<Place>,
 }
 
+/// The requests of a client that have failed on a server.
+#[derive(Default)]
+pub(crate) struct Failures {
+    /// The lowest number of a request that the client has not ended.
+    oldest: u64,
+    /// The lost server, by the number of the request.
+    by_request: BTreeMap<u64, usize>,
+}
+
+impl Failures {
+    /// Notes that a request has failed by the loss of a server.
+    pub(crate) fn note(&mut self, request: u64, server: usize) {
+        if request >= self.oldest {
+            self.by_request.insert(request, server);
+        }
+    }
+
+    /// The server whose loss has ended a request; those before `oldest` the client has ended.
+    pub(crate) fn find(&mut self, request: u64, oldest: u64) -> Option<usize> {
+        self.oldest = oldest.max(self.oldest);
+        self.by_request = self.by_request.split_off(&self.oldest);
+        self.by_request.get(&request).copied()
+    }
+
+    /// Whether a request has failed, or has been ended by its client.
+    pub(crate) fn has(&self, request: u64) -> bool {
+        request < self.oldest || self.by_request.contains_key(&request)
+    }
+}
+
 /// Whether the tokens of a way pass a server, among this number of servers.
 pub(crate) fn passes((base, turns): (usize, &[usize]), server: usize, servers: usize) -> bool {
     let turn = (server + servers - base % servers) % servers;
@@ -203,6 +233,19 @@ mod tests {
         buckets.cut_out();
         buckets.number(&mut out);
         assert_eq!((out.life, out.number), (8, 0));
+    }
+
+    #[test]
+    fn failures_are_forgotten_when_their_client_has_ended_the_requests() {
+        let mut failures = Failures::default();
+        failures.note(5, 1);
+        failures.note(9, 2);
+        assert_eq!((failures.find(5, 3), failures.find(6, 3)), (Some(1), None));
+        assert!(failures.has(9) && failures.has(2) && !failures.has(6));
+        assert_eq!((failures.find(5, 7), failures.find(9, 7)), (None, Some(2)));
+        failures.note(6, 1); // a late word
+        assert_eq!(failures.by_request.len(), 1);
+        assert!(failures.has(6) && !failures.has(7));
     }
 
     #[test]

@@ -76,7 +76,6 @@ impl Cell {
 pub struct Versions {
     /// Whether each cell may lose what was not saved.
     is_lossy: Vec<bool>,
-    pub bsu_bytes: u64,
     /// The file, if nothing was lost since the last save.
     now: Vec<Cell>,
     /// The file, if something may be lost.
@@ -86,11 +85,10 @@ pub struct Versions {
 }
 
 impl Versions {
-    pub fn new(is_lossy: Vec<bool>, bsu_bytes: u64) -> Self {
+    pub fn new(is_lossy: Vec<bool>) -> Self {
         let cells: Vec<Cell> = is_lossy.iter().map(|_| Cell::new()).collect();
         Self {
             is_lossy,
-            bsu_bytes,
             now: cells.clone(),
             maybe: cells,
             kept: None,

@@ -11,8 +11,8 @@
 //!   synced, and its code begins anew. Or a link between two nodes is cut, and is back after a
 //!   while. All that was sent over a link before it was cut, or is sent over it until both ends
 //!   have heard of its return, vanishes. Each node hears that the other has left, and later that it
-//!   has joined, after delays of its own, or at once when a message comes from there again; it hears
-//!   of the return only when the other knows of the cut. A node that is back hears who is there.
+//!   has joined, after delays of its own, or at once when a message comes from there again; it
+//!   hears of the return when the other knows of the cut. A node that is back hears who is there.
 //! - A message takes longer by a random time, up to `late_max`. Messages of one node to one port of
 //!   another keep their order; all others may overtake.
 //! - A disk is slow by a factor, is full after a number of writes, gives an error for its n-th
