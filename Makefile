@@ -21,6 +21,7 @@ HOST_KILLS ?= 10
 FUZZ_SECONDS ?= 600
 SEEDS      ?= 2000
 CRASH_SEEDS ?= 100000
+OUTAGE_SEEDS ?= 10000
 
 # The interpreter, mpiexec and tools of the virtual environment come first; maturin and PyO3 look
 # at VIRTUAL_ENV and PYO3_PYTHON.
@@ -29,7 +30,7 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PYO3_PYTHON := $(CURDIR)/$(VENV)/bin/python
 unexport PYTHONHOME
 
-.PHONY: help demo test test-rust test-python test-mpi test-hosts crash crash-files file-orders \
+.PHONY: help demo test test-rust test-python test-mpi test-hosts crash crash-files outages file-orders \
         faults claims fuzz lint \
         bench bench-copy bench-hard venv build clean tools
 .DELETE_ON_ERROR:
@@ -144,6 +145,10 @@ crash-files: build ## crash volumes of parallel files at CRASH_SEEDS moments; ki
 	@echo "== crash: MPI jobs and programs with threads, killed 300 times; changed bytes"
 	mkdir -p out
 	python tests/file_kills.py --kills 300 --ranks 3 --seed 1 --directory out
+
+outages: ## servers of simulated volumes that are lost and come back, and cut links, OUTAGE_SEEDS times each
+	@echo "== outages: one server down, $(OUTAGE_SEEDS) seeds"
+	PENSTOCK_SEEDS=$(OUTAGE_SEEDS) cargo test -p penstock-files --release --test outages
 
 file-orders: build ## random requests to one parallel file, CRASH_SEEDS times simulated, SEEDS times on threads
 	@echo "== order: every history of reads, writes and changes is linearisable"

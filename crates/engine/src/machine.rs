@@ -28,7 +28,9 @@ pub type NodeId = usize;
 /// A change of the membership of a machine.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// The node has joined after others. Nodes that are there from the beginning are not announced.
+    /// The node has joined after others, or is back. Nodes that are there from the beginning are
+    /// not announced. The link to it is a new one: the node knows by then that a former one has
+    /// gone, and nothing arrives that either began to send over that.
     Joined,
     /// The node has left, for this reason.
     Left(Error),

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures::future::{Either, select};
+use futures::future::{Either, FutureExt, select};
 use penstock_engine::encoding::{decode, encode};
 use penstock_engine::{Change, Error, Kind, Machine, Message, NodeId, Result, Who, Work};
 
@@ -13,6 +13,15 @@ use crate::object::Identity;
 
 /// The bits of a ticket that count the requests of one asker.
 const TICKET_BITS: u32 = 40;
+
+/// A question to servers waits for their answers.
+pub(crate) struct Question {
+    pub(crate) ticket: u64,
+    /// The servers that are to answer.
+    servers: Vec<usize>,
+    /// The number of changes of the membership before it was sent.
+    since: u64,
+}
 
 /// An asker sends requests to the servers of a volume.
 pub(crate) struct Caller<'m, M: Machine> {
@@ -43,6 +52,27 @@ impl<'m, M: Machine> Caller<'m, M> {
         }
     }
 
+    /// A new question to servers, before it is sent.
+    ///
+    /// # Errors
+    /// The reason why one of them is absent.
+    pub(crate) fn question(&self, servers: impl IntoIterator<Item = usize>) -> Result<Question> {
+        let question = Question {
+            ticket: self.ticket(),
+            servers: servers.into_iter().collect(),
+            since: self.machine.changes(),
+        };
+        let mut absent = question.servers.iter();
+        let absent = absent.find_map(|&server| self.absence(server));
+        absent.map_or(Ok(question), Err)
+    }
+
+    /// The reason why a server is absent, if it is.
+    pub(crate) fn absence(&self, server: usize) -> Option<Error> {
+        let absence = self.machine.absence(self.servers[server]);
+        absence.map(|error| error.by(Who::Server(server)))
+    }
+
     /// The ticket of a new request.
     pub(crate) fn ticket(&self) -> u64 {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -70,14 +100,14 @@ impl<'m, M: Machine> Caller<'m, M> {
         sent.await.map_err(|error| error.by(Who::Server(server)))
     }
 
-    /// Waits for the next answer to a request.
+    /// Waits for the next answer to a question.
     ///
     /// # Errors
-    /// The server's error; the reason why any server has left. Without it, tokens do not come
-    /// through and transactions stay undecided: the others may never answer.
-    pub(crate) async fn answer(&self, ticket: u64) -> Result<(Answer, Option<M::Parcel>)> {
-        let answered = pin!(self.machine.receive(answers(self.volume, ticket)));
-        let left = pin!(self.server_leaves());
+    /// The server's error; the reason why a server that was asked has left since then, though it
+    /// may be back. Where a request needs other servers, those that were asked tell of their loss.
+    pub(crate) async fn answer(&self, question: &Question) -> Result<(Answer, Option<M::Parcel>)> {
+        let answered = pin!(self.machine.receive(answers(self.volume, question.ticket)));
+        let left = pin!(self.loss(question));
         let Message { body, parcel, .. } = match select(answered, left).await {
             Either::Left((message, _)) => message,
             Either::Right((error, _)) => return Err(error),
@@ -87,17 +117,13 @@ impl<'m, M: Machine> Caller<'m, M> {
         Ok((answer?, parcel))
     }
 
-    /// Waits until the node of a server has left the machine.
-    async fn server_leaves(&self) -> Error {
-        let mut next = self.machine.changes();
-        for (server, &node) in self.servers.iter().enumerate() {
-            if let Some(error) = self.machine.absence(node) {
-                return error.by(Who::Server(server));
-            }
-        }
+    /// Waits until the node of a server that was asked has left the machine.
+    async fn loss(&self, question: &Question) -> Error {
+        let mut next = question.since;
         loop {
             let (after, changed, change) = self.machine.change(next).await;
-            let server = self.servers.iter().position(|&node| node == changed);
+            let mut asked = question.servers.iter().copied();
+            let server = asked.find(|&server| self.servers[server] == changed);
             if let (Some(server), Change::Left(error)) = (server, change) {
                 return error.by(Who::Server(server));
             }
@@ -105,17 +131,28 @@ impl<'m, M: Machine> Caller<'m, M> {
         }
     }
 
+    /// The reason why one of some servers has left since there were this number of changes, though
+    /// it may be back.
+    pub(crate) fn loss_since(&self, servers: Vec<usize>, since: u64) -> Option<Error> {
+        let question = Question {
+            ticket: 0,
+            servers,
+            since,
+        };
+        self.loss(&question).now_or_never()
+    }
+
     /// Asks a server, and waits for its answer.
     ///
     /// # Errors
     /// As [`Caller::answer`].
     pub(crate) async fn ask(&self, server: usize, who: &Identity, ask: Ask) -> Result<Answer> {
-        let ticket = self.ticket();
+        let question = self.question([server])?;
         let to = self.servers[server];
         self.machine.work(Work::Request(to, 0)).await;
-        let request = Request::Ask(ticket, who.clone(), ask);
+        let request = Request::Ask(question.ticket, who.clone(), ask);
         self.send(server, &request, None).await?;
-        Ok(self.answer(ticket).await?.0)
+        Ok(self.answer(&question).await?.0)
     }
 
     /// Sends an answer.
@@ -133,6 +170,12 @@ impl<'m, M: Machine> Caller<'m, M> {
         let body = encode(answer)?;
         self.machine.send(to, port, body, parcel).await
     }
+}
+
+/// The error of a request that a loss of this server has ended.
+pub(crate) fn loss_of(server: usize) -> Error {
+    let cause = "it was lost while it had a part in the request";
+    Error::new(Kind::Peer, "using files", cause).by(Who::Server(server))
 }
 
 /// The error for an answer of another kind than the question has.

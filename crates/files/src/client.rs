@@ -15,17 +15,17 @@
 //! [`ClientState::request_bytes_max`] and [`ClientState::answer_bytes_max`] let shorter data, too,
 //! go straight.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::join_all;
 use penstock_engine::{
-    CopyKind, Elements, Error, Kind, Machine, MemoryId, NodeId, Operation, Result, Work,
+    CopyKind, Elements, Error, Kind, Machine, MemoryId, NodeId, Operation, Result, Who, Work,
 };
 use penstock_layout::{CellAccess, Holding, List, ListPiece, Piece, Subfile, SubfileOrder, View};
 
-use crate::caller::{Caller, unexpected};
+use crate::caller::{Caller, Question, unexpected};
 use crate::messages::{
     Access, Answer, Ask, Attacher, CellPart, ClientPart, Collective, Moved, NewKind, NewObject,
     Purpose, Request, Turn, Usage,
@@ -63,6 +63,43 @@ pub struct ClientState {
     next: Arc<AtomicU64>,
     /// The number of the program's next collective call.
     calls: Arc<AtomicU64>,
+    under_way: UnderWay,
+    /// The changes of the membership before the last sync of the whole volume.
+    saved: Arc<AtomicU64>,
+    /// The changes of the membership before the last collective call, by its server.
+    met: Arc<Mutex<BTreeMap<usize, u64>>>,
+}
+
+/// The numbers of the accesses of a client that have not ended.
+#[derive(Debug, Clone, Default)]
+struct UnderWay(Arc<Mutex<BTreeSet<u64>>>);
+
+impl UnderWay {
+    fn numbers(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins an access. It has ended when this is dropped.
+    fn begin(&self, number: u64) -> AccessUnderWay<'_> {
+        self.numbers().insert(number);
+        AccessUnderWay(self, number)
+    }
+}
+
+/// An access that has not ended.
+struct AccessUnderWay<'a>(&'a UnderWay, u64);
+
+impl AccessUnderWay<'_> {
+    /// The lowest number of an access of the client that has not ended.
+    fn oldest(&self) -> u64 {
+        self.0.numbers().first().copied().unwrap_or(self.1)
+    }
+}
+
+impl Drop for AccessUnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.numbers().remove(&self.1);
+    }
 }
 
 impl ClientState {
@@ -85,6 +122,9 @@ impl ClientState {
             answer_bytes_max: INSIDE_BYTES_MAX,
             number: number & ((1 << 21) - 1),
             next: Arc::default(),
+            under_way: UnderWay::default(),
+            saved: Arc::default(),
+            met: Arc::default(),
         }
     }
 }
@@ -133,6 +173,8 @@ pub struct Attachment {
     /// The server that keeps the object.
     home: usize,
     pub(crate) is_cautious: Arc<AtomicBool>,
+    /// The changes of the membership before the last sync.
+    saved: Arc<AtomicU64>,
 }
 
 /// An open subfile: local, and made without any message.
@@ -462,14 +504,31 @@ impl<'m, M: Machine> Client<'m, M> {
     /// Puts all data of a file, or of the volume, on stable storage.
     ///
     /// # Errors
-    /// Those of disks, also of blocks that were stored earlier.
+    /// Those of disks, also of blocks that were stored earlier. The first sync after a server was
+    /// lost names it: what was written to it since the sync before, or since the file was attached,
+    /// may be lost, though it is back.
     pub async fn sync(&self, file: Option<&Attachment>) -> Result<()> {
         let servers: Vec<usize> = match file {
             Some(file) => self.servers_of(&file.shape).collect(),
             None => (0..self.caller.servers()).collect(),
         };
         let ask = Ask::Sync(file.map(|file| file.object.id));
-        self.ask_all(servers, &ask).await.map(|_| ())
+        let done = self.ask_all(servers.iter().copied(), &ask).await;
+        let saved = file.map_or(&self.state.saved, |file| &file.saved);
+        let since = saved.swap(self.caller.machine.changes(), Ordering::Relaxed);
+        done?;
+        match self.caller.loss_since(servers, since) {
+            Some(error) => {
+                let cause =
+                    "it was lost, and what was written to it and not saved may be lost, too";
+                Err(Error {
+                    doing: "saving".to_string(),
+                    cause: cause.to_string(),
+                    ..error
+                })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Waits until a server serves.
@@ -519,7 +578,8 @@ impl<'m, M: Machine> Client<'m, M> {
             program: self.state.program,
             clients: vec![self.caller.machine.me()],
         };
-        self.attachment(self.ask_about(path, ask).await?, mode)
+        let saved = self.caller.machine.changes();
+        self.attachment(self.ask_about(path, ask).await?, (mode, saved))
     }
 
     /// Attaches a file for all clients of the program, by one request (section 3.1). A client
@@ -533,11 +593,12 @@ impl<'m, M: Machine> Client<'m, M> {
     /// Over all clients of the program.
     pub async fn attach_all(&self, path: Result<FilePath>, mode: Mode) -> Result<Attachment> {
         let purpose = path.map(|path| Purpose::Attach(path, mode.usage()));
-        self.attachment(self.meet(purpose).await?, mode)
+        let saved = self.caller.machine.changes();
+        self.attachment(self.meet(purpose).await?, (mode, saved))
     }
 
     /// What a server has attached.
-    fn attachment(&self, answer: Answer, mode: Mode) -> Result<Attachment> {
+    fn attachment(&self, answer: Answer, (mode, saved): (Mode, u64)) -> Result<Attachment> {
         let Answer::Attached {
             object,
             key,
@@ -554,6 +615,7 @@ impl<'m, M: Machine> Client<'m, M> {
             key,
             is_shared: is_cautious,
             is_cautious: Arc::new(AtomicBool::new(is_cautious || !mode.is_reckless)),
+            saved: Arc::new(AtomicU64::new(saved)),
         })
     }
 
@@ -632,7 +694,7 @@ impl<'m, M: Machine> Client<'m, M> {
     /// `placed` is told when the request has its place in the order, if that comes before its end.
     ///
     /// # Errors
-    /// The first error of a server. A part of the bytes may have been moved.
+    /// The first error of a server, or the loss of one. A part of the bytes may have been moved.
     pub async fn access(
         &self,
         open: &OpenSubfile,
@@ -696,12 +758,16 @@ impl<'m, M: Machine> Client<'m, M> {
         let inside = inside.filter(|&bytes| bytes <= inside_max).sum();
         let _entered = self.state.pace.enter(parts.len() as u64, inside).await;
         let turn = turn_of(parts, is_cautious);
+        let questions = parts.iter().map(|part| self.caller.question([part.server]));
+        let questions: Vec<Question> = questions.collect::<Result<_>>()?;
         let request = self.caller.ticket();
+        let under_way = self.state.under_way.begin(request);
         let last = parts.last().map(|part| part.server);
-        let asked = parts.iter().map(|part| {
+        let asked = parts.iter().zip(&questions).map(|(part, question)| {
             let access = Access {
-                ticket: self.caller.ticket(),
+                ticket: question.ticket,
                 request,
+                oldest: under_way.oldest(),
                 operation,
                 file: open.file.object.id,
                 owner: open.file.object.owner,
@@ -714,7 +780,16 @@ impl<'m, M: Machine> Client<'m, M> {
                 wants_word: placed.is_some() && is_cautious && Some(part.server) == last,
                 hold: None,
             };
-            self.move_part(access, part, memory, placed)
+            let turn = &turn;
+            async move {
+                let moved = self.move_part(access, question, part, memory, placed).await;
+                if let (Err(error), Turn::Token(_)) = (&moved, turn)
+                    && error.kind == Kind::Peer
+                {
+                    self.end_others(parts, part, request, error).await;
+                }
+                moved
+            }
         });
         // All requests are ended also after an error: servers use the memory until then.
         let mut moved = Ok(Some(Moved::default()));
@@ -724,19 +799,39 @@ impl<'m, M: Machine> Client<'m, M> {
         moved
     }
 
+    /// Ends the parts of an access on other servers: the token for which they wait may be lost.
+    async fn end_others(
+        &self,
+        parts: &[ServerPart],
+        failed: &ServerPart,
+        request: u64,
+        error: &Error,
+    ) {
+        let lost = match error.who {
+            Some(Who::Server(server)) => server,
+            _ => failed.server,
+        };
+        let lost = Request::Lost(self.caller.machine.me(), request, lost);
+        let others = parts.iter().filter(|part| part.server != failed.server);
+        for part in others {
+            let _ = self.caller.send(part.server, &lost, None).await; // it may be lost, too
+        }
+    }
+
     /// Moves the part of an access on one server; `None` if the request is to be made again in
     /// cautious mode.
     async fn move_part(
         &self,
         access: Access,
+        question: &Question,
         part: &ServerPart,
         memory: MemoryId,
         placed: Option<&dyn Fn()>,
     ) -> Result<Option<Moved>> {
-        let (ticket, operation) = (access.ticket, access.operation);
+        let operation = access.operation;
         self.send_part(access, part, memory).await?;
         loop {
-            match self.caller.answer(ticket).await? {
+            match self.caller.answer(question).await? {
                 (Answer::Placed, _) => placed.iter().for_each(|placed| placed()),
                 (Answer::Moved(ends), parcel) => {
                     let taken = self.take_data(operation, part, &ends, parcel, memory);
@@ -895,7 +990,7 @@ impl<'m, M: Machine> Client<'m, M> {
             },
             part,
         };
-        match self.ask(file.shape.base, ask).await? {
+        match self.ask_together(file.shape.base, ask).await? {
             Answer::Collected(moved) if rank < moved.len() => Ok(moved[rank]),
             _ => Err(unexpected()),
         }
@@ -961,13 +1056,33 @@ impl<'m, M: Machine> Client<'m, M> {
         }
     }
 
+    /// Asks a server that waits for all clients of the program. If it has been lost since the last
+    /// such call, others may have had that error in the place of this call, and do not come: it
+    /// ends by the same error.
+    async fn ask_together(&self, server: usize, ask: Ask) -> Result<Answer> {
+        let met = || {
+            let met = self.state.met.lock();
+            met.unwrap_or_else(PoisonError::into_inner)
+        };
+        let changes = || self.caller.machine.changes();
+        let since = met().insert(server, changes()).unwrap_or(0);
+        if let Some(error) = self.caller.loss_since(vec![server], since) {
+            return Err(error);
+        }
+        let answer = self.ask(server, ask).await;
+        if answer.is_err() {
+            met().insert(server, changes());
+        }
+        answer
+    }
+
     async fn meet(&self, purpose: Result<Purpose>) -> Result<Answer> {
         let ask = Ask::Meet {
             program: self.state.program,
             clients: self.state.clients.to_vec(),
             purpose,
         };
-        self.ask(0, ask).await
+        self.ask_together(0, ask).await
     }
 
     /// Whether this is the client of rank 0.

@@ -93,6 +93,7 @@ fn access(random: &mut Random, id: ObjectId) -> Access {
     Access {
         ticket: number(random),
         request: number(random),
+        oldest: number(random),
         operation: operation(random),
         file: id,
         owner: 2,
@@ -241,8 +242,12 @@ fn body(random: &mut Random, me: &Program, known: ObjectId, good: ObjectId) -> O
         0 => known,
         _ => file(random),
     };
-    let request = match random.below(2) {
-        0 => Request::Access(access(random, id)),
+    let request = match random.below(9) {
+        0..4 => Request::Access(access(random, id)),
+        4 => {
+            let client = [me.node.me(), number(random) as usize][random.below(2) as usize];
+            Request::Lost(client, number(random), number(random) as usize)
+        }
         _ => {
             let who = Identity::new(2, 2, Vec::new());
             Request::Ask(1 << 30 | random.below(1 << 20), who, ask(random, me, id))

@@ -30,7 +30,7 @@ pub(crate) fn answers(volume: u64, ticket: u64) -> Port {
 }
 
 /// A message to a server.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// Move bytes of cells.
     Access(Access),
@@ -40,17 +40,23 @@ pub(crate) enum Request {
     Token(Token),
     /// The request with this number of a client has its place on all of its servers.
     Placed(NodeId, u64),
+    /// The token of the request with this number of a client may be lost with this server, or a
+    /// part of the request is: it ends by an error.
+    Lost(NodeId, u64, usize),
+    /// Tokens that have been passed on to this server may be lost: the link to it was cut.
+    Gap(usize),
 }
 
 impl Request {
     /// Whether only servers send such a request.
     pub(crate) fn is_of_servers(&self) -> bool {
         match self {
-            Self::Access(_) => false,
-            Self::Token(_) | Self::Placed(..) => true,
+            Self::Access(_) | Self::Lost(..) => false,
+            Self::Token(_) | Self::Placed(..) | Self::Gap(_) => true,
             Self::Ask(_, _, ask) => matches!(
                 ask,
                 Ask::BeCautious(_)
+                    | Ask::BeReckless(_)
                     | Ask::Prepare(..)
                     | Ask::Decide(..)
                     | Ask::WasDecided(_)
@@ -85,11 +91,13 @@ pub(crate) struct CellPart {
 }
 
 /// A client asks a server to move bytes of its cells of one file.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Access {
     pub(crate) ticket: u64,
     /// The number of the whole request; other servers may have other parts of it.
     pub(crate) request: u64,
+    /// The lowest number of a request of the client that has not ended.
+    pub(crate) oldest: u64,
     pub(crate) operation: Operation,
     pub(crate) file: ObjectId,
     pub(crate) owner: u32,
@@ -125,7 +133,9 @@ impl Access {
 pub(crate) struct Token {
     pub(crate) file: ObjectId,
     pub(crate) base: usize,
-    /// The token's number among those of its bucket that pass from one server to the next.
+    /// The life of the link from one server to the next, and the token's number among those of its
+    /// bucket that pass over the link in that life.
+    pub(crate) life: u64,
     pub(crate) number: u64,
     /// The turns of the servers that have parts.
     pub(crate) turns: Vec<usize>,
@@ -251,6 +261,8 @@ pub(crate) enum Ask {
     BeCautious(ObjectId),
     /// What a client may do with a file whose object this server keeps.
     Right(ObjectId, NodeId),
+    /// As long as the server that says this is there, requests to this file may come in any order.
+    BeReckless(ObjectId),
     /// Prepare the steps of a transaction.
     Prepare(TransactionId, Vec<Step>),
     /// Carry a transaction out, or undo it.
@@ -330,7 +342,10 @@ pub(crate) enum Answer {
     },
     Pointer(PointerId),
     Value(u64),
-    Decided(bool),
+    /// Whether a transaction was decided; nothing as long as it is under way.
+    Decided(Option<bool>),
+    /// A token may be lost with this server.
+    Gap(usize),
     Right(Right),
 }
 

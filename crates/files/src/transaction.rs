@@ -10,8 +10,9 @@
 //! ```
 //!
 //! Clients only ask: one that dies in the middle leaves nothing half done (section 6.1 of the paper
-//! regrets that Vesta's clients were trusted with phases). A server that starts and finds a part
-//! prepared asks the director whether it was decided.
+//! regrets that Vesta's clients were trusted with phases). A server that has prepared a part and
+//! hears nothing, or that starts and finds one prepared, asks the director whether it was decided.
+//! A part of a server that is lost after the decision is carried out when that is back.
 
 use std::fmt;
 
@@ -225,6 +226,16 @@ pub(crate) enum Step {
 }
 
 impl Step {
+    /// The entry that the step is about: its Xref, and its name.
+    pub(crate) fn entry(&self) -> Option<(&FilePath, &str)> {
+        match self {
+            Self::Link { parent, name, .. } | Self::Unlink { parent, name, .. } => {
+                Some((parent, name))
+            }
+            _ => None,
+        }
+    }
+
     /// The path of the object that the step is about, and whether nobody else may use the object
     /// meanwhile.
     pub(crate) fn lock(&self) -> Option<(&FilePath, bool)> {

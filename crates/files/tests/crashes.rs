@@ -559,6 +559,7 @@ fn volume_of(seed: u64) -> Volume {
         blocks: if block_bytes == 64 { 250 } else { 1000 },
         cache_bytes: block_bytes * random.below(6),
         hash_bits: [48, 3][random.below(2) as usize],
+        has_own_nodes: false,
         faults: Faults::default(),
     }
 }

@@ -226,6 +226,7 @@ fn a_seed_is_replayed_to_the_last_event() {
         notice_max: Span::from_ms(1),
         late_max: Span::from_us(500),
         disks: vec![(0, DiskFault::Slow(3))],
+        ..Faults::default()
     };
     let (one, other) = (run(&request, &faults, 17), run(&request, &faults, 17));
     assert_eq!(one.lost, [2]);

@@ -19,7 +19,7 @@ use penstock_layout::{Block, Holding, List, ListPiece, Piece};
 
 use super::schedule::{Footprint, Place};
 use super::state::{Service, Task};
-use super::tokens;
+use super::tokens::{self, Passage};
 use crate::messages::{Access, Answer, CellPart, Errand, Request, Token, Turn, refusal};
 use crate::object::{FileShape, ObjectId};
 use crate::volume::cells::Version;
@@ -57,9 +57,13 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         if let Err(error) = self.check_access(&access) {
             return vec![self.reply(from, access.ticket, Err(error))];
         }
-        let is_refused = access.turn == Turn::Any && self.cautious.borrow().contains(&access.file);
+        let is_refused =
+            access.turn == Turn::Any && !self.reckless.borrow().contains_key(&access.file);
         if is_refused {
             return vec![self.reply(from, access.ticket, Ok(Answer::BeCautious))];
+        }
+        if let Some(error) = self.loss_before(from, &access) {
+            return vec![self.reply(from, access.ticket, Err(error))];
         }
         if self.waits_for_token(&access.turn, access.base) {
             let bucket = tokens::bucket_of(access.file);
@@ -73,6 +77,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             Turn::Token(turns) => Some(Token {
                 file: access.file,
                 base: access.base,
+                life: 0,
                 number: 0,
                 turns: turns.clone(),
                 from,
@@ -82,8 +87,29 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             Turn::Arrival | Turn::Any => None,
         };
         let mut tasks = self.do_access(from, access, parcel);
-        tasks.extend(token.and_then(|token| self.pass_on(token)));
+        tasks.extend(token.into_iter().flat_map(|token| self.pass_on(token)));
         tasks
+    }
+
+    /// The error of an access that has failed before it came, or whose token cannot come through.
+    fn loss_before(&self, from: NodeId, access: &Access) -> Option<Error> {
+        let Turn::Token(turns) = &access.turn else {
+            return None;
+        };
+        let failed = self.failure(from, access.request, access.oldest);
+        let servers = self.caller.servers();
+        let first = (access.base + turns.first()?) % servers;
+        if first != self.server {
+            // Only the first server could tell that the token is lost.
+            return failed.or_else(|| {
+                let error = self.missing(first)?;
+                self.note_failure((from, access.request), first); // its token may come
+                Some(error)
+            });
+        }
+        let passes = |server: &usize| tokens::passes((access.base, turns), *server, servers);
+        let mut way = (0..servers).filter(passes);
+        failed.or_else(|| way.find_map(|server| self.missing(server)))
     }
 
     pub(super) fn reply(&self, to: NodeId, ticket: u64, answer: Result<Answer>) -> Task<'_> {
@@ -135,6 +161,20 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
     fn do_access(&self, from: NodeId, access: Access, parcel: Option<M::Parcel>) -> Vec<Task<'_>> {
         let footprint = self.footprint(&access);
         let place = self.schedule(access.file).enter(footprint);
+        if let Turn::Token(turns) = &access.turn
+            && let Some(last) = turns.last()
+            && *last != self.turn(access.base)
+        {
+            let last = (access.base + last) % self.caller.servers();
+            let passage = Passage {
+                base: access.base,
+                turns: turns.clone(),
+                is_over: self.missing(last).is_some(), // its word may not come
+                place: None,
+            };
+            let request = (from, access.request);
+            self.passages.borrow_mut().insert(request, passage);
+        }
         let placed = access
             .wants_word
             .then(|| self.reply(from, access.ticket, Ok(Answer::Placed)));
@@ -179,12 +219,11 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         place: Place,
     ) {
         self.machine.work(Work::Thread).await;
-        place.turn().await;
-        let moved = self.move_parts(from, &access, parcel).await;
-        match self.is_last(&access.turn, access.base) {
-            true => drop(place),
-            false => self.release((from, access.request), Some(place)),
-        }
+        let moved = match self.turn_of(&place, access.file).await {
+            Ok(()) => self.move_parts(from, &access, parcel).await,
+            Err(error) => Err(error),
+        };
+        self.end_work((from, access.request), place);
         self.machine.work(Work::Reply(from)).await;
         let (answer, parcel, full) = match moved {
             Ok(Moved { ends, parcel, full }) => (Ok(Answer::Moved(ends)), parcel, full),
@@ -482,7 +521,8 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
                 false => None,
             };
             let is_gone = self.departed.borrow().contains_key(&token.from);
-            if is_here && is_access && component.is_none() && !is_gone {
+            let is_over = is_gone || self.has_failed(key);
+            if is_here && is_access && component.is_none() && !is_over {
                 return tasks; // the request itself is still on its way
             }
             let Some(token) = buckets.take(bucket) else {
@@ -511,50 +551,28 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             .collect()
     }
 
-    /// Whether no token goes on from this server.
-    fn is_last(&self, turn: &Turn, base: usize) -> bool {
-        match turn {
-            Turn::Token(turns) => turns.last() == Some(&self.turn(base)),
-            Turn::Any | Turn::Arrival => true,
-        }
-    }
-
-    /// Ends the place of a request when the second of two things comes: the end of its work here,
-    /// with the place, and the word that it has its places on all other servers. If others could
-    /// follow it here before that, they might come before it on another server.
-    pub(super) fn release(&self, request: (NodeId, u64), place: Option<Place>) {
-        let mut unreleased = self.unreleased.borrow_mut();
-        let is_second = unreleased.remove(&request).is_some();
-        if !is_second {
-            unreleased.insert(request, place);
-        }
-    }
-
     /// Tells the other servers of a token's way that it has come to its end.
     fn tell_placed(&self, token: &Token) -> Vec<Task<'_>> {
         let own = self.turn(token.base);
         let others = token.turns.iter().filter(|&&turn| turn != own);
         let others = others.map(|turn| (token.base + turn) % self.caller.servers());
-        let (from, request) = (token.from, token.request);
+        let placed = Request::Placed(token.from, token.request);
         others
-            .map(|server| -> Task<'_> {
-                Box::pin(async move {
-                    let placed = Request::Placed(from, request);
-                    let _ = self.caller.send(server, &placed, None).await;
-                })
-            })
+            .filter_map(|server| self.tell_later(server, placed.clone()))
             .collect()
     }
 
     /// Sends a token on to the next server, unless this is the last of its way.
-    fn pass_on(&self, mut token: Token) -> Option<Task<'_>> {
+    fn pass_on(&self, mut token: Token) -> Vec<Task<'_>> {
         let own = self.turn(token.base);
-        token.turns.last().filter(|&&last| last > own)?;
+        if token.turns.last().is_none_or(|&last| last <= own) {
+            return Vec::new();
+        }
+        let next = self.next_server();
+        if self.missing(next).is_some() {
+            return self.give_up(&token);
+        }
         self.buckets.borrow_mut().number(&mut token);
-        let next = (self.server + 1) % self.caller.servers();
-        Some(Box::pin(async move {
-            // If the next server has left, askers hear that themselves.
-            let _ = self.caller.send(next, &Request::Token(token), None).await;
-        }))
+        vec![self.tell(next, Request::Token(token))]
     }
 }

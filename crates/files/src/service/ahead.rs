@@ -67,9 +67,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             return;
         }
         let place = self.schedule(access.file).enter(Footprint::Any);
-        place.turn().await;
         // An error is told to the one who asks for the block.
-        let _ = self.fetch(wanted).await;
+        if self.turn_of(&place, access.file).await.is_ok() {
+            let _ = self.fetch(wanted).await;
+        }
     }
 
     /// Brings blocks in. The caller has a place in the order of their file.
@@ -106,14 +107,14 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// Brings parts of cells into memory, as a client has asked.
     pub(super) async fn prefetch(&self, file: ObjectId, parts: &[(u64, List)]) -> Result<()> {
         let place = self.schedule(file).enter(Footprint::Any);
-        place.turn().await;
+        self.turn_of(&place, file).await?;
         self.fetch(self.blocks_of(file, parts)?).await
     }
 
     /// Stores the changed blocks of parts of cells, and lets them be replaced first.
     pub(super) async fn flush(&self, file: ObjectId, parts: &[(u64, List)]) -> Result<()> {
         let place = self.schedule(file).enter(Footprint::Any);
-        place.turn().await;
+        self.turn_of(&place, file).await?;
         let names = self.blocks_of(file, parts)?;
         join_all(names.iter().map(|name| self.blocks.write_back(name))).await;
         names

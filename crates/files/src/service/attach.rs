@@ -1,12 +1,18 @@
 //! Attaching files.
+//!
+//! A server serves requests in any order only if the server that keeps the file's object allows
+//! that, and as long as that is there: one that is back knows neither who has attached the files
+//! that it keeps, nor which of its cells are used so. No program has to attach again.
 
+use futures::future::join_all;
 use penstock_engine::blocks::Intent;
 use penstock_engine::{Machine, NodeId, Result};
 
+use super::losses::is_loss;
 use super::state::Service;
 use crate::messages::{Answer, Ask, Attacher, Usage};
 use crate::names::FilePath;
-use crate::object::{Identity, Permission};
+use crate::object::{FileShape, Identity, Permission};
 use crate::volume::records::RecordStore;
 
 /// The nanoseconds by which the time of the last access may be late in records, unless the object
@@ -23,7 +29,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         usage: Usage,
         (program, clients): (u64, Vec<NodeId>),
     ) -> Result<Answer> {
-        let _lock = self.locks.claim(path, Intent::Read).await;
+        let _lock = self.lock_object(path, Intent::Read).await?;
         let mut object = self.namespace.borrow().find(path)?.clone();
         let shape = object.shape()?;
         if usage.writes {
@@ -54,20 +60,39 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             let file = (object.id, object.owner, shape);
             self.attachments.borrow_mut().add(file, attachers)
         };
-        let is_cautious = self.attachments.borrow().is_shared(object.id);
+        let is_shared = || self.attachments.borrow().is_shared(object.id);
+        if usage.is_reckless && !is_shared() {
+            self.tell_mode(who, shape, &Ask::BeReckless(object.id))
+                .await?;
+        }
+        // Another program may have come meanwhile.
+        let is_cautious = is_shared();
         if is_cautious {
-            let servers = self.caller.servers();
-            for turn in 0..shape.turns(servers) {
-                let server = shape.server_at(turn, servers);
-                let told = Ask::BeCautious(object.id);
-                self.caller.ask(server, who, told).await?;
-            }
+            self.tell_mode(who, shape, &Ask::BeCautious(object.id))
+                .await?;
         }
         Ok(Answer::Attached {
             object,
             key,
             is_cautious,
         })
+    }
+
+    /// Tells all servers of a file in which mode it is used. One that is lost is cautious when it
+    /// is back.
+    async fn tell_mode(&self, who: &Identity, shape: FileShape, told: &Ask) -> Result<()> {
+        let servers = self.caller.servers();
+        let told = (0..shape.turns(servers)).map(|turn| {
+            let server = shape.server_at(turn, servers);
+            self.caller.ask(server, who, told.clone())
+        });
+        for answer in join_all(told).await {
+            match answer {
+                Err(error) if !is_loss(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Who has a file attached.

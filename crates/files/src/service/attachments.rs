@@ -10,7 +10,6 @@ use crate::object::{FileShape, ObjectId};
 
 /// The attachments of the files whose objects a server keeps, by their keys and the nodes of their
 /// clients.
-#[derive(Default)]
 pub(crate) struct Attachments {
     by_key: BTreeMap<(u64, NodeId), (ObjectId, Attacher)>,
     /// The owners and structures of files that are attached, or were.
@@ -19,6 +18,15 @@ pub(crate) struct Attachments {
 }
 
 impl Attachments {
+    /// Makes attachments with keys from `first` on.
+    pub(crate) fn new(first: u64) -> Self {
+        Self {
+            by_key: BTreeMap::new(),
+            files: BTreeMap::new(),
+            next: first,
+        }
+    }
+
     /// Adds attachments of different clients, which get one key.
     pub(crate) fn add(
         &mut self,

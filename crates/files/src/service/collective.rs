@@ -18,13 +18,13 @@ use std::collections::BTreeMap;
 
 use futures::future::{join, join_all};
 use penstock_engine::blocks::{Home, Intent};
-use penstock_engine::{Error, Kind, Machine, NodeId, Operation, Result, Window, Work};
+use penstock_engine::{Error, Kind, Machine, NodeId, Operation, Result, Who, Window, Work};
 use penstock_layout::{Block, Holding, ListPiece, Piece, Subfile};
 
 use super::gathering::{Gathering, GatheringKey};
 use super::schedule::Footprint;
 use super::state::{Service, Task};
-use crate::messages::{Answer, ClientPart, Collective, Errand, Moved, Request, Token, refusal};
+use crate::messages::{Answer, ClientPart, Collective, Errand, Moved, Token, refusal};
 use crate::volume::BlockName;
 use crate::volume::records::RecordStore;
 
@@ -60,8 +60,32 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             }
         };
         if let Some(gathering) = complete {
-            self.run_collective(gathering).await;
+            self.run_collective(gathering, None).await;
         }
+        join_all(self.end_overtaken(key.0)).await;
+    }
+
+    /// Ends the requests of a program to which a client will not come: it has heard of an error of
+    /// a lost server, and has gone on to a later one.
+    fn end_overtaken(&self, program: u64) -> Vec<Task<'_>> {
+        let mut gatherings = self.gatherings.borrow_mut();
+        let ahead = |key: &GatheringKey| {
+            let own = gatherings.get(key)?;
+            let mut later = gatherings
+                .iter()
+                .filter(|(other, _)| other.0 == program && other.2 > key.2);
+            later.find_map(|(_, other)| other.ahead_of(own))
+        };
+        let keys = gatherings.keys().filter(|key| key.0 == program);
+        let overtaken: Vec<_> = keys.filter_map(|key| Some((*key, ahead(key)?))).collect();
+        let ended = overtaken.into_iter().filter_map(|(key, rank)| {
+            let cause = "it has gone on to a later collective call";
+            let error = Error::new(Kind::Peer, "a collective call on a file", cause);
+            let left = Some(error.by(Who::Rank(rank)));
+            let gathering = gatherings.remove(&key)?;
+            Some(Box::pin(self.run_collective(gathering, left)) as Task<'_>)
+        });
+        ended.collect()
     }
 
     /// Gives up the requests that wait for nodes that have left.
@@ -72,15 +96,15 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let given_up: Vec<_> = given_up.collect();
         given_up
             .into_iter()
-            .map(|(_, gathering)| -> Task<'_> { Box::pin(self.run_collective(gathering)) })
+            .map(|(_, gathering)| -> Task<'_> { Box::pin(self.run_collective(gathering, None)) })
             .collect()
     }
 
     /// Does a collective request, and answers all of its clients.
-    async fn run_collective(&self, gathering: Gathering) {
+    async fn run_collective(&self, gathering: Gathering, left: Option<Error>) {
         let left = match gathering.is_complete() {
             true => None,
-            false => gathering.left(&self.departed.borrow()),
+            false => left.or_else(|| gathering.left(&self.departed.borrow())),
         };
         let (answers, request, parts) = gathering.end();
         let moved = match (parts, left) {
@@ -103,27 +127,25 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         parts: Vec<ClientPart>,
     ) -> Result<Vec<Moved>> {
         let servers = self.caller.servers();
-        let (shape, ticket) = (request.shape, self.caller.ticket());
+        let shape = request.shape;
         shape.check(servers)?;
         let turns = shape.turns(servers);
         let mut moved = vec![Moved::default(); parts.len()];
-        let token = Token {
+        let token = |ticket| Token {
             file: request.file,
             base: shape.base,
+            life: 0,
             number: 0,
             turns: (0..turns).collect(),
             from: self.machine.me(),
             request: ticket,
             errand: Errand::Collective(request, parts),
         };
-        let first = shape.server_at(0, servers);
-        self.caller
-            .send(first, &Request::Token(token), None)
-            .await?;
+        let asked = (0..turns).map(|turn| shape.server_at(turn, servers));
         let mut ended = Ok(());
-        for _ in 0..turns {
-            match self.caller.answer(ticket).await {
-                Ok((Answer::Collected(part), _)) if part.len() == moved.len() => {
+        for answer in self.ask_by_token(asked.collect(), token).await? {
+            match answer {
+                Ok(Answer::Collected(part)) if part.len() == moved.len() => {
                     for (all, part) in moved.iter_mut().zip(part) {
                         *all = all.and(part);
                     }
@@ -143,12 +165,17 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             let Errand::Collective(request, parts) = errand else {
                 return;
             };
-            place.turn().await;
-            self.machine.work(Work::Thread).await;
-            let moved = self.serve_collective(&request, &parts).await;
+            let moved = match self.turn_of(&place, request.file).await {
+                Ok(()) => {
+                    self.machine.work(Work::Thread).await;
+                    self.serve_collective(&request, &parts).await
+                }
+                Err(error) => Err(error),
+            };
             drop(place);
             let answer = moved.map(Answer::Collected);
             let (node, ticket) = director;
+            self.reach(node).await;
             let _ = self.caller.reply(node, ticket, &answer, None).await;
         })
     }

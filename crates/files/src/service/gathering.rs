@@ -50,6 +50,17 @@ impl Gathering {
         self.arrivals.insert(rank, arrival);
     }
 
+    /// Whether the client of a rank has come.
+    pub(crate) fn has(&self, rank: usize) -> bool {
+        self.arrivals.contains_key(&rank)
+    }
+
+    /// A client that has come here and not to another request.
+    pub(crate) fn ahead_of(&self, other: &Self) -> Option<usize> {
+        let mut ranks = self.arrivals.keys();
+        ranks.find(|rank| !other.has(**rank)).copied()
+    }
+
     /// Whether all clients have come.
     pub(crate) fn is_complete(&self) -> bool {
         self.arrivals.len() >= self.request.clients.len()

@@ -49,13 +49,14 @@ pub(crate) struct Right {
 }
 
 /// What a client has under way.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Load {
     requests: Cell<u64>,
     bytes: Cell<u64>,
 }
 
 /// A hold on a client's share of memory, as long as a request of it is under way.
+#[derive(Debug)]
 pub(crate) struct Hold {
     load: Rc<Load>,
     bytes: u64,

@@ -19,6 +19,7 @@
 //! | `collective`, `gathering` | requests of all clients of a program together |
 //! | `meeting` | clients of a program that wait for each other |
 //! | [`guests`] | clients whom the server does not trust |
+//! | `losses` | servers that are lost and come back |
 //! | `quotas` | the blocks that a user may have on all servers together |
 //! | [`pointers`] | shared pointers |
 
@@ -30,6 +31,7 @@ mod behind;
 mod collective;
 mod gathering;
 pub mod guests;
+mod losses;
 mod meeting;
 mod namespace;
 mod objects;
@@ -84,15 +86,21 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         tasks.extend(self.stop_when_told());
         let mailbox = requests(self.shape.volume, self.server);
         let mut next = self.machine.changes();
+        for &node in self.shape.servers.iter() {
+            let absence = self.machine.absence(node);
+            let absent = absence.map(|error| (node, error));
+            self.departed.borrow_mut().extend(absent);
+        }
         let mut held = Vec::new();
         while !self.is_stopped.get() || tasks.len() > ENDLESS_TASKS {
             let event = {
                 let message = pin!(self.machine.receive(mailbox));
-                let left = pin!(self.machine.change(next));
+                let change = pin!(self.machine.change(next));
                 let ended = pin!(tasks.next());
-                match select(message, select(left, ended)).await {
-                    Either::Left((message, _)) => Event::Message(message),
-                    Either::Right((Either::Left((change, _)), _)) => Event::Change(change),
+                // A message from a node that is back is taken after the news of that.
+                match select(change, select(message, ended)).await {
+                    Either::Left((change, _)) => Event::Change(change),
+                    Either::Right((Either::Left((message, _)), _)) => Event::Message(message),
                     Either::Right((Either::Right(_), _)) => Event::Ended,
                 }
             };
@@ -103,9 +111,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 Event::Message(message) => held.push(message),
                 Event::Change((after, node, change)) => {
                     next = after;
-                    if let Change::Left(error) = change {
-                        tasks.extend(self.forget_node(node, error));
-                    }
+                    tasks.extend(match change {
+                        Change::Left(error) => {
+                            held.retain(|message| message.from != node);
+                            self.forget_node(node, error)
+                        }
+                        Change::Joined => self.take_back(node),
+                    });
                 }
                 Event::Ended => {}
             }
@@ -147,9 +159,17 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             Request::Access(access) => self.place_access(from, access, parcel),
             Request::Token(token) => self.take_token(token),
             Request::Placed(client, request) => {
-                self.release((client, request), None);
+                self.end_passage((client, request));
                 Vec::new()
             }
+            Request::Lost(client, request, server) => {
+                let is_server = self.shape.servers.contains(&from);
+                match is_server || from == client {
+                    true => self.fail((client, request), server),
+                    false => Vec::new(), // it is another's request
+                }
+            }
+            Request::Gap(server) => self.take_gap(from, server),
             Request::Ask(ticket, who, ask) => {
                 vec![Box::pin(self.answer(from, ticket, who, ask))]
             }
@@ -193,7 +213,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                     Err(error) => vec![self.reply(from, ticket, Err(error))],
                 }
             }
-            Request::Token(_) | Request::Placed(..) => Vec::new(), // it is no server
+            Request::Lost(client, request, server) if client == from => {
+                self.fail((client, request), server)
+            }
+            // It is no server, and this is another's request.
+            Request::Token(_) | Request::Placed(..) | Request::Gap(_) | Request::Lost(..) => {
+                Vec::new()
+            }
         }
     }
 
@@ -201,9 +227,11 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     async fn answer(&self, from: NodeId, ticket: u64, who: Identity, ask: Ask) {
         let answer = match ask {
             Ask::Prepare(id, steps) => return self.take_part(from, ticket, who, id, steps).await,
-            Ask::Decide(id, is_decided) if self.awaited.borrow().contains(&id) => {
-                let decision = (is_decided, from, ticket);
-                self.decisions.borrow_mut().insert(id, decision);
+            Ask::Decide(id, is_decided) if self.awaited.borrow().contains_key(&id) => {
+                let mut decisions = self.decisions.borrow_mut();
+                let (_, askers) = decisions.entry(id).or_insert((is_decided, Vec::new()));
+                askers.push((from, ticket));
+                drop(decisions);
                 return self.heard.tell();
             }
             Ask::Join {
@@ -306,17 +334,22 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 Answer::Value(moved?)
             }
             Ask::BeCautious(file) => {
-                self.cautious.borrow_mut().insert(file);
+                self.reckless.borrow_mut().remove(&file);
                 // What has begun in no order ends before anything begins in the order of tokens.
                 let place = self.schedule(file).enter(Footprint::All);
-                place.turn().await;
+                self.turn_of(&place, file).await?;
                 Answer::Done
             }
             Ask::Right(file, client) => Answer::Right(self.attached_right(file, client)?),
-            Ask::WasDecided(id) => Answer::Decided(self.decided.borrow().contains(&id)),
+            Ask::BeReckless(file) => {
+                self.reckless.borrow_mut().insert(file, from);
+                Answer::Done
+            }
+            Ask::WasDecided(id) => Answer::Decided(self.was_decided(id)),
             Ask::Stop => {
                 self.sync_all().await?;
                 self.is_stopped.set(true);
+                self.heard.tell();
                 Answer::Done
             }
             Ask::Prepare(..) | Ask::Decide(..) | Ask::Join { .. } | Ask::Meet { .. } => {
@@ -335,7 +368,11 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let mut early = self.early.borrow_mut();
         early.retain(|(from, _), _| *from != node);
         drop(early);
-        let mut tasks = self.pass_all_tokens();
+        self.failures.borrow_mut().remove(&node);
+        let lost = self.servers_on(node);
+        let mut tasks: Vec<_> = lost.flat_map(|server| self.forget_server(server)).collect();
+        self.heard.tell();
+        tasks.extend(self.pass_all_tokens());
         tasks.extend(self.give_up_gatherings());
         tasks.extend(self.give_up_meetings());
         let departed = self.departed.borrow();

@@ -48,7 +48,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// The attributes of an object that this server keeps.
     pub(super) async fn stat(&self, path: &FilePath) -> Result<Attributes> {
-        let _lock = self.locks.claim(path, Intent::Read).await;
+        let _lock = self.lock_object(path, Intent::Read).await?;
         self.namespace.borrow().find(path).cloned()
     }
 
@@ -60,7 +60,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     ) -> Result<Vec<(String, Entry)>> {
         // Alone: transactions that change entries share the Xref, and those that have begun end
         // first. An object of theirs may be seen elsewhere already.
-        let _lock = self.locks.claim(path, Intent::Change).await;
+        let _lock = self.lock_object(path, Intent::Change).await?;
         let namespace = self.namespace.borrow();
         let xref = namespace.find_xref(path)?;
         xref.allow(who, Permission::Read)?;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_engine::{Error, Kind, Result};
+use penstock_engine::{Error, Kind, Result, Who};
 use serde::{Deserialize, Serialize};
 
 /// The identity of a shared pointer: its server, and its number there.
@@ -70,14 +70,25 @@ impl PointerMove {
     }
 }
 
-/// The shared pointers of a server.
-#[derive(Default)]
+/// The shared pointers of a server, which it keeps as long as it lives.
 pub(crate) struct Pointers {
+    server: usize,
     values: BTreeMap<u64, u64>,
+    first: u64,
     next: u64,
 }
 
 impl Pointers {
+    /// Makes the pointers of a server, with numbers from `first` on.
+    pub(crate) fn new(server: usize, first: u64) -> Self {
+        Self {
+            server,
+            values: BTreeMap::new(),
+            first,
+            next: first,
+        }
+    }
+
     /// Makes a pointer, and gives its number.
     pub(crate) fn add(&mut self, value: u64) -> u64 {
         let number = self.next;
@@ -89,10 +100,16 @@ impl Pointers {
     /// Moves a pointer, and gives where the access begins.
     ///
     /// # Errors
-    /// [`Kind::Missing`] when there is no such pointer; those of [`PointerMove::apply`].
+    /// [`Kind::Missing`] when there is no such pointer; [`Kind::Peer`] when it was lost with a
+    /// former life of the server; those of [`PointerMove::apply`].
     pub(crate) fn apply(&mut self, number: u64, how: &PointerMove) -> Result<u64> {
         match self.values.get_mut(&number) {
             Some(value) => how.apply(value),
+            None if number < self.first => {
+                let cause = "it was lost with the pointer: share another one";
+                let error = Error::new(Kind::Peer, "moving a shared pointer", cause);
+                Err(error.by(Who::Server(self.server)))
+            }
             None => {
                 let cause = format!("pointer {number} is not shared on this server");
                 Err(Error::new(Kind::Missing, "moving a shared pointer", cause))
@@ -108,7 +125,7 @@ mod tests {
     /// A3, A5: the offset is part of the access, and the pointer moves before it.
     #[test]
     fn a_pointer_moves_before_the_access() {
-        let mut pointers = Pointers::default();
+        let mut pointers = Pointers::new(0, 0);
         let (one, other) = (pointers.add(0), pointers.add(7));
         let step = |seek, bytes| PointerMove { seek, bytes };
         let table = [

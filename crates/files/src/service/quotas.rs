@@ -12,7 +12,8 @@
 //! A server that has given back has no allowance left until it is allowed one, and the keeper
 //! serves one asker at a time: blocks in use and allowances together are never more than the
 //! quota. One of the blocks that are allowed is promised to the request that waits, so that others
-//! cannot take it back again and again.
+//! cannot take it back again and again. For a server that is lost, the keeper counts the blocks
+//! that it told of last, and what it was allowed since.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,7 @@ use futures::future::join_all;
 use penstock_engine::blocks::Intent;
 use penstock_engine::{Error, Kind, Machine, Result};
 
+use super::losses::is_loss;
 use super::state::Service;
 use super::steps::nobody;
 use crate::caller::unexpected;
@@ -54,6 +56,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// Notes the limit of a user in memory, and gives the change of records.
     pub(super) fn set_limit(&self, user: u32, blocks: Option<u64>) -> Result<Change> {
         self.volume.limit(user, blocks.is_some());
+        self.bounds.borrow_mut().retain(|(of, _), _| *of != user);
         let mut quotas = self.quotas.borrow_mut();
         match blocks {
             Some(blocks) => {
@@ -103,11 +106,19 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             async move { self.caller.ask(server, &nobody(), asked).await }
         });
         let mut used = 0;
-        for answer in join_all(asked).await {
-            let Answer::Value(blocks) = answer? else {
-                return Err(unexpected());
+        for (server, answer) in join_all(asked).await.into_iter().enumerate() {
+            let key = (user, server);
+            let bound = self.bounds.borrow().get(&key).copied();
+            used += match (answer, bound) {
+                (Ok(Answer::Value(blocks)), _) => {
+                    self.bounds.borrow_mut().insert(key, blocks);
+                    blocks
+                }
+                // A server that is lost has no more than it had, and was allowed.
+                (Err(error), Some(bound)) if is_loss(&error) => bound,
+                (Err(error), _) => return Err(error),
+                (Ok(_), _) => return Err(unexpected()),
             };
-            used += blocks;
         }
         let free = limit.saturating_sub(used);
         if free == 0 {
@@ -115,6 +126,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             return Err(Error::new(Kind::Full, "taking a block of a quota", cause));
         }
         let allowance = free.div_ceil(2 * servers as u64);
+        *self.bounds.borrow_mut().entry((user, server)).or_default() += allowance;
         self.caller
             .ask(server, &nobody(), Ask::Allow(user, allowance))
             .await

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use futures::future::LocalBoxFuture;
 use penstock_engine::blocks::{Blocks, Claims};
@@ -18,14 +19,14 @@ use super::gathering::{Departed, Gathering, GatheringKey, Meeting};
 use super::guests::{Guests, Lodge};
 use super::namespace::Namespace;
 use super::pointers::Pointers;
-use super::schedule::{Footprint, Place, Schedule};
-use super::tokens::Buckets;
+use super::schedule::{Footprint, Schedule};
+use super::tokens::{Buckets, Failures, Passage};
 use super::trace::Trace;
 use crate::caller::Caller;
-use crate::messages::{Access, Turn};
+use crate::messages::{Access, Request, Turn};
 use crate::names::{FilePath, Names};
 use crate::object::{Identity, ObjectId};
-use crate::transaction::TransactionId;
+use crate::transaction::{Step, TransactionId};
 use crate::volume::records::RecordStore;
 use crate::volume::{BlockName, CellBlock, Volume};
 
@@ -87,9 +88,14 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
     pub(super) buckets: RefCell<Buckets>,
     /// Accesses whose tokens have not come.
     pub(super) early: RefCell<Early<M::Parcel>>,
-    /// The places of requests that are done here, and do not have their places on all servers yet;
-    /// nothing where that word has come before the end.
-    pub(super) unreleased: RefCell<BTreeMap<(NodeId, u64), Option<Place>>>,
+    /// The requests whose tokens have passed here and have not come to their ends.
+    pub(super) passages: RefCell<BTreeMap<(NodeId, u64), Passage>>,
+    /// The requests of each client that have failed here.
+    pub(super) failures: RefCell<FxHashMap<NodeId, Failures>>,
+    /// What servers that are lost are to hear when they are back.
+    pub(super) owed: RefCell<BTreeMap<usize, Vec<Request>>>,
+    /// The servers that each token of this server asks, by the ticket of their answers.
+    pub(super) asked: RefCell<BTreeMap<u64, Vec<usize>>>,
     /// The nodes that have left, and why.
     pub(super) departed: RefCell<Departed>,
     /// The clients of the server's program, if it ends with them.
@@ -107,19 +113,26 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
     /// The clients of programs that wait for each other.
     pub(super) meetings: RefCell<BTreeMap<u64, Meeting>>,
     pub(super) behind: WriteBehind,
-    /// The files that were removed, and those whose requests must keep the order of tokens.
+    /// The files that were removed.
     pub(super) removed: RefCell<FxHashSet<ObjectId>>,
-    pub(super) cautious: RefCell<FxHashSet<ObjectId>>,
-    /// The blocks that limited users may have on all servers, and the divisions under way of what
-    /// is left.
+    /// The files whose requests may come in any order, each with the server that allows it.
+    pub(super) reckless: RefCell<FxHashMap<ObjectId, NodeId>>,
+    /// The blocks that limited users may have on all servers, the most that each can have on each
+    /// server since the last division, and the divisions under way of what is left.
     pub(super) quotas: RefCell<BTreeMap<u32, u64>>,
+    pub(super) bounds: RefCell<BTreeMap<(u32, usize), u64>>,
     pub(super) divisions: Claims<u32>,
     /// The decisions of directors that this server has heard of and not yet carried out: what, and
     /// whom to tell of the end.
-    pub(super) decisions: RefCell<FxHashMap<TransactionId, (bool, NodeId, u64)>>,
+    pub(super) decisions: RefCell<FxHashMap<TransactionId, Decision>>,
+    /// The signal that a decision has come, or that a server has left or joined.
     pub(super) heard: Signal,
-    /// The transactions whose decisions this server waits for.
-    pub(super) awaited: RefCell<FxHashSet<TransactionId>>,
+    /// The number of times that a server has joined.
+    pub(super) joins: Cell<u64>,
+    /// The transactions whose decisions this server waits for, each with its steps here.
+    pub(super) awaited: RefCell<FxHashMap<TransactionId, Vec<Step>>>,
+    /// The transactions of this server that are under way.
+    pub(super) directed: RefCell<BTreeSet<TransactionId>>,
     /// The transactions that this server has decided to carry out, until all have done so.
     pub(super) decided: RefCell<BTreeSet<TransactionId>>,
     /// The number of the next object or transaction.
@@ -132,6 +145,9 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
     pub(super) is_ready: Cell<bool>,
     pub(super) is_stopped: Cell<bool>,
 }
+
+/// A decision, and whom to tell of the end.
+type Decision = (bool, Vec<(NodeId, u64)>);
 
 /// Accesses with their data, by the clients and the numbers of their requests.
 type Early<P> = BTreeMap<(NodeId, u64), (Access, Option<P>)>;
@@ -166,6 +182,8 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         let cell = cell.and_then(|cell| cell.split(Split::Contiguous(block_bytes)));
         let cell_blocks = cell.map_err(|error| Error::new(Kind::Schema, "serving files", error))?;
         let place = (shape.volume, shape.servers.clone());
+        // No two lives of a server begin at one time: none takes what belongs to another.
+        let life = clock();
         Ok(Self {
             machine,
             server,
@@ -178,31 +196,37 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
                 machine,
                 place,
                 1 << 21 | exact::<u32>(server),
-                Arc::default(),
+                Arc::new(AtomicU64::new(life >> 10)),
             ),
             schedules: RefCell::default(),
-            buckets: RefCell::default(),
+            buckets: RefCell::new(Buckets::new(life)),
             early: RefCell::default(),
-            unreleased: RefCell::default(),
+            passages: RefCell::default(),
+            failures: RefCell::default(),
+            owed: RefCell::default(),
+            asked: RefCell::default(),
             departed: RefCell::default(),
             clients,
             lodge: guests.map(Lodge::new),
             stopping: RefCell::new(stopping),
             namespace: RefCell::new(Namespace::new(shape.names)),
             locks: Claims::default(),
-            attachments: RefCell::default(),
-            pointers: RefCell::default(),
+            attachments: RefCell::new(Attachments::new(life)),
+            pointers: RefCell::new(Pointers::new(server, life)),
             trace: RefCell::default(),
             gatherings: RefCell::default(),
             meetings: RefCell::default(),
             behind: WriteBehind::default(),
             removed: RefCell::default(),
-            cautious: RefCell::default(),
+            reckless: RefCell::default(),
             quotas: RefCell::default(),
+            bounds: RefCell::default(),
             divisions: Claims::default(),
             decisions: RefCell::default(),
             heard: Signal::default(),
+            joins: Cell::new(0),
             awaited: RefCell::default(),
+            directed: RefCell::default(),
             decided: RefCell::default(),
             numbers: Cell::new(1),
             failed: RefCell::default(),
@@ -223,7 +247,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
     /// Stores all changed blocks of a file, and saves it.
     pub(super) async fn sync(&self, file: ObjectId) -> Result<()> {
         let place = self.schedule(file).enter(Footprint::Any);
-        place.turn().await;
+        self.turn_of(&place, file).await?;
         self.save(file).await
     }
 

@@ -1,16 +1,20 @@
 //! The parts of a server in transactions, and what is left of them after a crash.
 
-use futures::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::future::{Either, FutureExt, join, join_all, select};
 
 use penstock_engine::blocks::{Claim, Intent};
 use penstock_engine::encoding::decode;
 use penstock_engine::{Error, Kind, Machine, NodeId, Result};
 use rustc_hash::FxHashSet;
 
+use super::losses::is_loss;
 use super::schedule::Footprint;
 use super::state::{Service, Task};
-use crate::messages::{Answer, Ask, Errand, Request, Token, refusal};
+use crate::messages::{Answer, Ask, Errand, Token, refusal};
 use crate::names::FilePath;
 use crate::object::{Attributes, FileShape, Identity, ObjectId, ObjectKind, Permission, at_path};
 use crate::transaction::{FileChange, Step, TransactionId};
@@ -20,6 +24,10 @@ use crate::volume::{BlockName, CellChange};
 
 /// The numbers that a server reserves at a time.
 const NUMBERS: u64 = 1 << 12;
+
+/// The time after which a server asks the director of a transaction for the decision: far longer
+/// than others take for their parts.
+const DOUBT: Duration = Duration::from_secs(1);
 
 /// A change of all cells of a file, as a part of a transaction.
 #[derive(Clone, Copy)]
@@ -75,45 +83,89 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         Ok(prepared)
     }
 
-    /// Ends what a crash has left: carries out what was decided, and undoes what was not.
+    /// Ends what a crash has left: carries out what was decided, and undoes what was not. Clients
+    /// are served before the directors of all transactions have answered: what these are about
+    /// is locked until then.
     pub(super) async fn recover(&self, prepared: Vec<(TransactionId, Vec<Step>)>) {
+        let (own, others): (Vec<_>, Vec<_>) = prepared
+            .into_iter()
+            .partition(|(id, _)| id.server == self.server);
         let recovered = async {
             let root = FilePath::root();
             let is_here = self.shape.names.server_of(&root) == self.server;
             if is_here && self.namespace.borrow().find(&root).is_err() {
                 self.make_root(root).await?;
             }
-            for (id, steps) in prepared {
-                let is_decided = match id.server == self.server {
-                    true => self.decided.borrow().contains(&id),
-                    false => {
-                        let asked = Ask::WasDecided(id);
-                        let answer = self.caller.ask(id.server, &nobody(), asked).await?;
-                        matches!(answer, Answer::Decided(true))
-                    }
-                };
-                match is_decided {
-                    true => self.carry_out(id, &steps).await?,
-                    false => {
-                        let undone = remove(&Key::Prepared(id))?;
-                        self.volume.committer.commit([undone]).await?;
-                    }
-                }
+            for (id, steps) in own {
+                let is_decided = self.decided.borrow().contains(&id);
+                self.end_part(id, &steps, (is_decided, true)).await?;
             }
+            for (_, steps) in &others {
+                self.prepare_again(steps).await?;
+            }
+            // What needs a server that is not there then fails.
+            join_all(self.shape.servers.iter().map(|&node| self.reach(node))).await;
             Ok::<(), Error>(())
         };
-        match recovered.await {
-            Ok(()) => {
-                self.is_ready.set(true);
-                self.forget_decided().await;
+        if let Err(error) = recovered.await {
+            *self.failed.borrow_mut() = Some(error);
+            return;
+        }
+        let doubtful = others.into_iter().map(|(id, steps)| {
+            let place = match &steps[..] {
+                [Step::Cells { file, .. }] => Some(self.schedule(*file).enter(Footprint::All)),
+                _ => None,
+            };
+            // Nobody has a lock yet, and no two of these parts need the same.
+            let locks = self.lock(&steps).now_or_never();
+            self.awaited.borrow_mut().insert(id, steps.clone());
+            async move {
+                self.await_decision(id, &steps, true, true).await;
+                if let Some(&Step::Cells { file, .. }) = steps.first() {
+                    self.volume.unreserve(file, |_, _| true);
+                }
+                drop((locks, place));
             }
-            Err(error) => *self.failed.borrow_mut() = Some(error),
+        });
+        let doubtful: Vec<_> = doubtful.collect();
+        self.is_ready.set(true);
+        join(join_all(doubtful), self.forget_decided()).await;
+    }
+
+    /// Reserves again what a part of a transaction was promised before a crash: when it is decided,
+    /// it can be done.
+    async fn prepare_again(&self, steps: &[Step]) -> Result<()> {
+        match steps {
+            [
+                Step::Cells {
+                    file,
+                    owner,
+                    shape,
+                    change,
+                    cells,
+                },
+            ] => {
+                let ends = ends_of(*change, cells, shape);
+                self.prepare_tails((*file, *owner), &ends).await
+            }
+            _ => Ok(()),
         }
     }
 
-    /// Forgets the decisions of before the start, when all servers have carried them out.
-    async fn forget_decided(&self) {
-        let ids: Vec<_> = self.decided.borrow().iter().copied().collect();
+    /// Whether a transaction of this server was decided; nothing as long as it is under way.
+    pub(super) fn was_decided(&self, id: TransactionId) -> Option<bool> {
+        let is_decided = self.decided.borrow().contains(&id);
+        (is_decided || !self.directed.borrow().contains(&id)).then_some(is_decided)
+    }
+
+    /// Forgets the decisions of before the start, and of before a server was lost, when all servers
+    /// have carried them out.
+    pub(super) async fn forget_decided(&self) {
+        let ids: Vec<_> = {
+            let directed = self.directed.borrow();
+            let decided = self.decided.borrow();
+            decided.difference(&directed).copied().collect()
+        };
         for id in ids {
             let servers = 0..self.caller.servers();
             let told = servers.map(|server| {
@@ -121,8 +173,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 async move { self.caller.ask(server, &nobody(), decide).await }
             });
             let is_done = join_all(told).await.iter().all(Result::is_ok);
-            if is_done && let Ok(change) = remove(&Key::Decided(id)) {
-                self.decided.borrow_mut().remove(&id);
+            if is_done
+                && self.decided.borrow_mut().remove(&id)
+                && let Ok(change) = remove(&Key::Decided(id))
+            {
                 self.volume.committer.add([change]);
             }
         }
@@ -139,7 +193,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// Directs a transaction: steps on servers, and perhaps a change of all cells of a file.
     ///
     /// # Errors
-    /// The reason why a server refuses its part. Nothing has then been changed.
+    /// The reason why a server refuses its part, or is lost. Nothing has then been changed, or will
+    /// be: a server that is lost after the decision carries it out when it is back.
     pub(super) async fn direct(
         &self,
         who: &Identity,
@@ -153,9 +208,14 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         for (server, steps) in steps {
             voted = match server == self.server {
                 true => {
-                    locks = self.lock(&steps).await;
                     own = steps;
-                    self.check_steps(who, &own)
+                    match self.lock(&own).await {
+                        Ok(all) => {
+                            locks = all;
+                            self.check_steps(who, &own)
+                        }
+                        Err(error) => Err(error),
+                    }
                 }
                 false => self.prepare(server, who, steps, &mut told).await,
             };
@@ -170,20 +230,47 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             self.decide(&own, &told).await?;
         }
         let is_decided = voted.is_ok();
+        for (_, id) in told.iter().filter(|_| !is_decided) {
+            self.directed.borrow_mut().remove(id); // who asks now hears that it is undone
+        }
         let decide = told.iter().map(|&(server, id)| async move {
             let decide = Ask::Decide(id, is_decided);
             self.caller.ask(server, who, decide).await
         });
-        let done: Result<Vec<Answer>> = join_all(decide).await.into_iter().collect();
+        let done = join_all(decide).await;
         drop(locks);
         voted?;
-        done?;
-        for (_, id) in told {
-            if self.decided.borrow_mut().remove(&id) {
-                self.volume.committer.add([remove(&Key::Decided(id))?]);
+        let is_kept = done.iter().any(Result::is_err);
+        let ended = self.end_decided(&told, done);
+        if is_kept {
+            self.forget_decided().await; // who was lost may be back already
+        }
+        ended
+    }
+
+    /// Forgets transactions that have been carried out. What a server that is lost has not carried
+    /// out is kept until it is back.
+    fn end_decided(
+        &self,
+        told: &[(usize, TransactionId)],
+        done: Vec<Result<Answer>>,
+    ) -> Result<()> {
+        let (mut ended, mut kept) = (Ok(()), BTreeSet::new());
+        for (done, (_, id)) in done.into_iter().zip(told) {
+            if let Err(error) = done {
+                kept.insert(*id);
+                if !is_loss(&error) {
+                    ended = ended.and(Err(error));
+                }
             }
         }
-        Ok(())
+        for (_, id) in told {
+            self.directed.borrow_mut().remove(id);
+            if !kept.contains(id) && self.decided.borrow_mut().remove(id) {
+                self.volume.committer.add([remove(&Key::Decided(*id))?]);
+            }
+        }
+        ended
     }
 
     /// Lets another server prepare its steps.
@@ -196,8 +283,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     ) -> Result<()> {
         let id = self.new_transaction().await?;
         let asked = Ask::Prepare(id, steps);
-        self.caller.ask(server, who, asked).await?;
-        told.push((server, id));
+        match self.caller.ask(server, who, asked).await {
+            Ok(_) => told.push((server, id)),
+            Err(error) => {
+                self.directed.borrow_mut().remove(&id); // if it has prepared after all, it asks
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
@@ -210,8 +302,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             for id in &ids {
                 changes.push(put(&Key::Decided(*id), &())?);
             }
-            self.decided.borrow_mut().extend(&ids);
-            self.volume.committer.commit(changes).await
+            self.volume.committer.commit(changes).await?;
+            self.decided.borrow_mut().extend(&ids); // now others may know
+            Ok::<(), Error>(())
         };
         decided.await.inspect_err(|error| {
             if !told.is_empty() {
@@ -221,10 +314,12 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     }
 
     async fn new_transaction(&self) -> Result<TransactionId> {
-        Ok(TransactionId {
+        let id = TransactionId {
             server: self.server,
             number: self.number().await?,
-        })
+        };
+        self.directed.borrow_mut().insert(id);
+        Ok(id)
     }
 
     /// Sends a change of a whole file to all of its servers, in the order of its requests, and
@@ -235,12 +330,15 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         told: &mut Vec<(usize, TransactionId)>,
     ) -> Result<()> {
         let id = self.new_transaction().await?;
-        let (shape, ticket) = (whole.shape, self.caller.ticket());
+        let shape = whole.shape;
         let turns = shape.turns(self.caller.servers());
-        let server_at = |turn| shape.server_at(turn, self.caller.servers());
-        let token = Token {
+        let servers = (0..turns).map(|turn| shape.server_at(turn, self.caller.servers()));
+        let servers: Vec<usize> = servers.collect();
+        told.extend(servers.iter().map(|&server| (server, id)));
+        let token = |ticket| Token {
             file: whole.file,
             base: shape.base,
+            life: 0,
             number: 0,
             turns: (0..turns).collect(),
             from: self.machine.me(),
@@ -252,16 +350,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 change: whole.change,
             },
         };
-        self.caller
-            .send(server_at(0), &Request::Token(token), None)
-            .await?;
-        let mut voted = Ok(());
-        for turn in 0..turns {
-            let vote = self.caller.answer(ticket).await;
-            voted = voted.and(vote.map(|_| ()));
-            told.push((server_at(turn), id));
-        }
-        voted
+        let votes = self.ask_by_token(servers, token).await?;
+        votes.into_iter().collect::<Result<Vec<_>>>().map(|_| ())
     }
 
     /// Takes part in a transaction whose steps have come by themselves: prepares them, and waits
@@ -275,8 +365,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         steps: Vec<Step>,
     ) {
         let who = self.shape.known(who);
-        let _locks = self.lock(&steps).await;
+        let locks = self.lock(&steps).await;
         let prepared = async {
+            locks.as_ref().map_err(Error::clone)?;
             self.check_steps(&who, &steps)?;
             let prepared = put(&Key::Prepared(id), &steps)?;
             self.volume.committer.commit([prepared]).await
@@ -298,26 +389,89 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let is_whole = matches!(steps, [Step::Cells { .. }]);
         let awaits = is_prepared || is_whole;
         if awaits {
-            self.awaited.borrow_mut().insert(id);
+            self.awaited.borrow_mut().insert(id, steps.to_vec());
         }
         let vote = prepared.map(|()| Answer::Done);
-        let sent = self.caller.reply(director, ticket, &vote, None).await;
-        if !awaits || sent.is_err() {
-            return;
+        // A director that is lost is asked when it is back.
+        self.reach(director).await;
+        let _ = self.caller.reply(director, ticket, &vote, None).await;
+        if awaits {
+            self.await_decision(id, steps, is_prepared, false).await;
         }
-        let heard = self.heard.until(|| self.decisions.borrow_mut().remove(&id));
-        let (is_decided, from, ticket) = heard.await;
-        let ended = match (is_decided, is_prepared) {
-            (true, _) => self.carry_out(id, steps).await,
-            (false, true) => match remove(&Key::Prepared(id)) {
-                Ok(undone) => self.volume.committer.commit([undone]).await,
-                Err(error) => Err(error),
-            },
-            (false, false) => Ok(()),
+    }
+
+    /// Waits for the decision of a transaction, and does what is decided. `is_late` says that the
+    /// director may have told of it before.
+    async fn await_decision(
+        &self,
+        id: TransactionId,
+        steps: &[Step],
+        is_prepared: bool,
+        is_late: bool,
+    ) {
+        let Some(is_decided) = self.decision(id, is_late).await else {
+            return; // it stays in doubt until the server starts again
         };
+        let ended = self.end_part(id, steps, (is_decided, is_prepared)).await;
         self.awaited.borrow_mut().remove(&id);
-        let answer = ended.map(|()| Answer::Done);
-        let _ = self.caller.reply(from, ticket, &answer, None).await;
+        let told = self.decisions.borrow_mut().remove(&id);
+        self.heard.tell();
+        match (told, ended) {
+            (Some((_, askers)), ended) => {
+                let answer = ended.map(|()| Answer::Done);
+                for (from, ticket) in askers {
+                    let _ = self.caller.reply(from, ticket, &answer, None).await;
+                }
+            }
+            (None, Err(error)) => *self.failed.borrow_mut() = Some(error), // nobody hears of it
+            (None, Ok(())) => {}
+        }
+    }
+
+    /// The decision of a transaction: the director tells it, or is asked when it has not for a
+    /// while, or when a server is back. Nothing if this server is stopped while the director is
+    /// lost.
+    async fn decision(&self, id: TransactionId, mut is_late: bool) -> Option<bool> {
+        loop {
+            let joins = self.joins.get();
+            let heard = self.heard.until(|| {
+                let told = self.decisions.borrow().get(&id).map(|told| told.0);
+                let is_over = self.is_stopped.get() && self.missing(id.server).is_some();
+                let is_changed = is_over || self.joins.get() != joins;
+                told.map(Some).or(is_changed.then_some(None))
+            });
+            let time = match std::mem::take(&mut is_late) {
+                true => Duration::ZERO,
+                false => DOUBT,
+            };
+            let waited = pin!(self.machine.wait(time));
+            if let Either::Left((Some(is_decided), _)) = select(pin!(heard), waited).await {
+                return Some(is_decided);
+            }
+            let asked = Ask::WasDecided(id);
+            match self.caller.ask(id.server, &nobody(), asked).await {
+                Ok(Answer::Decided(Some(is_decided))) => return Some(is_decided),
+                _ if self.is_stopped.get() && self.missing(id.server).is_some() => return None,
+                _ => {}
+            }
+        }
+    }
+
+    /// Carries out a part of a transaction, or undoes it if it was prepared.
+    async fn end_part(
+        &self,
+        id: TransactionId,
+        steps: &[Step],
+        (is_decided, is_prepared): (bool, bool),
+    ) -> Result<()> {
+        match (is_decided, is_prepared) {
+            (true, _) => self.carry_out(id, steps).await,
+            (false, true) => {
+                let undone = remove(&Key::Prepared(id))?;
+                self.volume.committer.commit([undone]).await
+            }
+            (false, false) => Ok(()),
+        }
     }
 
     /// Gives the change of a whole file its place in the order of the file's requests.
@@ -335,7 +489,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             else {
                 return;
             };
-            place.turn().await;
+            let turn = self.turn_of(&place, file).await;
             let servers = self.caller.servers();
             let first = self.turn(shape.base) as u64;
             let cells: Vec<u64> = (first..shape.cells).step_by(servers).collect();
@@ -348,6 +502,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             }];
             let ends = ends_of(change, &cells, &shape);
             let prepared = async {
+                turn?;
                 self.save(file).await?;
                 self.prepare_tails((file, owner), &ends).await?;
                 let prepared = put(&Key::Prepared(id), &steps[..].to_vec())?;
@@ -361,7 +516,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     }
 
     /// Locks the objects that steps are about, in the order of their paths.
-    async fn lock(&self, steps: &[Step]) -> Vec<Claim<'_, FilePath>> {
+    ///
+    /// # Errors
+    /// The loss of a director whose transaction must end before.
+    async fn lock(&self, steps: &[Step]) -> Result<Vec<Claim<'_, FilePath>>> {
         let mut wanted: BTreeMap<&FilePath, bool> = BTreeMap::new();
         for (path, is_alone) in steps.iter().filter_map(Step::lock) {
             *wanted.entry(path).or_default() |= is_alone;
@@ -372,9 +530,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 true => Intent::Change,
                 false => Intent::Read,
             };
-            locks.push(self.locks.claim(path, intent).await);
+            locks.push(self.lock_object(path, intent).await?);
         }
-        locks
+        self.await_entries(steps).await?;
+        Ok(locks)
     }
 
     /// Refuses steps that cannot be done. Their objects are locked.

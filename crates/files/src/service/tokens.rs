@@ -5,9 +5,13 @@
 //! bucket, and takes those that come in the order of these numbers (Corbett and Feitelson, TOCS
 //! 1996, section 4.3). Two requests to one file that meet on several servers so have one order on
 //! all of them.
+//!
+//! When the link between two servers is cut, or one of them is lost, the numbers begin anew, with
+//! the next life of the link. Tokens that have come before stay, ahead of those that come then.
 
 use std::collections::BTreeMap;
 
+use super::schedule::Place;
 use crate::messages::Token;
 use crate::object::ObjectId;
 
@@ -17,8 +21,9 @@ pub(crate) const BUCKETS: usize = 64;
 /// A bucket has the tokens of the files whose identities hash to it.
 #[derive(Default)]
 struct Bucket {
-    /// The tokens that have come too early, by their numbers.
-    early: BTreeMap<u64, Token>,
+    /// The tokens that have come and not been taken, by the life of the link in which they came,
+    /// counted here, and their numbers.
+    early: BTreeMap<(u64, u64), Token>,
     /// The number of the token that may come in next.
     next_in: u64,
     /// The number of the token that goes out next.
@@ -26,12 +31,64 @@ struct Bucket {
 }
 
 /// The buckets of a server.
-pub(crate) struct Buckets(Vec<Bucket>);
+pub(crate) struct Buckets {
+    buckets: Vec<Bucket>,
+    /// The life of the link to the next server.
+    life_out: u64,
+    /// The life of the link from the server before, if a token has come in it; or the one before
+    /// that.
+    life_in: u64,
+    is_cut: bool,
+    /// The number of times that this link was cut.
+    cuts: u64,
+}
 
-impl Default for Buckets {
-    fn default() -> Self {
-        Self((0..BUCKETS).map(|_| Bucket::default()).collect())
+/// The passage of a request's token, from here to its end: the request keeps its place here until
+/// then. If others could follow it here before that, they might come before it on another server.
+pub(crate) struct Passage {
+    pub(crate) base: usize,
+    pub(crate) turns: Vec<usize>,
+    /// Whether the token has come to its end, or is lost.
+    pub(crate) is_over: bool,
+    /// The place, when the request has been done here.
+    pub(crate) place: Option<Place>,
+}
+
+/// The requests of a client that have failed on a server.
+#[derive(Default)]
+pub(crate) struct Failures {
+    /// The lowest number of a request that the client has not ended.
+    oldest: u64,
+    /// The lost server, by the number of the request.
+    by_request: BTreeMap<u64, usize>,
+}
+
+impl Failures {
+    /// Notes that a request has failed by the loss of a server.
+    pub(crate) fn note(&mut self, request: u64, server: usize) {
+        if request >= self.oldest {
+            self.by_request.insert(request, server);
+        }
     }
+
+    /// The server whose loss has ended a request; those before `oldest` the client has ended.
+    pub(crate) fn find(&mut self, request: u64, oldest: u64) -> Option<usize> {
+        self.oldest = oldest.max(self.oldest);
+        self.by_request = self.by_request.split_off(&self.oldest);
+        self.by_request.get(&request).copied()
+    }
+
+    /// Whether a request has failed, or has been ended by its client.
+    pub(crate) fn has(&self, request: u64) -> bool {
+        request < self.oldest || self.by_request.contains_key(&request)
+    }
+}
+
+/// Whether the tokens of a way pass a server, among this number of servers.
+pub(crate) fn passes((base, turns): (usize, &[usize]), server: usize, servers: usize) -> bool {
+    let turn = (server + servers - base % servers) % servers;
+    let (first, last) = (turns.first(), turns.last());
+    first.is_some_and(|&first| first <= turn) && last.is_some_and(|&last| turn <= last)
 }
 
 /// The bucket of a file.
@@ -41,32 +98,67 @@ pub(crate) fn bucket_of(file: ObjectId) -> usize {
 }
 
 impl Buckets {
+    /// Makes empty buckets of a server whose life has this number.
+    pub(crate) fn new(life: u64) -> Self {
+        Self {
+            buckets: (0..BUCKETS).map(|_| Bucket::default()).collect(),
+            life_out: life,
+            life_in: u64::MAX,
+            is_cut: true,
+            cuts: 0,
+        }
+    }
+
+    /// Begins a new life of the link to the next server.
+    pub(crate) fn cut_out(&mut self) {
+        self.life_out += 1;
+        self.buckets
+            .iter_mut()
+            .for_each(|bucket| bucket.next_out = 0);
+    }
+
+    /// Begins a new life of the link from the server before.
+    pub(crate) fn cut_in(&mut self) {
+        self.is_cut = true;
+        self.cuts += 1;
+        self.buckets
+            .iter_mut()
+            .for_each(|bucket| bucket.next_in = 0);
+    }
+
     /// Puts a token in that has come.
     pub(crate) fn put(&mut self, token: Token) {
-        let bucket = &mut self.0[bucket_of(token.file)];
+        if self.is_cut == (token.life == self.life_in) {
+            return; // it was on its way when the link was cut
+        }
+        (self.is_cut, self.life_in) = (false, token.life);
+        let bucket = &mut self.buckets[bucket_of(token.file)];
         if token.number >= bucket.next_in {
-            bucket.early.insert(token.number, token);
+            bucket.early.insert((self.cuts, token.number), token);
         }
     }
 
     /// The token of a bucket whose turn it is, if it has come.
     pub(crate) fn first(&self, bucket: usize) -> Option<&Token> {
-        let bucket = &self.0[bucket];
-        bucket.early.get(&bucket.next_in)
+        let bucket = &self.buckets[bucket];
+        let (&(cuts, number), token) = bucket.early.first_key_value()?;
+        // Of an earlier life no more tokens come.
+        (cuts < self.cuts || number == bucket.next_in).then_some(token)
     }
 
     /// Takes the token of a bucket whose turn it is.
     pub(crate) fn take(&mut self, bucket: usize) -> Option<Token> {
-        let bucket = &mut self.0[bucket];
-        let token = bucket.early.remove(&bucket.next_in)?;
-        bucket.next_in += 1;
+        self.first(bucket)?;
+        let bucket = &mut self.buckets[bucket];
+        let ((cuts, _), token) = bucket.early.pop_first()?;
+        bucket.next_in += u64::from(cuts == self.cuts);
         Some(token)
     }
 
     /// Numbers a token that goes out.
     pub(crate) fn number(&mut self, token: &mut Token) {
-        let bucket = &mut self.0[bucket_of(token.file)];
-        token.number = bucket.next_out;
+        let bucket = &mut self.buckets[bucket_of(token.file)];
+        (token.life, token.number) = (self.life_out, bucket.next_out);
         bucket.next_out += 1;
     }
 }
@@ -80,6 +172,7 @@ mod tests {
         Token {
             file: ObjectId(file),
             base: 0,
+            life: 1,
             number,
             turns: vec![0, 1],
             from: 0,
@@ -91,7 +184,7 @@ mod tests {
     /// O2: tokens that come too early wait, bucket by bucket.
     #[test]
     fn tokens_are_taken_by_number() {
-        let mut buckets = Buckets::default();
+        let mut buckets = Buckets::new(7);
         let own = bucket_of(ObjectId(1));
         let other = (2..)
             .find(|&file| bucket_of(ObjectId(file)) != own)
@@ -111,6 +204,60 @@ mod tests {
         buckets.number(&mut out);
         assert_eq!(out.number, 0);
         buckets.number(&mut out);
-        assert_eq!(out.number, 1);
+        assert_eq!((out.life, out.number), (7, 1));
+    }
+
+    /// The numbers begin anew with each life of a link, and nothing of an earlier life comes in.
+    #[test]
+    fn a_link_that_is_cut_begins_anew() {
+        let mut buckets = Buckets::new(7);
+        let bucket = bucket_of(ObjectId(1));
+        let of_life = |life, number, request| Token {
+            life,
+            ..token(1, number, request)
+        };
+        buckets.put(of_life(3, 0, 10));
+        buckets.put(of_life(3, 2, 12)); // the one between is lost
+        buckets.cut_in();
+        buckets.put(of_life(3, 1, 11));
+        buckets.put(of_life(1, 1, 21));
+        buckets.put(of_life(1, 0, 20));
+        buckets.put(of_life(3, 0, 13));
+        let mut requests = Vec::new();
+        while let Some(token) = buckets.take(bucket) {
+            requests.push(token.request);
+        }
+        assert_eq!(requests, [10, 12, 20, 21]);
+        let mut out = of_life(0, 0, 0);
+        buckets.number(&mut out);
+        buckets.cut_out();
+        buckets.number(&mut out);
+        assert_eq!((out.life, out.number), (8, 0));
+    }
+
+    #[test]
+    fn failures_are_forgotten_when_their_client_has_ended_the_requests() {
+        let mut failures = Failures::default();
+        failures.note(5, 1);
+        failures.note(9, 2);
+        assert_eq!((failures.find(5, 3), failures.find(6, 3)), (Some(1), None));
+        assert!(failures.has(9) && failures.has(2) && !failures.has(6));
+        assert_eq!((failures.find(5, 7), failures.find(9, 7)), (None, Some(2)));
+        failures.note(6, 1); // a late word
+        assert_eq!(failures.by_request.len(), 1);
+        assert!(failures.has(6) && !failures.has(7));
+    }
+
+    #[test]
+    fn a_token_passes_the_servers_between() {
+        let passed = |base, turns: &[usize]| -> Vec<usize> {
+            (0..5)
+                .filter(|&server| passes((base, turns), server, 5))
+                .collect()
+        };
+        assert_eq!(passed(0, &[0, 1]), [0, 1]);
+        assert_eq!(passed(3, &[0, 2, 3]), [0, 1, 3, 4]);
+        assert_eq!(passed(3, &[1, 3]), [0, 1, 4]);
+        assert_eq!(passed(3, &[]), [0usize; 0]);
     }
 }

@@ -31,6 +31,8 @@ pub struct Volume {
     pub blocks: u64,
     pub cache_bytes: u64,
     pub hash_bits: u32,
+    /// Whether each server has a node of its own, and not one with another server.
+    pub has_own_nodes: bool,
     pub faults: Faults,
 }
 
@@ -44,6 +46,7 @@ impl Default for Volume {
             blocks: 1000,
             cache_bytes: 64 * 8,
             hash_bits: HASH_BITS,
+            has_own_nodes: false,
             faults: Faults::default(),
         }
     }
@@ -209,7 +212,10 @@ impl Volume {
     fn simulation(&self) -> Simulation {
         let mut preset = Preset::find("tocs97").unwrap();
         preset.nodes.clients = self.clients;
-        preset.nodes.io_nodes = self.servers.div_ceil(2);
+        preset.nodes.io_nodes = match self.has_own_nodes {
+            true => self.servers,
+            false => self.servers.div_ceil(2),
+        };
         preset.nodes.disks = self.servers;
         let setup = Setup {
             layout: machine::Layout::Contiguous,

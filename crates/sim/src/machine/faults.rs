@@ -7,6 +7,12 @@
 //!   others that come to the node or wait to leave it. Messages in the network arrive. Each other
 //!   node hears of the loss after a delay of its own, up to `notice_max`; its memgets, memputs and
 //!   transmits with the lost node then end with the error that names it. Sends vanish in silence.
+//! - A node crashes at once in the same way and is back after a while: its disks lose what was not
+//!   synced, and its code begins anew. Or a link between two nodes is cut, and is back after a
+//!   while. All that was sent over a link before it was cut, or is sent over it until both ends
+//!   have heard of its return, vanishes. Each node hears that the other has left, and later that it
+//!   has joined, after delays of its own, or at once when a message comes from there again; it
+//!   hears of the return when the other knows of the cut. A node that is back hears who is there.
 //! - A message takes longer by a random time, up to `late_max`. Messages of one node to one port of
 //!   another keep their order; all others may overtake.
 //! - A disk is slow by a factor, is full after a number of writes, gives an error for its n-th
@@ -29,7 +35,9 @@ use crate::time::Span;
 pub struct Faults {
     /// The nodes that are lost.
     pub losses: Vec<Loss>,
-    /// The longest time until a node hears that another is lost.
+    /// The nodes and links that fail, and are back after a while.
+    pub outages: Vec<Outage>,
+    /// The longest time until a node hears that another is lost or back.
     pub notice_max: Span,
     /// The longest additional time of a message.
     pub late_max: Span,
@@ -46,10 +54,31 @@ pub struct Loss {
     pub at: Moment,
 }
 
+/// An outage lasts for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// What fails.
+    pub scope: Scope,
+    /// The moment, counted from 1.
+    pub at: Moment,
+    /// The time until it is back.
+    pub lasts: Span,
+}
+
+/// The scope of an outage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The node crashes. It must have no program that the run waits for.
+    Node(NodeId),
+    /// The link between two nodes is cut.
+    Link(NodeId, NodeId),
+}
+
 /// The moment of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// The n-th message from the node or to it is handed to the network.
+    /// The n-th message from the node or to it is handed to the network; of a link, from or to its
+    /// first node.
     Message(u64),
     /// The n-th event of the run has happened.
     Event(u64),

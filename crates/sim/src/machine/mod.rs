@@ -63,7 +63,7 @@ use penstock_layout::{Direction, Piece, Region, Share, exact};
 
 pub use data::{Buffer, Memory, Parcel};
 pub use disks::SimDisk;
-pub use faults::{DiskFault, Faults, Loss, Moment};
+pub use faults::{DiskFault, Faults, Loss, Moment, Outage, Scope};
 pub use setup::{Layout, Setup};
 pub use simulation::{Simulation, Totals};
 
@@ -132,6 +132,11 @@ impl SimNode {
         self.world.sleep_until(self.world.now() + span).await;
     }
 
+    /// Whether an outage is to come in this run, or under way.
+    pub fn has_outages(&self) -> bool {
+        self.world.losses.has_outages()
+    }
+
     /// Starts a thread beside the program's own.
     pub async fn spawn(&self) {
         let span = self.shared.prices.spawn;
@@ -185,10 +190,11 @@ impl SimNode {
         turns::turn_of(self.shared.turns.as_deref(), self.me).await
     }
 
-    /// Waits until this node knows a departure that is looked for.
-    async fn departure(&self, find: impl Fn(&[NodeId]) -> Option<NodeId>) -> (NodeId, Error) {
+    /// Waits until this node knows that another has left.
+    async fn departure(&self, node: NodeId) -> Error {
         poll_fn(|context| {
-            let found = self.world.losses.look(self.me, context.waker(), &find);
+            let losses = &self.world.losses;
+            let found = losses.look_for(self.me, node, context.waker());
             found.map_or(Poll::Pending, Poll::Ready)
         })
         .await
@@ -203,9 +209,8 @@ impl SimNode {
         if !self.world.losses.is_on {
             return part.await;
         }
-        let find = |gone: &[NodeId]| gone.iter().copied().find(|&other| other == node);
-        match select(pin!(self.departure(find)), pin!(part)).await {
-            Either::Left(((_, error), _)) => Err(error),
+        match select(pin!(self.departure(node)), pin!(part)).await {
+            Either::Left((error, _)) => Err(error),
             Either::Right((done, _)) => done,
         }
     }
@@ -329,11 +334,12 @@ impl Machine for SimNode {
     ) -> Result<()> {
         let prices = &self.shared.prices;
         let carried = parcel.as_ref().map_or(0, |parcel| parcel.bytes);
+        let cuts = self.world.losses.link(self.me, to); // if it is cut from here on, this is lost
         self.use_cpu(prices.send, "send").await;
         let bytes = prices.header_bytes + body.len() as u64 + carried;
         let from = self.me;
         let message = Message { from, body, parcel };
-        self.world.post(from, to, port, bytes, message);
+        self.world.post(from, to, port, (bytes, cuts), message);
         Ok(())
     }
 
@@ -374,8 +380,12 @@ impl Machine for SimNode {
 
     async fn change(&self, from: u64) -> (u64, NodeId, Change) {
         let nth = exact::<usize>(from);
-        let (node, error) = self.departure(|gone| gone.get(nth).copied()).await;
-        (from + 1, node, Change::Left(error))
+        let (node, change) = poll_fn(|context| {
+            let found = self.world.losses.look(self.me, nth, context.waker());
+            found.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await;
+        (from + 1, node, change)
     }
 
     fn pack(

@@ -153,7 +153,9 @@ impl Simulation {
     /// # Errors
     /// When nodes wait for one another forever.
     pub fn run<F: Future<Output = ()> + 'static>(&self, main: impl Fn(SimNode) -> F) -> Result<()> {
-        self.world.run(self.tasks(0..self.nodes, main), Vec::new())
+        let again = |node| self.again(node, &main);
+        let programs = self.tasks(0..self.nodes, &main);
+        self.world.run(programs, Vec::new(), &again)
     }
 
     /// Runs the code that `program` makes for each node with a client until all have ended. The
@@ -171,8 +173,9 @@ impl Simulation {
         G: Future<Output = ()> + 'static,
     {
         let programs = self.tasks(self.party.clients.iter().copied(), program);
-        let servers = self.tasks(self.party.serving().iter().copied(), server);
-        self.world.run(programs, servers)
+        let servers = self.tasks(self.party.serving().iter().copied(), &server);
+        let again = |node| self.again(node, &server);
+        self.world.run(programs, servers, &again)
     }
 
     fn tasks<F: Future<Output = ()> + 'static>(
@@ -182,6 +185,16 @@ impl Simulation {
     ) -> Vec<Task> {
         let task = |node| -> Task { (node, Box::pin(main(self.node(node)))) };
         nodes.map(task).collect()
+    }
+
+    /// The code of a node that is back after a crash, which its disks have suffered, too.
+    fn again<F: Future<Output = ()> + 'static>(
+        &self,
+        node: NodeId,
+        main: impl Fn(SimNode) -> F,
+    ) -> Task {
+        self.crash(node);
+        (node, Box::pin(main(self.node(node))))
     }
 
     /// The time, which after a run is its end.

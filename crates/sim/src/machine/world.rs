@@ -41,6 +41,7 @@ use std::task::Context;
 use penstock_engine::{Error, Kind, NodeId, Result};
 use penstock_layout::exact;
 
+use super::faults::{Outage, Scope};
 use super::losses::Losses;
 use super::prices::Prices;
 use crate::network::Network;
@@ -134,13 +135,20 @@ impl World {
         self.trace.as_ref().map(RefCell::take)
     }
 
-    /// Runs programs to their end, and servers as long as a program runs.
+    /// Runs programs to their end, and servers as long as a program runs. `again` makes the code of
+    /// a node that is back after an outage.
     ///
     /// # Errors
     /// When all programs wait for something that cannot come.
-    pub(crate) fn run(&self, programs: Vec<Task>, servers: Vec<Task>) -> Result<()> {
+    pub(crate) fn run(
+        &self,
+        programs: Vec<Task>,
+        servers: Vec<Task>,
+        again: &dyn Fn(NodeId) -> Task,
+    ) -> Result<()> {
         let mut running = programs.len();
         let mut tasks: Vec<_> = programs.into_iter().chain(servers).map(Some).collect();
+        let nodes: Vec<_> = tasks.iter().flatten().map(|(node, _)| *node).collect();
         let wakers = tasks::begin(tasks.len());
         let is_program = 0..running;
         loop {
@@ -165,6 +173,14 @@ impl World {
             self.now.set(at);
             self.count(at, event);
             self.happen(event);
+            if let Event::Return(node, None) = event {
+                let node = node as usize;
+                let number = nodes.iter().rposition(|&other| other == node);
+                if let Some(number) = number {
+                    tasks[number] = Some(again(node));
+                    wakers[number].wake_by_ref();
+                }
+            }
             self.losses.note_event(self.counts.get().events);
             running -= self.bury(&mut tasks, &is_program);
         }
@@ -187,11 +203,32 @@ impl World {
             }
             self.ports.borrow_mut()[node].outgoing.clear();
             self.inboxes.borrow_mut()[node].clear();
-            for (notice, delay) in self.losses.notices(node) {
-                self.schedule(self.now() + delay, Event::Notice(exact::<u32>(notice)));
-            }
+            self.give_notices(self.losses.notices(node));
+        }
+        while let Some(Outage { scope, lasts, .. }) = self.losses.next_outage() {
+            let back = match scope {
+                Scope::Node(node) => Event::Return(exact::<u32>(node), None),
+                Scope::Link(one, other) => {
+                    self.give_link_notices(one, other, false);
+                    Event::Return(exact::<u32>(one), Some(exact::<u32>(other)))
+                }
+            };
+            self.schedule(self.now() + lasts, back);
         }
         ended
+    }
+
+    fn give_notices(&self, notices: Vec<(usize, Span)>) {
+        for (notice, delay) in notices {
+            self.schedule(self.now() + delay, Event::Notice(exact::<u32>(notice)));
+        }
+    }
+
+    /// Has two nodes told that the link between them was cut, or is back.
+    fn give_link_notices(&self, one: NodeId, other: NodeId, is_back: bool) {
+        let ends = [(one, other), (other, one)];
+        let notices = ends.map(|(to, about)| self.losses.notice(to, about, is_back));
+        self.give_notices(notices.into());
     }
 
     fn count(&self, at: Time, event: Event) {
@@ -205,6 +242,7 @@ impl World {
             Event::Deliver(n) => (5, n),
             Event::Depart(n) => (6, n),
             Event::Notice(n) => (7, n),
+            Event::Return(n, _) => (8, n),
         };
         for word in [at.as_ps(), kind << 32 | u64::from(number)] {
             // Each step can be undone, so that no two histories of one length get one hash by it.
@@ -238,6 +276,18 @@ impl World {
             Event::Arrive(letter) => self.arrive(letter),
             Event::Deliver(letter) => self.deliver(letter),
             Event::Depart(letter) => self.depart(letter),
+            Event::Return(node, None) => {
+                self.losses.end_outage();
+                self.losses.revive(node as usize);
+                self.give_notices(self.losses.greetings(node as usize));
+            }
+            Event::Return(one, Some(other)) => {
+                self.losses.end_outage();
+                let ends = [one as usize, other as usize];
+                if !ends.iter().any(|&end| self.losses.is_lost(end)) {
+                    self.give_link_notices(ends[0], ends[1], true);
+                }
+            }
         }
     }
 

@@ -21,8 +21,10 @@ pub(super) enum Event {
     Deliver(u32),
     /// The CPU has given a letter out.
     Depart(u32),
-    /// A node hears that another has gone.
+    /// A node hears that another has gone, or is back.
     Notice(u32),
+    /// An outage ends: that of a node, or of a link between two.
+    Return(u32, Option<u32>),
 }
 
 /// The key of an event: events of one moment happen by rank, and in one rank in the order of

@@ -19,6 +19,8 @@ pub(super) struct Letter {
     /// The sleeper that waits until the send buffer with the elements may be used again.
     sender: Option<u32>,
     bytes: u64,
+    /// The cuts of the link, as the sender knows; nothing if the receiver is absent.
+    cuts: Option<u64>,
 }
 
 impl Letter {
@@ -63,7 +65,7 @@ impl World {
         from: NodeId,
         to: NodeId,
         port: Port,
-        bytes: u64,
+        (bytes, cuts): (u64, Option<u64>),
         message: Message<Parcel>,
     ) {
         let letter = Letter {
@@ -72,6 +74,7 @@ impl World {
             message,
             sender: None,
             bytes,
+            cuts,
         };
         let letter = self.letters.borrow_mut().put(letter);
         self.carry(from, to, bytes, Event::Arrive(letter));
@@ -97,6 +100,7 @@ impl World {
             message,
             sender: Some(slot),
             bytes,
+            cuts: self.losses.link(from, to),
         };
         let letter = self.letters.borrow_mut().put(letter);
         let sent = self.reserve_interrupt(from, send, "send");
@@ -144,11 +148,13 @@ impl World {
         }
     }
 
-    /// Whether the node to which a letter goes is lost.
+    /// Whether the node to which a letter goes is lost, or their link was cut.
     pub(super) fn is_undeliverable(&self, letter: u32) -> bool {
         let mut letters = self.letters.borrow_mut();
-        let to = letters.get(letter).map(|letter| letter.to);
-        to.is_some_and(|to| self.losses.is_lost(to))
+        let letter = letters.get(letter);
+        let link = letter.map(|letter| ((letter.message.from, letter.to), letter.cuts));
+        drop(letters);
+        link.is_some_and(|(nodes, cuts)| !self.losses.arrives(nodes, cuts))
     }
 
     fn put_in_inbox(&self, to: NodeId, port: Port, message: Message<Parcel>) {
