@@ -796,3 +796,14 @@ def test_the_example_of_the_page(place: Path) -> None:
     found = run("bash", "-c", "\n".join([*script, "wait"]), cwd=place)
     found = found.replace("8hello", "8\nhello").replace("80\n", "8\n0\n")
     assert sorted(found.splitlines()) == sorted(said), found
+
+
+def test_the_benchmark(place: Path) -> None:
+    bench = [sys.executable, "-m", "penstock_bench", "mount", "--mib", "3", "--rounds", "1"]
+    said = run(*bench, "--directory", place, cwd=place).splitlines()
+    assert [line.split("  ")[0] for line in said[1:]] == [
+        "the directory",
+        "the mount",
+        "the mount / the directory",
+    ]
+    assert os.listdir(place) == []

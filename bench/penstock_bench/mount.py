@@ -56,7 +56,7 @@ def read(path: Path, mib: int) -> None:
         for _ in range(mib):
             count = 0
             while count < MIB:
-                count += file.readinto(memoryview(piece)[count:])  # type: ignore[operator]
+                count += file.readinto(memoryview(piece)[count:])
 
 
 @contextmanager

@@ -7,6 +7,7 @@ use penstock_files::job::FileSystem;
 use penstock_files::{
     Details, EntryKind, FileChange, MODE_BITS, NewAttributes, NewTime, ObjectKind,
 };
+use penstock_layout::exact;
 use penstock_layout::view::CELL_BYTES_MAX;
 
 use crate::errno::{self, Answer};
@@ -41,6 +42,11 @@ pub(crate) fn file_type(kind: EntryKind) -> FileType {
         EntryKind::Xref => FileType::Directory,
         EntryKind::Symlink => FileType::Symlink,
     }
+}
+
+/// The bits of a mode that objects have.
+pub(crate) fn mode_of(mode: u32) -> u16 {
+    exact::<u16>(mode & u32::from(MODE_BITS))
 }
 
 fn system_time(nanoseconds: u64) -> SystemTime {
@@ -125,7 +131,7 @@ impl Mount {
         }
         let fs = self.fs.as_user(users::identity(request));
         let mut new = NewAttributes {
-            mode: wish.mode.map(|mode| mode as u16 & MODE_BITS),
+            mode: wish.mode.map(mode_of),
             owner: wish.user,
             group: wish.group,
             accessed: wish.accessed.map(new_time),

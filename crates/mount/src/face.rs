@@ -12,6 +12,8 @@ use fuser::{
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
+use penstock_layout::exact;
+
 use crate::attributes::Wish;
 use crate::extended::name_of;
 use crate::names::New;
@@ -331,7 +333,7 @@ impl Filesystem for Face {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let name_bytes = penstock_files::names::NAME_BYTES_MAX as u32;
+        let name_bytes = exact::<u32>(penstock_files::names::NAME_BYTES_MAX);
         answer!(reply, self.0.space(), |(bytes, free)| {
             let [all, free] = [bytes, free].map(|bytes| bytes / u64::from(DF_BYTES));
             reply.statfs(all, free, free, 0, 0, DF_BYTES, name_bytes, DF_BYTES);

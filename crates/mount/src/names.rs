@@ -10,6 +10,7 @@ use penstock_files::{
     Attributes, Details, FilePath, Identity, NewAttributes, ObjectId, ObjectKind, Replacement,
 };
 
+use crate::attributes::mode_of;
 use crate::errno::{self, Answer};
 use crate::state::Mount;
 use crate::tree::Node;
@@ -128,7 +129,7 @@ impl Mount {
         }
         let directory = self.details(parent)?.1.object;
         let fs = self.fs.as_user(self.maker(request, &directory));
-        let mode = mode as u16 & penstock_files::MODE_BITS;
+        let mode = mode_of(mode);
         let made = self.at(parent, |node| {
             let path = below(&node.path, name)?;
             match new {

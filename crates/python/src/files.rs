@@ -116,6 +116,9 @@ type AttributeFields = (
 /// symbolic link.
 type MoreFields = (u64, u64, Option<String>);
 
+/// The attributes of an object, the bytes of cells, and what else `stat` tells.
+type StatFields = (AttributeFields, Vec<(u64, u64)>, MoreFields);
+
 fn fields_of(object: &Attributes) -> AttributeFields {
     let (kind, shape) = match object.kind {
         ObjectKind::File(shape) => ("file", (shape.cells, shape.bsu_bytes, shape.base)),
@@ -352,11 +355,7 @@ impl PyFileSystem {
         })
     }
 
-    fn stat(
-        &self,
-        py: Python<'_>,
-        path: &str,
-    ) -> PyResult<(AttributeFields, Vec<(u64, u64)>, MoreFields)> {
+    fn stat(&self, py: Python<'_>, path: &str) -> PyResult<StatFields> {
         self.with(py, |fs| {
             let details = fs.details(FilePath::new(path)?)?;
             let (size, modified, changed) = (details.size(), details.modified(), details.changed());
