@@ -71,7 +71,8 @@ impl Lost {
 struct Known {
     attached: Attachment,
     versions: Versions,
-    is_changed: bool,
+    /// The servers that have directed changes of the file, which may still be in doubt.
+    directors: BTreeSet<usize>,
 }
 
 /// A client in its directory.
@@ -235,7 +236,7 @@ impl User {
         let known = Known {
             attached,
             versions,
-            is_changed: false,
+            directors: BTreeSet::new(),
         };
         self.files.insert(name.to_string(), known);
     }
@@ -280,6 +281,8 @@ impl User {
         match removed.is_err() && self.is_there(&name, &recent).await {
             true => {
                 // It has not been removed: all of its cells are there.
+                let known = self.files.get_mut(&name).unwrap();
+                known.directors.extend(&recent);
                 self.check_file(&name, "a file that was not removed").await;
             }
             false => drop(self.files.remove(&name)),
@@ -335,13 +338,15 @@ impl User {
 
     /// The servers that an access to a file may need, beside its own.
     fn directors(&self, name: &str) -> Vec<usize> {
-        match self.files[name].is_changed {
-            true => [
-                self.servers_of(self.files[name].attached.shape),
-                self.recent.clone(),
-            ]
-            .concat(),
-            false => Vec::new(),
+        let known = &self.files[name];
+        match known.directors.is_empty() {
+            true => Vec::new(),
+            false => {
+                let directors = known.directors.iter().copied();
+                directors
+                    .chain(self.servers_of(known.attached.shape))
+                    .collect()
+            }
         }
     }
 
@@ -416,7 +421,7 @@ impl User {
             .await;
         self.recent = needs;
         let known = self.files.get_mut(&name).unwrap();
-        known.is_changed = true;
+        known.directors.extend(&recent);
         let before = known.versions.clone();
         known.versions.change(change);
         if changed.is_err() {
