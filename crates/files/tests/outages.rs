@@ -271,7 +271,7 @@ impl User {
         let Some(name) = self.some_file() else { return };
         let mut needs = vec![self.server_of(&name), self.server_of(Self::parent(&name))];
         needs.extend(self.servers_of(self.files[&name].attached.shape));
-        let recent = [needs.clone(), self.recent.clone()].concat();
+        let recent = [needs.clone(), self.recent.clone(), self.directors(&name)].concat();
         let removed = self
             .timed("removing", recent.iter().copied(), async {
                 self.me.client().remove(&path(&name)).await
@@ -411,7 +411,7 @@ impl User {
         };
         let mut needs = self.servers_of(self.files[&name].attached.shape);
         needs.push(self.server_of(&name));
-        let recent = [needs.clone(), self.recent.clone()].concat();
+        let recent = [needs.clone(), self.recent.clone(), self.directors(&name)].concat();
         let changed = self
             .timed(
                 &format!("changing {name} {change:?}"),
@@ -446,6 +446,7 @@ impl User {
         let shape = self.files[name].attached.shape;
         let mut needs = needs.to_vec();
         needs.extend(self.servers_of(shape));
+        needs.extend(self.directors(name));
         needs.push(self.server_of(name));
         let own = View::new(1, 1, 1, shape.cells).unwrap();
         self.until_known("reading again", &needs, async || {
