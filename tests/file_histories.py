@@ -3,9 +3,10 @@ all.
 
     python tests/file_histories.py --seeds 2000
     mpiexec -n 3 python tests/file_histories.py --seeds 500
+    python tests/file_histories.py --serve --seeds 500
     python tests/file_histories.py --seed 17
 
-Clients (threads, or threads of the ranks of an MPI job) use one file at once, through views that
+Clients (threads, or threads of the ranks of an MPI job, or programs whose servers stand) use one file at once, through views that
 overlap, with requests under way among others, while it is resized, checkpointed, rolled back and
 perhaps removed. The cache holds a few blocks, or none, or all. Beside that they append to a log
 through a shared pointer, and make, move and remove names. In reckless mode each has a subfile of
@@ -37,6 +38,7 @@ from file_player import History, Player
 from helpers import fast_directory, penstock
 from name_orders import check_names
 from orders import Undecided
+from serving import alone
 
 import penstock as ps
 
@@ -143,6 +145,34 @@ def under_mpi(case: Case, path: Path, comm: Any) -> History:
     return looked
 
 
+def served(case: Case, path: Path) -> History:
+    """Plays a case by clients of standing servers, and gives all that was done. Every client is a
+    program of its own for them, but some that share one."""
+    create(case, path)
+    shared = 1 + case.seed % 2
+    with alone(path, "--cache", case.cache_bytes, log=path.with_suffix(".log")) as server:
+
+        def play(first: int) -> History:
+            count = min(shared, case.clients - first)
+            with ps.FileSystem(server.url) as fs:
+                return play_clients(fs, case, first, count, case.clients)
+
+        with ThreadPoolExecutor(case.clients) as pool:
+            history = History.of(list(pool.map(play, range(0, case.clients, shared))))
+    return look_again(case, path, history)
+
+
+def play_served(seed: int) -> int:
+    """The same by standing servers."""
+    with (
+        seeds.replayable("file_histories.py --serve", seed),
+        tempfile.TemporaryDirectory(dir=fast_directory()) as directory,
+    ):
+        history = served(Case.of(seed), Path(directory) / "v")
+        check(history)
+    return history.count
+
+
 def play_on_threads(seed: int) -> int:
     """Plays the case of a seed on threads and checks it: the number of requests."""
     program = "file_histories.py"
@@ -165,4 +195,4 @@ def play_under_mpi(seed: int, comm: Any, place: Path) -> int:
 
 
 if __name__ == "__main__":
-    seeds.play(__doc__, 2000, play_on_threads, play_under_mpi)
+    seeds.play(__doc__, 2000, play_on_threads, play_under_mpi, play_served)

@@ -40,13 +40,19 @@ def play(
     seeds: int,
     on_threads: Callable[[int], int],
     under_mpi: Callable[[int, Any, Path], int],
+    served: Callable[[int], int] | None = None,
 ) -> None:
     """Plays the seeds that the command names. The functions play one, and give the number of
-    requests; the second does so on the ranks of a job, in a place that all of them see."""
+    requests; the second does so on the ranks of a job, in a place that all of them see, and the
+    third as programs that use standing servers."""
     parser = argparse.ArgumentParser(description=description.partition("\n\n")[0])
     parser.add_argument("--seeds", type=int, default=seeds)
     parser.add_argument("--seed", type=int, help="this one alone")
+    if served is not None:
+        parser.add_argument("--serve", action="store_true", help="by standing servers")
     given = parser.parse_args()
+    if served is not None and given.serve:
+        on_threads = served
     chosen = range(given.seeds) if given.seed is None else (given.seed,)
     begun, requests, is_first = time.monotonic(), 0, True
     if RANKS_OF_JOB is None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from file_case import Case
-from file_histories import check, on_threads, play_on_threads
+from file_histories import check, on_threads, play_on_threads, play_served
 from file_log import Record, check_log, record_bytes
 from file_orders import ABSENT, EITHER, HOLE, Access, Change, check_file, place_of
 from file_player import History
@@ -28,6 +28,7 @@ from seeds import SEED_SECONDS_MAX
 
 SEEDS = 40
 SEEDS_OF_JOB = 5
+SEEDS_SERVED = 8
 PROGRAM = Path(__file__).parent / "file_histories.py"
 
 
@@ -36,6 +37,12 @@ def test_clients_see_what_they_may_see(first: int) -> None:
     """Random programs of clients on threads, on one file, one log, and some names."""
     for seed in range(first, first + 10):
         play_on_threads(seed)
+
+
+def test_programs_of_standing_servers_see_what_they_may_see() -> None:
+    """The same by programs that use one volume at once."""
+    for seed in range(SEEDS_SERVED):
+        play_served(seed)
 
 
 @pytest.mark.skipif(shutil.which("mpiexec") is None, reason="needs mpiexec")

@@ -283,18 +283,27 @@ def copy(
 def run_command(argv: list[str], python: str) -> int: ...
 
 _Attributes: TypeAlias = tuple[
-    int, bool, str, int, int, int, tuple[int, int, int], tuple[int, int, int], int
+    int,
+    Literal["file", "directory", "symlink"],
+    str,
+    int,
+    int,
+    int,
+    tuple[int, int, int],
+    tuple[int, int, int],
+    int,
 ]
 
 def create_volume(
     template: str, servers: int, block_bytes: int, capacity: int | None, disks: Sequence[str]
 ) -> None: ...
 def open_volume(
-    template: str, servers: int | None, cache_bytes: int, direct: bool
+    template: str, keys: str | None, servers: int | None, cache_bytes: int, direct: bool
 ) -> PyFileSystem: ...
 def join_volume(
     mpi: tuple[str, int, int, int, bool],
     template: str,
+    keys: str | None,
     servers: int | None,
     dedicated: bool,
     options: tuple[int, bool],
@@ -318,7 +327,10 @@ class PyFileSystem:
     def create(
         self, path: str, cells: int, bsu_bytes: int, base: int | None, mode: int
     ) -> None: ...
-    def stat(self, path: str) -> tuple[_Attributes, list[tuple[int, int]]]: ...
+    def stat(
+        self, path: str
+    ) -> tuple[_Attributes, list[tuple[int, int]], tuple[int, int, str | None]]: ...
+    def symlink(self, target: str, path: str) -> None: ...
     def status(self, path: str) -> list[tuple[int, bool, bool, bool]]: ...
     def list(self, path: str) -> list[tuple[str, bool]]: ...
     def remove(self, path: str) -> None: ...

@@ -98,20 +98,24 @@ class Pointer:
 
 @dataclass(frozen=True)
 class FileStat:
-    """The attributes of a file or directory.
+    """The attributes of a file, a directory or a symbolic link.
 
     Attributes
     ----------
     path : str
         The path in the volume.
-    is_directory : bool
-        Whether it is a directory, which has no cells.
+    kind : {'file', 'directory', 'symlink'}
+        What it is. Directories and symbolic links have no cells.
     owner, group : int
         The numbers of the user and of the group.
     mode : int
         The permission bits.
     times : tuple of int
         The times of creation, last access and last change, in nanoseconds since 1970.
+    modified : int
+        The time of the last change of the contents.
+    size : int
+        The bytes of a file in canonical order, as a mount shows it; of a symbolic link's target.
     cells, bsu, base : int
         The cells, the bytes of a BSU, and the server of cell 0.
     checkpoints : int
@@ -123,17 +127,24 @@ class FileStat:
     """
 
     path: str
-    is_directory: bool
+    kind: Literal["file", "directory", "symlink"]
     owner: int
     group: int
     mode: int
     times: tuple[int, int, int]
+    modified: int
+    size: int
     cells: int
     bsu: int
     base: int
     checkpoints: int
     cell_bytes: dict[int, int]
     attached: list[dict[str, object]]
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether it is a directory."""
+        return self.kind == "directory"
 
     @property
     def bytes(self) -> int:
@@ -251,7 +262,7 @@ class _Create:
 
 
 class FileSystem:
-    """A volume of parallel files, with its servers in this process or in the ranks of a job.
+    """A volume of parallel files: its servers are in this process, in the ranks of a job, or stand.
 
     `FileSystem.create(path, servers=4)` makes a volume, and `fs.create(path, cells=8, bsu=4096)` a
     file in one. Any number of threads may use a file system. It is a context manager: the end of
@@ -260,7 +271,8 @@ class FileSystem:
     Parameters
     ----------
     path : str or os.PathLike
-        The path of the volume; `{server}` in it stands for the number of a server.
+        The path of the volume; `{server}` in it stands for the number of a server. Or the URL of
+        servers that stand: `penstock://host:7433,host2:7433`, `unix:///run/penstock.sock`.
     comm : mpi4py.MPI.Intracomm, optional
         The ranks that are clients. Servers are dealt out over hosts, and on each over its ranks.
         Default: this process alone.
@@ -273,11 +285,16 @@ class FileSystem:
         The cache of each server.
     direct : bool, default False
         Whether block files are read and written around the page cache.
+    keys : str or os.PathLike, optional
+        The keys for servers of other hosts, as `penstock keys` makes them: a directory and the name
+        of their holder in it. Default: what the environment variable `PENSTOCK_KEYS` names.
 
     Raises
     ------
     MissingError
         When there is no such volume.
+    PeerError
+        When no server can be reached.
     BusyError
         When another process has it open.
     DamagedError
@@ -299,17 +316,20 @@ class FileSystem:
         dedicated: bool = False,
         cache_bytes: int = CACHE_BYTES,
         direct: bool = False,
+        keys: str | os.PathLike[str] | None = None,
     ) -> None:
-        place = os.fspath(path)
+        place, key_path = os.fspath(path), None if keys is None else os.fspath(keys)
         self._open: _core.PyFileSystem | None
         self._rank: int | None = 0
         self._ranks = 1 if comm is None else comm.size
         if comm is None:
-            self._open = _core.open_volume(place, servers, cache_bytes, direct)
+            self._open = _core.open_volume(place, key_path, servers, cache_bytes, direct)
         else:
             library = library_of(comm)
             options = (cache_bytes, direct)
-            self._open = _core.join_volume(library, place, servers, dedicated, options, None)
+            self._open = _core.join_volume(
+                library, place, key_path, servers, dedicated, options, None
+            )
             self._rank = None if self._open is None else self._open.rank
 
     @property
@@ -604,7 +624,7 @@ class FileSystem:
         return self._fs.export_file(path, os.fspath(local), shown, overwrite)[1]
 
     def stat(self, path: str) -> FileStat:
-        """Tell the attributes of a file or directory.
+        """Tell the attributes of a file, a directory or a symbolic link, which is not followed.
 
         Parameters
         ----------
@@ -625,20 +645,22 @@ class FileSystem:
         -----
         Not collective.
         """
-        fields, cells = self._fs.stat(path)
-        _, is_directory, path, owner, group, mode, times, (count, bsu, base), checkpoints = fields
-        programs = [] if is_directory else self._fs.status(path)
+        fields, cells, (modified, size, _) = self._fs.stat(path)
+        _, kind, path, owner, group, mode, times, (count, bsu, base), checkpoints = fields
+        programs = self._fs.status(path) if kind == "file" else []
         attached: list[dict[str, object]] = [
             {"program": program, "reads": reads, "writes": writes, "reckless": reckless}
             for program, reads, writes, reckless in programs
         ]
         return FileStat(
             path,
-            is_directory,
+            kind,
             owner,
             group,
             mode,
             times,
+            modified,
+            size,
             count,
             bsu,
             base,
@@ -646,6 +668,54 @@ class FileSystem:
             dict(cells),
             attached,
         )
+
+    def symlink(self, target: str, path: str) -> None:
+        """Make a symbolic link, which only a mount follows.
+
+        Parameters
+        ----------
+        target : str
+            Any text of 1 to 4095 bytes.
+        path : str
+            The path of the link in the volume.
+
+        Raises
+        ------
+        ExistsError, MissingError, ReadOnlyError, SchemaError
+            When there is something, no directory, no permission, or the target is impossible.
+
+        Notes
+        -----
+        Not collective.
+        """
+        self._fs.symlink(target, path)
+
+    def readlink(self, path: str) -> str:
+        """Tell the target of a symbolic link.
+
+        Parameters
+        ----------
+        path : str
+            The path of the link in the volume.
+
+        Returns
+        -------
+        str
+            The target.
+
+        Raises
+        ------
+        MissingError, SchemaError
+            When there is nothing, or no symbolic link.
+
+        Notes
+        -----
+        Not collective.
+        """
+        target = self._fs.stat(path)[2][2]
+        if target is None:
+            raise schema_error(f"{path} is no symbolic link")
+        return target
 
     def list(self, path: str = "/") -> list[str]:
         """List a directory.

@@ -45,6 +45,15 @@ pub(crate) enum Command {
     /// Parallel files: volumes, and the files and directories in them
     #[command(subcommand, arg_required_else_help = true)]
     Fs(Box<Fs>),
+    /// Serve a volume of parallel files to programs that come and go
+    Serve(Serve),
+    /// Make the keys of servers and users, for connections between hosts
+    #[command(subcommand, arg_required_else_help = true)]
+    Keys(Keys),
+    /// Show the servers of a volume that stand; exit code 1 if one cannot be reached
+    Servers(Servers),
+    /// Mount a volume: ordinary programs see its files until it is unmounted
+    Mount(Mount),
     /// Experiments on a simulated machine
     #[command(subcommand, arg_required_else_help = true)]
     Sim(Box<Sim>),
@@ -53,6 +62,33 @@ pub(crate) enum Command {
     /// Measure this machine: the benchmarks of the Python package penstock-bench
     #[command(disable_help_flag = true)]
     Bench(Bench),
+}
+
+#[derive(Args)]
+pub(crate) struct Mount {
+    /// The volume, as in `penstock fs`
+    pub(crate) volume: String,
+    /// The directory at which it is mounted; of several, each becomes a mount of its own
+    #[arg(required = true)]
+    pub(crate) places: Vec<PathBuf>,
+    /// Refuse all changes
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Let other users use it, too, with the permissions of the files
+    #[arg(long)]
+    pub(crate) allow_other: bool,
+    /// Event loops, each a thread
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub(crate) threads: usize,
+    /// Seconds for which names and attributes may be as they were
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub(crate) attributes: f64,
+    /// The cache of each server
+    #[arg(long, value_name = "SIZE", default_value = "32MiB")]
+    pub(crate) cache: String,
+    /// Stay in the foreground until the volume is unmounted, which is the only way there is
+    #[arg(long)]
+    pub(crate) foreground: bool,
 }
 
 #[derive(Args)]
@@ -89,6 +125,96 @@ pub(crate) enum Sim {
     /// Print a machine as TOML, to be changed and given as --preset FILE; without a name, list the
     /// machines
     Preset(PresetName),
+}
+
+#[derive(Args)]
+pub(crate) struct Serve {
+    /// The volume; one of a single server is made if nothing is there
+    #[arg(required_unless_present = "config", conflicts_with = "config")]
+    pub(crate) volume: Option<PathBuf>,
+    /// A file that describes the volume and its server processes
+    #[arg(long, value_name = "FILE", requires = "process")]
+    pub(crate) config: Option<PathBuf>,
+    /// The number of this process among those of the file
+    #[arg(long, value_name = "N", requires = "config")]
+    pub(crate) process: Option<usize>,
+    /// An address to listen at [default: unix://VOLUME/penstock.sock]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    pub(crate) listen: Vec<String>,
+    /// The keys of the server for connections with other hosts, as DIR/server-0
+    #[arg(long, value_name = "DIR/NAME", conflicts_with = "config")]
+    pub(crate) keys: Option<PathBuf>,
+    /// The cache of each server
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub(crate) cache: String,
+    /// Read and write block files around the page cache
+    #[arg(long)]
+    pub(crate) direct: bool,
+    /// The form of the log on the standard error
+    #[arg(long, value_enum, default_value_t = LogForm::Text)]
+    pub(crate) log: LogForm,
+}
+
+/// The form of a log.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogForm {
+    /// A line for people
+    Text,
+    /// A JSON object a line
+    Json,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Keys {
+    /// Make an authority, which signs all other keys, in a directory
+    Authority {
+        /// The directory, which is made if it is not there
+        directory: PathBuf,
+        /// The days for which the certificate is valid
+        #[arg(long, default_value_t = 3650)]
+        days: u32,
+    },
+    /// Make the keys of a server process
+    Server {
+        /// The directory of the authority
+        directory: PathBuf,
+        /// The number of the process
+        process: usize,
+        /// A name or number of its host, as clients call it
+        #[arg(long = "host", required = true)]
+        hosts: Vec<String>,
+        /// The days for which the certificate is valid
+        #[arg(long, default_value_t = 365)]
+        days: u32,
+    },
+    /// Make the keys of a user
+    User {
+        /// The directory of the authority
+        directory: PathBuf,
+        /// The name of the files
+        name: String,
+        /// The number of the user
+        #[arg(long)]
+        uid: u32,
+        /// The number of the user's group
+        #[arg(long)]
+        gid: u32,
+        /// The numbers of the user's other groups
+        #[arg(long, value_delimiter = ',')]
+        groups: Vec<u32>,
+        /// The days for which the certificate is valid
+        #[arg(long, default_value_t = 365)]
+        days: u32,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct Servers {
+    /// The URL of the volume: penstock://HOST:PORT,... or unix:///PATH
+    pub(crate) url: String,
+    /// Print JSON in place of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args)]

@@ -7,7 +7,11 @@
 //! | `repair` | repairs a group whose metadata were rewritten |
 //! | `gather` | makes one store of the parts on all servers |
 //! | `copy` | copies an array or a data set into another arrangement |
+//! | `serve` | serves a volume to programs that come and go |
+//! | `keys` | makes the keys of servers and users |
+//! | `servers` | shows the servers of a volume that stand |
 //! | `fs` | makes and uses volumes of parallel files |
+//! | `mount` | mounts a volume of parallel files |
 //! | `sim` | runs the papers' experiments on the simulated machine |
 //! | `bench` | the papers' measurements on this one, with the Python package |
 //!
@@ -38,9 +42,11 @@ mod arguments;
 mod copy;
 mod failure;
 mod files;
+mod mount;
 mod output;
 mod progress;
 mod provenance;
+mod serve;
 mod sim;
 mod sizes;
 mod store;
@@ -75,6 +81,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
             Command::Gather(gather) => store::gather(&gather),
             Command::Copy(copy) => copy::run(&copy),
             Command::Fs(fs) => files::run(&fs),
+            Command::Serve(asked) => serve::serve(&asked),
+            Command::Keys(asked) => serve::keys(&asked),
+            Command::Servers(asked) => serve::servers(&asked),
+            Command::Mount(mount) => mount::run(&mount),
             Command::Sim(sim) => sim::run(&sim, &python),
             Command::Plot(asked) => output::plot(&asked, &python),
             Command::Bench(bench) => Err(become_benchmark(&bench, &python)),

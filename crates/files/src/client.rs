@@ -27,16 +27,17 @@ use penstock_layout::{CellAccess, Holding, List, ListPiece, Piece, Subfile, Subf
 
 use crate::caller::{Caller, Question, unexpected};
 use crate::messages::{
-    Access, Answer, Ask, Attacher, CellPart, ClientPart, Collective, Moved, NewObject, Purpose,
-    Request, Turn, Usage,
+    Access, Answer, Ask, Attacher, CellPart, ClientPart, Collective, Moved, NewKind, NewObject,
+    Purpose, Request, Turn, Usage,
 };
 use crate::names::FilePath;
-use crate::object::{Attributes, FileShape, Identity, ObjectId};
+use crate::object::{Attributes, Details, FileShape, Identity, ObjectId, ObjectKind};
+use crate::pace::Pace;
 use crate::service::VolumeShape;
 use crate::service::access::INSIDE_BYTES_MAX;
 use crate::service::pointers::{PointerId, PointerMove};
 use crate::service::quotas::keeper;
-use crate::transaction::{Entry, FileChange};
+use crate::transaction::{Entry, FileChange, NewAttributes, Replacement};
 use crate::volume::cells::Version;
 
 /// The state of a client that lasts from request to request.
@@ -56,6 +57,7 @@ pub struct ClientState {
     /// The most bytes of data that travel inside an answer. A server puts the data of a longer read
     /// into the client's memory, block by block. At most 2^20, the default.
     pub answer_bytes_max: u64,
+    pace: Pace,
     /// The number of the client among the clients of its node.
     number: u32,
     next: Arc<AtomicU64>,
@@ -115,6 +117,7 @@ impl ClientState {
             program,
             clients,
             calls: Arc::default(),
+            pace: Pace::default(),
             request_bytes_max: INSIDE_BYTES_MAX,
             answer_bytes_max: INSIDE_BYTES_MAX,
             number: number & ((1 << 21) - 1),
@@ -164,7 +167,11 @@ pub struct Attachment {
     pub shape: FileShape,
     /// What was asked for.
     pub mode: Mode,
+    /// Whether several programs had the file attached then, and one of them to write.
+    pub is_shared: bool,
     key: u64,
+    /// The server that keeps the object.
+    home: usize,
     pub(crate) is_cautious: Arc<AtomicBool>,
     /// The changes of the membership before the last sync.
     saved: Arc<AtomicU64>,
@@ -289,7 +296,7 @@ impl<'m, M: Machine> Client<'m, M> {
         self.create_object(NewObject {
             path,
             mode,
-            file: None,
+            kind: NewKind::Xref,
         })
         .await
     }
@@ -305,8 +312,21 @@ impl<'m, M: Machine> Client<'m, M> {
         (cells, bsu_bytes, base): (u64, u64, Option<usize>),
         mode: u16,
     ) -> Result<Attributes> {
-        let file = Some((cells, bsu_bytes, base));
-        self.create_object(NewObject { path, mode, file }).await
+        let kind = NewKind::File(cells, bsu_bytes, base);
+        self.create_object(NewObject { path, mode, kind }).await
+    }
+
+    /// Makes a symbolic link. Its target is text that a mount follows, and nobody else.
+    ///
+    /// # Errors
+    /// As [`Client::make_directory`]; [`Kind::Schema`] for an impossible target.
+    pub async fn make_symlink(&self, path: FilePath, target: String) -> Result<Attributes> {
+        self.create_object(NewObject {
+            path,
+            mode: 0o777,
+            kind: NewKind::Symlink(target),
+        })
+        .await
     }
 
     async fn create_object(&self, new: NewObject) -> Result<Attributes> {
@@ -322,10 +342,41 @@ impl<'m, M: Machine> Client<'m, M> {
     /// # Errors
     /// [`Kind::Missing`].
     pub async fn stat(&self, path: &FilePath) -> Result<Attributes> {
+        Ok(self.find(path).await?.0)
+    }
+
+    async fn find(&self, path: &FilePath) -> Result<(Attributes, u32)> {
         match self.ask_about(path, Ask::Stat(path.clone())).await? {
-            Answer::Object(object) => Ok(object),
+            Answer::Found(object, links) => Ok((object, links)),
             _ => Err(unexpected()),
         }
+    }
+
+    /// The attributes of an object, and of a file what the servers of its cells know.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`]; the reason of a server that has left.
+    pub async fn details(&self, path: &FilePath) -> Result<Details> {
+        let (object, links) = self.find(path).await?;
+        let details = self.details_of(object).await?;
+        Ok(Details { links, ..details })
+    }
+
+    /// What the servers of the cells of an object know, with the attributes that are given.
+    ///
+    /// # Errors
+    /// The reason of a server that has left.
+    pub async fn details_of(&self, object: Attributes) -> Result<Details> {
+        let (cells, written) = match object.kind {
+            ObjectKind::File(shape) => self.ends(object.id, &shape, Version::Active).await?,
+            ObjectKind::Xref | ObjectKind::Symlink(_) => Default::default(),
+        };
+        Ok(Details {
+            object,
+            links: 1,
+            cells,
+            written,
+        })
     }
 
     /// The bytes up to the end of each cell of a file, by the number of the cell. Their sum is an
@@ -338,18 +389,27 @@ impl<'m, M: Machine> Client<'m, M> {
         object: &Attributes,
         version: Version,
     ) -> Result<BTreeMap<u64, u64>> {
-        let servers = self.servers_of(&object.shape()?);
-        let mut all = BTreeMap::new();
-        for answer in self
-            .ask_all(servers, &Ask::CellBytes(object.id, version))
-            .await?
-        {
-            match answer {
-                Answer::CellBytes(cells) => all.extend(cells),
-                _ => return Err(unexpected()),
-            }
+        let ends = self.ends(object.id, &object.shape()?, version).await?;
+        Ok(ends.0)
+    }
+
+    /// The bytes of each cell that has any, and the time of the last write.
+    async fn ends(
+        &self,
+        file: ObjectId,
+        shape: &FileShape,
+        version: Version,
+    ) -> Result<(BTreeMap<u64, u64>, u64)> {
+        let (mut all, mut last) = (BTreeMap::new(), 0);
+        let asked = Ask::CellBytes(file, version);
+        for answer in self.ask_all(self.servers_of(shape), &asked).await? {
+            let Answer::CellBytes(cells, written) = answer else {
+                return Err(unexpected());
+            };
+            all.extend(cells);
+            last = last.max(written);
         }
-        Ok(all)
+        Ok((all, last))
     }
 
     /// The entries of a directory, each with its name.
@@ -388,8 +448,22 @@ impl<'m, M: Machine> Client<'m, M> {
     /// [`Kind::Missing`], [`Kind::Exists`], [`Kind::ReadOnly`]; [`Kind::Busy`] when names below it
     /// come and go all the time.
     pub async fn rename(&self, from: &FilePath, to: &FilePath) -> Result<()> {
-        self.order(from, Ask::Rename(from.clone(), to.clone()))
-            .await
+        self.replace(from, to, Replacement::Refused).await
+    }
+
+    /// Gives an object, and all below it, another path. What is there is replaced, in one step.
+    ///
+    /// # Errors
+    /// As [`Client::rename`]; [`Kind::Exists`] for a directory with entries; [`Kind::Schema`] when
+    /// one of the two is a directory and the other is none.
+    pub async fn replace(
+        &self,
+        from: &FilePath,
+        to: &FilePath,
+        replacement: Replacement,
+    ) -> Result<()> {
+        let ask = Ask::Rename(from.clone(), to.clone(), replacement);
+        self.order(from, ask).await
     }
 
     /// Changes the mode, the owner or the group of an object.
@@ -401,13 +475,22 @@ impl<'m, M: Machine> Client<'m, M> {
         path: &FilePath,
         (mode, owner, group): (Option<u16>, Option<u32>, Option<u32>),
     ) -> Result<()> {
-        let ask = Ask::Protect {
-            path: path.clone(),
+        let new = NewAttributes {
             mode,
             owner,
             group,
+            ..NewAttributes::default()
         };
-        self.order(path, ask).await
+        self.set(path, new).await
+    }
+
+    /// Gives an object other attributes.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`], also of an extended attribute that is to go; [`Kind::ReadOnly`];
+    /// [`Kind::Full`] for too many extended attributes.
+    pub async fn set(&self, path: &FilePath, new: NewAttributes) -> Result<()> {
+        self.order(path, Ask::Set(path.clone(), new)).await
     }
 
     /// Changes all cells of a file, at one point of the order of its requests, and all or none.
@@ -448,6 +531,16 @@ impl<'m, M: Machine> Client<'m, M> {
         }
     }
 
+    /// Waits until a server serves.
+    ///
+    /// # Errors
+    /// The reason of a server that has left.
+    pub async fn is_ready(&self, server: usize) -> Result<()> {
+        self.ask(server, Ask::Space(self.state.who.user))
+            .await
+            .map(|_| ())
+    }
+
     /// The space of the volume, and of a user's files in it.
     ///
     /// # Errors
@@ -486,7 +579,7 @@ impl<'m, M: Machine> Client<'m, M> {
             clients: vec![self.caller.machine.me()],
         };
         let saved = self.caller.machine.changes();
-        attachment(self.ask_about(path, ask).await?, (mode, saved))
+        self.attachment(self.ask_about(path, ask).await?, (mode, saved))
     }
 
     /// Attaches a file for all clients of the program, by one request (section 3.1). A client
@@ -501,7 +594,29 @@ impl<'m, M: Machine> Client<'m, M> {
     pub async fn attach_all(&self, path: Result<FilePath>, mode: Mode) -> Result<Attachment> {
         let purpose = path.map(|path| Purpose::Attach(path, mode.usage()));
         let saved = self.caller.machine.changes();
-        attachment(self.meet(purpose).await?, (mode, saved))
+        self.attachment(self.meet(purpose).await?, (mode, saved))
+    }
+
+    /// What a server has attached.
+    fn attachment(&self, answer: Answer, (mode, saved): (Mode, u64)) -> Result<Attachment> {
+        let Answer::Attached {
+            object,
+            key,
+            is_cautious,
+        } = answer
+        else {
+            return Err(unexpected());
+        };
+        Ok(Attachment {
+            shape: object.shape()?,
+            home: self.state.shape.names.server_of(&object.path),
+            object,
+            mode,
+            key,
+            is_shared: is_cautious,
+            is_cautious: Arc::new(AtomicBool::new(is_cautious || !mode.is_reckless)),
+            saved: Arc::new(AtomicU64::new(saved)),
+        })
     }
 
     /// Detaches a file.
@@ -638,6 +753,10 @@ impl<'m, M: Machine> Client<'m, M> {
         memory: MemoryId,
         (is_cautious, placed): (bool, Option<&dyn Fn()>),
     ) -> Result<Option<Moved>> {
+        let inside_max = self.inside_bytes_max(operation);
+        let inside = parts.iter().map(|part| part.bytes);
+        let inside = inside.filter(|&bytes| bytes <= inside_max).sum();
+        let _entered = self.state.pace.enter(parts.len() as u64, inside).await;
         let turn = turn_of(parts, is_cautious);
         let questions = parts.iter().map(|part| self.caller.question([part.server]));
         let questions: Vec<Question> = questions.collect::<Result<_>>()?;
@@ -653,11 +772,13 @@ impl<'m, M: Machine> Client<'m, M> {
                 file: open.file.object.id,
                 owner: open.file.object.owner,
                 base: open.file.shape.base,
+                home: open.file.home,
                 version: open.version,
                 turn: turn.clone(),
                 parts: Vec::new(),
                 memory: None,
                 wants_word: placed.is_some() && is_cautious && Some(part.server) == last,
+                hold: None,
             };
             let turn = &turn;
             async move {
@@ -861,6 +982,7 @@ impl<'m, M: Machine> Client<'m, M> {
                 operation,
                 file: file.object.id,
                 owner: file.object.owner,
+                home: file.home,
                 shape: file.shape,
                 version,
                 clients: clients.to_vec(),
@@ -985,26 +1107,6 @@ pub(crate) fn turn_of(parts: &[ServerPart], is_cautious: bool) -> Turn {
         (true, [_] | []) => Turn::Arrival,
         (true, many) => Turn::Token(many.iter().map(|part| part.turn).collect()),
     }
-}
-
-/// What a server has attached.
-fn attachment(answer: Answer, (mode, saved): (Mode, u64)) -> Result<Attachment> {
-    let Answer::Attached {
-        object,
-        key,
-        is_cautious,
-    } = answer
-    else {
-        return Err(unexpected());
-    };
-    Ok(Attachment {
-        shape: object.shape()?,
-        object,
-        mode,
-        key,
-        is_cautious: Arc::new(AtomicBool::new(is_cautious || !mode.is_reckless)),
-        saved: Arc::new(AtomicU64::new(saved)),
-    })
 }
 
 /// The bytes of a cell in an access before byte `end` of the cell.

@@ -16,12 +16,12 @@ use penstock_sim::random::Random;
 use simulated::{Program, Volume, open, path};
 
 use crate::messages::{
-    Access, Ask, CellPart, ClientPart, Collective, NewObject, Purpose, Request, Turn, Usage,
-    requests,
+    Access, Ask, CellPart, ClientPart, Collective, NewKind, NewObject, Purpose, Request, Turn,
+    Usage, requests,
 };
 use crate::object::{FileShape, Identity, ObjectId};
 use crate::service::pointers::{PointerId, PointerMove, Seek};
-use crate::transaction::{FileChange, TransactionId};
+use crate::transaction::{FileChange, NewAttributes, NewTime, Replacement, TransactionId};
 use crate::volume::cells::Version;
 
 const SERVERS: usize = 3;
@@ -98,6 +98,7 @@ fn access(random: &mut Random, id: ObjectId) -> Access {
         file: id,
         owner: 2,
         base: number(random) as usize,
+        home: number(random) as usize,
         version: version(random),
         turn: match random.below(3) {
             0 => Turn::Any,
@@ -107,6 +108,7 @@ fn access(random: &mut Random, id: ObjectId) -> Access {
         parts: (0..random.below(3)).map(|_| part(random)).collect(),
         memory: (random.below(2) == 0).then(|| memory(random)),
         wants_word: random.below(2) == 0,
+        hold: None,
     }
 }
 
@@ -140,18 +142,42 @@ fn ask(random: &mut Random, me: &Program, id: ObjectId) -> Ask {
         3 => Ask::Create(NewObject {
             path: path(name),
             mode: number(random) as u16,
-            file: (random.below(3) > 0).then_some((shape.cells, shape.bsu_bytes, Some(shape.base))),
+            kind: match random.below(4) {
+                0 => NewKind::Xref,
+                1 => NewKind::Symlink("x".repeat((number(random) % 9000) as usize)),
+                _ => NewKind::File(shape.cells, shape.bsu_bytes, Some(shape.base)),
+            },
         }),
         4 => Ask::Remove(path(name)),
-        5 => Ask::Rename(path(name), path("/bad2")),
-        6 => Ask::Protect {
-            path: path(name),
-            mode: Some(number(random) as u16),
-            owner: Some(2),
-            group: None,
-        },
+        5 => {
+            let replacement = match random.below(3) {
+                0 => Replacement::Refused,
+                1 => Replacement::Removed,
+                _ => Replacement::Moved(path(["/", "/bad3", "/bad2"][random.below(3) as usize])),
+            };
+            Ask::Rename(path(name), path("/bad2"), replacement)
+        }
+        6 => {
+            let new = NewAttributes {
+                mode: Some(number(random) as u16),
+                owner: Some(2),
+                accessed: (random.below(2) == 0).then_some(NewTime::Now),
+                modified: (random.below(2) == 0).then(|| NewTime::At(number(random))),
+                extended: (random.below(2) == 0).then(|| {
+                    let bytes = (number(random) % 70_000) as usize;
+                    let name = "n".repeat((number(random) % 300) as usize);
+                    (name, (random.below(2) == 0).then(|| vec![0; bytes]))
+                }),
+                ..NewAttributes::default()
+            };
+            Ask::Set(path(name), new)
+        }
         7 => Ask::List(path(name)),
-        8 => Ask::Change(path(name), FileChange::Resize(number(random))),
+        8 => {
+            let size = number(random);
+            let changes = [FileChange::Resize(size), FileChange::Truncate(size)];
+            Ask::Change(path(name), changes[random.below(2) as usize])
+        }
         9 => Ask::Change(path(name), FileChange::Checkpoint),
         10 => Ask::CellBytes(id, version(random)),
         11 => Ask::Status(path(name)),
@@ -175,6 +201,7 @@ fn ask(random: &mut Random, me: &Program, id: ObjectId) -> Ask {
                 operation: operation(random),
                 file: id,
                 owner: 2,
+                home: number(random) as usize,
                 shape,
                 version: version(random),
                 clients: vec![me.node.me(); 1 + random.below(2) as usize],

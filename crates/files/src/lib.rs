@@ -43,6 +43,7 @@ pub mod job;
 mod messages;
 pub mod names;
 pub mod object;
+mod pace;
 pub mod service;
 pub mod transaction;
 pub mod transfer;
@@ -51,9 +52,11 @@ pub mod volume;
 pub use client::{Attachment, Client, ClientState, Mode, OpenSubfile, VolumeSpace};
 pub use messages::{Attacher, Moved};
 pub use names::{FilePath, HASH_BITS, Names};
-pub use object::{Attributes, FileShape, Identity, ObjectId, ObjectKind};
+pub use object::{
+    Attributes, Details, EntryKind, FileShape, Identity, MODE_BITS, ObjectId, ObjectKind,
+};
 pub use service::pointers::{PointerId, PointerMove, Seek};
 pub use service::{Parts, Service, VolumeShape, disk_schema};
-pub use transaction::{Entry, FileChange};
+pub use transaction::{Entry, FileChange, NewAttributes, NewTime, Replacement};
 pub use volume::cells::Version;
 pub use volume::records::RecordStore;

@@ -1,13 +1,16 @@
 //! Requests to servers of files, and their answers.
 
+use std::rc::Rc;
+
 use penstock_engine::{Error, Kind, MemoryId, NodeId, Operation, Port};
 use penstock_layout::{List, SubfileOrder, View};
 use serde::{Deserialize, Serialize};
 
 use crate::names::FilePath;
 use crate::object::{Attributes, FileShape, Identity, ObjectId};
+use crate::service::guests::{Hold, Right};
 use crate::service::pointers::{PointerId, PointerMove};
-use crate::transaction::{Entry, FileChange, Step, TransactionId};
+use crate::transaction::{Entry, FileChange, NewAttributes, Replacement, Step, TransactionId};
 use crate::volume::cells::Version;
 
 /// The second word of all ports of files, and bits of the third. The engine has the same second
@@ -60,6 +63,7 @@ impl Request {
                     | Ask::Allot(..)
                     | Ask::GiveBack(_)
                     | Ask::Allow(..)
+                    | Ask::Right(..)
             ),
         }
     }
@@ -98,6 +102,8 @@ pub(crate) struct Access {
     pub(crate) file: ObjectId,
     pub(crate) owner: u32,
     pub(crate) base: usize,
+    /// The server that keeps the object of the file.
+    pub(crate) home: usize,
     pub(crate) version: Version,
     pub(crate) turn: Turn,
     pub(crate) parts: Vec<CellPart>,
@@ -105,6 +111,20 @@ pub(crate) struct Access {
     pub(crate) memory: Option<MemoryId>,
     /// Whether the client waits for the word that the request has its place in the order.
     pub(crate) wants_word: bool,
+    /// What the request takes of its client's share of memory on the server.
+    #[serde(skip)]
+    pub(crate) hold: Option<Rc<Hold>>,
+}
+
+impl Access {
+    /// The bytes of data that travel in messages; as many as can be counted.
+    pub(crate) fn inside_bytes(&self) -> u64 {
+        let bytes = self.parts.iter().map(|part| part.places.elements());
+        match self.memory {
+            None => bytes.fold(0, u64::saturating_add),
+            Some(_) => 0,
+        }
+    }
 }
 
 /// A token passes the servers of a request, from the lowest turn to the highest, through those
@@ -146,6 +166,8 @@ pub(crate) struct Collective {
     pub(crate) operation: Operation,
     pub(crate) file: ObjectId,
     pub(crate) owner: u32,
+    /// The server that keeps the object of the file.
+    pub(crate) home: usize,
     pub(crate) shape: FileShape,
     pub(crate) version: Version,
     /// The nodes of all clients, by rank.
@@ -190,19 +212,14 @@ pub(crate) enum Ask {
     /// Remove an object.
     Remove(FilePath),
     /// Give an object, and all below it, another path.
-    Rename(FilePath, FilePath),
-    /// Change the mode, the owner or the group of an object.
-    Protect {
-        path: FilePath,
-        mode: Option<u16>,
-        owner: Option<u32>,
-        group: Option<u32>,
-    },
+    Rename(FilePath, FilePath, Replacement),
+    /// Give an object other attributes.
+    Set(FilePath, NewAttributes),
     /// The entries of an Xref.
     List(FilePath),
     /// Change all cells of a file.
     Change(FilePath, FileChange),
-    /// The bytes of the cells of a file on this server.
+    /// The bytes of the cells of a file on this server, and the time of the last write to them.
     CellBytes(ObjectId, Version),
     /// Who has a file attached.
     Status(FilePath),
@@ -242,6 +259,8 @@ pub(crate) enum Ask {
     MovePointer(PointerId, PointerMove),
     /// From now on, requests to this file keep the order of tokens.
     BeCautious(ObjectId),
+    /// What a client may do with a file whose object this server keeps.
+    Right(ObjectId, NodeId),
     /// As long as the server that says this is there, requests to this file may come in any order.
     BeReckless(ObjectId),
     /// Prepare the steps of a transaction.
@@ -276,8 +295,17 @@ pub(crate) struct Usage {
 pub(crate) struct NewObject {
     pub(crate) path: FilePath,
     pub(crate) mode: u16,
-    /// Cells, bytes of a BSU, and the base, if the user gives one; nothing for an Xref.
-    pub(crate) file: Option<(u64, u64, Option<usize>)>,
+    pub(crate) kind: NewKind,
+}
+
+/// The kind of a new object.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum NewKind {
+    /// A file: cells, bytes of a BSU, and the base, if the user gives one.
+    File(u64, u64, Option<usize>),
+    Xref,
+    /// A symbolic link with this target.
+    Symlink(String),
 }
 
 /// A server's answer.
@@ -295,13 +323,15 @@ pub(crate) enum Answer {
     /// The file is shared: the request must keep the order of tokens.
     BeCautious,
     Object(Attributes),
+    /// The attributes, and the number of links.
+    Found(Attributes, u32),
     Attached {
         object: Attributes,
         key: u64,
         is_cautious: bool,
     },
     Entries(Vec<(String, Entry)>),
-    CellBytes(Vec<(u64, u64)>),
+    CellBytes(Vec<(u64, u64)>, u64),
     Status(Vec<Attacher>),
     Space {
         used: u64,
@@ -316,6 +346,7 @@ pub(crate) enum Answer {
     Decided(Option<bool>),
     /// A token may be lost with this server.
     Gap(usize),
+    Right(Right),
 }
 
 /// The bytes that an access has moved.

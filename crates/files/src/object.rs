@@ -1,5 +1,7 @@
 //! The objects of a volume: files, and cross-reference lists (Xrefs), which stand for directories.
 
+use std::collections::BTreeMap;
+
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::exact;
 use serde::{Deserialize, Serialize};
@@ -9,8 +11,17 @@ use crate::names::FilePath;
 /// The most cells of a file.
 pub const CELLS_MAX: u64 = 1 << 20;
 
-/// The bits of an object's mode.
-pub const MODE_BITS: u16 = 0o777;
+/// The bits of an object's mode: permissions, and setuid, setgid and sticky.
+pub const MODE_BITS: u16 = 0o7777;
+
+/// The bit of an Xref's mode that lets users remove only what they own.
+const STICKY: u16 = 0o1000;
+
+/// The most bytes of the target of a symbolic link.
+pub const TARGET_BYTES_MAX: usize = 4095;
+
+/// The most bytes of the names and values of an object's extended attributes.
+pub const EXTENDED_BYTES_MAX: usize = 1 << 16;
 
 /// The identity of an object, which is never used twice in a volume and does not change with its
 /// path: the number of the server that made it, and a number of that server.
@@ -19,7 +30,7 @@ pub struct ObjectId(pub u64);
 
 impl ObjectId {
     /// The identity of the root, which no server has made.
-    pub(crate) const ROOT: Self = Self(0);
+    pub const ROOT: Self = Self(0);
 
     /// The object with this number among those that `server` has made.
     pub(crate) fn new(server: usize, number: u64) -> Self {
@@ -119,6 +130,27 @@ impl FileShape {
         (self.base + turn) % servers
     }
 
+    /// The bytes of a cell that are among the first `bytes` bytes of the file in canonical order:
+    /// its BSUs go round-robin to the cells.
+    pub fn cell_end(&self, cell: u64, bytes: u64) -> u64 {
+        let (bsu, bytes) = (u128::from(self.bsu_bytes.max(1)), u128::from(bytes));
+        let stripe = bsu * u128::from(self.cells.max(1));
+        let rest = (bytes % stripe).saturating_sub(bsu * u128::from(cell));
+        exact::<u64>(bytes / stripe * bsu + rest.min(bsu)) // at most `bytes`
+    }
+
+    /// The size of the file in canonical order: one past the last byte of any cell, of which those
+    /// that have any are given with their bytes.
+    pub fn size(&self, cells: impl IntoIterator<Item = (u64, u64)>) -> u64 {
+        let (bsu, all) = (u128::from(self.bsu_bytes.max(1)), u128::from(self.cells));
+        let ends = cells.into_iter().filter_map(|(cell, bytes)| {
+            let last = u128::from(bytes).checked_sub(1)?;
+            let bsus = last / bsu * all + u128::from(cell);
+            Some(bsus * bsu + last % bsu + 1)
+        });
+        u64::try_from(ends.max().unwrap_or(0)).unwrap_or(u64::MAX)
+    }
+
     /// The number of servers that have cells.
     pub(crate) fn turns(&self, servers: usize) -> usize {
         exact::<usize>((servers as u64).min(self.cells))
@@ -126,12 +158,53 @@ impl FileShape {
 }
 
 /// The kind of an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ObjectKind {
     /// A file.
     File(FileShape),
     /// A cross-reference list.
     Xref,
+    /// A symbolic link, and its target: text that a mount follows, and nobody else.
+    Symlink(String),
+}
+
+impl ObjectKind {
+    /// The kind as entries of Xrefs have it.
+    pub fn entry(&self) -> EntryKind {
+        match self {
+            Self::File(_) => EntryKind::File,
+            Self::Xref => EntryKind::Xref,
+            Self::Symlink(_) => EntryKind::Symlink,
+        }
+    }
+
+    /// Refuses what no object can be.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`].
+    pub fn check(&self, servers: usize) -> Result<()> {
+        match self {
+            Self::File(shape) => shape.check(servers),
+            Self::Symlink(target)
+                if !(1..=TARGET_BYTES_MAX).contains(&target.len()) || target.contains('\0') =>
+            {
+                let cause = "the target of a symbolic link has 1 to 4095 bytes, and no NUL";
+                Err(Error::new(Kind::Schema, "making a symbolic link", cause))
+            }
+            Self::Xref | Self::Symlink(_) => Ok(()),
+        }
+    }
+}
+
+/// The kind of an object, without its particulars.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EntryKind {
+    /// A file.
+    File,
+    /// A cross-reference list.
+    Xref,
+    /// A symbolic link.
+    Symlink,
 }
 
 /// The attributes of an object (section 4.1).
@@ -147,33 +220,129 @@ pub struct Attributes {
     pub owner: u32,
     /// The number of the group.
     pub group: u32,
-    /// The permission bits for owner, group and others.
+    /// The permission bits for owner, group and others, and the bits setuid, setgid and sticky.
     pub mode: u16,
     /// The time of creation, in nanoseconds since 1970.
     pub created: u64,
     /// The time of the last attach for reading.
     pub accessed: u64,
-    /// The time of the last change: an attach for writing, or a change of the attributes.
+    /// The time of the last change of the attributes, of the entries of an Xref, or of all cells at
+    /// once. [`Details::changed`] counts writes, too.
     pub changed: u64,
+    /// The time of the last change of the contents, as it was at the time `settled`. Servers of
+    /// cells know of writes since then: [`Details::modified`] counts them.
+    pub modified: u64,
+    /// The time at which `modified` was set.
+    pub settled: u64,
     /// The number of checkpoints of the file so far; the last of them can be read.
     pub checkpoints: u64,
+    /// Extended attributes: names that users give values to.
+    pub extended: BTreeMap<String, Vec<u8>>,
+}
+
+/// The attributes of an object, and what the servers of its cells know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Details {
+    /// The attributes.
+    pub object: Attributes,
+    /// The number of names that lead to the object: of an Xref its own, `.` in it, and `..` in each
+    /// Xref that it lists.
+    pub links: u32,
+    /// The bytes up to the end of each cell of a file that has any.
+    pub cells: BTreeMap<u64, u64>,
+    /// The time of the last write to a file, or 0.
+    pub written: u64,
+}
+
+impl Details {
+    /// The size of a file in canonical order, or the bytes of a symbolic link's target.
+    pub fn size(&self) -> u64 {
+        match &self.object.kind {
+            ObjectKind::File(shape) => shape.size(self.cells.iter().map(|(&c, &bytes)| (c, bytes))),
+            ObjectKind::Symlink(target) => target.len() as u64,
+            ObjectKind::Xref => 0,
+        }
+    }
+
+    /// The time of the last change of the contents: the last write, unless it was set after that.
+    pub fn modified(&self) -> u64 {
+        match self.written > self.object.settled {
+            true => self.written,
+            false => self.object.modified,
+        }
+    }
+
+    /// The time of the last change of contents or attributes.
+    pub fn changed(&self) -> u64 {
+        self.object.changed.max(self.written)
+    }
 }
 
 impl Attributes {
+    /// The attributes of a new object, of this owner and group and with this mode.
+    pub(crate) fn new(
+        id: ObjectId,
+        kind: ObjectKind,
+        path: FilePath,
+        (owner, group, mode): (u32, u32, u16),
+        now: u64,
+    ) -> Self {
+        Self {
+            id,
+            kind,
+            path,
+            owner,
+            group,
+            mode: mode & MODE_BITS,
+            created: now,
+            accessed: now,
+            changed: now,
+            modified: now,
+            settled: now,
+            checkpoints: 0,
+            extended: BTreeMap::new(),
+        }
+    }
+
     /// The structure of a file.
     ///
     /// # Errors
-    /// [`Kind::Schema`] for an Xref.
+    /// [`Kind::Schema`] for an Xref or a symbolic link.
     pub fn shape(&self) -> Result<FileShape> {
-        match self.kind {
-            ObjectKind::File(shape) => Ok(shape),
-            ObjectKind::Xref => Err(at_path(
-                Kind::Schema,
-                "looking for a file",
-                &self.path,
-                "it is a directory (an Xref)",
-            )),
+        let cause = match self.kind {
+            ObjectKind::File(shape) => return Ok(shape),
+            ObjectKind::Xref => "it is a directory (an Xref)",
+            ObjectKind::Symlink(_) => "it is a symbolic link, which only a mount follows",
+        };
+        Err(at_path(
+            Kind::Schema,
+            "looking for a file",
+            &self.path,
+            cause,
+        ))
+    }
+
+    /// Refuses a user who may not remove an entry for an object of `owner` from this Xref.
+    ///
+    /// # Errors
+    /// [`Kind::ReadOnly`].
+    pub(crate) fn allow_removal(&self, who: &Identity, owner: u32) -> Result<()> {
+        self.allow(who, Permission::Write)?;
+        let is_owner = who.may_all() || [self.owner, owner].contains(&who.user);
+        if is_owner || self.mode & STICKY == 0 {
+            return Ok(());
         }
+        let cause = format!(
+            "user {} owns neither the directory, which is sticky, nor the object, which is user \
+             {owner}'s",
+            who.user
+        );
+        Err(at_path(
+            Kind::ReadOnly,
+            "removing an entry of",
+            &self.path,
+            cause,
+        ))
     }
 
     /// Refuses a user who has not this permission.
@@ -256,21 +425,49 @@ mod tests {
         );
     }
 
+    /// The canonical order deals BSUs out to cells in turn, as the striped view does.
+    #[test]
+    fn the_size_in_canonical_order_is_that_of_the_striped_view() {
+        use penstock_layout::{Subfile, SubfileOrder, View};
+        for (cells, bsu_bytes) in [(1, 1), (1, 5), (3, 1), (3, 4), (4, 7)] {
+            let shape = FileShape {
+                cells,
+                bsu_bytes,
+                base: 0,
+            };
+            let order = SubfileOrder::Block;
+            let whole = Subfile::new(View::striped(), 0, order, (cells, bsu_bytes)).unwrap();
+            for size in 0..80 {
+                let ends = (0..cells).map(|cell| (cell, shape.cell_end(cell, size)));
+                let ends: Vec<_> = ends.collect();
+                assert_eq!(ends.iter().map(|(_, end)| end).sum::<u64>(), size);
+                assert_eq!(shape.size(ends.iter().copied()), size);
+                let by_view = ends
+                    .iter()
+                    .filter_map(|&(cell, end)| whole.end_in(cell, end));
+                assert_eq!(by_view.max().unwrap_or(0), size);
+            }
+            assert_eq!(shape.size([(cells - 1, 1)]), (cells - 1) * bsu_bytes + 1);
+        }
+    }
+
+    /// Who may remove what from a sticky directory.
+    #[test]
+    fn sticky_directories() {
+        let (root, xref) = (FilePath::root(), ObjectKind::Xref);
+        let sticky = Attributes::new(ObjectId(1), xref, root, (7, 20, 0o1777), 0);
+        let may = |user, owner| {
+            let who = Identity::new(user, 1, Vec::new());
+            sticky.allow_removal(&who, owner).is_ok()
+        };
+        assert!(may(7, 9) && may(9, 9) && may(0, 9) && !may(8, 9));
+    }
+
     /// N5: owner, group and others.
     #[test]
     fn permissions() {
-        let object = Attributes {
-            id: ObjectId(1),
-            kind: ObjectKind::Xref,
-            path: FilePath::root(),
-            owner: 7,
-            group: 20,
-            mode: 0o640,
-            created: 0,
-            accessed: 0,
-            changed: 0,
-            checkpoints: 0,
-        };
+        let settings = (7, 20, 0o640);
+        let object = Attributes::new(ObjectId(1), ObjectKind::Xref, FilePath::root(), settings, 0);
         let who = |user, group, groups: &[u32]| Identity::new(user, group, groups.to_vec());
         let may = |who: Identity, permission| object.allow(&who, permission).is_ok();
         assert!(may(who(7, 1, &[]), Permission::Write));

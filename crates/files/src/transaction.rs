@@ -19,7 +19,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::names::FilePath;
-use crate::object::{Attributes, ObjectId};
+use crate::object::{Attributes, EntryKind, FileShape, ObjectId};
 
 /// The identity of a transaction, never used twice in a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -41,8 +41,23 @@ impl fmt::Display for TransactionId {
 pub struct Entry {
     /// The identity of the object.
     pub id: ObjectId,
+    /// The kind of the object.
+    pub kind: EntryKind,
+}
+
+impl Entry {
+    /// The entry of an object.
+    pub(crate) fn of(object: &Attributes) -> Self {
+        Self {
+            id: object.id,
+            kind: object.kind.entry(),
+        }
+    }
+
     /// Whether the object is an Xref.
-    pub is_xref: bool,
+    pub fn is_xref(&self) -> bool {
+        self.kind == EntryKind::Xref
+    }
 }
 
 /// A change of a whole file.
@@ -54,21 +69,115 @@ pub enum FileChange {
     RollBack,
     /// Each cell gets this number of bytes.
     Resize(u64),
+    /// The file has this number of bytes in canonical order: each cell gets those of its BSUs.
+    Truncate(u64),
     /// The file is another user's.
     GiveTo(u32),
     /// The file goes.
     Remove,
 }
 
+impl FileChange {
+    /// The new end of a cell; nothing if the change leaves ends alone.
+    pub(crate) fn end_of(self, cell: u64, shape: &FileShape) -> Option<u64> {
+        match self {
+            Self::Resize(bytes) => Some(bytes),
+            Self::Truncate(bytes) => Some(shape.cell_end(cell, bytes)),
+            Self::Checkpoint | Self::RollBack | Self::GiveTo(_) | Self::Remove => None,
+        }
+    }
+
+    /// Whether cells get other ends.
+    pub(crate) fn is_resize(self) -> bool {
+        matches!(self, Self::Resize(_) | Self::Truncate(_))
+    }
+}
+
+/// A new time of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NewTime {
+    /// The time at which the server sets it. Whoever may write the object may.
+    Now,
+    /// A time in nanoseconds since 1970. Only the owner may.
+    At(u64),
+}
+
+impl NewTime {
+    fn at(self, now: u64) -> u64 {
+        match self {
+            Self::Now => now,
+            Self::At(time) => time,
+        }
+    }
+}
+
+/// What becomes of an object at whose path another one is to come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Replacement {
+    /// It stays, and the other does not come.
+    Refused,
+    /// It is removed: a file, a symbolic link, or an empty Xref.
+    Removed,
+    /// It gets this path, if it is a file or a symbolic link; an empty Xref is removed.
+    Moved(FilePath),
+}
+
+/// New attributes of an object. What is `None` stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewAttributes {
+    /// The mode.
+    pub mode: Option<u16>,
+    /// The number of the owner.
+    pub owner: Option<u32>,
+    /// The number of the group.
+    pub group: Option<u32>,
+    /// The time of the last access.
+    pub accessed: Option<NewTime>,
+    /// The time of the last change of the contents.
+    pub modified: Option<NewTime>,
+    /// The name of an extended attribute, and its value, or nothing if it goes.
+    pub extended: Option<(String, Option<Vec<u8>>)>,
+}
+
+impl NewAttributes {
+    /// Whether only who owns the object may set them.
+    pub(crate) fn are_the_owners(&self) -> bool {
+        let is_at = |time: &Option<NewTime>| matches!(time, Some(NewTime::At(_)));
+        self.mode.is_some()
+            || self.owner.or(self.group).is_some()
+            || is_at(&self.accessed)
+            || is_at(&self.modified)
+    }
+}
+
 /// The attributes that change.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Settings {
-    pub(crate) mode: Option<u16>,
-    pub(crate) owner: Option<u32>,
-    pub(crate) group: Option<u32>,
+    pub(crate) new: NewAttributes,
     /// Whether there is one more checkpoint.
     pub(crate) is_checkpoint: bool,
     pub(crate) changed: u64,
+}
+
+impl Settings {
+    /// Gives an object its new attributes.
+    pub(crate) fn apply(self, object: &mut Attributes) {
+        let (new, now) = (self.new, self.changed);
+        object.mode = new.mode.unwrap_or(object.mode);
+        object.owner = new.owner.unwrap_or(object.owner);
+        object.group = new.group.unwrap_or(object.group);
+        object.accessed = new.accessed.map_or(object.accessed, |time| time.at(now));
+        if let Some(time) = new.modified {
+            (object.modified, object.settled) = (time.at(now), now);
+        }
+        match new.extended {
+            Some((name, Some(value))) => drop(object.extended.insert(name, value)),
+            Some((name, None)) => drop(object.extended.remove(&name)),
+            None => {}
+        }
+        object.checkpoints += u64::from(self.is_checkpoint);
+        object.changed = now;
+    }
 }
 
 /// A step of a transaction: what one server does.
@@ -101,11 +210,14 @@ pub(crate) enum Step {
         parent: FilePath,
         name: String,
         id: ObjectId,
+        /// The owner of the object.
+        owner: u32,
     },
     /// The cells of a file change: the file, its owner, and its cells on this server.
     Cells {
         file: ObjectId,
         owner: u32,
+        shape: FileShape,
         change: FileChange,
         cells: Vec<u64>,
     },

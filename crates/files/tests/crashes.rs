@@ -23,7 +23,7 @@ use std::rc::Rc;
 
 use naive::{Change, File, Place};
 use penstock_engine::{Error, Kind};
-use penstock_files::{Client, FileChange, FilePath, ObjectKind, OpenSubfile, Version};
+use penstock_files::{Client, FileChange, FilePath, ObjectKind, OpenSubfile, Replacement, Version};
 use penstock_layout::{SubfileOrder, View};
 use penstock_sim::Span;
 use penstock_sim::machine::{Faults, Loss, Moment, SimNode};
@@ -51,6 +51,7 @@ struct Known {
 #[derive(Debug, Clone)]
 enum Object {
     Directory,
+    Symlink,
     File(Box<Known>),
 }
 
@@ -66,6 +67,8 @@ struct Journal {
 #[derive(Debug, Clone)]
 enum Step {
     MakeDirectory(String),
+    /// Make a symbolic link, whose target is its own path.
+    MakeSymlink(String),
     Create(String, u64, u64),
     Write {
         file: String,
@@ -79,6 +82,8 @@ enum Step {
     Change(String, FileChange),
     Remove(String),
     Rename(String, String),
+    /// Rename a file or a symbolic link to another, which goes, or gets a third path.
+    Replace(String, String, Option<String>),
     /// Limit a user, who has no files.
     Limit(u32, Option<u64>),
 }
@@ -96,6 +101,9 @@ impl Journal {
         match step {
             Step::MakeDirectory(name) => {
                 self.objects.insert(name.clone(), Object::Directory);
+            }
+            Step::MakeSymlink(name) => {
+                self.objects.insert(name.clone(), Object::Symlink);
             }
             Step::Create(name, cells, bsu_bytes) => {
                 let empty = File::new(*cells as usize, *bsu_bytes as usize);
@@ -132,6 +140,9 @@ impl Journal {
                     FileChange::Resize(bytes) => {
                         known.now.change(Change::Resize(*bytes as usize));
                     }
+                    FileChange::Truncate(bytes) => {
+                        known.now.change(Change::Truncate(*bytes as usize));
+                    }
                     _ => unreachable!("no step of a client"),
                 }
                 known.safe = known.now.clone();
@@ -141,6 +152,14 @@ impl Journal {
                 self.objects.remove(name);
             }
             Step::Limit(_, blocks) => self.quota = *blocks,
+            Step::Replace(from, to, kept) => {
+                let replaced = self.objects.remove(to).unwrap();
+                if let Some(kept) = kept {
+                    self.objects.insert(kept.clone(), replaced);
+                }
+                let object = self.objects.remove(from).unwrap();
+                self.objects.insert(to.clone(), object);
+            }
             Step::Rename(from, to) => {
                 let below = format!("{from}/");
                 let moved: Vec<String> = self
@@ -214,8 +233,11 @@ fn choose(random: &mut Random, journal: &Journal, home: &str, fill: &mut u8) -> 
     let names: Vec<&String> = names.collect();
     let is_file = |name: &&&String| matches!(journal.objects[**name], Object::File(_));
     let files: Vec<&String> = names.iter().filter(is_file).copied().collect();
-    let directories = names.iter().filter(|name| !is_file(name));
+    let is_directory = |name: &&&String| matches!(journal.objects[**name], Object::Directory);
+    let directories = names.iter().filter(is_directory);
     let directories: Vec<&String> = directories.copied().collect();
+    let leaves = names.iter().filter(|name| !is_directory(name));
+    let leaves: Vec<&String> = leaves.copied().collect();
     let pick = |random: &mut Random, some: &[&String]| {
         some[random.below(some.len() as u64) as usize].clone()
     };
@@ -227,7 +249,15 @@ fn choose(random: &mut Random, journal: &Journal, home: &str, fill: &mut u8) -> 
         };
         format!("{parent}/n{fill}")
     };
-    match random.below(17) {
+    match random.below(20) {
+        17 => Step::MakeSymlink(fresh(random)),
+        18 | 19 if leaves.len() > 1 => {
+            let nth = random.below(leaves.len() as u64) as usize;
+            let other = nth + 1 + random.below(leaves.len() as u64 - 1) as usize;
+            let to = leaves[other % leaves.len()].clone();
+            let kept = (random.below(2) == 0).then(|| fresh(random));
+            Step::Replace(leaves[nth].clone(), to, kept)
+        }
         16 => {
             let blocks = 1 + random.below(9);
             Step::Limit(user_of(home), (blocks < 7).then_some(blocks))
@@ -257,7 +287,13 @@ fn choose(random: &mut Random, journal: &Journal, home: &str, fill: &mut u8) -> 
                 matches!(&journal.objects[&name], Object::File(known) if known.kept.is_some());
             match has_checkpoint && random.below(2) == 0 {
                 true => Step::Change(name, FileChange::RollBack),
-                false => Step::Change(name, FileChange::Resize(random.below(60))),
+                false => Step::Change(
+                    name,
+                    match random.below(2) {
+                        0 => FileChange::Resize(random.below(60)),
+                        _ => FileChange::Truncate(random.below(120)),
+                    },
+                ),
             }
         }
         _ if !files.is_empty() => {
@@ -281,6 +317,17 @@ async fn run_step(me: &Program, step: &Step) {
     match step {
         Step::MakeDirectory(name) => {
             client.make_directory(path(name), 0o755).await.unwrap();
+        }
+        Step::MakeSymlink(name) => {
+            client.make_symlink(path(name), name.clone()).await.unwrap();
+        }
+        Step::Replace(from, to, kept) => {
+            let replacement = match kept {
+                Some(kept) => Replacement::Moved(path(kept)),
+                None => Replacement::Removed,
+            };
+            let (from, to) = (path(from), path(to));
+            client.replace(&from, &to, replacement).await.unwrap();
         }
         Step::Create(name, cells, bsu_bytes) => {
             let shape = (*cells, *bsu_bytes, None);
@@ -347,12 +394,14 @@ async fn walk(client: &Client<'_, SimNode>, home: &str) -> BTreeMap<String, Obje
     while let Some(name) = waiting.pop() {
         let object = client.stat(&path(&name)).await.unwrap();
         assert_eq!(object.path.as_str(), name);
+        let is_xref = object.kind == ObjectKind::Xref;
         found.insert(name.clone(), object.kind);
-        if object.kind == ObjectKind::Xref {
+        if is_xref {
             for (entry, listed) in client.list(&object.path).await.unwrap() {
                 let below = object.path.join(&entry).unwrap();
                 let object = client.stat(&below).await.unwrap();
                 assert_eq!(object.id, listed.id, "{below} is listed as another object");
+                assert_eq!(object.kind.entry(), listed.kind);
                 waiting.push(below.to_string());
             }
         }
@@ -432,8 +481,11 @@ async fn check(me: &Program, home: &str, journal: &Journal) {
             continue;
         }
         for (name, object) in &possible.objects {
-            match (object, found[name]) {
+            match (object, &found[name]) {
                 (Object::Directory, ObjectKind::Xref) => {}
+                (Object::Symlink, ObjectKind::Symlink(target)) => {
+                    assert!(target.starts_with(home));
+                }
                 (Object::File(known), ObjectKind::File(shape)) => {
                     assert_eq!(
                         (shape.cells, shape.bsu_bytes),

@@ -697,7 +697,7 @@ fn a_limit_of_the_size_of_files_is_told() {
 
 fn description() -> Description {
     Description {
-        version: 1,
+        version: penstock_files::disk::VERSION,
         identity: 0xfedc_ba98_7654_3210,
         servers: 5,
         server: 3,
@@ -747,19 +747,19 @@ fn a_description_is_what_it_says_or_refused() {
     assert_eq!(read(&json).unwrap(), good);
     let text = String::from_utf8(json).unwrap();
     for (from, to, because) in [
-        ("\"version\": 1", "\"version\": 2", Kind::Unsupported),
+        ("\"version\": 2", "\"version\": 3", Kind::Unsupported),
         (
-            "\"version\": 1",
-            "\"version\": 2, \"more\": 0",
+            "\"version\": 2",
+            "\"version\": 3, \"more\": 0",
             Kind::Unsupported,
         ),
         (
-            "\"version\": 1",
-            "\"version\": 1, \"more\": 0",
+            "\"version\": 2",
+            "\"version\": 2, \"more\": 0",
             Kind::Damaged,
         ),
-        ("\"version\": 1", "\"version\": -1", Kind::Damaged),
-        ("\"version\": 1,", "", Kind::Damaged),
+        ("\"version\": 2", "\"version\": -1", Kind::Damaged),
+        ("\"version\": 2,", "", Kind::Damaged),
         ("\"servers\": 5", "\"servers\": 3", Kind::Damaged),
         ("\"servers\": 5", "\"servers\": 0", Kind::Damaged),
         (

@@ -222,8 +222,8 @@ fn change_each(kind: u8, change: impl Fn(&mut Vec<u8>, &mut Vec<u8>) -> bool) ->
 #[test]
 fn a_file_that_is_another_users_on_a_server_is_found() {
     let found = change_each(FILE, |_, value| {
-        let (owner, kept): (u32, bool) = decode(value).unwrap();
-        *value = encode(&(owner + 1, kept)).unwrap();
+        let (owner, kept, written): (u32, bool, u64) = decode(value).unwrap();
+        *value = encode(&(owner + 1, kept, written)).unwrap();
         true
     });
     assert!(
@@ -237,8 +237,8 @@ fn a_file_that_is_another_users_on_a_server_is_found() {
 fn a_checkpoint_on_some_cells_is_found() {
     let is_uneven = |f: &Finding| matches!(f, Finding::UnevenCheckpoint { .. });
     let found = change_each(FILE, |_, value| {
-        let (owner, kept): (u32, bool) = decode(value).unwrap();
-        *value = encode(&(owner, !kept)).unwrap();
+        let (owner, kept, written): (u32, bool, u64) = decode(value).unwrap();
+        *value = encode(&(owner, !kept, written)).unwrap();
         true
     });
     assert!(found.iter().all(is_uneven));

@@ -101,7 +101,10 @@ impl Case {
         let change = match random.below(12) {
             0 => Some(FileChange::Checkpoint),
             1 => Some(FileChange::RollBack),
-            2 => Some(FileChange::Resize(random.below(40))),
+            2 => Some(match random.below(2) {
+                0 => FileChange::Resize(random.below(40)),
+                _ => FileChange::Truncate(random.below(90)),
+            }),
             _ => None,
         };
         if let Some(change) = change {
@@ -189,6 +192,7 @@ fn apply(file: &mut File, step: &Step) -> (u64, Vec<u8>) {
                 FileChange::Checkpoint => Change::Checkpoint,
                 FileChange::RollBack => Change::RollBack,
                 FileChange::Resize(bytes) => Change::Resize(*bytes as usize),
+                FileChange::Truncate(bytes) => Change::Truncate(*bytes as usize),
                 _ => unreachable!("no step of a case"),
             };
             (u64::from(file.change(change)), Vec::new())

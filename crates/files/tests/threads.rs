@@ -122,6 +122,8 @@ async fn serve(node: &Node, server: usize, shape: VolumeShape, setup: &Setup) ->
         cache_bytes: setup.cache_bytes,
         clock: Rc::new(move || started.elapsed().as_nanos() as u64),
         clients: Arc::default(),
+        guests: None,
+        stopping: None,
     };
     Service::new(node, server, shape, parts)?.run().await
 }

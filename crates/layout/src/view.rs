@@ -315,6 +315,21 @@ impl Subfile {
         self.part(place, range, before.sum())
     }
 
+    /// One past the last byte of the subfile that a cell of `bytes` bytes has; `None` if it has
+    /// none. The order "column" is one within an access: here it counts as "block".
+    pub fn end_in(&self, cell: u64, bytes: u64) -> Option<u64> {
+        let place = self.place_of(cell)?;
+        let View { vbs, vn, .. } = self.view;
+        let block_bytes = u128::from(vbs) * u128::from(self.bsu_bytes);
+        let (bytes, period) = (u128::from(bytes), block_bytes * u128::from(vn));
+        let before = block_bytes * u128::from(self.row);
+        let rest = (bytes % period).saturating_sub(before).min(block_bytes);
+        let last = (bytes / period * block_bytes + rest).checked_sub(1)?;
+        let runs = self.runs(place);
+        let end = runs.first + last / runs.length * runs.period + last % runs.length + 1;
+        Some(u64::try_from(end).unwrap_or(u64::MAX))
+    }
+
     fn range(&self, offset: u64, bytes: u64) -> Result<Bytes, LayoutError> {
         let end = u128::from(offset) + u128::from(bytes);
         match end <= u128::from(CELL_BYTES_MAX) {

@@ -27,8 +27,7 @@ impl Bell {
 
     /// Wakes all who sleep, and keeps awake who is about to.
     pub fn ring(&self) {
-        self.rung.fetch_add(1, Ordering::SeqCst);
-        if self.sleeping.load(Ordering::SeqCst) != 0 {
+        self.ring_by(|| {
             // SAFETY: the futex word is a live, aligned u32; FUTEX_WAKE reads no other argument.
             unsafe {
                 libc::syscall(
@@ -38,14 +37,30 @@ impl Bell {
                     i32::MAX,
                 );
             }
+        });
+    }
+
+    /// Keeps awake who is about to sleep, and calls `wake` if somebody sleeps.
+    pub fn ring_by(&self, wake: impl FnOnce()) {
+        self.rung.fetch_add(1, Ordering::SeqCst);
+        if self.sleeping.load(Ordering::SeqCst) != 0 {
+            wake();
         }
+    }
+
+    /// Calls `sleep`, unless the bell has rung since `seen` was read.
+    pub fn sleep_by(&self, seen: u32, sleep: impl FnOnce()) {
+        self.sleeping.fetch_add(1, Ordering::SeqCst);
+        if self.read() == seen {
+            sleep();
+        }
+        self.sleeping.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Sleeps until the bell rings, unless it has rung since `seen` was read, or until `at_most` is
     /// over.
     pub fn sleep(&self, seen: u32, at_most: Option<Duration>) {
-        self.sleeping.fetch_add(1, Ordering::SeqCst);
-        if self.read() == seen {
+        self.sleep_by(seen, || {
             let timeout = at_most.map(|time| libc::timespec {
                 tv_sec: time.as_secs() as libc::time_t,
                 tv_nsec: time.subsec_nanos().into(),
@@ -64,14 +79,24 @@ impl Bell {
                     timeout,
                 );
             }
-        }
-        self.sleeping.fetch_sub(1, Ordering::SeqCst);
+        });
     }
 }
 
 /// A holder of a bell: the heap, or a segment of shared memory.
 pub trait HasBell: Send + Sync {
     fn bell(&self) -> &Bell;
+
+    /// Wakes all who sleep, and keeps awake who is about to.
+    fn ring(&self) {
+        self.bell().ring();
+    }
+
+    /// Sleeps as [`Bell::sleep`] does. A holder whose owner waits for more than the bell, such as
+    /// sockets, wakes it for these, too.
+    fn sleep(&self, seen: u32, at_most: Option<Duration>) {
+        self.bell().sleep(seen, at_most);
+    }
 }
 
 impl HasBell for Bell {
@@ -85,10 +110,10 @@ pub struct BellWaker(pub Arc<dyn HasBell>);
 
 impl Wake for BellWaker {
     fn wake(self: Arc<Self>) {
-        self.0.bell().ring();
+        self.0.ring();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.0.bell().ring();
+        self.0.ring();
     }
 }

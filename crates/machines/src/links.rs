@@ -60,8 +60,7 @@ pub trait Links {
     /// Whether a node is a member now.
     fn is_member(&self, node: NodeId) -> bool;
 
-    /// Ends the link with a node that has left, or is taken for gone, as soon as the packets for it
-    /// are out.
+    /// Ends the link with a node that is taken for gone.
     fn cut(&self, node: NodeId);
 
     /// Whether the links keep packets that could not go yet.

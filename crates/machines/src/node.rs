@@ -164,7 +164,7 @@ impl Node {
 
     /// Wakes this node: another thread has given it something to do.
     pub fn wake(&self) {
-        self.links.bell().bell().ring();
+        self.links.bell().ring();
     }
 
     /// Whether the node calls the MPI library when it looks, from any thread.
@@ -216,7 +216,8 @@ impl Node {
     ) -> Result<()> {
         let (mut packet, start) = Packet::encode(header, payload)?;
         fill(&mut packet[start..]);
-        self.links.post(to, packet)
+        let posted = self.links.post(to, packet);
+        posted.map_err(|error| self.membership.absence(to).unwrap_or(error))
     }
 
     /// Notes that no other node can be reached any more.
@@ -228,11 +229,12 @@ impl Node {
     }
 
     /// Takes a node for gone because of `error`, and tells it so.
-    fn cut_off(&self, node: NodeId, error: Error) {
+    pub fn cut_off(&self, node: NodeId, error: Error) {
         let left = Header::Left {
             error: error.clone(),
         };
         let _ = self.post(node, &left, 0, |_| {}); // it is gone whether it hears that or not
+        self.links.cut(node);
         self.depart(node, error);
     }
 
@@ -243,7 +245,6 @@ impl Node {
             let _ = ticket.answer.send(Err(error.clone())); // the call may have been given up
         }
         drop(tickets);
-        self.links.cut(node);
         self.membership.leave(node, error);
     }
 

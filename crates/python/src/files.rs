@@ -9,7 +9,8 @@ use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use penstock_engine::{Error, Kind, Operation, Result};
 use penstock_files::disk::{CreateOptions, create};
 use penstock_files::job::mpi::{JobArguments, join};
-use penstock_files::job::{FileSystem, JobOptions, Memory, Moving, OpenFile, OpenView, embedded};
+use penstock_files::job::standing::{Call, connect_all};
+use penstock_files::job::{FileSystem, JobOptions, Memory, Moving, OpenFile, OpenView, open};
 use penstock_files::transfer::{self, Party, TransferOptions};
 use penstock_files::{
     Attributes, FileChange, FilePath, Mode, Moved, ObjectKind, PointerId, Seek, Version,
@@ -97,11 +98,11 @@ fn agreed(fs: &FileSystem, path: &str, shown: Shown) -> Result<(FilePath, Transf
     options
 }
 
-/// The attributes of an object: identity, whether it is a directory, path, owner, group, mode,
-/// times of creation, access and change, cells, bytes of a BSU, base, checkpoints.
+/// The attributes of an object: identity, kind, path, owner, group, mode, times of creation, access
+/// and change, cells, bytes of a BSU, base, checkpoints.
 type AttributeFields = (
     u64,
-    bool,
+    &'static str,
     String,
     u32,
     u32,
@@ -111,14 +112,19 @@ type AttributeFields = (
     u64,
 );
 
+/// The time of the last change of contents, the size in canonical order, and the target of a
+/// symbolic link.
+type MoreFields = (u64, u64, Option<String>);
+
 fn fields_of(object: &Attributes) -> AttributeFields {
-    let shape = match object.kind {
-        ObjectKind::File(shape) => (shape.cells, shape.bsu_bytes, shape.base),
-        ObjectKind::Xref => (0, 0, 0),
+    let (kind, shape) = match object.kind {
+        ObjectKind::File(shape) => ("file", (shape.cells, shape.bsu_bytes, shape.base)),
+        ObjectKind::Xref => ("directory", (0, 0, 0)),
+        ObjectKind::Symlink(_) => ("symlink", (0, 0, 0)),
     };
     (
         object.id.0,
-        object.kind == ObjectKind::Xref,
+        kind,
         object.path.to_string(),
         object.owner,
         object.group,
@@ -157,12 +163,13 @@ pub struct PyFileSystem {
     raised: RaisedException,
 }
 
-/// Opens a volume in this process alone.
+/// Opens a volume in this process alone, or one whose servers stand.
 #[pyfunction]
-#[pyo3(signature = (template, servers, cache_bytes, direct))]
+#[pyo3(signature = (template, keys, servers, cache_bytes, direct))]
 pub fn open_volume(
     py: Python<'_>,
     template: &str,
+    keys: Option<&str>,
     servers: Option<usize>,
     cache_bytes: u64,
     direct: bool,
@@ -173,7 +180,7 @@ pub fn open_volume(
         cache_bytes,
         is_direct: direct,
     };
-    let opened = py.detach(|| embedded(template, servers, &options, Some(interrupt)));
+    let opened = py.detach(|| open(template, keys, servers, &options, Some(interrupt)));
     Ok(PyFileSystem {
         fs: Mutex::new(Some(Arc::new(ended(py, &raised, opened)?))),
         raised,
@@ -184,11 +191,13 @@ pub fn open_volume(
 /// volume has been closed. An error that Python found in this rank's arguments comes as `wrong`:
 /// its kind and cause.
 #[pyfunction]
-#[pyo3(signature = (mpi, template, servers, dedicated, options, wrong))]
+#[pyo3(signature = (mpi, template, keys, servers, dedicated, options, wrong))]
+#[expect(clippy::too_many_arguments, reason = "they are Python's")]
 pub fn join_volume(
     py: Python<'_>,
     mpi: Mpi,
     template: String,
+    keys: Option<&str>,
     servers: Option<usize>,
     dedicated: bool,
     options: (u64, bool),
@@ -209,7 +218,7 @@ pub fn join_volume(
             },
         }),
     };
-    let joined = py.detach(|| join_job(&mpi, given, interrupt));
+    let joined = py.detach(|| join_job(&mpi, given, keys, interrupt));
     let joined = ended(py, &raised, joined)?;
     Ok(joined.map(|fs| PyFileSystem {
         fs: Mutex::new(Some(Arc::new(fs))),
@@ -235,16 +244,17 @@ pub fn run_files_command(
                 is_dedicated: false,
                 options: JobOptions::default(),
             };
-            join_job(&mpi, Ok(arguments), interrupt)
+            join_job(&mpi, Ok(arguments), None, interrupt)
         })
     });
     ended(py, &raised, Ok(code))
 }
 
-/// Opens a volume in all ranks of an MPI job.
+/// Opens a volume in all ranks of an MPI job, whose ranks all give a URL or all a path.
 fn join_job(
     mpi: &Mpi,
     given: Result<JobArguments>,
+    keys: Option<&str>,
     interrupt: Interrupt,
 ) -> Result<Option<FileSystem>> {
     let (library, comm, byte, any_source, may_use_threads) = mpi;
@@ -255,6 +265,11 @@ fn join_job(
             any_source: *any_source,
         },
     )?;
+    let call = given.as_ref().map_err(Error::clone);
+    let call = call.and_then(|given| Call::of_url(&given.template, keys));
+    if let Some(call) = call.transpose() {
+        return connect_all((api, *comm), call, Some(interrupt)).map(Some);
+    }
     join(
         (api, *comm),
         Transport::Shared,
@@ -337,10 +352,32 @@ impl PyFileSystem {
         })
     }
 
-    fn stat(&self, py: Python<'_>, path: &str) -> PyResult<(AttributeFields, Vec<(u64, u64)>)> {
+    fn stat(
+        &self,
+        py: Python<'_>,
+        path: &str,
+    ) -> PyResult<(AttributeFields, Vec<(u64, u64)>, MoreFields)> {
         self.with(py, |fs| {
-            let (object, cells) = fs.stat(FilePath::new(path)?)?;
-            Ok((fields_of(&object), cells.into_iter().collect()))
+            let details = fs.details(FilePath::new(path)?)?;
+            let (size, modified, changed) = (details.size(), details.modified(), details.changed());
+            let object = Attributes {
+                changed,
+                ..details.object
+            };
+            let fields = fields_of(&object);
+            let target = match object.kind {
+                ObjectKind::Symlink(target) => Some(target),
+                ObjectKind::File(_) | ObjectKind::Xref => None,
+            };
+            let cells = details.cells.into_iter().collect();
+            Ok((fields, cells, (modified, size, target)))
+        })
+    }
+
+    fn symlink(&self, py: Python<'_>, target: &str, path: &str) -> PyResult<()> {
+        self.with(py, |fs| {
+            let made = fs.make_symlink(FilePath::new(path)?, target.to_string());
+            made.map(|_| ())
         })
     }
 
@@ -358,7 +395,9 @@ impl PyFileSystem {
     fn list(&self, py: Python<'_>, path: &str) -> PyResult<Vec<(String, bool)>> {
         self.with(py, |fs| {
             let entries = fs.list(FilePath::new(path)?)?.into_iter();
-            Ok(entries.map(|(name, entry)| (name, entry.is_xref)).collect())
+            Ok(entries
+                .map(|(name, entry)| (name, entry.is_xref()))
+                .collect())
         })
     }
 

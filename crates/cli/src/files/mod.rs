@@ -1,7 +1,7 @@
 //! `penstock fs`: volumes of parallel files.
 //!
 //! Each command opens the volume in this process, with all of its servers, and closes it at its
-//! end. Nobody else can use the volume meanwhile.
+//! end; nobody else can use the volume meanwhile. Or it calls the servers of a volume that stand.
 //!
 //! | file | contents |
 //! |---|---|
@@ -18,7 +18,7 @@ mod transfer;
 
 use penstock_engine::Kind;
 use penstock_files::disk::{self, CreateOptions};
-use penstock_files::job::{FileSystem, JobOptions, embedded};
+use penstock_files::job::{FileSystem, JobOptions, open};
 use penstock_files::transfer::Party;
 use penstock_files::{FileChange, FilePath, ObjectKind};
 use serde_json::json;
@@ -99,7 +99,7 @@ fn with_volume(
     volume: &str,
     act: impl FnOnce(&FileSystem) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let fs = embedded(volume, None, &JobOptions::default(), None)?;
+    let fs = open(volume, None, None, &JobOptions::default(), None)?;
     act_in(Some(fs), act)
 }
 
@@ -154,7 +154,7 @@ fn make_unless_there(fs: &FileSystem, path: FilePath, mode: u16) -> Result<(), F
     match fs.make_directory(path.clone(), mode) {
         Err(error) if error.kind == Kind::Exists => match fs.stat(path)?.0.kind {
             ObjectKind::Xref => Ok(()),
-            ObjectKind::File(_) => Err(error.into()),
+            ObjectKind::File(_) | ObjectKind::Symlink(_) => Err(error.into()),
         },
         made => Ok(made.map(|_| ())?),
     }

@@ -64,7 +64,7 @@ pub(super) fn list(fs: &FileSystem, asked: &List) -> Result<(), Failure> {
 fn shown_name(object: &Attributes) -> String {
     match object.kind {
         ObjectKind::Xref => format!("{}/", object.path.name()),
-        ObjectKind::File(_) => object.path.name().to_string(),
+        ObjectKind::File(_) | ObjectKind::Symlink(_) => object.path.name().to_string(),
     }
 }
 
@@ -90,6 +90,7 @@ fn mode_text(object: &Attributes) -> String {
     let kind = match object.kind {
         ObjectKind::Xref => 'd',
         ObjectKind::File(_) => '-',
+        ObjectKind::Symlink(_) => 'l',
     };
     let bits = (0..9).map(|nth| match object.mode >> (8 - nth) & 1 {
         1 => ['r', 'w', 'x'][nth % 3],
@@ -135,8 +136,12 @@ pub(super) fn stat(fs: &FileSystem, asked: &Stat) -> Result<(), Failure> {
         let _ = writeln!(text, "{name:<12} {value}"); // writing into a String cannot fail
     };
     tell("path", &object.path);
-    match object.kind {
+    match &object.kind {
         ObjectKind::Xref => tell("kind", &"directory"),
+        ObjectKind::Symlink(target) => {
+            tell("kind", &"symlink");
+            tell("target", target);
+        }
         ObjectKind::File(shape) => {
             tell("kind", &"file");
             tell("bytes", &cells.values().sum::<u64>());
@@ -165,7 +170,11 @@ pub(super) fn stat(fs: &FileSystem, asked: &Stat) -> Result<(), Failure> {
 fn described((object, cells): &Found) -> Value {
     let mut value = json!({
         "path": object.path.as_str(),
-        "kind": match object.kind { ObjectKind::Xref => "directory", ObjectKind::File(_) => "file" },
+        "kind": match object.kind {
+            ObjectKind::Xref => "directory",
+            ObjectKind::File(_) => "file",
+            ObjectKind::Symlink(_) => "symlink",
+        },
         "mode": format!("{:03o}", object.mode),
         "owner": object.owner,
         "group": object.group,
@@ -173,6 +182,9 @@ fn described((object, cells): &Found) -> Value {
         "accessed_ns": object.accessed,
         "changed_ns": object.changed,
     });
+    if let ObjectKind::Symlink(target) = &object.kind {
+        value["target"] = json!(target);
+    }
     if let ObjectKind::File(shape) = object.kind {
         let cells: BTreeMap<String, u64> = cells
             .iter()

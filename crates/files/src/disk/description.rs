@@ -16,7 +16,7 @@ use crate::names::{HASH_BITS, Names};
 use crate::service::{VolumeShape, disk_schema};
 
 /// The version of the layout on disk.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The most servers of a volume: their numbers go into the tickets of requests.
 pub const SERVERS_MAX: usize = 1 << 20;

@@ -33,6 +33,6 @@ mod system;
 
 pub use blocks::BlockOpener;
 pub use create::{CreateOptions, create, create_server, new_identity};
-pub use description::{Description, describe};
+pub use description::{Description, VERSION, describe};
 pub use open::{ServerDisk, open};
 pub use records::DiskRecords;

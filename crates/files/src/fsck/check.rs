@@ -130,13 +130,12 @@ impl<'a> Check<'a> {
         for object in objects {
             match object.kind {
                 ObjectKind::Xref => self.report.numbers.directories += 1,
-                ObjectKind::File(shape) => {
-                    self.report.numbers.files += 1;
-                    if let Err(error) = shape.check(self.layout.names.servers) {
-                        let (path, cause) = (object.path.clone(), error.cause);
-                        self.find(Finding::ImpossibleShape { path, cause });
-                    }
-                }
+                ObjectKind::File(_) => self.report.numbers.files += 1,
+                ObjectKind::Symlink(_) => self.report.numbers.symlinks += 1,
+            }
+            if let Err(error) = object.kind.check(self.layout.names.servers) {
+                let (path, cause) = (object.path.clone(), error.cause);
+                self.find(Finding::ImpossibleShape { path, cause });
             }
             let Some(parent) = object.path.parent() else {
                 continue;
@@ -189,7 +188,7 @@ impl<'a> Check<'a> {
             }),
             Some((_, object)) => {
                 let is_same = object.id == entry.id;
-                let is_alike = (object.kind == ObjectKind::Xref) == entry.is_xref;
+                let is_alike = object.kind.entry() == entry.kind;
                 let path = object.path.clone();
                 (!is_same || !is_alike).then_some(Finding::WrongEntry { path })
             }

@@ -275,6 +275,8 @@ pub struct Numbers {
     pub directories: u64,
     /// Files.
     pub files: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
     /// Cells that are not empty.
     pub cells: u64,
     /// Places in use.

@@ -136,7 +136,7 @@ impl CellMender<'_, '_> {
                     object.checkpoints = object.checkpoints.max(u64::from(kept));
                     Some((shape, object.owner, object.checkpoints > 0))
                 }
-                ObjectKind::Xref => None,
+                ObjectKind::Xref | ObjectKind::Symlink(_) => None,
             },
             None if id == ObjectId::ROOT => None,
             None => self.describe(&parts).map(|shape| {
@@ -187,6 +187,7 @@ impl CellMender<'_, '_> {
         part.record = Some(FileRecord {
             owner,
             has_checkpoint,
+            written: part.record.map_or(0, |record| record.written),
         });
         for cell in part.cells.values_mut() {
             cell.is_listed = true;
@@ -255,17 +256,11 @@ impl CellMender<'_, '_> {
         owner: u32,
         has_checkpoint: bool,
     ) -> Attributes {
+        let path = FilePath::root(); // until it gets one
+        let settings = (owner, 0, 0o600);
         Attributes {
-            id,
-            kind: ObjectKind::File(shape),
-            path: FilePath::root(), // until it gets one
-            owner,
-            group: 0,
-            mode: 0o600,
-            created: self.naming.now,
-            accessed: self.naming.now,
-            changed: self.naming.now,
             checkpoints: u64::from(has_checkpoint),
+            ..Attributes::new(id, ObjectKind::File(shape), path, settings, self.naming.now)
         }
     }
 
@@ -296,6 +291,7 @@ impl CellMender<'_, '_> {
             let record = Some(FileRecord {
                 owner,
                 has_checkpoint,
+                written: 0,
             });
             let all = self.layout.names.servers;
             for server in (0..shape.turns(all)).map(|turn| shape.server_at(turn, all)) {

@@ -156,7 +156,7 @@ fn is_resize(step: &Step) -> bool {
     let Step::Cells { change, .. } = step else {
         return false;
     };
-    matches!(change, FileChange::Resize(_))
+    change.is_resize()
 }
 
 impl ServerModel {
@@ -289,11 +289,7 @@ impl ServerModel {
                 Step::Change { path, settings, .. } => {
                     let key = self.find(names, &path).map(|(key, _)| key);
                     if let Some(object) = key.and_then(|key| self.objects.get_mut(&key)) {
-                        object.mode = settings.mode.unwrap_or(object.mode);
-                        object.owner = settings.owner.unwrap_or(object.owner);
-                        object.group = settings.group.unwrap_or(object.group);
-                        object.checkpoints += u64::from(settings.is_checkpoint);
-                        object.changed = settings.changed;
+                        settings.apply(object);
                     }
                 }
                 Step::Drop { path, id, .. } => {
@@ -343,10 +339,13 @@ impl ServerModel {
         if change == FileChange::Checkpoint {
             let part = self.files.entry(file).or_default();
             let has_checkpoint = true;
-            let owner = part.record.map_or(owner, |record| record.owner);
+            let (owner, written) = part
+                .record
+                .map_or((owner, 0), |record| (record.owner, record.written));
             part.record = Some(FileRecord {
                 owner,
                 has_checkpoint,
+                written,
             });
         }
         let Some(part) = self.files.get_mut(&file) else {
@@ -359,7 +358,10 @@ impl ServerModel {
             match change {
                 FileChange::Checkpoint => drop(cell.checkpoint()),
                 FileChange::RollBack => drop(cell.roll_back()),
-                FileChange::Resize(_) | FileChange::GiveTo(_) | FileChange::Remove => {}
+                FileChange::Resize(_)
+                | FileChange::Truncate(_)
+                | FileChange::GiveTo(_)
+                | FileChange::Remove => {}
             }
         }
     }

@@ -31,7 +31,7 @@ pub(super) struct Naming<'l> {
 
 impl<'l> Naming<'l> {
     /// Takes all objects and entries from their servers. Files whose structure is impossible are
-    /// left out: their cells have lost their file.
+    /// left out: their cells have lost their file. So are impossible symbolic links.
     pub(super) fn take(layout: &'l Layout, model: &mut Model, now: u64) -> Self {
         let mut naming = Self {
             layout,
@@ -47,11 +47,7 @@ impl<'l> Naming<'l> {
             for (key, object) in std::mem::take(&mut model.objects) {
                 let former = (object.id, object.path.clone());
                 naming.former.insert(former, (server, key));
-                let is_possible = match object.kind {
-                    ObjectKind::File(shape) => shape.check(layout.names.servers).is_ok(),
-                    ObjectKind::Xref => true,
-                };
-                if is_possible {
+                if object.kind.check(layout.names.servers).is_ok() {
                     by_id.entry(object.id).or_default().push(object);
                 }
             }
@@ -95,18 +91,8 @@ impl<'l> Naming<'l> {
     }
 
     fn directory(&self, path: FilePath, id: ObjectId, mode: u16) -> Attributes {
-        Attributes {
-            id,
-            kind: ObjectKind::Xref,
-            path,
-            owner: self.layout.owner,
-            group: 0,
-            mode,
-            created: self.now,
-            accessed: self.now,
-            changed: self.now,
-            checkpoints: 0,
-        }
+        let settings = (self.layout.owner, 0, mode);
+        Attributes::new(id, ObjectKind::Xref, path, settings, self.now)
     }
 
     /// An identity that no object has had.
@@ -201,10 +187,7 @@ impl<'l> Naming<'l> {
                 continue;
             };
             if let Some(xref) = placed.get(&parent) {
-                let entry = Entry {
-                    id: object.id,
-                    is_xref: object.kind == ObjectKind::Xref,
-                };
+                let entry = Entry::of(object);
                 let entries = &mut model.servers[names.server_of(&parent)].entries;
                 entries.insert((xref.id, path.name().to_string()), entry);
             }

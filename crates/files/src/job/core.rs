@@ -11,7 +11,7 @@ use penstock_machines::Node;
 use penstock_machines::memory::parcel::Parcel;
 use penstock_machines::node::runner::{Job, Runner};
 
-use crate::client::ClientState;
+use crate::client::{ClientState, Mode};
 
 /// The first error of a server of this process.
 #[derive(Clone, Default)]
@@ -62,6 +62,8 @@ pub(crate) struct Core {
     pub(crate) failure: Failure,
     /// Whether others wait for this node until it leaves.
     pub(super) is_joined: AtomicBool,
+    /// Whether the program has attached a file to write it.
+    pub(super) has_changed: AtomicBool,
 }
 
 impl Drop for Core {
@@ -76,6 +78,13 @@ impl Core {
     pub(super) fn leave(&self, error: &Error) {
         if self.is_joined.swap(false, Ordering::Relaxed) {
             self.runner.leave(error);
+        }
+    }
+
+    /// Notes that the program attaches a file.
+    pub(super) fn note_use(&self, mode: Mode) {
+        if mode.writes {
+            self.has_changed.store(true, Ordering::Relaxed);
         }
     }
 

@@ -1,19 +1,22 @@
 //! The file system: names, attributes, space.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use penstock_engine::{Error, Machine, Port, Result};
+use penstock_engine::{Error, Kind, Machine, Port, Result};
+use penstock_machines::Node;
 use penstock_machines::node::runner::Runner;
+use penstock_net::Calling;
 
 use super::core::{Core, Failure, hear};
 use super::view::OpenFile;
 use crate::client::{Client, ClientState, Mode, VolumeSpace};
 use crate::messages::Attacher;
 use crate::names::FilePath;
-use crate::object::{Attributes, Identity};
-use crate::transaction::{Entry, FileChange};
+use crate::object::{Attributes, Details, Identity};
+use crate::transaction::{Entry, FileChange, NewAttributes, Replacement};
 use crate::volume::cells::Version;
 
 /// The mailbox of the words with which a program ends.
@@ -22,10 +25,22 @@ const PARTING: Port = Port::new([u64::MAX, u64::MAX, 1 << 60]);
 /// A client of a volume, and the servers of this process.
 pub struct FileSystem {
     core: Arc<Core>,
-    /// The number of servers of this process that serve.
-    running: Arc<AtomicUsize>,
-    /// The number of nodes of the program.
-    nodes: usize,
+    ending: Arc<Ending>,
+    /// The user for whom this handle acts, if it is not the client's own.
+    who: Option<Arc<Identity>>,
+}
+
+/// How a program ends its use of a volume.
+pub(super) enum Ending {
+    /// The servers end with the program, and so do all of its nodes.
+    Together {
+        /// The number of servers of this process that serve.
+        running: Arc<AtomicUsize>,
+        /// The number of nodes of the program.
+        nodes: usize,
+    },
+    /// The servers stand, and are called when they are not there.
+    Alone { _calling: Calling },
 }
 
 impl FileSystem {
@@ -33,7 +48,7 @@ impl FileSystem {
         runner: Runner,
         state: ClientState,
         failure: Failure,
-        (running, nodes): (Arc<AtomicUsize>, usize),
+        ending: Ending,
     ) -> Self {
         Self {
             core: Arc::new(Core {
@@ -42,10 +57,37 @@ impl FileSystem {
                 state,
                 failure,
                 is_joined: AtomicBool::new(true),
+                has_changed: AtomicBool::new(false),
             }),
-            running,
-            nodes,
+            ending: Arc::new(ending),
+            who: None,
         }
+    }
+
+    /// A handle of the same client that acts for a user, who is asked for permissions and owns new
+    /// objects. Servers of this process trust it; those that stand do so if the client is root's or
+    /// the owner's of the volume.
+    #[must_use]
+    pub fn as_user(&self, who: Identity) -> Self {
+        Self {
+            core: self.core.clone(),
+            ending: self.ending.clone(),
+            who: Some(Arc::new(who)),
+        }
+    }
+
+    /// Does a job of the client to its end, for the user of this handle.
+    fn run<T, F>(&self, job: impl FnOnce(Rc<Node>, ClientState) -> F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + 'static,
+    {
+        self.core.run(|node, mut state| {
+            if let Some(who) = &self.who {
+                state.who = (**who).clone();
+            }
+            job(node, state)
+        })
     }
 
     /// The number of servers.
@@ -60,7 +102,7 @@ impl FileSystem {
 
     /// The user.
     pub fn identity(&self) -> &Identity {
-        &self.core.state.who
+        self.who.as_deref().unwrap_or(&self.core.state.who)
     }
 
     /// Makes a directory (an Xref).
@@ -68,7 +110,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::make_directory`].
     pub fn make_directory(&self, path: FilePath, mode: u16) -> Result<Attributes> {
-        self.core.run(|node, state| async move {
+        self.run(|node, state| async move {
             Client::new(&*node, &state).make_directory(path, mode).await
         })
     }
@@ -83,8 +125,19 @@ impl FileSystem {
         shape: (u64, u64, Option<usize>),
         mode: u16,
     ) -> Result<Attributes> {
-        self.core.run(move |node, state| async move {
+        self.run(move |node, state| async move {
             Client::new(&*node, &state).create(path, shape, mode).await
+        })
+    }
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// As [`Client::make_symlink`].
+    pub fn make_symlink(&self, path: FilePath, target: String) -> Result<Attributes> {
+        self.run(move |node, state| async move {
+            let client = Client::new(&*node, &state);
+            client.make_symlink(path, target).await
         })
     }
 
@@ -108,7 +161,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::cell_bytes`].
     pub fn cell_bytes(&self, file: Attributes, version: Version) -> Result<BTreeMap<u64, u64>> {
-        self.core.run(move |node, state| async move {
+        self.run(move |node, state| async move {
             let client = Client::new(&*node, &state);
             client.cell_bytes(&file, version).await
         })
@@ -120,15 +173,29 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::stat`].
     pub fn stat(&self, path: FilePath) -> Result<(Attributes, BTreeMap<u64, u64>)> {
-        self.core.run(move |node, state| async move {
+        self.run(move |node, state| async move {
             let client = Client::new(&*node, &state);
-            let object = client.stat(&path).await?;
-            let bytes = match object.shape() {
-                Ok(_) => client.cell_bytes(&object, Version::Active).await?,
-                Err(_) => BTreeMap::new(), // a directory has no cells
-            };
-            Ok((object, bytes))
+            let details = client.details(&path).await?;
+            Ok((details.object, details.cells))
         })
+    }
+
+    /// The attributes of an object, and of a file what the servers of its cells know.
+    ///
+    /// # Errors
+    /// As [`Client::details`].
+    pub fn details(&self, path: FilePath) -> Result<Details> {
+        self.run(move |node, state| async move { Client::new(&*node, &state).details(&path).await })
+    }
+
+    /// What the servers of the cells of an object know, with the attributes that are given.
+    ///
+    /// # Errors
+    /// As [`Client::details_of`].
+    pub fn details_of(&self, object: Attributes) -> Result<Details> {
+        self.run(
+            move |node, state| async move { Client::new(&*node, &state).details_of(object).await },
+        )
     }
 
     /// The entries of a directory, in the order of their names.
@@ -136,8 +203,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::list`].
     pub fn list(&self, path: FilePath) -> Result<Vec<(String, Entry)>> {
-        self.core
-            .run(move |node, state| async move { Client::new(&*node, &state).list(&path).await })
+        self.run(move |node, state| async move { Client::new(&*node, &state).list(&path).await })
     }
 
     /// Who has a file attached.
@@ -145,8 +211,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::status`].
     pub fn status(&self, path: FilePath) -> Result<Vec<Attacher>> {
-        self.core
-            .run(move |node, state| async move { Client::new(&*node, &state).status(&path).await })
+        self.run(move |node, state| async move { Client::new(&*node, &state).status(&path).await })
     }
 
     /// Removes a file, or an empty directory.
@@ -154,8 +219,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::remove`].
     pub fn remove(&self, path: FilePath) -> Result<()> {
-        self.core
-            .run(move |node, state| async move { Client::new(&*node, &state).remove(&path).await })
+        self.run(move |node, state| async move { Client::new(&*node, &state).remove(&path).await })
     }
 
     /// Gives an object, and all below it, another path.
@@ -163,9 +227,30 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::rename`].
     pub fn rename(&self, from: FilePath, to: FilePath) -> Result<()> {
-        self.core.run(move |node, state| async move {
-            Client::new(&*node, &state).rename(&from, &to).await
+        self.run(
+            move |node, state| async move { Client::new(&*node, &state).rename(&from, &to).await },
+        )
+    }
+
+    /// Gives an object, and all below it, another path. What is there is replaced, in one step.
+    ///
+    /// # Errors
+    /// As [`Client::replace`].
+    pub fn replace(&self, from: FilePath, to: FilePath, replacement: Replacement) -> Result<()> {
+        self.run(move |node, state| async move {
+            let client = Client::new(&*node, &state);
+            client.replace(&from, &to, replacement).await
         })
+    }
+
+    /// Gives an object other attributes.
+    ///
+    /// # Errors
+    /// As [`Client::set`].
+    pub fn set(&self, path: FilePath, new: NewAttributes) -> Result<()> {
+        self.run(
+            move |node, state| async move { Client::new(&*node, &state).set(&path, new).await },
+        )
     }
 
     /// Changes the mode, the owner or the group of an object.
@@ -177,7 +262,7 @@ impl FileSystem {
         path: FilePath,
         settings: (Option<u16>, Option<u32>, Option<u32>),
     ) -> Result<()> {
-        self.core.run(move |node, state| async move {
+        self.run(move |node, state| async move {
             Client::new(&*node, &state).protect(&path, settings).await
         })
     }
@@ -187,7 +272,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::change`].
     pub fn change(&self, path: FilePath, change: FileChange) -> Result<()> {
-        self.core.run(move |node, state| async move {
+        self.run(move |node, state| async move {
             Client::new(&*node, &state).change(&path, change).await
         })
     }
@@ -197,8 +282,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::sync`].
     pub fn sync(&self) -> Result<()> {
-        self.core
-            .run(|node, state| async move { Client::new(&*node, &state).sync(None).await })
+        self.run(|node, state| async move { Client::new(&*node, &state).sync(None).await })
     }
 
     /// The space of the volume, and of a user's files in it.
@@ -206,8 +290,7 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::space`].
     pub fn space(&self, user: u32) -> Result<VolumeSpace> {
-        self.core
-            .run(move |node, state| async move { Client::new(&*node, &state).space(user).await })
+        self.run(move |node, state| async move { Client::new(&*node, &state).space(user).await })
     }
 
     /// Limits the bytes of blocks of a user.
@@ -215,9 +298,9 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::limit`].
     pub fn limit(&self, user: u32, bytes: Option<u64>) -> Result<()> {
-        self.core.run(move |node, state| async move {
-            Client::new(&*node, &state).limit(user, bytes).await
-        })
+        self.run(
+            move |node, state| async move { Client::new(&*node, &state).limit(user, bytes).await },
+        )
     }
 
     /// Attaches a file.
@@ -225,7 +308,8 @@ impl FileSystem {
     /// # Errors
     /// As [`Client::attach`].
     pub fn attach(&self, path: FilePath, mode: Mode) -> Result<OpenFile> {
-        let file = self.core.run(move |node, state| async move {
+        self.core.note_use(mode);
+        let file = self.run(move |node, state| async move {
             Client::new(&*node, &state).attach(&path, mode).await
         })?;
         Ok(OpenFile::new(self.core.clone(), file))
@@ -240,7 +324,8 @@ impl FileSystem {
     /// # Collective
     /// Over all clients of the program.
     pub fn attach_all(&self, path: Result<FilePath>, mode: Mode) -> Result<OpenFile> {
-        let file = self.core.run(move |node, state| async move {
+        self.core.note_use(mode);
+        let file = self.run(move |node, state| async move {
             let client = Client::new(&*node, &state);
             client.attach_all(path, mode).await
         })?;
@@ -255,8 +340,7 @@ impl FileSystem {
     /// # Collective
     /// Over all clients of the program.
     pub fn agree(&self, done: Result<u64>) -> Result<u64> {
-        self.core
-            .run(move |node, state| async move { Client::new(&*node, &state).agree(done).await })
+        self.run(move |node, state| async move { Client::new(&*node, &state).agree(done).await })
     }
 
     /// The number of the program, which no other has that uses the volume.
@@ -264,8 +348,8 @@ impl FileSystem {
         self.core.state.program
     }
 
-    /// Saves all, and ends the servers of the volume. What is open cannot be used any more. After
-    /// an error this program has left.
+    /// Saves all, and ends the servers of the volume, unless these stand. What is open cannot be
+    /// used any more. After an error this program has left.
     ///
     /// # Errors
     /// Those of disks; the reason why another client has left.
@@ -273,11 +357,30 @@ impl FileSystem {
     /// # Collective
     /// Over all clients of the program.
     pub fn close(&self) -> Result<()> {
-        self.save_and_stop().inspect_err(|error| self.leave(error))
+        let closed = match &*self.ending {
+            Ending::Together { running, nodes } => self.save_and_stop(running, *nodes),
+            Ending::Alone { .. } => self.save_and_go(),
+        };
+        closed.inspect_err(|error| self.leave(error))
     }
 
-    fn save_and_stop(&self) -> Result<()> {
-        self.core.run(|node, state| async move {
+    /// Saves what this program may have changed, and leaves servers that stand.
+    fn save_and_go(&self) -> Result<()> {
+        let has_changed = self.core.has_changed.load(Ordering::Relaxed);
+        self.run(move |node, state| async move {
+            let client = Client::new(&*node, &state);
+            if has_changed {
+                client.sync(None).await?;
+            }
+            client.agree(Ok(0)).await.map(|_| ())
+        })?;
+        let cause = "it has closed its file system";
+        self.leave(&Error::new(Kind::Peer, "leaving a volume", cause));
+        Ok(())
+    }
+
+    fn save_and_stop(&self, running: &AtomicUsize, nodes: usize) -> Result<()> {
+        self.run(|node, state| async move {
             let client = Client::new(&*node, &state);
             client.agree(Ok(0)).await?;
             match client.is_first() {
@@ -285,7 +388,7 @@ impl FileSystem {
                 false => Ok(()),
             }
         })?;
-        self.serve()
+        self.serve(running, nodes)
     }
 
     /// The rank of this client among the program's; nothing where there are servers alone.
@@ -303,22 +406,33 @@ impl FileSystem {
         self.core.rank.is_some()
     }
 
+    /// Where this process has servers alone, waits until a client has stopped them.
+    ///
+    /// # Errors
+    /// The error of a server; when this thread is interrupted.
+    pub(super) fn serve_alone(&self) -> Result<()> {
+        match &*self.ending {
+            Ending::Together { running, nodes } => self.serve(running, *nodes),
+            Ending::Alone { .. } => Ok(()),
+        }
+    }
+
     /// Waits until a client has stopped the servers of this process.
     ///
     /// # Errors
     /// The error of a server; when this thread is interrupted.
-    pub(super) fn serve(&self) -> Result<()> {
-        let (running, failure) = (&self.running, &self.core.failure);
+    fn serve(&self, running: &AtomicUsize, nodes: usize) -> Result<()> {
+        let failure = &self.core.failure;
         let has_ended = || running.load(Ordering::Acquire) == 0 || failure.get().is_some();
         self.core.runner.wait(has_ended)?;
         failure.get().map_or(Ok(()), Err)?;
-        self.part()
+        self.part(nodes)
     }
 
     /// Waits until all nodes have come here: then no disk of the volume is in use.
-    fn part(&self) -> Result<()> {
-        let others = 1..self.nodes;
-        self.core.run(|node, _| async move {
+    fn part(&self, nodes: usize) -> Result<()> {
+        let others = 1..nodes;
+        self.run(|node, _| async move {
             if node.me() > 0 {
                 node.send(0, PARTING, Vec::new(), None).await?;
                 return hear(&node, PARTING).await.map(|_| ());

@@ -14,15 +14,41 @@
 //! | `file_system` | names, attributes, space |
 //! | `nodes` | the nodes of a program, and the servers on them |
 //! | [`mpi`] | the ranks of an MPI job |
+//! | [`standing`] | a volume whose servers stand |
 //! | `view` | open files and views: reading, writing, pointers |
+
+use penstock_engine::Result;
 
 mod core;
 mod file_system;
 pub mod mpi;
 mod nodes;
+pub mod standing;
 mod view;
 
 pub use file_system::FileSystem;
 pub use nodes::{JobOptions, Seat, embedded};
 pub use penstock_machines::node::runner::Interrupt;
+/// Opens a volume as the one client of a program: in this process, with all of its servers, or one
+/// whose servers stand.
+///
+/// # Errors
+/// As [`embedded`] and [`standing::connect`].
+pub fn open(
+    place: &str,
+    keys: Option<&str>,
+    servers: Option<usize>,
+    options: &JobOptions,
+    interrupt: Option<Interrupt>,
+) -> Result<FileSystem> {
+    match standing::Call::of_url(place, keys)? {
+        Some(call) => {
+            let fs = standing::connect(&call, interrupt)?;
+            nodes::check_servers(servers, Some(fs.servers()))?;
+            Ok(fs)
+        }
+        None => embedded(place, servers, options, interrupt),
+    }
+}
+
 pub use view::{Memory, Moving, OpenFile, OpenView};

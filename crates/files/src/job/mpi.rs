@@ -119,7 +119,7 @@ pub fn join(
     if fs.is_client() {
         return Ok(Some(fs));
     }
-    fs.serve()?;
+    fs.serve_alone()?;
     Ok(None)
 }
 

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use futures::future::LocalBoxFuture;
 use penstock_engine::{Error, Kind, Machine, NodeId, Result, Who};
 use penstock_machines::node::runner::{Interrupt, Runner, Task};
 use penstock_machines::{Node, Opener, Threads};
 
 use super::core::Failure;
-use super::file_system::FileSystem;
+use super::file_system::{Ending, FileSystem};
 use crate::client::ClientState;
 use crate::disk::{self, BlockOpener, ServerDisk};
 use crate::object::Identity;
+use crate::service::guests::Guests;
 use crate::service::{Parts, Service, VolumeShape};
 
 /// The options of a program that uses a volume.
@@ -99,7 +101,9 @@ impl Seat {
                 let (failed, left) = (failed.clone(), left.clone());
                 Box::pin(async move {
                     let server = disk.description.server;
-                    if let Err(error) = serve(&node, disk, shape, (cache_bytes, clients)).await {
+                    if let Err(error) =
+                        serve(&node, disk, shape, (cache_bytes, clients), None).await
+                    {
                         let error = error.by(Who::Server(server));
                         node.leave(&error);
                         failed.set(error);
@@ -110,22 +114,28 @@ impl Seat {
             disks.into_iter().map(serve).collect()
         };
         let runner = Runner::new(node, tasks, serves, interrupt)?;
-        Ok(FileSystem::new(runner, state, failure, (running, nodes)))
+        let ending = Ending::Together { running, nodes };
+        Ok(FileSystem::new(runner, state, failure, ending))
     }
 }
 
-/// Runs a server until a client stops it, or none is left.
-async fn serve(
+/// What a server that stands knows of its clients, and when it is to end.
+pub(super) type Stands = (Rc<dyn Guests>, LocalBoxFuture<'static, ()>);
+
+/// Runs a server until a client stops it, or none is left; one that stands until it is told to end.
+pub(super) async fn serve(
     node: &Node,
     disk: ServerDisk,
     shape: VolumeShape,
     (cache_bytes, clients): (u64, Arc<[NodeId]>),
+    stands: Option<Stands>,
 ) -> Result<()> {
     let server = disk.description.server;
     let mut disks = Vec::new();
     for opening in disk.openings {
         disks.push(node.open(opening).await?);
     }
+    let (guests, stopping) = stands.unzip();
     let parts = Parts {
         disks,
         blocks: disk.blocks,
@@ -133,6 +143,8 @@ async fn serve(
         cache_bytes,
         clock: Rc::new(nanoseconds),
         clients,
+        guests,
+        stopping,
     };
     Service::new(node, server, shape, parts)?.run().await
 }
@@ -146,7 +158,7 @@ fn nanoseconds() -> u64 {
 }
 
 /// The user of this process.
-fn identity() -> Identity {
+pub(super) fn identity() -> Identity {
     let groups = rustix::process::getgroups().unwrap_or_default();
     Identity::new(
         rustix::process::getuid().as_raw(),
@@ -199,7 +211,7 @@ pub(super) fn check_servers(said: Option<usize>, seen: Option<usize>) -> Result<
 }
 
 /// Refuses servers of different volumes.
-fn check_same(disks: &[ServerDisk]) -> Result<()> {
+pub(super) fn check_same(disks: &[ServerDisk]) -> Result<()> {
     let identity = |disk: &ServerDisk| disk.description.identity;
     let first = disks.first().map(identity);
     match disks.iter().position(|disk| Some(identity(disk)) != first) {

@@ -151,9 +151,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
                 return Err(refusal("its lists do not fit"));
             }
         }
-        let bytes = access.parts.iter().map(|part| part.places.elements());
-        let bytes = bytes.fold(0, u64::saturating_add);
-        if access.memory.is_none() && bytes > INSIDE_BYTES_MAX.max(self.volume.block_bytes()) {
+        if access.inside_bytes() > INSIDE_BYTES_MAX.max(self.volume.block_bytes()) {
             return Err(refusal("its data are too long for a message"));
         }
         Ok(())
@@ -383,7 +381,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
                     full.push(name);
                 }
                 let file = (access.file, access.owner);
-                self.volume.grow(file, part.cell, end);
+                self.volume.grow(file, (part.cell, end), (self.clock)());
                 at += bytes;
             }
         }

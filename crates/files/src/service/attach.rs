@@ -15,6 +15,10 @@ use crate::names::FilePath;
 use crate::object::{FileShape, Identity, Permission};
 use crate::volume::records::RecordStore;
 
+/// The nanoseconds by which the time of the last access may be late in records, unless the object
+/// was changed since then: an hour.
+const ACCESSED_MAX: u64 = 3_600_000_000_000;
+
 impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// Attaches a file for clients of a program. If several programs now share it and one writes,
     /// all of them are cautious from here on (section 4.3).
@@ -28,17 +32,19 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let _lock = self.lock_object(path, Intent::Read).await?;
         let mut object = self.namespace.borrow().find(path)?.clone();
         let shape = object.shape()?;
-        let now = (self.clock)();
-        if usage.reads {
-            object.allow(who, Permission::Read)?;
-            object.accessed = now;
-        }
         if usage.writes {
             object.allow(who, Permission::Write)?;
-            object.changed = now;
         }
-        let change = self.namespace.borrow_mut().put(object.clone())?;
-        self.volume.committer.add([change]); // nobody waits for a time to be safe
+        if usage.reads {
+            object.allow(who, Permission::Read)?;
+            let (now, former) = ((self.clock)(), object.accessed);
+            object.accessed = now;
+            let change = self.namespace.borrow_mut().put(object.clone())?;
+            // Nobody waits for a time to be safe, and it need not be exact after a crash.
+            if former <= object.changed || now.saturating_sub(former) > ACCESSED_MAX {
+                self.volume.committer.add([change]);
+            }
+        }
         let key = {
             let departed = self.departed.borrow();
             let clients = clients
@@ -51,7 +57,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 writes: usage.writes,
                 is_reckless: usage.is_reckless,
             });
-            self.attachments.borrow_mut().add(object.id, attachers)
+            let file = (object.id, object.owner, shape);
+            self.attachments.borrow_mut().add(file, attachers)
         };
         let is_shared = || self.attachments.borrow().is_shared(object.id);
         if usage.is_reckless && !is_shared() {

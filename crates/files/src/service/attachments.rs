@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use penstock_engine::NodeId;
 
+use super::guests::Right;
 use crate::messages::Attacher;
-use crate::object::ObjectId;
+use crate::object::{FileShape, ObjectId};
 
 /// The attachments of the files whose objects a server keeps, by their keys and the nodes of their
 /// clients.
 pub(crate) struct Attachments {
     by_key: BTreeMap<(u64, NodeId), (ObjectId, Attacher)>,
+    /// The owners and structures of files that are attached, or were.
+    files: BTreeMap<ObjectId, (u32, FileShape)>,
     next: u64,
 }
 
@@ -19,6 +22,7 @@ impl Attachments {
     pub(crate) fn new(first: u64) -> Self {
         Self {
             by_key: BTreeMap::new(),
+            files: BTreeMap::new(),
             next: first,
         }
     }
@@ -26,10 +30,11 @@ impl Attachments {
     /// Adds attachments of different clients, which get one key.
     pub(crate) fn add(
         &mut self,
-        file: ObjectId,
+        (file, owner, shape): (ObjectId, u32, FileShape),
         attachers: impl IntoIterator<Item = Attacher>,
     ) -> u64 {
         self.next += 1;
+        self.files.insert(file, (owner, shape));
         let added = attachers.into_iter();
         self.by_key
             .extend(added.map(|one| ((self.next, one.node), (file, one))));
@@ -49,6 +54,23 @@ impl Attachments {
     pub(crate) fn of(&self, file: ObjectId) -> impl Iterator<Item = &Attacher> {
         let all = self.by_key.values();
         all.filter(move |(id, _)| *id == file).map(|(_, one)| one)
+    }
+
+    /// What a client may do with a file: all for which it has attached it.
+    pub(crate) fn right(&self, file: ObjectId, client: NodeId) -> Option<Right> {
+        let (owner, shape) = *self.files.get(&file)?;
+        let own = self.of(file).filter(|one| one.node == client);
+        let rights = own.map(|one| Right {
+            reads: one.reads,
+            writes: one.writes,
+            owner,
+            shape,
+        });
+        rights.reduce(|one, other| Right {
+            reads: one.reads || other.reads,
+            writes: one.writes || other.writes,
+            ..one
+        })
     }
 
     /// Whether several programs use a file, and one of them writes.

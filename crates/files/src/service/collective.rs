@@ -41,10 +41,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         request: Collective,
         part: Result<ClientPart>,
     ) {
-        let part = part.and_then(|part| match part.node == answer.0 {
-            true => Ok(part),
-            false => Err(refusal("it offers the memory of another")),
-        });
+        let allowed = self.allow_collective(answer.0, &request).await;
+        let part = allowed
+            .and(part)
+            .and_then(|part| match part.node == answer.0 {
+                true => Ok(part),
+                false => Err(refusal("it offers the memory of another")),
+            });
         let complete = {
             let mut gatherings = self.gatherings.borrow_mut();
             let gathering = gatherings
@@ -227,7 +230,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         ended.into_inner()?;
         if request.operation == Operation::Write {
             for (cell, end) in self.ends(request, parts)? {
-                self.volume.grow((request.file, request.owner), cell, end);
+                let file = (request.file, request.owner);
+                self.volume.grow(file, (cell, end), (self.clock)());
             }
         }
         Ok(moved)

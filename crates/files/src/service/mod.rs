@@ -18,6 +18,7 @@
 //! | `attach`, `attachments` | who uses a file |
 //! | `collective`, `gathering` | requests of all clients of a program together |
 //! | `meeting` | clients of a program that wait for each other |
+//! | [`guests`] | clients whom the server does not trust |
 //! | `losses` | servers that are lost and come back |
 //! | `quotas` | the blocks that a user may have on all servers together |
 //! | [`pointers`] | shared pointers |
@@ -29,6 +30,7 @@ mod attachments;
 mod behind;
 mod collective;
 mod gathering;
+pub mod guests;
 mod losses;
 mod meeting;
 mod namespace;
@@ -43,6 +45,7 @@ mod trace;
 mod writing;
 
 use std::pin::pin;
+use std::rc::Rc;
 
 use futures::future::{Either, select};
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -52,6 +55,7 @@ use penstock_engine::{Change, Error, Machine, Message, NodeId, Result};
 use crate::messages::{Answer, Ask, Request, refusal, requests};
 use crate::object::Identity;
 use crate::volume::records::RecordStore;
+use guests::Lodge;
 use pointers::PointerId;
 use schedule::Footprint;
 use state::Task;
@@ -79,6 +83,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         tasks.push(Box::pin(self.volume.committer.run()));
         tasks.push(Box::pin(self.write_when_idle()));
         tasks.push(Box::pin(self.recover(prepared)));
+        tasks.extend(self.stop_when_told());
         let mailbox = requests(self.shape.volume, self.server);
         let mut next = self.machine.changes();
         for &node in self.shape.servers.iter() {
@@ -136,7 +141,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let Ok(request) = decode::<Request>(&body) else {
             return Ok(Vec::new()); // it is nobody's request
         };
-        if request.is_of_servers() && !self.shape.servers.contains(&from) {
+        if request.is_of_servers() && !self.is_server(from) {
             return Ok(Vec::new()); // it is no server of this volume
         }
         let is_of_recovery = matches!(request, Request::Ask(_, _, Ask::WasDecided(_)));
@@ -147,6 +152,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             return Ok(Vec::new()); // who asks after the end has not agreed with the others
         }
         self.behind.requests.set(self.behind.requests.get() + 1);
+        if let Some(lodge) = self.lodge.as_ref().filter(|_| !self.is_server(from)) {
+            return Ok(self.begin_for_guest(lodge, (from, body.len()), request, parcel));
+        }
         Ok(match request {
             Request::Access(access) => self.place_access(from, access, parcel),
             Request::Token(token) => self.take_token(token),
@@ -166,6 +174,53 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 vec![Box::pin(self.answer(from, ticket, who, ask))]
             }
         })
+    }
+
+    /// Whether a node has a server of the volume.
+    fn is_server(&self, node: NodeId) -> bool {
+        self.shape.servers.contains(&node)
+    }
+
+    /// Begins what a client asks for whom the server does not trust.
+    fn begin_for_guest(
+        &self,
+        lodge: &Lodge<M::Parcel>,
+        (from, bytes): (NodeId, usize),
+        request: Request,
+        parcel: Option<M::Parcel>,
+    ) -> Vec<Task<'_>> {
+        let inside = match &request {
+            Request::Access(access) => access.inside_bytes(),
+            _ => 0,
+        };
+        let Some(hold) = lodge.hold(from, bytes as u64 + inside) else {
+            return Vec::new();
+        };
+        match request {
+            Request::Access(mut access) => {
+                access.hold = Some(Rc::new(hold));
+                self.place_guest_access(lodge, from, access, parcel)
+            }
+            Request::Ask(ticket, says, ask) => {
+                match lodge.vet(from, says, self.shape.owner, &ask) {
+                    Ok(who) => {
+                        let answer = self.answer(from, ticket, who, ask);
+                        vec![Box::pin(async move {
+                            answer.await;
+                            drop(hold);
+                        })]
+                    }
+                    Err(error) => vec![self.reply(from, ticket, Err(error))],
+                }
+            }
+            Request::Lost(client, request, server) if client == from => {
+                self.fail((client, request), server)
+            }
+            // It is no server, and this is another's request.
+            Request::Token(_) | Request::Placed(..) | Request::Gap(_) | Request::Lost(..) => {
+                Vec::new()
+            }
+        }
     }
 
     /// Answers a question.
@@ -205,7 +260,11 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     async fn do_ask(&self, from: NodeId, who: &Identity, ask: Ask) -> Result<Answer> {
         Ok(match ask {
-            Ask::Stat(path) => Answer::Object(self.stat(&path).await?),
+            Ask::Stat(path) => {
+                let object = self.stat(&path).await?;
+                let links = self.namespace.borrow().links(&object);
+                Answer::Found(object, links)
+            }
             Ask::Attach {
                 path,
                 usage,
@@ -221,17 +280,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             }
             Ask::Create(object) => Answer::Object(self.create(who, object).await?),
             Ask::Remove(path) => self.remove(who, &path).await?,
-            Ask::Rename(from, to) => self.rename(who, &from, &to).await?,
-            Ask::Protect {
-                path,
-                mode,
-                owner,
-                group,
-            } => self.protect(who, &path, (mode, owner, group)).await?,
+            Ask::Rename(from, to, old) => self.rename(who, (&from, &to), &old).await?,
+            Ask::Set(path, new) => self.set_attributes(who, &path, &new).await?,
             Ask::List(path) => Answer::Entries(self.list(who, &path).await?),
             Ask::Change(path, change) => self.change_file(who, &path, change).await?,
             Ask::CellBytes(file, version) => {
-                Answer::CellBytes(self.volume.bytes_of_cells(file, version))
+                let written = self.volume.written(file);
+                Answer::CellBytes(self.volume.bytes_of_cells(file, version), written)
             }
             Ask::Status(path) => Answer::Status(self.status(&path)?),
             Ask::Sync(Some(file)) => {
@@ -285,6 +340,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 self.turn_of(&place, file).await?;
                 Answer::Done
             }
+            Ask::Right(file, client) => Answer::Right(self.attached_right(file, client)?),
             Ask::BeReckless(file) => {
                 self.reckless.borrow_mut().insert(file, from);
                 Answer::Done
@@ -306,6 +362,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     fn forget_node(&self, node: NodeId, error: Error) -> Vec<Task<'_>> {
         self.departed.borrow_mut().insert(node, error.clone());
         self.attachments.borrow_mut().forget(node);
+        if let Some(lodge) = &self.lodge {
+            lodge.forget(node);
+        }
         let mut early = self.early.borrow_mut();
         early.retain(|(from, _), _| *from != node);
         drop(early);

@@ -16,7 +16,27 @@ pub(crate) struct Namespace {
     names: Names,
     /// The objects of each hash, told apart by their uniquifiers.
     objects: FxHashMap<u64, BTreeMap<u16, Attributes>>,
-    xrefs: FxHashMap<ObjectId, BTreeMap<String, Entry>>,
+    xrefs: FxHashMap<ObjectId, Xref>,
+}
+
+/// The entries of an Xref, and how many of them are Xrefs.
+#[derive(Default)]
+struct Xref {
+    entries: BTreeMap<String, Entry>,
+    xrefs: u32,
+}
+
+impl Xref {
+    fn insert(&mut self, name: String, entry: Entry) {
+        self.xrefs += u32::from(entry.is_xref());
+        let former = self.entries.insert(name, entry);
+        self.xrefs -= former.map_or(0, |former| u32::from(former.is_xref()));
+    }
+
+    fn remove(&mut self, name: &str) {
+        let former = self.entries.remove(name);
+        self.xrefs -= former.map_or(0, |former| u32::from(former.is_xref()));
+    }
 }
 
 impl Namespace {
@@ -40,8 +60,8 @@ impl Namespace {
                 of_hash.insert(*uniquifier, object);
             }
             Key::Entry(xref, name) => {
-                let entries = self.xrefs.entry(*xref).or_default();
-                entries.insert(name.clone(), decode(value)?);
+                let of_xref = self.xrefs.entry(*xref).or_default();
+                of_xref.insert(name.clone(), decode(value)?);
             }
             _ => return Ok(false),
         }
@@ -67,23 +87,40 @@ impl Namespace {
     /// The Xref at a path.
     ///
     /// # Errors
-    /// [`Kind::Missing`] when there is nothing; [`Kind::Schema`] for a file.
+    /// [`Kind::Missing`] when there is nothing; [`Kind::Schema`] for anything else.
     pub(crate) fn find_xref(&self, path: &FilePath) -> Result<&Attributes> {
         let object = self.find(path)?;
+        let cause = match object.kind {
+            ObjectKind::Xref => return Ok(object),
+            ObjectKind::File(_) => "it is a file",
+            ObjectKind::Symlink(_) => "it is a symbolic link, which only a mount follows",
+        };
+        let doing = "looking for a directory";
+        Err(at_path(Kind::Schema, doing, path, cause))
+    }
+
+    /// The number of names that lead to an object of this server.
+    pub(crate) fn links(&self, object: &Attributes) -> u32 {
         match object.kind {
-            ObjectKind::Xref => Ok(object),
-            ObjectKind::File(_) => Err(at_path(
-                Kind::Schema,
-                "looking for a directory",
-                path,
-                "it is a file",
-            )),
+            ObjectKind::Xref => 2 + self.xrefs.get(&object.id).map_or(0, |xref| xref.xrefs),
+            ObjectKind::File(_) | ObjectKind::Symlink(_) => 1,
         }
+    }
+
+    /// Notes that the entries of an Xref change, and gives the change of its record.
+    ///
+    /// # Errors
+    /// As [`Namespace::find_xref`].
+    pub(crate) fn touch(&mut self, xref: &FilePath, now: u64) -> Result<Change> {
+        let mut object = self.find_xref(xref)?.clone();
+        (object.modified, object.settled, object.changed) = (now, now, now);
+        self.put(object)
     }
 
     /// The entries of an Xref.
     pub(crate) fn entries(&self, xref: ObjectId) -> Vec<(String, Entry)> {
-        let entries = self.xrefs.get(&xref).into_iter().flatten();
+        let xref = self.xrefs.get(&xref).into_iter();
+        let entries = xref.flat_map(|xref| &xref.entries);
         entries
             .map(|(name, &entry)| (name.clone(), entry))
             .collect()
@@ -91,7 +128,7 @@ impl Namespace {
 
     /// The entry of this name of an Xref.
     pub(crate) fn entry(&self, xref: ObjectId, name: &str) -> Option<Entry> {
-        self.xrefs.get(&xref)?.get(name).copied()
+        self.xrefs.get(&xref)?.entries.get(name).copied()
     }
 
     /// Refuses a path at which nothing new can come.
@@ -162,8 +199,8 @@ impl Namespace {
     /// # Errors
     /// When it cannot be encoded.
     pub(crate) fn link(&mut self, xref: ObjectId, name: &str, entry: Entry) -> Result<Change> {
-        let entries = self.xrefs.entry(xref).or_default();
-        entries.insert(name.to_string(), entry);
+        let of_xref = self.xrefs.entry(xref).or_default();
+        of_xref.insert(name.to_string(), entry);
         put(&Key::Entry(xref, name.to_string()), &entry)
     }
 
@@ -172,8 +209,8 @@ impl Namespace {
     /// # Errors
     /// When its key cannot be encoded.
     pub(crate) fn unlink(&mut self, xref: ObjectId, name: &str) -> Result<Change> {
-        if let Some(entries) = self.xrefs.get_mut(&xref) {
-            entries.remove(name);
+        if let Some(of_xref) = self.xrefs.get_mut(&xref) {
+            of_xref.remove(name);
         }
         remove(&Key::Entry(xref, name.to_string()))
     }

@@ -10,12 +10,13 @@ use penstock_engine::{Kind, Machine, Result};
 use super::state::Service;
 use super::steps::{WholeFile, nobody, out_of_date};
 use crate::caller::unexpected;
-use crate::messages::{Answer, Ask, NewObject};
+use crate::messages::{Answer, Ask, NewKind, NewObject};
 use crate::names::FilePath;
 use crate::object::{
-    Attributes, FileShape, Identity, MODE_BITS, ObjectId, ObjectKind, Permission, at_path,
+    Attributes, EXTENDED_BYTES_MAX, FileShape, Identity, MODE_BITS, ObjectId, ObjectKind,
+    Permission, at_path,
 };
-use crate::transaction::{Entry, FileChange, Settings, Step};
+use crate::transaction::{Entry, FileChange, NewAttributes, NewTime, Replacement, Settings, Step};
 use crate::volume::records::RecordStore;
 
 /// The most attempts at a transaction on names that others change meanwhile.
@@ -66,10 +67,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         Ok(namespace.entries(xref.id))
     }
 
-    /// Makes a file or an Xref: an object here, and an entry in the Xref of its parent path, which
+    /// Makes an object: a record here, and an entry in the Xref of its parent path, which
     /// must exist.
     pub(super) async fn create(&self, who: &Identity, new: NewObject) -> Result<Attributes> {
-        let NewObject { path, mode, file } = new;
+        let NewObject { path, mode, kind } = new;
         let parent = match path.parent() {
             Some(parent) => parent,
             None => {
@@ -79,9 +80,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         };
         let id = ObjectId::new(self.server, self.number().await?);
         let servers = self.caller.servers();
-        let kind = match file {
-            None => ObjectKind::Xref,
-            Some((cells, bsu_bytes, base)) => {
+        let kind = match kind {
+            NewKind::Xref => ObjectKind::Xref,
+            NewKind::Symlink(target) => ObjectKind::Symlink(target),
+            NewKind::File(cells, bsu_bytes, base) => {
                 // A base that nobody has chosen is as good as random.
                 let mixed = id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
                 let base = base.unwrap_or((mixed % servers as u64) as usize);
@@ -90,72 +92,88 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                     bsu_bytes,
                     base,
                 };
-                shape.check(servers)?;
                 ObjectKind::File(shape)
             }
         };
-        let now = (self.clock)();
-        let object = Attributes {
-            id,
-            kind,
-            path: path.clone(),
-            owner: who.user,
-            group: who.group,
-            mode: mode & MODE_BITS,
-            created: now,
-            accessed: now,
-            changed: now,
-            checkpoints: 0,
-        };
+        kind.check(servers)?;
+        let settings = (who.user, who.group, mode);
+        let object = Attributes::new(id, kind, path.clone(), settings, (self.clock)());
         let mut plan = Plan::default();
-        let entry = Entry {
-            id,
-            is_xref: kind == ObjectKind::Xref,
-        };
-        let name = path.name().to_string();
         plan.add(self.server, Step::Add(object.clone(), Vec::new()));
-        let link = Step::Link {
-            parent: parent.clone(),
-            name,
-            entry,
-        };
-        plan.add(self.server_of(&parent), link);
+        plan.add(self.server_of(&parent), link(&object, &path, &parent));
         self.direct(who, plan.0, None).await?;
         Ok(object)
     }
 
-    /// Removes a file and all of its cells, or an empty Xref.
+    /// Removes a file and all of its cells, a symbolic link, or an empty Xref.
     pub(super) async fn remove(&self, who: &Identity, path: &FilePath) -> Result<Answer> {
         let parent = self.parent_of(path, "removing")?;
         undisturbed(async || {
             let object = self.stat(path).await?;
             let mut plan = Plan::default();
-            let gone = Step::Drop {
-                path: path.clone(),
-                id: object.id,
-                entries: Vec::new(),
-                is_move: false,
-            };
-            plan.add(self.server, gone);
-            let unlink = Step::Unlink {
-                parent: parent.clone(),
-                name: path.name().to_string(),
-                id: object.id,
-            };
-            plan.add(self.server_of(&parent), unlink);
-            let whole = match object.kind {
-                ObjectKind::File(shape) => Some(WholeFile {
-                    file: object.id,
-                    owner: object.owner,
-                    shape,
-                    change: FileChange::Remove,
-                }),
-                ObjectKind::Xref => None,
-            };
+            let whole = self.plan_removal(&object, &parent, &mut plan);
             self.direct(who, plan.0, whole).await
         })
         .await?;
         Ok(Answer::Done)
+    }
+
+    /// Plans the removal of an object. Gives the change of a file's cells.
+    fn plan_removal(
+        &self,
+        object: &Attributes,
+        parent: &FilePath,
+        plan: &mut Plan,
+    ) -> Option<WholeFile> {
+        let gone = Step::Drop {
+            path: object.path.clone(),
+            id: object.id,
+            entries: Vec::new(),
+            is_move: false,
+        };
+        plan.add(self.server_of(&object.path), gone);
+        plan.add(self.server_of(parent), unlink(object, parent));
+        let shape = object.shape().ok()?;
+        Some(WholeFile {
+            file: object.id,
+            owner: object.owner,
+            shape,
+            change: FileChange::Remove,
+        })
+    }
+
+    /// Plans what becomes of an object at whose path `object` is to come. Gives the change of a
+    /// file's cells.
+    async fn plan_replacement(
+        &self,
+        (old, object): (Attributes, &Attributes),
+        parent: &FilePath,
+        replacement: &Replacement,
+        plan: &mut Plan,
+    ) -> Result<Option<WholeFile>> {
+        let path = old.path.clone();
+        let refused = |kind, cause| Err(at_path(kind, "replacing", &path, cause));
+        let is_xref = |object: &Attributes| object.kind == ObjectKind::Xref;
+        match (is_xref(object), is_xref(&old)) {
+            _ if *replacement == Replacement::Refused => {
+                return refused(Kind::Exists, "there is something already");
+            }
+            (true, false) => return refused(Kind::Schema, "it is no directory"),
+            (false, true) => return refused(Kind::Schema, "it is a directory"),
+            _ => {}
+        }
+        match replacement {
+            Replacement::Moved(kept) if !is_xref(&old) => {
+                let Some(kept_parent) = kept.parent() else {
+                    return refused(Kind::Schema, "it cannot become the root");
+                };
+                plan.add(self.server_of(parent), unlink(&old, parent));
+                plan.add(self.server_of(&kept_parent), link(&old, kept, &kept_parent));
+                self.plan_moves(old, (&path, kept), plan).await?;
+                Ok(None)
+            }
+            _ => Ok(self.plan_removal(&old, parent, plan)),
+        }
     }
 
     /// Gives an object another path, and with an Xref all that is below it. Cells stay where they
@@ -163,8 +181,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     pub(super) async fn rename(
         &self,
         who: &Identity,
-        from: &FilePath,
-        to: &FilePath,
+        (from, to): (&FilePath, &FilePath),
+        replacement: &Replacement,
     ) -> Result<Answer> {
         let old_parent = self.parent_of(from, "renaming")?;
         let new_parent = self.parent_of(to, "renaming")?;
@@ -178,24 +196,26 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         undisturbed(async || {
             let mut plan = Plan::default();
             let object = self.stat(from).await?;
-            let entry = Entry {
-                id: object.id,
-                is_xref: object.kind == ObjectKind::Xref,
+            let old = match self.object_at(to.clone()).await {
+                Err(error) if error.kind == Kind::Busy => None, // there is nothing
+                found => Some(found?),
             };
-            let unlink = Step::Unlink {
-                parent: old_parent.clone(),
-                name: from.name().to_string(),
-                id: object.id,
-            };
-            plan.add(self.server_of(&old_parent), unlink);
-            let link = Step::Link {
-                parent: new_parent.clone(),
-                name: to.name().to_string(),
-                entry,
-            };
-            plan.add(self.server_of(&new_parent), link);
+            let (mut whole, is_replaced) = (None, old.is_some());
+            if let Some(old) = old {
+                let both = (old, &object);
+                whole = self
+                    .plan_replacement(both, &new_parent, replacement, &mut plan)
+                    .await?;
+            }
+            plan.add(self.server_of(&old_parent), unlink(&object, &old_parent));
+            plan.add(self.server_of(&new_parent), link(&object, to, &new_parent));
             self.plan_moves(object, (from, to), &mut plan).await?;
-            self.direct(who, plan.0, None).await
+            let done = self.direct(who, plan.0, whole).await;
+            // What was there to be replaced may go meanwhile.
+            match is_replaced {
+                true => done.map_err(out_of_date),
+                false => done,
+            }
         })
         .await?;
         Ok(Answer::Done)
@@ -211,7 +231,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let mut waiting = vec![object];
         while let Some(object) = waiting.pop() {
             let entries = match object.kind {
-                ObjectKind::File(_) => Vec::new(),
+                ObjectKind::File(_) | ObjectKind::Symlink(_) => Vec::new(),
                 ObjectKind::Xref => self.entries_of(&object.path).await?,
             };
             let below = entries.iter().map(|(name, _)| object.path.join(name));
@@ -252,30 +272,33 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let server = self.server_of(&path);
         let asked = Ask::Stat(path);
         match self.caller.ask(server, &nobody(), asked).await {
-            Ok(Answer::Object(object)) => Ok(object),
+            Ok(Answer::Found(object, _)) => Ok(object),
             Ok(_) => Err(unexpected()),
             Err(error) => Err(out_of_date(error)),
         }
     }
 
-    /// Changes the mode, the owner or the group of an object.
-    pub(super) async fn protect(
+    /// Gives an object other attributes.
+    pub(super) async fn set_attributes(
         &self,
         who: &Identity,
         path: &FilePath,
-        (mode, owner, group): (Option<u16>, Option<u32>, Option<u32>),
+        new: &NewAttributes,
     ) -> Result<Answer> {
         undisturbed(async || {
             let object = self.stat(path).await?;
+            check_extended(&object, new)?;
             let settings = Settings {
-                mode: mode.map(|mode| mode & MODE_BITS),
-                owner,
-                group,
+                new: NewAttributes {
+                    mode: new.mode.map(|mode| mode & MODE_BITS),
+                    ..new.clone()
+                },
                 is_checkpoint: false,
                 changed: (self.clock)(),
             };
-            let whole = match (object.kind, owner) {
-                (ObjectKind::File(shape), Some(owner)) => Some((shape, FileChange::GiveTo(owner))),
+            let owner = new.owner.filter(|owner| *owner != object.owner);
+            let whole = match (object.shape(), owner) {
+                (Ok(shape), Some(owner)) => Some((shape, FileChange::GiveTo(owner))),
                 _ => None,
             };
             self.set(who, &object, settings, whole).await
@@ -295,10 +318,14 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             let object = self.stat(path).await?;
             let shape = object.shape()?;
             check_change(&object, change)?;
+            let is_checkpoint = change == FileChange::Checkpoint;
             let settings = Settings {
-                is_checkpoint: change == FileChange::Checkpoint,
+                new: NewAttributes {
+                    modified: (!is_checkpoint).then_some(NewTime::Now),
+                    ..NewAttributes::default()
+                },
+                is_checkpoint,
                 changed: (self.clock)(),
-                ..Settings::default()
             };
             let whole = Some((shape, change));
             self.set(who, &object, settings, whole).await
@@ -331,6 +358,49 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     }
 }
 
+/// The step that takes the entry of an object out of an Xref.
+fn unlink(object: &Attributes, parent: &FilePath) -> Step {
+    Step::Unlink {
+        parent: parent.clone(),
+        name: object.path.name().to_string(),
+        id: object.id,
+        owner: object.owner,
+    }
+}
+
+/// The step that lists an object, which comes to `path`, in an Xref.
+fn link(object: &Attributes, path: &FilePath, parent: &FilePath) -> Step {
+    Step::Link {
+        parent: parent.clone(),
+        name: path.name().to_string(),
+        entry: Entry::of(object),
+    }
+}
+
+/// Refuses an extended attribute that makes no sense, or is one too many.
+fn check_extended(object: &Attributes, new: &NewAttributes) -> Result<()> {
+    let Some((name, value)) = &new.extended else {
+        return Ok(());
+    };
+    let (doing, path) = ("setting an extended attribute of", &object.path);
+    let there = object.extended.iter().filter(|(other, _)| *other != name);
+    let before: usize = there.map(|(name, value)| name.len() + value.len()).sum();
+    match value {
+        None if !object.extended.contains_key(name) => {
+            Err(at_path(Kind::Missing, doing, path, "it is not set"))
+        }
+        _ if name.is_empty() || name.len() > 255 || name.contains('\0') => {
+            let cause = "a name has 1 to 255 bytes, and no NUL";
+            Err(at_path(Kind::Schema, doing, path, cause))
+        }
+        Some(value) if before + name.len() + value.len() > EXTENDED_BYTES_MAX => {
+            let cause = "all of them have more than 65,536 bytes";
+            Err(at_path(Kind::Full, doing, path, cause))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Refuses a change of a file that makes no sense.
 fn check_change(object: &Attributes, change: FileChange) -> Result<()> {
     let path = &object.path;
@@ -339,8 +409,10 @@ fn check_change(object: &Attributes, change: FileChange) -> Result<()> {
             let cause = "there is no checkpoint";
             Err(at_path(Kind::Missing, "rolling back", path, cause))
         }
-        FileChange::Resize(bytes) if bytes > penstock_layout::view::CELL_BYTES_MAX => {
-            let cause = format!("{bytes} bytes: a cell has 2^62 at most");
+        FileChange::Resize(bytes) | FileChange::Truncate(bytes)
+            if bytes > penstock_layout::view::CELL_BYTES_MAX =>
+        {
+            let cause = format!("{bytes} bytes: a cell has 2^62 at most, and so has a file");
             Err(at_path(Kind::Schema, "resizing", path, cause))
         }
         FileChange::Remove | FileChange::GiveTo(_) => {

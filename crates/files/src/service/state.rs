@@ -16,6 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::attachments::Attachments;
 use super::behind::WriteBehind;
 use super::gathering::{Departed, Gathering, GatheringKey, Meeting};
+use super::guests::{Guests, Lodge};
 use super::namespace::Namespace;
 use super::pointers::Pointers;
 use super::schedule::{Footprint, Schedule};
@@ -66,6 +67,10 @@ pub struct Parts<F, R> {
     pub clock: Rc<dyn Fn() -> u64>,
     /// The nodes of all clients, if the server ends with the last of them; or none.
     pub clients: Arc<[NodeId]>,
+    /// What the machine knows of clients, if the server does not trust them.
+    pub guests: Option<Rc<dyn Guests>>,
+    /// Ends when the server is to save all, and end.
+    pub stopping: Option<LocalBoxFuture<'static, ()>>,
 }
 
 /// A server of files.
@@ -95,6 +100,9 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
     pub(super) departed: RefCell<Departed>,
     /// The clients of the server's program, if it ends with them.
     pub(super) clients: Arc<[NodeId]>,
+    /// The clients, if the server does not trust them.
+    pub(super) lodge: Option<Lodge<M::Parcel>>,
+    stopping: RefCell<Option<LocalBoxFuture<'static, ()>>>,
     pub(super) namespace: RefCell<Namespace>,
     pub(super) locks: Claims<FilePath>,
     pub(super) attachments: RefCell<Attachments>,
@@ -165,6 +173,8 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             cache_bytes,
             clock,
             clients,
+            guests,
+            stopping,
         } = parts;
         let block_bytes = shape.block_bytes;
         let disks = (disks, blocks, block_bytes);
@@ -197,6 +207,8 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             asked: RefCell::default(),
             departed: RefCell::default(),
             clients,
+            lodge: guests.map(Lodge::new),
+            stopping: RefCell::new(stopping),
             namespace: RefCell::new(Namespace::new(shape.names)),
             locks: Claims::default(),
             attachments: RefCell::new(Attachments::new(life)),
@@ -251,6 +263,18 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         let left = Error::new(Kind::Peer, "serving files", cause);
         let saved = self.sync_all().await;
         *self.failed.borrow_mut() = Some(saved.err().unwrap_or(left));
+    }
+
+    /// Waits until the server is to end, and saves all.
+    pub(super) fn stop_when_told(&self) -> Option<Task<'_>> {
+        let stopping = self.stopping.take()?;
+        Some(Box::pin(async move {
+            stopping.await;
+            if let Err(error) = self.sync_all().await {
+                *self.failed.borrow_mut() = Some(error);
+            }
+            self.is_stopped.set(true);
+        }))
     }
 
     pub(super) async fn sync_all(&self) -> Result<()> {

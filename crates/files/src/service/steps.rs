@@ -140,10 +140,14 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 Step::Cells {
                     file,
                     owner,
-                    change: FileChange::Resize(bytes),
+                    shape,
+                    change,
                     cells,
                 },
-            ] => self.prepare_tails((*file, *owner), cells, *bytes).await,
+            ] => {
+                let ends = ends_of(*change, cells, shape);
+                self.prepare_tails((*file, *owner), &ends).await
+            }
             _ => Ok(()),
         }
     }
@@ -179,19 +183,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     }
 
     async fn make_root(&self, root: FilePath) -> Result<()> {
-        let now = (self.clock)();
-        let object = Attributes {
-            id: ObjectId::ROOT,
-            kind: ObjectKind::Xref,
-            path: root,
-            owner: self.shape.owner,
-            group: 0,
-            mode: 0o755,
-            created: now,
-            accessed: now,
-            changed: now,
-            checkpoints: 0,
-        };
+        let settings = (self.shape.owner, 0, 0o755);
+        let (id, kind) = (ObjectId::ROOT, ObjectKind::Xref);
+        let object = Attributes::new(id, kind, root, settings, (self.clock)());
         let change = self.namespace.borrow_mut().put(object)?;
         self.volume.committer.commit([change]).await
     }
@@ -502,15 +496,15 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             let steps = [Step::Cells {
                 file,
                 owner,
+                shape,
                 change,
                 cells: cells.clone(),
             }];
+            let ends = ends_of(change, &cells, &shape);
             let prepared = async {
                 turn?;
                 self.save(file).await?;
-                if let FileChange::Resize(bytes) = change {
-                    self.prepare_tails((file, owner), &cells, bytes).await?;
-                }
+                self.prepare_tails((file, owner), &ends).await?;
                 let prepared = put(&Key::Prepared(id), &steps[..].to_vec())?;
                 self.volume.committer.commit([prepared]).await
             };
@@ -545,16 +539,16 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// Refuses steps that cannot be done. Their objects are locked.
     fn check_steps(&self, who: &Identity, steps: &[Step]) -> Result<()> {
         let namespace = self.namespace.borrow();
-        let parent_of = |parent: &FilePath| {
-            let found = namespace.find_xref(parent)?;
-            found.allow(who, Permission::Write)?;
-            Ok::<ObjectId, Error>(found.id)
-        };
         let dropped = steps.iter().filter_map(|step| match step {
             Step::Drop { path, .. } => Some(path),
             _ => None,
         });
         let dropped: FxHashSet<&FilePath> = dropped.collect();
+        let unlinked = steps.iter().filter_map(|step| match step {
+            Step::Unlink { parent, name, .. } => Some((parent, name)),
+            _ => None,
+        });
+        let unlinked: FxHashSet<(&FilePath, &String)> = unlinked.collect();
         for step in steps {
             match step {
                 Step::Add(object, _) if dropped.contains(&object.path) => {}
@@ -562,15 +556,24 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 Step::Change { path, id, settings } => {
                     let object = namespace.find(path)?;
                     check_same(object, *id)?;
-                    let is_protection =
-                        settings.mode.is_some() || settings.owner.or(settings.group).is_some();
-                    match is_protection {
+                    let new = &settings.new;
+                    match new.are_the_owners() {
                         true => object.allow_owner(who, "protecting")?,
                         false => object.allow(who, Permission::Write)?,
                     }
-                    if settings.owner.is_some_and(|owner| owner != object.owner) && !who.may_all() {
-                        let cause = "only the owner of the volume may give objects away";
-                        return Err(at_path(Kind::ReadOnly, "protecting", path, cause));
+                    let refused = |cause| Err(at_path(Kind::ReadOnly, "protecting", path, cause));
+                    if who.may_all() {
+                        continue;
+                    }
+                    if new.owner.is_some_and(|owner| owner != object.owner) {
+                        return refused("only the owner of the volume may give objects away");
+                    }
+                    let is_own = |group| who.group == group || who.groups.contains(&group);
+                    if new
+                        .group
+                        .is_some_and(|group| group != object.group && !is_own(group))
+                    {
+                        return refused("its user is not in that group");
                     }
                 }
                 Step::Drop {
@@ -595,15 +598,24 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                     }
                 }
                 Step::Link { parent, name, .. } => {
-                    let xref = parent_of(parent)?;
-                    if namespace.entry(xref, name).is_some() {
+                    let xref = namespace.find_xref(parent)?;
+                    xref.allow(who, Permission::Write)?;
+                    let is_free = unlinked.contains(&(parent, name));
+                    if !is_free && namespace.entry(xref.id, name).is_some() {
                         let cause = format!("{name:?} is listed already");
                         return Err(at_path(Kind::Exists, "listing", parent, cause));
                     }
                 }
-                Step::Unlink { parent, name, id } => {
+                Step::Unlink {
+                    parent,
+                    name,
+                    id,
+                    owner,
+                } => {
                     let doing = "removing an entry of";
-                    match namespace.entry(parent_of(parent)?, name) {
+                    let xref = namespace.find_xref(parent)?;
+                    xref.allow_removal(who, *owner)?;
+                    match namespace.entry(xref.id, name) {
                         Some(entry) if entry.id == *id => {}
                         Some(_) => return Err(overtaken(doing, parent)),
                         None => {
@@ -625,7 +637,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// Does steps about names in memory, and gives the changes of records.
     fn do_steps(&self, steps: &[Step]) -> Result<Vec<Change>> {
-        let mut namespace = self.namespace.borrow_mut();
+        let (mut namespace, now) = (self.namespace.borrow_mut(), (self.clock)());
         let mut changes = Vec::new();
         // What goes makes room for what comes.
         let (gone, others): (Vec<_>, Vec<_>) = steps
@@ -641,11 +653,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 }
                 Step::Change { path, settings, .. } => {
                     let mut object = namespace.find(path)?.clone();
-                    object.mode = settings.mode.unwrap_or(object.mode);
-                    object.owner = settings.owner.unwrap_or(object.owner);
-                    object.group = settings.group.unwrap_or(object.group);
-                    object.checkpoints += u64::from(settings.is_checkpoint);
-                    object.changed = settings.changed;
+                    settings.clone().apply(&mut object);
                     changes.push(namespace.put(object)?);
                 }
                 Step::Drop { path, .. } => changes.extend(namespace.remove(path)?),
@@ -656,10 +664,12 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 } => {
                     let xref = namespace.find_xref(parent)?.id;
                     changes.push(namespace.link(xref, name, *entry)?);
+                    changes.push(namespace.touch(parent, now)?);
                 }
                 Step::Unlink { parent, name, .. } => {
                     let xref = namespace.find_xref(parent)?.id;
                     changes.push(namespace.unlink(xref, name)?);
+                    changes.push(namespace.touch(parent, now)?);
                 }
                 Step::Limit { user, blocks } => changes.push(self.set_limit(*user, *blocks)?),
                 Step::Cells { .. } => {}
@@ -677,11 +687,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 Step::Cells {
                     file,
                     owner,
+                    shape,
                     change,
                     cells,
                 },
             ] => {
-                self.change_cells((*file, *owner), *change, cells, changes)
+                let ends = ends_of(*change, cells, shape);
+                self.change_cells((*file, *owner), *change, ends, changes)
                     .await
             }
             _ => self.volume.committer.commit(changes).await,
@@ -693,17 +705,17 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         &self,
         file: (ObjectId, u32),
         change: FileChange,
-        cells: &[u64],
+        ends: BTreeMap<u64, u64>,
         others: Vec<Change>,
     ) -> Result<()> {
         let (id, _) = file;
-        if let FileChange::Resize(bytes) = change {
-            self.clear_tails(file, cells, bytes).await?;
+        if change.is_resize() {
+            self.clear_tails(file, &ends).await?;
         }
         let cell_change = match change {
             FileChange::Checkpoint => CellChange::Checkpoint,
             FileChange::RollBack => CellChange::RollBack,
-            FileChange::Resize(bytes) => CellChange::Resize(cells.to_vec(), bytes),
+            FileChange::Resize(_) | FileChange::Truncate(_) => CellChange::Resize(ends),
             FileChange::GiveTo(user) => CellChange::GiveTo(user),
             FileChange::Remove => CellChange::Remove,
         };
@@ -713,7 +725,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 let is_gone = |name: &BlockName| name.file == id && is_kept(name);
                 self.blocks.discard_all(is_gone);
             }
-            FileChange::RollBack | FileChange::Resize(_) => {
+            FileChange::RollBack | FileChange::Resize(_) | FileChange::Truncate(_) => {
                 let is_gone = |name: &BlockName| name.file == id && !is_kept(name);
                 self.blocks.discard_all(is_gone);
             }
@@ -726,27 +738,33 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         self.volume.apply(file, &cell_change, others).await
     }
 
-    /// The last blocks of cells that are cut off within a block.
-    fn tails(&self, file: ObjectId, cells: &[u64], bytes: u64) -> Vec<BlockName> {
+    /// The last blocks of cells that are cut off within a block, each with the bytes of it that are
+    /// left.
+    fn tails(&self, file: ObjectId, ends: &BTreeMap<u64, u64>) -> Vec<(BlockName, u64)> {
         let block_bytes = self.volume.block_bytes();
-        let is_cut = |cell: u64| {
+        let is_cut = |cell: u64, bytes: u64| {
             let end = self.volume.cell_bytes(file, cell, Version::Active);
             !bytes.is_multiple_of(block_bytes) && end.unwrap_or(0) > bytes
         };
-        let cut = cells.iter().filter(|cell| is_cut(**cell));
-        let tails = cut.map(|&cell| BlockName {
-            file,
-            version: Version::Active,
-            cell,
-            block: bytes / block_bytes,
+        let cut = ends.iter().filter(|&(&cell, &bytes)| is_cut(cell, bytes));
+        let tails = cut.map(|(&cell, &bytes)| {
+            let name = BlockName {
+                file,
+                version: Version::Active,
+                cell,
+                block: bytes / block_bytes,
+            };
+            (name, bytes % block_bytes)
         });
-        tails.filter(|name| self.volume.is_stored(name)).collect()
+        tails
+            .filter(|(name, _)| self.volume.is_stored(name))
+            .collect()
     }
 
     /// Brings in the last blocks of cells that are to be cut off within a block, each with a place
     /// for what is left of it: when a resize is decided, it can be done.
-    async fn prepare_tails(&self, file: (ObjectId, u32), cells: &[u64], bytes: u64) -> Result<()> {
-        for name in self.tails(file.0, cells, bytes) {
+    async fn prepare_tails(&self, file: (ObjectId, u32), ends: &BTreeMap<u64, u64>) -> Result<()> {
+        for (name, _) in self.tails(file.0, ends) {
             let (claim, _) = self.bring_in_changed(file, &name, false).await?;
             self.blocks.release(claim);
         }
@@ -755,10 +773,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// Clears what lies behind the new end of cells in their last blocks: if the cells grow again,
     /// that is zero.
-    async fn clear_tails(&self, file: (ObjectId, u32), cells: &[u64], bytes: u64) -> Result<()> {
+    async fn clear_tails(&self, file: (ObjectId, u32), ends: &BTreeMap<u64, u64>) -> Result<()> {
         let block_bytes = self.volume.block_bytes();
-        let within = bytes % block_bytes;
-        for name in self.tails(file.0, cells, bytes) {
+        for (name, within) in self.tails(file.0, ends) {
             let zeros = self.machine.buffer(block_bytes)?;
             self.machine.clear(&zeros, block_bytes, &[]);
             let (claim, cached) = self.bring_in_changed(file, &name, false).await?;
@@ -770,6 +787,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         }
         self.volume.check(file.0)
     }
+}
+
+/// The new ends of cells, if a change gives them any.
+fn ends_of(change: FileChange, cells: &[u64], shape: &FileShape) -> BTreeMap<u64, u64> {
+    let ends = cells.iter();
+    ends.filter_map(|&cell| Some((cell, change.end_of(cell, shape)?)))
+        .collect()
 }
 
 /// Refuses an object that has come in the place of another.

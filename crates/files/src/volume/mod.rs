@@ -52,6 +52,8 @@ pub(crate) struct BlockName {
 pub(crate) struct FileRecord {
     pub(crate) owner: u32,
     pub(crate) has_checkpoint: bool,
+    /// The time of the last write, or 0.
+    pub(crate) written: u64,
 }
 
 /// The record of a cell.
@@ -66,6 +68,8 @@ struct StoredFile {
     owner: u32,
     /// Whether there was a checkpoint of the file.
     has_checkpoint: bool,
+    /// The time of the last write here, or 0.
+    written: u64,
     cells: BTreeMap<u64, Cell>,
     /// Whether the record store has the file's record.
     is_recorded: bool,
@@ -93,6 +97,7 @@ impl StoredFile {
         Self {
             owner,
             has_checkpoint: false,
+            written: 0,
             cells: BTreeMap::new(),
             is_recorded: false,
             changed_cells: BTreeSet::new(),
@@ -267,6 +272,7 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
                 let record: FileRecord = decode(value)?;
                 (file.owner, file.is_recorded) = (record.owner, true);
                 file.has_checkpoint = record.has_checkpoint;
+                file.written = record.written;
             }
             Key::Cell(_, cell) => {
                 let record: CellRecord = decode(value)?;
@@ -351,6 +357,12 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
         ends.collect()
     }
 
+    /// The time of the last write to a file here, or 0.
+    pub(crate) fn written(&self, file: ObjectId) -> u64 {
+        let files = self.files.borrow();
+        files.get(&file).map_or(0, |file| file.written)
+    }
+
     /// Fails if a block of the file could not be stored.
     pub(crate) fn check(&self, file: ObjectId) -> Result<()> {
         let files = self.files.borrow();
@@ -358,10 +370,11 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Lets a cell reach to byte `end` at least.
-    pub(crate) fn grow(&self, (file, owner): (ObjectId, u32), cell: u64, end: u64) {
+    /// Notes that a cell was written up to byte `end`, which it reaches to at least.
+    pub(crate) fn grow(&self, (file, owner): (ObjectId, u32), (cell, end): (u64, u64), now: u64) {
         let mut files = self.files.borrow_mut();
         let file = self.entry(&mut files, (file, owner));
+        (file.written, file.is_recorded) = (now, false);
         let bytes = &mut file.cell(cell).bytes;
         if end > *bytes {
             *bytes = end;
@@ -566,6 +579,7 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
             let record = FileRecord {
                 owner: file.owner,
                 has_checkpoint: file.has_checkpoint,
+                written: file.written,
             };
             changes.push(put(&Key::File(id), &record)?);
             file.is_recorded = true;
@@ -622,8 +636,8 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
         let mut files = self.files.borrow_mut();
         let file = self.entry(&mut files, (id, owner));
         match change {
-            CellChange::Resize(cells, _) => {
-                for &cell in cells {
+            CellChange::Resize(ends) => {
+                for &cell in ends.keys() {
                     file.cell(cell);
                 }
             }
@@ -639,10 +653,13 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
         }
         let mut unused = Vec::new();
         for (&number, cell) in &mut file.cells {
-            let (leaves, gone) = match *change {
+            let (leaves, gone) = match change {
                 CellChange::Checkpoint => cell.checkpoint(),
                 CellChange::RollBack => cell.roll_back(),
-                CellChange::Resize(_, bytes) => cell.resize(bytes, self.block_bytes),
+                CellChange::Resize(ends) => match ends.get(&number) {
+                    Some(&bytes) => cell.resize(bytes, self.block_bytes),
+                    None => continue,
+                },
                 CellChange::GiveTo(_) | CellChange::Remove => Default::default(),
             };
             file.changed_cells.insert(number);
@@ -688,8 +705,8 @@ pub(crate) enum CellChange {
     Checkpoint,
     /// The checkpoint becomes the active version.
     RollBack,
-    /// These cells get this number of bytes.
-    Resize(Vec<u64>, u64),
+    /// These cells get these numbers of bytes.
+    Resize(BTreeMap<u64, u64>),
     /// The file is another user's.
     GiveTo(u32),
     /// The file goes.

@@ -17,6 +17,7 @@ pub enum Change {
     Checkpoint,
     RollBack,
     Resize(usize),
+    Truncate(usize),
 }
 
 /// A byte of a cell, in a view: the cell, which may be a ghost, and the place in it.
@@ -123,6 +124,14 @@ impl File {
             Change::Resize(bytes) => {
                 for cell in &mut self.cells {
                     cell.resize(bytes, 0);
+                }
+            }
+            Change::Truncate(bytes) => {
+                let (bsu, cells) = (self.bsu_bytes, self.cells.len());
+                let mut ends = vec![0; cells];
+                (0..bytes).for_each(|at| ends[at / bsu % cells] += 1);
+                for (cell, end) in self.cells.iter_mut().zip(ends) {
+                    cell.resize(end, 0);
                 }
             }
         }

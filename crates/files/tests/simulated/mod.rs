@@ -395,6 +395,8 @@ async fn serve(
         cache_bytes: volume.cache_bytes,
         clock: Rc::new(move || now.time().as_ps() / 1000),
         clients: Arc::default(),
+        guests: None,
+        stopping: None,
     };
     Service::new(node, server, shape.clone(), parts)?
         .run()

@@ -13,6 +13,8 @@ use super::buffer::Staging;
 pub enum Parcel {
     /// The parcel has memory of its own.
     Own(Vec<u8>),
+    /// The parcel is the end of a packet, from this byte on.
+    End(Vec<u8>, usize),
     /// The parcel lies in the sender's buffer, which the sender leaves alone until this is dropped.
     Loan(Loan),
 }
@@ -21,6 +23,7 @@ impl Parcel {
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Own(bytes) => bytes,
+            Self::End(packet, start) => &packet[*start..],
             Self::Loan(lent) => lent.bytes(),
         }
     }

@@ -6,17 +6,23 @@
 
 use std::ffi::c_void;
 use std::fs::OpenOptions;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use penstock_engine::{Error, Kind, Result};
-use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use serde::{Deserialize, Serialize};
 
 /// The size of a huge page on most processors.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Nobody changes the length of a segment: touching memory behind the end of a file would end the
+/// process.
+const LENGTH_SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::SEAL);
 
 /// Mapped memory may be read and written.
 const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
@@ -75,8 +81,10 @@ impl Mapping {
     /// When there is no memory left.
     pub fn shared(bytes: usize) -> Result<Self> {
         let map = || {
-            let file = rustix::fs::memfd_create("penstock", MemfdFlags::CLOEXEC)?;
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let file = rustix::fs::memfd_create("penstock", flags)?;
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes.max(1) as u64)?;
+            rustix::fs::fcntl_add_seals(&file, LENGTH_SEALS)?;
             let addresses = map_file(&file, bytes)?;
             // A file in memory gets huge pages only where the administrator allows it, or at this
             // request.
@@ -121,6 +129,33 @@ impl Mapping {
             bytes: name.bytes,
             file: None,
         })
+    }
+
+    /// Maps a segment of `bytes` bytes that another process has made and sealed, and has sent by a
+    /// socket.
+    ///
+    /// # Errors
+    /// [`Kind::Peer`] when the file is shorter, or could become so.
+    pub fn sent(file: OwnedFd, bytes: usize) -> Result<Self> {
+        let failed = |cause: &dyn std::fmt::Display| {
+            let doing = "mapping memory that another process shares";
+            Error::new(Kind::Peer, doing, cause)
+        };
+        let seals = rustix::fs::fcntl_get_seals(&file).map_err(|e| failed(&e))?;
+        let length = rustix::fs::fstat(&file).map_err(|e| failed(&e))?.st_size;
+        if !seals.contains(SealFlags::SHRINK) || u64::try_from(length) != Ok(bytes as u64) {
+            return Err(failed(&"the file has another length, or can be changed"));
+        }
+        Ok(Self {
+            addresses: map_file(&file, bytes).map_err(|e| failed(&e))?,
+            bytes,
+            file: None,
+        })
+    }
+
+    /// The segment's file, if this process has made it.
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
     }
 
     pub fn base(&self) -> *mut u8 {

@@ -6,16 +6,20 @@ use penstock_engine::{CopyKind, Error, Kind, MemoryId, Message, NodeId, Port, Re
 use penstock_layout::{Direction, Piece};
 
 use super::Node;
-use super::packet::{Header, Packet, ParcelPlace};
+use super::packet::{Header, Packet, ParcelPlace, Payload};
 use crate::links::Arrival;
 use crate::memory::buffer::{BufferName, Staging};
 use crate::memory::parcel::{Loan, Parcel};
 
+/// The most arrivals that a node takes in at a time.
+const ARRIVALS_MAX: usize = 1024;
+
 impl Node {
-    /// Takes in all packets that have come. Returns true if there were any.
+    /// Takes in what has come, but not so much that one who sends without a pause keeps the node
+    /// from its own work. Returns true if there was anything.
     pub(super) fn answer_all(&self) -> bool {
         let mut any = false;
-        loop {
+        for _ in 0..ARRIVALS_MAX {
             match self.links.poll() {
                 Ok(None) => return any,
                 Ok(Some(arrival)) => {
@@ -32,6 +36,7 @@ impl Node {
                 }
             }
         }
+        any
     }
 
     /// Takes in a packet. A node that sends what cannot be answered is cut off; no other is
@@ -49,7 +54,7 @@ impl Node {
                 port,
                 body,
                 has_parcel,
-            } => self.answer_message(from, port, payload.into_bytes(), body, has_parcel),
+            } => self.answer_message(from, port, payload, body, has_parcel),
             Header::Loan {
                 ticket,
                 port,
@@ -59,9 +64,7 @@ impl Node {
             } => {
                 let lender = (from, ticket);
                 match lies {
-                    ParcelPlace::InPacket => {
-                        self.answer_sent(lender, port, payload.into_bytes(), body, bytes)
-                    }
+                    ParcelPlace::InPacket => self.answer_sent(lender, port, payload, body, bytes),
                     ParcelPlace::OnHost(buffer) => {
                         let memory = self.mapped.borrow_mut().memory(from, &buffer)?;
                         self.answer_lent(lender, port, payload.into_bytes(), memory, bytes)
@@ -129,15 +132,21 @@ impl Node {
         &self,
         from: NodeId,
         port: Port,
-        mut payload: Vec<u8>,
+        payload: Payload,
         body: usize,
         has_parcel: bool,
     ) -> Result<()> {
-        if body > payload.len() {
-            return Err(cut_short(body, payload.len()));
+        let bytes = payload.bytes().len();
+        if body > bytes || !has_parcel && body < bytes {
+            return Err(cut_short(body, bytes));
         }
-        let parcel = has_parcel.then(|| Parcel::Own(payload.split_off(body)));
-        self.deliver(port, from, payload, parcel);
+        match has_parcel.then_some(body) {
+            None => self.deliver(port, from, payload.into_bytes(), None),
+            Some(body) => {
+                let (body, parcel) = payload.split(body).ok_or_else(|| cut_short(body, bytes))?;
+                self.deliver(port, from, body, Some(parcel));
+            }
+        }
         Ok(())
     }
 
@@ -146,15 +155,16 @@ impl Node {
         &self,
         (from, ticket): (NodeId, u64),
         port: Port,
-        mut payload: Vec<u8>,
+        payload: Payload,
         body: usize,
         bytes: usize,
     ) -> Result<()> {
-        if payload.len().checked_sub(body) != Some(bytes) {
-            return Err(cut_short(body.saturating_add(bytes), payload.len()));
+        let came = payload.bytes().len();
+        if came.checked_sub(body) != Some(bytes) {
+            return Err(cut_short(body.saturating_add(bytes), came));
         }
-        let parcel = Parcel::Own(payload.split_off(body));
-        self.deliver(port, from, payload, Some(parcel));
+        let (body, parcel) = payload.split(body).ok_or_else(|| cut_short(body, came))?;
+        self.deliver(port, from, body, Some(parcel));
         self.done(from, ticket, Ok(()))
     }
 

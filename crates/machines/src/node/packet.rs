@@ -5,6 +5,7 @@ use penstock_layout::{Direction, Piece};
 use serde::{Deserialize, Serialize};
 
 use crate::memory::buffer::BufferName;
+use crate::memory::parcel::Parcel;
 
 /// The place of a lent parcel.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -105,6 +106,12 @@ impl Payload {
     /// The bytes where they came.
     pub fn bytes(&self) -> &[u8] {
         &self.packet[self.start..]
+    }
+
+    /// The first `body` bytes, and the others as a parcel; `None` if there are fewer.
+    pub fn split(self, body: usize) -> Option<(Vec<u8>, Parcel)> {
+        let first = self.bytes().get(..body)?.to_vec();
+        Some((first, Parcel::End(self.packet, self.start + body)))
     }
 
     /// The bytes by themselves, moved to the front of their memory.

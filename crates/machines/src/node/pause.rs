@@ -40,7 +40,7 @@ impl Pause {
         match (&self.bell, shorter) {
             _ if self.idle < self.looks_awake => std::thread::yield_now(),
             (_, Some(Duration::ZERO)) => std::thread::yield_now(),
-            (Some(bell), at_most) => bell.bell().sleep(self.seen, at_most),
+            (Some(bell), at_most) => bell.sleep(self.seen, at_most),
             (None, _) => {}
         }
     }

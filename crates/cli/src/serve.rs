@@ -1,0 +1,326 @@
+//! `penstock serve`, and what belongs to it: keys, and a look at servers.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use penstock_engine::Kind;
+use penstock_files::disk::{self, CreateOptions};
+use penstock_files::job::JobOptions;
+use penstock_files::job::standing::{Call, StandOptions, look, stand};
+use penstock_net::address::Address;
+use penstock_net::door::Guests;
+use penstock_net::keys;
+use penstock_net::peer::{Peer, User};
+use penstock_net::tls::KeyFiles;
+use serde::Deserialize;
+use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::arguments::{Keys, LogForm, Serve, Servers};
+use crate::failure::Failure;
+use crate::sizes::bytes;
+
+/// The name of the socket in the directory of a volume.
+const SOCKET: &str = "penstock.sock";
+
+/// The most clients at a time, unless the configuration says otherwise.
+const CLIENTS_MAX: usize = 4096;
+
+/// The description of a volume and its server processes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Config {
+    /// The path of the volume, in which `{server}` stands for the number of a server.
+    volume: String,
+    /// The cache of each server.
+    #[serde(default = "default_cache")]
+    cache: String,
+    /// Whether block files are read and written around the page cache.
+    #[serde(default)]
+    direct: bool,
+    /// The directory of keys: `server-N` are those of process N.
+    keys: Option<PathBuf>,
+    /// The most clients at a time.
+    #[serde(default = "default_clients")]
+    clients: usize,
+    /// The seconds for which a client may take nothing while there is something for it.
+    #[serde(default = "default_patience")]
+    patience: u64,
+    /// Who may come, if not everybody.
+    admit: Option<Admit>,
+    /// The server processes, in the order of their numbers.
+    #[serde(rename = "process")]
+    processes: Vec<ProcessConfig>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Admit {
+    #[serde(default)]
+    users: Vec<u32>,
+    #[serde(default)]
+    groups: Vec<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProcessConfig {
+    /// The addresses at which the process listens, and others call it.
+    listen: Vec<String>,
+    /// The servers of the volume that it has.
+    servers: Vec<usize>,
+}
+
+fn default_cache() -> String {
+    "256MiB".to_string()
+}
+
+fn default_clients() -> usize {
+    CLIENTS_MAX
+}
+
+fn default_patience() -> u64 {
+    Call::PATIENCE.as_secs()
+}
+
+/// Serves a volume until a signal comes.
+pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
+    begin_log(asked.log);
+    let options = match (&asked.config, asked.process, &asked.volume) {
+        (Some(config), Some(process), _) => of_config(config, process)?,
+        (_, _, Some(volume)) => of_volume(asked, volume)?,
+        _ => return Err(Failure::input("what is to be served?")),
+    };
+    let listens: Vec<String> = options
+        .addresses
+        .get(options.process)
+        .into_iter()
+        .flatten()
+        .map(ToString::to_string)
+        .collect();
+    // Signals are caught before anything is open.
+    let signals = Signals::new([SIGINT, SIGTERM]);
+    let mut signals = signals.map_err(|error| Failure::failed(format!("signals: {error}")))?;
+    let volume = options.template.clone();
+    let opened = stand(options)?;
+    tracing::info!(volume, addresses = ?listens, "serving");
+    let told: &'static Mutex<Vec<oneshot::Sender<()>>> = Box::leak(Box::default());
+    let handle = signals.handle();
+    let waiting = std::thread::spawn(move || {
+        for signal in signals.forever() {
+            tracing::info!(signal, "stopping");
+            if let Ok(mut told) = told.lock() {
+                for stop in told.drain(..) {
+                    let _ = stop.send(()); // a server that has failed needs no word
+                }
+            }
+        }
+    });
+    let served = opened.serve(|| {
+        let (sender, receiver) = oneshot::channel();
+        if let Ok(mut told) = told.lock() {
+            told.push(sender);
+        }
+        receiver
+    });
+    handle.close();
+    let _ = waiting.join();
+    served?;
+    tracing::info!("stopped: all is saved");
+    Ok(())
+}
+
+fn begin_log(form: LogForm) {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("PENSTOCK_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_writer(std::io::stderr);
+    // A second log of one process, in tests, changes nothing.
+    let _ = match form {
+        LogForm::Text => log.try_init(),
+        LogForm::Json => log.json().try_init(),
+    };
+}
+
+/// A volume with all of its servers in this process.
+fn of_volume(asked: &Serve, volume: &Path) -> Result<StandOptions, Failure> {
+    let template = text(volume)?;
+    let servers = match disk::describe(&template, 0) {
+        Ok(found) => found.servers,
+        Err(error) if error.kind == Kind::Missing => {
+            disk::create(&template, &CreateOptions::new(1))?;
+            tracing::info!(volume = template, "a volume of one server has been made");
+            1
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let addresses = match &asked.listen[..] {
+        [] => {
+            let path = std::path::absolute(volume.join(SOCKET));
+            let path = path.map_err(|error| Failure::failed(format!("{template}: {error}")))?;
+            vec![Address::Host(path)]
+        }
+        given => addresses(given)?,
+    };
+    let keys = asked.keys.as_ref().map(|named| {
+        let holder = named.file_name().and_then(|name| name.to_str());
+        let directory = named.parent().unwrap_or(Path::new("."));
+        KeyFiles::within(directory, holder.unwrap_or_default()).read()
+    });
+    Ok(StandOptions {
+        template,
+        process: 0,
+        homes: vec![0; servers],
+        addresses: vec![addresses],
+        keys: keys.transpose()?,
+        admission: Guests::All,
+        clients_max: CLIENTS_MAX,
+        patience: Call::PATIENCE,
+        options: JobOptions {
+            cache_bytes: bytes(&asked.cache)?,
+            is_direct: asked.direct,
+        },
+    })
+}
+
+/// A process of a configuration.
+fn of_config(path: &Path, process: usize) -> Result<StandOptions, Failure> {
+    let wrong =
+        |cause: &dyn std::fmt::Display| Failure::input(format!("{}: {cause}", path.display()));
+    let content = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
+    let config: Config = toml::from_str(&content).map_err(|error| wrong(&error))?;
+    if process >= config.processes.len() {
+        let count = config.processes.len();
+        return Err(wrong(&format!(
+            "it has {count} processes, and no number {process}"
+        )));
+    }
+    let mut homes = Vec::new();
+    for (number, one) in config.processes.iter().enumerate() {
+        homes.extend(one.servers.iter().map(|&server| (server, number)));
+    }
+    homes.sort_unstable();
+    let is_whole = homes
+        .iter()
+        .enumerate()
+        .all(|(nth, (server, _))| nth == *server);
+    if !is_whole {
+        return Err(wrong(
+            &"each server of the volume, from 0 on, belongs to one process",
+        ));
+    }
+    let listens = config.processes.iter().map(|one| addresses(&one.listen));
+    let listens: Vec<Vec<Address>> = listens.collect::<Result<_, _>>()?;
+    let keys = config
+        .keys
+        .as_ref()
+        .map(|directory| KeyFiles::within(directory, &format!("server-{process}")).read());
+    Ok(StandOptions {
+        template: config.volume,
+        process,
+        homes: homes.into_iter().map(|(_, process)| process).collect(),
+        addresses: listens,
+        keys: keys.transpose()?,
+        admission: match config.admit {
+            None => Guests::All,
+            Some(Admit { users, groups }) => Guests::Only { users, groups },
+        },
+        clients_max: config.clients,
+        patience: Duration::from_secs(config.patience),
+        options: JobOptions {
+            cache_bytes: bytes(&config.cache)?,
+            is_direct: config.direct,
+        },
+    })
+}
+
+fn addresses(given: &[String]) -> Result<Vec<Address>, Failure> {
+    let read: Result<Vec<Address>, _> = given.iter().map(|text| text.parse()).collect();
+    Ok(read?)
+}
+
+fn text(path: &Path) -> Result<String, Failure> {
+    let text = path.to_str().map(str::to_string);
+    text.ok_or_else(|| Failure::input(format!("{}: the path is no text", path.display())))
+}
+
+/// Makes keys.
+pub(crate) fn keys(asked: &Keys) -> Result<(), Failure> {
+    let valid = |days: u32| Duration::from_secs(u64::from(days) * 24 * 3600);
+    match asked {
+        Keys::Authority { directory, days } => {
+            let made = std::fs::create_dir_all(directory);
+            made.map_err(|error| Failure::failed(format!("{}: {error}", directory.display())))?;
+            keys::make_authority(directory, valid(*days))?;
+        }
+        Keys::Server {
+            directory,
+            process,
+            hosts,
+            days,
+        } => {
+            let (name, peer) = (format!("server-{process}"), Peer::Server(*process));
+            keys::make(directory, &name, &peer, hosts, valid(*days))?;
+        }
+        Keys::User {
+            directory,
+            name,
+            uid,
+            gid,
+            groups,
+            days,
+        } => {
+            let peer = Peer::Client(User {
+                user: *uid,
+                group: *gid,
+                groups: groups.clone(),
+            });
+            keys::make(directory, name, &peer, &[], valid(*days))?;
+        }
+    }
+    Ok(())
+}
+
+/// Shows the servers of a volume.
+pub(crate) fn servers(asked: &Servers) -> Result<(), Failure> {
+    let call = Call::of_url(&asked.url, None)?;
+    let call = call.ok_or_else(|| Failure::input(format!("{} is no URL", asked.url)))?;
+    let seen = look(&call)?;
+    let is_whole = seen.iter().all(|one| one.missing.is_none());
+    let rows = seen.iter().enumerate().map(|(process, one)| {
+        json!({
+            "process": process,
+            "servers": one.servers,
+            "addresses": one.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "is_there": one.missing.is_none(),
+            "reason": one.missing.as_ref().map(ToString::to_string),
+        })
+    });
+    let rows: Vec<_> = rows.collect();
+    if asked.json {
+        println!("{}", serde_json::Value::from(rows));
+    } else {
+        for (process, one) in seen.iter().enumerate() {
+            let addresses: Vec<_> = one.addresses.iter().map(ToString::to_string).collect();
+            let servers: Vec<_> = one.servers.iter().map(ToString::to_string).collect();
+            let state = match &one.missing {
+                None => "serves".to_string(),
+                Some(reason) => format!("missing: {reason}"),
+            };
+            println!(
+                "process {process}  servers {}  {}  {state}",
+                servers.join(","),
+                addresses.join(" ")
+            );
+        }
+    }
+    match is_whole {
+        true => Ok(()),
+        false => Err(Failure::silent(1)),
+    }
+}

@@ -1,0 +1,405 @@
+//! A volume whose servers stand: they outlive the programs that use them.
+//!
+//! ```text
+//! server processes    each has servers of the volume, listens, and is connected with the others
+//! programs            each rank, thread or process is a client of all of them
+//! ```
+
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use futures::future::join_all;
+use penstock_engine::encoding::{decode, encode};
+use penstock_engine::{Error, Kind, Machine, NodeId, Result, Who};
+use penstock_layout::exact;
+use penstock_machines::Node;
+use penstock_machines::links::Process;
+use penstock_machines::mpi::abi::Handle;
+use penstock_machines::mpi::api::Api;
+use penstock_machines::node::runner::{Interrupt, Runner};
+use penstock_net::address::{self, Address};
+use penstock_net::door::{DoorOptions, Guests as Admission};
+use penstock_net::links::Roster;
+use penstock_net::peer::Peer;
+use penstock_net::tls::{KeyFiles, Keys};
+use penstock_net::{Calling, Joined, Welcome};
+use serde::{Deserialize, Serialize};
+
+use super::core::Failure;
+use super::file_system::{Ending, FileSystem};
+use super::nodes::{JobOptions, Seat, check_same, identity, serve};
+use crate::client::{Client, ClientState};
+use crate::disk::{self, Description, ServerDisk};
+use crate::object::Identity;
+use crate::service::guests::Guests;
+
+/// What a server process is.
+#[derive(Debug, Clone)]
+pub struct StandOptions {
+    /// The path of the volume, in which `{server}` stands for the number of a server.
+    pub template: String,
+    /// The number of this process.
+    pub process: usize,
+    /// The process of each server of the volume.
+    pub homes: Vec<usize>,
+    /// The addresses of each process.
+    pub addresses: Vec<Vec<Address>>,
+    /// The keys for connections with other hosts.
+    pub keys: Option<Keys>,
+    /// Who may come.
+    pub admission: Admission,
+    /// The most clients at a time.
+    pub clients_max: usize,
+    /// How long a client may take nothing while there is something for it.
+    pub patience: Duration,
+    /// The cache, and how disks are used.
+    pub options: JobOptions,
+}
+
+/// What server processes tell all clients.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Greeting {
+    volume: Description,
+    homes: Vec<NodeId>,
+}
+
+/// A server process that has opened its volume and its door, and does not serve yet.
+pub struct Stand {
+    node: Node,
+    standing: Open,
+    disks: Vec<ServerDisk>,
+    options: JobOptions,
+    homes: Arc<[NodeId]>,
+}
+
+/// What stays open as long as the process serves.
+struct Open {
+    roster: Roster,
+    _door: penstock_net::door::Door,
+}
+
+/// Opens the volume and the door of a server process. Clients that come wait until it serves.
+///
+/// # Errors
+/// Those of [`disk::open`]; [`Kind::Busy`] when another process listens at the address, or has the
+/// volume open; [`Kind::Schema`] when the numbers do not fit the volume.
+pub fn stand(asked: StandOptions) -> Result<Stand> {
+    let own = asked.homes.iter().enumerate();
+    let own = own.filter(|(_, process)| **process == asked.process);
+    let disks = own.map(|(server, _)| disk::open(&asked.template, server));
+    let disks: Vec<ServerDisk> = disks.collect::<Result<_>>()?;
+    check_same(&disks)?;
+    let Some(volume) = disks.first().map(|disk| disk.description.clone()) else {
+        let cause = format!("process {} has no server of the volume", asked.process);
+        return Err(Error::new(Kind::Schema, "serving a volume", cause));
+    };
+    if volume.servers != asked.homes.len() {
+        let (servers, said) = (volume.servers, asked.homes.len());
+        let cause = format!("the volume has {servers} servers, and {said} are to be served");
+        return Err(Error::new(Kind::Schema, "serving a volume", cause));
+    }
+    let homes: Arc<[NodeId]> = asked.homes.clone().into();
+    let greeting = Greeting {
+        volume: volume.clone(),
+        homes: asked.homes,
+    };
+    let standing = penstock_net::stand(DoorOptions {
+        realm: volume.identity,
+        process: asked.process,
+        addresses: asked.addresses,
+        greeting: encode(&greeting)?,
+        keys: asked.keys,
+        guests: asked.admission,
+        clients_max: asked.clients_max,
+        patience: asked.patience,
+    })?;
+    let opener = Seat::opener(&asked.options);
+    Ok(Stand {
+        node: Node::new(asked.process, standing.links, Process::default(), opener),
+        standing: Open {
+            roster: standing.roster,
+            _door: standing.door,
+        },
+        disks,
+        options: asked.options,
+        homes,
+    })
+}
+
+/// The clients of a server process.
+struct Lodgers {
+    node: Rc<Node>,
+    roster: Roster,
+}
+
+impl Guests for Lodgers {
+    fn identity(&self, node: NodeId) -> Option<Identity> {
+        match self.roster.peer(node)? {
+            Peer::Client(who) => Some(Identity::new(who.user, who.group, who.groups)),
+            Peer::Server(_) => None,
+        }
+    }
+
+    fn expel(&self, node: NodeId, error: Error) {
+        self.node.cut_off(node, error);
+    }
+}
+
+impl Stand {
+    /// Serves until `stop` is told, or its sender is dropped, and then saves all.
+    ///
+    /// # Errors
+    /// The first error of a server that keeps it from serving.
+    pub fn serve(self, stops: impl Fn() -> oneshot::Receiver<()>) -> Result<()> {
+        let Self {
+            node,
+            standing,
+            disks,
+            options,
+            homes,
+        } = self;
+        let node = Rc::new(node);
+        let served = disks.into_iter().map(|disk| {
+            let (server, stop) = (disk.description.server, stops());
+            let guests = Lodgers {
+                node: node.clone(),
+                roster: standing.roster.clone(),
+            };
+            let shape = disk.description.shape(homes.clone());
+            let clients: Arc<[NodeId]> = Arc::new([]);
+            let node = node.clone();
+            async move {
+                let stopping = Box::pin(async move { stop.await.unwrap_or(()) });
+                let guests: Rc<dyn Guests> = Rc::new(guests);
+                let stands = Some((guests, stopping as _));
+                let cache = (options.cache_bytes, clients);
+                let served = serve(&node, disk, shape, cache, stands).await;
+                served.map_err(|error| error.by(Who::Server(server)))
+            }
+        });
+        let served: Result<Vec<()>> = node.block_on(join_all(served)).into_iter().collect();
+        let cause = match &served {
+            Ok(_) => "the server has been stopped".to_string(),
+            Err(error) => format!("the server has failed: {error}"),
+        };
+        node.leave(&Error::new(Kind::Peer, "serving a volume", cause));
+        served.map(|_| ())
+    }
+}
+
+/// Whom a client calls, and how.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// Addresses of servers, of which one at least must answer.
+    pub addresses: Vec<Address>,
+    /// The keys for connections with other hosts.
+    pub keys: Option<Keys>,
+    /// How long a server may take nothing while there is something for it.
+    pub patience: Duration,
+}
+
+impl Call {
+    /// How to call the servers of a URL, `penstock://host:7433,host2:7433` or
+    /// `unix:///run/penstock.sock`; nothing for the path of a volume. `keys` are a directory and
+    /// the name of a holder in it, `DIR/NAME`, as `penstock keys` makes them; or what the
+    /// environment variable `PENSTOCK_KEYS` says.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] when an address makes no sense; those of [`KeyFiles::read`].
+    pub fn of_url(url: &str, keys: Option<&str>) -> Result<Option<Self>> {
+        let Some(addresses) = address::of_url(url)? else {
+            return Ok(None);
+        };
+        let named = keys.map(str::to_string);
+        let named = named.or_else(|| std::env::var("PENSTOCK_KEYS").ok());
+        let keys = named.filter(|named| !named.is_empty()).map(|named| {
+            let path = Path::new(&named);
+            let holder = path.file_name().and_then(|name| name.to_str());
+            let directory = path.parent().unwrap_or(Path::new("."));
+            KeyFiles::within(directory, holder.unwrap_or_default()).read()
+        });
+        Ok(Some(Self {
+            addresses,
+            keys: keys.transpose()?,
+            patience: Self::PATIENCE,
+        }))
+    }
+
+    /// The longest time that a server may take nothing, unless a client says otherwise.
+    pub const PATIENCE: Duration = Duration::from_secs(30);
+}
+
+/// A client that servers have let in, and the volume.
+struct Guest {
+    node: Node,
+    volume: Greeting,
+    calling: Calling,
+}
+
+/// Calls the servers of a volume.
+fn call(call: &Call) -> Result<Guest> {
+    let Joined {
+        node,
+        links,
+        welcomes,
+        calling,
+    } = penstock_net::join(&call.addresses, call.keys.as_ref(), call.patience)?;
+    let mut volume: Option<Greeting> = None;
+    for welcome in welcomes.iter().flatten() {
+        let greeting: Greeting = decode(&welcome.greeting)?;
+        check(&greeting, welcome, welcomes.len())?;
+        let same = volume.get_or_insert_with(|| greeting.clone());
+        if same.homes != greeting.homes || same.volume.identity != greeting.volume.identity {
+            let cause = "servers say different things of their volume";
+            return Err(Error::new(Kind::Mismatch, "connecting", cause));
+        }
+    }
+    let volume = volume.ok_or_else(|| Error::new(Kind::Peer, "connecting", "nobody answers"))?;
+    let opener = Seat::opener(&JobOptions::default());
+    Ok(Guest {
+        node: Node::new(node, links, Process::default(), opener),
+        volume,
+        calling,
+    })
+}
+
+/// Refuses what makes no sense in a greeting.
+fn check(greeting: &Greeting, welcome: &Welcome, processes: usize) -> Result<()> {
+    let Greeting { volume, homes } = greeting;
+    let are_there = homes.iter().all(|&home| home < processes);
+    match are_there && homes.len() == volume.servers && volume.identity == welcome.realm {
+        true => Ok(()),
+        false => {
+            let cause = "the server says what cannot be";
+            Err(Error::new(Kind::Peer, "connecting", cause))
+        }
+    }
+}
+
+impl Guest {
+    fn start(
+        self,
+        (program, clients): (u64, Arc<[NodeId]>),
+        interrupt: Option<Interrupt>,
+    ) -> Result<FileSystem> {
+        let Self {
+            node,
+            volume,
+            calling,
+        } = self;
+        let shape = volume.volume.shape(volume.homes.into());
+        let state = ClientState::new(shape, identity(), (program, clients), 0);
+        let runner = Runner::new(node, |_| Vec::new(), true, interrupt)?;
+        let failure = Failure::default();
+        let ending = Ending::Alone { _calling: calling };
+        Ok(FileSystem::new(runner, state, failure, ending))
+    }
+}
+
+/// Opens a volume whose servers stand, as the one client of a program.
+///
+/// # Errors
+/// As [`penstock_net::join`].
+pub fn connect(asked: &Call, interrupt: Option<Interrupt>) -> Result<FileSystem> {
+    let guest = call(asked)?;
+    let me = guest.node.me();
+    guest.start((disk::new_identity()?, Arc::new([me])), interrupt)
+}
+
+/// Opens a volume whose servers stand, in all ranks of `comm`, each a client.
+///
+/// # Errors
+/// The error of the lowest rank that has one, on all ranks.
+///
+/// # Collective
+/// Over `comm`.
+pub fn connect_all(
+    (api, comm): (Api, Handle),
+    asked: Result<Call>,
+    interrupt: Option<Interrupt>,
+) -> Result<FileSystem> {
+    let guest = asked.and_then(|asked| call(&asked));
+    let program = disk::new_identity()?;
+    let told = match &guest {
+        Ok(guest) => [
+            1,
+            guest.node.me() as u64,
+            guest.volume.volume.identity,
+            program,
+        ],
+        Err(_) => [0; 4],
+    };
+    let all = api.allgather(comm, told)?;
+    let missing = all.iter().position(|[is_there, ..]| *is_there == 0);
+    let guest = match (guest, missing) {
+        (Err(error), _) => return Err(error),
+        (Ok(_), Some(rank)) => {
+            let cause = "it cannot reach the servers";
+            let error = Error::new(Kind::Peer, "opening a volume", cause);
+            return Err(error.by(Who::Rank(rank)));
+        }
+        (Ok(guest), None) => guest,
+    };
+    if let Some(rank) = all.iter().position(|[.., volume, _]| *volume != all[0][2]) {
+        let cause = format!("ranks 0 and {rank} have called different volumes");
+        return Err(Error::new(Kind::Mismatch, "opening a volume", cause));
+    }
+    let clients = all.iter().map(|[_, node, ..]| exact::<usize>(*node));
+    guest.start((all[0][3], clients.collect()), interrupt)
+}
+
+/// What a look at a server process has found.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// The servers of the volume that the process has.
+    pub servers: Vec<usize>,
+    /// Its addresses.
+    pub addresses: Vec<Address>,
+    /// The reason why it cannot be reached or does not serve, if so.
+    pub missing: Option<Error>,
+}
+
+/// Looks which server processes of a volume can be reached, and serve.
+///
+/// # Errors
+/// As [`penstock_net::join`].
+pub fn look(asked: &Call) -> Result<Vec<Seen>> {
+    let Joined {
+        node,
+        links,
+        welcomes,
+        calling: _,
+    } = penstock_net::join(&asked.addresses, asked.keys.as_ref(), asked.patience)?;
+    let first = welcomes.iter().flatten().next().cloned();
+    let first = first.ok_or_else(|| Error::new(Kind::Peer, "connecting", "nobody answers"))?;
+    let greeting: Greeting = decode(&first.greeting)?;
+    check(&greeting, &first, welcomes.len())?;
+    let opener = Seat::opener(&JobOptions::default());
+    let node = Node::new(node, links, Process::default(), opener);
+    let shape = greeting.volume.shape(greeting.homes.clone().into());
+    let state = ClientState::new(shape, identity(), (0, Arc::new([])), 0);
+    let seen = welcomes.into_iter().enumerate().map(|(process, welcome)| {
+        let servers = greeting.homes.iter().enumerate();
+        let servers = servers.filter(|(_, home)| **home == process);
+        let servers: Vec<usize> = servers.map(|(server, _)| server).collect();
+        let missing = match welcome {
+            Err(error) => Some(error),
+            Ok(_) => {
+                let client = Client::new(&node, &state);
+                let asked = servers.iter().map(|&server| client.is_ready(server));
+                node.block_on(join_all(asked))
+                    .into_iter()
+                    .find_map(Result::err)
+            }
+        };
+        Seen {
+            servers,
+            addresses: first.addresses[process].clone(),
+            missing,
+        }
+    });
+    Ok(seen.collect())
+}

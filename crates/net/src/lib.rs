@@ -1,0 +1,222 @@
+//! The net machine: servers that stand, one process each, and clients that come and go.
+//!
+//! ```text
+//! client                                            server
+//!   dial: who am I        --- TLS, Unix socket ---    door: who is there, may they come?
+//!   links                 --- packets ------------    links
+//!   node                                              node
+//! ```
+//!
+//! On one host packets go through memory that both processes share, a lane each way, and a socket
+//! tells who sleeps. Between hosts they go by TLS. A node looks at all of its connections itself;
+//! only calling and answering callers is done by a thread of its own. Nobody is a member before it
+//! has been recognised, and what comes over a connection is the word of its peer alone.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`address`] | addresses and URLs |
+//! | [`peer`] | who is at the other end |
+//! | [`tls`] | keys and certificates |
+//! | [`keys`] | making keys |
+//! | `hello` | the words with which a connection begins |
+//! | `dial` | calling a server |
+//! | [`door`] | letting callers in |
+//! | `lane` | a pipe of bytes in shared memory |
+//! | `stream` | streams of bytes: lanes, TLS |
+//! | `connection` | packets over a stream |
+//! | `bell` | a bell that rings for sockets, too |
+//! | [`links`] | the links of a node |
+
+pub mod address;
+mod bell;
+mod connection;
+mod dial;
+pub mod door;
+mod hello;
+#[cfg(test)]
+mod hostile;
+pub mod keys;
+mod lane;
+pub mod links;
+pub mod peer;
+mod stream;
+pub mod tls;
+
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use penstock_engine::{Error, Kind, NodeId, Result, Who};
+use penstock_machines::links::Links;
+
+use address::Address;
+use bell::SocketBell;
+use door::{Door, DoorOptions, Line, call, keep_calling, server_limits};
+pub use hello::Welcome;
+use hello::{Caller, Hello, Secret};
+use links::{Admitted, NetLinks, Roster};
+use peer::Peer;
+use tls::Keys;
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+
+/// A server process that stands: its links, who is connected, and its door.
+pub struct Standing {
+    /// The links of the node, whose number is that of the process.
+    pub links: Box<dyn Links>,
+    /// Who is connected.
+    pub roster: Roster,
+    /// The door, open as long as this is kept.
+    pub door: Door,
+}
+
+/// Opens the door of a server process.
+///
+/// # Errors
+/// [`Kind::Busy`] when another server listens there; [`Kind::Schema`] when keys are missing.
+pub fn stand(options: DoorOptions) -> Result<Standing> {
+    let (bell, roster) = (Arc::new(SocketBell::new()?), Roster::default());
+    let (sender, admitted) = mpsc::channel();
+    let me = options.process;
+    let links = NetLinks::new(me, bell.clone(), roster.clone(), admitted);
+    let door = Door::open(options, roster.clone(), sender, bell)?;
+    Ok(Standing {
+        links: Box::new(links),
+        roster,
+        door,
+    })
+}
+
+/// A client that servers have let in.
+pub struct Joined {
+    /// The node of the client, the same at all servers.
+    pub node: NodeId,
+    /// Its links.
+    pub links: Box<dyn Links>,
+    /// What each server process has said, or why it cannot be reached.
+    pub welcomes: Vec<Result<Welcome>>,
+    /// Calls servers that were not there, or have gone, as long as it is kept.
+    pub calling: Calling,
+}
+
+/// A thread that calls the servers of a client which are not there.
+pub struct Calling {
+    closing: Arc<Notify>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Calling {
+    fn begin(runtime: Runtime, line: Line, addresses: Vec<Vec<Address>>) -> Result<Self> {
+        let closing = Arc::new(Notify::new());
+        let (closed, line) = (closing.clone(), Arc::new(line));
+        let run = move || {
+            runtime.block_on(async {
+                for (process, addresses) in addresses.into_iter().enumerate() {
+                    tokio::spawn(keep_calling(line.clone(), process, addresses));
+                }
+                closed.notified().await;
+            });
+            runtime.shutdown_background();
+        };
+        let thread = std::thread::Builder::new()
+            .name("penstock-calls".to_string())
+            .spawn(run)
+            .map_err(|error| Error::new(Kind::Io, "starting a thread", error))?;
+        Ok(Self {
+            closing,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        self.closing.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Connects a client with all server processes, of which `addresses` names at least one that can be
+/// reached.
+///
+/// # Errors
+/// [`Kind::Peer`] when none can be reached; the reason of one that refuses; [`Kind::Mismatch`] when
+/// servers of different volumes answer.
+pub fn join(addresses: &[Address], keys: Option<&Keys>, patience: Duration) -> Result<Joined> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::new(Kind::Io, "connecting", error))?;
+    let secret = Secret::new()?;
+    let (sender, admitted) = mpsc::channel();
+    let (bell, roster) = (Arc::new(SocketBell::new()?), Roster::default());
+    let links = NetLinks::new(secret.node(), bell.clone(), roster.clone(), admitted);
+    let limits = server_limits(patience);
+    let (welcomes, hello, addresses) = runtime.block_on(async {
+        let mut hello = Hello {
+            caller: Caller::Client(secret),
+            realm: None,
+        };
+        let (first, stream) = call(addresses, &hello, keys).await?;
+        hello.realm = Some(first.realm);
+        let addresses = first.addresses.clone();
+        let others = addresses.clone().into_iter().enumerate();
+        let others = others.filter(|(process, _)| *process != first.process);
+        let calls = others.map(|(process, addresses)| {
+            let (hello, keys) = (hello.clone(), keys.cloned());
+            let called = async move { call(&addresses, &hello, keys.as_ref()).await };
+            (process, tokio::spawn(called))
+        });
+        let calls: Vec<_> = calls.collect();
+        let mut all = vec![(first.process, Ok((first, stream)))];
+        for (process, called) in calls {
+            let called = called.await.map_err(|error| hello::failed(&error));
+            all.push((process, called.and_then(|called| called)));
+        }
+        all.sort_by_key(|(process, _)| *process);
+        let mut welcomes = Vec::new();
+        for (process, called) in all {
+            let checked = called.and_then(|(welcome, stream)| {
+                let is_meant = welcome.process == process && welcome.node == secret.node();
+                match is_meant {
+                    true => Ok((welcome, stream)),
+                    false => Err(hello::failed(&"another server answers there")),
+                }
+            });
+            welcomes.push(match checked {
+                Ok((welcome, stream)) => {
+                    let admitted = Admitted {
+                        node: process,
+                        peer: Peer::Server(process),
+                        stream,
+                        limits,
+                    };
+                    links.begin_with(admitted)?;
+                    Ok(welcome)
+                }
+                Err(error) => {
+                    let error = error.by(Who::Server(process));
+                    links.begin_without(process, error.clone());
+                    Err(error)
+                }
+            });
+        }
+        Ok::<_, Error>((welcomes, hello, addresses))
+    })?;
+    let line = Line {
+        hello,
+        keys: keys.cloned(),
+        limits,
+        roster,
+        admitted: sender,
+        bell,
+    };
+    Ok(Joined {
+        node: secret.node(),
+        links: Box::new(links),
+        welcomes,
+        calling: Calling::begin(runtime, line, addresses)?,
+    })
+}

@@ -1,0 +1,396 @@
+//! The links of a node of the net machine: its connections with other nodes.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use penstock_engine::{Error, Kind, NodeId, Result};
+use penstock_machines::bell::HasBell;
+use penstock_machines::links::{Arrival, Distance, Links};
+use penstock_machines::memory::board::HasBoard;
+use tokio::sync::Notify;
+
+use crate::bell::{OWN, SocketBell};
+use crate::connection::{Connection, Limits};
+use crate::peer::Peer;
+use crate::stream::{Found, Stream, broken};
+
+/// The looks in vain after which a node no longer watches shared memory, but wants to be told: some
+/// dozens of microseconds, as long as it takes to be woken.
+const LOOKS_AWAKE: u32 = 50;
+
+/// How often a node looks whether a peer has become stuck.
+const STUCK_LOOK: Duration = Duration::from_millis(500);
+
+/// A node that has been let in.
+pub(crate) struct Admitted {
+    pub(crate) node: NodeId,
+    pub(crate) peer: Peer,
+    pub(crate) stream: Stream,
+    pub(crate) limits: Limits,
+}
+
+/// The nodes that are connected with this one, and who they are. Those who let nodes in write it,
+/// and the links when nodes go.
+#[derive(Clone, Default)]
+pub struct Roster(Arc<Peers>);
+
+#[derive(Default)]
+struct Peers {
+    by_node: Mutex<HashMap<NodeId, Peer>>,
+    gone: Notify,
+}
+
+impl Roster {
+    fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, Peer>> {
+        self.0
+            .by_node
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a node is not connected.
+    pub(crate) async fn absent(&self, node: NodeId) {
+        loop {
+            let mut gone = pin!(self.0.gone.notified());
+            gone.as_mut().enable(); // it is told of all that goes from here on
+            if self.peer(node).is_none() {
+                return;
+            }
+            gone.await;
+        }
+    }
+
+    /// Notes a node; false if it is there already.
+    pub(crate) fn add(&self, node: NodeId, peer: Peer) -> bool {
+        let mut peers = self.lock();
+        let is_new = !peers.contains_key(&node);
+        if is_new {
+            peers.insert(node, peer);
+        }
+        is_new
+    }
+
+    fn put(&self, node: NodeId, peer: Peer) {
+        self.lock().insert(node, peer);
+    }
+
+    pub(crate) fn remove(&self, node: NodeId) {
+        self.lock().remove(&node);
+        self.0.gone.notify_waiters();
+    }
+
+    /// The number of clients.
+    pub fn clients(&self) -> usize {
+        let peers = self.lock();
+        let clients = peers
+            .values()
+            .filter(|peer| matches!(peer, Peer::Client(_)));
+        clients.count()
+    }
+
+    /// Who a connected node is.
+    pub fn peer(&self, node: NodeId) -> Option<Peer> {
+        self.lock().get(&node).cloned()
+    }
+}
+
+/// The links of one node.
+pub(crate) struct NetLinks {
+    me: NodeId,
+    bell: Arc<SocketBell>,
+    roster: Roster,
+    admitted: Receiver<Admitted>,
+    connections: RefCell<HashMap<NodeId, Connection>>,
+    arrivals: RefCell<VecDeque<Arrival>>,
+    /// The nodes whose shared memory this node watches.
+    watched: RefCell<Vec<NodeId>>,
+    /// The nodes for which something is kept.
+    waiting: RefCell<Vec<NodeId>>,
+}
+
+impl NetLinks {
+    pub(crate) fn new(
+        me: NodeId,
+        bell: Arc<SocketBell>,
+        roster: Roster,
+        admitted: Receiver<Admitted>,
+    ) -> Self {
+        Self {
+            me,
+            bell,
+            roster,
+            admitted,
+            connections: RefCell::default(),
+            arrivals: RefCell::default(),
+            watched: RefCell::default(),
+            waiting: RefCell::default(),
+        }
+    }
+
+    /// Takes in a node that is there from the beginning.
+    ///
+    /// # Errors
+    /// When the system keeps no more sockets.
+    pub(crate) fn begin_with(&self, admitted: Admitted) -> Result<()> {
+        let node = admitted.node;
+        self.take_in(admitted)?;
+        let _ = self.receive(node); // TLS may hold packets that no socket tells of
+        Ok(())
+    }
+
+    /// Notes that a node is not there from the beginning, and why.
+    pub(crate) fn begin_without(&self, node: NodeId, error: Error) {
+        let absent = Arrival::Left(node, error);
+        self.arrivals.borrow_mut().push_back(absent);
+    }
+
+    fn take_in(&self, admitted: Admitted) -> Result<()> {
+        let Admitted {
+            node,
+            peer,
+            stream,
+            limits,
+        } = admitted;
+        self.bell.add(&stream.socket(), node as u64)?;
+        if matches!(stream, Stream::Host(_)) {
+            self.watched.borrow_mut().push(node); // what has come before is seen
+        }
+        self.roster.put(node, peer);
+        let connection = Connection::new(stream, limits);
+        self.connections.borrow_mut().insert(node, connection);
+        Ok(())
+    }
+
+    /// Takes in nodes that have been let in.
+    fn admit(&self) {
+        while self.arrivals.borrow().is_empty()
+            && let Ok(admitted) = self.admitted.try_recv()
+        {
+            let node = admitted.node;
+            if self.is_member(node) {
+                let cause = "it has come again";
+                self.lose(
+                    node,
+                    Error::new(Kind::Peer, "working with another node", cause),
+                );
+            }
+            match self.take_in(admitted) {
+                Ok(()) => {
+                    self.arrivals.borrow_mut().push_back(Arrival::Joined(node));
+                    let _ = self.receive(node); // TLS may hold packets that no socket tells of
+                }
+                Err(error) => {
+                    tracing::error!(node, %error, "a connection cannot be used");
+                    self.roster.remove(node);
+                }
+            }
+        }
+    }
+
+    /// Takes the packets of one node. A node whose connection breaks is lost.
+    fn receive(&self, node: NodeId) -> Result<Found> {
+        let received = match self.connections.borrow_mut().get_mut(&node) {
+            None => return Ok(Found::Nothing),
+            Some(connection) => {
+                let mut arrivals = self.arrivals.borrow_mut();
+                connection.receive(|packet| arrivals.push_back(Arrival::Packet(node, packet)))
+            }
+        };
+        match &received {
+            Ok(Found::End) => self.lose(node, broken("it has closed the connection")),
+            Ok(_) => {}
+            Err(error) => self.lose(node, error.clone()),
+        }
+        received
+    }
+
+    /// Ends a connection because of an error, of which the node is to hear.
+    fn lose(&self, node: NodeId, error: Error) {
+        self.drop_connection(node);
+        self.arrivals
+            .borrow_mut()
+            .push_back(Arrival::Left(node, error));
+    }
+
+    fn drop_connection(&self, node: NodeId) {
+        let Some(connection) = self.connections.borrow_mut().remove(&node) else {
+            return;
+        };
+        self.bell.remove(&connection.stream.socket());
+        self.watched.borrow_mut().retain(|&other| other != node);
+        self.waiting.borrow_mut().retain(|&other| other != node);
+        self.roster.remove(node);
+    }
+
+    /// Takes what sockets have to say.
+    fn hear_sockets(&self) {
+        for number in self.bell.ready() {
+            if number == OWN {
+                continue;
+            }
+            let node = number as NodeId;
+            let is_there = match self.connections.borrow_mut().get_mut(&node) {
+                Some(Connection {
+                    stream: Stream::Host(host),
+                    ..
+                }) => {
+                    let mut watched = self.watched.borrow_mut();
+                    if !watched.contains(&node) {
+                        host.reader.watch();
+                        watched.push(node);
+                    }
+                    host.hear()
+                }
+                Some(_) => Ok(true),
+                None => continue,
+            };
+            // What a node has sent before it ends comes first.
+            let received = self.receive(node);
+            match is_there {
+                Ok(true) => {}
+                Ok(false) if received == Ok(Found::Bytes) => {} // it is heard of again
+                Ok(false) => self.lose(node, broken("it has closed the connection")),
+                Err(error) => self.lose(node, error),
+            }
+        }
+    }
+
+    /// Sends on what was kept, and cuts off peers that are stuck.
+    fn move_on(&self) {
+        let waiting = self.waiting.take();
+        for node in waiting {
+            self.send_kept(node);
+        }
+    }
+
+    fn send_kept(&self, node: NodeId) {
+        let moved = match self.connections.borrow_mut().get_mut(&node) {
+            None => return,
+            Some(connection) => connection.move_on().map(|()| connection.keeps_any()),
+        };
+        match moved {
+            Ok(true) => self.waiting.borrow_mut().push(node),
+            Ok(false) => self.want_room(node, false),
+            Err(error) => self.lose(node, error),
+        }
+    }
+
+    fn want_room(&self, node: NodeId, wants: bool) {
+        if let Some(connection) = self.connections.borrow().get(&node)
+            && matches!(connection.stream, Stream::Remote(_))
+        {
+            self.bell
+                .want_room(&connection.stream.socket(), node as u64, wants);
+        }
+    }
+
+    /// From now on wants to be told of what comes through shared memory. Says whether something has
+    /// come meanwhile.
+    fn unwatch(&self) -> bool {
+        let watched = self.watched.take();
+        let mut connections = self.connections.borrow_mut();
+        let mut any = false;
+        for node in watched {
+            let Some(Connection {
+                stream: Stream::Host(host),
+                ..
+            }) = connections.get_mut(&node)
+            else {
+                continue;
+            };
+            // Spoiled words are met again at the next look.
+            if host.reader.unwatch().unwrap_or(true) {
+                host.reader.watch();
+                self.watched.borrow_mut().push(node);
+                any = true;
+            }
+        }
+        any
+    }
+}
+
+impl Links for NetLinks {
+    fn distance(&self, node: NodeId) -> Distance {
+        match node == self.me {
+            true => Distance::Process,
+            false => Distance::Network,
+        }
+    }
+
+    fn post(&self, to: NodeId, packet: Vec<u8>) -> Result<()> {
+        let posted = match self.connections.borrow_mut().get_mut(&to) {
+            None => return Err(broken(format!("node {to} is not connected"))),
+            Some(connection) => {
+                let kept = connection.keeps_any();
+                let posted = connection.post(packet);
+                posted.map(|()| (kept, connection.keeps_any()))
+            }
+        };
+        match posted {
+            Ok((false, true)) => {
+                self.waiting.borrow_mut().push(to);
+                self.want_room(to, true);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                self.lose(to, error.clone());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn poll(&self) -> Result<Option<Arrival>> {
+        if let Some(arrival) = self.arrivals.borrow_mut().pop_front() {
+            return Ok(Some(arrival));
+        }
+        self.admit();
+        let watched = self.watched.borrow().clone();
+        for node in watched {
+            let _ = self.receive(node); // its loss is an arrival
+        }
+        self.hear_sockets();
+        self.move_on();
+        Ok(self.arrivals.borrow_mut().pop_front())
+    }
+
+    fn others(&self) -> Vec<NodeId> {
+        self.connections.borrow().keys().copied().collect()
+    }
+
+    fn is_member(&self, node: NodeId) -> bool {
+        node == self.me || self.connections.borrow().contains_key(&node)
+    }
+
+    fn cut(&self, node: NodeId) {
+        self.drop_connection(node);
+    }
+
+    fn keeps_any(&self) -> bool {
+        !self.waiting.borrow().is_empty()
+    }
+
+    fn bell(&self) -> Arc<dyn HasBell> {
+        self.bell.clone()
+    }
+
+    fn board(&self, _node: NodeId) -> Option<Arc<dyn HasBoard>> {
+        None
+    }
+
+    fn nap_max(&self, idle: u32) -> Option<Duration> {
+        let is_watching = !self.watched.borrow().is_empty();
+        if is_watching && (idle < LOOKS_AWAKE || self.unwatch()) {
+            return Some(Duration::ZERO);
+        }
+        self.keeps_any().then_some(STUCK_LOOK)
+    }
+
+    fn needs_mpi(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,103 @@
+"""Servers that stand, for tests: started by ``penstock serve``, stopped, killed and started again."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+import penstock as ps
+
+SECONDS_MAX = 120
+"""Only what hangs takes longer."""
+
+
+def serve_command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "penstock", "serve", *map(str, arguments)]
+
+
+class Server:
+    """One server process, which serves as long as the block is open."""
+
+    def __init__(self, url: str, *arguments: object, log: Path | None = None) -> None:
+        self.url, self.arguments, self.log = url, arguments, log
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.stop()
+
+    def start(self, *, waits: bool = True) -> None:
+        """Starts the process, and waits until it serves."""
+        log = None if self.log is None else self.log.open("ab")
+        self.process = subprocess.Popen(serve_command(*self.arguments), stderr=log)
+        if log is not None:
+            log.close()
+        if waits:
+            self.wait()
+
+    def wait(self) -> None:
+        """Waits until all servers of the URL serve."""
+        assert self.process is not None
+        until = time.monotonic() + SECONDS_MAX
+        command = [sys.executable, "-m", "penstock", "servers", self.url]
+        while True:
+            looked = subprocess.run(command, capture_output=True, text=True, check=False)
+            if looked.returncode == 0:
+                return
+            assert self.process.poll() is None, "the server has ended"
+            assert time.monotonic() < until, looked
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stops the process, which saves all."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(SECONDS_MAX) == 0
+
+    def kill(self) -> None:
+        """Kills the process."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(SECONDS_MAX)
+
+
+def alone(directory: Path, *arguments: object, log: Path | None = None) -> Server:
+    """A server process for a volume, at the socket in its directory."""
+    return Server(f"unix://{directory}/penstock.sock", directory, *arguments, log=log)
+
+
+def patient(act):  # noqa: ANN001, ANN201
+    """Does something again and again until the servers are there."""
+    until = time.monotonic() + SECONDS_MAX
+    while True:
+        try:
+            return act()
+        except ps.PeerError:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+
+def as_user(user: int, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs Python code as another user, who need not be able to read the interpreter."""
+    become = "import os, numpy, penstock as ps; os.setgroups([])\n"
+    become += f"os.setgid({user}); os.setuid({user})\n"
+    return subprocess.run(
+        [sys.executable, "-c", become + code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
