@@ -71,7 +71,8 @@ impl Lost {
 struct Known {
     attached: Attachment,
     versions: Versions,
-    is_changed: bool,
+    /// The servers that have directed changes of the file, which may still be in doubt.
+    directors: BTreeSet<usize>,
 }
 
 /// A client in its directory.
@@ -235,7 +236,7 @@ impl User {
         let known = Known {
             attached,
             versions,
-            is_changed: false,
+            directors: BTreeSet::new(),
         };
         self.files.insert(name.to_string(), known);
     }
@@ -270,7 +271,7 @@ impl User {
         let Some(name) = self.some_file() else { return };
         let mut needs = vec![self.server_of(&name), self.server_of(Self::parent(&name))];
         needs.extend(self.servers_of(self.files[&name].attached.shape));
-        let recent = [needs.clone(), self.recent.clone()].concat();
+        let recent = [needs.clone(), self.recent.clone(), self.directors(&name)].concat();
         let removed = self
             .timed("removing", recent.iter().copied(), async {
                 self.me.client().remove(&path(&name)).await
@@ -280,6 +281,8 @@ impl User {
         match removed.is_err() && self.is_there(&name, &recent).await {
             true => {
                 // It has not been removed: all of its cells are there.
+                let known = self.files.get_mut(&name).unwrap();
+                known.directors.extend(&recent);
                 self.check_file(&name, "a file that was not removed").await;
             }
             false => drop(self.files.remove(&name)),
@@ -335,13 +338,15 @@ impl User {
 
     /// The servers that an access to a file may need, beside its own.
     fn directors(&self, name: &str) -> Vec<usize> {
-        match self.files[name].is_changed {
-            true => [
-                self.servers_of(self.files[name].attached.shape),
-                self.recent.clone(),
-            ]
-            .concat(),
-            false => Vec::new(),
+        let known = &self.files[name];
+        match known.directors.is_empty() {
+            true => Vec::new(),
+            false => {
+                let directors = known.directors.iter().copied();
+                directors
+                    .chain(self.servers_of(known.attached.shape))
+                    .collect()
+            }
         }
     }
 
@@ -406,7 +411,7 @@ impl User {
         };
         let mut needs = self.servers_of(self.files[&name].attached.shape);
         needs.push(self.server_of(&name));
-        let recent = [needs.clone(), self.recent.clone()].concat();
+        let recent = [needs.clone(), self.recent.clone(), self.directors(&name)].concat();
         let changed = self
             .timed(
                 &format!("changing {name} {change:?}"),
@@ -416,7 +421,7 @@ impl User {
             .await;
         self.recent = needs;
         let known = self.files.get_mut(&name).unwrap();
-        known.is_changed = true;
+        known.directors.extend(&recent);
         let before = known.versions.clone();
         known.versions.change(change);
         if changed.is_err() {
@@ -441,6 +446,7 @@ impl User {
         let shape = self.files[name].attached.shape;
         let mut needs = needs.to_vec();
         needs.extend(self.servers_of(shape));
+        needs.extend(self.directors(name));
         needs.push(self.server_of(name));
         let own = View::new(1, 1, 1, shape.cells).unwrap();
         self.until_known("reading again", &needs, async || {

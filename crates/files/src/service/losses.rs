@@ -136,7 +136,11 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             })
         });
         let told: Vec<_> = told.collect();
-        self.lose(server, true).into_iter().chain(told).collect()
+        let lost = match server == self.server {
+            true => Vec::new(), // what has come here is not lost
+            false => self.lose(server, true),
+        };
+        lost.into_iter().chain(told).collect()
     }
 
     /// Ends the requests whose tokens may be lost with a server, or only on the way to it.
@@ -274,7 +278,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         };
         let told = directors
             .into_iter()
-            .map(|server| self.tell(server, lost.clone()));
+            .filter_map(|server| self.tell_later(server, lost.clone()));
         told.collect()
     }
 
