@@ -1,4 +1,4 @@
-"""Servers that stand, for tests: started by ``penstock serve``, stopped, killed and started again."""
+"""Servers that stand, for tests: they are started, stopped, killed and started again."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def alone(directory: Path, *arguments: object, log: Path | None = None) -> Serve
     return Server(f"unix://{directory}/penstock.sock", directory, *arguments, log=log)
 
 
-def patient(act):  # noqa: ANN001, ANN201
+def patient(act):
     """Does something again and again until the servers are there."""
     until = time.monotonic() + SECONDS_MAX
     while True:

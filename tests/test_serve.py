@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import penstock
+from serve_kills import play
 from serving import SECONDS_MAX, Server, alone, as_user, patient
 
 import penstock as ps
@@ -174,6 +175,12 @@ def test_a_killed_server_comes_back_with_what_was_synced(volume: Path) -> None:
             fs.stat("/f")
         server.start()
         assert patient(lambda: fs.stat("/f")).cells == 3
+        with pytest.raises(ps.PeerError, match="not saved may be lost"):
+            fs.sync()  # once: the last write is lost
+        fs.sync()
+        with pytest.raises(ps.PeerError, match="not saved may be lost"):
+            f.sync()
+        assert f.open().read(70_000) == bytes(data)  # it is attached again by itself
         with fs.attach("/f", "r+") as again:
             assert again.open().read(70_000) == bytes(data)
     assert "nothing was found" in penstock("fs", "fsck", volume, "--data")
@@ -226,8 +233,10 @@ def test_two_processes_and_keys(volume: Path, tmp_path: Path) -> None:
     try:
         first = Server(url, "--config", config, "--process", 0)
         second = Server(url, "--config", config, "--process", 1)
-        first.start(waits=False)
-        with second, first:
+        first.start(waits=False)  # it waits for the other
+        with contextlib.ExitStack() as stack:
+            stack.callback(first.stop)
+            stack.enter_context(second)
             with ps.FileSystem(url) as fs:
                 assert fs.servers == 2
                 with pytest.raises(ps.ReadOnlyError):
@@ -282,3 +291,8 @@ def test_many_begun_writes_are_paced(volume: Path) -> None:
             for one in moving:
                 one.wait()
             assert view.read(997 * 4000, at=0) == bytes(data[: 997 * 4000])
+
+
+def test_servers_and_clients_are_killed() -> None:
+    """A few of the kills of `serve_kills.py`."""
+    assert sum(play(8, seed=5).values()) == 8

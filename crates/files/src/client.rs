@@ -31,7 +31,7 @@ use crate::messages::{
     Purpose, Request, Turn, Usage,
 };
 use crate::names::FilePath;
-use crate::object::{Attributes, Details, FileShape, Identity, ObjectId, ObjectKind};
+use crate::object::{Attributes, Details, FileShape, Identity, ObjectId, ObjectKind, at_path};
 use crate::pace::Pace;
 use crate::service::VolumeShape;
 use crate::service::access::INSIDE_BYTES_MAX;
@@ -169,7 +169,8 @@ pub struct Attachment {
     pub mode: Mode,
     /// Whether several programs had the file attached then, and one of them to write.
     pub is_shared: bool,
-    key: u64,
+    /// The key of the attachment, which is another when the file has been attached again.
+    key: Arc<AtomicU64>,
     /// The server that keeps the object.
     home: usize,
     pub(crate) is_cautious: Arc<AtomicBool>,
@@ -234,6 +235,16 @@ impl OpenSubfile {
     pub fn is_cautious(&self) -> bool {
         self.file.is_cautious.load(Ordering::Relaxed)
     }
+}
+
+/// What an attempt at an access has come to.
+enum Attempt {
+    /// It has moved this.
+    Moved(Moved),
+    /// It is to be made again in cautious mode.
+    BeCautious,
+    /// It is to be made again when the file has been attached again.
+    NotAttached,
 }
 
 /// The parts of an access on one server.
@@ -612,7 +623,7 @@ impl<'m, M: Machine> Client<'m, M> {
             home: self.state.shape.names.server_of(&object.path),
             object,
             mode,
-            key,
+            key: Arc::new(AtomicU64::new(key)),
             is_shared: is_cautious,
             is_cautious: Arc::new(AtomicBool::new(is_cautious || !mode.is_reckless)),
             saved: Arc::new(AtomicU64::new(saved)),
@@ -624,7 +635,11 @@ impl<'m, M: Machine> Client<'m, M> {
     /// # Errors
     /// The reason of a server that has left.
     pub async fn detach(&self, file: &Attachment) -> Result<()> {
-        self.order(&file.object.path, Ask::Detach(file.key)).await
+        self.order(
+            &file.object.path,
+            Ask::Detach(file.key.load(Ordering::Relaxed)),
+        )
+        .await
     }
 
     /// Lets a server keep a pointer, so that processes can share it.
@@ -707,14 +722,38 @@ impl<'m, M: Machine> Client<'m, M> {
         let parts = self.parts(open, offset, bytes)?;
         loop {
             let is_cautious = open.file.is_cautious.load(Ordering::Relaxed);
-            let moved = self
+            let attempt = self
                 .try_access(open, operation, &parts, memory, (is_cautious, placed))
                 .await?;
-            match moved {
-                Some(moved) => return Ok(moved),
-                None => open.file.is_cautious.store(true, Ordering::Relaxed),
+            match attempt {
+                Attempt::Moved(moved) => return Ok(moved),
+                Attempt::BeCautious => open.file.is_cautious.store(true, Ordering::Relaxed),
+                Attempt::NotAttached => self.attach_again(&open.file).await?,
             }
         }
+    }
+
+    /// Attaches a file again whose server has been started since.
+    ///
+    /// # Errors
+    /// As [`Client::attach`]; [`Kind::Missing`] when there is another file now.
+    async fn attach_again(&self, file: &Attachment) -> Result<()> {
+        let again = self.attach(&file.object.path, file.mode).await?;
+        if again.object.id != file.object.id || again.home != file.home {
+            let cause = "the file has been removed or renamed since it was attached";
+            return Err(at_path(
+                Kind::Missing,
+                "using a file",
+                &file.object.path,
+                cause,
+            ));
+        }
+        file.key
+            .store(again.key.load(Ordering::Relaxed), Ordering::Relaxed);
+        if again.is_cautious.load(Ordering::Relaxed) {
+            file.is_cautious.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// The most bytes of one server that travel in a message.
@@ -744,7 +783,7 @@ impl<'m, M: Machine> Client<'m, M> {
         Err(error)
     }
 
-    /// Makes one attempt at an access; `None` if it is to be made again in cautious mode.
+    /// Makes one attempt at an access.
     async fn try_access(
         &self,
         open: &OpenSubfile,
@@ -752,7 +791,7 @@ impl<'m, M: Machine> Client<'m, M> {
         parts: &[ServerPart],
         memory: MemoryId,
         (is_cautious, placed): (bool, Option<&dyn Fn()>),
-    ) -> Result<Option<Moved>> {
+    ) -> Result<Attempt> {
         let inside_max = self.inside_bytes_max(operation);
         let inside = parts.iter().map(|part| part.bytes);
         let inside = inside.filter(|&bytes| bytes <= inside_max).sum();
@@ -783,20 +822,33 @@ impl<'m, M: Machine> Client<'m, M> {
             let turn = &turn;
             async move {
                 let moved = self.move_part(access, question, part, memory, placed).await;
-                if let (Err(error), Turn::Token(_)) = (&moved, turn)
-                    && error.kind == Kind::Peer
-                {
-                    self.end_others(parts, part, request, error).await;
+                if let Turn::Token(_) = turn {
+                    let lost = match &moved {
+                        Err(error) if error.kind == Kind::Peer => Some(error.who),
+                        Ok(Attempt::NotAttached) => Some(None),
+                        _ => None,
+                    };
+                    if let Some(who) = lost {
+                        self.end_others(parts, part, request, who).await;
+                    }
                 }
                 moved
             }
         });
         // All requests are ended also after an error: servers use the memory until then.
-        let mut moved = Ok(Some(Moved::default()));
-        for ended in join_all(asked).await {
-            moved = moved.and_then(|all| Ok(all.zip(ended?).map(|(all, part)| all.and(part))));
+        let ended = join_all(asked).await;
+        let is_unknown = |part: &Result<Attempt>| matches!(part, Ok(Attempt::NotAttached));
+        if ended.iter().any(is_unknown) {
+            return Ok(Attempt::NotAttached); // other parts may have failed because of that
         }
-        moved
+        let mut moved = Moved::default();
+        for part in ended {
+            match part? {
+                Attempt::Moved(part) => moved = moved.and(part),
+                other => return Ok(other),
+            }
+        }
+        Ok(Attempt::Moved(moved))
     }
 
     /// Ends the parts of an access on other servers: the token for which they wait may be lost.
@@ -805,9 +857,9 @@ impl<'m, M: Machine> Client<'m, M> {
         parts: &[ServerPart],
         failed: &ServerPart,
         request: u64,
-        error: &Error,
+        who: Option<Who>,
     ) {
-        let lost = match error.who {
+        let lost = match who {
             Some(Who::Server(server)) => server,
             _ => failed.server,
         };
@@ -818,8 +870,7 @@ impl<'m, M: Machine> Client<'m, M> {
         }
     }
 
-    /// Moves the part of an access on one server; `None` if the request is to be made again in
-    /// cautious mode.
+    /// Moves the part of an access on one server.
     async fn move_part(
         &self,
         access: Access,
@@ -827,7 +878,7 @@ impl<'m, M: Machine> Client<'m, M> {
         part: &ServerPart,
         memory: MemoryId,
         placed: Option<&dyn Fn()>,
-    ) -> Result<Option<Moved>> {
+    ) -> Result<Attempt> {
         let operation = access.operation;
         self.send_part(access, part, memory).await?;
         loop {
@@ -835,9 +886,10 @@ impl<'m, M: Machine> Client<'m, M> {
                 (Answer::Placed, _) => placed.iter().for_each(|placed| placed()),
                 (Answer::Moved(ends), parcel) => {
                     let taken = self.take_data(operation, part, &ends, parcel, memory);
-                    return taken.await.map(Some);
+                    return taken.await.map(Attempt::Moved);
                 }
-                (Answer::BeCautious, _) => return Ok(None),
+                (Answer::BeCautious, _) => return Ok(Attempt::BeCautious),
+                (Answer::NotAttached, _) => return Ok(Attempt::NotAttached),
                 _ => return Err(unexpected()),
             }
         }

@@ -346,7 +346,10 @@ pub(crate) enum Answer {
     Decided(Option<bool>),
     /// A token may be lost with this server.
     Gap(usize),
-    Right(Right),
+    Right(Option<Right>),
+    /// The server of the file's object does not know that the client has the file attached: it has
+    /// been started since. The client attaches the file again.
+    NotAttached,
 }
 
 /// The bytes that an access has moved.

@@ -197,6 +197,11 @@ fn a_client_goes_on_when_its_server_is_back() {
         assert!(Instant::now() < until, "the client does not come back");
         std::thread::sleep(Duration::from_millis(1));
     }
+    assert_eq!(
+        fs.sync().unwrap_err().kind,
+        Kind::Peer,
+        "what was not saved may be lost"
+    );
     let again = view(&fs, "/f");
     assert!(read(&again, 0, bytes.len()).unwrap() == bytes);
     fs.close().unwrap();

@@ -14,6 +14,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use penstock_engine::{Error, Kind, Machine, NodeId, Operation, Result};
 use rustc_hash::FxHashMap;
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::state::{Service, Task};
 use crate::caller::unexpected;
-use crate::messages::{Access, Answer, Ask, Collective, refusal};
+use crate::messages::{Access, Answer, Ask, Collective, Turn, refusal};
 use crate::object::{FileShape, Identity, ObjectId};
 use crate::volume::records::RecordStore;
 
@@ -29,6 +30,10 @@ use crate::volume::records::RecordStore;
 /// Clients keep to the half of both.
 pub(crate) const REQUESTS_MAX: u64 = 8192;
 pub(crate) const REQUEST_BYTES_MAX: u64 = 64 << 20;
+
+/// The longest time for which a token waits for the part of a client whom the server does not trust:
+/// until then, requests of others to files of the same bucket wait, too.
+const STALL_MAX: Duration = Duration::from_secs(10);
 
 /// What a machine knows of clients.
 pub trait Guests {
@@ -79,6 +84,8 @@ pub(crate) struct Lodge<P> {
     rights: RefCell<FxHashMap<(NodeId, ObjectId), Right>>,
     waiting: RefCell<FxHashMap<(NodeId, ObjectId), Waiting<P>>>,
     loads: RefCell<FxHashMap<NodeId, Rc<Load>>>,
+    /// For each bucket whose token waits for the part of a client, that request.
+    stalls: RefCell<FxHashMap<usize, (NodeId, u64)>>,
 }
 
 impl<P> Lodge<P> {
@@ -88,6 +95,7 @@ impl<P> Lodge<P> {
             rights: RefCell::default(),
             waiting: RefCell::default(),
             loads: RefCell::default(),
+            stalls: RefCell::default(),
         }
     }
 
@@ -191,7 +199,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         &self,
         lodge: &Lodge<M::Parcel>,
         from: NodeId,
-        mut access: Access,
+        access: Access,
         parcel: Option<M::Parcel>,
     ) -> Vec<Task<'_>> {
         let key = (from, access.file);
@@ -202,10 +210,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             return Vec::new();
         }
         match known {
-            Some(right) => match right.apply(&mut access) {
-                Ok(()) => self.place_access(from, access, parcel),
-                Err(error) => vec![self.reply(from, access.ticket, Err(error))],
-            },
+            Some(right) => self.place_allowed(lodge, from, right, (access, parcel)),
             None => {
                 let asked = (access.home, access.operation);
                 waiting.insert(key, vec![(access, parcel)]);
@@ -226,14 +231,42 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let right = self.right(lodge, (from, file), (home, operation)).await;
         let waiting = lodge.waiting.borrow_mut().remove(&(from, file));
         let mut begun = Vec::new();
-        for (mut access, parcel) in waiting.into_iter().flatten() {
-            let allowed = right.clone().and_then(|right| right.apply(&mut access));
-            begun.extend(match allowed {
-                Ok(()) => self.place_access(from, access, parcel),
-                Err(error) => vec![self.reply(from, access.ticket, Err(error))],
+        for (access, parcel) in waiting.into_iter().flatten() {
+            begun.extend(match &right {
+                Ok(Some(right)) => self.place_allowed(lodge, from, *right, (access, parcel)),
+                Ok(None) => self.refuse(from, &access, Ok(Answer::NotAttached)),
+                Err(error) => self.refuse(from, &access, Err(error.clone())),
             });
         }
         futures::future::join_all(begun).await;
+    }
+
+    /// Places an access of a client that has this right. One that asks for more is no client of
+    /// ours, and cut off.
+    fn place_allowed(
+        &self,
+        lodge: &Lodge<M::Parcel>,
+        from: NodeId,
+        right: Right,
+        (mut access, parcel): (Access, Option<M::Parcel>),
+    ) -> Vec<Task<'_>> {
+        match right.apply(&mut access) {
+            Ok(()) => self.place_access(from, access, parcel),
+            Err(error) => {
+                lodge.guests.expel(from, error);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Answers an access that gets no place. No token waits for it.
+    fn refuse(&self, from: NodeId, access: &Access, answer: Result<Answer>) -> Vec<Task<'_>> {
+        let mut tasks = vec![self.reply(from, access.ticket, answer)];
+        if matches!(access.turn, Turn::Token(_)) {
+            self.note_failure((from, access.request), self.server);
+            tasks.extend(self.pass_all_tokens());
+        }
+        tasks
     }
 
     /// What a client may do with a file, as the server of the file's object says.
@@ -242,13 +275,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         lodge: &Lodge<M::Parcel>,
         key: (NodeId, ObjectId),
         (home, operation): (usize, Operation),
-    ) -> Result<Right> {
+    ) -> Result<Option<Right>> {
         if let Some(right) = lodge.known(key, operation) {
-            return Ok(right);
+            return Ok(Some(right));
         }
         let (from, file) = key;
         let right = match home {
-            home if home == self.server => self.attached_right(file, from)?,
+            home if home == self.server => self.attached_right(file, from),
             home if home < self.caller.servers() => {
                 let nobody = Identity::new(0, 0, Vec::new());
                 match self
@@ -262,19 +295,38 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             }
             _ => return Err(refusal("it names a server that there is not")),
         };
-        if lodge.guests.identity(from).is_some() {
+        if let Some(right) = right.filter(|_| lodge.guests.identity(from).is_some()) {
             lodge.rights.borrow_mut().insert(key, right);
         }
         Ok(right)
     }
 
-    /// What a client may do with a file whose object this server keeps.
-    ///
-    /// # Errors
-    /// [`Kind::ReadOnly`] when it has not attached the file.
-    pub(super) fn attached_right(&self, file: ObjectId, client: NodeId) -> Result<Right> {
-        let attachments = self.attachments.borrow();
-        attachments.right(file, client).ok_or_else(not_attached)
+    /// What a client may do with a file whose object this server keeps, if it has attached the file.
+    pub(super) fn attached_right(&self, file: ObjectId, client: NodeId) -> Option<Right> {
+        self.attachments.borrow().right(file, client)
+    }
+
+    /// Cuts off a client that has sent a part of a request to another server, and does not send the
+    /// one for which a token waits here.
+    pub(super) fn watch_stall(&self, bucket: usize, request: (NodeId, u64)) -> Option<Task<'_>> {
+        let lodge = self.lodge.as_ref()?;
+        let noted = lodge.stalls.borrow_mut().insert(bucket, request);
+        if noted == Some(request) {
+            return None; // it is watched
+        }
+        Some(Box::pin(async move {
+            self.machine.wait(STALL_MAX).await;
+            let waits = lodge.stalls.borrow().get(&bucket) == Some(&request);
+            let head = self
+                .buckets
+                .borrow()
+                .first(bucket)
+                .map(|token| (token.from, token.request));
+            if waits && head == Some(request) {
+                let cause = "it has sent a part of a request and not the others";
+                lodge.guests.expel(request.0, refusal(cause));
+            }
+        }))
     }
 
     /// Refuses a collective request of a client that may not make it.
@@ -289,6 +341,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 (request.home, request.operation),
             )
             .await?;
+        let right = right.ok_or_else(not_attached)?;
         right.allow(request.operation)?;
         match right.shape == request.shape && right.owner == request.owner {
             true => Ok(()),

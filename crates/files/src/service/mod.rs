@@ -340,7 +340,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 self.turn_of(&place, file).await?;
                 Answer::Done
             }
-            Ask::Right(file, client) => Answer::Right(self.attached_right(file, client)?),
+            Ask::Right(file, client) => Answer::Right(self.attached_right(file, client)),
             Ask::BeReckless(file) => {
                 self.reckless.borrow_mut().insert(file, from);
                 Answer::Done
