@@ -160,6 +160,15 @@ impl User {
         lost.any(|lost| matches!(lost, Lost::Server(other) if *other == server))
     }
 
+    /// Notes the servers that an operation on names has needed. What has ended well may be in doubt
+    /// as long as a link is cut.
+    fn note(&mut self, needs: Vec<usize>) {
+        if !self.lost.iter().any(|lost| matches!(lost, Lost::Link(..))) {
+            self.recent.clear();
+        }
+        self.recent.extend(needs);
+    }
+
     fn below(&mut self, bound: u64) -> u64 {
         self.random.below(bound)
     }
@@ -257,7 +266,7 @@ impl User {
             }
         });
         let made = made.await;
-        self.recent = needs;
+        self.note(needs);
         if made.is_err() && !self.is_there(&name, &recent).await {
             return;
         }
@@ -271,18 +280,19 @@ impl User {
         let Some(name) = self.some_file() else { return };
         let mut needs = vec![self.server_of(&name), self.server_of(Self::parent(&name))];
         needs.extend(self.servers_of(self.files[&name].attached.shape));
+        let directors = needs.clone();
         let recent = [needs.clone(), self.recent.clone(), self.directors(&name)].concat();
         let removed = self
             .timed("removing", recent.iter().copied(), async {
                 self.me.client().remove(&path(&name)).await
             })
             .await;
-        self.recent = needs;
+        self.note(needs);
         match removed.is_err() && self.is_there(&name, &recent).await {
             true => {
                 // It has not been removed: all of its cells are there.
                 let known = self.files.get_mut(&name).unwrap();
-                known.directors.extend(&recent);
+                known.directors.extend(&directors);
                 self.check_file(&name, "a file that was not removed").await;
             }
             false => drop(self.files.remove(&name)),
@@ -315,7 +325,7 @@ impl User {
                 self.me.client().rename(&path(&from), &path(&to)).await
             })
             .await;
-        self.recent = needs;
+        self.note(needs);
         if renamed.is_err() {
             let is_done = self.is_there(&to, &recent).await;
             for name in &moved {
@@ -411,6 +421,7 @@ impl User {
         };
         let mut needs = self.servers_of(self.files[&name].attached.shape);
         needs.push(self.server_of(&name));
+        let directors = needs.clone();
         let recent = [needs.clone(), self.recent.clone(), self.directors(&name)].concat();
         let changed = self
             .timed(
@@ -419,9 +430,9 @@ impl User {
                 async { self.me.client().change(&path(&name), change).await },
             )
             .await;
-        self.recent = needs;
+        self.note(needs);
         let known = self.files.get_mut(&name).unwrap();
-        known.directors.extend(&recent);
+        known.directors.extend(&directors);
         let before = known.versions.clone();
         known.versions.change(change);
         if changed.is_err() {
