@@ -31,7 +31,7 @@ export PYO3_PYTHON := $(CURDIR)/$(VENV)/bin/python
 unexport PYTHONHOME
 
 .PHONY: help demo test test-rust test-python test-mpi test-hosts crash crash-files outages file-orders \
-        faults claims fuzz lint \
+        faults claims serve-kills fuzz lint \
         bench bench-copy bench-hard venv build clean tools
 .DELETE_ON_ERROR:
 
@@ -167,6 +167,10 @@ faults: ## every seed of the simulator's faults (make test runs some hundreds)
 	@echo "== faults: nodes lost at every message, disks that fail, late messages"
 	PENSTOCK_STEP=1 PENSTOCK_SEEDS=10000 cargo test -p penstock-sim --release \
 	    --test faults --test parties --test open_files
+
+serve-kills: build ## kill standing servers and their clients 300 times
+	@echo "== serve-kills: two servers and three clients"
+	python tests/serve_kills.py --kills 300
 
 claims: build ## random requests on an open array, SEEDS times on threads and half as often under MPI
 	@echo "== claims: ranks that read and write one array, each read checked against all writes"
