@@ -44,6 +44,7 @@ mod messages;
 pub mod names;
 pub mod object;
 mod pace;
+mod rights;
 pub mod service;
 pub mod transaction;
 pub mod transfer;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::FilePath;
 use crate::object::{Attributes, FileShape, Identity, ObjectId};
-use crate::service::guests::{Hold, Right};
+use crate::rights::{Hold, Right};
 use crate::service::pointers::{PointerId, PointerMove};
 use crate::transaction::{Entry, FileChange, NewAttributes, Replacement, Step, TransactionId};
 use crate::volume::cells::Version;

@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::service::guests::{REQUEST_BYTES_MAX, REQUESTS_MAX};
+use crate::rights::{REQUEST_BYTES_MAX, REQUESTS_MAX};
 
 #[derive(Default)]
 struct Used {

@@ -28,7 +28,8 @@ pub(crate) const HELLO_MAX: Duration = Duration::from_secs(10);
 
 /// The time after which a peer on another host is asked whether it is there, and after which it is
 /// gone if it does not answer.
-const SILENCE_MAX: Duration = Duration::from_secs(15);
+const SILENCE_MAX: Duration = Duration::from_millis(SILENCE_MAX_MS as u64);
+const SILENCE_MAX_MS: u32 = 15_000;
 
 /// Calls a server, and gives what it says and the stream to it.
 ///
@@ -123,7 +124,7 @@ pub(crate) fn set_options(socket: &TcpStream) -> Result<()> {
         sockopt::set_tcp_keepidle(socket, SILENCE_MAX / 3)?;
         sockopt::set_tcp_keepintvl(socket, SILENCE_MAX / 3)?;
         sockopt::set_tcp_keepcnt(socket, 2)?;
-        sockopt::set_tcp_user_timeout(socket, SILENCE_MAX.as_millis() as u32)
+        sockopt::set_tcp_user_timeout(socket, SILENCE_MAX_MS)
     };
     set().map_err(|error: rustix::io::Errno| failed(&error))
 }

@@ -25,7 +25,7 @@ use crate::connection::Limits;
 use crate::dial::{HELLO_MAX, dial, send_file, set_options};
 use crate::hello::{self, Caller, Hello, Welcome, failed};
 use crate::lane::{SEGMENT_BYTES, ends};
-use crate::links::{Admitted, Roster};
+use crate::links::{Admitted, Roster, Word};
 use crate::peer::{Peer, User, user_of_socket};
 use crate::stream::{HostStream, RemoteStream, Stream};
 use crate::tls::Keys;
@@ -128,7 +128,7 @@ enum Listener {
 struct Desk {
     options: DoorOptions,
     roster: Roster,
-    admitted: Sender<Admitted>,
+    links: Sender<Word>,
     bell: Arc<SocketBell>,
     callers: Semaphore,
 }
@@ -142,7 +142,7 @@ impl Door {
     pub(crate) fn open(
         options: DoorOptions,
         roster: Roster,
-        admitted: Sender<Admitted>,
+        links: Sender<Word>,
         bell: Arc<SocketBell>,
     ) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -169,7 +169,7 @@ impl Door {
         let desk = Arc::new(Desk {
             options,
             roster,
-            admitted,
+            links,
             bell,
             callers: Semaphore::new(CALLERS_MAX),
         });
@@ -187,7 +187,7 @@ impl Door {
                     keys: desk.options.keys.clone(),
                     limits: server_limits(desk.options.patience),
                     roster: desk.roster.clone(),
-                    admitted: desk.admitted.clone(),
+                    links: desk.links.clone(),
                     bell: desk.bell.clone(),
                 });
                 let lower = desk.options.addresses.iter().take(desk.options.process);
@@ -347,6 +347,7 @@ impl Desk {
                 Peer::Server(number)
             }
         };
+        self.replace(&peer).await;
         let entered = self.enter(&hello, &peer);
         hello::send(&mut socket, &entered, false).await?;
         let entry = Entry::new(self, entered?, peer);
@@ -389,6 +390,7 @@ impl Desk {
         if !is_meant {
             return Err(failed(&"its certificate is for something else"));
         }
+        self.replace(&peer).await;
         let entered = self.enter(&hello, &peer);
         hello::send(&mut stream, &entered, false).await?;
         let entry = Entry::new(self, entered?, peer);
@@ -402,6 +404,18 @@ impl Desk {
 
     fn may_come(&self, who: &User) -> bool {
         self.options.guests.may_come(who)
+    }
+
+    /// Ends the connection with a server that calls again: it must be noted here that it has ended
+    /// before the server hears that there is a new one.
+    async fn replace(&self, peer: &Peer) {
+        if let Peer::Server(number) = peer
+            && self.roster.peer(*number).is_some()
+        {
+            let _ = self.links.send(Word::Gone(*number));
+            self.bell.ring();
+            self.roster.absent(*number).await;
+        }
     }
 
     /// Gives a caller its place.
@@ -464,7 +478,7 @@ impl Desk {
             stream,
             limits,
         };
-        let _ = self.admitted.send(admitted); // a node that has gone needs nobody
+        let _ = self.links.send(Word::Admitted(admitted)); // a node that has gone needs nobody
         self.bell.ring();
     }
 }
@@ -516,7 +530,7 @@ pub(crate) struct Line {
     pub(crate) keys: Option<Keys>,
     pub(crate) limits: Limits,
     pub(crate) roster: Roster,
-    pub(crate) admitted: Sender<Admitted>,
+    pub(crate) links: Sender<Word>,
     pub(crate) bell: Arc<SocketBell>,
 }
 
@@ -540,7 +554,7 @@ pub(crate) async fn keep_calling(line: Arc<Line>, process: usize, addresses: Vec
                     stream,
                     limits: line.limits,
                 };
-                let _ = line.admitted.send(admitted); // a node that has gone needs nobody
+                let _ = line.links.send(Word::Admitted(admitted)); // a node that has gone needs nobody
                 line.bell.ring();
                 tracing::info!(process, "connected with a server");
                 told = None;

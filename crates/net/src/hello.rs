@@ -12,6 +12,7 @@
 use penstock_engine::encoding::{decode, encode};
 use penstock_engine::version::Version;
 use penstock_engine::{Error, Kind, NodeId, Result};
+use penstock_layout::exact;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -51,7 +52,7 @@ impl Secret {
     pub(crate) fn node(&self) -> NodeId {
         let digest = ring::digest::digest(&ring::digest::SHA256, &self.0);
         let first = digest.as_ref().first_chunk().copied().unwrap_or_default();
-        (CLIENTS | u64::from_le_bytes(first) >> 2) as NodeId
+        exact::<NodeId>(CLIENTS | u64::from_le_bytes(first) >> 2)
     }
 }
 
@@ -101,7 +102,7 @@ pub(crate) async fn send<T: Serialize>(
         bytes.extend(MAGIC);
     }
     bytes.extend(Version::THIS.word().to_le_bytes());
-    bytes.extend((word.len() as u32).to_le_bytes());
+    bytes.extend(exact::<u32>(word.len()).to_le_bytes());
     bytes.extend(word);
     let sent = async {
         stream.write_all(&bytes).await?;
@@ -142,7 +143,7 @@ pub(crate) async fn receive<T: DeserializeOwned>(
     let mut word = Vec::new();
     let read = stream.take(u64::from(length)).read_to_end(&mut word).await;
     read.map_err(|error| failed(&error))?;
-    if word.len() as u32 != length {
+    if word.len() as u64 != u64::from(length) {
         return Err(failed(&"it has closed the connection"));
     }
     decode(&word)

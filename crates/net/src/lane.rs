@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! segment   | lane to the server: words, bytes | lane to the client: words, bytes |
-//! lane      head: bytes read | tail: bytes written | is the reader watching? | does the writer wait?
+//! lane      head: bytes read | tail: bytes written | does the reader watch, the writer wait?
 //! ```
 //!
 //! Each side keeps its own count in its own memory and only publishes it, and checks what the other
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use penstock_engine::{Error, Kind, Result};
+use penstock_layout::exact;
 use penstock_machines::memory::segment::Mapping;
 
 /// The bytes that are on their way in a lane at most. A power of two.
@@ -65,7 +66,7 @@ impl Lane {
 
     /// The address of the byte with this number, and the bytes from there to the end of the memory.
     fn place(&self, number: u64) -> (*mut u8, usize) {
-        let at = (number % LANE_BYTES as u64) as usize;
+        let at = exact::<usize>(number % LANE_BYTES as u64);
         let start = self
             .segment
             .base()
@@ -126,7 +127,7 @@ impl LaneWriter {
         let words = self.lane.words();
         let used = self.tail.wrapping_sub(words.head.load(Ordering::SeqCst));
         let room = (LANE_BYTES as u64).checked_sub(used).ok_or_else(spoiled)?;
-        let count = bytes.len().min(room as usize);
+        let count = bytes.len().min(exact::<usize>(room));
         let (place, to_end) = self.lane.place(self.tail);
         let (first, second) = bytes[..count].split_at(count.min(to_end));
         let start = self.lane.place(0).0;
@@ -165,7 +166,7 @@ impl LaneReader {
     pub(crate) fn ready(&self) -> Result<usize> {
         let tail = self.lane.words().tail.load(Ordering::Acquire);
         match tail.wrapping_sub(self.head) {
-            ready if ready <= LANE_BYTES as u64 => Ok(ready as usize),
+            ready if ready <= LANE_BYTES as u64 => Ok(exact::<usize>(ready)),
             _ => Err(spoiled()),
         }
     }

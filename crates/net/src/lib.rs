@@ -46,7 +46,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use penstock_engine::{Error, Kind, NodeId, Result, Who};
+use penstock_engine::{Error, Kind, NodeId, Result};
 use penstock_machines::links::Links;
 
 use address::Address;
@@ -197,7 +197,6 @@ pub fn join(addresses: &[Address], keys: Option<&Keys>, patience: Duration) -> R
                     Ok(welcome)
                 }
                 Err(error) => {
-                    let error = error.by(Who::Server(process));
                     links.begin_without(process, error.clone());
                     Err(error)
                 }
@@ -210,7 +209,7 @@ pub fn join(addresses: &[Address], keys: Option<&Keys>, patience: Duration) -> R
         keys: keys.cloned(),
         limits,
         roster,
-        admitted: sender,
+        links: sender,
         bell,
     };
     Ok(Joined {

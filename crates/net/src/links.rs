@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use penstock_engine::{Error, Kind, NodeId, Result};
+use penstock_layout::exact;
 use penstock_machines::bell::HasBell;
 use penstock_machines::links::{Arrival, Distance, Links};
 use penstock_machines::memory::board::HasBoard;
@@ -24,6 +25,14 @@ const LOOKS_AWAKE: u32 = 50;
 
 /// How often a node looks whether a peer has become stuck.
 const STUCK_LOOK: Duration = Duration::from_millis(500);
+
+/// A word of the door to the links.
+pub(crate) enum Word {
+    /// A node has been let in.
+    Admitted(Admitted),
+    /// A server calls again: the connection with its node is none any more.
+    Gone(NodeId),
+}
 
 /// A node that has been let in.
 pub(crate) struct Admitted {
@@ -103,7 +112,7 @@ pub(crate) struct NetLinks {
     me: NodeId,
     bell: Arc<SocketBell>,
     roster: Roster,
-    admitted: Receiver<Admitted>,
+    words: Receiver<Word>,
     connections: RefCell<HashMap<NodeId, Connection>>,
     arrivals: RefCell<VecDeque<Arrival>>,
     /// The nodes whose shared memory this node watches.
@@ -117,13 +126,13 @@ impl NetLinks {
         me: NodeId,
         bell: Arc<SocketBell>,
         roster: Roster,
-        admitted: Receiver<Admitted>,
+        words: Receiver<Word>,
     ) -> Self {
         Self {
             me,
             bell,
             roster,
-            admitted,
+            words,
             connections: RefCell::default(),
             arrivals: RefCell::default(),
             watched: RefCell::default(),
@@ -168,9 +177,12 @@ impl NetLinks {
     /// Takes in nodes that have been let in.
     fn admit(&self) {
         while self.arrivals.borrow().is_empty()
-            && let Ok(admitted) = self.admitted.try_recv()
+            && let Ok(word) = self.words.try_recv()
         {
-            let node = admitted.node;
+            let node = match &word {
+                Word::Admitted(admitted) => admitted.node,
+                Word::Gone(node) => *node,
+            };
             if self.is_member(node) {
                 let cause = "it has come again";
                 self.lose(
@@ -178,6 +190,9 @@ impl NetLinks {
                     Error::new(Kind::Peer, "working with another node", cause),
                 );
             }
+            let Word::Admitted(admitted) = word else {
+                continue;
+            };
             match self.take_in(admitted) {
                 Ok(()) => {
                     self.arrivals.borrow_mut().push_back(Arrival::Joined(node));
@@ -232,7 +247,7 @@ impl NetLinks {
             if number == OWN {
                 continue;
             }
-            let node = number as NodeId;
+            let node = exact::<NodeId>(number);
             let is_there = match self.connections.borrow_mut().get_mut(&node) {
                 Some(Connection {
                     stream: Stream::Host(host),

@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
 use penstock_engine::{Error, Kind, Result};
+use penstock_layout::exact;
 use serde::{Deserialize, Serialize};
 use x509_parser::extensions::GeneralName;
 
@@ -116,7 +117,7 @@ const GROUPS_MAX: usize = 1 << 16;
 fn groups_of_socket(socket: &UnixStream) -> std::io::Result<Vec<u32>> {
     let mut groups: Vec<u32> = vec![0; 64];
     loop {
-        let mut bytes = size_of_val(&groups[..]) as libc::socklen_t;
+        let mut bytes = exact::<libc::socklen_t>(size_of_val(&groups[..]));
         // SAFETY: the kernel writes at most `bytes` bytes, which the vector has, and says how many.
         let result = unsafe {
             libc::getsockopt(

@@ -15,7 +15,7 @@ use super::file_system::{Ending, FileSystem};
 use crate::client::ClientState;
 use crate::disk::{self, BlockOpener, ServerDisk};
 use crate::object::Identity;
-use crate::service::guests::Guests;
+use crate::service::lodge::Guests;
 use crate::service::{Parts, Service, VolumeShape};
 
 /// The options of a program that uses a volume.

@@ -34,7 +34,7 @@ use super::nodes::{JobOptions, Seat, check_same, identity, serve};
 use crate::client::{Client, ClientState};
 use crate::disk::{self, Description, ServerDisk};
 use crate::object::Identity;
-use crate::service::guests::Guests;
+use crate::service::lodge::Guests;
 
 /// What a server process is.
 #[derive(Debug, Clone)]

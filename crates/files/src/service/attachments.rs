@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use penstock_engine::NodeId;
 
-use super::guests::Right;
 use crate::messages::Attacher;
 use crate::object::{FileShape, ObjectId};
+use crate::rights::Right;
 
 /// The attachments of the files whose objects a server keeps, by their keys and the nodes of their
 /// clients.

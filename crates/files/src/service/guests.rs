@@ -12,179 +12,38 @@
 //!
 //! What a client may have under way is limited, so that it takes no more than its share of memory.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use std::time::Duration;
 
 use penstock_engine::{Error, Kind, Machine, NodeId, Operation, Result};
-use rustc_hash::FxHashMap;
-use serde::{Deserialize, Serialize};
 
+use super::lodge::Lodge;
 use super::state::{Service, Task};
 use crate::caller::unexpected;
-use crate::messages::{Access, Answer, Ask, Collective, Turn, refusal};
-use crate::object::{FileShape, Identity, ObjectId};
+use crate::messages::{Access, Answer, Ask, CellPart, Collective, Turn, refusal};
+use crate::object::{Identity, ObjectId};
+use crate::rights::Right;
 use crate::volume::records::RecordStore;
 
-/// The most requests that a client may have under way at one server, and the most bytes of them.
-/// Clients keep to the half of both.
-pub(crate) const REQUESTS_MAX: u64 = 8192;
-pub(crate) const REQUEST_BYTES_MAX: u64 = 64 << 20;
-
-/// The longest time for which a token waits for the part of a client whom the server does not trust:
-/// until then, requests of others to files of the same bucket wait, too.
+/// The longest time for which a token waits for the part of a client whom the server does not
+/// trust: until then, requests of others to files of the same bucket wait, too.
 const STALL_MAX: Duration = Duration::from_secs(10);
 
-/// What a machine knows of clients.
-pub trait Guests {
-    /// The user of a client that is connected.
-    fn identity(&self, node: NodeId) -> Option<Identity>;
-
-    /// Cuts a client off.
-    fn expel(&self, node: NodeId, error: Error);
+/// Refuses an access that a right does not allow, and puts what the server knows of the file in the
+/// place of what the client says.
+fn apply(right: &Right, access: &mut Access) -> Result<()> {
+    allow(right, access.operation)?;
+    let is_of_file = |part: &CellPart| part.cell < right.shape.cells;
+    if access.base != right.shape.base || !access.parts.iter().all(is_of_file) {
+        return Err(refusal("the file has another structure"));
+    }
+    access.owner = right.owner;
+    Ok(())
 }
 
-/// What a client may do with a file, and what the server must know of the file for that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Right {
-    pub(crate) reads: bool,
-    pub(crate) writes: bool,
-    pub(crate) owner: u32,
-    pub(crate) shape: FileShape,
-}
-
-/// What a client has under way.
-#[derive(Debug, Default)]
-pub(crate) struct Load {
-    requests: Cell<u64>,
-    bytes: Cell<u64>,
-}
-
-/// A hold on a client's share of memory, as long as a request of it is under way.
-#[derive(Debug)]
-pub(crate) struct Hold {
-    load: Rc<Load>,
-    bytes: u64,
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        let Self { load, bytes } = self;
-        load.requests.set(load.requests.get() - 1);
-        load.bytes.set(load.bytes.get() - *bytes);
-    }
-}
-
-/// Accesses that wait until it is known whether their client may make them.
-type Waiting<P> = Vec<(Access, Option<P>)>;
-
-/// The clients of a server that does not trust them.
-pub(crate) struct Lodge<P> {
-    guests: Rc<dyn Guests>,
-    rights: RefCell<FxHashMap<(NodeId, ObjectId), Right>>,
-    waiting: RefCell<FxHashMap<(NodeId, ObjectId), Waiting<P>>>,
-    loads: RefCell<FxHashMap<NodeId, Rc<Load>>>,
-    /// For each bucket whose token waits for the part of a client, that request.
-    stalls: RefCell<FxHashMap<usize, (NodeId, u64)>>,
-}
-
-impl<P> Lodge<P> {
-    pub(crate) fn new(guests: Rc<dyn Guests>) -> Self {
-        Self {
-            guests,
-            rights: RefCell::default(),
-            waiting: RefCell::default(),
-            loads: RefCell::default(),
-            stalls: RefCell::default(),
-        }
-    }
-
-    /// Counts a request. A client that has too much under way is cut off.
-    pub(crate) fn hold(&self, from: NodeId, bytes: u64) -> Option<Hold> {
-        let mut loads = self.loads.borrow_mut();
-        let load = loads.entry(from).or_default().clone();
-        drop(loads);
-        load.requests.set(load.requests.get() + 1);
-        load.bytes.set(load.bytes.get() + bytes);
-        let (requests, all) = (load.requests.get(), load.bytes.get());
-        let hold = Hold { load, bytes };
-        if requests > REQUESTS_MAX || all > REQUEST_BYTES_MAX {
-            let cause = format!("it has {requests} requests of {all} bytes under way");
-            self.guests.expel(from, refusal(cause));
-            return None;
-        }
-        Some(hold)
-    }
-
-    /// The right of a client to do something with a file, if that is known. A client may attach a
-    /// file again for more.
-    fn known(&self, key: (NodeId, ObjectId), operation: Operation) -> Option<Right> {
-        let rights = self.rights.borrow();
-        let right = rights.get(&key).copied();
-        right.filter(|right| right.allow(operation).is_ok())
-    }
-
-    /// Forgets a client that has left.
-    pub(crate) fn forget(&self, node: NodeId) {
-        self.rights.borrow_mut().retain(|(one, _), _| *one != node);
-        self.waiting.borrow_mut().retain(|(one, _), _| *one != node);
-        self.loads.borrow_mut().remove(&node);
-    }
-
-    /// Who asks: not who the client says it is, unless it is root's or the volume owner's, who may
-    /// act for others.
-    ///
-    /// # Errors
-    /// What no client may ask.
-    pub(crate) fn vet(
-        &self,
-        from: NodeId,
-        says: Identity,
-        owner: u32,
-        ask: &Ask,
-    ) -> Result<Identity> {
-        let who = self.guests.identity(from);
-        let who = who.ok_or_else(|| refusal("nobody knows this client"))?;
-        let who = match who.user == 0 || who.user == owner {
-            true => says,
-            false => who,
-        };
-        let may_not = |cause: &str| Err(Error::new(Kind::ReadOnly, "using a volume", cause));
-        match ask {
-            Ask::Stop => may_not("its servers stand, and no client ends them"),
-            Ask::Attach { clients, .. } if clients[..] != [from] => {
-                may_not("a client attaches files for itself alone")
-            }
-            Ask::Meet { clients, .. } if !clients.contains(&from) => {
-                may_not("it is no client of this program")
-            }
-            _ => Ok(who),
-        }
-    }
-}
-
-impl Right {
-    /// Refuses an access that this right does not allow, and puts what the server knows of the file
-    /// in the place of what the client says.
-    fn apply(&self, access: &mut Access) -> Result<()> {
-        self.allow(access.operation)?;
-        let is_of_file = |part: &crate::messages::CellPart| part.cell < self.shape.cells;
-        if access.base != self.shape.base || !access.parts.iter().all(is_of_file) {
-            return Err(refusal("the file has another structure"));
-        }
-        access.owner = self.owner;
-        Ok(())
-    }
-
-    fn allow(&self, operation: Operation) -> Result<()> {
-        let is_allowed = match operation {
-            Operation::Read => self.reads,
-            Operation::Write => self.writes,
-        };
-        match is_allowed {
-            true => Ok(()),
-            false => Err(not_attached()),
-        }
+fn allow(right: &Right, operation: Operation) -> Result<()> {
+    match right.allows(operation) {
+        true => Ok(()),
+        false => Err(not_attached()),
     }
 }
 
@@ -250,7 +109,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         right: Right,
         (mut access, parcel): (Access, Option<M::Parcel>),
     ) -> Vec<Task<'_>> {
-        match right.apply(&mut access) {
+        match apply(&right, &mut access) {
             Ok(()) => self.place_access(from, access, parcel),
             Err(error) => {
                 lodge.guests.expel(from, error);
@@ -301,7 +160,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         Ok(right)
     }
 
-    /// What a client may do with a file whose object this server keeps, if it has attached the file.
+    /// What a client may do with a file whose object this server keeps, if the client has attached
+    /// the file.
     pub(super) fn attached_right(&self, file: ObjectId, client: NodeId) -> Option<Right> {
         self.attachments.borrow().right(file, client)
     }
@@ -342,7 +202,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             )
             .await?;
         let right = right.ok_or_else(not_attached)?;
-        right.allow(request.operation)?;
+        allow(&right, request.operation)?;
         match right.shape == request.shape && right.owner == request.owner {
             true => Ok(()),
             false => Err(refusal("the file has another structure")),

@@ -18,7 +18,7 @@
 //! | `attach`, `attachments` | who uses a file |
 //! | `collective`, `gathering` | requests of all clients of a program together |
 //! | `meeting` | clients of a program that wait for each other |
-//! | [`guests`] | clients whom the server does not trust |
+//! | `guests`, [`lodge`] | clients whom the server does not trust |
 //! | `losses` | servers that are lost and come back |
 //! | `quotas` | the blocks that a user may have on all servers together |
 //! | [`pointers`] | shared pointers |
@@ -30,7 +30,8 @@ mod attachments;
 mod behind;
 mod collective;
 mod gathering;
-pub mod guests;
+mod guests;
+pub mod lodge;
 mod losses;
 mod meeting;
 mod namespace;
@@ -55,7 +56,7 @@ use penstock_engine::{Change, Error, Machine, Message, NodeId, Result};
 use crate::messages::{Answer, Ask, Request, refusal, requests};
 use crate::object::Identity;
 use crate::volume::records::RecordStore;
-use guests::Lodge;
+use lodge::Lodge;
 use pointers::PointerId;
 use schedule::Footprint;
 use state::Task;

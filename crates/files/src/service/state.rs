@@ -16,7 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::attachments::Attachments;
 use super::behind::WriteBehind;
 use super::gathering::{Departed, Gathering, GatheringKey, Meeting};
-use super::guests::{Guests, Lodge};
+use super::lodge::{Guests, Lodge};
 use super::namespace::Namespace;
 use super::pointers::Pointers;
 use super::schedule::{Footprint, Schedule};

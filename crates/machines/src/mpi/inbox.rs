@@ -121,8 +121,8 @@ impl Inbox {
         }
     }
 
-    /// Takes the next whole packet out, with its sender, if there is one. Only the owner may call it; `begun` keeps
-    /// what has come of longer packets.
+    /// Takes the next whole packet out, with its sender, if there is one. Only the owner may call
+    /// it; `begun` keeps what has come of longer packets.
     pub fn take(&self, begun: &mut HashMap<u32, Vec<u8>>) -> Option<(NodeId, Vec<u8>)> {
         loop {
             let position = self.head.load(Ordering::Relaxed);
