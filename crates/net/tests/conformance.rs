@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use penstock_engine::{Error, Kind, Machine};
 use penstock_layout::Share;
 use penstock_machines::Node;
 use penstock_machines::links::Process;
+use penstock_machines::node::pause::Pause;
 use penstock_net::address::Address;
 use penstock_net::door::{DoorOptions, Guests};
 use penstock_net::peer::Peer;
@@ -76,9 +78,10 @@ impl Bench for OfSockets {
         let addresses = self.addresses(nodes, directory.path());
         let (sender, ends) = mpsc::channel();
         let all_there = Arc::new(Barrier::new(nodes));
+        let running = Arc::new(AtomicUsize::new(nodes));
         for me in 0..nodes {
             let (stores, sender) = (stores.clone(), sender.clone());
-            let all_there = all_there.clone();
+            let (all_there, running) = (all_there.clone(), running.clone());
             let keys = self.keys.as_ref().map(|directory| {
                 let files = KeyFiles::within(directory.path(), &format!("server-{me}"));
                 files.read().unwrap()
@@ -105,6 +108,13 @@ impl Bench for OfSockets {
                 if ended.is_err() {
                     let error = Error::new(Kind::Peer, "running a case", "it has failed");
                     Self::leave(&node, &error);
+                }
+                // A process that ends leaves, which is no part of the case.
+                running.fetch_sub(1, Ordering::SeqCst);
+                let (until, mut pause) = (Instant::now() + CASE_MAX, Pause::default());
+                while running.load(Ordering::SeqCst) > 0 && Instant::now() < until {
+                    node.look(&mut pause, |_| ());
+                    std::thread::sleep(Duration::from_micros(100));
                 }
                 let _ = sender.send(ended.is_ok());
             });
