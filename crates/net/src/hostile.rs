@@ -14,6 +14,7 @@ use penstock_engine::encoding::encode;
 use penstock_engine::version::Version;
 use penstock_engine::{Error, Kind, Opening, Result};
 use penstock_machines::links::Process;
+use penstock_machines::node::packet::{Header, Packet};
 use penstock_machines::node::pause::Pause;
 use penstock_machines::{DeviceId, Medium, Node, Opener};
 use rustls::pki_types::ServerName;
@@ -465,6 +466,63 @@ fn clients_that_misbehave_are_cut_off() {
         }
     }
     bench.check_honest();
+}
+
+/// What has come while others had their turn is taken, though no socket tells of it any more.
+#[test]
+fn all_of_a_flood_arrives() {
+    use penstock_engine::Machine;
+    const PACKETS: usize = 60;
+    let bench = Bench::open();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let keys = read_keys(bench.directory.path(), "user");
+    let calls = [
+        (Address::Host(bench.socket()), None),
+        (bench.remote(), Some(keys)),
+    ];
+    for (address, keys) in calls {
+        let hello = client_hello();
+        let called = runtime.block_on(dial::dial(&address, &hello, keys.as_ref()));
+        let (welcome, mut stream) = called.unwrap();
+        bench.until(|bench| is_member(&bench.node, welcome.node));
+        let port = penstock_engine::Port::new([1, 2, 3]);
+        let header = Header::Message {
+            port,
+            body: 100_000,
+            has_parcel: false,
+        };
+        let (packet, _) = Packet::encode(&header, 100_000).unwrap();
+        let mut flood = Vec::new();
+        for _ in 0..PACKETS {
+            flood.extend((packet.len() as u32).to_le_bytes());
+            flood.extend(&packet);
+        }
+        let mut sent = 0;
+        let (mut received, mut pause) = (0, Pause::default());
+        let until = Instant::now() + WAIT_MAX;
+        while received < PACKETS {
+            assert!(
+                Instant::now() < until,
+                "{received} of {PACKETS} packets came"
+            );
+            if sent < flood.len() {
+                sent += stream.write(&flood[sent..]).unwrap();
+            }
+            stream.flush().unwrap();
+            let take = async {
+                while bench.node.receive(port).now_or_never().is_some() {
+                    received += 1;
+                }
+            };
+            bench.node.look(&mut pause, |_| ());
+            take.now_or_never().unwrap();
+        }
+        drop(stream);
+        bench.until(|bench| bench.roster.peer(welcome.node).is_none());
+    }
 }
 
 #[test]

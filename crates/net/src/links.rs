@@ -117,6 +117,8 @@ pub(crate) struct NetLinks {
     arrivals: RefCell<VecDeque<Arrival>>,
     /// The nodes whose shared memory this node watches.
     watched: RefCell<Vec<NodeId>>,
+    /// The nodes of which more has come than was taken: no socket tells of that.
+    busy: RefCell<Vec<NodeId>>,
     /// The nodes for which something is kept.
     waiting: RefCell<Vec<NodeId>>,
 }
@@ -136,6 +138,7 @@ impl NetLinks {
             connections: RefCell::default(),
             arrivals: RefCell::default(),
             watched: RefCell::default(),
+            busy: RefCell::default(),
             waiting: RefCell::default(),
         }
     }
@@ -217,7 +220,8 @@ impl NetLinks {
         };
         match &received {
             Ok(Found::End) => self.lose(node, broken("it has closed the connection")),
-            Ok(_) => {}
+            Ok(Found::Bytes) => self.busy.borrow_mut().push(node),
+            Ok(Found::Nothing) => {}
             Err(error) => self.lose(node, error.clone()),
         }
         received
@@ -225,20 +229,22 @@ impl NetLinks {
 
     /// Ends a connection because of an error, of which the node is to hear.
     fn lose(&self, node: NodeId, error: Error) {
-        self.drop_connection(node);
-        self.arrivals
-            .borrow_mut()
-            .push_back(Arrival::Left(node, error));
+        if self.drop_connection(node) {
+            let left = Arrival::Left(node, error);
+            self.arrivals.borrow_mut().push_back(left);
+        }
     }
 
-    fn drop_connection(&self, node: NodeId) {
+    /// Ends a connection. Says whether there was one.
+    fn drop_connection(&self, node: NodeId) -> bool {
         let Some(connection) = self.connections.borrow_mut().remove(&node) else {
-            return;
+            return false;
         };
         self.bell.remove(&connection.stream.socket());
         self.watched.borrow_mut().retain(|&other| other != node);
         self.waiting.borrow_mut().retain(|&other| other != node);
         self.roster.remove(node);
+        true
     }
 
     /// Takes what sockets have to say.
@@ -364,8 +370,11 @@ impl Links for NetLinks {
             return Ok(Some(arrival));
         }
         self.admit();
-        let watched = self.watched.borrow().clone();
-        for node in watched {
+        let mut nodes = self.busy.take();
+        nodes.extend(self.watched.borrow().iter());
+        nodes.sort_unstable();
+        nodes.dedup();
+        for node in nodes {
             let _ = self.receive(node); // its loss is an arrival
         }
         self.hear_sockets();
@@ -399,7 +408,8 @@ impl Links for NetLinks {
 
     fn nap_max(&self, idle: u32) -> Option<Duration> {
         let is_watching = !self.watched.borrow().is_empty();
-        if is_watching && (idle < LOOKS_AWAKE || self.unwatch()) {
+        let is_busy = !self.busy.borrow().is_empty();
+        if is_busy || is_watching && (idle < LOOKS_AWAKE || self.unwatch()) {
             return Some(Duration::ZERO);
         }
         self.keeps_any().then_some(STUCK_LOOK)
