@@ -162,6 +162,7 @@ fuzz: ## wrong packets, metadata and messages for FUZZ_SECONDS each
 	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-machines --test hostile
 	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-arrays --test fuzz
 	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-files --lib fuzz
+	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-net --lib hostile
 
 faults: ## every seed of the simulator's faults (make test runs some hundreds)
 	@echo "== faults: nodes lost at every message, disks that fail, late messages"

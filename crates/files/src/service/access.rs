@@ -523,8 +523,6 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             let is_gone = self.departed.borrow().contains_key(&token.from);
             let is_over = is_gone || self.has_failed(key);
             if is_here && is_access && component.is_none() && !is_over {
-                drop(buckets);
-                tasks.extend(self.watch_stall(bucket, key));
                 return tasks; // the request itself is still on its way
             }
             let Some(token) = buckets.take(bucket) else {

@@ -18,15 +18,17 @@ use penstock_engine::{Error, Kind, Machine, NodeId, Operation, Result};
 
 use super::lodge::Lodge;
 use super::state::{Service, Task};
+use super::tokens::BUCKETS;
 use crate::caller::unexpected;
-use crate::messages::{Access, Answer, Ask, CellPart, Collective, Turn, refusal};
+use crate::messages::{Access, Answer, Ask, CellPart, Collective, Errand, Turn, refusal};
 use crate::object::{Identity, ObjectId};
 use crate::rights::Right;
 use crate::volume::records::RecordStore;
 
-/// The longest time for which a token waits for the part of a client whom the server does not
-/// trust: until then, requests of others to files of the same bucket wait, too.
-const STALL_MAX: Duration = Duration::from_secs(10);
+/// The time between two looks at tokens that wait for the part of a client whom the server does not
+/// trust. A client that keeps one waiting, and with it requests of others, from one look to the
+/// next, is cut off.
+const STALL_LOOK: Duration = Duration::from_secs(10);
 
 /// Refuses an access that a right does not allow, and puts what the server knows of the file in the
 /// place of what the client says.
@@ -69,7 +71,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             return Vec::new();
         }
         match known {
-            Some(right) => self.place_allowed(lodge, from, right, (access, parcel)),
+            Some(right) => {
+                drop(waiting);
+                self.place_allowed(lodge, from, right, (access, parcel))
+            }
             None => {
                 let asked = (access.home, access.operation);
                 waiting.insert(key, vec![(access, parcel)]);
@@ -166,27 +171,30 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         self.attachments.borrow().right(file, client)
     }
 
-    /// Cuts off a client that has sent a part of a request to another server, and does not send the
+    /// Cuts off clients that have sent a part of a request to another server, and do not send the
     /// one for which a token waits here.
-    pub(super) fn watch_stall(&self, bucket: usize, request: (NodeId, u64)) -> Option<Task<'_>> {
-        let lodge = self.lodge.as_ref()?;
-        let noted = lodge.stalls.borrow_mut().insert(bucket, request);
-        if noted == Some(request) {
-            return None; // it is watched
-        }
-        Some(Box::pin(async move {
-            self.machine.wait(STALL_MAX).await;
-            let waits = lodge.stalls.borrow().get(&bucket) == Some(&request);
-            let head = self
-                .buckets
-                .borrow()
-                .first(bucket)
-                .map(|token| (token.from, token.request));
-            if waits && head == Some(request) {
-                let cause = "it has sent a part of a request and not the others";
-                lodge.guests.expel(request.0, refusal(cause));
+    pub(super) async fn watch_stalls(&self, lodge: &Lodge<M::Parcel>) {
+        let mut seen = [None; BUCKETS];
+        loop {
+            self.machine.wait(STALL_LOOK).await;
+            for (bucket, seen) in seen.iter_mut().enumerate() {
+                let waits = self.stalled(bucket);
+                if let Some((client, _)) = waits
+                    && waits == *seen
+                {
+                    let cause = "it has sent a part of a request and not the others";
+                    lodge.guests.expel(client, refusal(cause));
+                }
+                *seen = waits;
             }
-        }))
+        }
+    }
+
+    /// The request for whose part here the first token of a bucket waits.
+    fn stalled(&self, bucket: usize) -> Option<(NodeId, u64)> {
+        let buckets = self.buckets.borrow();
+        let token = buckets.first(bucket)?;
+        matches!(token.errand, Errand::Access).then_some((token.from, token.request))
     }
 
     /// Refuses a collective request of a client that may not make it.

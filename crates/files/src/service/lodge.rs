@@ -28,8 +28,6 @@ pub(crate) struct Lodge<P> {
     pub(super) rights: RefCell<FxHashMap<(NodeId, ObjectId), Right>>,
     pub(super) waiting: RefCell<FxHashMap<(NodeId, ObjectId), Waiting<P>>>,
     loads: RefCell<FxHashMap<NodeId, Rc<Load>>>,
-    /// For each bucket whose token waits for the part of a client, that request.
-    pub(super) stalls: RefCell<FxHashMap<usize, (NodeId, u64)>>,
 }
 
 impl<P> Lodge<P> {
@@ -39,7 +37,6 @@ impl<P> Lodge<P> {
             rights: RefCell::default(),
             waiting: RefCell::default(),
             loads: RefCell::default(),
-            stalls: RefCell::default(),
         }
     }
 

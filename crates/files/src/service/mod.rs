@@ -85,6 +85,11 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         tasks.push(Box::pin(self.write_when_idle()));
         tasks.push(Box::pin(self.recover(prepared)));
         tasks.extend(self.stop_when_told());
+        let mut endless = ENDLESS_TASKS;
+        if let Some(lodge) = &self.lodge {
+            tasks.push(Box::pin(self.watch_stalls(lodge)));
+            endless += 1;
+        }
         let mailbox = requests(self.shape.volume, self.server);
         let mut next = self.machine.changes();
         for &node in self.shape.servers.iter() {
@@ -93,7 +98,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             self.departed.borrow_mut().extend(absent);
         }
         let mut held = Vec::new();
-        while !self.is_stopped.get() || tasks.len() > ENDLESS_TASKS {
+        while !self.is_stopped.get() || tasks.len() > endless {
             let event = {
                 let message = pin!(self.machine.receive(mailbox));
                 let change = pin!(self.machine.change(next));
