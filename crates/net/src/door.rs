@@ -16,7 +16,7 @@ use penstock_machines::bell::HasBell;
 use penstock_machines::memory::segment::Mapping;
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
 use crate::address::Address;
@@ -130,7 +130,7 @@ struct Desk {
     roster: Roster,
     links: Sender<Word>,
     bell: Arc<SocketBell>,
-    callers: Semaphore,
+    callers: Arc<Semaphore>,
 }
 
 impl Door {
@@ -171,7 +171,7 @@ impl Door {
             roster,
             links,
             bell,
-            callers: Semaphore::new(CALLERS_MAX),
+            callers: Arc::new(Semaphore::new(CALLERS_MAX)),
         });
         let closed = closing.clone();
         let run = move || {
@@ -277,33 +277,23 @@ fn remove_stale(path: &Path) -> Result<()> {
 }
 
 async fn answer_callers(desk: Arc<Desk>, listener: Listener) {
-    loop {
-        let Ok(permit) = desk.callers.acquire().await else {
-            return;
-        };
-        permit.forget();
-        let (desk, listener) = (desk.clone(), &listener);
-        let accepted = match listener {
-            Listener::Host(listener) => match listener.accept().await {
-                Ok((socket, _)) => {
-                    tokio::spawn(
-                        async move { desk.hear(desk.hear_host(socket), "this host").await },
-                    );
-                    Ok(())
-                }
-                Err(error) => Err(error),
-            },
-            Listener::Remote(listener, acceptor) => match listener.accept().await {
-                Ok((socket, from)) => {
-                    let acceptor = acceptor.clone();
+    while let Ok(turn) = desk.callers.clone().acquire_owned().await {
+        let desk = desk.clone();
+        let accepted = match &listener {
+            Listener::Host(listener) => listener.accept().await.map(|(socket, _)| {
+                tokio::spawn(async move {
+                    desk.hear(desk.hear_host(socket), "this host", turn).await;
+                });
+            }),
+            Listener::Remote(listener, acceptor) => {
+                let acceptor = acceptor.clone();
+                listener.accept().await.map(|(socket, from)| {
                     tokio::spawn(async move {
                         let heard = desk.hear_remote(socket, acceptor);
-                        desk.hear(heard, &from.to_string()).await;
+                        desk.hear(heard, &from.to_string(), turn).await;
                     });
-                    Ok(())
-                }
-                Err(error) => Err(error),
-            },
+                })
+            }
         };
         if let Err(error) = accepted {
             tracing::error!(%error, "a caller cannot be heard");
@@ -314,12 +304,17 @@ async fn answer_callers(desk: Arc<Desk>, listener: Listener) {
 
 impl Desk {
     /// Hears a caller, in time, and logs what comes of it.
-    async fn hear(&self, heard: impl Future<Output = Result<NodeId>>, from: &str) {
+    async fn hear(
+        &self,
+        heard: impl Future<Output = Result<NodeId>>,
+        from: &str,
+        turn: OwnedSemaphorePermit,
+    ) {
         let heard = match tokio::time::timeout(HELLO_MAX, heard).await {
             Ok(heard) => heard,
             Err(_) => Err(failed(&"it does not say who it is")),
         };
-        self.callers.add_permits(1);
+        drop(turn);
         match heard {
             Ok(node) => tracing::info!(from, node, "let in"),
             Err(error) => tracing::warn!(from, %error, "refused"),
