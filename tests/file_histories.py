@@ -10,9 +10,9 @@ Clients (threads, or threads of the ranks of an MPI job, or programs whose serve
 file at once, through views that overlap, with requests under way among others, while it is resized,
 checkpointed, rolled back and perhaps removed. The cache holds a few blocks, or none, or all. Beside
 that they append to a log through a shared pointer, and make, move and remove names. In reckless
-mode each has a subfile of its own. What they have found is compared with all that was done: see `file_orders.py`,
-`name_orders.py` and `check_log`. At the end the volume is opened again, and some are checked by
-`penstock fs fsck`.
+mode each has a subfile of its own. What they have found is compared with all that was done: see
+`file_orders.py`, `name_orders.py` and `check_log`. At the end the volume is opened again, and some
+are checked by `penstock fs fsck`.
 
 The seed decides who asks for what in which order, but not who is faster: a seed that has failed may
 pass when it is run again. The error tells the whole history.

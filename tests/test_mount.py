@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from serving import alone
 
 import penstock as ps
 
@@ -76,7 +77,7 @@ pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
 
 
 @contextlib.contextmanager
-def mounted(volume: Path, *points: Path, options: tuple[str, ...] = ()) -> Iterator[None]:
+def mounted(volume: Path | str, *points: Path, options: tuple[str, ...] = ()) -> Iterator[None]:
     """A volume that is mounted. At the end it is unmounted, and the command ends well."""
     for point in points:
         point.mkdir(exist_ok=True)
@@ -807,3 +808,47 @@ def test_the_benchmark(place: Path) -> None:
         "the mount / the directory",
     ]
     assert os.listdir(place) == []
+
+
+# Volumes whose servers stand
+
+
+def test_two_mounts_and_a_program_on_standing_servers(volume: Path) -> None:
+    """Each mount is a process of its own, and so are the servers."""
+    volume.parent.chmod(0o755)
+    one, other = volume.with_name("one"), volume.with_name("other")
+    with (
+        alone(volume, log=volume.with_name("log")) as server,
+        mounted(server.url, one),
+        mounted(server.url, other),
+        ps.FileSystem(server.url) as fs,
+    ):
+        data = fill(5, 200_000)
+        (one / "f").write_bytes(data)
+        assert (other / "f").read_bytes() == data
+        with (one / "f").open("r+b", buffering=0) as f, (other / "f").open("rb", buffering=0) as g:
+            for nth in range(20):
+                f.seek(1000 * nth)
+                f.write(bytes([nth]) * 700)
+                g.seek(1000 * nth)
+                assert g.read(700) == bytes([nth]) * 700  # it was written before it was read
+        with fs.attach("/f") as file:
+            assert file.open().read(700, at=19_000) == bytes([19]) * 700
+        fs.create("/g", cells=3, bsu=4096)
+        with fs.attach("/g", "r+") as file:
+            file.open().write(b"from a program")
+        assert (other / "g").read_bytes() == b"from a program"
+        (one / "d").mkdir()
+        (one / "f").rename(one / "d" / "f")
+        until(lambda: (other / "d" / "f").exists(), "the new name")
+        (other / "own").write_bytes(b"x")
+        os.chown(other / "own", OTHER_USER, OTHER_USER)
+        assert fs.stat("/own").owner == OTHER_USER
+        run("git", "init", "-q", one / "r", **GIT)
+        (one / "r" / "a").write_text("text")
+        run("git", "-C", one / "r", "add", "a", **GIT)
+        run("git", "-C", one / "r", "commit", "-qm", "first", **GIT)
+        run("git", "clone", "-q", one / "r", other / "clone", **GIT)
+        assert (one / "clone" / "a").read_text() == "text"
+    checked = run(*COMMAND, "fs", "fsck", volume, "--data")
+    assert "nothing was found" in checked, checked

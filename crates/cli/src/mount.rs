@@ -1,9 +1,10 @@
-//! `penstock mount`: a volume of parallel files as a file system.
+//! `penstock mount`: a volume of parallel files as a file system, whose servers are in this process
+//! or stand.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_files::job::{FileSystem, JobOptions, embedded};
+use penstock_files::job::{FileSystem, JobOptions, open};
 use penstock_mount::signals::Signals;
 use penstock_mount::{MountOptions, Mounted, mount, removed};
 
@@ -27,7 +28,7 @@ pub(crate) fn run(asked: &Mount) -> Result<(), Failure> {
         ..JobOptions::default()
     };
     let signals = Signals::take()?;
-    let fs = Arc::new(embedded(&asked.volume, None, &job, None)?);
+    let fs = Arc::new(open(&asked.volume, None, None, &job, None)?);
     let served = removed::clear(&fs).map_err(Failure::from);
     let served = served.and_then(|()| serve(&fs, asked, &options, signals));
     let closed = fs.close();

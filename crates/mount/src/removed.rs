@@ -32,8 +32,7 @@ pub(crate) fn is_hidden(parent: Option<&FilePath>, name: &str) -> bool {
     parent == Some(&FilePath::root()) && name == DIRECTORY
 }
 
-/// Removes what a mount has left that did not end by itself. Nobody else may have the volume
-/// mounted.
+/// Removes what mounts have left that did not end by themselves: what nobody has open any more.
 ///
 /// # Errors
 /// Those of the volume.
@@ -44,9 +43,20 @@ pub fn clear(fs: &FileSystem) -> Result<()> {
         left => left?,
     };
     for (name, _) in left {
-        fs.remove(directory.join(&name)?)?;
+        let path = directory.join(&name)?;
+        let removed = match fs.status(path.clone()) {
+            Ok(users) if users.is_empty() => fs.remove(path),
+            other => other.map(drop),
+        };
+        match removed {
+            Err(error) if error.kind == Kind::Missing => {} // another mount has been faster
+            removed => removed?,
+        }
     }
-    fs.remove(directory)
+    match fs.remove(directory) {
+        Err(error) if matches!(error.kind, Kind::Exists | Kind::Missing) => Ok(()),
+        removed => removed,
+    }
 }
 
 #[cfg(test)]
