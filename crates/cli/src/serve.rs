@@ -1,7 +1,8 @@
 //! `penstock serve`, and what belongs to it: keys, and a look at servers.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::channel::oneshot;
@@ -86,6 +87,29 @@ fn default_patience() -> u64 {
     Call::PATIENCE.as_secs()
 }
 
+/// The word that servers are to stop. It may come before they wait for it.
+#[derive(Default)]
+struct Stop(Mutex<(bool, Vec<oneshot::Sender<()>>)>);
+
+impl Stop {
+    fn tell(&self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (is_told, waiting) = &mut *state;
+        *is_told = true;
+        waiting.clear(); // who waits hears that
+    }
+
+    fn wait(&self) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (is_told, waiting) = &mut *state;
+        if !*is_told {
+            waiting.push(sender);
+        }
+        receiver
+    }
+}
+
 /// Serves a volume until a signal comes.
 pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
     begin_log(asked.log);
@@ -107,25 +131,16 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
     let volume = options.template.clone();
     let opened = stand(options)?;
     tracing::info!(volume, addresses = ?listens, "serving");
-    let told: &'static Mutex<Vec<oneshot::Sender<()>>> = Box::leak(Box::default());
+    let stop = Arc::new(Stop::default());
+    let on_signal = stop.clone();
     let handle = signals.handle();
     let waiting = std::thread::spawn(move || {
         for signal in signals.forever() {
             tracing::info!(signal, "stopping");
-            if let Ok(mut told) = told.lock() {
-                for stop in told.drain(..) {
-                    let _ = stop.send(()); // a server that has failed needs no word
-                }
-            }
+            on_signal.tell();
         }
     });
-    let served = opened.serve(|| {
-        let (sender, receiver) = oneshot::channel();
-        if let Ok(mut told) = told.lock() {
-            told.push(sender);
-        }
-        receiver
-    });
+    let served = opened.serve(|| stop.wait());
     handle.close();
     let _ = waiting.join();
     served?;
@@ -139,6 +154,7 @@ fn begin_log(form: LogForm) {
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     // A second log of one process, in tests, changes nothing.
     let _ = match form {
