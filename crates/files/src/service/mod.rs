@@ -97,6 +97,12 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             let absent = absence.map(|error| (node, error));
             self.departed.borrow_mut().extend(absent);
         }
+        // Clients may have left before this server has begun to listen.
+        for &node in self.clients.iter() {
+            if let Some(error) = self.machine.absence(node) {
+                tasks.extend(self.forget_node(node, error));
+            }
+        }
         let mut held = Vec::new();
         while !self.is_stopped.get() || tasks.len() > endless {
             let event = {
