@@ -240,7 +240,7 @@ def test_two_processes_and_keys(volume: Path, tmp_path: Path) -> None:
             with ps.FileSystem(url) as fs:
                 assert fs.servers == 2
                 with pytest.raises(ps.ReadOnlyError):
-                    fs.create("/f", cells=4, bsu=128)  # the root belongs to whoever made the volume
+                    fs.create("/f", cells=4, bsu=128)  # the root belongs to who made the volume
             with pytest.raises(ps.PeerError):
                 ps.FileSystem(url, keys="")
     finally:

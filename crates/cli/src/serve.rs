@@ -183,11 +183,8 @@ fn of_volume(asked: &Serve, volume: &Path) -> Result<StandOptions, Failure> {
         }
         given => addresses(given)?,
     };
-    let keys = asked.keys.as_ref().map(|named| {
-        let holder = named.file_name().and_then(|name| name.to_str());
-        let directory = named.parent().unwrap_or(Path::new("."));
-        KeyFiles::within(directory, holder.unwrap_or_default()).read()
-    });
+    let keys = asked.keys.as_ref();
+    let keys = keys.map(|named| KeyFiles::of_holder(named).read());
     Ok(StandOptions {
         template,
         process: 0,

@@ -326,7 +326,7 @@ pub trait Machine {
     /// The reason why a node is no member of the machine now, if it is none.
     fn absence(&self, node: NodeId) -> Option<Error>;
 
-    /// The number of changes of the membership of which this node has heard.
+    /// The number of changes of the membership that this node has heard of.
     fn changes(&self) -> u64;
 
     /// Waits for the first change of the membership that has this number or a later one. Gives the

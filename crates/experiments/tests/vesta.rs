@@ -177,7 +177,7 @@ fn subfiles_that_are_cells_do_not_disturb_one_another() -> Result<(), StudyError
     Ok(())
 }
 
-/// Figure 17, with as many records as the paper has. That the file is sorted is checked by each run.
+/// Figure 17, with as many records as the paper has. Each run checks that the file is sorted.
 #[test]
 fn small_blocks_need_more_servers() -> Result<(), StudyError> {
     let seconds = |servers, block_records| -> Result<f64, StudyError> {

@@ -107,7 +107,7 @@ impl<'m, M: Machine> Caller<'m, M> {
     /// may be back. Where a request needs other servers, those that were asked tell of their loss.
     pub(crate) async fn answer(&self, question: &Question) -> Result<(Answer, Option<M::Parcel>)> {
         let answered = pin!(self.machine.receive(answers(self.volume, question.ticket)));
-        let left = pin!(self.loss(question));
+        let left = pin!(self.loss(&question.servers, question.since));
         let Message { body, parcel, .. } = match select(answered, left).await {
             Either::Left((message, _)) => message,
             Either::Right((error, _)) => return Err(error),
@@ -117,12 +117,13 @@ impl<'m, M: Machine> Caller<'m, M> {
         Ok((answer?, parcel))
     }
 
-    /// Waits until the node of a server that was asked has left the machine.
-    async fn loss(&self, question: &Question) -> Error {
-        let mut next = question.since;
+    /// Waits until the node of a server that was asked has left the machine, since there were this
+    /// number of changes.
+    async fn loss(&self, asked: &[usize], since: u64) -> Error {
+        let mut next = since;
         loop {
             let (after, changed, change) = self.machine.change(next).await;
-            let mut asked = question.servers.iter().copied();
+            let mut asked = asked.iter().copied();
             let server = asked.find(|&server| self.servers[server] == changed);
             if let (Some(server), Change::Left(error)) = (server, change) {
                 return error.by(Who::Server(server));
@@ -133,13 +134,8 @@ impl<'m, M: Machine> Caller<'m, M> {
 
     /// The reason why one of some servers has left since there were this number of changes, though
     /// it may be back.
-    pub(crate) fn loss_since(&self, servers: Vec<usize>, since: u64) -> Option<Error> {
-        let question = Question {
-            ticket: 0,
-            servers,
-            since,
-        };
-        self.loss(&question).now_or_never()
+    pub(crate) fn loss_since(&self, servers: &[usize], since: u64) -> Option<Error> {
+        self.loss(servers, since).now_or_never()
     }
 
     /// Asks a server, and waits for its answer.

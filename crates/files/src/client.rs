@@ -528,7 +528,7 @@ impl<'m, M: Machine> Client<'m, M> {
         let saved = file.map_or(&self.state.saved, |file| &file.saved);
         let since = saved.swap(self.caller.machine.changes(), Ordering::Relaxed);
         done?;
-        match self.caller.loss_since(servers, since) {
+        match self.caller.loss_since(&servers, since) {
             Some(error) => {
                 let cause =
                     "it was lost, and what was written to it and not saved may be lost, too";
@@ -1118,7 +1118,7 @@ impl<'m, M: Machine> Client<'m, M> {
         };
         let changes = || self.caller.machine.changes();
         let since = met().insert(server, changes()).unwrap_or(0);
-        if let Some(error) = self.caller.loss_since(vec![server], since) {
+        if let Some(error) = self.caller.loss_since(&[server], since) {
             return Err(error);
         }
         let answer = self.ask(server, ask).await;

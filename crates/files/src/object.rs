@@ -139,8 +139,8 @@ impl FileShape {
         exact::<u64>(bytes / stripe * bsu + rest.min(bsu)) // at most `bytes`
     }
 
-    /// The size of the file in canonical order: one past the last byte of any cell, of which those
-    /// that have any are given with their bytes.
+    /// The size of the file in canonical order: one past the last byte of any cell. `cells` has the
+    /// cells that are not empty, with their bytes.
     pub fn size(&self, cells: impl IntoIterator<Item = (u64, u64)>) -> u64 {
         let (bsu, all) = (u128::from(self.bsu_bytes.max(1)), u128::from(self.cells));
         let ends = cells.into_iter().filter_map(|(cell, bytes)| {

@@ -40,8 +40,8 @@ impl Pace {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until an access of so many requests, whose data take so many bytes inside messages,
-    /// makes not too much. One that is too much by itself goes alone.
+    /// Waits until an access is not too much, by the number of its requests and the bytes of data
+    /// inside them. One that is too much by itself goes alone.
     pub(crate) async fn enter(&self, requests: u64, bytes: u64) -> Entered {
         poll_fn(|context| {
             let mut used = self.used();

@@ -64,7 +64,7 @@ impl Load {
 }
 
 impl Hold {
-    /// Counts a request of so many bytes.
+    /// Counts a request, and its bytes.
     pub(crate) fn of(load: &Rc<Load>, bytes: u64) -> Self {
         load.requests.set(load.requests.get() + 1);
         load.bytes.set(load.bytes.get() + bytes);

@@ -96,7 +96,7 @@ impl FileChange {
 /// A new time of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NewTime {
-    /// The time at which the server sets it. Whoever may write the object may.
+    /// The time at which the server sets it. Who may write the object may do so.
     Now,
     /// A time in nanoseconds since 1970. Only the owner may.
     At(u64),

@@ -1,8 +1,8 @@
 //! One server is lost and comes back while clients work, or a link between two servers is cut.
 //!
-//! Each client has a directory of its own, with files of which it knows what they may hold, byte by
-//! byte; all clients use two more files together. At a random event a server crashes, with what its
-//! disks had not made safe, or a link between two servers is cut; after a while it is back. Then:
+//! Each client has a directory of its own, and knows what its files may hold, byte by byte; all
+//! clients use two more files together. At a random event a server crashes, with what its disks had
+//! not made safe, or a link between two servers is cut; after a while it is back. Then:
 //!
 //! - each operation ends within a stated time;
 //! - one that fails needs what was lost, and names it; all others go on;

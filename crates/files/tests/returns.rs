@@ -15,7 +15,7 @@ use simulated::{BOTH, Program, Volume, open, path};
 
 const STRIPED: [u64; 4] = [1; 4];
 
-/// A volume of three servers, one of which is lost when its clients have set up what they want.
+/// A volume of three servers. One is lost when the clients have set up what they want.
 fn volume(clients: usize, server: usize) -> Volume {
     let outage = Outage {
         scope: Scope::Node(clients + server),

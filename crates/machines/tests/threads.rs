@@ -1,22 +1,20 @@
 //! The machine of threads keeps what machines promise.
 
 mod common;
+#[path = "common/on_threads.rs"]
+mod on_threads;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use common::{Memory, Stores};
-use penstock_conformance::{Bench, Case, Form, Need, Seat};
-use penstock_engine::{Error, Kind, Machine};
+use penstock_conformance::{Bench, Case, Form, Need};
+use penstock_engine::{Error, Machine};
 use penstock_layout::Share;
 use penstock_machines::node::runner::{Runner, Task};
 use penstock_machines::{Node, Threads};
-
-/// Only what hangs takes longer.
-const CASE_MAX: Duration = Duration::from_secs(120);
 
 struct OfThreads;
 
@@ -34,27 +32,10 @@ impl Bench for OfThreads {
 
     fn run(&self, nodes: usize, case: &Case<Self>) {
         let (machine, stores) = (Threads::new(nodes), Arc::new(Stores::default()));
-        let (sender, ends) = mpsc::channel();
-        for me in 0..nodes {
-            let (machine, stores, sender) = (machine.clone(), stores.clone(), sender.clone());
-            let program = case.program;
-            std::thread::spawn(move || {
-                let node = Rc::new(machine.node(me, stores));
-                let run = || node.block_on(program(Seat::new(node.clone(), nodes)));
-                let ended = catch_unwind(AssertUnwindSafe(run));
-                if ended.is_err() {
-                    let error = Error::new(Kind::Peer, "running a case", "it has failed");
-                    OfThreads::leave(&node, &error);
-                }
-                let _ = sender.send(ended.is_ok());
-            });
-        }
-        let ends = (0..nodes).map(|_| ends.recv_timeout(CASE_MAX));
-        let ends: Vec<_> = ends.collect();
-        let all_ended = ends.iter().all(Result::is_ok);
-        assert!(all_ended, "\"{}\" hangs on {nodes} nodes", case.name);
-        let all_passed = ends.into_iter().all(|end| end == Ok(true));
-        assert!(all_passed, "\"{}\" failed on {nodes} nodes", case.name);
+        on_threads::run(nodes, case, |me| {
+            let (machine, stores) = (machine.clone(), stores.clone());
+            move || (Rc::new(machine.node(me, stores)), |_: &Node| ())
+        });
     }
 
     fn hold(share: &Share, width: usize, values: &[u8], form: Form) -> Memory {

@@ -19,7 +19,7 @@ use crate::extended::name_of;
 use crate::names::New;
 use crate::state::{Mount, REQUEST_BYTES_MAX};
 
-/// The block of which `df` counts.
+/// The unit in which `df` counts.
 const DF_BYTES: u32 = 4096;
 
 /// Numbers of objects are never used twice.

@@ -22,7 +22,7 @@ pub(crate) fn path_of(id: ObjectId) -> Result<(FilePath, FilePath)> {
     Ok((directory, path))
 }
 
-/// Whether a path is that of the directory.
+/// Whether a path names the directory.
 pub(crate) fn is_directory(path: &FilePath) -> bool {
     is_hidden(path.parent().as_ref(), path.name())
 }

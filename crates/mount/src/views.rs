@@ -11,7 +11,7 @@ pub(crate) struct ViewName {
 }
 
 impl ViewName {
-    /// Reads a name: that of the file, and the view. Gives nothing for a name without a view.
+    /// Reads a name: gives the file's name and the view, or nothing for a name without a view.
     pub(crate) fn read(name: &str) -> Option<(&str, Self)> {
         let (file, rest) = name.rsplit_once('@')?;
         let (numbers, subfile) = rest.split_once(':')?;

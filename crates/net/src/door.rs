@@ -8,7 +8,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use penstock_engine::{Error, Kind, NodeId, Result};
@@ -16,10 +15,11 @@ use penstock_machines::bell::HasBell;
 use penstock_machines::memory::segment::Mapping;
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
 use crate::address::Address;
+use crate::background::{self, Background};
 use crate::bell::SocketBell;
 use crate::connection::Limits;
 use crate::dial::{HELLO_MAX, dial, send_file, set_options};
@@ -101,20 +101,15 @@ pub struct DoorOptions {
 
 /// The door of a server, open as long as it is kept.
 pub struct Door {
-    closing: Arc<Notify>,
-    thread: Option<JoinHandle<()>>,
+    _background: Background,
     sockets: Vec<PathBuf>,
     ports: Vec<u16>,
 }
 
 impl Drop for Door {
     fn drop(&mut self) {
-        self.closing.notify_one();
         for socket in &self.sockets {
             let _ = std::fs::remove_file(socket); // nobody can use it any more
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
         }
     }
 }
@@ -145,10 +140,7 @@ impl Door {
         links: Sender<Word>,
         bell: Arc<SocketBell>,
     ) -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Error::new(Kind::Io, "starting to listen", error))?;
+        let runtime = background::runtime()?;
         let (mut listeners, mut sockets, mut ports) = (Vec::new(), Vec::new(), Vec::new());
         let own = options.addresses.get(options.process);
         for address in own.into_iter().flatten() {
@@ -165,7 +157,6 @@ impl Door {
             }
             listeners.push(listener);
         }
-        let closing = Arc::new(Notify::new());
         let desk = Arc::new(Desk {
             options,
             roster,
@@ -173,38 +164,28 @@ impl Door {
             bell,
             callers: Arc::new(Semaphore::new(CALLERS_MAX)),
         });
-        let closed = closing.clone();
-        let run = move || {
-            runtime.block_on(async {
-                for listener in listeners {
-                    tokio::spawn(answer_callers(desk.clone(), listener));
-                }
-                let line = Arc::new(Line {
-                    hello: Hello {
-                        caller: Caller::Server(desk.options.process),
-                        realm: Some(desk.options.realm),
-                    },
-                    keys: desk.options.keys.clone(),
-                    limits: server_limits(desk.options.patience),
-                    roster: desk.roster.clone(),
-                    links: desk.links.clone(),
-                    bell: desk.bell.clone(),
-                });
-                let lower = desk.options.addresses.iter().take(desk.options.process);
-                for (process, addresses) in lower.enumerate() {
-                    tokio::spawn(keep_calling(line.clone(), process, addresses.clone()));
-                }
-                closed.notified().await;
+        let begin = move || {
+            for listener in listeners {
+                tokio::spawn(answer_callers(desk.clone(), listener));
+            }
+            let line = Arc::new(Line {
+                hello: Hello {
+                    caller: Caller::Server(desk.options.process),
+                    realm: Some(desk.options.realm),
+                },
+                keys: desk.options.keys.clone(),
+                limits: server_limits(desk.options.patience),
+                roster: desk.roster.clone(),
+                links: desk.links.clone(),
+                bell: desk.bell.clone(),
             });
-            runtime.shutdown_background();
+            let lower = desk.options.addresses.iter().take(desk.options.process);
+            for (process, addresses) in lower.enumerate() {
+                tokio::spawn(keep_calling(line.clone(), process, addresses.clone()));
+            }
         };
-        let thread = std::thread::Builder::new()
-            .name("penstock-door".to_string())
-            .spawn(run)
-            .map_err(|error| Error::new(Kind::Io, "starting a thread", error))?;
         Ok(Self {
-            closing,
-            thread: Some(thread),
+            _background: Background::start("penstock-door", runtime, begin)?,
             sockets,
             ports,
         })

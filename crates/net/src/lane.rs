@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Each side keeps its own count in its own memory and only publishes it, and checks what the other
-//! side publishes: whoever shares the segment can spoil the bytes in it, and nothing else. Neither
+//! side publishes: who shares the segment can spoil the bytes in it, and nothing else. Neither
 //! side sleeps here: a reader that does not watch, and a writer that waits for room, are told
 //! through the socket beside the lane.
 

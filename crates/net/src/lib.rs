@@ -24,10 +24,12 @@
 //! | `lane` | a pipe of bytes in shared memory |
 //! | `stream` | streams of bytes: lanes, TLS |
 //! | `connection` | packets over a stream |
+//! | `background` | work in a thread of its own |
 //! | `bell` | a bell that rings for sockets, too |
 //! | [`links`] | the links of a node |
 
 pub mod address;
+mod background;
 mod bell;
 mod connection;
 mod dial;
@@ -43,13 +45,13 @@ mod stream;
 pub mod tls;
 
 use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use penstock_engine::{Error, Kind, NodeId, Result};
+use penstock_engine::{Error, NodeId, Result};
 use penstock_machines::links::Links;
 
 use address::Address;
+use background::Background;
 use bell::SocketBell;
 use door::{Door, DoorOptions, Line, call, keep_calling, server_limits};
 pub use hello::Welcome;
@@ -58,11 +60,10 @@ use links::{Admitted, NetLinks, Roster};
 use peer::Peer;
 use tls::Keys;
 use tokio::runtime::Runtime;
-use tokio::sync::Notify;
 
 /// A server process that stands: its links, who is connected, and its door.
 pub struct Standing {
-    /// The links of the node, whose number is that of the process.
+    /// The links of the node. Node and process have one number.
     pub links: Box<dyn Links>,
     /// Who is connected.
     pub roster: Roster,
@@ -99,56 +100,32 @@ pub struct Joined {
     pub calling: Calling,
 }
 
-/// A thread that calls the servers of a client which are not there.
+/// Calls the servers of a client that are not there, in the background.
 pub struct Calling {
-    closing: Arc<Notify>,
-    thread: Option<JoinHandle<()>>,
+    _background: Background,
 }
 
 impl Calling {
     fn begin(runtime: Runtime, line: Line, addresses: Vec<Vec<Address>>) -> Result<Self> {
-        let closing = Arc::new(Notify::new());
-        let (closed, line) = (closing.clone(), Arc::new(line));
-        let run = move || {
-            runtime.block_on(async {
-                for (process, addresses) in addresses.into_iter().enumerate() {
-                    tokio::spawn(keep_calling(line.clone(), process, addresses));
-                }
-                closed.notified().await;
-            });
-            runtime.shutdown_background();
+        let line = Arc::new(line);
+        let begin = move || {
+            for (process, addresses) in addresses.into_iter().enumerate() {
+                tokio::spawn(keep_calling(line.clone(), process, addresses));
+            }
         };
-        let thread = std::thread::Builder::new()
-            .name("penstock-calls".to_string())
-            .spawn(run)
-            .map_err(|error| Error::new(Kind::Io, "starting a thread", error))?;
         Ok(Self {
-            closing,
-            thread: Some(thread),
+            _background: Background::start("penstock-calls", runtime, begin)?,
         })
     }
 }
 
-impl Drop for Calling {
-    fn drop(&mut self) {
-        self.closing.notify_one();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Connects a client with all server processes, of which `addresses` names at least one that can be
-/// reached.
+/// Connects a client with all server processes. `addresses` names at least one that can be reached.
 ///
 /// # Errors
 /// [`Kind::Peer`] when none can be reached; the reason of one that refuses; [`Kind::Mismatch`] when
 /// servers of different volumes answer.
 pub fn join(addresses: &[Address], keys: Option<&Keys>, patience: Duration) -> Result<Joined> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Error::new(Kind::Io, "connecting", error))?;
+    let runtime = background::runtime()?;
     let secret = Secret::new()?;
     let (sender, admitted) = mpsc::channel();
     let (bell, roster) = (Arc::new(SocketBell::new()?), Roster::default());

@@ -117,7 +117,7 @@ pub(crate) struct NetLinks {
     arrivals: RefCell<VecDeque<Arrival>>,
     /// The nodes whose shared memory this node watches.
     watched: RefCell<Vec<NodeId>>,
-    /// The nodes of which more has come than was taken: no socket tells of that.
+    /// The nodes that have sent more than was taken: no socket tells of that.
     busy: RefCell<Vec<NodeId>>,
     /// The nodes for which something is kept.
     waiting: RefCell<Vec<NodeId>>,
@@ -227,7 +227,7 @@ impl NetLinks {
         received
     }
 
-    /// Ends a connection because of an error, of which the node is to hear.
+    /// Ends a connection because of an error, and lets the node hear that.
     fn lose(&self, node: NodeId, error: Error) {
         if self.drop_connection(node) {
             let left = Arrival::Left(node, error);

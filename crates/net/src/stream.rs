@@ -39,7 +39,7 @@ pub(crate) struct RemoteStream {
 pub(crate) enum Found {
     /// Bytes; there may be more.
     Bytes,
-    /// Nothing, for now.
+    /// Nothing; more may come.
     Nothing,
     /// The end of the stream.
     End,

@@ -39,6 +39,13 @@ impl KeyFiles {
         }
     }
 
+    /// The files of a holder who is named with the directory: `DIR/NAME`.
+    pub fn of_holder(named: &Path) -> Self {
+        let holder = named.file_name().and_then(|name| name.to_str());
+        let directory = named.parent().unwrap_or(Path::new("."));
+        Self::within(directory, holder.unwrap_or_default())
+    }
+
     /// Reads the files.
     ///
     /// # Errors

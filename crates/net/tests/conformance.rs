@@ -2,18 +2,20 @@
 
 #[path = "../../machines/tests/common/mod.rs"]
 mod common;
+#[path = "../../machines/tests/common/on_threads.rs"]
+mod on_threads;
 
 use std::net::TcpListener;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, mpsc};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use common::{Memory, Stores};
-use penstock_conformance::{Bench, Case, Form, Need, Seat};
-use penstock_engine::{Error, Kind, Machine};
+use on_threads::CASE_MAX;
+use penstock_conformance::{Bench, Case, Form, Need};
+use penstock_engine::{Error, Machine};
 use penstock_layout::Share;
 use penstock_machines::Node;
 use penstock_machines::links::Process;
@@ -22,10 +24,7 @@ use penstock_net::address::Address;
 use penstock_net::door::{DoorOptions, Guests};
 use penstock_net::peer::Peer;
 use penstock_net::tls::KeyFiles;
-use penstock_net::{keys, stand};
-
-/// Only what hangs takes longer.
-const CASE_MAX: Duration = Duration::from_secs(120);
+use penstock_net::{Standing, keys, stand};
 
 /// Nodes that are server processes in threads, each connected with all others.
 struct OfSockets {
@@ -76,12 +75,9 @@ impl Bench for OfSockets {
     fn run(&self, nodes: usize, case: &Case<Self>) {
         let (stores, directory) = (Arc::new(Stores::default()), tempfile::tempdir().unwrap());
         let addresses = self.addresses(nodes, directory.path());
-        let (sender, ends) = mpsc::channel();
         let all_there = Arc::new(Barrier::new(nodes));
         let running = Arc::new(AtomicUsize::new(nodes));
-        for me in 0..nodes {
-            let (stores, sender) = (stores.clone(), sender.clone());
-            let (all_there, running) = (all_there.clone(), running.clone());
+        on_threads::run(nodes, case, |me| {
             let keys = self.keys.as_ref().map(|directory| {
                 let files = KeyFiles::within(directory.path(), &format!("server-{me}"));
                 files.read().unwrap()
@@ -96,35 +92,26 @@ impl Bench for OfSockets {
                 clients_max: 10,
                 patience: CASE_MAX,
             };
-            let program = case.program;
-            std::thread::spawn(move || {
-                let standing = stand(options).unwrap();
-                let (links, process) = (standing.links, Process::default());
-                let node = Rc::new(Node::new(me, links, process, stores));
+            let (stores, all_there) = (stores.clone(), all_there.clone());
+            let running = running.clone();
+            move || {
+                let Standing { links, door, .. } = stand(options).unwrap();
+                let node = Rc::new(Node::new(me, links, Process::default(), stores));
                 meet(&node, nodes);
                 all_there.wait();
-                let run = || node.block_on(program(Seat::new(node.clone(), nodes)));
-                let ended = catch_unwind(AssertUnwindSafe(run));
-                if ended.is_err() {
-                    let error = Error::new(Kind::Peer, "running a case", "it has failed");
-                    Self::leave(&node, &error);
-                }
                 // A process that ends leaves, which is no part of the case.
-                running.fetch_sub(1, Ordering::SeqCst);
-                let (until, mut pause) = (Instant::now() + CASE_MAX, Pause::default());
-                while running.load(Ordering::SeqCst) > 0 && Instant::now() < until {
-                    node.look(&mut pause, |_| ());
-                    std::thread::sleep(Duration::from_micros(100));
-                }
-                let _ = sender.send(ended.is_ok());
-            });
-        }
-        let ends = (0..nodes).map(|_| ends.recv_timeout(CASE_MAX));
-        let ends: Vec<_> = ends.collect();
-        let all_ended = ends.iter().all(Result::is_ok);
-        assert!(all_ended, "\"{}\" hangs on {nodes} nodes", case.name);
-        let all_passed = ends.into_iter().all(|end| end == Ok(true));
-        assert!(all_passed, "\"{}\" failed on {nodes} nodes", case.name);
+                let end = move |node: &Node| {
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    let (until, mut pause) = (Instant::now() + CASE_MAX, Pause::default());
+                    while running.load(Ordering::SeqCst) > 0 && Instant::now() < until {
+                        node.look(&mut pause, |_| ());
+                        std::thread::sleep(Duration::from_micros(100));
+                    }
+                    drop(door);
+                };
+                (node, end)
+            }
+        });
     }
 
     fn hold(share: &Share, width: usize, values: &[u8], form: Form) -> Memory {

@@ -193,7 +193,7 @@ impl Stand {
 /// Whom a client calls, and how.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// Addresses of servers, of which one at least must answer.
+    /// Addresses of servers. One of them at least must answer.
     pub addresses: Vec<Address>,
     /// The keys for connections with other hosts.
     pub keys: Option<Keys>,
@@ -215,12 +215,8 @@ impl Call {
         };
         let named = keys.map(str::to_string);
         let named = named.or_else(|| std::env::var("PENSTOCK_KEYS").ok());
-        let keys = named.filter(|named| !named.is_empty()).map(|named| {
-            let path = Path::new(&named);
-            let holder = path.file_name().and_then(|name| name.to_str());
-            let directory = path.parent().unwrap_or(Path::new("."));
-            KeyFiles::within(directory, holder.unwrap_or_default()).read()
-        });
+        let keys = named.filter(|named| !named.is_empty());
+        let keys = keys.map(|named| KeyFiles::of_holder(Path::new(&named)).read());
         Ok(Some(Self {
             addresses,
             keys: keys.transpose()?,
@@ -247,6 +243,17 @@ fn call(call: &Call) -> Result<Guest> {
         welcomes,
         calling,
     } = penstock_net::join(&call.addresses, call.keys.as_ref(), call.patience)?;
+    let volume = greeting(&welcomes)?;
+    let opener = Seat::opener(&JobOptions::default());
+    Ok(Guest {
+        node: Node::new(node, links, Process::default(), opener),
+        volume,
+        calling,
+    })
+}
+
+/// What all servers that can be reached say of their volume.
+fn greeting(welcomes: &[Result<Welcome>]) -> Result<Greeting> {
     let mut volume: Option<Greeting> = None;
     for welcome in welcomes.iter().flatten() {
         let greeting: Greeting = decode(&welcome.greeting)?;
@@ -257,13 +264,7 @@ fn call(call: &Call) -> Result<Guest> {
             return Err(Error::new(Kind::Mismatch, "connecting", cause));
         }
     }
-    let volume = volume.ok_or_else(|| Error::new(Kind::Peer, "connecting", "nobody answers"))?;
-    let opener = Seat::opener(&JobOptions::default());
-    Ok(Guest {
-        node: Node::new(node, links, Process::default(), opener),
-        volume,
-        calling,
-    })
+    volume.ok_or_else(|| Error::new(Kind::Peer, "connecting", "nobody answers"))
 }
 
 /// Refuses what makes no sense in a greeting.
@@ -373,10 +374,9 @@ pub fn look(asked: &Call) -> Result<Vec<Seen>> {
         welcomes,
         calling: _,
     } = penstock_net::join(&asked.addresses, asked.keys.as_ref(), asked.patience)?;
-    let first = welcomes.iter().flatten().next().cloned();
-    let first = first.ok_or_else(|| Error::new(Kind::Peer, "connecting", "nobody answers"))?;
-    let greeting: Greeting = decode(&first.greeting)?;
-    check(&greeting, &first, welcomes.len())?;
+    let greeting = greeting(&welcomes)?;
+    let addresses = welcomes.iter().flatten().next();
+    let addresses = addresses.map_or_else(Vec::new, |first| first.addresses.clone());
     let opener = Seat::opener(&JobOptions::default());
     let node = Node::new(node, links, Process::default(), opener);
     let shape = greeting.volume.shape(greeting.homes.clone().into());
@@ -397,7 +397,7 @@ pub fn look(asked: &Call) -> Result<Vec<Seen>> {
         };
         Seen {
             servers,
-            addresses: first.addresses[process].clone(),
+            addresses: addresses[process].clone(),
             missing,
         }
     });

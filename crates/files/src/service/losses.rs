@@ -201,7 +201,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         tasks
     }
 
-    /// Ends a request of which another part, or the token, is lost with a server.
+    /// Ends a request: another part of it, or its token, is lost with a server.
     pub(super) fn fail(&self, request: (NodeId, u64), server: usize) -> Vec<Task<'_>> {
         let (from, _) = request;
         if server >= self.caller.servers() || self.departed.borrow().contains_key(&from) {

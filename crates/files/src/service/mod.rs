@@ -167,7 +167,17 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         if let Some(lodge) = self.lodge.as_ref().filter(|_| !self.is_server(from)) {
             return Ok(self.begin_for_guest(lodge, (from, body.len()), request, parcel));
         }
-        Ok(match request {
+        Ok(self.begin_request(from, request, parcel))
+    }
+
+    /// Begins a request of a node that may make it.
+    fn begin_request(
+        &self,
+        from: NodeId,
+        request: Request,
+        parcel: Option<M::Parcel>,
+    ) -> Vec<Task<'_>> {
+        match request {
             Request::Access(access) => self.place_access(from, access, parcel),
             Request::Token(token) => self.take_token(token),
             Request::Placed(client, request) => {
@@ -175,8 +185,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 Vec::new()
             }
             Request::Lost(client, request, server) => {
-                let is_server = self.shape.servers.contains(&from);
-                match is_server || from == client {
+                match self.is_server(from) || from == client {
                     true => self.fail((client, request), server),
                     false => Vec::new(), // it is another's request
                 }
@@ -185,7 +194,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             Request::Ask(ticket, who, ask) => {
                 vec![Box::pin(self.answer(from, ticket, who, ask))]
             }
-        })
+        }
     }
 
     /// Whether a node has a server of the volume.
@@ -225,13 +234,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                     Err(error) => vec![self.reply(from, ticket, Err(error))],
                 }
             }
-            Request::Lost(client, request, server) if client == from => {
-                self.fail((client, request), server)
-            }
-            // It is no server, and this is another's request.
-            Request::Token(_) | Request::Placed(..) | Request::Gap(_) | Request::Lost(..) => {
-                Vec::new()
-            }
+            other => self.begin_request(from, other, parcel),
         }
     }
 

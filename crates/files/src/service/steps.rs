@@ -135,20 +135,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// Reserves again what a part of a transaction was promised before a crash: when it is decided,
     /// it can be done.
     async fn prepare_again(&self, steps: &[Step]) -> Result<()> {
-        match steps {
-            [
-                Step::Cells {
-                    file,
-                    owner,
-                    shape,
-                    change,
-                    cells,
-                },
-            ] => {
-                let ends = ends_of(*change, cells, shape);
-                self.prepare_tails((*file, *owner), &ends).await
-            }
-            _ => Ok(()),
+        match change_of_cells(steps) {
+            Some((file, _, ends)) => self.prepare_tails(file, &ends).await,
+            None => Ok(()),
         }
     }
 
@@ -682,21 +671,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     async fn carry_out(&self, id: TransactionId, steps: &[Step]) -> Result<()> {
         let mut changes = self.do_steps(steps)?;
         changes.push(remove(&Key::Prepared(id))?);
-        match steps {
-            [
-                Step::Cells {
-                    file,
-                    owner,
-                    shape,
-                    change,
-                    cells,
-                },
-            ] => {
-                let ends = ends_of(*change, cells, shape);
-                self.change_cells((*file, *owner), *change, ends, changes)
-                    .await
-            }
-            _ => self.volume.committer.commit(changes).await,
+        match change_of_cells(steps) {
+            Some((file, change, ends)) => self.change_cells(file, change, ends, changes).await,
+            None => self.volume.committer.commit(changes).await,
         }
     }
 
@@ -705,7 +682,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         &self,
         file: (ObjectId, u32),
         change: FileChange,
-        ends: BTreeMap<u64, u64>,
+        ends: CellEnds,
         others: Vec<Change>,
     ) -> Result<()> {
         let (id, _) = file;
@@ -740,7 +717,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// The last blocks of cells that are cut off within a block, each with the bytes of it that are
     /// left.
-    fn tails(&self, file: ObjectId, ends: &BTreeMap<u64, u64>) -> Vec<(BlockName, u64)> {
+    fn tails(&self, file: ObjectId, ends: &CellEnds) -> Vec<(BlockName, u64)> {
         let block_bytes = self.volume.block_bytes();
         let is_cut = |cell: u64, bytes: u64| {
             let end = self.volume.cell_bytes(file, cell, Version::Active);
@@ -763,7 +740,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// Brings in the last blocks of cells that are to be cut off within a block, each with a place
     /// for what is left of it: when a resize is decided, it can be done.
-    async fn prepare_tails(&self, file: (ObjectId, u32), ends: &BTreeMap<u64, u64>) -> Result<()> {
+    async fn prepare_tails(&self, file: (ObjectId, u32), ends: &CellEnds) -> Result<()> {
         for (name, _) in self.tails(file.0, ends) {
             let (claim, _) = self.bring_in_changed(file, &name, false).await?;
             self.blocks.release(claim);
@@ -773,7 +750,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// Clears what lies behind the new end of cells in their last blocks: if the cells grow again,
     /// that is zero.
-    async fn clear_tails(&self, file: (ObjectId, u32), ends: &BTreeMap<u64, u64>) -> Result<()> {
+    async fn clear_tails(&self, file: (ObjectId, u32), ends: &CellEnds) -> Result<()> {
         let block_bytes = self.volume.block_bytes();
         for (name, within) in self.tails(file.0, ends) {
             let zeros = self.machine.buffer(block_bytes)?;
@@ -789,8 +766,28 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     }
 }
 
+/// The bytes up to the end of cells.
+type CellEnds = BTreeMap<u64, u64>;
+
+/// A file with its owner, its change, and the new ends of its cells here, if steps change a whole
+/// file.
+fn change_of_cells(steps: &[Step]) -> Option<((ObjectId, u32), FileChange, CellEnds)> {
+    match steps {
+        [
+            Step::Cells {
+                file,
+                owner,
+                shape,
+                change,
+                cells,
+            },
+        ] => Some(((*file, *owner), *change, ends_of(*change, cells, shape))),
+        _ => None,
+    }
+}
+
 /// The new ends of cells, if a change gives them any.
-fn ends_of(change: FileChange, cells: &[u64], shape: &FileShape) -> BTreeMap<u64, u64> {
+fn ends_of(change: FileChange, cells: &[u64], shape: &FileShape) -> CellEnds {
     let ends = cells.iter();
     ends.filter_map(|&cell| Some((cell, change.end_of(cell, shape)?)))
         .collect()

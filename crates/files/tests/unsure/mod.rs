@@ -1,4 +1,4 @@
-//! A file of which it is not sure what it holds: for each byte a set of values.
+//! A file whose content is not sure: for each byte it has a set of values.
 
 use std::collections::BTreeSet;
 
