@@ -13,6 +13,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -347,6 +348,25 @@ def test_a_full_volume(place: Path) -> None:
         assert raised.value.errno == errno.ENOSPC
         os.unlink(at / "f")
         (at / "g").write_bytes(bytes(32 << 10))
+        with pytest.raises(OSError), (at / "h").open("wb", buffering=0) as h:
+            while h.write(bytes(4096)):
+                pass
+        # The space comes back when the file is closed, a moment after the next write has begun.
+        h = (at / "h").open("rb")
+        os.unlink(at / "h")
+        closing = threading.Timer(0.2, h.close)
+        closing.start()
+        (at / "i").write_bytes(bytes(32 << 10))
+        closing.join()
+
+
+def test_removed_files_leave_no_space_behind(place: Path) -> None:
+    volume, at = place / "small", place / "mounted"
+    ps.FileSystem.create(volume, servers=2, block_bytes=4096, capacity=128 << 10).close()
+    with mounted(volume, at):
+        for _ in range(60):  # there is no room for two of them
+            (at / "f").write_bytes(bytes(160 << 10))
+            os.unlink(at / "f")
 
 
 # Users

@@ -2,11 +2,12 @@
 
 use std::cell::RefCell;
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use fuser::{Errno, FopenFlags, OpenAccMode, OpenFlags, Request};
-use penstock_engine::{Kind, Operation};
+use penstock_engine::{Kind, Operation, Result};
 use penstock_files::job::{Memory, OpenFile};
-use penstock_files::{Details, Mode, Moved, Version};
+use penstock_files::{Details, FilePath, Mode, Moved, Version};
 use penstock_layout::view::CELL_BYTES_MAX;
 use penstock_layout::{SubfileOrder, exact};
 
@@ -19,6 +20,12 @@ use crate::views::{ViewName, size_of};
 
 /// The flag with which the kernel opens a file that is to be executed.
 const IS_EXECUTED: i32 = 0x20;
+
+/// The time that a write to a full volume gives removed files to go.
+const CLOSING: Duration = Duration::from_secs(2);
+
+/// The pause between two looks.
+const PAUSE: Duration = Duration::from_millis(5);
 
 thread_local! {
     /// The bytes of a read, which each event loop uses again.
@@ -66,7 +73,7 @@ impl Mount {
     fn attach(
         &self,
         number: u64,
-        attach: impl Fn(&penstock_files::FilePath) -> penstock_engine::Result<OpenFile>,
+        attach: impl Fn(&FilePath) -> Result<OpenFile>,
     ) -> Answer<(u64, FopenFlags)> {
         self.tree.open(number)?;
         let opened = self.attach_open(number, attach);
@@ -79,7 +86,7 @@ impl Mount {
     fn attach_open(
         &self,
         number: u64,
-        attach: impl Fn(&penstock_files::FilePath) -> penstock_engine::Result<OpenFile>,
+        attach: impl Fn(&FilePath) -> Result<OpenFile>,
     ) -> Answer<(u64, FopenFlags)> {
         let (node, file) = self.at(number, |node| {
             let file = attach(&node.path)?;
@@ -191,11 +198,31 @@ impl Mount {
         if takes_privileges {
             self.take_privileges(open.number)?;
         }
-        // SAFETY: a write only reads the memory, and has ended when this returns.
-        let memory = unsafe { Memory::new(data.as_ptr().cast_mut(), data.len() as u64, None) };
-        let moved = open.view.access(Operation::Write, offset, memory);
+        let moved = self.with_space(|| {
+            // SAFETY: a write only reads the memory, and has ended when this returns.
+            let memory = unsafe { Memory::new(data.as_ptr().cast_mut(), data.len() as u64, None) };
+            open.view.access(Operation::Write, offset, memory)
+        });
         moved.map_err(|error| errno::of_access(&error))?;
         Ok(exact::<u32>(data.len() as u64))
+    }
+
+    /// Tries something again where the volume is full, as long as removed files may be about to
+    /// go: the kernel tells of their last close after the program has gone on.
+    fn with_space<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
+        let begin = Instant::now();
+        loop {
+            // Counted before the attempt: what goes during it lets it be made once more.
+            let removed = self.tree.nameless();
+            match attempt() {
+                Err(error)
+                    if error.kind == Kind::Full && removed > 0 && begin.elapsed() < CLOSING =>
+                {
+                    std::thread::sleep(PAUSE);
+                }
+                done => return done,
+            }
+        }
     }
 
     /// Puts the data of an open file on stable storage.
@@ -220,13 +247,19 @@ impl Mount {
     /// Notes that an inode is open once less. A file that has lost its name goes with the last.
     fn close_node(&self, number: u64) {
         if let Some(path) = self.tree.close(number) {
-            match self.fs.remove(path) {
-                Err(error) if error.kind != Kind::Missing => {
-                    eprintln!("penstock mount: a removed file stays: {error}");
-                }
-                _ => {}
-            }
+            self.remove_closed(path);
         }
+    }
+
+    /// Removes an object that has lost its name, and is closed.
+    pub(crate) fn remove_closed(&self, path: FilePath) {
+        match self.fs.remove(path) {
+            Err(error) if error.kind != Kind::Missing => {
+                eprintln!("penstock mount: a removed file stays: {error}");
+            }
+            _ => {}
+        }
+        self.tree.gone();
     }
 }
 

@@ -182,24 +182,34 @@ impl Mount {
         };
         let is_open = self.tree.begin_removal(object.id);
         let removed = match is_open {
-            true => self.hide(&object),
+            true => self.hide(&object).map(Some),
             false => {
                 let remove = |node: &Node| fs.remove(below(&node.path, name)?);
-                self.at_with(parent, errno::of_removal, remove)
+                let removed = self.at_with(parent, errno::of_removal, remove);
+                removed.map(|()| None)
             }
         };
-        self.tree.end_removal(object.id, removed.is_ok());
-        removed
+        let kept = removed.as_ref().ok().cloned().flatten();
+        self.end_removal(object.id, removed.is_ok(), kept);
+        removed.map(drop)
     }
 
-    /// Gives an open file, which its user may remove, a path at which it stays until it is closed.
-    fn hide(&self, object: &Attributes) -> Answer<()> {
+    /// Ends the removal of an object, which goes at once if it was closed meanwhile.
+    fn end_removal(&self, id: ObjectId, is_removed: bool, kept: Option<FilePath>) {
+        if let Some(path) = self.tree.end_removal(id, is_removed, kept) {
+            self.remove_closed(path);
+        }
+    }
+
+    /// Gives an open file, which its user may remove, the path at which it stays until it is
+    /// closed.
+    fn hide(&self, object: &Attributes) -> Answer<FilePath> {
         let kept = self.hidden(object.id)?;
         let _renaming = self.renames.write().unwrap_or_else(PoisonError::into_inner);
         let hidden = self.fs.rename(object.path.clone(), kept.clone());
         hidden.map_err(|error| errno::of(&error))?;
         self.tree.rename(&object.path, &kept);
-        Ok(())
+        Ok(kept)
     }
 
     /// A path for an object that is removed while it is open.
@@ -258,10 +268,11 @@ impl Mount {
             .map_or(Replacement::Removed, Replacement::Moved);
         let done = fs.replace(from.clone(), to.clone(), replacement);
         if let Some(old) = old {
-            if let Some(kept) = kept.filter(|_| done.is_ok()) {
-                self.tree.rename(&to, &kept);
+            let kept = kept.filter(|_| done.is_ok());
+            if let Some(kept) = &kept {
+                self.tree.rename(&to, kept);
             }
-            self.tree.end_removal(old, done.is_ok());
+            self.end_removal(old, done.is_ok(), kept);
         }
         done.map_err(|error| errno::of_removal(&error))?;
         self.tree.rename(&from, &to);

@@ -49,6 +49,8 @@ struct Nodes {
     by_number: HashMap<u64, Node>,
     views: HashMap<(ObjectId, ViewName), u64>,
     last_view: u64,
+    /// The objects that were closed without a name, and are not removed yet.
+    going: usize,
 }
 
 /// The inodes that the kernel knows.
@@ -170,6 +172,7 @@ impl Tree {
         let is_removed = node.is_removed;
         let is_over = is_removed && !nodes.is_open(id);
         nodes.clear(number);
+        nodes.going += usize::from(is_over);
         is_over.then_some(path)
     }
 
@@ -186,8 +189,14 @@ impl Tree {
         is_open
     }
 
-    /// Ends the removal of an object. Its inodes lose their names, if it was removed.
-    pub(crate) fn end_removal(&self, id: ObjectId, is_removed: bool) {
+    /// Ends the removal of an object. Its inodes lose their names, if it was removed. Gives the path
+    /// that the object was `kept` at while it was open, if it is open no more.
+    pub(crate) fn end_removal(
+        &self,
+        id: ObjectId,
+        is_removed: bool,
+        kept: Option<FilePath>,
+    ) -> Option<FilePath> {
         let mut nodes = self.nodes();
         for number in nodes.numbers_of(id) {
             if let Some(node) = nodes.by_number.get_mut(&number) {
@@ -195,6 +204,21 @@ impl Tree {
                 node.is_removed |= is_removed;
             }
         }
+        let left = kept.filter(|_| is_removed && !nodes.is_open(id));
+        nodes.going += usize::from(left.is_some());
+        left
+    }
+
+    /// Notes that an object which had lost its name, and was open no more, was removed.
+    pub(crate) fn gone(&self) {
+        self.nodes().going -= 1;
+    }
+
+    /// The number of objects that have lost their names, and are still there.
+    pub(crate) fn nameless(&self) -> usize {
+        let nodes = self.nodes();
+        let open = nodes.by_number.values().filter(|node| node.opens > 0);
+        open.filter(|node| node.is_removed).count() + nodes.going
     }
 
     /// Notes the time of the last change and the size of a file that is opened. Gives whether they
@@ -277,15 +301,22 @@ mod tests {
         tree.open(number).unwrap();
         assert!(tree.begin_removal(file));
         tree.rename(&path("/f"), &path("/hidden"));
-        tree.end_removal(file, true);
+        assert_eq!(tree.end_removal(file, true, Some(path("/hidden"))), None);
         tree.open(number).unwrap();
-        assert_eq!(tree.close(number), None);
+        assert_eq!((tree.close(number), tree.nameless()), (None, 1));
         assert_eq!(tree.close(number), Some(path("/hidden")));
+        assert_eq!(tree.nameless(), 1);
+        tree.gone();
+        assert_eq!(tree.nameless(), 0);
         let other = ObjectId(8 << 48);
         let number = tree.look_up(other, &path("/g"), None, 0o644);
         assert!(!tree.begin_removal(other));
         assert_eq!(tree.open(number), Err(Errno::ENOENT));
-        tree.end_removal(other, false);
+        tree.end_removal(other, false, None);
         tree.open(number).unwrap();
+        assert!(tree.begin_removal(other));
+        assert_eq!(tree.close(number), None); // while it gets its other path
+        let kept = Some(path("/kept"));
+        assert_eq!(tree.end_removal(other, true, kept.clone()), kept);
     }
 }
