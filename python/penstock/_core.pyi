@@ -73,6 +73,7 @@ _Share: TypeAlias = list[tuple[int, int, int] | tuple[int, int, int, int]]
 
 class _SessionArgument(TypedDict):
     servers: int | None
+    standing: tuple[str, str | None] | None
     dedicated: bool
     sync: bool
     block_bytes: int
@@ -212,6 +213,7 @@ class PySession:
         background: str | None,
     ) -> PyOutstanding: ...
     def explain(self, path: _Path, array: Spec, is_write: bool, strategy: str | None) -> str: ...
+    def describe(self, path: _Path, name: str | None) -> _Described: ...
     def timestep(self, group: PyGroup, locals: list[_Locals], time: float | None) -> _Report: ...
     def checkpoint(
         self,
@@ -221,6 +223,18 @@ class PySession:
         time: float | None,
         attributes: str,
     ) -> _Report: ...
+    def begin_timestep(
+        self, group: PyGroup, locals: list[_Locals], time: float | None, background: str | None
+    ) -> PyOutstanding: ...
+    def begin_checkpoint(
+        self,
+        group: PyGroup,
+        locals: list[_Locals],
+        step: int | None,
+        time: float | None,
+        attributes: str,
+        background: str | None,
+    ) -> PyOutstanding: ...
     def find_checkpoint(self, path: _Path, step: int | None) -> PyCheckpoint | None: ...
     def restart(
         self, checkpoint: PyCheckpoint, group: PyGroup, locals: list[_Locals]

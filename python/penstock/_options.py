@@ -27,9 +27,16 @@ class SessionOptions:
         and keeps the chunks or parts that it writes there; server 0 keeps the metadata. `read` and
         `restart` find them where they are, and `penstock gather` makes one store of them.
         Row-major files cannot be spread like that.
-    servers : int, optional
+    servers : int or str, optional
         Number of I/O servers. Default: one for each processor of a host, but not more than it has
-        ranks (embedded: at most two for a single rank).
+        ranks (embedded: at most two for a single rank). Or the URL of servers that stand, of
+        `penstock serve --arrays DIR`: `"penstock://host:7433,host2:7433"` or
+        `"unix:///run/penstock.sock"`. Every rank is then a client of them. Paths are below their
+        directory, files are read and written with the rights of this program's user, and calls are
+        disk-directed. What has been handed over the servers finish, even if the program ends.
+    keys : path, optional
+        The keys for standing servers of other hosts, as `penstock keys` makes them: a directory and
+        the name of a holder in it. Default: what the environment variable PENSTOCK_KEYS says.
     dedicated : bool, optional
         Whether servers do nothing else. By default some ranks also serve during each call; in an
         embedded session of a single rank, threads beside it serve. Under MPI a dedicated server's
@@ -82,7 +89,8 @@ class SessionOptions:
 
     transport: Transport = "shared"
     root: Path | None = None
-    servers: int | None = None
+    servers: int | str | None = None
+    keys: Path | None = None
     dedicated: bool | None = None
     sync: bool = True
     block_bytes: int = _core.BLOCK_BYTES
@@ -102,7 +110,9 @@ class SessionOptions:
             if not isinstance(self.root, str | os.PathLike):
                 raise schema_error(f"root is a path, not {type_name(self.root)}")
             object.__setattr__(self, "root", os.fspath(self.root))
-        if self.servers is not None:
+        if self.keys is not None:
+            object.__setattr__(self, "keys", os.fspath(self.keys))
+        if self.servers is not None and not isinstance(self.servers, str):
             check_count("servers", self.servers)
         check_count("block_bytes", self.block_bytes)
         check_count("background_bytes", self.background_bytes)
@@ -114,11 +124,18 @@ class SessionOptions:
                     f"{name} are penstock.testing.{type_.__name__}, not {type_name(value)}"
                 )
 
+    def _standing(self) -> tuple[str, str | None] | None:
+        """The URL of standing servers, and the keys for them."""
+        if not isinstance(self.servers, str):
+            return None
+        return self.servers, None if self.keys is None else os.fspath(self.keys)
+
     def _argument(self, *, dedicated: bool) -> _core._SessionArgument:
         """The options as the Rust side takes them, with a default for `dedicated`."""
         faults, buffers = self.faults, self.buffers
         return {
-            "servers": self.servers,
+            "servers": None if isinstance(self.servers, str) else self.servers,
+            "standing": self._standing(),
             "dedicated": dedicated if self.dedicated is None else bool(self.dedicated),
             "sync": bool(self.sync),
             "block_bytes": self.block_bytes,
@@ -139,7 +156,8 @@ class Options(TypedDict, total=False):
 
     transport: Transport
     root: Path | None
-    servers: int | None
+    servers: int | str | None
+    keys: Path | None
     dedicated: bool | None
     sync: bool
     block_bytes: int

@@ -453,7 +453,7 @@ class Session:
         Not collective without mode; collective with one.
         """
         if mode is None:
-            return Array._of_disk(_core.open_schema(self._path(path), name))
+            return Array._of_disk(self._session.describe(self._path(path), name))
         with self._preparing("opening an array"):
             if mode not in ("r", "r+"):
                 raise schema_error(f'{shown(mode)} is no mode: use "r" or "r+"')
@@ -541,6 +541,45 @@ class Session:
             at = None if time is None else float(time)
         return Report(*self._session.timestep(spec, parts, at))
 
+    def begin_timestep(
+        self,
+        group: Group,
+        values: Mapping[str, Local],
+        *,
+        time: float | None = None,
+        background: Background | None = None,
+        copy: bool = False,
+    ) -> Split[Report]:
+        """Begin to append a timestep: compute, then `end` what this returns.
+
+        Parameters
+        ----------
+        group, values, time
+            As of `timestep`. The values must be left alone until `end`, unless they are copied.
+        background, copy
+            As of `begin_write`.
+
+        Returns
+        -------
+        Split
+            The call, to be ended before the session is closed.
+
+        Raises
+        ------
+        Error
+            As of `timestep`, where it is known before this returns; otherwise `end` raises it.
+
+        Notes
+        -----
+        Collective, in the same order on all ranks. One save of a group is under way at a time.
+        """
+        with self._preparing("writing a timestep"):
+            spec, parts = self._saved(group, values, copy=copy)
+            at = None if time is None else float(time)
+            on = None if background is None else str(background)
+        begun = self._session.begin_timestep(spec, parts, at, on)
+        return Split(self, begun, f"a timestep of '{group.name}'", lambda report: report)
+
     def checkpoint(
         self,
         group: Group,
@@ -581,10 +620,49 @@ class Session:
         """
         with self._preparing("writing a checkpoint"):
             spec, parts = self._saved(group, values)
-            number = None if step is None else operator.index(step)
-            at = None if time is None else float(time)
-            about = attributes(attrs or {})
+            number, at, about = _moment(step, time, attrs)
         return Report(*self._session.checkpoint(spec, parts, number, at, about))
+
+    def begin_checkpoint(
+        self,
+        group: Group,
+        values: Mapping[str, Local],
+        *,
+        step: int | None = None,
+        time: float | None = None,
+        attrs: Attributes | None = None,
+        background: Background | None = None,
+        copy: bool = False,
+    ) -> Split[Report]:
+        """Begin to save a checkpoint: compute, then `end` what this returns.
+
+        Parameters
+        ----------
+        group, values, step, time, attrs
+            As of `checkpoint`. The values must be left alone until `end`, unless they are copied.
+        background, copy
+            As of `begin_write`.
+
+        Returns
+        -------
+        Split
+            The call, to be ended before the session is closed.
+
+        Raises
+        ------
+        Error
+            As of `checkpoint`, where it is known before this returns; otherwise `end` raises it.
+
+        Notes
+        -----
+        Collective, in the same order on all ranks. One save of a group is under way at a time.
+        """
+        with self._preparing("writing a checkpoint"):
+            spec, parts = self._saved(group, values, copy=copy)
+            number, at, about = _moment(step, time, attrs)
+            on = None if background is None else str(background)
+        begun = self._session.begin_checkpoint(spec, parts, number, at, about, on)
+        return Split(self, begun, f"a checkpoint of '{group.name}'", lambda report: report)
 
     def restart(self, group: Group, *, step: int | None = None) -> State | None:
         """Read the newest complete checkpoint of `group`, or that of `step`.
@@ -766,11 +844,13 @@ class Session:
         return parts, _as_held(array, parts)
 
     def _saved(
-        self, group: Group, values: Mapping[str, Local]
+        self, group: Group, values: Mapping[str, Local], *, copy: bool = False
     ) -> tuple[_core.PyGroup, list[list[np.ndarray]]]:
         """A group and this rank's parts as a call takes them."""
         given = _group(group)._parts(values)
         parts = [parts_of(array, part) for array, part in zip(group.arrays, given, strict=True)]
+        if copy:
+            parts = [[np.array(part, copy=True) for part in of_array] for of_array in parts]
         if self.options.root is None:
             return group._spec, parts
         return group._spec_at(self._path(group.path), group.arrays), parts
@@ -788,6 +868,14 @@ class _Call:
     array: Array
     spec: _core.Spec
     strategy: str | None
+
+
+def _moment(
+    step: int | None, time: float | None, attrs: Attributes | None
+) -> tuple[int | None, float | None, str]:
+    """Step, time and attributes of a checkpoint as a call takes them."""
+    number = None if step is None else operator.index(step)
+    return number, None if time is None else float(time), attributes(attrs or {})
 
 
 def _group(group: object) -> Group:

@@ -4,14 +4,18 @@
 //! |---|---|
 //! | [`session`](Session) | the frame of all calls: start here |
 //! | `open` | opens a session: on threads, or over MPI |
+//! | `opener` | opens the targets of arrays on servers |
+//! | `standing` | opens a session whose servers stand |
 //! | [`settings`] | the options of a session, how its calls are met, and their reports |
 //! | [`array`] | the ask of one rank: the array, how it lies in memory, this rank's parts |
 //! | [`list`] | the list of one rank, where that is no share |
 //! | [`ask`] | what a rank asks for, as a value, and in what two asks differ |
+//! | `errand`, `desk` | what the node that directs is to do, and what it works with |
 //! | `driver` | polls the calls of one rank that are under way |
 //! | `write`, `read` | one array, at once or split |
 //! | [`save`] | timesteps and checkpoints of groups |
 //! | `restart` | finds a checkpoint and reads it |
+//! | [`office`] | the calls that servers that stand direct |
 //! | `hello` | the first words that ranks of an MPI job exchange |
 //! | [`OpenArray`] | an array that stays open: any rank moves any part of it alone |
 //! | `explain` | says in words what a write or read would do |
@@ -19,29 +23,34 @@
 //! | [`strategy`] | the strategies by name |
 //!
 //! A call has two halves, and both are in one file: the methods of [`Session`], which every rank
-//! calls, and a director ([`penstock_engine::Director`]), which only the rank that directs the call
-//! keeps.
+//! calls, and a director ([`penstock_engine::Director`]), which the node that directs the call
+//! makes of the errand that rank 0 brings.
 
 pub mod array;
 pub mod ask;
 pub mod copy;
 mod cursor;
+mod desk;
 mod driver;
+mod errand;
 mod explain;
 mod hello;
 pub mod list;
+pub mod office;
 mod open;
 mod open_array;
+mod opener;
 mod read;
 mod restart;
 pub mod save;
 mod session;
 pub mod settings;
+mod standing;
 pub mod strategy;
 mod write;
 
 pub use driver::Interrupt;
-pub use open::{Seat, on_threads};
+pub use open::{Seat, call_of, on_threads};
 pub use open_array::{ArrayPart, OpenArray};
 pub use restart::FoundCheckpoint;
 pub use session::Session;

@@ -7,6 +7,7 @@
 //! | `files` | files and directories: errors with paths, syncs, locks, JSON, open files kept in hand |
 //! | `cold` | what the page cache has of a file |
 //! | `direct` | files of elements, moved around the page cache where a user chooses so, or where reads are cold |
+//! | [`user`] | acting for the user whose call it is |
 //! | `temporary` | the temporary beside a target: its lock, its remains, its renaming |
 
 mod cold;
@@ -14,3 +15,4 @@ pub(crate) mod direct;
 pub(crate) mod files;
 pub mod ops;
 pub(crate) mod temporary;
+pub mod user;

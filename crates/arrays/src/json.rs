@@ -51,6 +51,11 @@ pub fn line(value: &Value) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
+/// A value that is encoded as its JSON text.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(bound = "T: serde::Serialize + serde::de::DeserializeOwned")]
+pub(crate) struct AsText<T>(#[serde(with = "as_text")] pub(crate) T);
+
 /// JSON as a field of an encoded value, which has its text: the encoding does not say what follows,
 /// as reading JSON wants it.
 pub(crate) mod as_text {

@@ -144,6 +144,9 @@ pub(crate) struct Serve {
     /// The keys of the server for connections with other hosts, as DIR/server-0
     #[arg(long, value_name = "DIR/NAME", conflicts_with = "config")]
     pub(crate) keys: Option<PathBuf>,
+    /// The directory of arrays that sessions of ranks write and read [default: serve no arrays]
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    pub(crate) arrays: Option<PathBuf>,
     /// The cache of each server
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) cache: String,

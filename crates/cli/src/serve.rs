@@ -2,17 +2,25 @@
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::channel::oneshot;
-use penstock_engine::Kind;
+use futures::future::ready;
+use penstock_arrays::calls::office::{Arrays, Reception, StandingOpener};
+use penstock_arrays::fs::user::User as ArrayUser;
+use penstock_engine::{Kind, NodeId};
 use penstock_files::disk::{self, CreateOptions};
-use penstock_files::job::JobOptions;
-use penstock_files::job::standing::{Call, StandOptions, look, stand};
+use penstock_files::job::standing::{StandOptions, look, stand};
+use penstock_files::job::{JobOptions, Seat};
+use penstock_machines::{Node, Opener};
+use penstock_net::Call;
 use penstock_net::address::Address;
 use penstock_net::door::Guests;
 use penstock_net::keys;
+use penstock_net::links::Roster;
 use penstock_net::peer::{Peer, User};
 use penstock_net::tls::KeyFiles;
 use serde::Deserialize;
@@ -52,6 +60,8 @@ struct Config {
     patience: u64,
     /// Who may come, if not everybody.
     admit: Option<Admit>,
+    /// The directory of arrays, the same for all processes, if arrays are served.
+    arrays: Option<PathBuf>,
     /// The server processes, in the order of their numbers.
     #[serde(rename = "process")]
     processes: Vec<ProcessConfig>,
@@ -87,6 +97,35 @@ fn default_patience() -> u64 {
     Call::PATIENCE.as_secs()
 }
 
+/// The clients that are connected, as the servers of arrays know them.
+struct Clients(Roster);
+
+impl Reception for Clients {
+    fn is_server(&self, node: NodeId) -> bool {
+        matches!(self.0.peer(node), Some(Peer::Server(_)))
+    }
+
+    fn user(&self, node: NodeId) -> Option<ArrayUser> {
+        match self.0.peer(node)? {
+            Peer::Client(who) => Some(ArrayUser {
+                user: who.user,
+                group: who.group,
+                groups: who.groups,
+            }),
+            Peer::Server(_) => None,
+        }
+    }
+}
+
+/// The number of hosts of server processes: one, if one of them listens at a Unix socket alone.
+fn hosts(addresses: &[Vec<Address>]) -> usize {
+    let is_on_this = |at: &Vec<Address>| at.iter().all(|one| matches!(one, Address::Host(_)));
+    match addresses.iter().any(is_on_this) {
+        true => 1,
+        false => addresses.len(),
+    }
+}
+
 /// The word that servers are to stop. It may come before they wait for it.
 #[derive(Default)]
 struct Stop(Mutex<(bool, Vec<oneshot::Sender<()>>)>);
@@ -113,9 +152,9 @@ impl Stop {
 /// Serves a volume until a signal comes.
 pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
     begin_log(asked.log);
-    let options = match (&asked.config, asked.process, &asked.volume) {
+    let (options, root) = match (&asked.config, asked.process, &asked.volume) {
         (Some(config), Some(process), _) => of_config(config, process)?,
-        (_, _, Some(volume)) => of_volume(asked, volume)?,
+        (_, _, Some(volume)) => (of_volume(asked, volume)?, asked.arrays.clone()),
         _ => return Err(Failure::input("what is to be served?")),
     };
     let listens: Vec<String> = options
@@ -129,7 +168,20 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
     let signals = Signals::new([SIGINT, SIGTERM]);
     let mut signals = signals.map_err(|error| Failure::failed(format!("signals: {error}")))?;
     let volume = options.template.clone();
-    let opened = stand(options)?;
+    let arrays = root.map(|root| {
+        let arrays = Arrays {
+            root,
+            homes: options.homes.clone(),
+            hosts: hosts(&options.addresses),
+            cache_bytes: options.options.cache_bytes,
+        };
+        arrays.checked()
+    });
+    let arrays = arrays.transpose()?;
+    let opened = stand(StandOptions {
+        has_arrays: arrays.is_some(),
+        ..options
+    })?;
     tracing::info!(volume, addresses = ?listens, "serving");
     let stop = Arc::new(Stop::default());
     let on_signal = stop.clone();
@@ -140,7 +192,11 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
             on_signal.tell();
         }
     });
-    let served = opened.serve(|| stop.wait());
+    let beside = |node: Rc<Node>, roster: Roster| match arrays {
+        None => ready(()).boxed_local(),
+        Some(arrays) => async move { arrays.serve(&node, Clients(roster)).await }.boxed_local(),
+    };
+    let served = opened.serve(|| stop.wait(), beside);
     handle.close();
     let _ = waiting.join();
     served?;
@@ -198,11 +254,24 @@ fn of_volume(asked: &Serve, volume: &Path) -> Result<StandOptions, Failure> {
             cache_bytes: bytes(&asked.cache)?,
             is_direct: asked.direct,
         },
+        opener: opener(asked.direct),
+        has_arrays: false,
+    })
+}
+
+/// The opener of a process with servers, of a volume and of arrays.
+fn opener(is_direct: bool) -> Arc<dyn Opener> {
+    let options = JobOptions {
+        is_direct,
+        ..JobOptions::default()
+    };
+    Arc::new(StandingOpener {
+        other: Seat::opener(&options),
     })
 }
 
 /// A process of a configuration.
-fn of_config(path: &Path, process: usize) -> Result<StandOptions, Failure> {
+fn of_config(path: &Path, process: usize) -> Result<(StandOptions, Option<PathBuf>), Failure> {
     let wrong =
         |cause: &dyn std::fmt::Display| Failure::input(format!("{}: {cause}", path.display()));
     let content = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
@@ -233,7 +302,7 @@ fn of_config(path: &Path, process: usize) -> Result<StandOptions, Failure> {
         .keys
         .as_ref()
         .map(|directory| KeyFiles::within(directory, &format!("server-{process}")).read());
-    Ok(StandOptions {
+    let options = StandOptions {
         template: config.volume,
         process,
         homes: homes.into_iter().map(|(_, process)| process).collect(),
@@ -249,7 +318,10 @@ fn of_config(path: &Path, process: usize) -> Result<StandOptions, Failure> {
             cache_bytes: bytes(&config.cache)?,
             is_direct: config.direct,
         },
-    })
+        opener: opener(config.direct),
+        has_arrays: false,
+    };
+    Ok((options, config.arrays))
 }
 
 fn addresses(given: &[String]) -> Result<Vec<Address>, Failure> {

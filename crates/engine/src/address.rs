@@ -108,6 +108,11 @@ impl PartyId {
     pub(crate) fn joined(self) -> Port {
         Port([self.0, u64::MAX, 1])
     }
+
+    /// The mailbox in which a client of the party hears the answer to its question of this number.
+    pub(crate) fn answers(self, question: u32) -> Port {
+        Port([self.0, u64::MAX, 2 << 32 | u64::from(question)])
+    }
 }
 
 /// A step of the protocol of a call.
@@ -125,12 +130,12 @@ pub(crate) enum Step {
     Stop,
     /// How the parts of servers have ended goes up the tree of servers.
     ServersEnded,
-    /// How all servers have ended goes from server 0 to rank 0.
+    /// How all servers have ended goes from server 0 to the node that directs.
     Served,
     /// Servers have handed over their parts of a split write: the word goes up their tree.
     HandedOver,
-    /// All servers have handed over: the word goes from server 0 to rank 0, and down the tree of
-    /// clients.
+    /// All servers have handed over: the word goes from server 0 to the node that directs, and down
+    /// the tree of clients.
     Free,
     /// A client has come to the barrier with this number; the word goes up the tree.
     Arrived(u32),
@@ -182,6 +187,7 @@ mod tests {
         for party in [0, 1, u64::MAX >> 1].map(PartyId) {
             assert!(ports.insert(party.departures()));
             assert!(ports.insert(party.joined()));
+            assert!(ports.insert(party.answers(0)) && ports.insert(party.answers(1)));
             for sequence in [0, 1, CALLS_MAX - 1] {
                 for array in [0, 1, ARRAYS_MAX - 1] {
                     for share in [0, 1, SHARES_MAX - 1] {

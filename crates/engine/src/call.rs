@@ -6,12 +6,14 @@ use std::pin::pin;
 use futures::future::{Either, select};
 
 use crate::address::{CallId, Port, Step};
+use crate::collective::command::Command;
+use crate::encoding::encode;
 use crate::error::{Error, Kind, Result};
 use crate::machine::Machine;
 use crate::outcome::Outcome;
 use crate::party::{Attendance, Party};
 use crate::signal::yield_now;
-use crate::tree::Tree;
+use crate::tree::{BINARY, Tree};
 
 /// A call, and this node's way to the others that take part in it.
 pub struct Call<'a, M: Machine> {
@@ -47,10 +49,26 @@ impl<'a, M: Machine> Call<'a, M> {
 
     /// The tree of clients, as the client of `rank` on this node sees it.
     pub(crate) fn clients(&self, rank: usize) -> Tree<'a, M> {
+        match self.party().stands {
+            true => self.directed(rank + 1),
+            false => Tree {
+                machine: self.machine,
+                nodes: &self.party().clients,
+                place: rank,
+                fan: BINARY,
+                call: self.id,
+            },
+        }
+    }
+
+    /// The tree of the node that directs and, below it, the clients of servers that stand.
+    pub(crate) fn directed(&self, place: usize) -> Tree<'a, M> {
+        let nodes = self.party().directed();
         Tree {
             machine: self.machine,
-            nodes: &self.party().clients,
-            place: rank,
+            nodes,
+            place,
+            fan: nodes.len(),
             call: self.id,
         }
     }
@@ -61,6 +79,7 @@ impl<'a, M: Machine> Call<'a, M> {
             machine: self.machine,
             nodes: self.party().serving(),
             place: self.party().place_serving(self.machine.me())?,
+            fan: BINARY,
             call: self.id,
         })
     }
@@ -68,6 +87,16 @@ impl<'a, M: Machine> Call<'a, M> {
     /// The mailbox for a step of this call.
     pub(crate) fn port(&self, step: Step) -> Port {
         self.id.port(step)
+    }
+
+    /// Gives a command to server 0, which passes it on if it is for all.
+    pub(crate) async fn command(&self, command: &Command) -> Result<()> {
+        self.tell_server_0(Port::SERVERS, encode(command)?).await
+    }
+
+    pub(crate) async fn tell_server_0(&self, port: Port, body: Vec<u8>) -> Result<()> {
+        let first = self.party().serving()[0];
+        self.machine.send(first, port, body, None).await
     }
 
     /// Puts the reason why a member has left in place of what its absence has caused here, so that
@@ -83,7 +112,7 @@ impl<'a, M: Machine> Call<'a, M> {
         outcome
     }
 
-    /// Gives the call up because a member has left, and tells rank 0 of that.
+    /// Gives the call up because a member has left, and tells the node that directs of that.
     pub(crate) async fn give_up(&self) {
         let sequence = self.id.sequence;
         self.attendance.pass_on(self.machine, sequence).await;
@@ -96,6 +125,22 @@ impl<'a, M: Machine> Call<'a, M> {
     /// The reason why a member has left.
     pub(crate) async fn unless_lost<T>(&self, part: impl Future<Output = T>) -> Result<T> {
         let lost = pin!(self.attendance.lost(self.id.sequence));
+        match select(pin!(part), lost).await {
+            Either::Left((ended, _)) => Ok(ended),
+            Either::Right((error, _)) => Err::<T, Error>(error),
+        }
+    }
+
+    /// As [`Call::unless_lost`], but if servers stand, it does not matter that a client leaves once
+    /// clients are needed no more.
+    pub(crate) async fn unless_needed<T>(
+        &self,
+        part: impl Future<Output = T>,
+        needs_clients: impl Fn() -> bool,
+    ) -> Result<T> {
+        let needs_clients = || !self.party().stands || needs_clients();
+        let sequence = self.id.sequence;
+        let lost = pin!(self.attendance.lost_of(sequence, needs_clients));
         match select(pin!(part), lost).await {
             Either::Left((ended, _)) => Ok(ended),
             Either::Right((error, _)) => Err::<T, Error>(error),

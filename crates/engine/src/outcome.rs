@@ -75,6 +75,16 @@ impl Outcome {
         self
     }
 
+    /// The result of a call of which this is the outcome of all parts.
+    ///
+    /// # Errors
+    /// The outcome's error.
+    pub(crate) fn tally(mut self) -> Result<Tally> {
+        self.sums.sort_by_key(|sum| (sum.array, sum.object));
+        let (moved, sums) = (self.moved, self.sums);
+        self.error.map_or(Ok(Tally { moved, sums }), Err)
+    }
+
     /// Makes the outcome of one part.
     pub fn of(result: Result<Traffic>) -> Self {
         match result {

@@ -17,6 +17,10 @@ use crate::signal::Signal;
 
 /// A party makes collective calls together: its clients ask, its servers serve. A node may be in
 /// several parties.
+///
+/// The servers of a party *stand* if they were there before it, and stay. Then its calls are
+/// directed on the node of server 0, and clients reach servers alone: what one client says to
+/// others goes through that node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Members", into = "Members")]
 pub struct Party {
@@ -26,6 +30,10 @@ pub struct Party {
     pub clients: Vec<NodeId>,
     /// The node of each server, by number. A node may hold several servers.
     pub servers: Vec<NodeId>,
+    /// Whether the servers stand.
+    pub stands: bool,
+    /// The node that directs, and then the others that hear of it: see [`Party::directed`].
+    directed: Vec<NodeId>,
     ranks: FxHashMap<NodeId, usize>,
     servers_by_node: Vec<(NodeId, usize)>,
     /// The nodes that have a server, each once: the node of server 0, and then the others in
@@ -39,11 +47,21 @@ struct Members {
     id: PartyId,
     clients: Vec<NodeId>,
     servers: Vec<NodeId>,
+    stands: bool,
 }
 
 impl From<Members> for Party {
     fn from(members: Members) -> Self {
-        Self::new(members.id, members.clients, members.servers)
+        let Members {
+            id,
+            clients,
+            servers,
+            stands,
+        } = members;
+        match stands {
+            true => Self::of_standing(id, clients, servers),
+            false => Self::new(id, clients, servers),
+        }
     }
 }
 
@@ -53,6 +71,7 @@ impl From<Party> for Members {
             id: party.id,
             clients: party.clients,
             servers: party.servers,
+            stands: party.stands,
         }
     }
 }
@@ -73,12 +92,42 @@ impl Party {
         serving.splice(0..0, first);
         Self {
             id,
+            directed: clients.clone(),
             clients,
             servers,
+            stands: false,
             ranks,
             servers_by_node,
             serving,
         }
+    }
+
+    /// Makes a party whose servers stand, as [`Party::new`] otherwise.
+    pub fn of_standing(id: PartyId, clients: Vec<NodeId>, servers: Vec<NodeId>) -> Self {
+        let party = Self::new(id, clients, servers);
+        let first = party.serving.first();
+        Self {
+            directed: first.into_iter().chain(&party.clients).copied().collect(),
+            stands: true,
+            ..party
+        }
+    }
+
+    /// The node that directs the calls of the party: of rank 0 or, if servers stand, of server 0.
+    pub fn director(&self) -> NodeId {
+        self.directed[0]
+    }
+
+    /// The node that directs, and then all others with clients, by rank.
+    pub(crate) fn directed(&self) -> &[NodeId] {
+        &self.directed
+    }
+
+    /// The nodes of the party that `node` reaches.
+    pub(crate) fn reached_by(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        let sees_all = !self.stands || self.place_serving(node).is_some();
+        let others = self.nodes().filter(move |&other| other != node);
+        others.filter(move |&other| sees_all || self.place_serving(other).is_some())
     }
 
     /// The rank of the client on `node`, if `node` has one.
@@ -139,7 +188,7 @@ impl Party {
             error: error.clone(),
         };
         let body = encode(&departure)?;
-        for node in self.nodes().filter(|&node| node != machine.me()) {
+        for node in self.reached_by(machine.me()) {
             let told = machine.send(node, self.id.departures(), body.clone(), None);
             let _ = told.await;
         }
@@ -187,11 +236,11 @@ impl Attendance {
     /// Hears of departures, as long as it is polled. One future at a time may listen.
     pub async fn listen<M: Machine>(&self, machine: &M) {
         let mut next = machine.changes();
-        for node in self.party.nodes() {
+        for node in self.party.reached_by(machine.me()) {
             let left = machine.absence(node);
-            self.note(left.and_then(|error| self.unannounced(node, error)));
+            let departure = left.and_then(|error| self.unannounced(node, error));
+            self.note(machine, departure).await;
         }
-        self.changed.tell();
         loop {
             let told = pin!(machine.receive(self.party.id.departures()));
             let departure = match select(told, pin!(machine.change(next))).await {
@@ -204,18 +253,33 @@ impl Attendance {
                     }
                 }
             };
-            self.note(departure);
-            self.changed.tell();
+            self.note(machine, departure).await;
         }
     }
 
-    fn note(&self, heard: Option<Departure>) {
-        let mut departures = self.departures.borrow_mut();
-        let heard = heard.filter(|heard| !departures.contains(heard)); // from several nodes
-        departures.extend(heard);
+    /// Notes a departure, if there is one that is not known. Clients of servers that stand hear of
+    /// others through the node that directs.
+    async fn note<M: Machine>(&self, machine: &M, heard: Option<Departure>) {
+        // It may come from several nodes.
+        let Some(heard) = heard.filter(|heard| !self.departures.borrow().contains(heard)) else {
+            return;
+        };
+        let party = &self.party;
+        if party.stands
+            && party.director() == machine.me()
+            && let Ok(body) = encode(&heard)
+        {
+            // They hear first: nobody may listen here any more once the party is known as broken.
+            for &client in party.clients.iter().filter(|&&node| node != heard.from) {
+                let told = machine.send(client, party.id.departures(), body.clone(), None);
+                let _ = told.await; // it may have left, too
+            }
+        }
+        self.departures.borrow_mut().push(heard);
+        self.changed.tell();
     }
 
-    /// Tells rank 0, which gives the verdict, of the departure that makes this node give a call up.
+    /// Tells the node that gives the verdict of the departure that makes this node give a call up.
     /// Otherwise a server that misses this node could be first, and the verdict would
     /// blame this node.
     pub(crate) async fn pass_on<M: Machine>(&self, machine: &M, sequence: u64) {
@@ -224,11 +288,10 @@ impl Attendance {
             let departure = departures.iter().find(|one| one.gives_up(sequence));
             departure.and_then(|departure| encode(departure).ok())
         };
-        let rank_0 = self.party.clients.first().copied();
-        let rank_0 = rank_0.filter(|&node| node != machine.me());
-        if let (Some(body), Some(node)) = (body, rank_0) {
-            let told = machine.send(node, self.party.id.departures(), body, None);
-            let _ = told.await; // a rank 0 that has left gives no verdict
+        let director = self.party.director();
+        if let Some(body) = body.filter(|_| director != machine.me()) {
+            let told = machine.send(director, self.party.id.departures(), body, None);
+            let _ = told.await; // one that has left gives no verdict
         }
     }
 
@@ -248,14 +311,31 @@ impl Attendance {
 
     /// The error that keeps the call with this number from success, if there is one.
     pub fn loss(&self, sequence: u64) -> Option<Error> {
+        self.loss_of(sequence, |_| true)
+    }
+
+    /// As [`Attendance::loss`], but only departures of some nodes count.
+    fn loss_of(&self, sequence: u64, counts: impl Fn(NodeId) -> bool) -> Option<Error> {
         let departures = self.departures.borrow();
-        let departure = departures.iter().find(|one| one.gives_up(sequence));
+        let mut losses = departures.iter().filter(|one| one.gives_up(sequence));
+        let departure = losses.find(|departure| counts(departure.from));
         departure.map(|departure| departure.error.clone())
     }
 
     /// The error that keeps every new call from success, if there is one.
     pub fn broken(&self) -> Option<Error> {
         self.loss(LATER)
+    }
+
+    /// Whether a server has left.
+    pub(crate) fn has_lost_server(&self) -> bool {
+        let is_server = |node| self.party.place_serving(node).is_some();
+        self.loss_of(LATER, is_server).is_some()
+    }
+
+    /// Waits until a server leaves.
+    pub(crate) async fn loses_server(&self) -> Error {
+        self.lost_of(LATER, || false).await
     }
 
     /// Does something that concerns no call, unless no new call can succeed.
@@ -277,5 +357,14 @@ impl Attendance {
     /// Waits until the call with this number cannot succeed any more.
     pub(crate) async fn lost(&self, sequence: u64) -> Error {
         self.changed.until(|| self.loss(sequence)).await
+    }
+
+    /// Waits until the call with this number cannot succeed any more, if servers stand and
+    /// `needs_clients` says whether clients have something to do for it yet.
+    pub(crate) async fn lost_of(&self, sequence: u64, needs_clients: impl Fn() -> bool) -> Error {
+        let party = &self.party;
+        let counts = |node| needs_clients() || party.place_serving(node).is_some();
+        let loss = || self.loss_of(sequence, counts);
+        self.changed.until(loss).await
     }
 }

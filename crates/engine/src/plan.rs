@@ -136,7 +136,7 @@ impl Plan {
             lists: (party.clients.len() * movers) as u64,
             sync: request.sync,
             serving: party.serving().len(),
-            is_apart: party.clients.first() != party.servers.first(),
+            is_apart: party.directed().first() != party.servers.first(),
             servers,
         }
     }

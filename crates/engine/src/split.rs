@@ -37,10 +37,15 @@ impl Latch {
         HandOver(self)
     }
 
+    /// Whether all parts have handed over.
+    pub(crate) fn is_handed_over(&self) -> bool {
+        self.parts.get() == 0
+    }
+
     /// Waits until all parts have handed over.
     pub(crate) async fn all_handed_over(&self) {
-        let is_empty = || (self.parts.get() == 0).then_some(());
-        self.signal.until(is_empty).await;
+        let all_have = || self.is_handed_over().then_some(());
+        self.signal.until(all_have).await;
     }
 }
 

@@ -1,9 +1,10 @@
-//! The binary tree of the clients of a party, or of its nodes with servers, along which a call
-//! gathers, multicasts and meets.
+//! The tree of the clients of a party, or of its nodes with servers, along which a call gathers,
+//! multicasts and meets.
 //!
-//! The clients stand in the tree by rank; the nodes with servers as in [`Party::serving`]. A node
-//! sends at most one message to its parent and two to its children in each pass, so that the cost
-//! for a node does not grow with the number of nodes.
+//! The clients stand in the tree by rank; the nodes with servers as in [`Party::serving`]. The tree
+//! is binary: a node sends at most one message to its parent and two to its children in each pass,
+//! so that the cost for a node does not grow with the number of nodes. Where clients reach servers
+//! alone, all of them are children of the node that directs.
 //!
 //! [`Party::serving`]: crate::party::Party::serving
 
@@ -22,8 +23,13 @@ pub(crate) struct Tree<'a, M: Machine> {
     pub(crate) nodes: &'a [NodeId],
     /// The place of this node among the members.
     pub(crate) place: usize,
+    /// The most children of a node.
+    pub(crate) fan: usize,
     pub(crate) call: CallId,
 }
+
+/// The most children of a node of a binary tree.
+pub(crate) const BINARY: usize = 2;
 
 impl<M: Machine> Clone for Tree<'_, M> {
     fn clone(&self) -> Self {
@@ -104,11 +110,12 @@ impl<M: Machine> Tree<'_, M> {
     }
 
     fn parent(&self) -> Option<NodeId> {
-        (self.place > 0).then(|| self.nodes[(self.place - 1) / 2])
+        (self.place > 0).then(|| self.nodes[(self.place - 1) / self.fan])
     }
 
     fn children(&self) -> impl Iterator<Item = NodeId> {
-        let first = 2 * self.place + 1;
-        (first..first + 2).filter_map(|child| self.nodes.get(child).copied())
+        let first = (self.fan * self.place + 1).min(self.nodes.len());
+        let end = (first + self.fan).min(self.nodes.len());
+        self.nodes[first..end].iter().copied()
     }
 }

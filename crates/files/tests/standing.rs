@@ -9,10 +9,11 @@ use futures::channel::oneshot;
 use penstock_engine::{Kind, Operation, Result};
 use penstock_files::disk::{self, CreateOptions};
 use penstock_files::fsck::{FsckOptions, fsck_volume};
-use penstock_files::job::standing::{Call, StandOptions, connect, stand};
-use penstock_files::job::{FileSystem, JobOptions, Memory, OpenView};
+use penstock_files::job::standing::{StandOptions, connect, stand};
+use penstock_files::job::{FileSystem, JobOptions, Memory, OpenView, Seat};
 use penstock_files::{FilePath, Mode, Version};
 use penstock_layout::{SubfileOrder, View};
+use penstock_net::Call;
 use penstock_net::address::Address;
 use penstock_net::door::Guests;
 
@@ -43,15 +44,18 @@ impl Server {
             clients_max: 100,
             patience: WAIT_MAX,
             options: JobOptions::default(),
+            opener: Seat::opener(&JobOptions::default()),
+            has_arrays: false,
         };
         let (sender, ready) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let open = stand(options)?;
-            open.serve(|| {
+            let stops = || {
                 let (stop, stopped) = oneshot::channel();
                 sender.send(stop).unwrap();
                 stopped
-            })
+            };
+            open.serve(stops, |_, _| Box::pin(std::future::ready(())))
         });
         let stop = (0..servers).map(|_| ready.recv_timeout(WAIT_MAX).unwrap());
         Self {
@@ -224,6 +228,8 @@ fn only_one_process_serves_a_volume() {
         clients_max: 1,
         patience: WAIT_MAX,
         options: JobOptions::default(),
+        opener: Seat::opener(&JobOptions::default()),
+        has_arrays: false,
     };
     assert_eq!(stand(options(&volume)).err().unwrap().kind, Kind::Busy);
     let taken = stand(options(&elsewhere)).err().unwrap();

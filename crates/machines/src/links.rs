@@ -66,6 +66,10 @@ pub trait Links {
     /// Whether the links keep packets that could not go yet.
     fn keeps_any(&self) -> bool;
 
+    /// The most bytes of messages of a node that may wait here for somebody to take them: a node
+    /// that sends more is cut off.
+    fn mail_bytes_max(&self, node: NodeId) -> u64;
+
     fn bell(&self) -> Arc<dyn HasBell>;
 
     /// The board on which `node` posts its exposed memory, if `node` is on this host.

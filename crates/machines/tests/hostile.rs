@@ -71,6 +71,10 @@ impl Links for Wire {
         false
     }
 
+    fn mail_bytes_max(&self, _node: usize) -> u64 {
+        MAIL_BYTES_MAX
+    }
+
     fn bell(&self) -> Arc<dyn HasBell> {
         self.bell.clone()
     }
@@ -87,6 +91,9 @@ impl Links for Wire {
         false
     }
 }
+
+/// More than the other test sends.
+const MAIL_BYTES_MAX: u64 = 1 << 20;
 
 struct NoStores;
 
@@ -274,6 +281,40 @@ fn run(seed: u64) {
         before.iter().chain(after).all(|&byte| byte == 9),
         "memory that is not exposed"
     );
+}
+
+#[test]
+fn who_sends_what_nobody_waits_for_is_cut_off() {
+    let wire = Wire::default();
+    let (links, opener) = (Box::new(wire.clone()), Arc::new(NoStores));
+    let node = Node::new(ME, links, Process::default(), opener);
+    let mut pause = Pause::default();
+    let message = |number| {
+        let header = Header::Message {
+            port: Port::new([7, 7, number]),
+            body: 50_000,
+            has_parcel: true,
+        };
+        encoded(&header, &[1; 100_000])
+    };
+    // One whose messages are taken may send as many as it likes.
+    for number in 0..30 {
+        let sent = (HONEST, message(number));
+        wire.arrived.borrow_mut().push_back(sent);
+        let taken = node.block_on(node.receive(Port::new([7, 7, number])));
+        assert_eq!((taken.from, taken.body.len()), (HONEST, 50_000));
+    }
+    for number in 0..30 {
+        assert!(number < 11 || Machine::absence(&node, HOSTILE).is_some());
+        wire.arrived
+            .borrow_mut()
+            .push_back((HOSTILE, message(number)));
+        node.look(&mut pause, |_| ());
+        assert!(number >= 10 || Machine::absence(&node, HOSTILE).is_none());
+    }
+    let reason = Machine::absence(&node, HOSTILE).unwrap();
+    assert!(reason.cause.contains("nobody waits for"), "{reason}");
+    assert_eq!(Machine::absence(&node, HONEST), None);
 }
 
 #[test]

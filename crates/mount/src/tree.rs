@@ -189,8 +189,8 @@ impl Tree {
         is_open
     }
 
-    /// Ends the removal of an object. Its inodes lose their names, if it was removed. Gives the path
-    /// that the object was `kept` at while it was open, if it is open no more.
+    /// Ends the removal of an object. Its inodes lose their names, if it was removed. Gives the
+    /// path that the object was `kept` at while it was open, if it is open no more.
     pub(crate) fn end_removal(
         &self,
         id: ObjectId,

@@ -27,6 +27,7 @@
 //! | `background` | work in a thread of its own |
 //! | `bell` | a bell that rings for sockets, too |
 //! | [`links`] | the links of a node |
+//! | `visit` | what servers say to a client that comes |
 
 pub mod address;
 mod background;
@@ -43,6 +44,7 @@ pub mod links;
 pub mod peer;
 mod stream;
 pub mod tls;
+mod visit;
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -60,6 +62,7 @@ use links::{Admitted, NetLinks, Roster};
 use peer::Peer;
 use tls::Keys;
 use tokio::runtime::Runtime;
+pub use visit::{Call, Greeting, Visit};
 
 /// A server process that stands: its links, who is connected, and its door.
 pub struct Standing {
@@ -86,6 +89,14 @@ pub fn stand(options: DoorOptions) -> Result<Standing> {
         roster,
         door,
     })
+}
+
+/// A number that nobody can guess: who knows it was told.
+///
+/// # Errors
+/// When the system gives no random numbers.
+pub fn new_number() -> Result<u64> {
+    Ok(Secret::new()?.node() as u64)
 }
 
 /// A client that servers have let in.

@@ -26,6 +26,9 @@ const LOOKS_AWAKE: u32 = 50;
 /// How often a node looks whether a peer has become stuck.
 const STUCK_LOOK: Duration = Duration::from_millis(500);
 
+/// The most bytes of a client's messages that may wait for somebody to take them.
+const CLIENT_MAIL_BYTES_MAX: u64 = 256 << 20;
+
 /// A word of the door to the links.
 pub(crate) enum Word {
     /// A node has been let in.
@@ -396,6 +399,13 @@ impl Links for NetLinks {
 
     fn keeps_any(&self) -> bool {
         !self.waiting.borrow().is_empty()
+    }
+
+    fn mail_bytes_max(&self, node: NodeId) -> u64 {
+        match self.roster.peer(node) {
+            Some(Peer::Client(_)) => CLIENT_MAIL_BYTES_MAX,
+            Some(Peer::Server(_)) | None => u64::MAX,
+        }
     }
 
     fn bell(&self) -> Arc<dyn HasBell> {

@@ -9,7 +9,7 @@ use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use penstock_engine::{Error, Kind, Operation, Result};
 use penstock_files::disk::{CreateOptions, create};
 use penstock_files::job::mpi::{JobArguments, join};
-use penstock_files::job::standing::{Call, connect_all};
+use penstock_files::job::standing::connect_all;
 use penstock_files::job::{FileSystem, JobOptions, Memory, Moving, OpenFile, OpenView, open};
 use penstock_files::transfer::{self, Party, TransferOptions};
 use penstock_files::{
@@ -20,6 +20,7 @@ use penstock_machines::mpi::Transport;
 use penstock_machines::mpi::abi::Constants;
 use penstock_machines::mpi::api::Api;
 use penstock_machines::node::runner::Interrupt;
+use penstock_net::Call;
 use pyo3::prelude::*;
 
 use crate::errors::{kind_of, raise};

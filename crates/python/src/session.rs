@@ -14,7 +14,7 @@ use penstock_arrays::calls::settings::{
     Background, Outstanding, Report, SessionOptions, SplitOptions,
 };
 use penstock_arrays::calls::strategy::{self, Tuning};
-use penstock_arrays::calls::{ArrayPart, OpenArray, Seat, Session};
+use penstock_arrays::calls::{ArrayPart, OpenArray, Seat, Session, call_of};
 use penstock_engine::{Error, Kind, Operation, Result, Strategy};
 use penstock_layout::Region;
 use penstock_machines::mpi::Transport;
@@ -28,7 +28,7 @@ use crate::group::{Locals, PyCheckpoint, PyGroup};
 use crate::interrupt::RaisedException;
 use crate::list::ListArgument;
 use crate::local::{local_of, locals_of};
-use crate::spec::{Spec, attributes_of};
+use crate::spec::{self, Spec, attributes_of};
 use crate::stores::{CopyArgument, Listener, copied};
 
 /// A session that one thread at a time may use.
@@ -60,8 +60,12 @@ impl PySeat {
         let raised = RaisedException::default();
         let stops = self.stops.clone();
         let interrupt = raised.interrupt(move || stops.load(Ordering::Relaxed));
-        let session = seat.open(Some(interrupt));
-        Ok(PySession::new(session, self.tuning, raised))
+        let opened = py.detach(|| seat.open(Some(interrupt)).map(SessionCell));
+        if let Some(error) = raised.take() {
+            return Err(error);
+        }
+        let opened = opened.map_err(|e| raise(py, &e))?;
+        Ok(PySession::new(opened.0, self.tuning, raised))
     }
 
     /// Stops all ranks of the machine: their calls fail.
@@ -75,6 +79,8 @@ impl PySeat {
 #[pyo3(from_item_all)]
 pub struct OptionsArgument {
     servers: Option<usize>,
+    /// The URL of servers that stand, and the keys for them.
+    standing: Option<(String, Option<String>)>,
     dedicated: bool,
     sync: bool,
     block_bytes: u64,
@@ -129,7 +135,10 @@ pub fn seats(py: Python<'_>, ranks: usize, options: OptionsArgument) -> PyResult
     let tuning = options.tuning();
     let seats = options
         .options()
-        .and_then(|options| Seat::all(ranks, &options));
+        .and_then(|chosen| match &options.standing {
+            Some((url, keys)) => Seat::all_of_standing(ranks, &chosen, (url, keys.as_deref())),
+            None => Seat::all(ranks, &chosen),
+        });
     let seats = seats.map_err(|e| raise(py, &e))?;
     let stops = Arc::new(AtomicBool::new(false));
     let seats = seats.into_iter().map(|seat| PySeat {
@@ -171,21 +180,46 @@ pub fn join_mpi(
     let given = match (wrong, options) {
         (Some((kind, cause)), _) => Err(Error::new(kind_of(&kind), opening, cause)),
         (None, None) => Err(does_not_fit("there are no options")),
-        (None, Some(options)) => {
-            transport.and_then(|transport| Ok((transport, options.options()?)))
-        }
+        (None, Some(options)) => transport.and_then(|transport| {
+            let chosen = options.options()?;
+            Ok((transport, chosen, options.standing))
+        }),
     };
     let raised = RaisedException::default();
     let interrupt = raised.interrupt(|| false);
     let joined = py.detach(|| {
         let api = Api::load(&library, Constants { byte, any_source })?;
-        Session::mpi(api, comm, may_use_threads, given, Some(interrupt)).map(SessionCell)
+        let session = match given {
+            Ok((_, options, Some((url, keys)))) => {
+                let given = call_of(&url, keys.as_deref()).map(|call| (call, options));
+                Session::mpi_standing(&api, comm, given, Some(interrupt))
+            }
+            given => {
+                let given = given.map(|(transport, options, _)| (transport, options));
+                Session::mpi(api, comm, may_use_threads, given, Some(interrupt))
+            }
+        };
+        session.map(SessionCell)
     });
     if let Some(error) = raised.take() {
         return Err(error);
     }
     let joined = joined.map_err(|e| raise(py, &e))?;
     Ok(PySession::new(joined.0, tuning, raised))
+}
+
+/// A checkpoint of this step and time, with attributes as JSON.
+fn checkpoint_of(
+    py: Python<'_>,
+    (step, time): (Option<u64>, Option<f64>),
+    attributes: &str,
+) -> PyResult<Save> {
+    let attributes = attributes_of(attributes).map_err(|e| raise(py, &e))?;
+    Ok(Save::Checkpoint {
+        step,
+        time,
+        attributes,
+    })
 }
 
 /// The report of a call: bytes, seconds, blocks, disk_bytes, transfers, buffer_bytes, servers.
@@ -352,6 +386,34 @@ impl PySession {
         self.released(py, call).map(fields_of)
     }
 
+    /// Begins a save; keeps `locals` until it has ended.
+    fn begin_save(
+        &self,
+        py: Python<'_>,
+        group: &Bound<'_, PyGroup>,
+        locals: Locals<'_>,
+        save: Save,
+        background: Option<&str>,
+    ) -> PyResult<PyOutstanding> {
+        let given = group
+            .get()
+            .with_locals(&locals)
+            .and_then(|(group, locals)| {
+                let background = background.map(Background::named).transpose()?;
+                Ok((group, locals, background))
+            });
+        let kept = locals.into_iter().flatten().map(Bound::unbind);
+        let keeps: Box<dyn Any + Send> = Box::new(kept.collect::<Vec<_>>());
+        let begin = move |session: &mut Session| match given {
+            Ok((group, locals, background)) => {
+                session.begin_save(group, locals, save, background, keeps)
+            }
+            Err(error) => Err(session.refuse(error)),
+        };
+        let begun = self.released(py, begin)?;
+        Ok(PyOutstanding(Mutex::new(Some(begun))))
+    }
+
     /// Runs `call`, which is [`Session::write`] or [`Session::read`], or refuses.
     fn transfer(
         &self,
@@ -516,6 +578,17 @@ impl PySession {
         self.released(py, explain)
     }
 
+    /// The schema of a stored array, as keyword arguments.
+    fn describe<'py>(
+        &self,
+        py: Python<'py>,
+        path: PathBuf,
+        name: Option<&str>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let described = self.released(py, |session| session.describe(&path, name))?;
+        spec::describe(py, &described)
+    }
+
     /// Appends a timestep to a group.
     fn timestep(
         &self,
@@ -525,6 +598,18 @@ impl PySession {
         time: Option<f64>,
     ) -> PyResult<ReportFields> {
         self.save(py, group, &locals, Save::Timestep(time))
+    }
+
+    /// Begins a timestep of a group.
+    fn begin_timestep(
+        &self,
+        py: Python<'_>,
+        group: &Bound<'_, PyGroup>,
+        locals: Locals<'_>,
+        time: Option<f64>,
+        background: Option<&str>,
+    ) -> PyResult<PyOutstanding> {
+        self.begin_save(py, group, locals, Save::Timestep(time), background)
     }
 
     /// Saves a checkpoint of a group.
@@ -537,13 +622,24 @@ impl PySession {
         time: Option<f64>,
         attributes: &str,
     ) -> PyResult<ReportFields> {
-        let attributes = attributes_of(attributes).map_err(|e| raise(py, &e))?;
-        let save = Save::Checkpoint {
-            step,
-            time,
-            attributes,
-        };
+        let save = checkpoint_of(py, (step, time), attributes)?;
         self.save(py, group, &locals, save)
+    }
+
+    /// Begins a checkpoint of a group.
+    #[expect(clippy::too_many_arguments, reason = "they are Python's")]
+    fn begin_checkpoint(
+        &self,
+        py: Python<'_>,
+        group: &Bound<'_, PyGroup>,
+        locals: Locals<'_>,
+        step: Option<u64>,
+        time: Option<f64>,
+        attributes: &str,
+        background: Option<&str>,
+    ) -> PyResult<PyOutstanding> {
+        let save = checkpoint_of(py, (step, time), attributes)?;
+        self.begin_save(py, group, locals, save, background)
     }
 
     /// Finds the newest checkpoint of a group, or the newest of a step.

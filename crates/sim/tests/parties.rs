@@ -1,4 +1,6 @@
 //! Two parties on the same servers: each has its own data, and one goes on when the other breaks.
+//! So it is whether rank 0 directs, or the servers stand and direct; then they finish what has been
+//! handed over, whoever leaves.
 //!
 //! Each seed is one run; see `faults`.
 
@@ -6,19 +8,25 @@ mod directing;
 mod seeds;
 
 use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::ready;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use futures::future::{Either, select};
+use futures::future::{Either, LocalBoxFuture, select};
+use penstock_engine::collective::chair::{Delegate, Office};
 use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::Servers;
+use penstock_engine::collective::{Voice, difference};
+use penstock_engine::encoding::{decode, encode};
 use penstock_engine::{
     Access, Attendance, Call, Decision, Error, FileClient, FileId, FilePart, Kind, Machine,
-    Opening, Operation, Order as FileOrder, Party, PartyId, Request, Rest,
+    Opening, Operation, Order as FileOrder, Party, PartyId, Proposal, RankBoxes, Request, Rest,
+    Split, Tally, Traffic,
 };
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, MemorySchema, Order};
 use penstock_sim::Span;
-use penstock_sim::machine::{Faults, Layout, Loss, Moment, Setup, SimNode, Simulation};
+use penstock_sim::machine::{DiskFault, Faults, Layout, Loss, Moment, Setup, SimNode, Simulation};
 use penstock_sim::preset::Preset;
 use penstock_sim::random::Random;
 use seeds::{for_seeds, strategies};
@@ -36,6 +44,105 @@ struct Player<'a> {
     seed: u64,
     calls: Cell<u64>,
     tickets: Cell<u64>,
+    books: Rc<Books>,
+}
+
+/// A call: the party, and the number among its calls.
+type CallName = (u64, u64);
+
+/// What becomes of calls to servers that stand.
+#[derive(Default)]
+struct Books {
+    /// Whether each client has handed over its part of a split write.
+    handed_over: RefCell<BTreeMap<CallName, Vec<Rc<Cell<bool>>>>>,
+    /// The calls that a client, by rank, knows to have ended well.
+    well: RefCell<BTreeSet<(CallName, usize)>>,
+    /// Whether each call that was concluded has ended well.
+    concluded: RefCell<BTreeMap<CallName, bool>>,
+}
+
+/// The office of the servers. An errand is a decision, and the call that comes to it.
+struct Desk {
+    books: Rc<Books>,
+    servers: Vec<usize>,
+}
+
+/// The director of one call.
+struct Decided {
+    books: Rc<Books>,
+    call: CallName,
+    decision: Decision,
+}
+
+impl Books {
+    /// Checks that servers have finished what all clients had handed over, and that nobody has
+    /// heard of a good end that was none. Gives the number of calls that some rank has handed
+    /// over, and was lost before it heard of the end.
+    fn check(&self, lost: &[usize]) -> usize {
+        let (concluded, well) = (self.concluded.borrow(), self.well.borrow());
+        let mut unheard = 0;
+        for (call, clients) in self.handed_over.borrow().iter() {
+            let have_all = clients.len() == CLIENTS && clients.iter().all(|one| one.get());
+            if have_all {
+                assert_eq!(concluded.get(call), Some(&true), "{call:?} was handed over");
+                let mut of_lost = lost.iter().filter(|_| call.0 == 1);
+                unheard += usize::from(of_lost.any(|rank| !well.contains(&(*call, *rank))));
+            }
+        }
+        for (call, _) in well.iter() {
+            assert_ne!(concluded.get(call), Some(&false), "{call:?} has ended well");
+        }
+        unheard
+    }
+}
+
+impl Office for Desk {
+    fn is_server(&self, node: usize) -> bool {
+        self.servers.contains(&node)
+    }
+
+    fn admit(&self, _party: &Party) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn director(&self, party: &Party, errand: Vec<u8>) -> Box<dyn Delegate> {
+        let (number, decision): (u64, Decision) = decode(&errand).unwrap();
+        Box::new(Decided {
+            books: self.books.clone(),
+            call: (party.id.0, number),
+            decision,
+        })
+    }
+
+    fn difference(&self, one: &Voice, other: &Voice) -> String {
+        difference::<()>(one, other)
+    }
+
+    fn answer(
+        &self,
+        _party: &Party,
+        question: Vec<u8>,
+    ) -> LocalBoxFuture<'_, Result<Vec<u8>, Error>> {
+        Box::pin(ready(Ok(question)))
+    }
+
+    fn close(&self, _party: PartyId) {}
+}
+
+impl Delegate for Decided {
+    fn prepare(&mut self, _boxes: RankBoxes) -> LocalBoxFuture<'_, Result<Decision, Error>> {
+        Box::pin(ready(Ok(self.decision.clone())))
+    }
+
+    fn conclude(
+        &mut self,
+        outcome: Result<Tally, Error>,
+    ) -> LocalBoxFuture<'_, Result<Traffic, Error>> {
+        let mut concluded = self.books.concluded.borrow_mut();
+        let before = concluded.insert(self.call, outcome.is_ok());
+        assert_eq!(before, None, "concluded twice");
+        Box::pin(ready(outcome.map(|done| done.moved)))
+    }
 }
 
 type Memory = Rc<RefCell<Vec<u8>>>;
@@ -48,6 +155,14 @@ fn memory_schema(cyclic: bool) -> MemorySchema {
     let dist = [Dist::Block, Dist::Cyclic(3)][usize::from(cyclic)];
     let distribution = Distribution::new(&[ELEMENTS], &Dists(vec![dist]), &[CLIENTS as u64]);
     distribution.unwrap().into()
+}
+
+/// Whether clients hand over their parts of what is decided, and may then leave.
+fn is_handed_over(decision: &Decision) -> bool {
+    let Decision::Serve(requests) = decision else {
+        return false;
+    };
+    requests[0].operation == Operation::Write && requests[0].split.is_some()
 }
 
 impl Player<'_> {
@@ -69,13 +184,28 @@ impl Player<'_> {
             }
             _ => None,
         };
-        let handed_over = Cell::new(false);
+        let (handed_over, name) = (Rc::new(Cell::new(false)), (self.party(), number));
         let client = Client::new(call, self.rank, &handed_over);
-        let verdict = directing::run(client, self.rank, decision)
-            .await
-            .map(|_| ());
+        let verdict = match self.attendance.party.stands {
+            false => directing::run(client, self.rank, decision).await,
+            true => {
+                if is_handed_over(&decision) {
+                    let mut known = self.books.handed_over.borrow_mut();
+                    known.entry(name).or_default().push(handed_over.clone());
+                }
+                let errand = (self.rank == 0).then(|| encode(&(number, decision)).unwrap());
+                let proposal = Proposal {
+                    ask: (),
+                    own_boxes: Vec::new(),
+                    complaint: None,
+                };
+                client.with_errand(errand).run(Ok(proposal), None).await
+            }
+        };
         drop(exposed);
-        verdict
+        verdict.map(|_| {
+            self.books.well.borrow_mut().insert((name, self.rank));
+        })
     }
 
     /// New elements for this rank's share.
@@ -103,9 +233,20 @@ impl Player<'_> {
         };
         let open = FileOrder::Open { file, opening };
         self.call(Decision::Order(open), None).await?;
+        if self.attendance.party.stands {
+            let question = vec![self.rank as u8, 7];
+            let asked = self.attendance.ask(self.node, self.rank as u32, question);
+            assert_eq!(asked.await?, [self.rank as u8, 7]);
+        }
         let mut random = Random::of(self.seed, self.party());
         for step in 0..STEPS {
-            let all = strategies();
+            let stands = self.attendance.party.stands;
+            let all = match stands {
+                true => strategies()[..1].to_vec(), // disk-directed
+                false => strategies(),
+            };
+            let buffer_bytes_max = [16, 1 << 20][random.below(2) as usize];
+            let split = (stands && random.below(2) == 0).then_some(Split { buffer_bytes_max });
             let strategy = all[random.below(all.len() as u64) as usize];
             let memory = memory_schema(random.below(2) == 1);
             let is_of_file = random.below(3) == 0;
@@ -117,7 +258,7 @@ impl Player<'_> {
                 target: vec![self.party() as u8],
                 servers: self.attendance.party.servers.len(),
                 sync: true,
-                split: None,
+                split: split.filter(|_| !is_of_file),
                 file: is_of_file.then_some(file),
                 rest: Rest::Fill(Vec::new()),
             };
@@ -178,7 +319,7 @@ impl Player<'_> {
 /// How each client ended, by node.
 type Ended = Vec<Option<Result<(), Error>>>;
 
-fn run(seed: u64, faults: &Faults) -> (Ended, Vec<usize>) {
+fn run(seed: u64, faults: &Faults, stand: bool) -> (Ended, Vec<usize>, Rc<Books>) {
     let mut preset = Preset::find("tocs97").unwrap();
     preset.nodes.clients = 2 * CLIENTS;
     preset.nodes.io_nodes = 2;
@@ -197,10 +338,16 @@ fn run(seed: u64, faults: &Faults) -> (Ended, Vec<usize>) {
     let servers = simulation.party().servers.clone();
     let parties = [1, 2].map(|party: usize| {
         let clients = ((party - 1) * CLIENTS..party * CLIENTS).collect();
-        Arc::new(Party::new(PartyId(party as u64), clients, servers.clone()))
+        let (id, servers) = (PartyId(party as u64), servers.clone());
+        Arc::new(match stand {
+            true => Party::of_standing(id, clients, servers),
+            false => Party::new(id, clients, servers),
+        })
     });
+    let books = Rc::<Books>::default();
     let program = |node: SimNode| {
         let (party, ended) = (parties[node.me() / CLIENTS].clone(), ended.clone());
+        let books = books.clone();
         async move {
             let attendance = Attendance::new(party);
             let player = Player {
@@ -210,6 +357,7 @@ fn run(seed: u64, faults: &Faults) -> (Ended, Vec<usize>) {
                 seed,
                 calls: Cell::new(0),
                 tickets: Cell::new(0),
+                books,
             };
             let playing = Box::pin(player.play());
             let listening = Box::pin(attendance.listen(&node));
@@ -224,14 +372,21 @@ fn run(seed: u64, faults: &Faults) -> (Ended, Vec<usize>) {
     let house = Arc::new(Party::new(PartyId(0), Vec::new(), servers.clone()));
     let server = |node: SimNode| {
         let attendance = Rc::new(Attendance::new(house.clone()));
+        let desk = Desk {
+            books: books.clone(),
+            servers: servers.clone(),
+        };
         async move {
+            if stand {
+                return Servers::standing(&node, Rc::new(desk), 64).run().await;
+            }
             let servers = Servers::new(&node, attendance.clone(), 64);
             let (serving, listening) = (servers.run(), attendance.listen(&node));
             select(Box::pin(serving), Box::pin(listening)).await;
         }
     };
     simulation.run_with_servers(program, server).unwrap();
-    (ended.take(), simulation.lost())
+    (ended.take(), simulation.lost(), books)
 }
 
 #[test]
@@ -242,7 +397,7 @@ fn two_parties_have_their_own_data() {
             late_max,
             ..Faults::default()
         };
-        let (ended, _) = run(seed, &faults);
+        let (ended, ..) = run(seed, &faults, seed % 3 == 0);
         assert!(ended.iter().all(|end| *end == Some(Ok(()))), "{ended:?}");
         seed < 200
     });
@@ -261,7 +416,11 @@ fn a_party_goes_on_when_another_loses_a_client() {
             notice_max: Span::from_ms([0, 1, 20][(seed / 3 % 3) as usize]),
             ..Faults::default()
         };
-        let (ended, lost) = run(seed, &faults);
+        let stand = seed % 2 == 0;
+        let (ended, lost, books) = run(seed, &faults, stand);
+        if stand {
+            books.check(&lost);
+        }
         let (of_a, of_b) = ended.split_at(CLIENTS);
         assert!(of_b.iter().all(|end| *end == Some(Ok(()))), "{of_b:?}");
         for (rank, end) in of_a.iter().enumerate() {
@@ -277,4 +436,29 @@ fn a_party_goes_on_when_another_loses_a_client() {
         }
         seed < 8_000
     });
+}
+
+#[test]
+fn servers_that_stand_finish_what_was_handed_over() {
+    let test = "servers_that_stand_finish_what_was_handed_over";
+    let unheard = Cell::new(0);
+    for_seeds(test, 1, |seed| {
+        let loss = Loss {
+            node: (seed % CLIENTS as u64) as usize,
+            at: Moment::Event(1 + seed * 15),
+        };
+        let faults = Faults {
+            losses: vec![loss],
+            notice_max: Span::from_ms([0, 1, 20][(seed / 3 % 3) as usize]),
+            disks: (0..3).map(|disk| (disk, DiskFault::Slow(9))).collect(),
+            ..Faults::default()
+        };
+        let (ended, lost, books) = run(seed, &faults, true);
+        let of_b = &ended[CLIENTS..];
+        assert!(of_b.iter().all(|end| *end == Some(Ok(()))), "{of_b:?}");
+        unheard.set(unheard.get() + books.check(&lost));
+        seed < 300
+    });
+    let is_one_seed = std::env::var("PENSTOCK_SEED").is_ok();
+    assert!(is_one_seed || unheard.get() > 5, "{} calls", unheard.get());
 }

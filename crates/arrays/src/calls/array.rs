@@ -9,9 +9,11 @@ use penstock_layout::{
     Boxes, Dist, Distribution, Dists, LayoutError, MemorySchema, Region, Share, exact,
 };
 use penstock_machines::ClientMemory;
+use serde::{Deserialize, Serialize};
 
 use super::ask::{ArrayAsk, MemoryAsk};
 use super::list::RankList;
+use crate::json::as_text;
 use crate::schema::{of_layout, part_extents};
 use crate::{ArraySchema, ElementType, Format, Storage, StoredArray, groups, json};
 
@@ -20,7 +22,7 @@ use crate::{ArraySchema, ElementType, Format, Storage, StoredArray, groups, json
 const ROWS_BYTES: u64 = 1 << 20;
 
 /// The layout of an array in the memories of the ranks.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Memory {
     /// A distribution of the array over a mesh of ranks.
     Distribution {
@@ -33,7 +35,8 @@ pub enum Memory {
     },
     /// Boxes that each rank names for itself.
     Boxes {
-        /// The boxes of this rank.
+        /// The boxes of this rank: its own, which nobody else hears of.
+        #[serde(skip)]
         own: Vec<Region>,
         /// The ghost cells below and above each box, in each dimension.
         halo: Vec<(u64, u64)>,
@@ -43,7 +46,8 @@ pub enum Memory {
     },
     /// A list that each rank names for itself.
     List {
-        /// The list of this rank.
+        /// The list of this rank: its own, which nobody else hears of.
+        #[serde(skip)]
         own: RankList,
         /// Whether the call is about the lists alone: a write keeps all other elements.
         is_region: bool,
@@ -60,9 +64,10 @@ pub enum Memory {
 pub type RankRegions = Vec<(usize, Vec<Region>)>;
 
 /// An array as the ranks of a call see it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ArrayCall {
     /// The name, shape, element type and disk schema.
+    #[serde(with = "as_text")]
     pub schema: ArraySchema,
     /// The layout in memory.
     pub memory: Memory,

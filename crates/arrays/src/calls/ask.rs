@@ -27,8 +27,9 @@ pub enum Ask {
     Write(TransferAsk),
     /// A read of one array.
     Read(TransferAsk),
-    /// One more timestep of a group, or a checkpoint.
-    Save(SaveAsk, GroupAsk),
+    /// One more timestep of a group, or a checkpoint; and the part that goes on in the background,
+    /// of a split collective.
+    Save(SaveAsk, GroupAsk, Option<Background>),
     /// The search for a checkpoint.
     FindCheckpoint {
         /// The path of the group.
@@ -186,8 +187,10 @@ impl Ask {
     /// The ask of a call that is split, with this part in the background.
     #[must_use]
     pub fn with_background(mut self, background: Background) -> Self {
-        if let Self::Write(transfer) | Self::Read(transfer) = &mut self {
-            transfer.background = Some(background);
+        match &mut self {
+            Self::Write(transfer) | Self::Read(transfer) => transfer.background = Some(background),
+            Self::Save(_, _, of_save) => *of_save = Some(background),
+            _ => {}
         }
         self
     }
@@ -197,8 +200,8 @@ impl Ask {
         match self {
             Self::Write(TransferAsk { path, .. }) => format!("a write to {}", path.words()),
             Self::Read(TransferAsk { path, .. }) => format!("a read from {}", path.words()),
-            Self::Save(SaveAsk::Timestep(_), _) => "a timestep".to_string(),
-            Self::Save(SaveAsk::Checkpoint { .. }, _) => "a checkpoint".to_string(),
+            Self::Save(SaveAsk::Timestep(_), ..) => "a timestep".to_string(),
+            Self::Save(SaveAsk::Checkpoint { .. }, ..) => "a checkpoint".to_string(),
             Self::FindCheckpoint { path, .. } => format!("a restart from {}", path.words()),
             Self::Restart(number, _) => format!("checkpoint {number}"),
             Self::Copy { source, target, .. } => {
@@ -235,13 +238,15 @@ impl Ask {
         match self {
             Self::Write(transfer) | Self::Read(transfer) => {
                 let terms = terms.with("strategy", strategy::in_words(&transfer.strategy));
-                let terms = transfer.array.add_to(terms);
-                match transfer.background {
-                    Some(background) => terms.with("background", background.word()),
-                    None => terms,
-                }
+                transfer
+                    .array
+                    .add_to(terms)
+                    .with_background(transfer.background)
             }
-            Self::Save(save, group) => group.add_to(save.add_to(terms)),
+            Self::Save(save, group, background) => {
+                let terms = group.add_to(save.add_to(terms));
+                terms.with_background(*background)
+            }
             Self::FindCheckpoint { step, .. } => terms.with("step", or(*step, "any")),
             Self::Restart(_, group) => group.add_to(terms),
             Self::Copy { options, .. } => add_options(options, terms),
@@ -294,6 +299,13 @@ impl Terms {
     fn with(mut self, name: impl Into<String>, words: impl ToString) -> Self {
         self.0.push((name.into(), words.to_string()));
         self
+    }
+
+    fn with_background(self, background: Option<Background>) -> Self {
+        match background {
+            Some(background) => self.with("background", background.word()),
+            None => self,
+        }
     }
 }
 

@@ -43,12 +43,22 @@ pub struct CallStart {
     pub memories: Vec<Vec<ClientMemory>>,
     /// The rank's list, for each array; one with nothing in it where a schema says who holds what.
     pub lists: Vec<Arc<Holding>>,
-    /// The director of the call, on the rank that directs it.
-    pub director: Option<Box<dyn Director>>,
+    /// Who directs the call.
+    pub direct: Direct,
     /// Whether the call goes on while the rank computes.
     pub in_background: bool,
     /// The owner of the memory, which is kept until the call has ended.
     pub keeps: Option<Box<dyn Any + Send>>,
+}
+
+/// Who directs a call, as one rank knows.
+pub enum Direct {
+    /// This rank.
+    Here(Box<dyn Director>),
+    /// Servers that stand, whom this rank sends on an errand.
+    Servers(Vec<u8>),
+    /// Somebody else.
+    Other,
 }
 
 /// The arguments of a request that a rank makes alone, on an open array.
@@ -82,11 +92,13 @@ impl UnderWay {
     }
 }
 
-/// A request that a rank makes alone, while it waits.
+/// What a rank does alone, while it waits, and the answer.
 enum Alone {
-    UnderWay(Pin<Box<dyn Future<Output = Result<()>>>>),
-    Ended(Result<()>),
+    UnderWay(AloneFuture),
+    Ended(Result<Vec<u8>>),
 }
+
+type AloneFuture = Pin<Box<dyn Future<Output = Result<Vec<u8>>>>>;
 
 impl Alone {
     fn poll(&mut self, context: &mut std::task::Context<'_>) {
@@ -108,7 +120,7 @@ struct Calls {
     /// What the node does for others: it hears of ranks that leave, and its servers serve.
     tasks: Vec<Task>,
     begun: u64,
-    /// The request that this rank makes alone, or its end.
+    /// What this rank does alone, or its end.
     alone: Option<Alone>,
     /// The number of the next such request.
     tickets: Rc<Cell<u64>>,
@@ -193,6 +205,8 @@ pub struct Driver {
     thread: Cell<Option<JoinHandle<()>>>,
     interrupt: Option<Interrupt>,
     has_left: Cell<bool>,
+    /// The number of the next question.
+    questions: Cell<u32>,
 }
 
 impl Driver {
@@ -226,6 +240,7 @@ impl Driver {
             thread: Cell::new(None),
             interrupt,
             has_left: Cell::new(false),
+            questions: Cell::new(0),
         }
     }
 
@@ -239,7 +254,7 @@ impl Driver {
             mut proposal,
             memories,
             lists,
-            mut director,
+            direct,
             in_background,
             keeps,
         } = start;
@@ -261,11 +276,17 @@ impl Driver {
                 let shares = names.zip(shares);
                 exposed.extend(shares.map(|(name, memory)| node.expose(name, memory)));
             }
+            let (mut director, errand) = match direct {
+                Direct::Here(director) => (Some(director), None),
+                Direct::Servers(errand) => (None, Some(errand)),
+                Direct::Other => (None, None),
+            };
             let director = director
                 .as_mut()
                 .map(|director| &mut **director as &mut dyn Director);
             let lists: Vec<&Holding> = lists.iter().map(|list| &**list).collect();
             let client = Client::new(call, rank, &tell).with_lists(&lists);
+            let client = client.with_errand(errand);
             let verdict = client.run(proposal, director).await;
             drop(exposed);
             verdict
@@ -305,10 +326,8 @@ impl Driver {
     /// # Errors
     /// The error of a server; [`Kind::Peer`] when this rank is interrupted while it waits.
     pub fn alone(&self, start: AloneStart) -> Result<()> {
-        let mut calls = self.shared.lock();
-        let (node, attendance) = (calls.node.clone(), calls.attendance.clone());
-        let tickets = calls.tickets.clone();
-        let future = async move {
+        let tickets = self.shared.lock().tickets.clone();
+        let request = |node: Rc<Node>, attendance: Rc<Attendance>| async move {
             let AloneStart {
                 file,
                 disk,
@@ -322,19 +341,52 @@ impl Driver {
             let client = FileClient::new(&*node, &attendance, file, (&disk, servers), &tickets);
             let moved = client.transfer(operation, &part, name).await;
             drop(exposed);
-            moved
+            moved.map(|()| Vec::new())
         };
+        self.wait_alone(LOOKS_AWAKE, request).map(drop)
+    }
+
+    /// Brings the party to its servers, which stand, as its rank 0.
+    ///
+    /// # Errors
+    /// Their refusal; [`Kind::Peer`] when this rank is interrupted while it waits.
+    pub fn join(&self) -> Result<()> {
+        let joining = |node: Rc<Node>, attendance: Rc<Attendance>| async move {
+            attendance.join(&*node).await.map(|()| Vec::new())
+        };
+        self.wait_alone(0, joining).map(drop)
+    }
+
+    /// Asks servers that stand something.
+    ///
+    /// # Errors
+    /// As [`Driver::join`].
+    pub fn ask(&self, question: Vec<u8>) -> Result<Vec<u8>> {
+        let number = self.questions.get();
+        self.questions.set(number.wrapping_add(1));
+        self.wait_alone(0, |node, attendance| async move {
+            attendance.ask(&*node, number, question).await
+        })
+    }
+
+    /// Does something for which no other rank is needed, and waits for its end.
+    fn wait_alone<F>(
+        &self,
+        looks_awake: u32,
+        doing: impl FnOnce(Rc<Node>, Rc<Attendance>) -> F,
+    ) -> Result<Vec<u8>>
+    where
+        F: Future<Output = Result<Vec<u8>>> + 'static,
+    {
+        let mut calls = self.shared.lock();
+        let future = doing(calls.node.clone(), calls.attendance.clone());
         calls.alone = Some(Alone::UnderWay(Box::pin(future)));
         drop(calls);
         let has_ended = |calls: &Calls| !matches!(calls.alone, Some(Alone::UnderWay(_)));
-        self.wait_for(LOOKS_AWAKE, has_ended)?;
+        self.wait_for(looks_awake, has_ended)?;
         match self.shared.lock().alone.take() {
             Some(Alone::Ended(ended)) => ended,
-            _ => Err(Error::new(
-                Kind::Peer,
-                "moving a part of an array",
-                "it was given up",
-            )),
+            _ => Err(Error::new(Kind::Peer, "asking servers", "it was given up")),
         }
     }
 
@@ -342,13 +394,13 @@ impl Driver {
     /// hand-over.
     pub fn is_handed_over(&self, id: u64) -> bool {
         let waited = self.wait(id, |call| call.handed_over.get() || call.verdict.is_some());
-        waited.is_ok() && self.ask(id, |call| call.handed_over.get())
+        waited.is_ok() && self.is_so(id, |call| call.handed_over.get())
     }
 
     /// Waits for the end of a call. Gives false if the call has failed, and keeps the error.
     pub fn is_well(&self, id: u64) -> bool {
         let waited = self.wait(id, |call| call.verdict.is_some());
-        waited.is_ok() && self.ask(id, |call| matches!(call.verdict, Some(Ok(_))))
+        waited.is_ok() && self.is_so(id, |call| matches!(call.verdict, Some(Ok(_))))
     }
 
     /// Waits for the end of a call.
@@ -363,7 +415,7 @@ impl Driver {
         ended.and_then(|call| call.verdict).ok_or_else(unknown)?
     }
 
-    fn ask(&self, id: u64, question: impl FnOnce(&UnderWay) -> bool) -> bool {
+    fn is_so(&self, id: u64, question: impl FnOnce(&UnderWay) -> bool) -> bool {
         self.shared.lock().under_way.get(&id).is_some_and(question)
     }
 

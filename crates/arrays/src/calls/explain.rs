@@ -36,6 +36,10 @@ impl Session {
                 let stored = array.stored_schema(&holders);
                 (stored.disk_schema(block_bytes)?, None)
             }
+            Operation::Read if self.party().stands => {
+                let stored = self.describe(path, Some(&array.schema.name))?;
+                (stored.disk_schema(block_bytes)?, None)
+            }
             Operation::Read => {
                 let stored = array.open_stored(path)?;
                 let target = stored.target().clone();

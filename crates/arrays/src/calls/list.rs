@@ -9,7 +9,7 @@ use crate::schema::of_layout;
 
 /// A rank list is the elements that a rank holds of an array, in an order of the rank's own, and
 /// their places in the rank's local array, which has one dimension.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct RankList {
     holding: Arc<Holding>,
     /// The elements that the local array has, or has at least if places were given.

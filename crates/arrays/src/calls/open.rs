@@ -12,72 +12,52 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::select;
 use penstock_engine::collective::server::Servers;
-use penstock_engine::encoding::decode;
 use penstock_engine::version::Version;
-use penstock_engine::{
-    Access, Attendance, Error, Kind, Machine, Opening, Party, PartyId, Result, Who,
-};
+use penstock_engine::{Attendance, Error, Kind, Machine, Party, PartyId, Result, Who};
 use penstock_layout::exact;
 use penstock_machines::mpi::abi::Handle;
 use penstock_machines::mpi::api::Api;
 use penstock_machines::mpi::{self, Transport};
 use penstock_machines::node::pause::{LOOKS_AWAKE, Pause};
-use penstock_machines::{DeviceId, Medium, Node, Opener, Threads};
+use penstock_machines::{Node, Threads};
+use penstock_net::Call;
 
 use super::driver::{Driver, Interrupt, UNASKED_MAX, leave, node_cache_bytes};
 use super::hello;
+use super::opener::StoreOpener;
 use super::session::Session;
 use super::settings::{SessionOptions, Settings};
-use crate::Target;
-use crate::testing::Faults;
-
-/// Opens stores on servers.
-struct StoreOpener {
-    faults: Option<Faults>,
-}
-
-impl StoreOpener {
-    fn new(options: &SessionOptions) -> Arc<Self> {
-        let faults = options.faults.clone();
-        Arc::new(Self { faults })
-    }
-}
-
-/// The target of an opening, on its server.
-fn target_of(opening: &Opening) -> Result<Target> {
-    let target: Target = decode(&opening.target)?;
-    Ok(target.for_server(opening.server, opening.servers))
-}
-
-impl Opener for StoreOpener {
-    fn device(&self, opening: &Opening) -> Result<DeviceId> {
-        target_of(opening)?.device()
-    }
-
-    fn open(&self, opening: &Opening, tells_positions: bool) -> Result<Arc<dyn Medium>> {
-        let target = target_of(opening)?.telling_positions(tells_positions);
-        let medium = match opening.access {
-            Access::Write => target.open_write(&opening.disk),
-            Access::Read => target.open_read(&opening.disk),
-            Access::Update => target.open_update(&opening.disk),
-        }?;
-        match &self.faults {
-            Some(faults) => faults.around(medium, &target, &opening.disk),
-            None => Ok(medium),
-        }
-    }
-}
+use super::standing::{Meeting, Place};
 
 /// The party of a session: it has a machine to itself.
 const PARTY: PartyId = PartyId(0);
 
-/// A rank's place in a machine of threads. The thread that will use the session opens it.
+/// A rank's place among the threads of a program. The thread that will use the session opens it.
 pub struct Seat {
-    threads: Threads,
-    party: Arc<Party>,
     rank: usize,
     options: SessionOptions,
-    dedicated: Vec<JoinHandle<()>>,
+    machine: SeatMachine,
+}
+
+/// The machine of the threads of a program.
+enum SeatMachine {
+    /// The threads themselves.
+    Own {
+        threads: Threads,
+        party: Arc<Party>,
+        dedicated: Vec<JoinHandle<()>>,
+    },
+    /// Servers that stand, whose clients the threads are.
+    Standing(Call, Option<Arc<Meeting>>),
+}
+
+impl Drop for Seat {
+    /// The other threads do not wait for one that has opened no session.
+    fn drop(&mut self) {
+        if let SeatMachine::Standing(_, Some(meeting)) = &self.machine {
+            meeting.leave(self.rank);
+        }
+    }
 }
 
 impl Seat {
@@ -121,37 +101,89 @@ impl Seat {
         }
         let mut seats: Vec<Seat> = (0..ranks)
             .map(|rank| Seat {
-                threads: threads.clone(),
-                party: party.clone(),
                 rank,
                 options: options.clone(),
-                dedicated: Vec::new(),
+                machine: SeatMachine::Own {
+                    threads: threads.clone(),
+                    party: party.clone(),
+                    dedicated: Vec::new(),
+                },
             })
             .collect();
-        seats[0].dedicated = dedicated;
+        if let SeatMachine::Own { dedicated: own, .. } = &mut seats[0].machine {
+            *own = dedicated;
+        }
         Ok(seats)
+    }
+
+    /// Makes the seats of threads that are clients of servers that stand.
+    ///
+    /// # Errors
+    /// When `ranks` is zero, or the URL of the servers makes no sense.
+    pub fn all_of_standing(
+        ranks: usize,
+        options: &SessionOptions,
+        (url, keys): (&str, Option<&str>),
+    ) -> Result<Vec<Seat>> {
+        check_count("ranks", ranks)?;
+        let call = call_of(url, keys)?;
+        let meeting = Arc::new(Meeting::new(ranks));
+        let seats = (0..ranks).map(|rank| Seat {
+            rank,
+            options: options.clone(),
+            machine: SeatMachine::Standing(call.clone(), Some(meeting.clone())),
+        });
+        Ok(seats.collect())
     }
 
     /// Opens the session of this seat's rank. The rank calls `interrupt` now and then while it
     /// waits.
-    pub fn open(self, interrupt: Option<Interrupt>) -> Session {
-        let opener = StoreOpener::new(&self.options);
-        let node = self.threads.node(self.rank, opener);
-        let settings = Settings::new(&self.party, 1, self.options, true);
-        let driver = Driver::new(
-            node,
-            self.party.clone(),
-            settings.options.cache_bytes,
-            interrupt,
-        );
-        Session::new(
-            driver,
-            self.party,
-            Some(self.rank),
-            settings,
-            self.dedicated,
-        )
+    ///
+    /// # Errors
+    /// Where servers stand, as [`Session::mpi_standing`].
+    pub fn open(mut self, interrupt: Option<Interrupt>) -> Result<Session> {
+        let (rank, options) = (self.rank, self.options.clone());
+        let (threads, party, dedicated) = match &mut self.machine {
+            SeatMachine::Own {
+                threads,
+                party,
+                dedicated,
+            } => (threads.clone(), party.clone(), std::mem::take(dedicated)),
+            SeatMachine::Standing(call, meeting) => {
+                let Some(meeting) = meeting.take() else {
+                    unreachable!("a seat is opened once");
+                };
+                let asked = interrupt.clone();
+                let all_of = |words| meeting.all_of(rank, words, asked.as_ref());
+                let place = Place {
+                    rank,
+                    all_of: &all_of,
+                };
+                let opened = Session::standing(&place, Ok((call.clone(), options)), interrupt);
+                if opened.is_err() {
+                    meeting.leave(rank);
+                }
+                return opened;
+            }
+        };
+        let node = threads.node(rank, StoreOpener::new(&options));
+        let settings = Settings::new(&party, 1, options, true);
+        let driver = Driver::new(node, party.clone(), settings.options.cache_bytes, interrupt);
+        let session = Session::new(driver, party, Some(rank), settings, dedicated);
+        Ok(session)
     }
+}
+
+/// How to call the servers of a URL.
+///
+/// # Errors
+/// [`Kind::Schema`] when it is none; those of the keys.
+pub fn call_of(url: &str, keys: Option<&str>) -> Result<Call> {
+    let no_url = || {
+        let cause = format!("{url:?} is no URL of servers, penstock://HOST:PORT or unix:///PATH");
+        Error::new(Kind::Schema, "opening a session", cause)
+    };
+    Call::of_url(url, keys)?.ok_or_else(no_url)
 }
 
 /// The longest time that a caller that waits for its ranks goes without asking whether it must
@@ -181,7 +213,7 @@ pub fn on_threads<T: Send>(
     let stops = Arc::new(AtomicBool::new(false));
     let run = |seat: Seat| {
         let stops = stops.clone();
-        let mut session = seat.open(Some(Arc::new(move || stops.load(Ordering::Relaxed))));
+        let mut session = seat.open(Some(Arc::new(move || stops.load(Ordering::Relaxed))))?;
         let done = body(&session)?;
         session.close()?;
         Ok(done)
@@ -314,6 +346,39 @@ impl Session {
             interrupt,
         );
         Ok(Session::new(driver, party, rank, settings, Vec::new()))
+    }
+
+    /// Opens a session whose servers stand, in all ranks of `comm`, each a client.
+    ///
+    /// # Errors
+    /// On all ranks: when a rank gives its error in the place of options, when options differ, when
+    /// servers cannot be reached, have no arrays, or refuse the user.
+    ///
+    /// # Collective
+    /// Over `comm`.
+    pub fn mpi_standing(
+        api: &Api,
+        comm: Handle,
+        given: Result<(Call, SessionOptions)>,
+        interrupt: Option<Interrupt>,
+    ) -> Result<Session> {
+        let options = given.as_ref().map(|(_, options)| options);
+        let version = options.map_or(Version::THIS, |options| options.version);
+        let mine = options.ok().map(hello::digest).transpose()?;
+        let met = hello::meet(version, mine, |words| api.allgather(comm, words));
+        match (met, given) {
+            (Err(error), Err(own)) if error.kind == Kind::Schema => Err(own),
+            (Err(error), _) => Err(error),
+            (Ok(()), given) => {
+                let (rank, _) = api.rank_and_size(comm)?;
+                let all_of = |words| api.allgather(comm, words);
+                let place = Place {
+                    rank,
+                    all_of: &all_of,
+                };
+                Session::standing(&place, given, interrupt)
+            }
+        }
     }
 }
 

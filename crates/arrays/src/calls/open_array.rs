@@ -5,8 +5,9 @@
 //! request comes: on nodes of their own, or in a background thread of their rank.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use penstock_engine::encoding::decode;
 use penstock_engine::{
     Access, Decision, Director, Error, FileId, FilePart, Kind, Opening, Operation, Order,
     RankBoxes, Request, Rest, Result, Strategy, Tally, Traffic,
@@ -16,10 +17,12 @@ use serde::{Deserialize, Serialize};
 
 use super::array::{ArrayCall, LocalPart};
 use super::ask::{Ask, PathBytes};
+use super::desk::{Desk, OpenFile};
 use super::driver::AloneStart;
+use super::errand::{Direction, Errand, Saying, Topic};
 use super::list::RankList;
-use super::session::{CallArguments, OpenState, Session};
-use super::settings::{Report, Settings};
+use super::session::{CallArguments, Session};
+use super::settings::Report;
 use super::write::boxes_of;
 use crate::ElementType;
 use crate::groups;
@@ -43,13 +46,12 @@ pub enum ArrayPart {
     List(RankList),
 }
 
-/// An open array, as rank 0 describes it to all ranks.
+/// An open array, as all ranks hear of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Description {
     name: String,
     shape: Vec<u64>,
     element: ElementType,
-    target: Vec<u8>,
     servers: usize,
 }
 
@@ -168,58 +170,29 @@ impl Session {
             name: name.map(str::to_string),
             is_writable,
         };
-        let right = Arc::new(Mutex::new(None));
-        let (settings, kept) = (self.settings().clone(), right.clone());
-        let (at, of) = (path.to_path_buf(), name.map(str::to_string));
-        let (description, disk) = self.decide(ask, move || {
-            let stored = groups::open(&at, of.as_deref())?;
-            if is_writable {
-                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(stored.updatable(&at)?);
-            }
-            let disk = stored.disk_schema(settings.options.block_bytes)?;
-            let (target, servers) = settings.opened(stored.target())?;
-            let schema = stored.schema();
-            let description = Description {
-                name: schema.name.clone(),
-                shape: schema.shape.clone(),
-                element: schema.element,
-                target,
-                servers,
-            };
-            Ok::<(Description, DiskSchema), Error>((description, disk))
-        })?;
-        let mut array = OpenArray {
-            file: self.next_file(),
+        let file = self.next_file();
+        let opening = Direction::of(OpenErrand::new(
+            file.number,
+            path.to_path_buf(),
+            name.map(str::to_string),
+            is_writable,
+        ));
+        let answer = self.call(ask, None, opening)?.answer;
+        let (description, disk): (Description, DiskSchema) = decode(&answer)?;
+        let array = OpenArray {
+            file,
             path: path.to_path_buf(),
             disk: Arc::new(disk),
             description,
             is_writable,
             is_open: true,
         };
-        let opening = Opening {
-            target: array.description.target.clone(),
-            disk: DiskSchema::clone(&array.disk),
-            access: match is_writable {
-                true => Access::Update,
-                false => Access::Read,
-            },
-            sync: self.settings().options.sync,
-            server: 0,
-            servers: array.description.servers,
-        };
-        let file = array.file;
         self.driver().keep_serving(1);
-        let opened = self.order(Order::Open { file, opening });
-        if let Err(error) = opened {
+        if let Err(error) = self.order(file, Change::Open) {
             self.driver().keep_serving(-1);
-            array.is_open = false;
             return Err(error);
         }
-        let state = OpenState {
-            is_writable,
-            right: right.lock().unwrap_or_else(PoisonError::into_inner).take(),
-        };
-        self.open_arrays().borrow_mut().insert(file, state);
+        self.open_arrays().borrow_mut().insert(file, is_writable);
         Ok(array)
     }
 
@@ -272,20 +245,17 @@ impl Session {
         if let Err(error) = open.check_call(operation, &array) {
             return Err(self.refuse(error));
         }
-        let director = TogetherDirector {
+        let errand = TogetherErrand {
             file: open.file,
-            disk: open.disk.clone(),
-            description: open.description.clone(),
             operation,
             array: array.clone(),
-            settings: self.settings().clone(),
         };
         let asked = CallArguments {
             ask: Ask::Together(open.file.number, operation, array.ask().memory),
             bytes: array.asked_bytes(),
             given: vec![(array, locals)],
             in_time: false,
-            director: Box::new(director),
+            direction: Direction::of(errand),
         };
         self.transfer(operation, asked)
     }
@@ -298,7 +268,7 @@ impl Session {
     /// # Collective
     /// Over all clients.
     pub fn flush_array(&self, array: &OpenArray) -> Result<()> {
-        self.order(Order::Flush(array.file))
+        self.order(array.file, Change::Flush)
     }
 
     /// Flushes and closes an open array. A second close does nothing.
@@ -316,11 +286,12 @@ impl Session {
     }
 
     fn close_file(&self, file: FileId) -> Result<()> {
-        let state = self.open_arrays().borrow_mut().remove(&file);
-        let Some(_until_closed) = state else {
+        let was_open = self.open_arrays().borrow_mut().remove(&file);
+        if was_open.is_none() {
             return Ok(()); // the session has closed it
-        };
-        let closed = self.order(Order::Close(file));
+        }
+        let closed = self.order(file, Change::Close);
+        self.desk().open().remove(&file.number);
         self.driver().keep_serving(-1);
         closed
     }
@@ -342,52 +313,125 @@ impl Session {
     /// Over all clients.
     pub(super) fn flush_changed(&self) -> Result<()> {
         let open = self.open_arrays().borrow();
-        let changed = open.iter().filter(|(_, state)| state.is_writable);
+        let changed = open.iter().filter(|(_, is_writable)| **is_writable);
         let files: Vec<FileId> = changed.map(|(&file, _)| file).collect();
         drop(open);
         files
             .into_iter()
-            .try_for_each(|file| self.order(Order::Flush(file)))
+            .try_for_each(|file| self.order(file, Change::Flush))
     }
 
     /// Has all servers carry out an order.
-    fn order(&self, order: Order) -> Result<()> {
-        let ask = Ask::Order(match &order {
-            Order::Open { file, .. } | Order::Flush(file) | Order::Close(file) => file.number,
-        });
-        self.call(ask, None, Box::new(OrderDirector(order)))
-            .map(drop)
+    fn order(&self, file: FileId, change: Change) -> Result<()> {
+        let errand = Direction::of(OrderErrand { file, change });
+        self.call(Ask::Order(file.number), None, errand).map(drop)
+    }
+}
+
+/// The errand of the opening of an array: the array is found, and described to all ranks.
+#[derive(Serialize, Deserialize)]
+pub(super) struct OpenErrand {
+    number: u64,
+    path: PathBuf,
+    name: Option<String>,
+    is_writable: bool,
+}
+
+impl OpenErrand {
+    pub(super) fn new(number: u64, path: PathBuf, name: Option<String>, is_writable: bool) -> Self {
+        Self {
+            number,
+            path,
+            name,
+            is_writable,
+        }
+    }
+}
+
+impl Errand for OpenErrand {
+    const TOPIC: Topic = Topic::Open;
+
+    fn paths(&mut self) -> Vec<&mut PathBuf> {
+        vec![&mut self.path]
+    }
+
+    fn director(self, desk: &Arc<Desk>) -> Box<dyn Director + Send> {
+        let desk = desk.clone();
+        Box::new(Saying::new(move || {
+            let stored = groups::open(&self.path, self.name.as_deref())?;
+            let right = self.is_writable.then(|| stored.updatable(&self.path));
+            let right = right.transpose()?;
+            let disk = stored.disk_schema(desk.settings.options.block_bytes)?;
+            let (target, servers) = desk.settings.opened(stored.target())?;
+            let schema = stored.schema();
+            let description = Description {
+                name: schema.name.clone(),
+                shape: schema.shape.clone(),
+                element: schema.element,
+                servers,
+            };
+            let file = OpenFile {
+                target,
+                disk: disk.clone(),
+                servers,
+                is_writable: self.is_writable,
+                right,
+            };
+            desk.open().insert(self.number, file);
+            Ok((description, disk))
+        }))
+    }
+}
+
+/// The error of a file that is not open.
+fn not_open() -> Error {
+    Error::new(Kind::Schema, "using an open array", "it is not open")
+}
+
+/// The errand of a call of all ranks on an open array.
+#[derive(Serialize, Deserialize)]
+pub(super) struct TogetherErrand {
+    file: FileId,
+    operation: Operation,
+    array: ArrayCall,
+}
+
+impl Errand for TogetherErrand {
+    const TOPIC: Topic = Topic::Together;
+
+    fn director(self, desk: &Arc<Desk>) -> Box<dyn Director + Send> {
+        let desk = desk.clone();
+        Box::new(TogetherDirector { errand: self, desk })
     }
 }
 
 /// Directs a call of all ranks on an open array.
 struct TogetherDirector {
-    file: FileId,
-    disk: Arc<DiskSchema>,
-    description: Description,
-    operation: Operation,
-    array: ArrayCall,
-    settings: Settings,
+    errand: TogetherErrand,
+    desk: Arc<Desk>,
 }
 
 impl Director for TogetherDirector {
     fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
-        let Description {
-            target, servers, ..
-        } = &self.description;
+        let TogetherErrand {
+            file,
+            operation,
+            array,
+        } = &self.errand;
+        let settings = &self.desk.settings;
         let boxes = boxes_of(&boxes, 0);
-        let holders = self
-            .array
-            .holders(self.operation, boxes, self.settings.clients)?;
+        let holders = array.holders(*operation, boxes, settings.clients)?;
+        let open = self.desk.open();
+        let open = open.get(&file.number).ok_or_else(not_open)?;
         Ok(Decision::Serve(vec![Request {
-            operation: self.operation,
+            operation: *operation,
             strategy: Strategy::default(),
             holders,
-            disk: DiskSchema::clone(&self.disk),
-            target: target.clone(),
-            file: Some(self.file),
-            servers: *servers,
-            sync: self.settings.options.sync,
+            disk: open.disk.clone(),
+            target: open.target.clone(),
+            file: Some(*file),
+            servers: open.servers,
+            sync: settings.options.sync,
             split: None,
             rest: Rest::Keep,
         }]))
@@ -398,15 +442,67 @@ impl Director for TogetherDirector {
     }
 }
 
+/// What becomes of an open array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Change {
+    Open,
+    Flush,
+    Close,
+}
+
+/// The errand of an order about an open array.
+#[derive(Serialize, Deserialize)]
+pub(super) struct OrderErrand {
+    file: FileId,
+    change: Change,
+}
+
+impl Errand for OrderErrand {
+    const TOPIC: Topic = Topic::Order;
+
+    fn director(self, desk: &Arc<Desk>) -> Box<dyn Director + Send> {
+        let desk = desk.clone();
+        Box::new(OrderDirector { errand: self, desk })
+    }
+}
+
 /// Directs an order about an open array.
-struct OrderDirector(Order);
+struct OrderDirector {
+    errand: OrderErrand,
+    desk: Arc<Desk>,
+}
 
 impl Director for OrderDirector {
     fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision> {
-        Ok(Decision::Order(self.0.clone()))
+        let OrderErrand { file, change } = self.errand;
+        let open = self.desk.open();
+        let known = open.get(&file.number).ok_or_else(not_open)?;
+        let opening = || Opening {
+            target: known.target.clone(),
+            disk: known.disk.clone(),
+            access: match known.is_writable {
+                true => Access::Update,
+                false => Access::Read,
+            },
+            sync: self.desk.settings.options.sync,
+            server: 0,
+            servers: known.servers,
+        };
+        Ok(Decision::Order(match change {
+            Change::Open => Order::Open {
+                file,
+                opening: opening(),
+            },
+            Change::Flush => Order::Flush(file),
+            Change::Close => Order::Close(file),
+        }))
     }
 
     fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic> {
+        let OrderErrand { file, change } = self.errand;
+        if change == Change::Close || change == Change::Open && outcome.is_err() {
+            self.desk.open().remove(&file.number);
+        }
         outcome.map(|done| done.moved)
     }
 }

@@ -2,13 +2,18 @@
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use penstock_engine::{
     Decision, Director, Operation, RankBoxes, Request, Result, Strategy, Tally, Traffic,
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::array::{ArrayCall, LocalPart, RankRegions};
 use super::ask::{Ask, TransferAsk};
+use super::desk::Desk;
+use super::errand::{Direction, Errand, Topic};
 use super::session::{CallArguments, Session};
 use super::settings::{Method, Outstanding, Report, Settings, SplitOptions, Subject};
 use super::write::boxes_of;
@@ -62,7 +67,7 @@ impl Session {
                 array: array.ask(),
             }),
             bytes: array.asked_bytes(),
-            director: Box::new(ReadDirector::new(vec![source], self.settings(), method)),
+            direction: Direction::of(ReadErrand::new(vec![source], method)),
             given: vec![(array, locals)],
             in_time: false,
         })
@@ -100,6 +105,7 @@ impl Session {
 }
 
 /// An array to be read.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Source {
     /// The path of the array itself, of its group, or of its file.
     pub(super) path: PathBuf,
@@ -107,6 +113,33 @@ pub(super) struct Source {
     pub(super) array: ArrayCall,
     /// Whether the group is a checkpoint: then servers compare the elements with its sums.
     pub(super) is_checkpoint: bool,
+}
+
+/// The errand of a read.
+#[derive(Serialize, Deserialize)]
+pub(super) struct ReadErrand {
+    sources: Vec<Source>,
+    method: Method,
+}
+
+impl ReadErrand {
+    pub(super) fn new(sources: Vec<Source>, method: Method) -> Self {
+        Self { sources, method }
+    }
+}
+
+impl Errand for ReadErrand {
+    const TOPIC: Topic = Topic::Read;
+
+    fn paths(&mut self) -> Vec<&mut PathBuf> {
+        let sources = self.sources.iter_mut();
+        sources.map(|source| &mut source.path).collect()
+    }
+
+    fn director(self, desk: &Arc<Desk>) -> Box<dyn Director + Send> {
+        let settings = &desk.settings;
+        Box::new(ReadDirector::new(self.sources, settings, self.method))
+    }
 }
 
 /// Opens the stored arrays that servers read.

@@ -1,16 +1,19 @@
 //! Restarts from a checkpoint: the rank that directs finds the checkpoint, and all ranks read it.
 
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
-use penstock_engine::{Error, Kind, Operation, Result};
+use penstock_engine::encoding::decode;
+use penstock_engine::{Director, Error, Kind, Operation, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::array::LocalPart;
 use super::ask::Ask;
 use super::cursor::{Cursor, RestartPoint};
-use super::read::{ReadDirector, Source};
+use super::desk::Desk;
+use super::errand::{Direction, Errand, Saying, Topic};
+use super::read::{ReadErrand, Source};
 use super::save::GroupCall;
 use super::session::{CallArguments, Session};
 use super::settings::{Method, Report};
@@ -51,18 +54,8 @@ impl Session {
             path: path.into(),
             step,
         };
-        let place = path.to_path_buf();
-        let found: Option<FoundCheckpoint> = self.decide(ask, move || find(&place, step))?;
-        let cursor = self.cursor(path);
-        let restarted = RestartPoint {
-            checkpoint: found.as_ref().map(|found| found.checkpoint.number),
-            timesteps: found.as_ref().map_or(0, |found| found.checkpoint.timesteps),
-        };
-        *cursor.lock().unwrap_or_else(PoisonError::into_inner) = Cursor {
-            seen: None,
-            restarted: Some(restarted),
-        };
-        Ok(found)
+        let errand = Direction::of(FindErrand::new(path.to_path_buf(), step));
+        decode(&self.call(ask, None, errand)?.answer)
     }
 
     /// Reads all arrays of a checkpoint, each rank its parts, and compares them with their
@@ -92,13 +85,50 @@ impl Session {
                 bytes: group.bytes(),
                 given,
                 in_time: false,
-                director: Box::new(ReadDirector::new(sources, self.settings(), method)),
+                direction: Direction::of(ReadErrand::new(sources, method)),
             }
         });
         match asked {
             Ok(asked) => self.transfer(Operation::Read, asked),
             Err(error) => Err(self.refuse(error)),
         }
+    }
+}
+
+/// The errand of the search for a checkpoint.
+#[derive(Serialize, Deserialize)]
+pub(super) struct FindErrand {
+    path: PathBuf,
+    step: Option<u64>,
+}
+
+impl FindErrand {
+    pub(super) fn new(path: PathBuf, step: Option<u64>) -> Self {
+        Self { path, step }
+    }
+}
+
+impl Errand for FindErrand {
+    const TOPIC: Topic = Topic::FindCheckpoint;
+
+    fn paths(&mut self) -> Vec<&mut PathBuf> {
+        vec![&mut self.path]
+    }
+
+    fn director(self, desk: &Arc<Desk>) -> Box<dyn Director + Send> {
+        let cursor = desk.cursor(&self.path);
+        Box::new(Saying::new(move || {
+            let found = find(&self.path, self.step)?;
+            let restarted = RestartPoint {
+                checkpoint: found.as_ref().map(|found| found.checkpoint.number),
+                timesteps: found.as_ref().map_or(0, |found| found.checkpoint.timesteps),
+            };
+            *cursor.lock().unwrap_or_else(PoisonError::into_inner) = Cursor {
+                seen: None,
+                restarted: Some(restarted),
+            };
+            Ok(found)
+        }))
     }
 }
 

@@ -4,30 +4,35 @@
 //! request for all arrays of a group, which each server meets in one pass over its disk. The format
 //! of a group, and how a moment becomes visible, are in [`crate::groups`].
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use penstock_engine::{
-    Decision, Director, Error, Holders, Kind, Operation, RankBoxes, Request, Rest, Result, Sum,
-    Tally, Traffic,
+    Decision, Director, Error, Holders, Kind, Operation, RankBoxes, Request, Rest, Result,
+    Strategy, Sum, Tally, Traffic,
 };
 use penstock_layout::{DiskSchema, exact};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::array::{ArrayCall, LocalPart};
 use super::ask::{Ask, GroupAsk, SaveAsk};
 use super::cursor::SharedCursor;
+use super::desk::Desk;
+use super::errand::{Direction, Errand, Topic};
 use super::session::{CallArguments, Session};
-use super::settings::{Method, Report, Settings};
+use super::settings::{Background, Method, Outstanding, Report, Settings, SplitOptions, Subject};
 use super::write::boxes_of;
 use crate::formats::sums::Sums;
 use crate::groups::{ArrayDeclaration, Coordinate, Declaration, Group, Moment};
+use crate::json::as_text;
 use crate::schema::part_extents;
 use crate::{ArraySchema, Format, Storage, Target, json};
 
 /// A group as the ranks of a call see it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GroupCall {
     pub name: String,
     pub path: PathBuf,
@@ -36,8 +41,10 @@ pub struct GroupCall {
     /// The static variables.
     pub coordinates: Vec<Coordinate>,
     /// The attributes of the group.
+    #[serde(with = "as_text")]
     pub attributes: Map<String, Value>,
     /// The attributes of its times.
+    #[serde(with = "as_text")]
     pub time_attributes: Map<String, Value>,
     /// The number of timesteps in a chunk; `None` takes it from the group on disk.
     pub time_chunk: Option<u64>,
@@ -86,7 +93,7 @@ impl GroupCall {
 }
 
 /// The kind of a save.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Save {
     /// One more timestep, at this time; `None` takes the timestep's number as its time.
     Timestep(Option<f64>),
@@ -96,6 +103,7 @@ pub enum Save {
         /// The program's time; `None` is the time of the last timestep.
         time: Option<f64>,
         /// The attributes of the checkpoint.
+        #[serde(with = "as_text")]
         attributes: Map<String, Value>,
     },
 }
@@ -134,10 +142,35 @@ impl Session {
         locals: Vec<Vec<LocalPart>>,
         save: Save,
     ) -> Result<Report> {
-        match self.asked_to_save(group, locals, save) {
+        match self.asked_to_save(group, locals, save, Method::disk_directed()) {
             Ok(asked) => self.transfer(Operation::Write, asked),
             Err(error) => Err(self.refuse(error)),
         }
+    }
+
+    /// Begins a save, as [`Session::save`] does; [`Session::end`] ends it. Until then nobody may
+    /// change `locals`, and the session keeps `keeps`, which owns their memory.
+    ///
+    /// # Errors
+    /// As [`Session::begin_write`].
+    ///
+    /// # Collective
+    /// Over all clients, in the same order.
+    pub fn begin_save(
+        &self,
+        group: GroupCall,
+        locals: Vec<Vec<LocalPart>>,
+        save: Save,
+        background: Option<Background>,
+        keeps: Box<dyn Any + Send>,
+    ) -> Result<Outstanding> {
+        let subject = Subject::of_group(&group.path);
+        let options = SplitOptions {
+            strategy: Some(Strategy::default()),
+            background,
+        };
+        let ask = |method| self.asked_to_save(group, locals, save, method);
+        self.begin_split(subject, options, ask, keeps)
     }
 
     fn asked_to_save(
@@ -145,6 +178,7 @@ impl Session {
         group: GroupCall,
         locals: Vec<Vec<LocalPart>>,
         save: Save,
+        method: Method,
     ) -> Result<CallArguments> {
         for array in &group.arrays {
             self.check_outstanding(Operation::Write, &group.path, array)?;
@@ -155,18 +189,11 @@ impl Session {
         let given = group.pairs(locals)?;
         let rows = given.iter().filter(|(array, _)| array.is_ragged());
         check_rows(rows.map(|(array, _)| array))?;
-        let cursor = self.cursor(&group.path);
         Ok(CallArguments {
-            ask: Ask::Save(save.ask(), group.ask()),
+            ask: Ask::Save(save.ask(), group.ask(), None),
             bytes: group.bytes(),
             in_time: matches!(save, Save::Timestep(_)),
-            director: Box::new(SaveDirector {
-                group,
-                save,
-                settings: self.settings().clone(),
-                cursor,
-                open: None,
-            }),
+            direction: Direction::of(SaveErrand::new(group, save, method)),
             given,
         })
     }
@@ -197,10 +224,48 @@ fn check_rows<'a>(arrays: impl Iterator<Item = &'a ArrayCall>) -> Result<()> {
     Ok(())
 }
 
+/// The errand of a save.
+#[derive(Serialize, Deserialize)]
+pub(super) struct SaveErrand {
+    group: GroupCall,
+    save: Save,
+    method: Method,
+}
+
+impl SaveErrand {
+    pub(super) fn new(group: GroupCall, save: Save, method: Method) -> Self {
+        Self {
+            group,
+            save,
+            method,
+        }
+    }
+}
+
+impl Errand for SaveErrand {
+    const TOPIC: Topic = Topic::Save;
+
+    fn paths(&mut self) -> Vec<&mut PathBuf> {
+        vec![&mut self.group.path]
+    }
+
+    fn director(self, desk: &Arc<Desk>) -> Box<dyn Director + Send> {
+        Box::new(SaveDirector {
+            cursor: desk.cursor(&self.group.path),
+            group: self.group,
+            save: self.save,
+            method: self.method,
+            settings: desk.settings.clone(),
+            open: None,
+        })
+    }
+}
+
 /// Directs the write of all arrays of a group.
 struct SaveDirector {
     group: GroupCall,
     save: Save,
+    method: Method,
     settings: Settings,
     cursor: SharedCursor,
     open: Option<OpenGroup>,
@@ -425,10 +490,9 @@ impl Director for SaveDirector {
         let requests = parts.iter().map(|part| {
             let (holders, disk) = (part.holders.clone(), part.disk.clone());
             let target = Some(part.target.clone());
-            let method = Method::disk_directed();
-            let request = self
-                .settings
-                .request(Operation::Write, method, holders, disk, target)?;
+            let request =
+                self.settings
+                    .request(Operation::Write, self.method, holders, disk, target)?;
             Ok(Request {
                 rest: part.rest.clone(),
                 ..request

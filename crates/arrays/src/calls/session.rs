@@ -8,27 +8,26 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use penstock_engine::encoding::{decode, encode};
-use penstock_engine::{
-    Decision, Director, Error, FileId, Kind, Operation, Party, Proposal, RankBoxes, Result, Tally,
-    Traffic, Verdict, Who,
-};
+use penstock_engine::{Error, FileId, Kind, Operation, Party, Proposal, Result, Verdict, Who};
+use penstock_layout::Holding;
+use penstock_machines::ClientMemory;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::array::{ArrayCall, LocalPart};
 use super::ask::Ask;
-use super::cursor::SharedCursor;
-use super::driver::{CallStart, Driver};
+use super::desk::Desk;
+use super::driver::{CallStart, Direct, Driver};
+use super::errand::{AnyErrand, Close, Direction, Meet, Saying};
 use super::settings::{Outstanding, Report, Settings, Subject};
 use crate::Storage;
-use crate::write::Updatable;
 
 /// The most characters of a leaving rank's reason that other ranks are told.
 const LEAVING_CAUSE_CHARS: usize = 2000;
@@ -38,19 +37,19 @@ pub struct Session {
     driver: Driver,
     party: Arc<Party>,
     rank: Option<usize>,
-    settings: Settings,
+    desk: Arc<Desk>,
     /// The split collectives that have not been ended, by their numbers.
     outstanding: RefCell<BTreeMap<u64, Subject>>,
     /// The split collectives that nobody will end any more.
     abandoned: RefCell<Vec<Outstanding>>,
-    /// The session's position in each group, on the rank that directs.
-    cursors: RefCell<HashMap<PathBuf, SharedCursor>>,
     /// The number of arrays that the ranks have opened.
     files: Cell<u64>,
-    /// The arrays that are open.
-    open_arrays: RefCell<BTreeMap<FileId, OpenState>>,
+    /// The arrays that are open, and whether they may be changed.
+    open_arrays: RefCell<BTreeMap<FileId, bool>>,
     is_closed: Cell<bool>,
     dedicated: Vec<JoinHandle<()>>,
+    /// The connection with servers that stand.
+    connection: Option<Box<dyn Any + Send>>,
 }
 
 impl Session {
@@ -65,15 +64,21 @@ impl Session {
             driver,
             party,
             rank,
-            settings,
+            desk: Arc::new(Desk::new(settings)),
             outstanding: RefCell::default(),
             abandoned: RefCell::default(),
-            cursors: RefCell::default(),
             files: Cell::new(0),
             open_arrays: RefCell::default(),
             is_closed: Cell::new(rank.is_none()),
             dedicated,
+            connection: None,
         }
+    }
+
+    /// Keeps the connection with servers that stand as long as the session.
+    pub(super) fn over(mut self, connection: Box<dyn Any + Send>) -> Self {
+        self.connection = Some(connection);
+        self
     }
 
     /// The rank of this client; `None` on a dedicated server.
@@ -97,11 +102,11 @@ impl Session {
     /// # Collective
     /// Over all clients.
     pub fn refuse(&self, error: Error) -> Error {
-        let refused = self.start(CallStart {
+        let refused = self.start(Start {
             proposal: Err(error.clone()),
             memories: Vec::new(),
             lists: Vec::new(),
-            director: Some(Box::new(DecideDirector::new(|| Ok(())))),
+            direction: Direction::of(Meet),
             in_background: false,
             keeps: None,
         });
@@ -152,7 +157,8 @@ impl Session {
     /// # Collective
     /// Over all clients.
     pub fn barrier(&self) -> Result<()> {
-        self.decide(Ask::Barrier, || Ok(()))
+        let verdict = self.call(Ask::Barrier, None, Direction::of(Meet))?;
+        decode(&verdict.answer)
     }
 
     /// Ends the session and its dedicated servers. Outstanding calls are ended first. A second
@@ -173,9 +179,8 @@ impl Session {
         }
         let complaint = self.end_forgotten();
         let complaint = complaint.or(self.close_forgotten().err());
-        let director = Box::new(CloseDirector);
         let closed = self
-            .call(Ask::EndOfSession, complaint, director)
+            .call(Ask::EndOfSession, complaint, Direction::of(Close))
             .and_then(|verdict| verdict.complaint.map_or(Ok(()), Err));
         self.is_closed.set(true);
         for server in self.dedicated.drain(..) {
@@ -218,11 +223,12 @@ impl Session {
             let _ = server.join();
         }
         self.open_arrays.borrow_mut().clear();
+        self.desk.open().clear();
     }
 
     /// The session's options, and the numbers that follow from them.
     pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
+        &self.desk.settings
     }
 
     /// The clients and servers of the session.
@@ -233,11 +239,11 @@ impl Session {
     /// Whether servers answer while their ranks make no calls.
     pub(super) fn serves_alone(&self) -> bool {
         let ranks = &self.party.clients;
-        self.settings.has_threads || self.party.servers.iter().all(|node| !ranks.contains(node))
+        self.settings().has_threads || self.party.servers.iter().all(|node| !ranks.contains(node))
     }
 
     /// The arrays that are open.
-    pub(super) fn open_arrays(&self) -> &RefCell<BTreeMap<FileId, OpenState>> {
+    pub(super) fn open_arrays(&self) -> &RefCell<BTreeMap<FileId, bool>> {
         &self.open_arrays
     }
 
@@ -251,6 +257,11 @@ impl Session {
         }
     }
 
+    /// What the directors of the session share, where this rank directs.
+    pub(super) fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
     /// The driver of this rank's calls.
     pub(super) fn driver(&self) -> &Driver {
         &self.driver
@@ -259,12 +270,6 @@ impl Session {
     /// The time since some moment before the first call.
     pub(crate) fn now(&self) -> Duration {
         self.driver.now()
-    }
-
-    /// The session's position in the group at `path`.
-    pub(super) fn cursor(&self, path: &Path) -> SharedCursor {
-        let mut cursors = self.cursors.borrow_mut();
-        cursors.entry(path.to_path_buf()).or_default().clone()
     }
 
     pub(super) fn my_rank(&self) -> Result<usize> {
@@ -315,11 +320,11 @@ impl Session {
             }
             Err(error) => (Err(error), Vec::new()),
         };
-        let id = self.start(CallStart {
+        let id = self.start(Start {
             proposal,
             memories,
             lists,
-            director: Some(asked.director),
+            direction: asked.direction,
             in_background,
             keeps,
         })?;
@@ -363,7 +368,11 @@ impl Session {
             // Two arrays of one group have different names; otherwise the path is the array.
             let is_in_group =
                 matches!(array.schema.disk, Storage::Natural | Storage::Chunks { .. });
-            let is_other = is_in_group && subject.name != array.schema.name;
+            let of_this = subject
+                .name
+                .as_ref()
+                .is_none_or(|name| *name == array.schema.name);
+            let is_other = is_in_group && !of_this;
             subject.path == path && !is_other && !both_read
         };
         match outstanding.values().find(interferes) {
@@ -385,8 +394,7 @@ impl Session {
         ask: Ask,
         decide: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let decided = move || encode(&decide()?);
-        let verdict = self.call(ask, None, Box::new(DecideDirector(Some(Box::new(decided)))))?;
+        let verdict = self.call(ask, None, Direction::Here(Box::new(Saying::new(decide))))?;
         decode(&verdict.answer)
     }
 
@@ -394,18 +402,18 @@ impl Session {
         &self,
         ask: Ask,
         complaint: Option<Error>,
-        director: Box<dyn Director>,
+        direction: Direction,
     ) -> Result<Verdict> {
         let proposal = Proposal {
             ask,
             own_boxes: Vec::new(),
             complaint,
         };
-        let id = self.start(CallStart {
+        let id = self.start(Start {
             proposal: Ok(proposal),
             memories: Vec::new(),
             lists: Vec::new(),
-            director: Some(director),
+            direction,
             in_background: false,
             keeps: None,
         })?;
@@ -421,25 +429,57 @@ impl Session {
         verdict
     }
 
-    /// Begins a call. Only the rank that directs keeps the director.
-    fn start(&self, mut start: CallStart) -> Result<u64> {
+    /// Begins a call. Rank 0 alone knows who directs it.
+    fn start(&self, start: Start) -> Result<u64> {
         if self.is_closed.get() {
             let cause = "the session is closed";
             return Err(Error::new(Kind::Schema, "a collective call", cause));
         }
-        let rank = self.my_rank()?;
-        start.director = start.director.filter(|_| self.rank == Some(0));
+        let (rank, mut proposal) = (self.my_rank()?, start.proposal);
+        let direct = match start.direction {
+            _ if rank != 0 => Direct::Other,
+            Direction::Here(director) if !self.party.stands => Direct::Here(director),
+            Direction::Errand(errand) if !self.party.stands => {
+                Direct::Here(errand.director(&self.desk))
+            }
+            Direction::Here(_) => {
+                let cause = "servers that stand cannot do it";
+                proposal = Err(Error::new(Kind::Unsupported, "a collective call", cause));
+                Direct::Servers(self.told(&Meet)?)
+            }
+            Direction::Errand(errand) => match self.told(&*errand) {
+                Ok(told) => Direct::Servers(told),
+                Err(error) => {
+                    proposal = Err(error);
+                    Direct::Servers(self.told(&Meet)?)
+                }
+            },
+        };
+        let start = CallStart {
+            proposal,
+            memories: start.memories,
+            lists: start.lists,
+            direct,
+            in_background: start.in_background,
+            keeps: start.keeps,
+        };
         Ok(self.driver.begin(rank, start))
+    }
+
+    /// An errand as servers that stand hear it, with the options of the session.
+    fn told(&self, errand: &dyn AnyErrand) -> Result<Vec<u8>> {
+        encode(&(&self.settings().options, errand.told()?))
     }
 }
 
-/// What a session keeps of an open array.
-pub(super) struct OpenState {
-    pub(super) is_writable: bool,
-    /// The right to change the array, on the rank that directs: others have it when this is
-    /// dropped.
-    #[expect(dead_code, reason = "it is kept until it is dropped")]
-    pub(super) right: Option<Updatable>,
+/// The arguments with which a rank starts a call.
+struct Start {
+    proposal: Result<Proposal<Ask>>,
+    memories: Vec<Vec<ClientMemory>>,
+    lists: Vec<Arc<Holding>>,
+    direction: Direction,
+    in_background: bool,
+    keeps: Option<Box<dyn Any + Send>>,
 }
 
 /// The arguments of a rank in a call that moves arrays.
@@ -451,47 +491,8 @@ pub(super) struct CallArguments {
     pub(super) given: Vec<(ArrayCall, Vec<LocalPart>)>,
     /// Whether servers see the arrays with a dimension of one timestep before their own.
     pub(super) in_time: bool,
-    /// The director, which only the rank that directs keeps.
-    pub(super) director: Box<dyn Director>,
-}
-
-/// The decision of the rank that directs, encoded for all ranks.
-type Decider = Box<dyn FnOnce() -> Result<Vec<u8>> + Send>;
-
-/// Decides, and ends the call with the decision.
-struct DecideDirector(Option<Decider>);
-
-impl DecideDirector {
-    fn new(decide: impl FnOnce() -> Result<()> + Send + 'static) -> Self {
-        Self(Some(Box::new(move || encode(&decide()?))))
-    }
-}
-
-impl Director for DecideDirector {
-    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision> {
-        let decided = self
-            .0
-            .take()
-            .map_or_else(|| encode(&()), |decide| decide())?;
-        Ok(Decision::Tell(decided))
-    }
-
-    fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic> {
-        outcome.map(|done| done.moved)
-    }
-}
-
-/// Directs the end of the session.
-struct CloseDirector;
-
-impl Director for CloseDirector {
-    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision> {
-        Ok(Decision::Close(None))
-    }
-
-    fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic> {
-        outcome.map(|done| done.moved)
-    }
+    /// Who directs the call.
+    pub(super) direction: Direction,
 }
 
 impl Drop for Session {

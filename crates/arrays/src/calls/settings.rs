@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use penstock_engine::encoding::encode;
+use penstock_engine::encoding::{decode, encode};
 use penstock_engine::version::Version;
 use penstock_engine::{
     Error, Holders, Kind, Operation, Party, Request, Rest, Result, Split, Strategy, Traffic,
@@ -12,11 +12,12 @@ use penstock_engine::{
 use penstock_layout::{Assignment, DiskSchema};
 use serde::{Deserialize, Serialize};
 
+use crate::fs::user::User;
 use crate::testing::Faults;
 use crate::{DirectIo, Target};
 
 /// The options of a session. All ranks must give the same.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionOptions {
     /// The number of servers; `None` chooses by the processors of each host.
     pub servers: Option<usize>,
@@ -125,7 +126,7 @@ pub struct SplitOptions {
 }
 
 /// The way in which a call is met.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Method {
     pub strategy: Strategy,
     /// Whether the disks are to work while the clients compute.
@@ -154,6 +155,17 @@ pub struct Settings {
     hosts: usize,
     /// Whether a call may go on in a thread of its own.
     pub has_threads: bool,
+    /// The user for whom servers that stand open targets.
+    user: Option<User>,
+}
+
+/// The byte before the targets of servers that stand: no other of their openings begins with it.
+const MARK: u8 = 0;
+
+/// A target that servers that stand open for a user, as they hear of it; `None` for other targets.
+pub fn heard_target(told: &[u8]) -> Option<Result<(User, Target)>> {
+    let (mark, told) = told.split_first()?;
+    (*mark == MARK).then(|| decode(told))
 }
 
 impl Settings {
@@ -166,7 +178,27 @@ impl Settings {
             servers,
             hosts,
             has_threads,
+            user: None,
         }
+    }
+
+    /// The settings of servers that stand, for a session of this user.
+    #[must_use]
+    pub fn for_user(self, user: User) -> Self {
+        Self {
+            user: Some(user),
+            ..self
+        }
+    }
+
+    /// A target as servers hear of it.
+    fn told(&self, target: &Target) -> Result<Vec<u8>> {
+        let Some(user) = &self.user else {
+            return encode(target);
+        };
+        let mut told = vec![MARK];
+        told.extend(encode(&(user, target))?);
+        Ok(told)
     }
 
     /// A target that is moved as the session's options say.
@@ -186,7 +218,7 @@ impl Settings {
         let target = self.as_set(target.clone()).with_direct(direct);
         target.check_servers(self.servers)?;
         let servers = target.spread_over().unwrap_or(self.servers);
-        Ok((encode(&target)?, servers))
+        Ok((self.told(&target)?, servers))
     }
 
     /// The number of servers.
@@ -231,7 +263,7 @@ impl Settings {
             }
             _ => self.servers,
         };
-        let target = target.map_or(Ok(Vec::new()), |target| encode(&target));
+        let target = target.map_or(Ok(Vec::new()), |target| self.told(&target));
         Ok(Request {
             operation,
             strategy,
@@ -272,7 +304,8 @@ pub struct Report {
 pub(super) struct Subject {
     pub(super) operation: Operation,
     pub(super) path: PathBuf,
-    pub(super) name: String,
+    /// The name of the array; `None` for all arrays of a group.
+    pub(super) name: Option<String>,
 }
 
 impl Subject {
@@ -280,7 +313,16 @@ impl Subject {
         Self {
             operation,
             path: path.to_path_buf(),
-            name: name.to_string(),
+            name: Some(name.to_string()),
+        }
+    }
+
+    /// The subject of a save of a group.
+    pub(super) fn of_group(path: &Path) -> Self {
+        Self {
+            operation: Operation::Write,
+            path: path.to_path_buf(),
+            name: None,
         }
     }
 }
@@ -291,11 +333,10 @@ impl fmt::Display for Subject {
             Operation::Write => ("write", "to"),
             Operation::Read => ("read", "from"),
         };
-        write!(
-            f,
-            "a {what} of '{}' {way} {}",
-            self.name,
-            self.path.display()
-        )
+        let path = self.path.display();
+        match &self.name {
+            Some(name) => write!(f, "a {what} of '{name}' {way} {path}"),
+            None => write!(f, "a save of the group {path}"),
+        }
     }
 }

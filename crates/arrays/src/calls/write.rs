@@ -2,15 +2,19 @@
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use penstock_engine::{
     Decision, Director, Error, Holders, Kind, Operation, RankBoxes, Request, Rest, Result,
     Strategy, Tally, Traffic, independent,
 };
 use penstock_layout::DiskSchema;
+use serde::{Deserialize, Serialize};
 
 use super::array::{ArrayCall, LocalPart, RankRegions};
 use super::ask::{Ask, TransferAsk};
+use super::desk::Desk;
+use super::errand::{Direction, Errand, Topic};
 use super::session::{CallArguments, Session};
 use super::settings::{Background, Method, Outstanding, Report, Settings, SplitOptions, Subject};
 use crate::formats::spread::is_template;
@@ -57,7 +61,7 @@ impl Session {
                 array: array.ask(),
             }),
             bytes: array.asked_bytes(),
-            director: Box::new(WriteDirector::new(path, &array, self.settings(), method)),
+            direction: Direction::of(WriteErrand::new(path.to_path_buf(), array.clone(), method)),
             given: vec![(array, locals)],
             in_time: false,
         })
@@ -121,7 +125,7 @@ impl Session {
         let options = &self.settings().options;
         let strategy = split.strategy.unwrap_or(options.strategy);
         let is_caching = matches!(strategy, Strategy::Caching(_));
-        let usual = match options.dedicated || is_caching {
+        let usual = match options.dedicated || self.party().stands || is_caching {
             true => Background::All,
             false => Background::Disk,
         };
@@ -190,6 +194,42 @@ pub(super) fn boxes_of(boxes: &RankBoxes, array: usize) -> RankRegions {
         Some((*rank, own))
     });
     named.collect()
+}
+
+/// The errand of a write.
+#[derive(Serialize, Deserialize)]
+pub(super) struct WriteErrand {
+    path: PathBuf,
+    array: ArrayCall,
+    method: Method,
+}
+
+impl WriteErrand {
+    pub(super) fn new(path: PathBuf, array: ArrayCall, method: Method) -> Self {
+        Self {
+            path,
+            array,
+            method,
+        }
+    }
+}
+
+impl Errand for WriteErrand {
+    const TOPIC: Topic = Topic::Write;
+
+    fn paths(&mut self) -> Vec<&mut PathBuf> {
+        vec![&mut self.path]
+    }
+
+    fn director(self, desk: &Arc<Desk>) -> Box<dyn Director + Send> {
+        let settings = &desk.settings;
+        Box::new(WriteDirector::new(
+            &self.path,
+            &self.array,
+            settings,
+            self.method,
+        ))
+    }
 }
 
 /// Makes a target before servers write it, and puts it in its place when they have.

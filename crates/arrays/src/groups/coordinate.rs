@@ -10,15 +10,17 @@ use std::path::{Path, PathBuf};
 use crc32c::crc32c;
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::exact;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::dtype::ElementType;
 use crate::formats::zarr::{self, Node};
 use crate::fs::files::{self, make_directory};
+use crate::json::as_text;
 use crate::schema::{ArraySchema, Storage};
 
 /// A static variable.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Coordinate {
     pub name: String,
     /// The names of the dimensions.
@@ -27,11 +29,12 @@ pub struct Coordinate {
     /// The values, row-major.
     pub values: Values,
     /// The attributes of the coordinate.
+    #[serde(with = "as_text")]
     pub attributes: Map<String, Value>,
 }
 
 /// The values of a coordinate.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Values {
     /// Elements, in the machine's byte order.
     Elements(ElementType, Vec<u8>),

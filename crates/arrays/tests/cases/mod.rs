@@ -277,7 +277,7 @@ pub fn seeds(count: u64) -> std::ops::Range<u64> {
 /// Runs `body` on every rank of a machine of threads. Gives true if none panicked.
 pub fn on_threads(ranks: usize, options: &SessionOptions, body: impl Fn(&Session) + Sync) -> bool {
     let run = |seat: Seat| {
-        let mut session = seat.open(None);
+        let mut session = seat.open(None).unwrap();
         body(&session);
         session.close().unwrap();
     };

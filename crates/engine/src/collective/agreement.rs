@@ -49,7 +49,7 @@ pub struct Proposal<A> {
 pub type RankBoxes = Vec<(usize, Vec<Option<Vec<Region>>>)>;
 
 /// The encoded ask of a rank.
-type Voice = (usize, Vec<u8>);
+pub type Voice = (usize, Vec<u8>);
 
 /// Proposals of several ranks, merged on their way up.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -97,18 +97,23 @@ impl Proposals {
         self
     }
 
-    /// Sorts the boxes by rank, if all of the `clients` ranks asked for the same.
+    /// Sorts the boxes by rank, if all of the `clients` ranks asked for the same. `difference` says
+    /// in what two asks differ.
     ///
     /// # Errors
     /// The error of a rank; [`Kind::Mismatch`] when ranks ask for different things;
     /// [`Kind::Schema`] when boxes are of no rank, or of one rank twice.
-    pub(super) fn agreed<A: Ask>(mut self, clients: usize) -> Result<Self> {
+    pub(super) fn agreed(
+        mut self,
+        clients: usize,
+        difference: impl Fn(&Voice, &Voice) -> String,
+    ) -> Result<Self> {
         let agreeing = "agreeing on a collective call";
         if let Some(error) = self.error {
             return Err(error);
         }
         if let (Some(one), Some(other)) = (&self.first, &self.other) {
-            let cause = difference::<A>(one, other);
+            let cause = difference(one, other);
             return Err(Error::new(Kind::Mismatch, agreeing, cause));
         }
         self.boxes.sort_by_key(|(rank, _)| *rank);
@@ -126,9 +131,9 @@ impl Proposals {
 }
 
 /// Says in what two encoded asks differ.
-fn difference<A: Ask>((rank, one): &Voice, (other_rank, other): &Voice) -> String {
+pub fn difference<A: Ask>((rank, one): &Voice, (other_rank, other): &Voice) -> String {
     match (decode::<A>(one), decode::<A>(other)) {
         (Ok(one), Ok(other)) => one.difference(*rank, &other, *other_rank),
-        _ => format!("ranks {rank} and {other_rank} ask for what rank 0 does not understand"),
+        _ => format!("ranks {rank} and {other_rank} ask for what is not understood"),
     }
 }

@@ -6,15 +6,15 @@ use std::pin::pin;
 use futures::future::{Either, join, select};
 use penstock_layout::{Block, Holding};
 
-use super::agreement::{Ask, Proposal, Proposals};
-use super::server::Command;
+use super::agreement::{Ask, Proposal, Proposals, difference};
+use super::command::Command;
 use super::{Decision, Director, Verdict, clients_act, servers_act};
-use crate::address::{Port, Step};
+use crate::address::Step;
 use crate::call::Call;
 use crate::encoding::{decode, encode};
 use crate::error::{Error, Kind, Result};
 use crate::machine::{Machine, Operation};
-use crate::outcome::{Outcome, Tally, Traffic};
+use crate::outcome::{Outcome, Traffic};
 use crate::party::Party;
 use crate::request::{Request, Rest};
 use crate::split::Latch;
@@ -29,8 +29,10 @@ const HANDED_OVER: u32 = u32::MAX;
 pub struct Client<'a, M: Machine> {
     call: Call<'a, M>,
     tree: Tree<'a, M>,
+    rank: usize,
     handed_over: &'a Cell<bool>,
     lists: &'a [&'a Holding],
+    errand: Option<Vec<u8>>,
 }
 
 /// The director of the rank that directs.
@@ -43,8 +45,10 @@ impl<'a, M: Machine> Client<'a, M> {
         Self {
             tree: call.clients(rank),
             call,
+            rank,
             handed_over,
             lists: &[],
+            errand: None,
         }
     }
 
@@ -55,9 +59,16 @@ impl<'a, M: Machine> Client<'a, M> {
         Self { lists, ..self }
     }
 
+    /// Gives the client of rank 0 the errand of servers that stand, encoded: it takes the place of
+    /// a director.
+    #[must_use]
+    pub fn with_errand(self, errand: Option<Vec<u8>>) -> Self {
+        Self { errand, ..self }
+    }
+
     /// Runs the call to its verdict. The client gives its proposal, or its error; the client of
-    /// rank 0 also gives a director. The client's memories must have been exposed, each under its
-    /// [`crate::address::MemoryId`].
+    /// rank 0 also gives a director, unless servers stand. The client's memories must have been
+    /// exposed, each under its [`crate::address::MemoryId`].
     ///
     /// # Errors
     /// The verdict's error, the same on all nodes; the reason of a member that has left.
@@ -75,7 +86,8 @@ impl<'a, M: Machine> Client<'a, M> {
                 Either::Right(verdict) => verdict,
             }
         };
-        match self.call.unless_lost(verdict).await {
+        let needs_clients = || !self.handed_over.get();
+        match self.call.unless_needed(verdict, needs_clients).await {
             Ok(verdict) => verdict,
             Err(loss) => {
                 self.call.give_up().await;
@@ -91,7 +103,14 @@ impl<'a, M: Machine> Client<'a, M> {
         proposal: Result<Proposal<A>>,
         director: &mut MaybeDirector<'_>,
     ) -> Result<Either<Vec<Request>, Result<Verdict>>> {
-        let mine = Proposals::of_rank(self.tree.place, proposal);
+        if let Some(errand) = &self.errand {
+            let command = Command::Begin {
+                call: self.call.id,
+                errand: errand.clone(),
+            };
+            self.call.command(&command).await?;
+        }
+        let mine = Proposals::of_rank(self.rank, proposal);
         let all = self.tree.gather(Step::Propose, mine, Proposals::merge);
         let Some(proposals) = all.await? else {
             let requests = pin!(self.tree.multicast(Step::Request, None));
@@ -106,7 +125,7 @@ impl<'a, M: Machine> Client<'a, M> {
             };
         };
         let party = self.call.party();
-        let agreed = proposals.agreed::<A>(party.clients.len());
+        let agreed = proposals.agreed(party.clients.len(), difference::<A>);
         let decision = agreed.and_then(|agreed| decide(agreed, director, party));
         let verdict = match decision {
             Ok(Decision::Serve(requests)) => {
@@ -121,7 +140,7 @@ impl<'a, M: Machine> Client<'a, M> {
             }
             Ok(Decision::Order(order)) => {
                 let call = self.call.id;
-                self.command(&Command::Order { call, order }).await?;
+                self.call.command(&Command::Order { call, order }).await?;
                 let outcome = self.hear_of_servers().await?;
                 match director {
                     Some(director) => conclude(*director, outcome).map(Verdict::of),
@@ -134,7 +153,9 @@ impl<'a, M: Machine> Client<'a, M> {
             }),
             Ok(Decision::Close(complaint)) => {
                 if self.call.party().has_dedicated() {
-                    self.command(&Command::Close(self.call.id.party)).await?;
+                    self.call
+                        .command(&Command::Close(self.call.id.party))
+                        .await?;
                 }
                 Ok(Verdict {
                     is_closed: true,
@@ -156,24 +177,13 @@ impl<'a, M: Machine> Client<'a, M> {
             call: self.call.id,
             requests: requests.to_vec(),
         };
-        self.command(&command).await
-    }
-
-    /// Gives a command to server 0, which passes it on.
-    async fn command(&self, command: &Command) -> Result<()> {
-        let body = encode(command)?;
-        self.tell_server(Port::SERVERS, body).await
+        self.call.command(&command).await
     }
 
     /// Waits until all servers have done their parts.
     async fn hear_of_servers(&self) -> Result<Outcome> {
         let served = self.call.machine.receive(self.call.port(Step::Served));
         decode(&served.await.body)
-    }
-
-    async fn tell_server(&self, port: Port, body: Vec<u8>) -> Result<()> {
-        let first = self.call.party().serving()[0];
-        self.call.machine.send(first, port, body, None).await
     }
 
     /// Carries out requests on which all ranks agree, and which the servers know. The client of
@@ -206,8 +216,8 @@ impl<'a, M: Machine> Client<'a, M> {
             (Some(director), Some(mut outcome)) => {
                 if servers_act(requests) {
                     if clients_act(requests) {
-                        self.tell_server(self.call.port(Step::Stop), encode(&())?)
-                            .await?;
+                        let stop = self.call.port(Step::Stop);
+                        self.call.tell_server_0(stop, encode(&())?).await?;
                     }
                     outcome = outcome.merge(self.hear_of_servers().await?);
                 }
@@ -235,10 +245,7 @@ impl<'a, M: Machine> Client<'a, M> {
         }
         let (call, latch) = (&self.call, Latch::default());
         let nothing = Holding::default();
-        let own = (
-            self.tree.place,
-            self.lists.first().copied().unwrap_or(&nothing),
-        );
+        let own = (self.rank, self.lists.first().copied().unwrap_or(&nothing));
         let moving = async {
             match &request.strategy {
                 Strategy::DiskDirected(_) => Outcome::default(),
@@ -302,11 +309,5 @@ fn decide(agreed: Proposals, director: &mut MaybeDirector<'_>, party: &Party) ->
 }
 
 fn conclude(director: &mut dyn Director, outcome: Outcome) -> Result<Traffic> {
-    let Outcome {
-        moved,
-        mut sums,
-        error,
-    } = outcome;
-    sums.sort_by_key(|sum| (sum.array, sum.object));
-    director.conclude(error.map_or(Ok(Tally { moved, sums }), Err))
+    director.conclude(outcome.tally())
 }

@@ -11,8 +11,8 @@ use penstock_layout::{
 };
 
 use super::Verdict;
-use super::agreement::{Proposal, Proposals};
-use super::server::Command;
+use super::agreement::{Proposal, Proposals, difference};
+use super::command::Command;
 use crate::address::{CallId, PartyId};
 use crate::encoding::{decode, encode};
 use crate::error::{Error, Kind};
@@ -84,15 +84,30 @@ fn proper(chance: &mut Chance) -> Vec<u8> {
         complaint: Some(Error::new(Kind::Io, "a", "b")),
     };
     let all = requests();
-    match chance.below(4) {
+    let call = CallId {
+        party: PartyId(0),
+        sequence: 3,
+    };
+    match chance.below(7) {
         0 => encode(&Proposals::of_rank(1, Ok(proposal))),
         1 => encode(&Verdict::of(Traffic::default())),
         2 => encode(&Outcome::default()),
+        3 => encode(&Command::Join(Party::of_standing(
+            PartyId(5),
+            vec![7, 8, 9],
+            vec![0, 1],
+        ))),
+        4 => encode(&Command::Begin {
+            call,
+            errand: vec![4; 9],
+        }),
+        5 => encode(&Command::Answer {
+            party: PartyId(5),
+            number: 3,
+            question: vec![5; 9],
+        }),
         _ => encode(&Command::Serve {
-            call: CallId {
-                party: PartyId(0),
-                sequence: 3,
-            },
+            call,
             requests: vec![all[chance.below(all.len())].clone()],
         }),
     }
@@ -127,7 +142,7 @@ fn hear(body: &[u8], party: &Party) {
     };
     if let Ok(proposals) = decode::<Proposals>(body) {
         let merged = Proposals::of_rank(0, Ok(mine)).merge(proposals);
-        let _ = merged.agreed::<()>(CLIENTS);
+        let _ = merged.agreed(CLIENTS, difference::<()>);
     }
     let _ = decode::<Verdict>(body);
     if let Ok(outcome) = decode::<Outcome>(body) {

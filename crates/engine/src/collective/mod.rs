@@ -15,17 +15,24 @@
 //! the moving, the request goes down their tree, too, and the ends of their parts come up; if they
 //! hold lists, it goes down so that each can send servers what concerns them.
 //!
+//! If servers stand, the node of server 0 directs instead of rank 0, and is the root of the tree of
+//! clients: then servers finish a write even if all clients have left after it was handed over.
+//!
 //! No rank ever returns early: an error on one rank travels up as a value, and comes back down to
 //! all. If a member of the party leaves that has yet to do its part, the call ends on every node.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `agreement` | proposals, and whether the asks of ranks are equal |
+//! | [`chair`] | the directing of calls to servers that stand |
+//! | `command` | the commands that servers obey |
 //! | [`client`] | the part of a rank, and the director's on rank 0 |
 //! | [`server`] | the part of a node with servers |
 
 mod agreement;
+pub mod chair;
 pub mod client;
+pub(crate) mod command;
 #[cfg(test)]
 mod fuzz;
 pub mod server;
@@ -38,7 +45,7 @@ use crate::outcome::{Tally, Traffic};
 use crate::request::Request;
 use crate::tuning::{StoreAccess, Strategy};
 
-pub use agreement::{Ask, Proposal, RankBoxes};
+pub use agreement::{Ask, Proposal, RankBoxes, Voice, difference};
 
 /// The decision on a call, once all ranks agree.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -10,7 +10,6 @@ use std::task::{Context, Poll};
 
 use futures::future::{Either, LocalBoxFuture, join, join_all, select};
 use futures::stream::{FuturesUnordered, StreamExt};
-use serde::{Deserialize, Serialize};
 
 use crate::address::{CALLS_MAX, CallId, PartyId, Port, Step};
 use crate::call::Call;
@@ -21,28 +20,17 @@ use crate::machine::{Machine, Message, NodeId, Operation};
 use crate::outcome::{Outcome, Traffic};
 use crate::party::{Attendance, Party};
 use crate::request::Request;
+use crate::signal::Signal;
 use crate::split::Latch;
 use crate::tree::Tree;
 use crate::tuning::{DiskDirected, StoreAccess, Strategy};
 use crate::{caching, disk_directed};
 
-/// A command to the servers of a party. It goes down their tree.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Command {
-    /// Serve these requests, one for each array of the call.
-    Serve {
-        call: CallId,
-        requests: Vec<Request>,
-    },
-    /// Carry out this order about an open file.
-    Order { call: CallId, order: Order },
-    /// Move a client's part of an open file. It goes to one server alone.
-    Transfer(TransferRequest),
-    /// The party makes no more calls.
-    Close(PartyId),
-    /// Serve this new party, too. It goes to every node with servers of the party.
-    Join(Party),
-}
+use super::chair::{self, Office};
+use super::command::Command;
+
+/// The most calls and questions of one party that are under way on the node that directs.
+const UNDER_WAY_MAX: usize = 1024;
 
 /// An event in the life of a node's servers.
 enum Event<P> {
@@ -60,6 +48,12 @@ pub struct Servers<'m, M: Machine> {
     /// The parties that have joined and are not watched yet.
     joined: RefCell<Vec<Rc<Attendance>>>,
     files: Files<'m, M>,
+    /// The office of servers that stand.
+    office: Option<Rc<dyn Office>>,
+    /// The party of each call that this node directs, and of each question that it answers.
+    directing: RefCell<Vec<PartyId>>,
+    /// Tells that one of them has ended.
+    directed: Signal,
 }
 
 /// A party is watched for departures as long as it has calls.
@@ -99,7 +93,14 @@ impl<'m> Watched<'m> {
         let broken = self.breaking.as_mut();
         let is_broken = broken.is_some_and(|breaking| breaking.as_mut().poll(context).is_ready());
         if is_broken {
-            self.breaking = None;
+            let is_over = !self.attendance.party.stands || self.attendance.has_lost_server();
+            let attendance = self.attendance.clone();
+            self.breaking = match is_over {
+                true => None,
+                false => Some(Box::pin(
+                    async move { drop(attendance.loses_server().await) },
+                )),
+            };
         }
         is_broken
     }
@@ -117,10 +118,28 @@ impl<'m, M: Machine> Servers<'m, M> {
     pub fn new(machine: &'m M, party: Rc<Attendance>, cache_bytes: u64) -> Self {
         let parties = BTreeMap::from([(party.party.id, party)]);
         Self {
-            machine,
             parties: RefCell::new(parties),
+            ..Self::of_nobody(machine, cache_bytes)
+        }
+    }
+
+    fn of_nobody(machine: &'m M, cache_bytes: u64) -> Self {
+        Self {
+            machine,
+            parties: RefCell::default(),
             joined: RefCell::default(),
             files: Files::new(machine, cache_bytes),
+            office: None,
+            directing: RefCell::default(),
+            directed: Signal::default(),
+        }
+    }
+
+    /// Makes the servers of this node that stand, whatever parties come.
+    pub fn standing(machine: &'m M, office: Rc<dyn Office>, cache_bytes: u64) -> Self {
+        Self {
+            office: Some(office),
+            ..Self::of_nobody(machine, cache_bytes)
         }
     }
 
@@ -130,12 +149,12 @@ impl<'m, M: Machine> Servers<'m, M> {
     }
 
     /// Serves the calls of all parties, side by side, until each party has closed, or has lost a
-    /// member.
+    /// member; for ever, if these servers stand.
     pub async fn run(&self) {
         let mut under_way = FuturesUnordered::new();
         let parties = self.parties.borrow().values().cloned().collect::<Vec<_>>();
         let mut watched: Vec<_> = parties.into_iter().map(Watched::heard).collect();
-        while !under_way.is_empty() || !self.parties.borrow().is_empty() {
+        while self.office.is_some() || !under_way.is_empty() || !self.parties.borrow().is_empty() {
             let joined = self.joined.take().into_iter();
             watched.extend(joined.map(|party| Watched::listened(party, self.machine)));
             watched.retain(Watched::is_needed);
@@ -154,10 +173,7 @@ impl<'m, M: Machine> Servers<'m, M> {
                     under_way.extend(self.begin(from, body, parcel));
                 }
                 Event::Ended => {}
-                Event::Lost(party) => {
-                    self.parties.borrow_mut().remove(&party);
-                    under_way.push(Box::pin(self.files.close_all(party)));
-                }
+                Event::Lost(party) => under_way.push(Box::pin(self.lose(party))),
             }
         }
         debug_assert!(self.is_idle(), "a claim or room that nobody has");
@@ -175,7 +191,11 @@ impl<'m, M: Machine> Servers<'m, M> {
         body: Vec<u8>,
         parcel: Option<M::Parcel>,
     ) -> Option<LocalBoxFuture<'_, ()>> {
-        match decode(&body).ok()? {
+        let command = decode(&body).ok()?;
+        if !self.may(from, &command) {
+            return None;
+        }
+        match command {
             Command::Serve { call, requests } => Some(Box::pin(self.serve(call, requests, body))),
             Command::Order { call, order } => Some(Box::pin(self.obey(call, order, body))),
             Command::Transfer(request) => {
@@ -187,6 +207,106 @@ impl<'m, M: Machine> Servers<'m, M> {
             }
             Command::Close(party) => Some(Box::pin(self.close(party, body))),
             Command::Join(party) => Some(Box::pin(self.join(from, party))),
+            Command::Begin { call, errand } => {
+                let (office, party) = (self.office.clone()?, self.party(call.party)?);
+                let directing = async move {
+                    let call = Call::new(self.machine, &party, call.sequence);
+                    let director = office.director(&party.party, errand);
+                    chair::direct(call, &*office, director).await;
+                    self.end_directing(party.party.id);
+                };
+                self.directing.borrow_mut().push(call.party);
+                Some(Box::pin(directing))
+            }
+            Command::Answer {
+                party,
+                number,
+                question,
+            } => {
+                let id = party;
+                let (office, party) = (self.office.clone()?, self.party(id)?);
+                let answering = async move {
+                    let answer = office.answer(&party.party, question).await;
+                    if let Ok(body) = encode(&answer) {
+                        // A client that has left needs no answer.
+                        let told = self.machine.send(from, id.answers(number), body, None);
+                        let _ = told.await;
+                    }
+                    self.end_directing(id);
+                };
+                self.directing.borrow_mut().push(id);
+                Some(Box::pin(answering))
+            }
+        }
+    }
+
+    fn party(&self, id: PartyId) -> Option<Rc<Attendance>> {
+        self.parties.borrow().get(&id).cloned()
+    }
+
+    /// Whether servers obey such a command from this node. Those of a job are among themselves.
+    fn may(&self, from: NodeId, command: &Command) -> bool {
+        let Some(office) = &self.office else {
+            return true;
+        };
+        // One that has asked for more than it may at a time gets no answer to the rest.
+        let is_of_party = |id: &PartyId, is_right: &dyn Fn(&Attendance) -> bool| {
+            let directing = self.directing.borrow();
+            let under_way = directing.iter().filter(|of| *of == id).count();
+            under_way < UNDER_WAY_MAX && self.party(*id).is_some_and(|of| is_right(&of))
+        };
+        match command {
+            Command::Serve { .. } | Command::Order { .. } | Command::Close(_) => {
+                from == self.machine.me() || office.is_server(from)
+            }
+            Command::Begin { call, .. } => {
+                let directs = |of: &Attendance| {
+                    let party = &of.party;
+                    let is_asked = party.rank(from) == Some(0) && of.broken().is_none();
+                    is_asked && party.director() == self.machine.me()
+                };
+                call.sequence < CALLS_MAX && is_of_party(&call.party, &directs)
+            }
+            Command::Answer { party, .. } => {
+                is_of_party(party, &|of| of.party.rank(from).is_some())
+            }
+            Command::Transfer(_) | Command::Join(_) => true, // they are checked where they are met
+        }
+    }
+
+    fn end_directing(&self, party: PartyId) {
+        let mut directing = self.directing.borrow_mut();
+        let place = directing.iter().position(|of| *of == party);
+        place.map(|place| directing.swap_remove(place));
+        drop(directing);
+        self.directed.tell();
+    }
+
+    /// Ends a party that cannot make any more calls. If servers stand and all of them are there,
+    /// the node that directs ends it on all of them, behind the last call: until then each must
+    /// tell how its part of a call has ended.
+    async fn lose(&self, id: PartyId) {
+        let Some(party) = self.party(id) else {
+            return;
+        };
+        if !party.party.stands || party.has_lost_server() {
+            self.parties.borrow_mut().remove(&id);
+            return self.end(id).await;
+        }
+        if party.party.director() == self.machine.me() {
+            let is_over = || (!self.directing.borrow().contains(&id)).then_some(());
+            self.directed.until(is_over).await;
+            if let Ok(body) = encode(&Command::Close(id)) {
+                self.close(id, body).await;
+            }
+        }
+    }
+
+    /// Ends what a party has here, which makes no more calls.
+    async fn end(&self, party: PartyId) {
+        self.files.close_all(party).await;
+        if let Some(office) = &self.office {
+            office.close(party);
         }
     }
 
@@ -205,10 +325,14 @@ impl<'m, M: Machine> Servers<'m, M> {
             true => "a party of this identity is served already",
             false if party.rank(from) != Some(0) => "another node than rank 0's asks",
             false if party.place_serving(self.machine.me()).is_none() => "it has no server here",
+            false if party.stands != self.office.is_some() => "other servers are meant",
             false => "",
         };
         if !cause.is_empty() {
             return Err(Error::new(Kind::Peer, "joining servers", cause));
+        }
+        if let Some(office) = &self.office {
+            office.admit(&party)?;
         }
         let attendance = Rc::new(Attendance::new(Arc::new(party)));
         let id = attendance.party.id;
@@ -232,11 +356,10 @@ impl<'m, M: Machine> Servers<'m, M> {
 
     /// Serves one call. The clients hear by themselves of a member that leaves.
     async fn serve(&self, id: CallId, requests: Vec<Request>, body: Vec<u8>) {
-        let party = self.parties.borrow().get(&id.party).cloned();
-        let Some(party) = party else {
+        let Some(party) = self.party(id.party) else {
             return;
         };
-        // Rank 0 has checked what it sends: only somebody else's command can be refused here.
+        // Who directs has checked what it sends: only somebody else's command can be refused here.
         let is_named = id.sequence < CALLS_MAX;
         if !is_named || Request::check_all(&requests, &party.party).is_err() {
             return;
@@ -248,12 +371,12 @@ impl<'m, M: Machine> Servers<'m, M> {
             }
             serve_all(call, &requests, Some(&self.files)).await
         };
-        let _ = call.unless_lost(part).await;
+        let _ = call.unless_needed(part, || false).await;
     }
 
     /// Carries out an order. The clients hear by themselves of a member that leaves.
     async fn obey(&self, id: CallId, order: Order, body: Vec<u8>) {
-        let party = self.parties.borrow().get(&id.party).cloned();
+        let party = self.party(id.party);
         let Some(party) = party.filter(|_| id.sequence < CALLS_MAX) else {
             return;
         };
@@ -267,11 +390,11 @@ impl<'m, M: Machine> Servers<'m, M> {
             let outcome = Outcome::of(obeyed.map(|()| Traffic::default()));
             tell_of_end(call, tree, outcome).await
         };
-        let _ = call.unless_lost(part).await;
+        let _ = call.unless_needed(part, || false).await;
     }
 
     async fn close(&self, id: PartyId, body: Vec<u8>) {
-        self.files.close_all(id).await;
+        self.end(id).await;
         let party = self.parties.borrow_mut().remove(&id);
         if let Some(party) = party
             && let Some(tree) = Call::new(self.machine, &party, 0).servers()
@@ -326,9 +449,35 @@ impl Attendance {
         };
         self.unless_broken(joining).await?
     }
+
+    /// Asks servers that stand something, as a client by itself. Each question of a client has a
+    /// number of its own.
+    ///
+    /// # Errors
+    /// Their refusal; the reason of a member that has left.
+    pub async fn ask<M: Machine>(
+        &self,
+        machine: &M,
+        number: u32,
+        question: Vec<u8>,
+    ) -> Result<Vec<u8>> {
+        let party = self.party.id;
+        let command = Command::Answer {
+            party,
+            number,
+            question,
+        };
+        let asking = async {
+            let (to, body) = (self.party.director(), encode(&command)?);
+            machine.send(to, Port::SERVERS, body, None).await?;
+            decode(&machine.receive(party.answers(number)).await.body)?
+        };
+        self.unless_broken(asking).await?
+    }
 }
 
-/// Carries out requests that this node's servers know, and tells rank 0 how they ended.
+/// Carries out requests that this node's servers know, and tells the node that directs how they
+/// ended.
 ///
 /// # Errors
 /// When a message cannot be sent.
@@ -362,21 +511,32 @@ async fn serve_all<M: Machine>(
             Strategy::Independent => Outcome::default(),
         }
     };
-    let is_handed_over =
-        matches!(first.strategy, Strategy::DiskDirected(_)) && first.split.is_some();
-    let outcome = match is_handed_over && first.operation == Operation::Write {
+    let is_write = first.operation == Operation::Write;
+    let is_directed = matches!(first.strategy, Strategy::DiskDirected(_));
+    let needs_clients = || !(is_write && is_directed && latch.is_handed_over());
+    let serving = call.unless_needed(serving, needs_clients);
+    let served = match is_write && is_directed && first.split.is_some() {
         false => serving.await,
         true => {
+            let handing_over = call.unless_lost(hand_over(call, tree, &latch));
             // The future that serves is polled first: then all its parts are known.
-            let (outcome, handed_over) = join(serving, hand_over(call, tree, &latch)).await;
-            handed_over.map(|()| outcome)?
+            let (served, handed_over) = join(serving, handing_over).await;
+            match call.party().stands {
+                true => served, // clients that have left need not hear it
+                false => handed_over?.and(served),
+            }
         }
+    };
+    // Servers that stand tell of all ends: nobody else knows whether the write is whole.
+    let outcome = match served {
+        Err(loss) if call.party().stands => Outcome::of(Err(loss)),
+        served => served?,
     };
     tell_of_end(call, tree, outcome).await
 }
 
-/// Tells rank 0, through server 0, how the parts of this node's servers and of those below have
-/// ended.
+/// Tells the node that directs, through server 0, how the parts of this node's servers and of those
+/// below have ended.
 async fn tell_of_end<M: Machine>(
     call: Call<'_, M>,
     tree: Tree<'_, M>,
@@ -385,7 +545,7 @@ async fn tell_of_end<M: Machine>(
     let mine = call.blame(outcome).await;
     let all = tree.gather(Step::ServersEnded, mine, Outcome::merge);
     match all.await? {
-        Some(all) => tell_rank_0(call, Step::Served, encode(&all)?).await,
+        Some(all) => tell_director(call, Step::Served, encode(&all)?).await,
         None => Ok(()),
     }
 }
@@ -408,18 +568,18 @@ async fn direct<M: Machine>(
     outcomes.fold(Outcome::default(), Outcome::merge)
 }
 
-/// Waits until all servers have handed over, and tells rank 0: then nobody looks into the clients'
-/// memories any more.
+/// Waits until all servers have handed over, and tells the node that directs: then nobody looks
+/// into the clients' memories any more.
 async fn hand_over<M: Machine>(call: Call<'_, M>, tree: Tree<'_, M>, latch: &Latch) -> Result<()> {
     latch.all_handed_over().await;
     let all = tree.gather(Step::HandedOver, (), |(), ()| ()).await?;
     match all {
-        Some(()) => tell_rank_0(call, Step::Free, encode(&())?).await,
+        Some(()) => tell_director(call, Step::Free, encode(&())?).await,
         None => Ok(()),
     }
 }
 
-async fn tell_rank_0<M: Machine>(call: Call<'_, M>, step: Step, body: Vec<u8>) -> Result<()> {
-    let to = call.party().clients[0];
+async fn tell_director<M: Machine>(call: Call<'_, M>, step: Step, body: Vec<u8>) -> Result<()> {
+    let to = call.party().director();
     call.machine.send(to, call.port(step), body, None).await
 }

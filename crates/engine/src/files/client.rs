@@ -22,7 +22,7 @@ use super::messages::{
 };
 use super::sending::send_elements;
 use crate::address::{MemoryId, Port};
-use crate::collective::server::Command;
+use crate::collective::command::Command;
 use crate::encoding::{decode, encode};
 use crate::error::{Error, Kind, Result};
 use crate::machine::{CopyKind, Elements, Machine, Operation, Work};

@@ -18,6 +18,7 @@
 //! | `view` | open files and views: reading, writing, pointers |
 
 use penstock_engine::Result;
+use penstock_net::Call;
 
 mod core;
 mod file_system;
@@ -41,7 +42,7 @@ pub fn open(
     options: &JobOptions,
     interrupt: Option<Interrupt>,
 ) -> Result<FileSystem> {
-    match standing::Call::of_url(place, keys)? {
+    match Call::of_url(place, keys)? {
         Some(call) => {
             let fs = standing::connect(&call, interrupt)?;
             nodes::check_servers(servers, Some(fs.servers()))?;

@@ -5,28 +5,28 @@
 //! programs            each rank, thread or process is a client of all of them
 //! ```
 
-use std::path::Path;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::channel::oneshot;
-use futures::future::join_all;
+use futures::future::{Either, LocalBoxFuture, join_all, pending, select};
 use penstock_engine::encoding::{decode, encode};
 use penstock_engine::{Error, Kind, Machine, NodeId, Result, Who};
 use penstock_layout::exact;
-use penstock_machines::Node;
 use penstock_machines::links::Process;
 use penstock_machines::mpi::abi::Handle;
 use penstock_machines::mpi::api::Api;
 use penstock_machines::node::runner::{Interrupt, Runner};
-use penstock_net::address::{self, Address};
+use penstock_machines::{Node, Opener};
+use penstock_net::address::Address;
 use penstock_net::door::{DoorOptions, Guests as Admission};
 use penstock_net::links::Roster;
 use penstock_net::peer::Peer;
-use penstock_net::tls::{KeyFiles, Keys};
-use penstock_net::{Calling, Joined, Welcome};
-use serde::{Deserialize, Serialize};
+use penstock_net::tls::Keys;
+use penstock_net::{Call, Calling, Greeting, Joined, Visit};
 
 use super::core::Failure;
 use super::file_system::{Ending, FileSystem};
@@ -37,7 +37,7 @@ use crate::object::Identity;
 use crate::service::lodge::Guests;
 
 /// What a server process is.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct StandOptions {
     /// The path of the volume, in which `{server}` stands for the number of a server.
     pub template: String,
@@ -57,13 +57,10 @@ pub struct StandOptions {
     pub patience: Duration,
     /// The cache, and how disks are used.
     pub options: JobOptions,
-}
-
-/// What server processes tell all clients.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Greeting {
-    volume: Description,
-    homes: Vec<NodeId>,
+    /// The opener of the node: [`Seat::opener`], or one that passes on to it what is of the volume.
+    pub opener: Arc<dyn Opener>,
+    /// Whether the process serves arrays, too: [`Stand::serve`] is given who does.
+    pub has_arrays: bool,
 }
 
 /// A server process that has opened its volume and its door, and does not serve yet.
@@ -103,8 +100,9 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
     }
     let homes: Arc<[NodeId]> = asked.homes.clone().into();
     let greeting = Greeting {
-        volume: volume.clone(),
         homes: asked.homes,
+        volume: encode(&volume)?,
+        has_arrays: asked.has_arrays,
     };
     let standing = penstock_net::stand(DoorOptions {
         realm: volume.identity,
@@ -116,9 +114,13 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
         clients_max: asked.clients_max,
         patience: asked.patience,
     })?;
-    let opener = Seat::opener(&asked.options);
     Ok(Stand {
-        node: Node::new(asked.process, standing.links, Process::default(), opener),
+        node: Node::new(
+            asked.process,
+            standing.links,
+            Process::default(),
+            asked.opener,
+        ),
         standing: Open {
             roster: standing.roster,
             _door: standing.door,
@@ -149,11 +151,16 @@ impl Guests for Lodgers {
 }
 
 impl Stand {
-    /// Serves until `stop` is told, or its sender is dropped, and then saves all.
+    /// Serves until `stop` is told, or its sender is dropped, and then saves all. What `beside`
+    /// makes of the node and of who is connected goes on meanwhile.
     ///
     /// # Errors
     /// The first error of a server that keeps it from serving.
-    pub fn serve(self, stops: impl Fn() -> oneshot::Receiver<()>) -> Result<()> {
+    pub fn serve(
+        self,
+        stops: impl Fn() -> oneshot::Receiver<()>,
+        beside: impl FnOnce(Rc<Node>, Roster) -> LocalBoxFuture<'static, ()>,
+    ) -> Result<()> {
         let Self {
             node,
             standing,
@@ -180,7 +187,13 @@ impl Stand {
                 served.map_err(|error| error.by(Who::Server(server)))
             }
         });
-        let served: Result<Vec<()>> = node.block_on(join_all(served)).into_iter().collect();
+        let beside = beside(node.clone(), standing.roster.clone()).fuse();
+        let beside = pin!(beside.then(|()| pending())); // the volume is served without it, too
+        let served = node.block_on(select(join_all(served), beside));
+        let served: Result<Vec<()>> = match served {
+            Either::Left((served, _)) => served.into_iter().collect(),
+            Either::Right((never, _)) => never,
+        };
         let cause = match &served {
             Ok(_) => "the server has been stopped".to_string(),
             Err(error) => format!("the server has failed: {error}"),
@@ -190,89 +203,39 @@ impl Stand {
     }
 }
 
-/// Whom a client calls, and how.
-#[derive(Debug, Clone)]
-pub struct Call {
-    /// Addresses of servers. One of them at least must answer.
-    pub addresses: Vec<Address>,
-    /// The keys for connections with other hosts.
-    pub keys: Option<Keys>,
-    /// How long a server may take nothing while there is something for it.
-    pub patience: Duration,
-}
-
-impl Call {
-    /// How to call the servers of a URL, `penstock://host:7433,host2:7433` or
-    /// `unix:///run/penstock.sock`; nothing for the path of a volume. `keys` are a directory and
-    /// the name of a holder in it, `DIR/NAME`, as `penstock keys` makes them; or what the
-    /// environment variable `PENSTOCK_KEYS` says.
-    ///
-    /// # Errors
-    /// [`Kind::Schema`] when an address makes no sense; those of [`KeyFiles::read`].
-    pub fn of_url(url: &str, keys: Option<&str>) -> Result<Option<Self>> {
-        let Some(addresses) = address::of_url(url)? else {
-            return Ok(None);
-        };
-        let named = keys.map(str::to_string);
-        let named = named.or_else(|| std::env::var("PENSTOCK_KEYS").ok());
-        let keys = named.filter(|named| !named.is_empty());
-        let keys = keys.map(|named| KeyFiles::of_holder(Path::new(&named)).read());
-        Ok(Some(Self {
-            addresses,
-            keys: keys.transpose()?,
-            patience: Self::PATIENCE,
-        }))
-    }
-
-    /// The longest time that a server may take nothing, unless a client says otherwise.
-    pub const PATIENCE: Duration = Duration::from_secs(30);
-}
-
 /// A client that servers have let in, and the volume.
 struct Guest {
     node: Node,
-    volume: Greeting,
+    volume: Description,
+    homes: Vec<NodeId>,
     calling: Calling,
 }
 
 /// Calls the servers of a volume.
 fn call(call: &Call) -> Result<Guest> {
+    let visit = call.visit()?;
+    let volume = volume_of(&visit)?;
     let Joined {
         node,
         links,
-        welcomes,
         calling,
-    } = penstock_net::join(&call.addresses, call.keys.as_ref(), call.patience)?;
-    let volume = greeting(&welcomes)?;
+        ..
+    } = visit.joined;
     let opener = Seat::opener(&JobOptions::default());
     Ok(Guest {
         node: Node::new(node, links, Process::default(), opener),
         volume,
+        homes: visit.greeting.homes,
         calling,
     })
 }
 
-/// What all servers that can be reached say of their volume.
-fn greeting(welcomes: &[Result<Welcome>]) -> Result<Greeting> {
-    let mut volume: Option<Greeting> = None;
-    for welcome in welcomes.iter().flatten() {
-        let greeting: Greeting = decode(&welcome.greeting)?;
-        check(&greeting, welcome, welcomes.len())?;
-        let same = volume.get_or_insert_with(|| greeting.clone());
-        if same.homes != greeting.homes || same.volume.identity != greeting.volume.identity {
-            let cause = "servers say different things of their volume";
-            return Err(Error::new(Kind::Mismatch, "connecting", cause));
-        }
-    }
-    volume.ok_or_else(|| Error::new(Kind::Peer, "connecting", "nobody answers"))
-}
-
-/// Refuses what makes no sense in a greeting.
-fn check(greeting: &Greeting, welcome: &Welcome, processes: usize) -> Result<()> {
-    let Greeting { volume, homes } = greeting;
-    let are_there = homes.iter().all(|&home| home < processes);
-    match are_there && homes.len() == volume.servers && volume.identity == welcome.realm {
-        true => Ok(()),
+/// The volume of servers that answer.
+fn volume_of(visit: &Visit) -> Result<Description> {
+    let volume: Description = decode(&visit.greeting.volume)?;
+    let servers = visit.greeting.homes.len();
+    match servers == volume.servers && volume.identity == visit.realm {
+        true => Ok(volume),
         false => {
             let cause = "the server says what cannot be";
             Err(Error::new(Kind::Peer, "connecting", cause))
@@ -289,9 +252,10 @@ impl Guest {
         let Self {
             node,
             volume,
+            homes,
             calling,
         } = self;
-        let shape = volume.volume.shape(volume.homes.into());
+        let shape = volume.shape(homes.into());
         let state = ClientState::new(shape, identity(), (program, clients), 0);
         let runner = Runner::new(node, |_| Vec::new(), true, interrupt)?;
         let failure = Failure::default();
@@ -325,12 +289,7 @@ pub fn connect_all(
     let guest = asked.and_then(|asked| call(&asked));
     let program = disk::new_identity()?;
     let told = match &guest {
-        Ok(guest) => [
-            1,
-            guest.node.me() as u64,
-            guest.volume.volume.identity,
-            program,
-        ],
+        Ok(guest) => [1, guest.node.me() as u64, guest.volume.identity, program],
         Err(_) => [0; 4],
     };
     let all = api.allgather(comm, told)?;
@@ -368,21 +327,23 @@ pub struct Seen {
 /// # Errors
 /// As [`penstock_net::join`].
 pub fn look(asked: &Call) -> Result<Vec<Seen>> {
+    let visit = asked.visit()?;
+    let volume = volume_of(&visit)?;
     let Joined {
         node,
         links,
         welcomes,
         calling: _,
-    } = penstock_net::join(&asked.addresses, asked.keys.as_ref(), asked.patience)?;
-    let greeting = greeting(&welcomes)?;
+    } = visit.joined;
+    let homes = visit.greeting.homes;
     let addresses = welcomes.iter().flatten().next();
     let addresses = addresses.map_or_else(Vec::new, |first| first.addresses.clone());
     let opener = Seat::opener(&JobOptions::default());
     let node = Node::new(node, links, Process::default(), opener);
-    let shape = greeting.volume.shape(greeting.homes.clone().into());
+    let shape = volume.shape(homes.clone().into());
     let state = ClientState::new(shape, identity(), (0, Arc::new([])), 0);
     let seen = welcomes.into_iter().enumerate().map(|(process, welcome)| {
-        let servers = greeting.homes.iter().enumerate();
+        let servers = homes.iter().enumerate();
         let servers = servers.filter(|(_, home)| **home == process);
         let servers: Vec<usize> = servers.map(|(server, _)| server).collect();
         let missing = match welcome {

@@ -123,8 +123,25 @@ impl Node {
         self.post(to, &Header::Done { ticket, result }, 0, |_| {})
     }
 
-    pub(super) fn deliver(&self, port: Port, from: NodeId, body: Vec<u8>, parcel: Option<Parcel>) {
-        self.mail.put(port, Message { from, body, parcel });
+    /// Puts a message into a mailbox.
+    ///
+    /// # Errors
+    /// When its sender has sent too much that nobody here waits for.
+    pub(super) fn deliver(
+        &self,
+        port: Port,
+        from: NodeId,
+        body: Vec<u8>,
+        parcel: Option<Parcel>,
+    ) -> Result<()> {
+        let kept = self.mail.put(port, Message { from, body, parcel });
+        match kept <= self.links.mail_bytes_max(from) {
+            true => Ok(()),
+            false => {
+                let cause = format!("it has sent {kept} bytes that nobody waits for");
+                Err(Error::new(Kind::Peer, "hearing another node", cause))
+            }
+        }
     }
 
     /// Takes in a message of the engine, its parcel behind its body.
@@ -144,10 +161,9 @@ impl Node {
             None => self.deliver(port, from, payload.into_bytes(), None),
             Some(body) => {
                 let (body, parcel) = payload.split(body).ok_or_else(|| cut_short(body, bytes))?;
-                self.deliver(port, from, body, Some(parcel));
+                self.deliver(port, from, body, Some(parcel))
             }
         }
-        Ok(())
     }
 
     /// Takes in a message that its sender waits for, its parcel behind its body.
@@ -164,7 +180,7 @@ impl Node {
             return Err(cut_short(body.saturating_add(bytes), came));
         }
         let (body, parcel) = payload.split(body).ok_or_else(|| cut_short(body, came))?;
-        self.deliver(port, from, body, Some(parcel));
+        self.deliver(port, from, body, Some(parcel))?;
         self.done(from, ticket, Ok(()))
     }
 
@@ -184,8 +200,7 @@ impl Node {
         if !self.mail.is_awaited(port) {
             parcel = Parcel::Own(parcel.bytes().to_vec());
         }
-        self.deliver(port, lender.0, body, Some(parcel));
-        Ok(())
+        self.deliver(port, lender.0, body, Some(parcel))
     }
 
     /// Copies a piece between this client's memory and the buffer of a server of this host.

@@ -50,8 +50,7 @@ impl Machine for Node {
         parcel: Option<Parcel>,
     ) -> Result<()> {
         if to == self.me {
-            self.deliver(port, to, body, parcel);
-            return Ok(());
+            return self.deliver(port, to, body, parcel);
         }
         let header = Header::Message {
             port,
@@ -78,8 +77,7 @@ impl Machine for Node {
         let distance = self.links.distance(to);
         if to == self.me {
             let parcel = Parcel::Own(buffer.bytes(0..size).to_vec());
-            self.deliver(port, to, body, Some(parcel));
-            return Ok(());
+            return self.deliver(port, to, body, Some(parcel));
         }
         let lies = match distance {
             Distance::Process => ParcelPlace::InProcess,

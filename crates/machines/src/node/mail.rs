@@ -1,17 +1,33 @@
 //! Messages that have come to a node, and the futures that wait for them.
 
 use std::cell::RefCell;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
-use penstock_engine::{Message, Port};
+use penstock_engine::{Message, NodeId, Port};
 
 use crate::memory::parcel::Parcel;
 
-/// The mail of one node, by port.
+/// The mail of one node.
 #[derive(Default)]
-pub(super) struct Mail(RefCell<HashMap<Port, Slot>>);
+pub(super) struct Mail {
+    slots: RefCell<HashMap<Port, Slot>>,
+    /// The bytes that nobody has taken yet, by sender.
+    kept: RefCell<HashMap<NodeId, u64>>,
+}
+
+/// The bytes that a message takes beside its content.
+const MESSAGE_BYTES: u64 = 128;
+
+fn bytes_of(message: &Message<Parcel>) -> u64 {
+    let parcel = message
+        .parcel
+        .as_ref()
+        .map_or(0, |parcel| parcel.bytes().len());
+    MESSAGE_BYTES + message.body.len() as u64 + parcel as u64
+}
 
 /// The messages at one port that nobody has taken yet, and the future that waits for one.
 #[derive(Default)]
@@ -21,19 +37,33 @@ struct Slot {
 }
 
 impl Mail {
-    /// Takes in a message.
-    pub(super) fn put(&self, port: Port, message: Message<Parcel>) {
-        let mut slots = self.0.borrow_mut();
+    /// Takes in a message. Gives the bytes of its sender that nobody has taken yet.
+    pub(super) fn put(&self, port: Port, message: Message<Parcel>) -> u64 {
+        let mut all = self.kept.borrow_mut();
+        let kept = all.entry(message.from).or_default();
+        *kept += bytes_of(&message);
+        let mut slots = self.slots.borrow_mut();
         let slot = slots.entry(port).or_default();
         slot.messages.push_back(message);
         if let Some(waker) = slot.waker.take() {
             waker.wake();
         }
+        *kept
+    }
+
+    /// Notes that a message has been taken.
+    fn note_taken(&self, message: &Message<Parcel>) {
+        if let Entry::Occupied(mut kept) = self.kept.borrow_mut().entry(message.from) {
+            *kept.get_mut() -= bytes_of(message);
+            if *kept.get() == 0 {
+                kept.remove();
+            }
+        }
     }
 
     /// Whether a future waits at this port.
     pub(super) fn is_awaited(&self, port: Port) -> bool {
-        let slots = self.0.borrow();
+        let slots = self.slots.borrow();
         slots.get(&port).is_some_and(|slot| slot.waker.is_some())
     }
 
@@ -41,9 +71,10 @@ impl Mail {
     pub(super) async fn next(&self, port: Port) -> Message<Parcel> {
         let _slot = OpenSlot(self, port);
         poll_fn(|context| {
-            let mut slots = self.0.borrow_mut();
+            let mut slots = self.slots.borrow_mut();
             let slot = slots.entry(port).or_default();
             if let Some(message) = slot.messages.pop_front() {
+                self.note_taken(&message);
                 return Poll::Ready(message);
             }
             slot.waker = Some(context.waker().clone());
@@ -59,7 +90,7 @@ struct OpenSlot<'a>(&'a Mail, Port);
 
 impl Drop for OpenSlot<'_> {
     fn drop(&mut self) {
-        let mut slots = self.0.0.borrow_mut();
+        let mut slots = self.0.slots.borrow_mut();
         match slots.get_mut(&self.1) {
             Some(slot) if slot.messages.is_empty() => {
                 slots.remove(&self.1);

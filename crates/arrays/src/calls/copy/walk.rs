@@ -11,6 +11,7 @@ use super::job::{Agenda, Job, Shared, SlabDirector};
 use super::plan::Pass;
 use crate::calls::array::{ArrayCall, LocalPart, Memory};
 use crate::calls::ask::Ask;
+use crate::calls::errand::Direction;
 use crate::calls::read::{ReadDirector, Source};
 use crate::calls::session::{CallArguments, Session};
 use crate::calls::settings::Method;
@@ -76,7 +77,7 @@ impl<'a> Walk<'a> {
                 bytes: 0,
                 given: vec![(call.clone(), vec![local.clone()])],
                 in_time: false,
-                director: Box::new(self.reader(job, pass, way, call.clone())),
+                direction: Direction::Here(Box::new(self.reader(job, pass, way, call.clone()))),
             },
         )?;
         let slabs: u64 = counts(&job.shape, &way.slab).iter().product();
@@ -95,7 +96,7 @@ impl<'a> Walk<'a> {
                 bytes: 0,
                 given: vec![(call, vec![local])],
                 in_time: false,
-                director: Box::new(director),
+                direction: Direction::Here(Box::new(director)),
             },
         )?;
         Ok(reading.moved.disk_bytes)
