@@ -73,6 +73,8 @@ struct ProcessConfig {
     listen: Vec<String>,
     /// The servers of the volume that it has.
     servers: Vec<usize>,
+    /// The endpoint for Prometheus, if there is to be one.
+    metrics: Option<String>,
 }
 
 fn default_cache() -> String {
@@ -130,7 +132,8 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
     let mut signals = signals.map_err(|error| Failure::failed(format!("signals: {error}")))?;
     let volume = options.template.clone();
     let opened = stand(options)?;
-    tracing::info!(volume, addresses = ?listens, "serving");
+    let metrics = opened.endpoint().map(|address| address.to_string());
+    tracing::info!(volume, addresses = ?listens, metrics, "serving");
     let stop = Arc::new(Stop::default());
     let on_signal = stop.clone();
     let handle = signals.handle();
@@ -198,6 +201,7 @@ fn of_volume(asked: &Serve, volume: &Path) -> Result<StandOptions, Failure> {
             cache_bytes: bytes(&asked.cache)?,
             is_direct: asked.direct,
         },
+        metrics: asked.metrics.clone(),
     })
 }
 
@@ -227,6 +231,8 @@ fn of_config(path: &Path, process: usize) -> Result<StandOptions, Failure> {
             &"each server of the volume, from 0 on, belongs to one process",
         ));
     }
+    let own = config.processes.get(process);
+    let metrics = own.and_then(|own| own.metrics.clone());
     let listens = config.processes.iter().map(|one| addresses(&one.listen));
     let listens: Vec<Vec<Address>> = listens.collect::<Result<_, _>>()?;
     let keys = config
@@ -249,6 +255,7 @@ fn of_config(path: &Path, process: usize) -> Result<StandOptions, Failure> {
             cache_bytes: bytes(&config.cache)?,
             is_direct: config.direct,
         },
+        metrics,
     })
 }
 

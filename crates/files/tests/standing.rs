@@ -43,6 +43,7 @@ impl Server {
             clients_max: 100,
             patience: WAIT_MAX,
             options: JobOptions::default(),
+            metrics: None,
         };
         let (sender, ready) = mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -224,6 +225,7 @@ fn only_one_process_serves_a_volume() {
         clients_max: 1,
         patience: WAIT_MAX,
         options: JobOptions::default(),
+        metrics: None,
     };
     assert_eq!(stand(options(&volume)).err().unwrap().kind, Kind::Busy);
     let taken = stand(options(&elsewhere)).err().unwrap();

@@ -5,6 +5,7 @@
 //! programs            each rank, thread or process is a client of all of them
 //! ```
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use penstock_machines::mpi::abi::Handle;
 use penstock_machines::mpi::api::Api;
 use penstock_machines::node::runner::{Interrupt, Runner};
 use penstock_net::address::{self, Address};
+use penstock_net::dismissals::Dismissal;
 use penstock_net::door::{DoorOptions, Guests as Admission};
 use penstock_net::links::Roster;
 use penstock_net::peer::Peer;
@@ -30,9 +32,11 @@ use serde::{Deserialize, Serialize};
 
 use super::core::Failure;
 use super::file_system::{Ending, FileSystem};
-use super::nodes::{JobOptions, Seat, check_same, identity, serve};
+use super::nodes::{JobOptions, Seat, Stands, check_same, identity, serve};
+use super::watch::{self, Watching};
 use crate::client::{Client, ClientState};
 use crate::disk::{self, Description, ServerDisk};
+use crate::metrics::DoorCounts;
 use crate::object::Identity;
 use crate::service::lodge::Guests;
 
@@ -57,13 +61,15 @@ pub struct StandOptions {
     pub patience: Duration,
     /// The cache, and how disks are used.
     pub options: JobOptions,
+    /// `HOST:PORT` of an endpoint for Prometheus, if there is to be one.
+    pub metrics: Option<String>,
 }
 
 /// What server processes tell all clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Greeting {
-    volume: Description,
-    homes: Vec<NodeId>,
+pub(super) struct Greeting {
+    pub(super) volume: Description,
+    pub(super) homes: Vec<NodeId>,
 }
 
 /// A server process that has opened its volume and its door, and does not serve yet.
@@ -73,6 +79,7 @@ pub struct Stand {
     disks: Vec<ServerDisk>,
     options: JobOptions,
     homes: Arc<[NodeId]>,
+    watching: Watching,
 }
 
 /// What stays open as long as the process serves.
@@ -89,6 +96,10 @@ struct Open {
 pub fn stand(asked: StandOptions) -> Result<Stand> {
     let own = asked.homes.iter().enumerate();
     let own = own.filter(|(_, process)| **process == asked.process);
+    let watching = Watching::begin(
+        own.clone().map(|(server, _)| server),
+        asked.metrics.as_deref(),
+    )?;
     let disks = own.map(|(server, _)| disk::open(&asked.template, server));
     let disks: Vec<ServerDisk> = disks.collect::<Result<_>>()?;
     check_same(&disks)?;
@@ -117,6 +128,7 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
         patience: asked.patience,
     })?;
     let opener = Seat::opener(&asked.options);
+    watching.know(standing.roster.clone());
     Ok(Stand {
         node: Node::new(asked.process, standing.links, Process::default(), opener),
         standing: Open {
@@ -126,6 +138,7 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
         disks,
         options: asked.options,
         homes,
+        watching,
     })
 }
 
@@ -133,6 +146,7 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
 struct Lodgers {
     node: Rc<Node>,
     roster: Roster,
+    process: usize,
 }
 
 impl Guests for Lodgers {
@@ -143,12 +157,22 @@ impl Guests for Lodgers {
         }
     }
 
-    fn expel(&self, node: NodeId, error: Error) {
+    fn expel(&self, node: NodeId, reason: Dismissal, error: Error) {
+        self.roster.expel(node, reason);
         self.node.cut_off(node, error);
+    }
+
+    fn door(&self) -> (usize, DoorCounts) {
+        (self.process, watch::door(&self.roster))
     }
 }
 
 impl Stand {
+    /// Where the endpoint for Prometheus listens, if there is one.
+    pub fn endpoint(&self) -> Option<SocketAddr> {
+        self.watching.address()
+    }
+
     /// Serves until `stop` is told, or its sender is dropped, and then saves all.
     ///
     /// # Errors
@@ -160,6 +184,7 @@ impl Stand {
             disks,
             options,
             homes,
+            watching,
         } = self;
         let node = Rc::new(node);
         let served = disks.into_iter().map(|disk| {
@@ -167,14 +192,20 @@ impl Stand {
             let guests = Lodgers {
                 node: node.clone(),
                 roster: standing.roster.clone(),
+                process: node.me(),
             };
+            let meter = watching.meter(server);
             let shape = disk.description.shape(homes.clone());
             let clients: Arc<[NodeId]> = Arc::new([]);
             let node = node.clone();
             async move {
                 let stopping = Box::pin(async move { stop.await.unwrap_or(()) });
                 let guests: Rc<dyn Guests> = Rc::new(guests);
-                let stands = Some((guests, stopping as _));
+                let stands = Some(Stands {
+                    guests,
+                    stopping,
+                    meter,
+                });
                 let cache = (options.cache_bytes, clients);
                 let served = serve(&node, disk, shape, cache, stands).await;
                 served.map_err(|error| error.by(Who::Server(server)))
@@ -253,7 +284,7 @@ fn call(call: &Call) -> Result<Guest> {
 }
 
 /// What all servers that can be reached say of their volume.
-fn greeting(welcomes: &[Result<Welcome>]) -> Result<Greeting> {
+pub(super) fn greeting(welcomes: &[Result<Welcome>]) -> Result<Greeting> {
     let mut volume: Option<Greeting> = None;
     for welcome in welcomes.iter().flatten() {
         let greeting: Greeting = decode(&welcome.greeting)?;
