@@ -52,6 +52,8 @@ pub(crate) enum Command {
     Keys(Keys),
     /// Show the servers of a volume that stand; exit code 1 if one cannot be reached
     Servers(Servers),
+    /// Show what the servers of a volume do, again and again
+    Top(Top),
     /// Mount a volume: ordinary programs see its files until it is unmounted
     Mount(Mount),
     /// Experiments on a simulated machine
@@ -153,6 +155,10 @@ pub(crate) struct Serve {
     /// Read and write block files around the page cache
     #[arg(long)]
     pub(crate) direct: bool,
+    /// An endpoint for Prometheus, which anybody may read who can reach it; a port alone is one of
+    /// this host
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "config")]
+    pub(crate) metrics: Option<String>,
     /// The form of the log on the standard error
     #[arg(long, value_enum, default_value_t = LogForm::Text)]
     pub(crate) log: LogForm,
@@ -218,6 +224,24 @@ pub(crate) struct Servers {
     /// Print JSON in place of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Top {
+    /// The URL of the volume: penstock://HOST:PORT,... or unix:///PATH
+    pub(crate) url: String,
+    /// The seconds from one look to the next
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub(crate) interval: f64,
+    /// Look once, and show what was since the servers began
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print JSON in place of text, an object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The most clients, and the most files, that text has
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) rows: usize,
 }
 
 #[derive(Args)]

@@ -10,6 +10,7 @@
 //! | `serve` | serves a volume to programs that come and go |
 //! | `keys` | makes the keys of servers and users |
 //! | `servers` | shows the servers of a volume that stand |
+//! | `top` | shows what they do |
 //! | `fs` | makes and uses volumes of parallel files |
 //! | `mount` | mounts a volume of parallel files |
 //! | `sim` | runs the papers' experiments on the simulated machine |
@@ -50,6 +51,7 @@ mod serve;
 mod sim;
 mod sizes;
 mod store;
+mod top;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -84,6 +86,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
             Command::Serve(asked) => serve::serve(&asked),
             Command::Keys(asked) => serve::keys(&asked),
             Command::Servers(asked) => serve::servers(&asked),
+            Command::Top(asked) => top::run(&asked),
             Command::Mount(mount) => mount::run(&mount),
             Command::Sim(sim) => sim::run(&sim, &python),
             Command::Plot(asked) => output::plot(&asked, &python),

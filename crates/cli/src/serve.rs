@@ -83,6 +83,8 @@ struct ProcessConfig {
     listen: Vec<String>,
     /// The servers of the volume that it has.
     servers: Vec<usize>,
+    /// The endpoint for Prometheus, if there is to be one.
+    metrics: Option<String>,
 }
 
 fn default_cache() -> String {
@@ -182,7 +184,8 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
         has_arrays: arrays.is_some(),
         ..options
     })?;
-    tracing::info!(volume, addresses = ?listens, "serving");
+    let metrics = opened.endpoint().map(|address| address.to_string());
+    tracing::info!(volume, addresses = ?listens, metrics, "serving");
     let stop = Arc::new(Stop::default());
     let on_signal = stop.clone();
     let handle = signals.handle();
@@ -256,6 +259,7 @@ fn of_volume(asked: &Serve, volume: &Path) -> Result<StandOptions, Failure> {
         },
         opener: opener(asked.direct),
         has_arrays: false,
+        metrics: asked.metrics.clone(),
     })
 }
 
@@ -296,6 +300,8 @@ fn of_config(path: &Path, process: usize) -> Result<(StandOptions, Option<PathBu
             &"each server of the volume, from 0 on, belongs to one process",
         ));
     }
+    let own = config.processes.get(process);
+    let metrics = own.and_then(|own| own.metrics.clone());
     let listens = config.processes.iter().map(|one| addresses(&one.listen));
     let listens: Vec<Vec<Address>> = listens.collect::<Result<_, _>>()?;
     let keys = config
@@ -320,6 +326,7 @@ fn of_config(path: &Path, process: usize) -> Result<(StandOptions, Option<PathBu
         },
         opener: opener(config.direct),
         has_arrays: false,
+        metrics,
     };
     Ok((options, config.arrays))
 }

@@ -18,6 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::future::join_all;
 use penstock_engine::{
@@ -30,6 +31,7 @@ use crate::messages::{
     Access, Answer, Ask, Attacher, CellPart, ClientPart, Collective, Moved, NewKind, NewObject,
     Purpose, Request, Turn, Usage,
 };
+use crate::metrics::Snapshot;
 use crate::names::FilePath;
 use crate::object::{Attributes, Details, FileShape, Identity, ObjectId, ObjectKind, at_path};
 use crate::pace::Pace;
@@ -552,6 +554,17 @@ impl<'m, M: Machine> Client<'m, M> {
             .map(|_| ())
     }
 
+    /// What a server has done and does, as far as this user may see that.
+    ///
+    /// # Errors
+    /// The reason of a server that has left.
+    pub async fn metrics(&self, server: usize) -> Result<Snapshot> {
+        match self.ask(server, Ask::Metrics).await? {
+            Answer::Metrics(snapshot) if snapshot.is_whole() => Ok(*snapshot),
+            _ => Err(unexpected()),
+        }
+    }
+
     /// The space of the volume, and of a user's files in it.
     ///
     /// # Errors
@@ -818,6 +831,7 @@ impl<'m, M: Machine> Client<'m, M> {
                 memory: None,
                 wants_word: placed.is_some() && is_cautious && Some(part.server) == last,
                 hold: None,
+                begun: Duration::ZERO,
             };
             let turn = &turn;
             async move {

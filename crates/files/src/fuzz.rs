@@ -109,6 +109,7 @@ fn access(random: &mut Random, id: ObjectId) -> Access {
         memory: (random.below(2) == 0).then(|| memory(random)),
         wants_word: random.below(2) == 0,
         hold: None,
+        begun: std::time::Duration::ZERO,
     }
 }
 
@@ -130,7 +131,7 @@ fn ask(random: &mut Random, me: &Program, id: ObjectId) -> Ask {
         server: number(random) as usize,
         number: number(random),
     };
-    match random.below(22) {
+    match random.below(23) {
         0 => Ask::Stat(path(name)),
         1 => Ask::Attach {
             path: path(name),
@@ -232,6 +233,7 @@ fn ask(random: &mut Random, me: &Program, id: ObjectId) -> Ask {
             },
             Vec::new(),
         ),
+        21 => Ask::Metrics,
         _ => Ask::Allow(2, number(random)),
     }
 }

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | [`client`] | what a program asks for |
 //! | [`service`] | what a server does for it |
+//! | [`metrics`] | what a server has done and does, in numbers |
 //! | [`volume`] | what a server stores, so that a crash loses nothing that was saved |
 //! | [`names`], [`object`] | paths, attributes, permissions |
 //! | [`transaction`] | operations of several phases on several servers |
@@ -41,6 +42,7 @@ pub mod fsck;
 mod fuzz;
 pub mod job;
 mod messages;
+pub mod metrics;
 pub mod names;
 pub mod object;
 mod pace;

@@ -1,11 +1,13 @@
 //! Requests to servers of files, and their answers.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use penstock_engine::{Error, Kind, MemoryId, NodeId, Operation, Port};
 use penstock_layout::{List, SubfileOrder, View};
 use serde::{Deserialize, Serialize};
 
+use crate::metrics::Snapshot;
 use crate::names::FilePath;
 use crate::object::{Attributes, FileShape, Identity, ObjectId};
 use crate::rights::{Hold, Right};
@@ -114,6 +116,9 @@ pub(crate) struct Access {
     /// What the request takes of its client's share of memory on the server.
     #[serde(skip)]
     pub(crate) hold: Option<Rc<Hold>>,
+    /// The time at which it came to the server, if that counts what it does.
+    #[serde(skip)]
+    pub(crate) begun: Duration,
 }
 
 impl Access {
@@ -269,6 +274,8 @@ pub(crate) enum Ask {
     Decide(TransactionId, bool),
     /// Whether a transaction that this server has directed was decided.
     WasDecided(TransactionId),
+    /// What the server has done and does, as far as the asker may see that.
+    Metrics,
     /// Save all, and serve no more.
     Stop,
 }
@@ -347,6 +354,7 @@ pub(crate) enum Answer {
     /// A token may be lost with this server.
     Gap(usize),
     Right(Option<Right>),
+    Metrics(Box<Snapshot>),
     /// The server of the file's object does not know that the client has the file attached: it has
     /// been started since. The client attaches the file again.
     NotAttached,

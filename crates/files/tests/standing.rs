@@ -46,6 +46,7 @@ impl Server {
             options: JobOptions::default(),
             opener: Seat::opener(&JobOptions::default()),
             has_arrays: false,
+            metrics: None,
         };
         let (sender, ready) = mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -230,6 +231,7 @@ fn only_one_process_serves_a_volume() {
         options: JobOptions::default(),
         opener: Seat::opener(&JobOptions::default()),
         has_arrays: false,
+        metrics: None,
     };
     assert_eq!(stand(options(&volume)).err().unwrap().kind, Kind::Busy);
     let taken = stand(options(&elsewhere)).err().unwrap();

@@ -124,6 +124,7 @@ async fn serve(node: &Node, server: usize, shape: VolumeShape, setup: &Setup) ->
         clients: Arc::default(),
         guests: None,
         stopping: None,
+        meter: None,
     };
     Service::new(node, server, shape, parts)?.run().await
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use penstock_engine::{Error, Kind, Result};
 
+use crate::dismissals::Dismissal;
 use crate::stream::{Found, Stream, broken};
 
 /// The bytes of a length.
@@ -48,6 +49,8 @@ pub(crate) struct Connection {
     /// Since when there has been something to go and nothing went.
     stuck: Option<Instant>,
     is_flushed: bool,
+    /// What the peer does wrong.
+    fault: Option<Dismissal>,
 }
 
 impl Connection {
@@ -63,7 +66,13 @@ impl Connection {
             kept_bytes: 0,
             stuck: None,
             is_flushed: true,
+            fault: None,
         }
+    }
+
+    /// The reason for which the peer is cut off, if it is.
+    pub(crate) fn fault(&self) -> Option<Dismissal> {
+        self.fault
     }
 
     /// Takes the packets that have come, as many as it may at a time, and says what it found last.
@@ -93,6 +102,7 @@ impl Connection {
             };
             self.to_come = u32::from_le_bytes(*length) as usize;
             if self.to_come > self.limits.packet_bytes {
+                self.fault = Some(Dismissal::Overlong);
                 let cause = format!("a packet of {} bytes is too long", self.to_come);
                 return Err(broken(cause));
             }
@@ -128,6 +138,7 @@ impl Connection {
         self.kept.push_back((length.to_le_bytes(), packet));
         self.move_on()?;
         if self.kept_bytes > self.limits.kept_bytes {
+            self.fault = Some(Dismissal::Backlog);
             let cause = format!(
                 "{} bytes wait for it, which it does not take",
                 self.kept_bytes
@@ -169,6 +180,7 @@ impl Connection {
         }
         let since = self.stuck.get_or_insert_with(Instant::now).elapsed();
         if since > self.limits.patience {
+            self.fault = Some(Dismissal::Stuck);
             let cause = format!("it has taken nothing for {} s", since.as_secs());
             return Err(Error::new(Kind::Peer, "sending to another node", cause));
         }

@@ -23,6 +23,7 @@ use crate::background::{self, Background};
 use crate::bell::SocketBell;
 use crate::connection::Limits;
 use crate::dial::{HELLO_MAX, dial, send_file, set_options};
+use crate::dismissals::Dismissal;
 use crate::hello::{self, Caller, Hello, Welcome, failed};
 use crate::lane::{SEGMENT_BYTES, ends};
 use crate::links::{Admitted, Roster, Word};
@@ -292,13 +293,16 @@ impl Desk {
         turn: OwnedSemaphorePermit,
     ) {
         let heard = match tokio::time::timeout(HELLO_MAX, heard).await {
-            Ok(heard) => heard,
-            Err(_) => Err(failed(&"it does not say who it is")),
+            Ok(heard) => heard.map_err(|error| (Dismissal::of_refusal(&error), error)),
+            Err(_) => Err((Dismissal::Silent, failed(&"it does not say who it is"))),
         };
         drop(turn);
         match heard {
             Ok(node) => tracing::info!(from, node, "let in"),
-            Err(error) => tracing::warn!(from, %error, "refused"),
+            Err((reason, error)) => {
+                self.roster.dismiss(reason);
+                tracing::warn!(from, %error, reason = reason.name(), "refused");
+            }
         }
     }
 

@@ -20,6 +20,7 @@ use penstock_machines::{DeviceId, Medium, Node, Opener};
 use rustls::pki_types::ServerName;
 
 use crate::address::Address;
+use crate::dismissals::Dismissal;
 use crate::door::{DoorOptions, Guests};
 use crate::hello::{self, Caller, Hello, Secret, Welcome};
 use crate::peer::{Peer, User};
@@ -377,6 +378,10 @@ fn only_some_may_come() {
             .dial(&bench.remote(), &client_hello(), Some(&keys))
             .is_err()
     );
+    bench.until(|bench| {
+        let mut all = bench.roster.dismissals();
+        all.any(|counted| counted == (Dismissal::NotAdmitted, 1))
+    });
     let some = Guests::Only {
         users: Vec::new(),
         groups: vec![7],
@@ -466,6 +471,17 @@ fn clients_that_misbehave_are_cut_off() {
         }
     }
     bench.check_honest();
+    let [deaf, overlong, nonsense] = [
+        &[Dismissal::Stuck, Dismissal::Backlog][..],
+        &[Dismissal::Overlong],
+        &[Dismissal::Nonsense],
+    ]
+    .map(|reasons| {
+        let all = bench.roster.dismissals();
+        let all = all.filter(|(reason, _)| reasons.contains(reason));
+        all.map(|(_, count)| count).sum::<u64>()
+    });
+    assert_eq!((deaf, overlong, nonsense), (2, 2, 2));
 }
 
 /// What has come while others had their turn is taken, though no socket tells of it any more.

@@ -24,6 +24,8 @@
 //! | `lane` | a pipe of bytes in shared memory |
 //! | `stream` | streams of bytes: lanes, TLS |
 //! | `connection` | packets over a stream |
+//! | [`dismissals`] | why callers were refused, and clients cut off, in numbers |
+//! | [`endpoint`] | a small HTTP server for those who watch a process |
 //! | `background` | work in a thread of its own |
 //! | `bell` | a bell that rings for sockets, too |
 //! | [`links`] | the links of a node |
@@ -34,7 +36,9 @@ mod background;
 mod bell;
 mod connection;
 mod dial;
+pub mod dismissals;
 pub mod door;
+pub mod endpoint;
 mod hello;
 #[cfg(test)]
 mod hostile;

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 
 use crate::bell::{OWN, SocketBell};
 use crate::connection::{Connection, Limits};
+use crate::dismissals::{Dismissal, Dismissals};
 use crate::peer::Peer;
 use crate::stream::{Found, Stream, broken};
 
@@ -54,6 +55,9 @@ pub struct Roster(Arc<Peers>);
 struct Peers {
     by_node: Mutex<HashMap<NodeId, Peer>>,
     gone: Notify,
+    dismissals: Dismissals,
+    /// The clients that are about to be cut off for a reason that has been counted.
+    expelled: Mutex<Vec<NodeId>>,
 }
 
 impl Roster {
@@ -102,6 +106,35 @@ impl Roster {
             .values()
             .filter(|peer| matches!(peer, Peer::Client(_)));
         clients.count()
+    }
+
+    /// Counts a caller who was refused, or a client that was cut off.
+    pub(crate) fn dismiss(&self, reason: Dismissal) {
+        self.0.dismissals.note(reason);
+    }
+
+    fn expelled(&self) -> MutexGuard<'_, Vec<NodeId>> {
+        let expelled = self.0.expelled.lock();
+        expelled.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a client that is cut off next, for this reason.
+    pub fn expel(&self, node: NodeId, reason: Dismissal) {
+        self.dismiss(reason);
+        self.expelled().push(node);
+    }
+
+    /// Whether the reason was counted for which a node is cut off.
+    fn take_expelled(&self, node: NodeId) -> bool {
+        let mut expelled = self.expelled();
+        let before = expelled.len();
+        expelled.retain(|&other| other != node);
+        expelled.len() < before
+    }
+
+    /// The number of callers that were refused, and of clients that were cut off, for each reason.
+    pub fn dismissals(&self) -> impl Iterator<Item = (Dismissal, u64)> {
+        self.0.dismissals.counts()
     }
 
     /// Who a connected node is.
@@ -246,6 +279,11 @@ impl NetLinks {
         self.bell.remove(&connection.stream.socket());
         self.watched.borrow_mut().retain(|&other| other != node);
         self.waiting.borrow_mut().retain(|&other| other != node);
+        if let Some(reason) = connection.fault()
+            && let Some(Peer::Client(_)) = self.roster.peer(node)
+        {
+            self.roster.dismiss(reason);
+        }
         self.roster.remove(node);
         true
     }
@@ -394,7 +432,11 @@ impl Links for NetLinks {
     }
 
     fn cut(&self, node: NodeId) {
-        self.drop_connection(node);
+        let is_counted = self.roster.take_expelled(node);
+        let is_client = matches!(self.roster.peer(node), Some(Peer::Client(_)));
+        if self.drop_connection(node) && is_client && !is_counted {
+            self.roster.dismiss(Dismissal::Nonsense);
+        }
     }
 
     fn keeps_any(&self) -> bool {

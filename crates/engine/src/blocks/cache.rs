@@ -63,6 +63,8 @@ pub(super) struct Cache<K, V> {
     /// The bytes of changed blocks.
     changed_bytes: u64,
     uses: u64,
+    /// The blocks that have gone to make room.
+    evictions: u64,
     entries: FxHashMap<K, Entry<V>>,
     /// The blocks of each [`Entry::kind`], by their last use.
     kinds: [BTreeMap<u64, K>; 4],
@@ -76,6 +78,7 @@ impl<K: Clone + Ord + Hash, V> Cache<K, V> {
             bytes: 0,
             changed_bytes: 0,
             uses: 0,
+            evictions: 0,
             entries: FxHashMap::default(),
             kinds: Default::default(),
         }
@@ -84,6 +87,16 @@ impl<K: Clone + Ord + Hash, V> Cache<K, V> {
     /// The bytes of the blocks in memory, and of the room that was taken for others.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The bytes of changed blocks.
+    pub(super) fn changed_bytes(&self) -> u64 {
+        self.changed_bytes
+    }
+
+    /// The number of blocks that have gone to make room for others.
+    pub(super) fn evictions(&self) -> u64 {
+        self.evictions
     }
 
     /// Changes an entry, and puts its block behind all others of its kind.
@@ -136,6 +149,7 @@ impl<K: Clone + Ord + Hash, V> Cache<K, V> {
                 return Room::Changed(block);
             }
             self.remove(&block);
+            self.evictions += 1;
         }
         self.bytes += bytes;
         Room::Taken
@@ -255,6 +269,7 @@ mod tests {
         assert_eq!(cache.room(30, NOBODY), Room::Changed(2));
         cache.clean(&2);
         assert!(!cache.is_changed(&2));
+        assert_eq!(cache.evictions(), 4);
         assert_eq!(cache.room(40, NOBODY), Room::Taken, "alone");
         assert_eq!((cache.bytes(), cache.peek(&2)), (40, None));
         cache.give_back(40);

@@ -19,7 +19,7 @@
 mod cache;
 mod claims;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::hash::Hash;
 use std::rc::Rc;
@@ -48,6 +48,34 @@ pub trait Home<M: Machine> {
     fn fail(&self, error: Error);
 }
 
+/// The numbers of a cache since it was made, and of what it has now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheCounts {
+    /// The times that a block was in memory when it was wanted.
+    pub hits: u64,
+    /// The times that a block had to be brought in. One that is about to be put in whole does not
+    /// count.
+    pub misses: u64,
+    /// The blocks that were read before they were wanted.
+    pub fetched: u64,
+    /// The blocks that have gone to make room for others.
+    pub evictions: u64,
+    /// The bytes in memory.
+    pub bytes: u64,
+    /// The bytes in memory of blocks that were changed since they were written.
+    pub changed_bytes: u64,
+    /// The bytes that may be in memory.
+    pub bytes_max: u64,
+}
+
+/// A find says where a block was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Find {
+    InMemory,
+    AtHome,
+    Nowhere,
+}
+
 /// A block in memory.
 struct Cached<M: Machine, H> {
     home: Rc<H>,
@@ -63,6 +91,9 @@ pub struct Blocks<'m, M: Machine, K, H> {
     written: RefCell<FxHashSet<K>>,
     /// The signal for futures that wait for room, or for the end of a write.
     room: Signal,
+    hits: Cell<u64>,
+    misses: Cell<u64>,
+    fetched: Cell<u64>,
 }
 
 impl<'m, M: Machine, K: Clone + Ord + Hash, H: Home<M>> Blocks<'m, M, K, H> {
@@ -74,6 +105,23 @@ impl<'m, M: Machine, K: Clone + Ord + Hash, H: Home<M>> Blocks<'m, M, K, H> {
             cache: RefCell::new(Cache::new(cache_bytes)),
             written: RefCell::default(),
             room: Signal::default(),
+            hits: Cell::default(),
+            misses: Cell::default(),
+            fetched: Cell::default(),
+        }
+    }
+
+    /// The numbers of the cache.
+    pub fn counts(&self) -> CacheCounts {
+        let cache = self.cache.borrow();
+        CacheCounts {
+            hits: self.hits.get(),
+            misses: self.misses.get(),
+            fetched: self.fetched.get(),
+            evictions: cache.evictions(),
+            bytes: cache.bytes(),
+            changed_bytes: cache.changed_bytes(),
+            bytes_max: cache.bytes_max(),
         }
     }
 
@@ -126,10 +174,39 @@ impl<'m, M: Machine, K: Clone + Ord + Hash, H: Home<M>> Blocks<'m, M, K, H> {
         intent: Intent,
         is_replaced: bool,
     ) -> Result<(Claim<'_, K>, Rc<M::Buffer>)> {
+        let (claim, buffer, find) = self.find(name, home, intent, is_replaced).await?;
+        match find {
+            Find::InMemory => self.hits.set(self.hits.get() + 1),
+            Find::AtHome => self.misses.set(self.misses.get() + 1),
+            Find::Nowhere => {}
+        }
+        Ok((claim, buffer))
+    }
+
+    /// Brings a block in that is likely to be wanted soon.
+    ///
+    /// # Errors
+    /// As [`Blocks::bring_in`].
+    pub async fn fetch(&self, name: &K, home: impl FnOnce() -> Rc<H>) -> Result<()> {
+        let (claim, _, find) = self.find(name, home, Intent::Read, false).await?;
+        self.release(claim);
+        if find == Find::AtHome {
+            self.fetched.set(self.fetched.get() + 1);
+        }
+        Ok(())
+    }
+
+    async fn find(
+        &self,
+        name: &K,
+        home: impl FnOnce() -> Rc<H>,
+        intent: Intent,
+        is_replaced: bool,
+    ) -> Result<(Claim<'_, K>, Rc<M::Buffer>, Find)> {
         self.machine.work(Work::Lookup).await;
         let claim = self.claim(name, intent).await;
         if let Some(buffer) = self.cached(name) {
-            return Ok((claim, buffer));
+            return Ok((claim, buffer, Find::InMemory));
         }
         let claim = match intent {
             Intent::Change => claim,
@@ -139,7 +216,7 @@ impl<'m, M: Machine, K: Clone + Ord + Hash, H: Home<M>> Blocks<'m, M, K, H> {
             }
         };
         if let Some(buffer) = self.cached(name) {
-            return Ok((claim, buffer)); // another request has brought it in meanwhile
+            return Ok((claim, buffer, Find::InMemory)); // another request has brought it in
         }
         let home = home();
         let room = self.take_room(home.bytes()).await;
@@ -153,7 +230,11 @@ impl<'m, M: Machine, K: Clone + Ord + Hash, H: Home<M>> Blocks<'m, M, K, H> {
             buffer: buffer.clone(),
         };
         room.fill(name.clone(), cached);
-        Ok((claim, buffer))
+        let find = match is_replaced {
+            true => Find::Nowhere,
+            false => Find::AtHome,
+        };
+        Ok((claim, buffer, find))
     }
 
     /// Takes room in the cache, for which other blocks go.

@@ -183,6 +183,7 @@ async fn serve(
         clients: Arc::default(),
         guests: None,
         stopping: None,
+        meter: None,
     };
     Service::new(node, server, shape, parts)?.run().await
 }

@@ -15,6 +15,8 @@
 //! | `nodes` | the nodes of a program, and the servers on them |
 //! | [`mpi`] | the ranks of an MPI job |
 //! | [`standing`] | a volume whose servers stand |
+//! | [`observer`] | what the servers of a volume do, as a client sees it |
+//! | `watch` | what a server process counts, and its endpoint for Prometheus |
 //! | `view` | open files and views: reading, writing, pointers |
 
 use penstock_engine::Result;
@@ -24,8 +26,10 @@ mod core;
 mod file_system;
 pub mod mpi;
 mod nodes;
+pub mod observer;
 pub mod standing;
 mod view;
+mod watch;
 
 pub use file_system::FileSystem;
 pub use nodes::{JobOptions, Seat, embedded};

@@ -14,6 +14,7 @@ use super::core::Failure;
 use super::file_system::{Ending, FileSystem};
 use crate::client::ClientState;
 use crate::disk::{self, BlockOpener, ServerDisk};
+use crate::metrics::Meter;
 use crate::object::Identity;
 use crate::service::lodge::Guests;
 use crate::service::{Parts, Service, VolumeShape};
@@ -119,8 +120,14 @@ impl Seat {
     }
 }
 
-/// What a server that stands knows of its clients, and when it is to end.
-pub(super) type Stands = (Rc<dyn Guests>, LocalBoxFuture<'static, ()>);
+/// What a server that stands has beside its disks.
+pub(super) struct Stands {
+    /// What it knows of its clients.
+    pub(super) guests: Rc<dyn Guests>,
+    /// Ends when the server is to end.
+    pub(super) stopping: LocalBoxFuture<'static, ()>,
+    pub(super) meter: Arc<Meter>,
+}
 
 /// Runs a server until a client stops it, or none is left; one that stands until it is told to end.
 pub(super) async fn serve(
@@ -135,7 +142,14 @@ pub(super) async fn serve(
     for opening in disk.openings {
         disks.push(node.open(opening).await?);
     }
-    let (guests, stopping) = stands.unzip();
+    let (guests, stopping, meter) = match stands {
+        Some(Stands {
+            guests,
+            stopping,
+            meter,
+        }) => (Some(guests), Some(stopping), Some(meter)),
+        None => (None, None, None),
+    };
     let parts = Parts {
         disks,
         blocks: disk.blocks,
@@ -145,6 +159,7 @@ pub(super) async fn serve(
         clients,
         guests,
         stopping,
+        meter,
     };
     Service::new(node, server, shape, parts)?.run().await
 }

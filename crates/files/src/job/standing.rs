@@ -5,6 +5,7 @@
 //! programs            each rank, thread or process is a client of all of them
 //! ```
 
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use penstock_machines::mpi::api::Api;
 use penstock_machines::node::runner::{Interrupt, Runner};
 use penstock_machines::{Node, Opener};
 use penstock_net::address::Address;
+use penstock_net::dismissals::Dismissal;
 use penstock_net::door::{DoorOptions, Guests as Admission};
 use penstock_net::links::Roster;
 use penstock_net::peer::Peer;
@@ -30,9 +32,11 @@ use penstock_net::{Call, Calling, Greeting, Joined, Visit};
 
 use super::core::Failure;
 use super::file_system::{Ending, FileSystem};
-use super::nodes::{JobOptions, Seat, check_same, identity, serve};
+use super::nodes::{JobOptions, Seat, Stands, check_same, identity, serve};
+use super::watch::{self, Watching};
 use crate::client::{Client, ClientState};
 use crate::disk::{self, Description, ServerDisk};
+use crate::metrics::DoorCounts;
 use crate::object::Identity;
 use crate::service::lodge::Guests;
 
@@ -61,6 +65,8 @@ pub struct StandOptions {
     pub opener: Arc<dyn Opener>,
     /// Whether the process serves arrays, too: [`Stand::serve`] is given who does.
     pub has_arrays: bool,
+    /// `HOST:PORT` of an endpoint for Prometheus, if there is to be one.
+    pub metrics: Option<String>,
 }
 
 /// A server process that has opened its volume and its door, and does not serve yet.
@@ -70,6 +76,7 @@ pub struct Stand {
     disks: Vec<ServerDisk>,
     options: JobOptions,
     homes: Arc<[NodeId]>,
+    watching: Watching,
 }
 
 /// What stays open as long as the process serves.
@@ -86,6 +93,10 @@ struct Open {
 pub fn stand(asked: StandOptions) -> Result<Stand> {
     let own = asked.homes.iter().enumerate();
     let own = own.filter(|(_, process)| **process == asked.process);
+    let watching = Watching::begin(
+        own.clone().map(|(server, _)| server),
+        asked.metrics.as_deref(),
+    )?;
     let disks = own.map(|(server, _)| disk::open(&asked.template, server));
     let disks: Vec<ServerDisk> = disks.collect::<Result<_>>()?;
     check_same(&disks)?;
@@ -114,6 +125,7 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
         clients_max: asked.clients_max,
         patience: asked.patience,
     })?;
+    watching.know(standing.roster.clone());
     Ok(Stand {
         node: Node::new(
             asked.process,
@@ -128,6 +140,7 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
         disks,
         options: asked.options,
         homes,
+        watching,
     })
 }
 
@@ -135,6 +148,7 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
 struct Lodgers {
     node: Rc<Node>,
     roster: Roster,
+    process: usize,
 }
 
 impl Guests for Lodgers {
@@ -145,12 +159,22 @@ impl Guests for Lodgers {
         }
     }
 
-    fn expel(&self, node: NodeId, error: Error) {
+    fn expel(&self, node: NodeId, reason: Dismissal, error: Error) {
+        self.roster.expel(node, reason);
         self.node.cut_off(node, error);
+    }
+
+    fn door(&self) -> (usize, DoorCounts) {
+        (self.process, watch::door(&self.roster))
     }
 }
 
 impl Stand {
+    /// Where the endpoint for Prometheus listens, if there is one.
+    pub fn endpoint(&self) -> Option<SocketAddr> {
+        self.watching.address()
+    }
+
     /// Serves until `stop` is told, or its sender is dropped, and then saves all. What `beside`
     /// makes of the node and of who is connected goes on meanwhile.
     ///
@@ -167,6 +191,7 @@ impl Stand {
             disks,
             options,
             homes,
+            watching,
         } = self;
         let node = Rc::new(node);
         let served = disks.into_iter().map(|disk| {
@@ -174,14 +199,20 @@ impl Stand {
             let guests = Lodgers {
                 node: node.clone(),
                 roster: standing.roster.clone(),
+                process: node.me(),
             };
+            let meter = watching.meter(server);
             let shape = disk.description.shape(homes.clone());
             let clients: Arc<[NodeId]> = Arc::new([]);
             let node = node.clone();
             async move {
                 let stopping = Box::pin(async move { stop.await.unwrap_or(()) });
                 let guests: Rc<dyn Guests> = Rc::new(guests);
-                let stands = Some((guests, stopping as _));
+                let stands = Some(Stands {
+                    guests,
+                    stopping,
+                    meter,
+                });
                 let cache = (options.cache_bytes, clients);
                 let served = serve(&node, disk, shape, cache, stands).await;
                 served.map_err(|error| error.by(Who::Server(server)))
@@ -231,7 +262,7 @@ fn call(call: &Call) -> Result<Guest> {
 }
 
 /// The volume of servers that answer.
-fn volume_of(visit: &Visit) -> Result<Description> {
+pub(super) fn volume_of(visit: &Visit) -> Result<Description> {
     let volume: Description = decode(&visit.greeting.volume)?;
     let servers = visit.greeting.homes.len();
     match servers == volume.servers && volume.identity == visit.realm {

@@ -33,6 +33,7 @@ pub(crate) const INSIDE_BYTES_MAX: u64 = 1 << 20;
 /// are full of changes.
 struct Moved<M: Machine> {
     ends: Vec<u64>,
+    bytes: u64,
     parcel: Option<M::Parcel>,
     full: Vec<BlockName>,
 }
@@ -55,15 +56,15 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         parcel: Option<M::Parcel>,
     ) -> Vec<Task<'_>> {
         if let Err(error) = self.check_access(&access) {
-            return vec![self.reply(from, access.ticket, Err(error))];
+            return vec![self.reply_at_once(from, &access, Err(error))];
         }
         let is_refused =
             access.turn == Turn::Any && !self.reckless.borrow().contains_key(&access.file);
         if is_refused {
-            return vec![self.reply(from, access.ticket, Ok(Answer::BeCautious))];
+            return vec![self.reply_at_once(from, &access, Ok(Answer::BeCautious))];
         }
         if let Some(error) = self.loss_before(from, &access) {
-            return vec![self.reply(from, access.ticket, Err(error))];
+            return vec![self.reply_at_once(from, &access, Err(error))];
         }
         if self.waits_for_token(&access.turn, access.base) {
             let bucket = tokens::bucket_of(access.file);
@@ -110,6 +111,17 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         let passes = |server: &usize| tokens::passes((access.base, turns), *server, servers);
         let mut way = (0..servers).filter(passes);
         failed.or_else(|| way.find_map(|server| self.missing(server)))
+    }
+
+    /// Answers an access that gets no place.
+    pub(super) fn reply_at_once(
+        &self,
+        from: NodeId,
+        access: &Access,
+        answer: Result<Answer>,
+    ) -> Task<'_> {
+        self.note_access(from, access, 0, answer.is_err());
+        self.reply(from, access.ticket, answer)
     }
 
     pub(super) fn reply(&self, to: NodeId, ticket: u64, answer: Result<Answer>) -> Task<'_> {
@@ -219,20 +231,26 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         place: Place,
     ) {
         self.machine.work(Work::Thread).await;
-        let moved = match self.turn_of(&place, access.file).await {
+        let moved = match self.metered_turn(&place, access.file).await {
             Ok(()) => self.move_parts(from, &access, parcel).await,
             Err(error) => Err(error),
         };
         self.end_work((from, access.request), place);
         self.machine.work(Work::Reply(from)).await;
-        let (answer, parcel, full) = match moved {
-            Ok(Moved { ends, parcel, full }) => (Ok(Answer::Moved(ends)), parcel, full),
-            Err(error) => (Err(error), None, Vec::new()),
+        let (answer, bytes, parcel, full) = match moved {
+            Ok(moved) => (
+                Ok(Answer::Moved(moved.ends)),
+                moved.bytes,
+                moved.parcel,
+                moved.full,
+            ),
+            Err(error) => (Err(error), 0, None, Vec::new()),
         };
         let _ = self
             .caller
             .reply(from, access.ticket, &answer, parcel)
             .await;
+        self.note_access(from, &access, bytes, answer.is_err());
         // Neither waits for the other: blocks that would be fetched late are of no use.
         join(self.fetch_ahead(&access), self.write_full(full)).await;
     }
@@ -354,6 +372,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         }
         Ok(Moved {
             ends,
+            bytes: at,
             parcel: send.map(|send| self.machine.cut(&send, 0..at)),
             full: Vec::new(),
         })
@@ -388,6 +407,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         let ends = access.parts.iter().map(|_| u64::MAX).collect();
         Ok(Moved {
             ends,
+            bytes: at,
             parcel: None,
             full,
         })
@@ -530,6 +550,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             };
             drop(buckets);
             if let Some((access, parcel)) = component {
+                self.note_token(&access);
                 tasks.extend(self.do_access(token.from, access, parcel));
             }
             match token.errand {

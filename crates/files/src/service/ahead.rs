@@ -9,7 +9,6 @@
 use std::collections::BTreeSet;
 
 use futures::future::join_all;
-use penstock_engine::blocks::Intent;
 use penstock_engine::{Machine, Operation, Result};
 use penstock_layout::{Holding, List};
 
@@ -77,8 +76,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     async fn fetch(&self, names: impl IntoIterator<Item = BlockName>) -> Result<()> {
         let fetched = names.into_iter().map(|name| async move {
             let home = || self.home(&name);
-            let found = self.blocks.bring_in(&name, home, Intent::Read, false).await;
-            found.map(|(claim, _)| self.blocks.release(claim))
+            self.blocks.fetch(&name, home).await
         });
         join_all(fetched).await.into_iter().collect()
     }

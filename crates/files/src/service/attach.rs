@@ -45,6 +45,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 self.volume.committer.add([change]);
             }
         }
+        if let Some(meter) = &self.meter {
+            let name = object.path.to_string();
+            meter.note_path(object.id, object.owner, &name, self.machine.now());
+        }
         let key = {
             let departed = self.departed.borrow();
             let clients = clients

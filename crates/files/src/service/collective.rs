@@ -106,18 +106,24 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             true => None,
             false => left.or_else(|| gathering.left(&self.departed.borrow())),
         };
+        let came = self.metered_now();
         let (answers, request, parts) = gathering.end();
+        let counted = self.meter.is_some().then(|| request.clone());
         let moved = match (parts, left) {
             (Ok(_), Some(left)) => Err(left),
             (Ok(parts), None) => self.direct_collective(request, parts).await,
             (Err(error), _) => Err(error),
         };
         let answer = moved.map(Answer::Collected);
-        let told = answers.into_iter().map(|(node, ticket)| {
+        let told = answers.iter().map(|&(node, ticket)| {
             let answer = &answer;
             async move { self.caller.reply(node, ticket, answer, None).await }
         });
         join_all(told).await; // who has left needs no answer
+        if let Some(request) = counted {
+            let clients = answers.iter().map(|(node, _)| *node);
+            self.note_collective(&request, clients, answer.is_err(), came);
+        }
     }
 
     /// Sends a request to all servers of its file, and waits until they have served it.
@@ -173,6 +179,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 Err(error) => Err(error),
             };
             drop(place);
+            if let Ok(moved) = &moved {
+                self.note_moved(&request, &parts, moved);
+            }
             let answer = moved.map(Answer::Collected);
             let (node, ticket) = director;
             self.reach(node).await;

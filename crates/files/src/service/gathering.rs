@@ -61,6 +61,11 @@ impl Gathering {
         ranks.find(|rank| !other.has(**rank)).copied()
     }
 
+    /// The number of clients that have come.
+    pub(crate) fn arrived(&self) -> usize {
+        self.arrivals.len()
+    }
+
     /// Whether all clients have come.
     pub(crate) fn is_complete(&self) -> bool {
         self.arrivals.len() >= self.request.clients.len()

@@ -15,6 +15,7 @@
 use std::time::Duration;
 
 use penstock_engine::{Error, Kind, Machine, NodeId, Operation, Result};
+use penstock_net::dismissals::Dismissal;
 
 use super::lodge::Lodge;
 use super::state::{Service, Task};
@@ -117,7 +118,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         match apply(&right, &mut access) {
             Ok(()) => self.place_access(from, access, parcel),
             Err(error) => {
-                lodge.guests.expel(from, error);
+                lodge.guests.expel(from, Dismissal::Trespass, error);
                 Vec::new()
             }
         }
@@ -125,7 +126,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// Answers an access that gets no place. No token waits for it.
     fn refuse(&self, from: NodeId, access: &Access, answer: Result<Answer>) -> Vec<Task<'_>> {
-        let mut tasks = vec![self.reply(from, access.ticket, answer)];
+        let mut tasks = vec![self.reply_at_once(from, access, answer)];
         if matches!(access.turn, Turn::Token(_)) {
             self.note_failure((from, access.request), self.server);
             tasks.extend(self.pass_all_tokens());
@@ -183,7 +184,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                     && waits == *seen
                 {
                     let cause = "it has sent a part of a request and not the others";
-                    lodge.guests.expel(client, refusal(cause));
+                    lodge
+                        .guests
+                        .expel(client, Dismissal::Incomplete, refusal(cause));
                 }
                 *seen = waits;
             }

@@ -4,9 +4,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use penstock_engine::{Error, Kind, NodeId, Operation, Result};
+use penstock_net::dismissals::Dismissal;
 use rustc_hash::FxHashMap;
 
 use crate::messages::{Access, Ask, refusal};
+use crate::metrics::DoorCounts;
 use crate::object::{Identity, ObjectId};
 use crate::rights::{Hold, Load, Right};
 
@@ -16,7 +18,10 @@ pub trait Guests {
     fn identity(&self, node: NodeId) -> Option<Identity>;
 
     /// Cuts a client off.
-    fn expel(&self, node: NodeId, error: Error);
+    fn expel(&self, node: NodeId, reason: Dismissal, error: Error);
+
+    /// The number of the server process, and who has come to it.
+    fn door(&self) -> (usize, DoorCounts);
 }
 
 /// Accesses that wait until it is known whether their client may make them.
@@ -45,7 +50,7 @@ impl<P> Lodge<P> {
         let load = self.loads.borrow_mut().entry(from).or_default().clone();
         let hold = Hold::of(&load, bytes);
         if let Some(cause) = load.excess() {
-            self.guests.expel(from, refusal(cause));
+            self.guests.expel(from, Dismissal::Excess, refusal(cause));
             return None;
         }
         Some(hold)

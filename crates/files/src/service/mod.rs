@@ -19,6 +19,7 @@
 //! | `collective`, `gathering` | requests of all clients of a program together |
 //! | `meeting` | clients of a program that wait for each other |
 //! | `guests`, [`lodge`] | clients whom the server does not trust |
+//! | `metering` | what a server notes of what it does |
 //! | `losses` | servers that are lost and come back |
 //! | `quotas` | the blocks that a user may have on all servers together |
 //! | [`pointers`] | shared pointers |
@@ -34,6 +35,7 @@ mod guests;
 pub mod lodge;
 mod losses;
 mod meeting;
+mod metering;
 mod namespace;
 mod objects;
 pub mod pointers;
@@ -104,6 +106,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             }
         }
         let mut held = Vec::new();
+        self.publish(0, 0);
         while !self.is_stopped.get() || tasks.len() > endless {
             let event = {
                 let message = pin!(self.machine.receive(mailbox));
@@ -139,6 +142,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                     Err(message) => held.push(message),
                 }
             }
+            self.publish(held.len(), tasks.len().saturating_sub(endless));
         }
         Ok(())
     }
@@ -150,7 +154,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         message: Message<M::Parcel>,
     ) -> std::result::Result<Vec<Task<'_>>, Message<M::Parcel>> {
         let Message { from, body, parcel } = message;
-        let Ok(request) = decode::<Request>(&body) else {
+        let Ok(mut request) = decode::<Request>(&body) else {
             return Ok(Vec::new()); // it is nobody's request
         };
         if request.is_of_servers() && !self.is_server(from) {
@@ -164,6 +168,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             return Ok(Vec::new()); // who asks after the end has not agreed with the others
         }
         self.behind.requests.set(self.behind.requests.get() + 1);
+        if let Request::Access(access) = &mut request {
+            access.begun = self.metered_now();
+        }
         if let Some(lodge) = self.lodge.as_ref().filter(|_| !self.is_server(from)) {
             return Ok(self.begin_for_guest(lodge, (from, body.len()), request, parcel));
         }
@@ -231,7 +238,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                             drop(hold);
                         })]
                     }
-                    Err(error) => vec![self.reply(from, ticket, Err(error))],
+                    Err(error) => {
+                        self.end_note(self.begin_note(from, &ask), true);
+                        vec![self.reply(from, ticket, Err(error))]
+                    }
                 }
             }
             other => self.begin_request(from, other, parcel),
@@ -240,6 +250,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// Answers a question.
     async fn answer(&self, from: NodeId, ticket: u64, who: Identity, ask: Ask) {
+        let note = self.begin_note(from, &ask);
         let answer = match ask {
             Ask::Prepare(id, steps) => return self.take_part(from, ticket, who, id, steps).await,
             Ask::Decide(id, is_decided) if self.awaited.borrow().contains_key(&id) => {
@@ -264,6 +275,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 purpose,
             } => {
                 let purpose = purpose.map(|purpose| (who, purpose));
+                self.end_note(note, false);
                 return self.meet(program, (from, ticket), clients, purpose).await;
             }
             Ask::Decide(..) => Ok(Answer::Done), // it was carried out when this server started
@@ -271,6 +283,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         };
         // Who has left needs no answer.
         let _ = self.caller.reply(from, ticket, &answer, None).await;
+        self.end_note(note, answer.is_err());
     }
 
     async fn do_ask(&self, from: NodeId, who: &Identity, ask: Ask) -> Result<Answer> {
@@ -361,6 +374,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 Answer::Done
             }
             Ask::WasDecided(id) => Answer::Decided(self.was_decided(id)),
+            Ask::Metrics => self.metrics(who)?,
             Ask::Stop => {
                 self.sync_all().await?;
                 self.is_stopped.set(true);
@@ -377,6 +391,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     fn forget_node(&self, node: NodeId, error: Error) -> Vec<Task<'_>> {
         self.departed.borrow_mut().insert(node, error.clone());
         self.attachments.borrow_mut().forget(node);
+        if let Some(meter) = &self.meter {
+            meter.forget_client(node);
+        }
         if let Some(lodge) = &self.lodge {
             lodge.forget(node);
         }

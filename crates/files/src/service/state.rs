@@ -24,6 +24,7 @@ use super::tokens::{Buckets, Failures, Passage};
 use super::trace::Trace;
 use crate::caller::Caller;
 use crate::messages::{Access, Request, Turn};
+use crate::metrics::Meter;
 use crate::names::{FilePath, Names};
 use crate::object::{Identity, ObjectId};
 use crate::transaction::{Step, TransactionId};
@@ -71,6 +72,8 @@ pub struct Parts<F, R> {
     pub guests: Option<Rc<dyn Guests>>,
     /// Ends when the server is to save all, and end.
     pub stopping: Option<LocalBoxFuture<'static, ()>>,
+    /// Counts what the server does, if anybody is to know that.
+    pub meter: Option<Arc<Meter>>,
 }
 
 /// A server of files.
@@ -103,6 +106,9 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
     /// The clients, if the server does not trust them.
     pub(super) lodge: Option<Lodge<M::Parcel>>,
     stopping: RefCell<Option<LocalBoxFuture<'static, ()>>>,
+    pub(super) meter: Option<Arc<Meter>>,
+    /// The accesses that wait for others of the same file.
+    pub(super) turns_waiting: Cell<usize>,
     pub(super) namespace: RefCell<Namespace>,
     pub(super) locks: Claims<FilePath>,
     pub(super) attachments: RefCell<Attachments>,
@@ -144,6 +150,8 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
     /// Whether nothing is left of a crash, so that clients are served.
     pub(super) is_ready: Cell<bool>,
     pub(super) is_stopped: Cell<bool>,
+    /// Whether the server saves all, and then ends.
+    pub(super) is_ending: Cell<bool>,
 }
 
 /// A decision, and whom to tell of the end.
@@ -175,6 +183,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             clients,
             guests,
             stopping,
+            meter,
         } = parts;
         let block_bytes = shape.block_bytes;
         let disks = (disks, blocks, block_bytes);
@@ -188,7 +197,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             machine,
             server,
             clock,
-            volume: Rc::new(Volume::new(machine, server, disks, records)),
+            volume: Rc::new(Volume::new(machine, server, disks, records, meter.clone())),
             cell_blocks,
             blocks: Blocks::new(machine, cache_bytes),
             // Clients have the lower half of the numbers.
@@ -209,6 +218,8 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             clients,
             lodge: guests.map(Lodge::new),
             stopping: RefCell::new(stopping),
+            meter,
+            turns_waiting: Cell::default(),
             namespace: RefCell::new(Namespace::new(shape.names)),
             locks: Claims::default(),
             attachments: RefCell::new(Attachments::new(life)),
@@ -233,6 +244,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             reserved: Cell::new(1),
             is_ready: Cell::new(false),
             is_stopped: Cell::new(false),
+            is_ending: Cell::new(false),
             shape,
         })
     }
@@ -270,6 +282,10 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         let stopping = self.stopping.take()?;
         Some(Box::pin(async move {
             stopping.await;
+            self.is_ending.set(true);
+            if let Some(meter) = &self.meter {
+                meter.note_end();
+            }
             if let Err(error) = self.sync_all().await {
                 *self.failed.borrow_mut() = Some(error);
             }

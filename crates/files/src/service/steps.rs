@@ -643,9 +643,17 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 Step::Change { path, settings, .. } => {
                     let mut object = namespace.find(path)?.clone();
                     settings.clone().apply(&mut object);
+                    if let Some(meter) = &self.meter {
+                        meter.note_owner(object.id, object.owner);
+                    }
                     changes.push(namespace.put(object)?);
                 }
-                Step::Drop { path, .. } => changes.extend(namespace.remove(path)?),
+                Step::Drop { path, .. } => {
+                    if let (Some(meter), Ok(object)) = (&self.meter, namespace.find(path)) {
+                        meter.forget_path(object.id);
+                    }
+                    changes.extend(namespace.remove(path)?);
+                }
                 Step::Link {
                     parent,
                     name,
@@ -709,8 +717,15 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             FileChange::Remove => {
                 self.removed.borrow_mut().insert(id);
                 self.blocks.discard_all(|name| name.file == id);
+                if let Some(meter) = &self.meter {
+                    meter.forget_file(id);
+                }
             }
-            FileChange::GiveTo(_) => {}
+            FileChange::GiveTo(user) => {
+                if let Some(meter) = &self.meter {
+                    meter.note_owner(id, user);
+                }
+            }
         }
         self.volume.apply(file, &cell_change, others).await
     }

@@ -24,6 +24,7 @@ mod space;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use futures::lock::Mutex;
 use penstock_engine::blocks::Home;
@@ -33,6 +34,7 @@ use penstock_layout::{Block, Region, exact};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
+use crate::metrics::{DiskKind, Meter};
 use crate::object::ObjectId;
 use cells::{Cell, Leaf, Stored, Version};
 use records::{Change, Committer, Key, RecordStore, put, remove};
@@ -151,6 +153,8 @@ pub(crate) struct Volume<'m, M: Machine, R> {
     /// What each limited user may still take here.
     allowances: RefCell<FxHashMap<u32, Allowance>>,
     pub(crate) committer: Committer<R>,
+    meter: Option<Arc<Meter>>,
+    disk_requests: std::cell::Cell<usize>,
 }
 
 impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
@@ -160,6 +164,7 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
         server: usize,
         (disks, blocks, block_bytes): (Vec<M::File>, u64, u64),
         store: R,
+        meter: Option<Arc<Meter>>,
     ) -> Self {
         let places = blocks * disks.len() as u64;
         Self {
@@ -171,7 +176,36 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
             files: RefCell::default(),
             allowances: RefCell::default(),
             committer: Committer::new(store),
+            meter,
+            disk_requests: std::cell::Cell::default(),
         }
+    }
+
+    /// The number of disk operations that wait or are under way.
+    pub(crate) fn disk_requests(&self) -> usize {
+        self.disk_requests.get()
+    }
+
+    /// Runs a disk operation that moves this number of bytes, and notes it.
+    async fn metered<T>(
+        &self,
+        (kind, bytes): (DiskKind, u64),
+        operation: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let Some(meter) = &self.meter else {
+            return operation.await;
+        };
+        let since = self.machine.now();
+        self.disk_requests.set(self.disk_requests.get() + 1);
+        let done = operation.await;
+        self.disk_requests.set(self.disk_requests.get() - 1);
+        let time = self.machine.now().saturating_sub(since);
+        let moved = match done {
+            Ok(_) => bytes,
+            Err(_) => 0,
+        };
+        meter.note_disk(kind, moved, time, done.is_err());
+        done
     }
 
     /// The bytes of a block.
@@ -551,7 +585,7 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
     /// Ends the writes on all disks.
     async fn finish(&self) -> Result<()> {
         for disk in &self.disks {
-            disk.finish().await?;
+            self.metered((DiskKind::Sync, 0), disk.finish()).await?;
         }
         Ok(())
     }
@@ -744,7 +778,8 @@ impl<M: Machine, R: RecordStore> Home<M> for CellBlock<'_, M, R> {
             return Ok(());
         };
         let (disk, block) = volume.on_disk(place);
-        let read = disk.read(&block, buffer, 0).await;
+        let about = (DiskKind::Read, block.bytes);
+        let read = volume.metered(about, disk.read(&block, buffer, 0)).await;
         read.map_err(|error| self.about(error))?;
         let found = volume.machine.crc32c(buffer, 0..volume.block_bytes);
         match found == sum {
@@ -767,7 +802,8 @@ impl<M: Machine, R: RecordStore> Home<M> for CellBlock<'_, M, R> {
             return Ok(()); // the file has been removed meanwhile
         };
         let (disk, block) = volume.on_disk(place);
-        let written = disk.write(&block, buffer, 0).await;
+        let about = (DiskKind::Write, block.bytes);
+        let written = volume.metered(about, disk.write(&block, buffer, 0)).await;
         volume.put(name, Stored { place, sum }, written.is_ok());
         written.map_err(|error| self.about(error))
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use penstock_engine::{Access, BlockFile, Machine, MemoryId, Opening, Operation, Result};
 use penstock_files::fsck::{Layout, ServerRecords, check};
+use penstock_files::metrics::Meter;
 use penstock_files::volume::records::Change;
 use penstock_files::{
     Attachment, Client, ClientState, FilePath, HASH_BITS, Identity, Mode, Names, OpenSubfile,
@@ -397,6 +398,7 @@ async fn serve(
         clients: Arc::default(),
         guests: None,
         stopping: None,
+        meter: Some(Arc::new(Meter::new(server, 0))),
     };
     Service::new(node, server, shape.clone(), parts)?
         .run()
