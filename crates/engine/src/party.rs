@@ -270,7 +270,7 @@ impl Attendance {
             && let Ok(body) = encode(&heard)
         {
             // They hear first: nobody may listen here any more once the party is known as broken.
-            for &client in party.clients.iter().filter(|&&node| node != heard.from) {
+            for &client in &party.clients {
                 let told = machine.send(client, party.id.departures(), body.clone(), None);
                 let _ = told.await; // it may have left, too
             }

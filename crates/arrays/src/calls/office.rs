@@ -108,40 +108,49 @@ struct Guest {
     desk: OnceLock<Arc<Desk>>,
 }
 
+impl ArrayOffice {
+    /// The user of all clients of a party.
+    ///
+    /// # Errors
+    /// [`Kind::Peer`] when the party may not come.
+    fn user_of(&self, party: &Party) -> Result<User> {
+        let refused = |cause: &str| Error::new(Kind::Peer, "opening a session", cause);
+        let users = party.clients.iter().map(|&node| self.reception.user(node));
+        let users: Option<Vec<User>> = users.collect();
+        let users = users.ok_or_else(|| refused("a rank is not connected with all servers"))?;
+        if party.servers != self.arrays.homes {
+            return Err(refused("other servers are meant"));
+        }
+        if self.guests.borrow().len() >= SESSIONS_MAX {
+            return Err(refused("there are too many sessions"));
+        }
+        let mut first = users.iter().take(1).cloned();
+        let user = first.find(|first| users.iter().all(|one| one == first));
+        user.ok_or_else(|| refused("its ranks are of several users"))
+    }
+}
+
 impl Office for ArrayOffice {
     fn is_server(&self, node: NodeId) -> bool {
         self.reception.is_server(node)
     }
 
-    fn admit(&self, party: &Party) -> Result<()> {
-        let refused = |cause: &str| Err(Error::new(Kind::Peer, "opening a session", cause));
-        let users = party.clients.iter().map(|&node| self.reception.user(node));
-        let users: Option<Vec<User>> = users.collect();
-        let Some(users) = users else {
-            return refused("a rank is not connected with all servers");
+    fn check(&self, party: &Party) -> Result<()> {
+        self.user_of(party)?.check()
+    }
+
+    fn admit(&self, party: &Party) {
+        let Ok(user) = self.user_of(party) else {
+            return; // a rank has left since the check: its party is told so
         };
-        let Some(user) = users
-            .first()
-            .filter(|first| users.iter().all(|one| one == *first))
-        else {
-            return refused("its ranks are of several users");
-        };
-        if party.servers != self.arrays.homes {
-            return refused("other servers are meant");
-        }
-        if self.guests.borrow().len() >= SESSIONS_MAX {
-            return refused("there are too many sessions");
-        }
-        user.check()?;
         let guest = Guest {
-            user: user.clone(),
+            user,
             root: self.arrays.root.clone(),
             party: party.clone(),
             hosts: self.arrays.hosts,
             desk: OnceLock::new(),
         };
         self.guests.borrow_mut().insert(party.id, Arc::new(guest));
-        Ok(())
     }
 
     fn director(&self, party: &Party, errand: Vec<u8>) -> Box<dyn Delegate> {

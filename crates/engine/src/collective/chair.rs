@@ -34,11 +34,14 @@ pub trait Office {
     /// Whether the node is one of the processes with servers.
     fn is_server(&self, node: NodeId) -> bool;
 
-    /// Lets a party in, whose rank 0 asks for it.
+    /// Checks whether a party may come, whose rank 0 asks for it: all of its clients are connected.
     ///
     /// # Errors
-    /// The reason why it may not come.
-    fn admit(&self, party: &Party) -> Result<()>;
+    /// The reason why it may not.
+    fn check(&self, party: &Party) -> Result<()>;
+
+    /// Lets a party in that may come.
+    fn admit(&self, party: &Party);
 
     /// The director of a call of the party.
     fn director(&self, party: &Party, errand: Vec<u8>) -> Box<dyn Delegate>;

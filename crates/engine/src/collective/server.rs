@@ -313,14 +313,17 @@ impl<'m, M: Machine> Servers<'m, M> {
     /// Takes a party in, and tells its rank 0 so.
     async fn join(&self, from: NodeId, party: Party) {
         let id = party.id;
-        let refused = self.take_in(from, party).err();
+        let refused = self.take_in(from, party).await.err();
         if let Ok(body) = encode(&refused) {
             // A rank 0 that has left needs no answer.
             let _ = self.machine.send(from, id.joined(), body, None).await;
         }
     }
 
-    fn take_in(&self, from: NodeId, party: Party) -> Result<()> {
+    async fn take_in(&self, from: NodeId, party: Party) -> Result<()> {
+        if let Some(office) = &self.office {
+            self.await_clients(&**office, &party).await?;
+        }
         let cause = match self.parties.borrow().contains_key(&party.id) {
             true => "a party of this identity is served already",
             false if party.rank(from) != Some(0) => "another node than rank 0's asks",
@@ -332,13 +335,30 @@ impl<'m, M: Machine> Servers<'m, M> {
             return Err(Error::new(Kind::Peer, "joining servers", cause));
         }
         if let Some(office) = &self.office {
-            office.admit(&party)?;
+            office.admit(&party);
         }
         let attendance = Rc::new(Attendance::new(Arc::new(party)));
         let id = attendance.party.id;
         self.parties.borrow_mut().insert(id, attendance.clone());
         self.joined.borrow_mut().push(attendance);
         Ok(())
+    }
+
+    /// Waits until the machine knows all clients of a party: the office may know a client that has
+    /// come a moment before.
+    ///
+    /// # Errors
+    /// The reason why the party may not come.
+    async fn await_clients(&self, office: &dyn Office, party: &Party) -> Result<()> {
+        loop {
+            let next = self.machine.changes();
+            office.check(party)?;
+            let mut clients = party.clients.iter();
+            if clients.all(|&client| self.machine.absence(client).is_none()) {
+                return Ok(());
+            }
+            self.machine.change(next).await;
+        }
     }
 
     /// Moves a client's part of an open file. Once the party cannot make any more calls, its files

@@ -17,6 +17,16 @@ static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 #[derive(Debug, Default)]
 pub(super) struct Lock(Vec<File>);
 
+impl Drop for Lock {
+    /// Unlocks. To close the files would not be enough: a process that this one is about to start
+    /// may have them open for another moment.
+    fn drop(&mut self) {
+        for file in &self.0 {
+            let _ = rustix::fs::flock(file, FlockOperation::Unlock); // a device was not locked
+        }
+    }
+}
+
 impl Lock {
     /// Locks an open file or directory.
     ///
@@ -37,8 +47,8 @@ impl Lock {
     }
 
     /// Locks what `other` has locked, too.
-    pub(super) fn add(&mut self, other: Self) {
-        self.0.extend(other.0);
+    pub(super) fn add(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
     }
 
     /// Claims a raw device: nobody mounts it or claims it meanwhile.

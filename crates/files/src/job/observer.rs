@@ -150,15 +150,18 @@ mod tests {
             clients_max: 2,
             patience: WAIT_MAX,
             options: JobOptions::default(),
+            opener: Seat::opener(&JobOptions::default()),
+            has_arrays: false,
             metrics: None,
         };
         let (told, stop) = std::sync::mpsc::channel();
         let served = std::thread::spawn(move || {
-            stand(options)?.serve(|| {
+            let stops = || {
                 let (stop, stopped) = oneshot::channel();
                 told.send(stop).unwrap();
                 stopped
-            })
+            };
+            stand(options)?.serve(stops, |_, _| Box::pin(std::future::ready(())))
         });
         let stop = stop.recv_timeout(WAIT_MAX).unwrap();
         let call = Call {
