@@ -5,7 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from penstock_bench import collective, copy, dickens_thakur, files, hard, mount, panda, parts
+from penstock_bench import (
+    collective,
+    copy,
+    dickens_thakur,
+    files,
+    hard,
+    mount,
+    panda,
+    parts,
+    standing,
+)
 from penstock_bench.command import complain
 
 BENCHMARKS: dict[str, tuple[Callable[[list[str]], int], str]] = {
@@ -15,6 +25,7 @@ BENCHMARKS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "hard": (hard.main, "records dealt out in turn, and large parts, in one shared file"),
     "mount": (mount.main, "a file by a mount of a volume, beside the directory it lies on"),
     "parts": (parts.main, "small parts read at random, beside zarr-python and a system call"),
+    "standing": (standing.main, "timesteps handed to standing servers, beside those waited for"),
     "panda": (panda.main, "Figures 3 to 9 of Panda: server-directed I/O beside the peak"),
     "dickens-thakur": (
         dickens_thakur.main,
