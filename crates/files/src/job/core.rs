@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::{Either, select};
-use penstock_engine::{Change, Error, Kind, Machine, Message, Port, Result};
+use penstock_engine::{Change, Error, Kind, Machine, Message, NodeId, Port, Result};
 use penstock_machines::Node;
 use penstock_machines::memory::parcel::Parcel;
 use penstock_machines::node::runner::{Job, Runner};
@@ -32,22 +32,26 @@ impl Failure {
 /// Receives a message of a node of the program.
 ///
 /// # Errors
-/// The reason why a node has left.
-pub(super) async fn hear(node: &Node, port: Port) -> Result<Message<Parcel>> {
-    let (heard, left) = (pin!(node.receive(port)), pin!(departure(node)));
+/// The reason why a node has left that matters.
+pub(super) async fn hear(
+    node: &Node,
+    port: Port,
+    matters: impl Fn(NodeId) -> bool,
+) -> Result<Message<Parcel>> {
+    let (heard, left) = (pin!(node.receive(port)), pin!(departure(node, matters)));
     match select(heard, left).await {
         Either::Left((message, _)) => Ok(message),
         Either::Right((error, _)) => Err(error),
     }
 }
 
-/// Waits until any node has left.
-async fn departure(node: &Node) -> Error {
+/// Waits until a node has left that matters.
+async fn departure(node: &Node, matters: impl Fn(NodeId) -> bool) -> Error {
     let mut next = 0;
     loop {
         match node.change(next).await {
-            (_, _, Change::Left(error)) => return error,
-            (after, _, Change::Joined) => next = after,
+            (_, who, Change::Left(error)) if matters(who) => return error,
+            (after, ..) => next = after,
         }
     }
 }

@@ -438,10 +438,11 @@ impl FileSystem {
         self.run(|node, _| async move {
             if node.me() > 0 {
                 node.send(0, PARTING, Vec::new(), None).await?;
-                return hear(&node, PARTING).await.map(|_| ());
+                // Others may have heard already, and left.
+                return hear(&node, PARTING, |who| who == 0).await.map(|_| ());
             }
             for _ in others.clone() {
-                hear(&node, PARTING).await?;
+                hear(&node, PARTING, |_| true).await?;
             }
             for other in others {
                 node.send(other, PARTING, Vec::new(), None).await?;

@@ -204,12 +204,14 @@ fn agree(
     let opened: Result<Opened> = node.block_on(async {
         if me > 0 {
             node.send(0, OPENING, encode(&mine)?, None).await?;
-            return decode(&hear(node, OPENING).await?.body)?;
+            // Others may have heard already, and left.
+            let told = hear(node, OPENING, |who| who == 0).await?;
+            return decode(&told.body)?;
         }
         let mut by_rank = vec![Ok(Vec::new()); ranks];
         by_rank[0] = mine;
         for _ in 1..ranks {
-            let told = hear(node, OPENING).await?;
+            let told = hear(node, OPENING, |_| true).await?;
             by_rank[told.from] = decode(&told.body)?;
         }
         let opened = by_rank
