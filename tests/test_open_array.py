@@ -1,5 +1,7 @@
 """Arrays that stay open: any rank reads and writes any part, without the others."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -231,3 +233,13 @@ def test_a_rank_that_leaves_ends_the_requests_of_the_others(tmp_path, dedicated)
     # Nobody keeps the array from others.
     with ps.Session() as s, s.open(path, mode="r+") as a:
         a.write(0, np.ones((1, SHAPE[1])))
+
+
+def test_an_array_is_described_whatever_its_session_does(tmp_path):
+    """That is no call of the session: another thread may make it, and also when it is closed."""
+    with ps.Session() as session:
+        session.write(tmp_path / "u.zarr", ps.Array("u", (3, 4), "f8"), np.zeros((3, 4)))
+        with ThreadPoolExecutor() as threads:
+            described = threads.submit(session.open, tmp_path / "u.zarr", "u")
+            assert described.result().shape == (3, 4)
+    assert session.open(tmp_path / "u.zarr", "u").shape == (3, 4)

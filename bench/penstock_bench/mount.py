@@ -7,20 +7,21 @@ servers have any of them, then a second time. On a tmpfs all of it is memory.
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
 import penstock as ps
-from penstock_bench.command import MIB, FailedError, Parser, UsageError, check_directory, complain
+from penstock_bench.command import MIB, FailedError, Parser
+from penstock_bench.directories import run_in_each
 from penstock_bench.machine import file_system
-from penstock_bench.meters import in_turn, real_time
+from penstock_bench.meters import in_turn
 from penstock_bench.storage import drop_from_cache
 
 SERVERS = 1
@@ -124,30 +125,9 @@ def main(words: list[str]) -> int:
     parser = Parser(prog="python -m penstock_bench mount", description=__doc__)
     parser.add_argument("--mib", type=int, default=1024, help="the size of the file")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--real-time", action="store_true", help="keep other programs of the machine out of it"
-    )
-    parser.add_argument(
-        "--directory", type=Path, action="append", help="default: here, and /dev/shm"
-    )
-    try:
-        options = parser.parse_args(words)
-        if options.mib < 1 or options.rounds < 1:
-            raise UsageError("--mib and --rounds are at least 1")
-        directories = options.directory or [Path.cwd(), Path("/dev/shm")]
-        for directory in directories:
-            check_directory(directory, 5 * options.mib * MIB, "the benchmark")
-        for directory in directories:
-            # What this program starts has its priority, too.
-            priority = real_time() if options.real_time else nullcontext()
-            scratch = tempfile.TemporaryDirectory(prefix="penstock-mount-", dir=directory)
-            with priority, scratch as made:
-                rates = measure(Path(made), options.mib, options.rounds)
-            print(table(directory, rates, options.mib), flush=True)
-    except UsageError as error:
-        complain(error)
-        return 2
-    except FailedError as error:
-        complain(error)
-        return 1
-    return 0
+
+    def measured(directory: Path, options: argparse.Namespace) -> str:
+        rates = measure(directory, options.mib, options.rounds)
+        return table(directory, rates, options.mib)
+
+    return run_in_each(parser, words, measured, name="mount", counts=("mib", "rounds"))

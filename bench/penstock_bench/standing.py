@@ -8,22 +8,22 @@ time is the median of the rounds. Beside it: one file of as many bytes, written 
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
 import penstock as ps
-from penstock_bench.command import MIB, FailedError, Parser, UsageError, check_directory, complain
+from penstock_bench.command import MIB, FailedError, Parser
+from penstock_bench.directories import run_in_each
 from penstock_bench.machine import file_system
-from penstock_bench.meters import real_time
 
 START_SECONDS_MAX = 60
 
@@ -142,31 +142,10 @@ def main(words: list[str]) -> int:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument(
-        "--real-time", action="store_true", help="keep other programs of the machine out of it"
-    )
-    parser.add_argument(
-        "--directory", type=Path, action="append", help="default: here, and /dev/shm"
-    )
-    try:
-        options = parser.parse_args(words)
-        if min(options.mib, options.ranks, options.servers, options.rounds) < 1:
-            raise UsageError("--mib, --ranks, --servers and --rounds are at least 1")
-        directories = options.directory or [Path.cwd(), Path("/dev/shm")]
-        for directory in directories:
-            check_directory(directory, 5 * options.mib * MIB, "the benchmark")
-        for directory in directories:
-            priority = real_time() if options.real_time else nullcontext()
-            scratch = tempfile.TemporaryDirectory(prefix="penstock-standing-", dir=directory)
-            with priority, scratch as made:
-                times = measure(
-                    Path(made), options.ranks, options.servers, options.mib, options.rounds
-                )
-            print(table(directory, times, options.mib), flush=True)
-    except UsageError as error:
-        complain(error)
-        return 2
-    except FailedError as error:
-        complain(error)
-        return 1
-    return 0
+
+    def measured(directory: Path, options: argparse.Namespace) -> str:
+        numbers = (options.ranks, options.servers, options.mib, options.rounds)
+        return table(directory, measure(directory, *numbers), options.mib)
+
+    counts = ("mib", "ranks", "servers", "rounds")
+    return run_in_each(parser, words, measured, name="standing", counts=counts)

@@ -7,7 +7,7 @@ use futures::future::{Either, select};
 
 use crate::address::{CallId, Port, Step};
 use crate::collective::command::Command;
-use crate::encoding::encode;
+use crate::encoding::{decode, encode};
 use crate::error::{Error, Kind, Result};
 use crate::machine::Machine;
 use crate::outcome::Outcome;
@@ -99,6 +99,12 @@ impl<'a, M: Machine> Call<'a, M> {
         self.machine.send(first, port, body, None).await
     }
 
+    /// Waits until all servers have done their parts, as the node that directs.
+    pub(crate) async fn hear_of_servers(&self) -> Result<Outcome> {
+        let served = self.machine.receive(self.port(Step::Served));
+        decode(&served.await.body)
+    }
+
     /// Puts the reason why a member has left in place of what its absence has caused here, so that
     /// all nodes give one error. The machine may tell a memget of a departure before the attendance
     /// hears of it: the attendance goes first.
@@ -124,11 +130,7 @@ impl<'a, M: Machine> Call<'a, M> {
     /// # Errors
     /// The reason why a member has left.
     pub(crate) async fn unless_lost<T>(&self, part: impl Future<Output = T>) -> Result<T> {
-        let lost = pin!(self.attendance.lost(self.id.sequence));
-        match select(pin!(part), lost).await {
-            Either::Left((ended, _)) => Ok(ended),
-            Either::Right((error, _)) => Err::<T, Error>(error),
-        }
+        self.unless_needed(part, || true).await
     }
 
     /// As [`Call::unless_lost`], but if servers stand, it does not matter that a client leaves once
@@ -140,7 +142,7 @@ impl<'a, M: Machine> Call<'a, M> {
     ) -> Result<T> {
         let needs_clients = || !self.party().stands || needs_clients();
         let sequence = self.id.sequence;
-        let lost = pin!(self.attendance.lost_of(sequence, needs_clients));
+        let lost = pin!(self.attendance.lost(sequence, needs_clients));
         match select(pin!(part), lost).await {
             Either::Left((ended, _)) => Ok(ended),
             Either::Right((error, _)) => Err::<T, Error>(error),

@@ -335,7 +335,7 @@ impl Attendance {
 
     /// Waits until a server leaves.
     pub(crate) async fn loses_server(&self) -> Error {
-        self.lost_of(LATER, || false).await
+        self.lost(LATER, || false).await
     }
 
     /// Does something that concerns no call, unless no new call can succeed.
@@ -351,17 +351,12 @@ impl Attendance {
 
     /// Waits until no new call can succeed.
     pub(crate) async fn breaks(&self) -> Error {
-        self.lost(LATER).await
+        self.lost(LATER, || true).await
     }
 
-    /// Waits until the call with this number cannot succeed any more.
-    pub(crate) async fn lost(&self, sequence: u64) -> Error {
-        self.changed.until(|| self.loss(sequence)).await
-    }
-
-    /// Waits until the call with this number cannot succeed any more, if servers stand and
-    /// `needs_clients` says whether clients have something to do for it yet.
-    pub(crate) async fn lost_of(&self, sequence: u64, needs_clients: impl Fn() -> bool) -> Error {
+    /// Waits until the call with this number cannot succeed any more: `needs_clients` says whether
+    /// clients have something to do for it yet. Servers always have.
+    pub(crate) async fn lost(&self, sequence: u64, needs_clients: impl Fn() -> bool) -> Error {
         let party = &self.party;
         let counts = |node| needs_clients() || party.place_serving(node).is_some();
         let loss = || self.loss_of(sequence, counts);

@@ -29,6 +29,8 @@ pub(crate) struct Limits {
     pub(crate) packet_bytes: usize,
     /// The bytes that are kept for a peer that does not take them.
     pub(crate) kept_bytes: usize,
+    /// The bytes of the peer's messages that may wait here for somebody to take them.
+    pub(crate) mail_bytes: u64,
     /// How long a peer may take nothing while there is something for it.
     pub(crate) patience: Duration,
 }
@@ -36,7 +38,7 @@ pub(crate) struct Limits {
 /// A connection with another node.
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
-    limits: Limits,
+    pub(crate) limits: Limits,
     /// The length of the packet that comes, as far as it has come.
     length: Vec<u8>,
     /// The packet that comes, as far as it has come, and the bytes that are still to come.

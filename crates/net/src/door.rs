@@ -46,6 +46,8 @@ const SERVER_PACKET_BYTES: usize = 1 << 30;
 
 /// What is kept for a client that does not take it, and for a server.
 const CLIENT_KEPT_BYTES: usize = 64 << 20;
+/// The bytes of messages of a client that may wait for somebody to take them.
+const CLIENT_MAIL_BYTES: u64 = 256 << 20;
 const SERVER_KEPT_BYTES: usize = 1 << 30;
 
 /// Who may come.
@@ -444,6 +446,7 @@ impl Desk {
             Peer::Client(_) => Limits {
                 packet_bytes: CLIENT_PACKET_BYTES,
                 kept_bytes: CLIENT_KEPT_BYTES,
+                mail_bytes: CLIENT_MAIL_BYTES,
                 patience: self.options.patience,
             },
             Peer::Server(_) => server_limits(self.options.patience),
@@ -468,6 +471,7 @@ pub(crate) fn server_limits(patience: Duration) -> Limits {
     Limits {
         packet_bytes: SERVER_PACKET_BYTES,
         kept_bytes: SERVER_KEPT_BYTES,
+        mail_bytes: u64::MAX,
         patience,
     }
 }

@@ -27,9 +27,6 @@ const LOOKS_AWAKE: u32 = 50;
 /// How often a node looks whether a peer has become stuck.
 const STUCK_LOOK: Duration = Duration::from_millis(500);
 
-/// The most bytes of a client's messages that may wait for somebody to take them.
-const CLIENT_MAIL_BYTES_MAX: u64 = 256 << 20;
-
 /// A word of the door to the links.
 pub(crate) enum Word {
     /// A node has been let in.
@@ -444,10 +441,9 @@ impl Links for NetLinks {
     }
 
     fn mail_bytes_max(&self, node: NodeId) -> u64 {
-        match self.roster.peer(node) {
-            Some(Peer::Client(_)) => CLIENT_MAIL_BYTES_MAX,
-            Some(Peer::Server(_)) | None => u64::MAX,
-        }
+        let connections = self.connections.borrow();
+        let peer = connections.get(&node);
+        peer.map_or(u64::MAX, |peer| peer.limits.mail_bytes) // only the node itself has none
     }
 
     fn bell(&self) -> Arc<dyn HasBell> {

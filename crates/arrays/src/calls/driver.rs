@@ -36,7 +36,7 @@ use penstock_machines::{ClientMemory, Node};
 use super::ask::Ask;
 
 /// The arguments with which a rank starts a call.
-pub struct CallStart {
+pub struct CallStart<D> {
     /// The rank's proposal, or the reason why it cannot make one.
     pub proposal: Result<Proposal<Ask>>,
     /// The rank's memory, for each array and each of its shares.
@@ -44,7 +44,7 @@ pub struct CallStart {
     /// The rank's list, for each array; one with nothing in it where a schema says who holds what.
     pub lists: Vec<Arc<Holding>>,
     /// Who directs the call.
-    pub direct: Direct,
+    pub direct: D,
     /// Whether the call goes on while the rank computes.
     pub in_background: bool,
     /// The owner of the memory, which is kept until the call has ended.
@@ -249,7 +249,7 @@ impl Driver {
     ///
     /// # Collective
     /// Every rank must call it, in the same order.
-    pub fn begin(&self, rank: usize, start: CallStart) -> u64 {
+    pub fn begin(&self, rank: usize, start: CallStart<Direct>) -> u64 {
         let CallStart {
             mut proposal,
             memories,
@@ -343,7 +343,8 @@ impl Driver {
             drop(exposed);
             moved.map(|()| Vec::new())
         };
-        self.wait_alone(LOOKS_AWAKE, request).map(drop)
+        let doing = ("moving a part of an array", LOOKS_AWAKE);
+        self.wait_alone(doing, request).map(drop)
     }
 
     /// Brings the party to its servers, which stand, as its rank 0.
@@ -354,7 +355,7 @@ impl Driver {
         let joining = |node: Rc<Node>, attendance: Rc<Attendance>| async move {
             attendance.join(&*node).await.map(|()| Vec::new())
         };
-        self.wait_alone(0, joining).map(drop)
+        self.wait_alone(("joining servers", 0), joining).map(drop)
     }
 
     /// Asks servers that stand something.
@@ -364,7 +365,7 @@ impl Driver {
     pub fn ask(&self, question: Vec<u8>) -> Result<Vec<u8>> {
         let number = self.questions.get();
         self.questions.set(number.wrapping_add(1));
-        self.wait_alone(0, |node, attendance| async move {
+        self.wait_alone(("asking servers", 0), |node, attendance| async move {
             attendance.ask(&*node, number, question).await
         })
     }
@@ -372,21 +373,21 @@ impl Driver {
     /// Does something for which no other rank is needed, and waits for its end.
     fn wait_alone<F>(
         &self,
-        looks_awake: u32,
-        doing: impl FnOnce(Rc<Node>, Rc<Attendance>) -> F,
+        (doing, looks_awake): (&str, u32),
+        begin: impl FnOnce(Rc<Node>, Rc<Attendance>) -> F,
     ) -> Result<Vec<u8>>
     where
         F: Future<Output = Result<Vec<u8>>> + 'static,
     {
         let mut calls = self.shared.lock();
-        let future = doing(calls.node.clone(), calls.attendance.clone());
+        let future = begin(calls.node.clone(), calls.attendance.clone());
         calls.alone = Some(Alone::UnderWay(Box::pin(future)));
         drop(calls);
         let has_ended = |calls: &Calls| !matches!(calls.alone, Some(Alone::UnderWay(_)));
         self.wait_for(looks_awake, has_ended)?;
         match self.shared.lock().alone.take() {
             Some(Alone::Ended(ended)) => ended,
-            _ => Err(Error::new(Kind::Peer, "asking servers", "it was given up")),
+            _ => Err(Error::new(Kind::Peer, doing, "it was given up")),
         }
     }
 

@@ -16,8 +16,6 @@ use std::time::Duration;
 
 use penstock_engine::encoding::{decode, encode};
 use penstock_engine::{Error, FileId, Kind, Operation, Party, Proposal, Result, Verdict, Who};
-use penstock_layout::Holding;
-use penstock_machines::ClientMemory;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -102,11 +100,11 @@ impl Session {
     /// # Collective
     /// Over all clients.
     pub fn refuse(&self, error: Error) -> Error {
-        let refused = self.start(Start {
+        let refused = self.start(CallStart {
             proposal: Err(error.clone()),
             memories: Vec::new(),
             lists: Vec::new(),
-            direction: Direction::of(Meet),
+            direct: Direction::of(Meet),
             in_background: false,
             keeps: None,
         });
@@ -320,11 +318,11 @@ impl Session {
             }
             Err(error) => (Err(error), Vec::new()),
         };
-        let id = self.start(Start {
+        let id = self.start(CallStart {
             proposal,
             memories,
             lists,
-            direction: asked.direction,
+            direct: asked.direction,
             in_background,
             keeps,
         })?;
@@ -409,11 +407,11 @@ impl Session {
             own_boxes: Vec::new(),
             complaint,
         };
-        let id = self.start(Start {
+        let id = self.start(CallStart {
             proposal: Ok(proposal),
             memories: Vec::new(),
             lists: Vec::new(),
-            direction,
+            direct: direction,
             in_background: false,
             keeps: None,
         })?;
@@ -430,30 +428,32 @@ impl Session {
     }
 
     /// Begins a call. Rank 0 alone knows who directs it.
-    fn start(&self, start: Start) -> Result<u64> {
+    fn start(&self, start: CallStart<Direction>) -> Result<u64> {
         if self.is_closed.get() {
             let cause = "the session is closed";
             return Err(Error::new(Kind::Schema, "a collective call", cause));
         }
         let (rank, mut proposal) = (self.my_rank()?, start.proposal);
-        let direct = match start.direction {
+        let direct = match start.direct {
             _ if rank != 0 => Direct::Other,
-            Direction::Here(director) if !self.party.stands => Direct::Here(director),
-            Direction::Errand(errand) if !self.party.stands => {
-                Direct::Here(errand.director(&self.desk))
+            direction if self.party.stands => {
+                let told = match direction {
+                    Direction::Errand(errand) => self.told(&*errand),
+                    Direction::Here(_) => {
+                        let cause = "servers that stand cannot do it";
+                        Err(Error::new(Kind::Unsupported, "a collective call", cause))
+                    }
+                };
+                Direct::Servers(match told {
+                    Ok(told) => told,
+                    Err(error) => {
+                        proposal = Err(error);
+                        self.told(&Meet)?
+                    }
+                })
             }
-            Direction::Here(_) => {
-                let cause = "servers that stand cannot do it";
-                proposal = Err(Error::new(Kind::Unsupported, "a collective call", cause));
-                Direct::Servers(self.told(&Meet)?)
-            }
-            Direction::Errand(errand) => match self.told(&*errand) {
-                Ok(told) => Direct::Servers(told),
-                Err(error) => {
-                    proposal = Err(error);
-                    Direct::Servers(self.told(&Meet)?)
-                }
-            },
+            Direction::Here(director) => Direct::Here(director),
+            Direction::Errand(errand) => Direct::Here(errand.director(&self.desk)),
         };
         let start = CallStart {
             proposal,
@@ -470,16 +470,6 @@ impl Session {
     fn told(&self, errand: &dyn AnyErrand) -> Result<Vec<u8>> {
         encode(&(&self.settings().options, errand.told()?))
     }
-}
-
-/// The arguments with which a rank starts a call.
-struct Start {
-    proposal: Result<Proposal<Ask>>,
-    memories: Vec<Vec<ClientMemory>>,
-    lists: Vec<Arc<Holding>>,
-    direction: Direction,
-    in_background: bool,
-    keeps: Option<Box<dyn Any + Send>>,
 }
 
 /// The arguments of a rank in a call that moves arrays.

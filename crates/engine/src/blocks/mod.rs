@@ -28,6 +28,7 @@ use cache::{Cache, Room};
 pub use claims::{Claim, Claims, Intent};
 use futures::future::join_all;
 use rustc_hash::FxHashSet;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::machine::{Machine, Work};
@@ -49,7 +50,7 @@ pub trait Home<M: Machine> {
 }
 
 /// The numbers of a cache since it was made, and of what it has now.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheCounts {
     /// The times that a block was in memory when it was wanted.
     pub hits: u64,

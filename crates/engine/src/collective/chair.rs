@@ -20,7 +20,7 @@ use super::command::Command;
 use super::{Decision, Verdict};
 use crate::address::{PartyId, Step};
 use crate::call::Call;
-use crate::encoding::{decode, encode};
+use crate::encoding::encode;
 use crate::error::Result;
 use crate::lists;
 use crate::machine::{Machine, NodeId, Operation};
@@ -133,22 +133,13 @@ impl<M: Machine> Chair<'_, M> {
             Decision::Order(order) => {
                 let call = self.call.id;
                 self.call.command(&Command::Order { call, order }).await?;
-                self.hear_of_servers().await?
+                self.call.hear_of_servers().await?
             }
-            Decision::Tell(answer) => {
-                return Ok(Verdict {
-                    answer,
-                    ..Verdict::of(Traffic::default())
-                });
-            }
+            Decision::Tell(answer) => return Ok(Verdict::telling(answer)),
             Decision::Close(_) => {
                 let close = Command::Close(self.call.id.party);
                 self.call.command(&close).await?;
-                return Ok(Verdict {
-                    is_closed: true,
-                    complaint,
-                    ..Verdict::of(Traffic::default())
-                });
+                return Ok(Verdict::closing(complaint));
             }
         };
         let done = self.call.blame(done).await;
@@ -167,22 +158,17 @@ impl<M: Machine> Chair<'_, M> {
             .command(&Command::Serve { call, requests })
             .await?;
         if !is_handed_over {
-            return self.hear_of_servers().await;
+            return self.call.hear_of_servers().await;
         }
         let handing_over = async {
             let free = self.call.machine.receive(self.call.port(Step::Free)).await;
             self.pass_on(Step::Free, &free.body).await;
         };
         // The hand-over comes first, if both have come.
-        let (handing_over, served) = (pin!(handing_over), pin!(self.hear_of_servers()));
+        let (handing_over, served) = (pin!(handing_over), pin!(self.call.hear_of_servers()));
         match select(handing_over, served).await {
             Either::Left(((), served)) => served.await,
             Either::Right((outcome, _)) => outcome,
         }
-    }
-
-    async fn hear_of_servers(&self) -> Result<Outcome> {
-        let served = self.call.machine.receive(self.call.port(Step::Served));
-        decode(&served.await.body)
     }
 }

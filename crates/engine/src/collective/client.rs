@@ -11,7 +11,7 @@ use super::command::Command;
 use super::{Decision, Director, Verdict, clients_act, servers_act};
 use crate::address::Step;
 use crate::call::Call;
-use crate::encoding::{decode, encode};
+use crate::encoding::encode;
 use crate::error::{Error, Kind, Result};
 use crate::machine::{Machine, Operation};
 use crate::outcome::{Outcome, Traffic};
@@ -141,27 +141,20 @@ impl<'a, M: Machine> Client<'a, M> {
             Ok(Decision::Order(order)) => {
                 let call = self.call.id;
                 self.call.command(&Command::Order { call, order }).await?;
-                let outcome = self.hear_of_servers().await?;
+                let outcome = self.call.hear_of_servers().await?;
                 match director {
                     Some(director) => conclude(*director, outcome).map(Verdict::of),
                     None => Ok(Verdict::of(outcome.moved)), // rank 0 has a director
                 }
             }
-            Ok(Decision::Tell(answer)) => Ok(Verdict {
-                answer,
-                ..Verdict::of(Traffic::default())
-            }),
+            Ok(Decision::Tell(answer)) => Ok(Verdict::telling(answer)),
             Ok(Decision::Close(complaint)) => {
                 if self.call.party().has_dedicated() {
                     self.call
                         .command(&Command::Close(self.call.id.party))
                         .await?;
                 }
-                Ok(Verdict {
-                    is_closed: true,
-                    complaint,
-                    ..Verdict::of(Traffic::default())
-                })
+                Ok(Verdict::closing(complaint))
             }
             Err(error) => Err(error),
         };
@@ -178,12 +171,6 @@ impl<'a, M: Machine> Client<'a, M> {
             requests: requests.to_vec(),
         };
         self.call.command(&command).await
-    }
-
-    /// Waits until all servers have done their parts.
-    async fn hear_of_servers(&self) -> Result<Outcome> {
-        let served = self.call.machine.receive(self.call.port(Step::Served));
-        decode(&served.await.body)
     }
 
     /// Carries out requests on which all ranks agree, and which the servers know. The client of
@@ -219,7 +206,7 @@ impl<'a, M: Machine> Client<'a, M> {
                         let stop = self.call.port(Step::Stop);
                         self.call.tell_server_0(stop, encode(&())?).await?;
                     }
-                    outcome = outcome.merge(self.hear_of_servers().await?);
+                    outcome = outcome.merge(self.call.hear_of_servers().await?);
                 }
                 outcome = self.call.blame(outcome).await;
                 Some(conclude(director, outcome).map(Verdict::of))

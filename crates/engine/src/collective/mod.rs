@@ -84,6 +84,23 @@ impl Verdict {
             answer: Vec::new(),
         }
     }
+
+    /// The verdict on a call in which nothing was moved: all ranks hear this answer.
+    pub(crate) fn telling(answer: Vec<u8>) -> Self {
+        Self {
+            answer,
+            ..Self::of(Traffic::default())
+        }
+    }
+
+    /// The verdict on the last call of a party.
+    pub(crate) fn closing(complaint: Option<Error>) -> Self {
+        Self {
+            is_closed: true,
+            complaint,
+            ..Self::of(Traffic::default())
+        }
+    }
 }
 
 /// The director does the part of a call that only the root does: it makes a target and shows it.

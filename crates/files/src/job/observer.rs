@@ -5,11 +5,10 @@ use std::time::Duration;
 use futures::future::join_all;
 use penstock_engine::{Error, Machine, Result, Who};
 use penstock_machines::Node;
-use penstock_machines::links::Process;
-use penstock_net::{Call, Calling, Joined};
+use penstock_net::{Call, Calling};
 
-use super::nodes::{JobOptions, Seat, identity};
-use super::standing::volume_of;
+use super::nodes::identity;
+use super::standing::{Guest, call};
 use crate::client::{Client, ClientState};
 use crate::metrics::Snapshot;
 
@@ -31,19 +30,15 @@ impl Observer {
     /// # Errors
     /// As [`penstock_net::join`].
     pub fn new(asked: &Call) -> Result<Self> {
-        let visit = asked.visit()?;
-        let volume = volume_of(&visit)?;
-        let Joined {
+        let Guest {
             node,
-            links,
+            volume,
+            homes,
             calling,
-            ..
-        } = visit.joined;
-        let opener = Seat::opener(&JobOptions::default());
-        let servers = visit.greeting.homes.len();
-        let shape = volume.shape(visit.greeting.homes.into());
+        } = call(asked)?;
+        let (servers, shape) = (homes.len(), volume.shape(homes.into()));
         Ok(Self {
-            node: Node::new(node, links, Process::default(), opener),
+            node,
             state: ClientState::new(shape, identity(), (0, [].into()), 0),
             servers,
             _calling: calling,
@@ -75,11 +70,12 @@ mod tests {
 
     use futures::channel::oneshot;
     use penstock_engine::encoding::encode;
-    use penstock_engine::{Kind, Operation};
+    use penstock_engine::{Change, Kind, Operation};
     use penstock_layout::List;
     use penstock_net::address::Address;
     use penstock_net::door::Guests;
 
+    use super::super::nodes::{JobOptions, Seat};
     use super::super::standing::{StandOptions, stand};
     use super::*;
     use crate::disk::{self, CreateOptions};
@@ -182,7 +178,9 @@ mod tests {
             assert!(Instant::now() < end);
             observer.wait(Duration::from_millis(5));
         };
-        assert!(rogue.look()[0].is_err());
+        // It has heard that, and may be back by now.
+        let (_, who, change) = rogue.node.block_on(rogue.node.change(0));
+        assert!(who == 0 && matches!(change, Change::Left(_)), "{change:?}");
         let door = &seen.doors[&0];
         assert_eq!((door.cut_off["trespass"], door.refused["full"]), (1, 1));
         assert_eq!(door.cut_off.values().sum::<u64>(), 1);

@@ -218,7 +218,7 @@ impl Stand {
                 served.map_err(|error| error.by(Who::Server(server)))
             }
         });
-        let beside = beside(node.clone(), standing.roster.clone()).fuse();
+        let beside = beside(node.clone(), standing.roster.clone());
         let beside = pin!(beside.then(|()| pending())); // the volume is served without it, too
         let served = node.block_on(select(join_all(served), beside));
         let served: Result<Vec<()>> = match served {
@@ -235,15 +235,15 @@ impl Stand {
 }
 
 /// A client that servers have let in, and the volume.
-struct Guest {
-    node: Node,
-    volume: Description,
-    homes: Vec<NodeId>,
-    calling: Calling,
+pub(super) struct Guest {
+    pub(super) node: Node,
+    pub(super) volume: Description,
+    pub(super) homes: Vec<NodeId>,
+    pub(super) calling: Calling,
 }
 
 /// Calls the servers of a volume.
-fn call(call: &Call) -> Result<Guest> {
+pub(super) fn call(call: &Call) -> Result<Guest> {
     let visit = call.visit()?;
     let volume = volume_of(&visit)?;
     let Joined {
@@ -262,7 +262,7 @@ fn call(call: &Call) -> Result<Guest> {
 }
 
 /// The volume of servers that answer.
-pub(super) fn volume_of(visit: &Visit) -> Result<Description> {
+fn volume_of(visit: &Visit) -> Result<Description> {
     let volume: Description = decode(&visit.greeting.volume)?;
     let servers = visit.greeting.homes.len();
     match servers == volume.servers && volume.identity == visit.realm {

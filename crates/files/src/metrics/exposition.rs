@@ -392,44 +392,39 @@ impl<'a> Families<'a, '_> {
         Ok(())
     }
 
-    fn clients(&mut self) -> fmt::Result {
+    /// Four families of the rows that servers have of clients, or of files: each row is a user's.
+    fn by_row(
+        &mut self,
+        (users, whose): (&'static str, &'static str),
+        rows_of: impl Fn(&Snapshot) -> (Vec<(u32, u64, Turnover)>, Option<Turnover>),
+    ) -> fmt::Result {
         let mut rows = Vec::new();
         for (server, one) in self.servers {
-            rows.extend(one.clients.iter().map(|row| {
-                let user = Cow::Owned(row.user.to_string());
-                let client = Cow::Owned(format!("{:016x}", row.node));
-                (
-                    with(of(server), [("user", user), ("client", client)]),
-                    row.turnover,
-                )
+            let labels = |user, row| with(of(server), [(users, user), (whose, row)]);
+            let (own, others) = rows_of(one);
+            rows.extend(own.into_iter().map(|(user, row, turnover)| {
+                let (user, row) = (user.to_string(), format!("{row:016x}"));
+                (labels(Cow::Owned(user), Cow::Owned(row)), turnover)
             }));
-            let other = [("user", OTHER), ("client", OTHER)].map(|(key, text)| (key, text.into()));
-            rows.extend(
-                one.other_clients
-                    .map(|other_| (with(of(server), other), other_)),
-            );
+            rows.extend(others.map(|others| (labels(OTHER.into(), OTHER.into()), others)));
         }
-        self.rows("client", &rows)
+        self.rows(whose, &rows)
+    }
+
+    fn clients(&mut self) -> fmt::Result {
+        self.by_row(("user", "client"), |one| {
+            let rows = one.clients.iter();
+            let rows = rows.map(|row| (row.user, row.node as u64, row.turnover));
+            (rows.collect(), one.other_clients)
+        })
     }
 
     fn files(&mut self) -> fmt::Result {
-        let mut rows = Vec::new();
-        for (server, one) in self.servers {
-            rows.extend(one.files.iter().map(|row| {
-                let file = Cow::Owned(format!("{:016x}", row.id.0));
-                let owner = Cow::Owned(row.owner.to_string());
-                (
-                    with(of(server), [("owner", owner), ("file", file)]),
-                    row.turnover,
-                )
-            }));
-            let other = [("owner", OTHER), ("file", OTHER)].map(|(key, text)| (key, text.into()));
-            rows.extend(
-                one.other_files
-                    .map(|other_| (with(of(server), other), other_)),
-            );
-        }
-        self.rows("file", &rows)
+        self.by_row(("owner", "file"), |one| {
+            let rows = one.files.iter();
+            let rows = rows.map(|row| (row.owner, row.id.0, row.turnover));
+            (rows.collect(), one.other_files)
+        })
     }
 
     fn door(&mut self, door: &DoorCounts) -> fmt::Result {

@@ -2,8 +2,8 @@
 //!
 //! The server's node writes them as it serves; the thread of an endpoint, or the server itself when
 //! a client asks, takes snapshots of them. Numbers of requests stand behind a mutex that nobody
-//! holds for longer than a copy of them takes; what changes without a request, as the bytes in the
-//! cache do, are atomics that one thread writes.
+//! holds for longer than a copy of them takes; behind another is the state of now, as the bytes in
+//! the cache, which changes without a request.
 //!
 //! ```text
 //! server   note a request ->  Meter  <- snapshot   endpoint: Prometheus's text
@@ -28,7 +28,6 @@ mod kinds;
 mod snapshot;
 mod table;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -38,7 +37,7 @@ use penstock_engine::blocks::CacheCounts;
 pub use histogram::Histogram;
 pub use kinds::{DiskKind, RequestKind, WaitKind};
 pub(crate) use snapshot::Viewer;
-pub use snapshot::{CacheNumbers, ClientRow, DoorCounts, FileRow, Snapshot};
+pub use snapshot::{ClientRow, DoorCounts, FileRow, Snapshot};
 use table::Table;
 pub use table::Turnover;
 
@@ -99,21 +98,6 @@ struct Counts {
     files: Table<ObjectId, FileLabel>,
 }
 
-/// The numbers of now, which one thread writes.
-#[derive(Debug, Default)]
-struct Gauges {
-    is_ready: AtomicBool,
-    tasks: AtomicU64,
-    waiting: [AtomicU64; WaitKind::ALL.len()],
-    hits: AtomicU64,
-    misses: AtomicU64,
-    fetched: AtomicU64,
-    evictions: AtomicU64,
-    bytes: AtomicU64,
-    changed_bytes: AtomicU64,
-    bytes_max: AtomicU64,
-}
-
 /// A request that has been answered.
 pub(crate) struct Answered {
     pub(crate) kind: RequestKind,
@@ -128,7 +112,7 @@ pub(crate) struct Answered {
 }
 
 /// The state of a server between two events.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct State {
     pub(crate) is_ready: bool,
     /// Requests, and parts of them, that are under way.
@@ -143,7 +127,20 @@ pub struct Meter {
     server: usize,
     runner: u32,
     counts: Mutex<Counts>,
-    gauges: Gauges,
+    state: Mutex<State>,
+}
+
+/// The turnover of bytes that requests of a kind have moved.
+fn moved(kind: RequestKind, bytes: u64) -> Turnover {
+    let (read_bytes, written_bytes) = match kind.reads() {
+        true => (bytes, 0),
+        false => (0, bytes),
+    };
+    Turnover {
+        read_bytes,
+        written_bytes,
+        ..Turnover::default()
+    }
 }
 
 /// Nanoseconds, as many as there can be.
@@ -164,7 +161,7 @@ impl Meter {
                 clients: Table::new(ROWS_MAX),
                 files: Table::new(ROWS_MAX),
             }),
-            gauges: Gauges::default(),
+            state: Mutex::default(),
         }
     }
 
@@ -180,12 +177,17 @@ impl Meter {
 
     /// Whether the server serves clients.
     pub fn is_ready(&self) -> bool {
-        self.gauges.is_ready.load(Ordering::Relaxed)
+        self.state().is_ready
     }
 
     /// The counts: they are valid at any time, also after a panic of a holder.
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state, which is valid at any time, too.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a request that has been answered. `user` tells who its client is, if that is new and
@@ -194,15 +196,8 @@ impl Meter {
         let (came, now) = (nanoseconds(answered.times.0), nanoseconds(answered.times.1));
         let turnover = Turnover {
             requests: 1,
-            read_bytes: match answered.kind.reads() {
-                true => answered.bytes,
-                false => 0,
-            },
-            written_bytes: match answered.kind.reads() {
-                true => 0,
-                false => answered.bytes,
-            },
             ns: now.saturating_sub(came),
+            ..moved(answered.kind, answered.bytes)
         };
         let mut counts = self.counts();
         let kind = &mut counts.kinds[answered.kind as usize];
@@ -226,16 +221,7 @@ impl Meter {
         user: impl FnOnce() -> Option<u32>,
     ) {
         let now = nanoseconds(now);
-        let turnover = match kind.reads() {
-            true => Turnover {
-                read_bytes: bytes,
-                ..Turnover::default()
-            },
-            false => Turnover {
-                written_bytes: bytes,
-                ..Turnover::default()
-            },
-        };
+        let turnover = moved(kind, bytes);
         let mut counts = self.counts();
         counts.kinds[kind as usize].bytes += bytes;
         *counts.clients.at(from, now, user) += turnover;
@@ -299,31 +285,17 @@ impl Meter {
 
     /// Notes that the server is about to end.
     pub(crate) fn note_end(&self) {
-        self.gauges.is_ready.store(false, Ordering::Relaxed);
+        self.state().is_ready = false;
     }
 
     /// Puts the state of the server where others see it.
-    pub(crate) fn publish(&self, state: &State) {
-        let gauges = &self.gauges;
-        let put = |gauge: &AtomicU64, value: u64| gauge.store(value, Ordering::Relaxed);
-        gauges.is_ready.store(state.is_ready, Ordering::Relaxed);
-        put(&gauges.tasks, state.tasks as u64);
-        for (gauge, waiting) in gauges.waiting.iter().zip(state.waiting) {
-            put(gauge, waiting as u64);
-        }
-        put(&gauges.hits, state.cache.hits);
-        put(&gauges.misses, state.cache.misses);
-        put(&gauges.fetched, state.cache.fetched);
-        put(&gauges.evictions, state.cache.evictions);
-        put(&gauges.bytes, state.cache.bytes);
-        put(&gauges.changed_bytes, state.cache.changed_bytes);
-        put(&gauges.bytes_max, state.cache.bytes_max);
+    pub(crate) fn publish(&self, state: State) {
+        *self.state() = state;
     }
 
     /// A copy of all numbers, with the rows that a viewer may see.
     pub(crate) fn snapshot(&self, viewer: Viewer) -> Snapshot {
-        let gauges = &self.gauges;
-        let get = |gauge: &AtomicU64| gauge.load(Ordering::Relaxed);
+        let state = *self.state();
         let counts = self.counts();
         let clients = counts
             .clients
@@ -348,22 +320,14 @@ impl Meter {
         let is_whole = viewer == Viewer::All;
         Snapshot {
             servers: 1,
-            ready: u64::from(self.is_ready()),
+            ready: u64::from(state.is_ready),
             age_ns: 0,
             kinds: counts.kinds.clone(),
             waits: counts.waits.to_vec(),
             disks: counts.disks.to_vec(),
-            tasks: get(&gauges.tasks),
-            waiting: gauges.waiting.iter().map(get).collect(),
-            cache: CacheNumbers {
-                hits: get(&gauges.hits),
-                misses: get(&gauges.misses),
-                fetched: get(&gauges.fetched),
-                evictions: get(&gauges.evictions),
-                bytes: get(&gauges.bytes),
-                changed_bytes: get(&gauges.changed_bytes),
-                bytes_max: get(&gauges.bytes_max),
-            },
+            tasks: state.tasks as u64,
+            waiting: state.waiting.iter().map(|&count| count as u64).collect(),
+            cache: state.cache,
             files: files.collect(),
             clients,
             other_clients: is_whole.then(|| counts.clients.others()),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use penstock_engine::NodeId;
+use penstock_engine::blocks::CacheCounts;
 use serde::{Deserialize, Serialize};
 
 use super::kinds::{DiskKind, RequestKind, WaitKind};
@@ -27,25 +28,6 @@ impl Viewer {
             Self::User(own) => own == user,
         }
     }
-}
-
-/// The numbers of a cache.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CacheNumbers {
-    /// The times that a block was in memory when it was wanted.
-    pub hits: u64,
-    /// The times that a block had to be brought in.
-    pub misses: u64,
-    /// The blocks that were read before they were wanted.
-    pub fetched: u64,
-    /// The blocks that have gone to make room for others.
-    pub evictions: u64,
-    /// The bytes in memory now.
-    pub bytes: u64,
-    /// The bytes in memory of blocks that are to be written.
-    pub changed_bytes: u64,
-    /// The bytes that may be in memory.
-    pub bytes_max: u64,
 }
 
 /// The row of a client.
@@ -103,7 +85,7 @@ pub struct Snapshot {
     /// What waits now, in the order of [`WaitKind::ALL`].
     pub waiting: Vec<u64>,
     /// The cache.
-    pub cache: CacheNumbers,
+    pub cache: CacheCounts,
     /// The clients that the viewer may see.
     pub clients: Vec<ClientRow>,
     /// The files that the viewer may see.
@@ -128,7 +110,7 @@ impl Default for Snapshot {
             disks: vec![DiskCounts::default(); DiskKind::ALL.len()],
             tasks: 0,
             waiting: vec![0; WaitKind::ALL.len()],
-            cache: CacheNumbers::default(),
+            cache: CacheCounts::default(),
             clients: Vec::new(),
             files: Vec::new(),
             other_clients: None,

@@ -227,7 +227,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             WaitKind::Clients => clients.clone().sum(),
             WaitKind::Disk => self.volume.disk_requests(),
         });
-        meter.publish(&State {
+        meter.publish(State {
             is_ready: self.is_ready.get() && !self.is_ending.get() && !self.is_stopped.get(),
             tasks,
             waiting,

@@ -134,14 +134,14 @@ impl Node {
         body: Vec<u8>,
         parcel: Option<Parcel>,
     ) -> Result<()> {
-        let kept = self.mail.put(port, Message { from, body, parcel });
-        match kept <= self.links.mail_bytes_max(from) {
-            true => Ok(()),
-            false => {
-                let cause = format!("it has sent {kept} bytes that nobody waits for");
-                Err(Error::new(Kind::Peer, "hearing another node", cause))
-            }
-        }
+        let message = Message { from, body, parcel };
+        let put = self
+            .mail
+            .put(port, message, self.links.mail_bytes_max(from));
+        put.map_err(|kept| {
+            let cause = format!("it has sent {kept} bytes that nobody waits for");
+            Error::new(Kind::Peer, "hearing another node", cause)
+        })
     }
 
     /// Takes in a message of the engine, its parcel behind its body.

@@ -14,7 +14,7 @@ use crate::memory::parcel::Parcel;
 #[derive(Default)]
 pub(super) struct Mail {
     slots: RefCell<HashMap<Port, Slot>>,
-    /// The bytes that nobody has taken yet, by sender.
+    /// The bytes that nobody has taken yet, by sender, of those who may not send any number.
     kept: RefCell<HashMap<NodeId, u64>>,
 }
 
@@ -37,18 +37,33 @@ struct Slot {
 }
 
 impl Mail {
-    /// Takes in a message. Gives the bytes of its sender that nobody has taken yet.
-    pub(super) fn put(&self, port: Port, message: Message<Parcel>) -> u64 {
-        let mut all = self.kept.borrow_mut();
-        let kept = all.entry(message.from).or_default();
-        *kept += bytes_of(&message);
+    /// Takes in a message, of a sender of whom so many bytes may wait here.
+    ///
+    /// # Errors
+    /// The bytes that nobody has taken yet, when they are more.
+    pub(super) fn put(
+        &self,
+        port: Port,
+        message: Message<Parcel>,
+        bytes_max: u64,
+    ) -> Result<(), u64> {
+        let mut kept = 0;
+        if bytes_max < u64::MAX {
+            let mut all = self.kept.borrow_mut();
+            let of_sender = all.entry(message.from).or_default();
+            *of_sender += bytes_of(&message);
+            kept = *of_sender;
+        }
         let mut slots = self.slots.borrow_mut();
         let slot = slots.entry(port).or_default();
         slot.messages.push_back(message);
         if let Some(waker) = slot.waker.take() {
             waker.wake();
         }
-        *kept
+        match kept <= bytes_max {
+            true => Ok(()),
+            false => Err(kept),
+        }
     }
 
     /// Notes that a message has been taken.
