@@ -22,7 +22,7 @@ use crate::views::{ViewName, size_of};
 const IS_EXECUTED: i32 = 0x20;
 
 /// The time that a write to a full volume gives removed files to go.
-const CLOSING: Duration = Duration::from_secs(2);
+const CLOSING: Duration = Duration::from_secs(10);
 
 /// The pause between two looks.
 const PAUSE: Duration = Duration::from_millis(5);
