@@ -422,12 +422,12 @@ fn connections_that_are_cut_or_changed_harm_nobody() {
     let number = |name| std::env::var(name).ok().map(|n: String| n.parse().unwrap());
     let seeds = match number("PENSTOCK_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("PENSTOCK_SEEDS").unwrap_or(60),
+        None => 0..number("PENSTOCK_SEEDS").unwrap_or(20),
     };
     let count = seeds.end - seeds.start;
     let met = play_all(seeds);
     println!("{count} seeds: {met:?}");
-    if count > 20 {
+    if count >= 20 {
         let met = [met.refusals, met.losses].map(AtomicU64::into_inner);
         assert!(met.iter().all(|&count| count > 0), "{met:?}");
     }
