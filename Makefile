@@ -19,6 +19,10 @@ COPY_ARGS  ?=
 HARD_ARGS  ?=
 HOST_KILLS ?= 10
 FUZZ_SECONDS ?= 600
+FUZZ_RUNS  ?= 10000000
+KILLS      ?= 300
+CUTS       ?= 300
+PROXY_SEEDS ?= 1000
 SEEDS      ?= 2000
 CRASH_SEEDS ?= 100000
 OUTAGE_SEEDS ?= 10000
@@ -31,7 +35,7 @@ export PYO3_PYTHON := $(CURDIR)/$(VENV)/bin/python
 unexport PYTHONHOME
 
 .PHONY: help demo test test-rust test-python test-mpi test-hosts crash crash-files outages file-orders \
-        faults claims serve-kills fuzz lint \
+        faults claims serve-kills serve-cuts fuzz fuzz-net lint \
         bench bench-copy bench-hard venv build clean tools
 .DELETE_ON_ERROR:
 
@@ -96,7 +100,8 @@ test-hosts: build ## the tests over several hosts, made of namespaces, where tho
 	@command -v ip >/dev/null && command -v nsenter >/dev/null || \
 	    ( $(call need,iproute2 util-linux,ip and nsenter) ) || true
 	@why=$$(python tests/hosts/cluster.py --check); case $$? in \
-	    0) echo "== test: Python on two and three hosts, made of namespaces"; \
+	    0) echo "== test: two to five hosts, made of namespaces"; \
+        cargo test --quiet --release -p penstock-net --test conformance --no-run && \
 	        HOST_KILLS=$(HOST_KILLS) $(LIMIT) $(PYTEST) tests/hosts ;; \
 	    77) echo "== skipped: several hosts: $$why" ;; \
 	    *) exit 1 ;; \
@@ -162,16 +167,31 @@ fuzz: ## wrong packets, metadata and messages for FUZZ_SECONDS each
 	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-machines --test hostile
 	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-arrays --test fuzz
 	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-files --lib fuzz
-	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-net --lib hostile
+	@$(MAKE) --no-print-directory fuzz-net
+
+fuzz-net: ## FUZZ_RUNS wrong words for standing servers before they know who speaks, and packets after that
+	@echo "== fuzz: $(FUZZ_RUNS) hellos, welcomes, certificates, handshakes, descriptors, lanes"
+	PENSTOCK_FUZZ_RUNS=$(FUZZ_RUNS) cargo test --release -p penstock-net --lib fuzz -- --nocapture
+	@echo "== fuzz: $(FUZZ_RUNS) packets of a node that has been let in"
+	PENSTOCK_FUZZ_RUNS=$(FUZZ_RUNS) cargo test --release -p penstock-machines --test hostile -- --nocapture
 
 faults: ## every seed of the simulator's faults (make test runs some hundreds)
 	@echo "== faults: nodes lost at every message, disks that fail, late messages"
 	PENSTOCK_STEP=1 PENSTOCK_SEEDS=10000 cargo test -p penstock-sim --release \
 	    --test faults --test parties --test open_files
 
-serve-kills: build ## kill standing servers and their clients 300 times
+serve-kills: build ## kill standing servers KILLS times, and their clients as often
 	@echo "== serve-kills: two servers and three clients"
-	python tests/serve_kills.py --kills 300
+	python tests/serve_kills.py --kills $(KILLS)
+
+serve-cuts: build ## cut and change connections of standing servers, by proxies; jobs, mounts and programs at once
+	@echo "== serve-cuts: the machine, $(PROXY_SEEDS) seeds"
+	PENSTOCK_SEEDS=$(PROXY_SEEDS) cargo test --release -p penstock-net --test troubles -- --nocapture
+	PENSTOCK_SEEDS=20 cargo test --release -p penstock-net --test conformance late
+	@echo "== serve-cuts: three servers and three clients, $(CUTS) cuts"
+	python tests/serve_cuts.py --cuts $(CUTS)
+	@echo "== serve-cuts: two MPI jobs, a mount and a program at once"
+	python tests/mixed_histories.py --seeds $$(( ($(CUTS) + 9) / 10 ))
 
 claims: build ## random requests on an open array, SEEDS times on threads and half as often under MPI
 	@echo "== claims: ranks that read and write one array, each read checked against all writes"

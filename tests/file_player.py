@@ -129,7 +129,7 @@ class Player:
         directory tells the others of them."""
         if self.me == 0:
             self.fs.mkdir(ROOT)
-            self.fs.create("/f", cells=self.case.cells, bsu=self.case.bsu)
+            self.make_file()
             cells, bsu, view, order = self.case.log
             self.fs.create("/log", cells=cells, bsu=bsu)
             with self.fs.attach("/log", "r+") as log:
@@ -138,6 +138,10 @@ class Player:
         [ready] = self.await_names("ready ", 1)
         a, b, c, d = map(int, ready.rstrip("/").split(" ")[1:])
         return ps.Pointer(a, b), ps.Pointer(c, d)
+
+    def make_file(self) -> None:
+        """Makes the file that all use."""
+        self.fs.create("/f", cells=self.case.cells, bsu=self.case.bsu)
 
     def await_names(self, start: str, count: int) -> list[str]:
         """Waits until there is a number of names that begin with some letters."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -22,8 +24,16 @@ def serve_command(*arguments: object) -> list[str]:
 class Server:
     """One server process, which serves as long as the block is open."""
 
-    def __init__(self, url: str, *arguments: object, log: Path | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *arguments: object,
+        log: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.url, self.arguments, self.log = url, arguments, log
+        self.environment = environment or {}
+        """Variables that the process has beside those of this one."""
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Server:
@@ -42,7 +52,9 @@ class Server:
     def start(self, *, waits: bool = True) -> None:
         """Starts the process, and waits until it serves."""
         log = None if self.log is None else self.log.open("ab")
-        self.process = subprocess.Popen(serve_command(*self.arguments), stderr=log)
+        self.process = subprocess.Popen(
+            serve_command(*self.arguments), stderr=log, env={**os.environ, **self.environment}
+        )
         if log is not None:
             log.close()
         if waits:
@@ -74,9 +86,15 @@ class Server:
         self.process.wait(SECONDS_MAX)
 
 
-def alone(directory: Path, *arguments: object, log: Path | None = None) -> Server:
+def alone(
+    directory: Path,
+    *arguments: object,
+    log: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Server:
     """A server process for a volume, at the socket in its directory."""
-    return Server(f"unix://{directory}/penstock.sock", directory, *arguments, log=log)
+    url = f"unix://{directory}/penstock.sock"
+    return Server(url, directory, *arguments, log=log, environment=environment)
 
 
 def patient(act):

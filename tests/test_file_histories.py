@@ -23,12 +23,15 @@ from file_log import Record, check_log, record_bytes
 from file_orders import ABSENT, EITHER, HOLE, Access, Change, check_file, place_of
 from file_player import History
 from histories import NEVER, ImpossibleHistory
+from mixed_histories import play as play_mixed
 from name_orders import ROOT, NameRequest, check_names
 from seeds import SEED_SECONDS_MAX
+from test_mount import why_not as why_no_mount
 
 SEEDS = 40
 SEEDS_OF_JOB = 5
 SEEDS_SERVED = 8
+SEEDS_MIXED = 3
 PROGRAM = Path(__file__).parent / "file_histories.py"
 
 
@@ -52,6 +55,14 @@ def test_clients_on_ranks_see_what_they_may_see() -> None:
     ran = subprocess.run(command, capture_output=True, text=True, timeout=SEED_SECONDS_MAX)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert f"{SEEDS_OF_JOB} seeds, " in ran.stdout
+
+
+@pytest.mark.skipif(shutil.which("mpiexec") is None, reason="needs mpiexec")
+@pytest.mark.skipif(why_no_mount() is not None, reason=why_no_mount() or "")
+def test_jobs_a_mount_and_a_program_at_once_see_what_they_may_see() -> None:
+    """Two MPI jobs, a mount and a program use one file, one log, and some names."""
+    played = [play_mixed(seed) for seed in range(SEEDS_MIXED)]
+    assert all(undecided <= 1 for _, undecided in played)
 
 
 # -------------------------------------------------------------------------------------------------

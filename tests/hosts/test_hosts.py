@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import faulthandler
+import json
 import os
 import shutil
 import subprocess
@@ -104,6 +105,23 @@ def test_what_holds_on_one_host(directory, slots, files):
     ran = ("sh", "-c", RANK, "sh", sys.executable, *PYTEST, *paths)
     said = on_hosts(slots, directory, *mpiexec(slots, *ran))
     assert " passed" in said, said
+
+
+def test_machines_of_standing_servers_conform(directory):
+    """The conformance of the net machine with a node a host, by TLS: by the names of hosts, and
+    through proxies on `login` that hold bytes up."""
+    command = ["cargo", "test", "--release", "-p", "penstock-net", "--test", "conformance"]
+    built = subprocess.run(
+        [*command, "--no-run", "--message-format=json"],
+        cwd=CHECKOUT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    told = map(json.loads, built.stdout.splitlines())
+    [program] = [one["executable"] for one in told if one.get("executable")]
+    said = on_hosts([1] * 5, directory, program, "--ignored", "--nocapture")
+    assert "2 passed" in said, said
 
 
 def test_memory_within_a_host_and_messages_between(directory):

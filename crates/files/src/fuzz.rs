@@ -12,13 +12,17 @@ mod simulated;
 use penstock_engine::encoding::{decode, encode};
 use penstock_engine::{Error, Kind, Machine, MemoryId, Operation};
 use penstock_layout::{List, SubfileOrder, View};
+use penstock_net::Greeting;
 use penstock_sim::random::Random;
 use simulated::{Program, Volume, open, path};
 
+use crate::disk::{Description, VERSION};
+use crate::job::standing::volume_told;
 use crate::messages::{
     Access, Ask, CellPart, ClientPart, Collective, NewKind, NewObject, Purpose, Request, Turn,
     Usage, requests,
 };
+use crate::names::HASH_BITS;
 use crate::object::{FileShape, Identity, ObjectId};
 use crate::service::pointers::{PointerId, PointerMove, Seek};
 use crate::transaction::{FileChange, NewAttributes, NewTime, Replacement, TransactionId};
@@ -338,6 +342,57 @@ async fn behave(me: &Program, random: &mut Random) {
             _ => {}
         }
     }
+}
+
+/// A server tells of a volume that cannot be: a client takes none in which it would divide by zero.
+#[test]
+fn what_a_server_says_of_its_volume_may_be_anything() {
+    let proper = Description {
+        version: VERSION,
+        identity: 5,
+        servers: 2,
+        server: 0,
+        block_bytes: 4096,
+        blocks: 100,
+        hash_bits: HASH_BITS,
+        owner: 1000,
+        disks: vec!["blocks-0".to_string()],
+    };
+    let volume_of = |volume: Vec<u8>| {
+        let greeting = Greeting {
+            homes: vec![0, 1],
+            volume,
+            has_arrays: false,
+        };
+        volume_told(&greeting, 5)
+    };
+    assert_eq!(volume_of(encode(&proper).unwrap()), Ok(proper.clone()));
+    for block_bytes in [0, u64::MAX] {
+        let wrong = Description {
+            block_bytes,
+            ..proper.clone()
+        };
+        let refused = volume_of(encode(&wrong).unwrap());
+        assert_eq!(refused.map_err(|error| error.kind), Err(Kind::Peer));
+    }
+    seeds::for_some_time("--lib fuzz", |seed| {
+        let mut random = Random::of(seed, 0);
+        for _ in 0..1000 {
+            let mut volume = encode(&proper).unwrap();
+            for _ in 0..1 + random.below(3) {
+                let at = random.below(volume.len() as u64) as usize;
+                volume[at] = match random.below(2) {
+                    0 => volume[at] ^ 1 << random.below(8),
+                    _ => [0, 1, 0x7f, 0x80, 0xff][random.below(5) as usize],
+                };
+            }
+            if let Ok(volume) = volume_of(volume) {
+                assert!(volume.block_bytes > 0 && volume.servers == 2);
+                let shape = volume.shape([0, 1].into());
+                assert!(shape.names.server_of(&path("/a")) < 2);
+            }
+        }
+    });
 }
 
 #[test]

@@ -121,6 +121,7 @@ async fn serve(node: &Node, server: usize, shape: VolumeShape, setup: &Setup) ->
         records: disk.records,
         cache_bytes: setup.cache_bytes,
         clock: Rc::new(move || started.elapsed().as_nanos() as u64),
+        life: 0,
         clients: Arc::default(),
         guests: None,
         stopping: None,

@@ -2,7 +2,8 @@
 //! survives all of them, touches no memory that it does not expose, and goes on to answer others.
 //!
 //! A failure prints its seed; `PENSTOCK_SEED=<seed> cargo test -p penstock-machines --test hostile`
-//! runs that one alone. `PENSTOCK_FUZZ_SECONDS` runs seeds for as long.
+//! runs that one alone. `PENSTOCK_FUZZ_SECONDS` runs seeds for as long, and `PENSTOCK_FUZZ_RUNS` as
+//! many packets.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -91,6 +92,9 @@ impl Links for Wire {
         false
     }
 }
+
+/// The packets of a seed.
+const PACKETS: u64 = 40;
 
 /// More than the other test sends.
 const MAIL_BYTES_MAX: u64 = 1 << 20;
@@ -249,7 +253,7 @@ fn run(seed: u64) {
         encoded(header, payload)
     };
     let mut pause = Pause::default();
-    for _ in 0..40 {
+    for _ in 0..PACKETS {
         let (packet, other) = (any(chance), any(chance));
         let packet = match chance.below(8) {
             0 => packet,
@@ -325,11 +329,15 @@ fn a_node_survives_what_others_send() {
             .map(|value| value.parse::<u64>().unwrap())
     };
     let one = number("PENSTOCK_SEED");
-    let until = Instant::now() + Duration::from_secs(number("PENSTOCK_FUZZ_SECONDS").unwrap_or(0));
+    let seeds = number("PENSTOCK_FUZZ_RUNS").map_or(2000, |runs| runs.div_ceil(PACKETS));
+    let begun = Instant::now();
+    let until = begun + Duration::from_secs(number("PENSTOCK_FUZZ_SECONDS").unwrap_or(0));
     for seed in one.unwrap_or(0).. {
         let ran = std::panic::catch_unwind(|| run(seed));
         assert!(ran.is_ok(), "PENSTOCK_SEED={seed}");
-        if one.is_some() || (seed >= 2000 && Instant::now() > until) {
+        if one.is_some() || (seed + 1 >= seeds && Instant::now() > until) {
+            let packets = (seed + 1 - one.unwrap_or(0)) * PACKETS;
+            println!("{packets} packets in {} s", begun.elapsed().as_secs());
             return;
         }
     }

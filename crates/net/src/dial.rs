@@ -140,7 +140,7 @@ pub(crate) fn send_file(socket: BorrowedFd<'_>, file: BorrowedFd<'_>) -> rustix:
 }
 
 /// Receives a byte, and the file that it carries, if any.
-fn receive_file(socket: BorrowedFd<'_>) -> rustix::io::Result<Option<OwnedFd>> {
+pub(crate) fn receive_file(socket: BorrowedFd<'_>) -> rustix::io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut carried = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];

@@ -1,6 +1,5 @@
-//! Callers and clients that are not what they should be.
-//!
-//! `PENSTOCK_FUZZ_SECONDS` runs the fuzzing of hellos for as long; a failure prints its seed.
+//! Callers and clients that are not what they should be, at a door with sockets. `fuzz` tries out
+//! what they may say.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,9 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use penstock_engine::encoding::encode;
 use penstock_engine::version::Version;
-use penstock_engine::{Error, Kind, Opening, Result};
+use penstock_engine::{Error, Kind, Machine, Opening, Port, Result};
 use penstock_machines::links::Process;
 use penstock_machines::node::packet::{Header, Packet};
 use penstock_machines::node::pause::Pause;
@@ -24,6 +22,7 @@ use crate::dismissals::Dismissal;
 use crate::door::{DoorOptions, Guests};
 use crate::hello::{self, Caller, Hello, Secret, Welcome};
 use crate::peer::{Peer, User};
+use crate::stream::Found;
 use crate::tls::{KeyFiles, Keys};
 use crate::{dial, join, keys, links::Roster, stand};
 
@@ -152,7 +151,6 @@ impl Bench {
 }
 
 fn is_member(node: &Node, other: usize) -> bool {
-    use penstock_engine::Machine;
     Machine::absence(node, other).is_none()
 }
 
@@ -453,10 +451,9 @@ fn clients_that_misbehave_are_cut_off() {
             (welcome.node, stream)
         };
         let is_gone = |node: usize| bench.until(|bench| bench.roster.peer(node).is_none());
-        let port = penstock_engine::Port::new([1, 2, 3]);
+        let port = Port::new([1, 2, 3]);
         let (deaf, _stream) = come();
         while is_member(&bench.node, deaf) {
-            use penstock_engine::Machine;
             let body = vec![0; 1 << 20];
             let sent = bench.node.send(deaf, port, body, None);
             let _ = bench.node.block_on(sent);
@@ -487,7 +484,6 @@ fn clients_that_misbehave_are_cut_off() {
 /// What has come while others had their turn is taken, though no socket tells of it any more.
 #[test]
 fn all_of_a_flood_arrives() {
-    use penstock_engine::Machine;
     const PACKETS: usize = 60;
     let bench = Bench::open();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -504,18 +500,8 @@ fn all_of_a_flood_arrives() {
         let called = runtime.block_on(dial::dial(&address, &hello, keys.as_ref()));
         let (welcome, mut stream) = called.unwrap();
         bench.until(|bench| is_member(&bench.node, welcome.node));
-        let port = penstock_engine::Port::new([1, 2, 3]);
-        let header = Header::Message {
-            port,
-            body: 100_000,
-            has_parcel: false,
-        };
-        let (packet, _) = Packet::encode(&header, 100_000).unwrap();
-        let mut flood = Vec::new();
-        for _ in 0..PACKETS {
-            flood.extend((packet.len() as u32).to_le_bytes());
-            flood.extend(&packet);
-        }
+        let port = Port::new([1, 2, 3]);
+        let flood = packet(port, 100_000).repeat(PACKETS);
         let mut sent = 0;
         let (mut received, mut pause) = (0, Pause::default());
         let until = Instant::now() + WAIT_MAX;
@@ -541,55 +527,106 @@ fn all_of_a_flood_arrives() {
     }
 }
 
-#[test]
-fn a_hello_may_be_anything() {
-    let seconds = std::env::var("PENSTOCK_FUZZ_SECONDS").ok();
-    let seconds: u64 = seconds.map_or(0, |value| value.parse().unwrap());
-    let one = std::env::var("PENSTOCK_SEED").ok();
-    let one: Option<u64> = one.map(|value| value.parse().unwrap());
-    let welcome = Welcome {
-        realm: 1,
-        process: 2,
-        addresses: vec![vec!["unix:///a".parse().unwrap(), "b:1".parse().unwrap()]],
-        node: 3,
-        greeting: vec![1; 40],
+/// A packet as it goes over a stream, with its length before it.
+fn packet(port: Port, body: usize) -> Vec<u8> {
+    let header = Header::Message {
+        port,
+        body,
+        has_parcel: false,
     };
-    let word = encode(&Ok::<_, Error>(welcome)).unwrap();
-    let mut answered = Version::THIS.word().to_le_bytes().to_vec();
-    answered.extend((word.len() as u32).to_le_bytes());
-    answered.extend(word);
-    let hello = spoken(&client_hello());
-    let until = Instant::now() + Duration::from_secs(seconds);
-    for seed in one.unwrap_or(0).. {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut below = |bound: usize| {
-            state ^= state >> 12;
-            state ^= state << 25;
-            state ^= state >> 27;
-            (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
-        };
-        for proper in [&hello, &answered] {
-            let mut bytes = proper.clone();
-            for _ in 0..1 + below(4) {
-                let at = below(bytes.len());
-                match below(4) {
-                    0 => bytes[at] ^= 1 << below(8),
-                    1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][below(5)],
-                    2 => bytes.truncate(at + 1),
-                    _ => drop(bytes.splice(at..at, [0xff; 5])),
-                }
-            }
-            let ran = std::panic::catch_unwind(|| {
-                let (mut one, mut other) = (&bytes[..], &bytes[..]);
-                let heard = hello::receive::<Hello>(&mut one, true).now_or_never();
-                assert!(heard.is_some());
-                let said = hello::receive::<Result<Welcome>>(&mut other, false).now_or_never();
-                assert!(said.is_some());
-            });
-            assert!(ran.is_ok(), "PENSTOCK_SEED={seed}");
+    let (packet, _) = Packet::encode(&header, body).unwrap();
+    let mut bytes = (packet.len() as u32).to_le_bytes().to_vec();
+    bytes.extend(packet);
+    bytes
+}
+
+/// A certificate counts when a connection begins. One that expires later ends none.
+#[test]
+fn a_certificate_that_expires_ends_no_connection() {
+    let bench = Bench::open();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let dial = |keys: &Keys| {
+        let (address, hello) = (bench.remote(), client_hello());
+        runtime.block_on(dial::dial(&address, &hello, Some(keys)))
+    };
+    // On a machine that is busy it may take a while to come in.
+    let come = |seconds: u64| {
+        let (place, name) = (bench.directory.path(), format!("brief-{seconds}"));
+        keys::make(place, &name, &user(1), &[], Duration::from_secs(seconds)).unwrap();
+        let keys = read_keys(place, &name);
+        dial(&keys).ok().map(|called| (keys, called))
+    };
+    let (keys, (welcome, mut stream)) = [2, 8, 32].into_iter().find_map(come).unwrap();
+    bench.until(|bench| is_member(&bench.node, welcome.node));
+    bench.until(|_| dial(&keys).is_err());
+    let port = Port::new([1, 2, 3]);
+    let said = packet(port, 10);
+    assert_eq!(stream.write(&said).unwrap(), said.len());
+    stream.flush().unwrap();
+    bench.until(|bench| bench.node.receive(port).now_or_never().is_some());
+    let sent = bench.node.send(welcome.node, port, vec![5; 10], None);
+    bench.node.block_on(sent).unwrap();
+    let mut back = Vec::new();
+    bench.until(|_| {
+        stream.read(&mut back, said.len()).unwrap();
+        back.len() == said.len()
+    });
+    assert_eq!(back[back.len() - 10..], [5; 10]);
+}
+
+/// A client that takes what is for it bit by bit is not cut off, however long that lasts.
+#[test]
+fn clients_may_be_slow() {
+    const BYTES: usize = 6 << 20;
+    const STEP: usize = 256 << 10;
+    let patience = Duration::from_secs(3);
+    let bench = Bench::new(Guests::All, patience);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let keys = read_keys(bench.directory.path(), "user");
+    let calls = [
+        (Address::Host(bench.socket()), None),
+        (bench.remote(), Some(keys)),
+    ];
+    let mut clients: Vec<_> = calls
+        .iter()
+        .map(|(address, keys)| {
+            let hello = client_hello();
+            let called = runtime.block_on(dial::dial(address, &hello, keys.as_ref()));
+            let (welcome, stream) = called.unwrap();
+            bench.until(|bench| is_member(&bench.node, welcome.node));
+            let sent = bench
+                .node
+                .send(welcome.node, Port::new([1, 2, 3]), vec![7; BYTES], None);
+            sent.now_or_never().unwrap().unwrap(); // what does not go at once is kept
+            (welcome.node, stream, Vec::new())
+        })
+        .collect();
+    let (begun, mut steps) = (Instant::now(), 0);
+    while clients.iter().any(|(_, _, came)| came.len() < BYTES) {
+        assert!(begun.elapsed() < WAIT_MAX, "it does not come");
+        let step = Instant::now();
+        steps += 1;
+        for (_, stream, came) in &mut clients {
+            while came.len() < (steps * STEP).min(BYTES)
+                && stream.read(came, STEP).unwrap() == Found::Bytes
+            {}
         }
-        if one.is_some() || (seed >= 20_000 && Instant::now() > until) {
-            return;
+        // Longer than the patience in all, and never as long between two steps.
+        while step.elapsed() < Duration::from_millis(200) {
+            let mut pause = Pause::default();
+            bench.node.look(&mut pause, |_| ());
+            std::thread::sleep(Duration::from_millis(1));
         }
+    }
+    assert!(begun.elapsed() > patience);
+    for (node, _, came) in clients {
+        assert!(is_member(&bench.node, node));
+        assert!(came[100..].iter().all(|&byte| byte == 7));
     }
 }

@@ -39,6 +39,8 @@ mod dial;
 pub mod dismissals;
 pub mod door;
 pub mod endpoint;
+#[cfg(test)]
+mod fuzz;
 mod hello;
 #[cfg(test)]
 mod hostile;

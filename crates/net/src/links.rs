@@ -456,7 +456,9 @@ impl Links for NetLinks {
 
     fn nap_max(&self, idle: u32) -> Option<Duration> {
         let is_watching = !self.watched.borrow().is_empty();
-        let is_busy = !self.busy.borrow().is_empty();
+        // No socket tells of an arrival that nobody has taken yet: one look takes some of them, and
+        // a connection may break after it.
+        let is_busy = !self.busy.borrow().is_empty() || !self.arrivals.borrow().is_empty();
         if is_busy || is_watching && (idle < LOOKS_AWAKE || self.unwatch()) {
             return Some(Duration::ZERO);
         }

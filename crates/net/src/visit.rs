@@ -86,7 +86,10 @@ impl Call {
 }
 
 /// What all servers that can be reached say, and their number.
-fn heard(welcomes: &[Result<Welcome>]) -> Result<(Greeting, u64)> {
+///
+/// # Errors
+/// As [`Call::visit`].
+pub(crate) fn heard(welcomes: &[Result<Welcome>]) -> Result<(Greeting, u64)> {
     let mut known: Option<(Greeting, u64)> = None;
     for welcome in welcomes.iter().flatten() {
         let greeting: Greeting = decode(&welcome.greeting)?;

@@ -180,6 +180,7 @@ async fn serve(
         records: journal,
         cache_bytes,
         clock: Rc::new(move || now.time().as_ps() / 1000),
+        life: 0,
         clients: Arc::default(),
         guests: None,
         stopping: None,

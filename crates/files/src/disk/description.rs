@@ -141,7 +141,7 @@ impl Description {
     }
 
     /// Says what is impossible.
-    pub(super) fn check(&self) -> std::result::Result<(), String> {
+    pub(crate) fn check(&self) -> std::result::Result<(), String> {
         let Self {
             servers,
             server,

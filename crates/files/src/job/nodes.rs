@@ -156,6 +156,7 @@ pub(super) async fn serve(
         records: disk.records,
         cache_bytes,
         clock: Rc::new(nanoseconds),
+        life: disk::new_identity()? >> 1,
         clients,
         guests,
         stopping,

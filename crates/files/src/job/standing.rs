@@ -76,6 +76,7 @@ pub struct Stand {
     disks: Vec<ServerDisk>,
     options: JobOptions,
     homes: Arc<[NodeId]>,
+    patience: Duration,
     watching: Watching,
 }
 
@@ -140,6 +141,7 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
         disks,
         options: asked.options,
         homes,
+        patience: asked.patience,
         watching,
     })
 }
@@ -149,9 +151,14 @@ struct Lodgers {
     node: Rc<Node>,
     roster: Roster,
     process: usize,
+    patience: Duration,
 }
 
 impl Guests for Lodgers {
+    fn patience(&self) -> Duration {
+        self.patience
+    }
+
     fn identity(&self, node: NodeId) -> Option<Identity> {
         match self.roster.peer(node)? {
             Peer::Client(who) => Some(Identity::new(who.user, who.group, who.groups)),
@@ -191,6 +198,7 @@ impl Stand {
             disks,
             options,
             homes,
+            patience,
             watching,
         } = self;
         let node = Rc::new(node);
@@ -200,6 +208,7 @@ impl Stand {
                 node: node.clone(),
                 roster: standing.roster.clone(),
                 process: node.me(),
+                patience,
             };
             let meter = watching.meter(server);
             let shape = disk.description.shape(homes.clone());
@@ -263,9 +272,17 @@ pub(super) fn call(call: &Call) -> Result<Guest> {
 
 /// The volume of servers that answer.
 fn volume_of(visit: &Visit) -> Result<Description> {
-    let volume: Description = decode(&visit.greeting.volume)?;
-    let servers = visit.greeting.homes.len();
-    match servers == volume.servers && volume.identity == visit.realm {
+    volume_told(&visit.greeting, visit.realm)
+}
+
+/// The volume that the servers of this number tell of.
+///
+/// # Errors
+/// [`Kind::Peer`] when it makes no sense.
+pub(crate) fn volume_told(greeting: &Greeting, realm: u64) -> Result<Description> {
+    let volume: Description = decode(&greeting.volume)?;
+    let is_right = greeting.homes.len() == volume.servers && volume.identity == realm;
+    match is_right && volume.check().is_ok() {
         true => Ok(volume),
         false => {
             let cause = "the server says what cannot be";

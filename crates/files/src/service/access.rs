@@ -361,7 +361,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
                         let put = self
                             .machine
                             .memput(memory, from, &piece, &window[0], &cached);
-                        put.await?;
+                        self.in_patience(from, put).await?;
                     }
                     (None, None) => {}
                 }
@@ -431,7 +431,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
                 let got = self
                     .machine
                     .memget(memory, from, &piece, &window[0], &cached);
-                got.await
+                self.in_patience(from, got).await
             }
             (Some(parcel), None) => self.machine.copy(
                 MemoryId::NONE,

@@ -346,10 +346,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             let (part, window) = (&parts[*rank], &window);
             let piece = Piece::from(piece.clone());
             async move {
-                let memory = part.memory;
-                self.machine
-                    .memget(memory, part.node, &piece, window, buffer)
-                    .await
+                let (memory, from) = (part.memory, part.node);
+                let got = self.machine.memget(memory, from, &piece, window, buffer);
+                self.in_patience(from, got).await
             }
         });
         for got in join_all(got).await {
@@ -386,10 +385,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             let (part, window) = (&parts[*rank], &window);
             let piece = Piece::from(piece.clone());
             async move {
-                let memory = part.memory;
-                self.machine
-                    .memput(memory, part.node, &piece, window, found)
-                    .await
+                let (memory, to) = (part.memory, part.node);
+                let put = self.machine.memput(memory, to, &piece, window, found);
+                self.in_patience(to, put).await
             }
         });
         let put: Result<()> = join_all(put).await.into_iter().collect();

@@ -12,8 +12,10 @@
 //!
 //! What a client may have under way is limited, so that it takes no more than its share of memory.
 
+use std::pin::pin;
 use std::time::Duration;
 
+use futures::future::{Either, select};
 use penstock_engine::{Error, Kind, Machine, NodeId, Operation, Result};
 use penstock_net::dismissals::Dismissal;
 
@@ -170,6 +172,27 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// the file.
     pub(super) fn attached_right(&self, file: ObjectId, client: NodeId) -> Option<Right> {
         self.attachments.borrow().right(file, client)
+    }
+
+    /// Moves bytes out of a client's memory or into it. A client that the server does not trust,
+    /// and that takes no part in this for too long, is cut off: requests of others wait meanwhile.
+    pub(super) async fn in_patience<T>(
+        &self,
+        client: NodeId,
+        moving: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let Some(lodge) = self.lodge.as_ref().filter(|_| !self.is_server(client)) else {
+            return moving.await;
+        };
+        let (moving, patience) = (pin!(moving), lodge.guests.patience());
+        match select(moving, pin!(self.machine.wait(patience))).await {
+            Either::Left((moved, _)) => moved,
+            Either::Right(((), moving)) => {
+                let cause = "it does not take part in the moving of its bytes";
+                lodge.guests.expel(client, Dismissal::Stuck, refusal(cause));
+                moving.await
+            }
+        }
     }
 
     /// Cuts off clients that have sent a part of a request to another server, and do not send the

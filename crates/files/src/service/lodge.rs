@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use penstock_engine::{Error, Kind, NodeId, Operation, Result};
 use penstock_net::dismissals::Dismissal;
@@ -16,6 +17,9 @@ use crate::rights::{Hold, Load, Right};
 pub trait Guests {
     /// The user of a client that is connected.
     fn identity(&self, node: NodeId) -> Option<Identity>;
+
+    /// How long a client may take nothing while there is something for it.
+    fn patience(&self) -> Duration;
 
     /// Cuts a client off.
     fn expel(&self, node: NodeId, reason: Dismissal, error: Error);

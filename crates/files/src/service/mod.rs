@@ -205,7 +205,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     }
 
     /// Whether a node has a server of the volume.
-    fn is_server(&self, node: NodeId) -> bool {
+    pub(super) fn is_server(&self, node: NodeId) -> bool {
         self.shape.servers.contains(&node)
     }
 

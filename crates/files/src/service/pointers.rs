@@ -70,22 +70,24 @@ impl PointerMove {
     }
 }
 
+/// The bits of a pointer's number that count those of one life of the server. The others are the
+/// same for all of a life.
+const COUNT_BITS: u32 = 32;
+
 /// The shared pointers of a server, which it keeps as long as it lives.
 pub(crate) struct Pointers {
     server: usize,
     values: BTreeMap<u64, u64>,
-    first: u64,
     next: u64,
 }
 
 impl Pointers {
-    /// Makes the pointers of a server, with numbers from `first` on.
-    pub(crate) fn new(server: usize, first: u64) -> Self {
+    /// Makes the pointers of a life of a server.
+    pub(crate) fn new(server: usize, life: u64) -> Self {
         Self {
             server,
             values: BTreeMap::new(),
-            first,
-            next: first,
+            next: life >> COUNT_BITS << COUNT_BITS,
         }
     }
 
@@ -105,7 +107,7 @@ impl Pointers {
     pub(crate) fn apply(&mut self, number: u64, how: &PointerMove) -> Result<u64> {
         match self.values.get_mut(&number) {
             Some(value) => how.apply(value),
-            None if number < self.first => {
+            None if number >> COUNT_BITS != self.next >> COUNT_BITS => {
                 let cause = "it was lost with the pointer: share another one";
                 let error = Error::new(Kind::Peer, "moving a shared pointer", cause);
                 Err(error.by(Who::Server(self.server)))
@@ -142,6 +144,22 @@ mod tests {
         ];
         for (pointer, how, begin) in table {
             assert_eq!(pointers.apply(pointer, &how).ok(), begin, "{how:?}");
+        }
+    }
+
+    #[test]
+    fn a_pointer_is_of_one_life() {
+        let step = PointerMove {
+            seek: Seek::Here,
+            bytes: 1,
+        };
+        let mut pointers = Pointers::new(0, 7 << COUNT_BITS | 12345);
+        let number = pointers.add(0);
+        let mut ask = |number| pointers.apply(number, &step).map_err(|error| error.kind);
+        assert_eq!(ask(number), Ok(0));
+        assert_eq!(ask(number + 1), Err(Kind::Missing));
+        for other in [number - 1, number + (1 << COUNT_BITS), 0] {
+            assert_eq!(ask(other), Err(Kind::Peer));
         }
     }
 }

@@ -66,6 +66,9 @@ pub struct Parts<F, R> {
     pub cache_bytes: u64,
     /// The time in nanoseconds since 1970.
     pub clock: Rc<dyn Fn() -> u64>,
+    /// A number below 2^63 whose upper 32 bits no other life of this server has: none takes what
+    /// belongs to another. It is no time: clocks may go back.
+    pub life: u64,
     /// The nodes of all clients, if the server ends with the last of them; or none.
     pub clients: Arc<[NodeId]>,
     /// What the machine knows of clients, if the server does not trust them.
@@ -180,6 +183,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             records,
             cache_bytes,
             clock,
+            life,
             clients,
             guests,
             stopping,
@@ -191,8 +195,6 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         let cell = cell.and_then(|cell| cell.split(Split::Contiguous(block_bytes)));
         let cell_blocks = cell.map_err(|error| Error::new(Kind::Schema, "serving files", error))?;
         let place = (shape.volume, shape.servers.clone());
-        // No two lives of a server begin at one time: none takes what belongs to another.
-        let life = clock();
         Ok(Self {
             machine,
             server,

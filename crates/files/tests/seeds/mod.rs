@@ -35,6 +35,7 @@ pub fn for_some_time(test: &'static str, of_seed: impl Fn(u64)) {
         }
         seed += 1;
     }
+    println!("{test}: {seed} seeds");
 }
 
 /// Runs a test on this number of seeds, or on those that the environment asks for.

@@ -395,6 +395,8 @@ async fn serve(
         records: store,
         cache_bytes: volume.cache_bytes,
         clock: Rc::new(move || now.time().as_ps() / 1000),
+        // No two lives of a server begin at one time.
+        life: node.time().as_ps().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1,
         clients: Arc::default(),
         guests: None,
         stopping: None,
