@@ -24,7 +24,7 @@ PUBLIC = {
 CLASSES = {name: thing for name, thing in PUBLIC.items() if inspect.isclass(thing)}
 RESULTS = (
     *(ps.Report, ps.CopyReport, ps.Verified, ps.Node, ps.State, ps.OpenArray, ps.Split),
-    *(ps.File, ps.FileStat, ps.Request, ps.Subfile, ps.Usage),
+    *(ps.File, ps.FileStat, ps.Rebalanced, ps.Request, ps.Subfile, ps.Usage),
 )
 """Classes whose objects Penstock makes: what they hold are attributes, not parameters."""
 

@@ -36,7 +36,17 @@ from penstock._errors import (
     SchemaError,
     UnsupportedError,
 )
-from penstock._files import File, FileStat, FileSystem, Pointer, Request, Subfile, Usage, View
+from penstock._files import (
+    File,
+    FileStat,
+    FileSystem,
+    Pointer,
+    Rebalanced,
+    Request,
+    Subfile,
+    Usage,
+    View,
+)
 from penstock._group import Group, State
 from penstock._lists import Runs, Strided
 from penstock._open import OpenArray
@@ -83,6 +93,7 @@ __all__ = [
     "PeerError",
     "Pointer",
     "ReadOnlyError",
+    "Rebalanced",
     "Report",
     "Request",
     "RowMajor",

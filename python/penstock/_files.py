@@ -153,6 +153,24 @@ class FileStat:
 
 
 @dataclass(frozen=True)
+class Rebalanced:
+    """What spreading a volume over servers has come to.
+
+    Attributes
+    ----------
+    slots, files : int
+        The slots of names, and the files, that have moved.
+    failures : dict of str to Exception
+        The files that could not be moved, by path, with the reasons. They are whole, and where they
+        were.
+    """
+
+    slots: int
+    files: int
+    failures: dict[str, BaseException]
+
+
+@dataclass(frozen=True)
 class Usage:
     """The space of a volume, in bytes.
 
@@ -871,6 +889,41 @@ class FileSystem:
         Not collective.
         """
         return Usage(*self._fs.space(user))
+
+    def rebalance(self, servers: Sequence[int] | None = None) -> Rebalanced:
+        """Spread the volume over its servers, or over some of them, while others use it.
+
+        New files are dealt to these servers from then on, and names and files move to them. Who
+        stops in the middle begins again, and goes on with what is left.
+
+        Parameters
+        ----------
+        servers : sequence of int, optional
+            The servers that are to have the volume; the others have nothing at the end. Default:
+            all.
+
+        Returns
+        -------
+        Rebalanced
+            What has moved, and the files that could not.
+
+        Raises
+        ------
+        ReadOnlyError
+            For others than the owner of the volume.
+        SchemaError
+            When there are no such servers.
+        PeerError
+            When a server is lost: all must be there.
+        BusyError
+            When another program does the same, or files are renamed all the time.
+
+        Notes
+        -----
+        Not collective.
+        """
+        slots, files, failures = self._fs.rebalance(None if servers is None else list(servers))
+        return Rebalanced(slots, files, dict(failures))
 
     def quota(self, user: int, bytes: int | None) -> None:
         """Limit the bytes of blocks that a user's files may have on all servers together.

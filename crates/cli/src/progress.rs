@@ -47,6 +47,17 @@ impl Bar {
         }
     }
 
+    /// Shows what has been done so far, of nobody knows how much.
+    pub(crate) fn tell_text(&self, text: String) {
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed}  {wide_msg}") {
+            self.0.set_style(style);
+        }
+        if !self.0.is_hidden() {
+            self.0.enable_steady_tick(TICK);
+        }
+        self.0.set_message(text);
+    }
+
     /// Shows how many bytes of all have been moved so far.
     pub(crate) fn tell_position(&self, done: u64, all: u64) {
         if self.0.length() != Some(all) {

@@ -225,8 +225,8 @@ fn begin_log(form: LogForm) {
 /// A volume with all of its servers in this process.
 fn of_volume(asked: &Serve, volume: &Path) -> Result<StandOptions, Failure> {
     let template = text(volume)?;
-    let servers = match disk::describe(&template, 0) {
-        Ok(found) => found.servers,
+    let servers = match disk::servers(&template) {
+        Ok(found) => found,
         Err(error) if error.kind == Kind::Missing => {
             disk::create(&template, &CreateOptions::new(1))?;
             tracing::info!(volume = template, "a volume of one server has been made");
@@ -384,9 +384,9 @@ pub(crate) fn servers(asked: &Servers) -> Result<(), Failure> {
     let call = call.ok_or_else(|| Failure::input(format!("{} is no URL", asked.url)))?;
     let seen = look(&call)?;
     let is_whole = seen.iter().all(|one| one.missing.is_none());
-    let rows = seen.iter().enumerate().map(|(process, one)| {
+    let rows = seen.iter().map(|one| {
         json!({
-            "process": process,
+            "process": one.process,
             "servers": one.servers,
             "addresses": one.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "is_there": one.missing.is_none(),
@@ -397,7 +397,7 @@ pub(crate) fn servers(asked: &Servers) -> Result<(), Failure> {
     if asked.json {
         println!("{}", serde_json::Value::from(rows));
     } else {
-        for (process, one) in seen.iter().enumerate() {
+        for one in &seen {
             let addresses: Vec<_> = one.addresses.iter().map(ToString::to_string).collect();
             let servers: Vec<_> = one.servers.iter().map(ToString::to_string).collect();
             let state = match &one.missing {
@@ -405,7 +405,8 @@ pub(crate) fn servers(asked: &Servers) -> Result<(), Failure> {
                 Some(reason) => format!("missing: {reason}"),
             };
             println!(
-                "process {process}  servers {}  {}  {state}",
+                "process {}  servers {}  {}  {state}",
+                one.process,
                 servers.join(","),
                 addresses.join(" ")
             );

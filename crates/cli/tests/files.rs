@@ -369,7 +369,7 @@ fn bad_input_gets_one_line() {
         (
             &["create", "v", "/f", "--base", "3"],
             2,
-            "base server 3 of 3",
+            "there is no base server 3",
         ),
         (&["chown", "v", "me", "/f"], 2, "is no number of a user"),
         (

@@ -1,8 +1,8 @@
 //! The way of a question to a server, and of the answer back.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::future::{Either, FutureExt, select};
 use penstock_engine::encoding::{decode, encode};
@@ -23,12 +23,42 @@ pub(crate) struct Question {
     since: u64,
 }
 
+/// The node of each server of a volume. More may come.
+#[derive(Debug, Clone)]
+pub struct Homes(Arc<RwLock<Arc<[NodeId]>>>);
+
+impl Homes {
+    /// The nodes of the servers that there are.
+    pub fn new(nodes: Arc<[NodeId]>) -> Self {
+        Self(Arc::new(RwLock::new(nodes)))
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Arc<[NodeId]> {
+        let nodes = self.0.read();
+        nodes.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The node of a server, if there is such a server.
+    pub fn node(&self, server: usize) -> Option<NodeId> {
+        self.all().get(server).copied()
+    }
+
+    /// Notes that servers have come behind those that are known.
+    pub fn extend(&self, all: &[NodeId]) {
+        let nodes = self.0.write();
+        let mut nodes = nodes.unwrap_or_else(PoisonError::into_inner);
+        if all.starts_with(&nodes) {
+            *nodes = all.into();
+        }
+    }
+}
+
 /// An asker sends requests to the servers of a volume.
 pub(crate) struct Caller<'m, M: Machine> {
     pub(crate) machine: &'m M,
     volume: u64,
-    /// The node of each server.
-    servers: Arc<[NodeId]>,
+    servers: Homes,
     /// The number of this asker among those of its node.
     asker: u64,
     next: Arc<AtomicU64>,
@@ -39,7 +69,7 @@ impl<'m, M: Machine> Caller<'m, M> {
     /// requests.
     pub(crate) fn new(
         machine: &'m M,
-        (volume, servers): (u64, Arc<[NodeId]>),
+        (volume, servers): (u64, Homes),
         asker: u32,
         next: Arc<AtomicU64>,
     ) -> Self {
@@ -69,8 +99,28 @@ impl<'m, M: Machine> Caller<'m, M> {
 
     /// The reason why a server is absent, if it is.
     pub(crate) fn absence(&self, server: usize) -> Option<Error> {
-        let absence = self.machine.absence(self.servers[server]);
-        absence.map(|error| error.by(Who::Server(server)))
+        match self.servers.node(server) {
+            Some(node) => {
+                let absence = self.machine.absence(node);
+                absence.map(|error| error.by(Who::Server(server)))
+            }
+            None => {
+                let cause = "nobody has told where it is";
+                let error = Error::new(Kind::Peer, "using files", cause);
+                Some(error.by(Who::Server(server)))
+            }
+        }
+    }
+
+    /// The node of a server.
+    ///
+    /// # Errors
+    /// [`Kind::Peer`] when it is not known.
+    pub(crate) fn node(&self, server: usize) -> Result<NodeId> {
+        self.servers.node(server).ok_or_else(|| {
+            let absence = self.absence(server);
+            absence.unwrap_or_else(|| loss_of(server))
+        })
     }
 
     /// The ticket of a new request.
@@ -82,7 +132,7 @@ impl<'m, M: Machine> Caller<'m, M> {
 
     /// The number of servers.
     pub(crate) fn servers(&self) -> usize {
-        self.servers.len()
+        self.servers.all().len()
     }
 
     /// Sends a request.
@@ -95,7 +145,7 @@ impl<'m, M: Machine> Caller<'m, M> {
         request: &Request,
         parcel: Option<M::Parcel>,
     ) -> Result<()> {
-        let (node, port) = (self.servers[server], requests(self.volume, server));
+        let (node, port) = (self.node(server)?, requests(self.volume, server));
         let sent = self.machine.send(node, port, encode(request)?, parcel);
         sent.await.map_err(|error| error.by(Who::Server(server)))
     }
@@ -120,11 +170,11 @@ impl<'m, M: Machine> Caller<'m, M> {
     /// Waits until the node of a server that was asked has left the machine, since there were this
     /// number of changes.
     async fn loss(&self, asked: &[usize], since: u64) -> Error {
-        let mut next = since;
+        let (mut next, servers) = (since, self.servers.all());
         loop {
             let (after, changed, change) = self.machine.change(next).await;
             let mut asked = asked.iter().copied();
-            let server = asked.find(|&server| self.servers[server] == changed);
+            let server = asked.find(|&server| servers.get(server) == Some(&changed));
             if let (Some(server), Change::Left(error)) = (server, change) {
                 return error.by(Who::Server(server));
             }
@@ -143,12 +193,25 @@ impl<'m, M: Machine> Caller<'m, M> {
     /// # Errors
     /// As [`Caller::answer`].
     pub(crate) async fn ask(&self, server: usize, who: &Identity, ask: Ask) -> Result<Answer> {
+        Ok(self.ask_for_data(server, who, ask).await?.0)
+    }
+
+    /// Asks a server, and waits for its answer, and the data that come with it.
+    ///
+    /// # Errors
+    /// As [`Caller::answer`].
+    pub(crate) async fn ask_for_data(
+        &self,
+        server: usize,
+        who: &Identity,
+        ask: Ask,
+    ) -> Result<(Answer, Option<M::Parcel>)> {
         let question = self.question([server])?;
-        let to = self.servers[server];
+        let to = self.node(server)?;
         self.machine.work(Work::Request(to, 0)).await;
         let request = Request::Ask(question.ticket, who.clone(), ask);
         self.send(server, &request, None).await?;
-        Ok(self.answer(&question).await?.0)
+        self.answer(&question).await
     }
 
     /// Sends an answer.

@@ -16,27 +16,31 @@
 //! go straight.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::future::join_all;
 use penstock_engine::{
     CopyKind, Elements, Error, Kind, Machine, MemoryId, NodeId, Operation, Result, Who, Work,
 };
+use penstock_layout::exact;
 use penstock_layout::{CellAccess, Holding, List, ListPiece, Piece, Subfile, SubfileOrder, View};
 
-use crate::caller::{Caller, Question, unexpected};
+use crate::attached::Attacher;
+use crate::caller::{Caller, Homes, Question, unexpected};
 use crate::messages::{
-    Access, Answer, Ask, Attacher, CellPart, ClientPart, Collective, Moved, NewKind, NewObject,
-    Purpose, Request, Turn, Usage,
+    Access, Answer, Ask, CellPart, ClientPart, Collective, Moved, NewKind, NewObject, Purpose,
+    Request, Turn, Usage,
 };
 use crate::metrics::Snapshot;
-use crate::names::FilePath;
+use crate::names::{FilePath, Keepers};
 use crate::object::{Attributes, Details, FileShape, Identity, ObjectId, ObjectKind, at_path};
 use crate::pace::Pace;
+use crate::placement::{Placement, Rings};
 use crate::service::VolumeShape;
 use crate::service::access::INSIDE_BYTES_MAX;
+use crate::service::losses::is_loss;
 use crate::service::pointers::{PointerId, PointerMove};
 use crate::service::quotas::keeper;
 use crate::transaction::{Entry, FileChange, NewAttributes, Replacement};
@@ -70,6 +74,12 @@ pub struct ClientState {
     saved: Arc<AtomicU64>,
     /// The changes of the membership before the last collective call, by its server.
     met: Arc<Mutex<BTreeMap<usize, u64>>>,
+    /// The node of each server, as far as the client has heard of them.
+    pub homes: Homes,
+    /// The rings of the volume, as far as the client has heard of them.
+    rings: Arc<RwLock<Arc<Rings>>>,
+    /// The servers that keep its slots, as far as the client has heard.
+    keepers: Arc<Mutex<Keepers>>,
 }
 
 /// The numbers of the accesses of a client that have not ended.
@@ -113,8 +123,10 @@ impl ClientState {
         (program, clients): (u64, Arc<[NodeId]>),
         number: u32,
     ) -> Self {
+        let rings = Arc::new(Rings::new(shape.names.servers));
         Self {
-            shape,
+            rings: Arc::new(RwLock::new(rings)),
+            keepers: Arc::new(Mutex::new(shape.names.keepers())),
             who,
             program,
             clients,
@@ -127,6 +139,8 @@ impl ClientState {
             under_way: UnderWay::default(),
             saved: Arc::default(),
             met: Arc::default(),
+            homes: Homes::new(shape.servers.clone()),
+            shape,
         }
     }
 }
@@ -165,7 +179,7 @@ impl Mode {
 pub struct Attachment {
     /// The attributes at the time of the attach.
     pub object: Attributes,
-    /// The structure of the file.
+    /// The structure of the file, as it was then: cells and BSUs do not change.
     pub shape: FileShape,
     /// What was asked for.
     pub mode: Mode,
@@ -174,10 +188,30 @@ pub struct Attachment {
     /// The key of the attachment, which is another when the file has been attached again.
     key: Arc<AtomicU64>,
     /// The server that keeps the object.
-    home: usize,
+    home: Arc<AtomicUsize>,
     pub(crate) is_cautious: Arc<AtomicBool>,
     /// The changes of the membership before the last sync.
     saved: Arc<AtomicU64>,
+    /// The servers of the cells, as the client has heard last.
+    placement: Arc<Mutex<Placement>>,
+}
+
+impl Attachment {
+    /// The structure of the file, with the servers of its cells that the client has heard of last.
+    fn placed(&self) -> FileShape {
+        let placement = self.placement.lock();
+        FileShape {
+            placement: *placement.unwrap_or_else(PoisonError::into_inner),
+            ..self.shape
+        }
+    }
+
+    /// Notes where the file has moved.
+    fn move_to(&self, placement: Placement) {
+        let known = self.placement.lock();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        *known = placement.max(*known);
+    }
 }
 
 /// An open subfile: local, and made without any message.
@@ -199,6 +233,28 @@ pub struct VolumeSpace {
     pub of_user_bytes: u64,
     /// The bytes that the user may have, if that is limited.
     pub limit_bytes: Option<u64>,
+}
+
+impl VolumeSpace {
+    /// This space, and that of one more server.
+    fn and(self, answer: Answer) -> Result<Self> {
+        let Answer::Space {
+            used,
+            blocks,
+            block_bytes,
+            of_user,
+            limit,
+        } = answer
+        else {
+            return Err(unexpected());
+        };
+        Ok(Self {
+            bytes: self.bytes + blocks * block_bytes,
+            used_bytes: self.used_bytes + used * block_bytes,
+            of_user_bytes: self.of_user_bytes + of_user * block_bytes,
+            limit_bytes: limit.map(|limit| limit * block_bytes),
+        })
+    }
 }
 
 impl OpenSubfile {
@@ -247,6 +303,8 @@ enum Attempt {
     BeCautious,
     /// It is to be made again when the file has been attached again.
     NotAttached,
+    /// It is to be made again on the servers to which the file has moved.
+    HasMoved,
 }
 
 /// The parts of an access on one server.
@@ -260,7 +318,7 @@ pub(crate) struct ServerPart {
 impl<'m, M: Machine> Client<'m, M> {
     /// Makes a client on a node.
     pub fn new(machine: &'m M, state: &'m ClientState) -> Self {
-        let place = (state.shape.volume, state.shape.servers.clone());
+        let place = (state.shape.volume, state.homes.clone());
         Self {
             state,
             caller: Caller::new(machine, place, state.number, state.next.clone()),
@@ -273,7 +331,67 @@ impl<'m, M: Machine> Client<'m, M> {
 
     /// Asks the server that keeps the object of a path.
     async fn ask_about(&self, path: &FilePath, ask: Ask) -> Result<Answer> {
-        self.ask(self.state.shape.names.server_of(path), ask).await
+        loop {
+            let server = self.keeper_of(path);
+            match self.ask(server, ask.clone()).await {
+                Ok(Answer::HasMoved) => self.hear_of_keepers(server).await?,
+                Err(error) if is_loss(&error) => {
+                    // It may have gone for good, and another one keep the path.
+                    self.hear_elsewhere(server).await;
+                    if self.keeper_of(path) == server {
+                        return Err(error);
+                    }
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Hears of rings and keepers from any server but one that is lost.
+    async fn hear_elsewhere(&self, lost: usize) {
+        for server in self.members().into_iter().filter(|&other| other != lost) {
+            let heard = self.hear_of_rings(server).await;
+            if heard.is_ok() && self.hear_of_keepers(server).await.is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Hears of the rings and keepers of a volume that others may have changed.
+    pub(crate) async fn hear(&self) {
+        self.hear_elsewhere(usize::MAX).await;
+    }
+
+    /// Hears where a file is, when a server of it is lost: it may have moved away, and that server
+    /// have gone for good. Gives whether it has.
+    async fn has_followed(&self, file: &Attachment) -> bool {
+        let before = file.placed().placement;
+        self.follow(file).await.is_ok() && file.placed().placement != before
+    }
+
+    fn known_keepers(&self) -> MutexGuard<'_, Keepers> {
+        let keepers = self.state.keepers.lock();
+        keepers.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server that keeps the object of a path, as far as the client has heard.
+    fn keeper_of(&self, path: &FilePath) -> usize {
+        let slot = self.state.shape.names.slot_of(path);
+        self.known_keepers().server(slot)
+    }
+
+    /// Hears from a server which servers keep the slots.
+    ///
+    /// # Errors
+    /// The reason why it has left.
+    async fn hear_of_keepers(&self, server: usize) -> Result<()> {
+        match self.ask(server, Ask::Keepers).await? {
+            Answer::Keepers(keepers) => {
+                self.known_keepers().hear(&keepers);
+                Ok(())
+            }
+            _ => Err(unexpected()),
+        }
     }
 
     async fn order(&self, path: &FilePath, ask: Ask) -> Result<()> {
@@ -295,10 +413,49 @@ impl<'m, M: Machine> Client<'m, M> {
         join_all(asked).await.into_iter().collect()
     }
 
+    /// The rings of the volume, as far as the client has heard of them.
+    fn rings(&self) -> Arc<Rings> {
+        let rings = self.state.rings.read();
+        rings.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Hears of the rings of a placement, unless the client has.
+    ///
+    /// # Errors
+    /// The reason of a server that has left.
+    async fn hear_of(&self, placement: Placement, server: usize) -> Result<()> {
+        if self.rings().have(placement) {
+            return Ok(());
+        }
+        self.hear_of_rings(server).await?;
+        match self.rings().have(placement) {
+            true => Ok(()),
+            false => Err(unexpected()),
+        }
+    }
+
+    /// Hears from a server which rings there are.
+    ///
+    /// # Errors
+    /// The reason why it has left.
+    async fn hear_of_rings(&self, server: usize) -> Result<()> {
+        match self.ask(server, Ask::Rings).await? {
+            Answer::Rings(rings) => {
+                let known = self.state.rings.write();
+                let mut known = known.unwrap_or_else(PoisonError::into_inner);
+                let age = |rings: &Rings| (rings.newest(), rings.first());
+                if age(&rings) > age(&known) {
+                    *known = Arc::new(rings);
+                }
+                Ok(())
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
     /// The servers that have cells of a file.
-    fn servers_of(&self, shape: &FileShape) -> impl Iterator<Item = usize> + use<M> {
-        let (shape, servers) = (*shape, self.caller.servers());
-        (0..shape.turns(servers)).map(move |turn| shape.server_at(turn, servers))
+    fn servers_of(&self, shape: &FileShape) -> Result<Vec<usize>> {
+        Ok(shape.dealing(&self.rings())?.servers())
     }
 
     /// Makes a directory (an Xref).
@@ -359,9 +516,34 @@ impl<'m, M: Machine> Client<'m, M> {
     }
 
     async fn find(&self, path: &FilePath) -> Result<(Attributes, u32)> {
-        match self.ask_about(path, Ask::Stat(path.clone())).await? {
-            Answer::Found(object, links) => Ok((object, links)),
-            _ => Err(unexpected()),
+        let Answer::Found(object, links) = self.ask_about(path, Ask::Stat(path.clone())).await?
+        else {
+            return Err(unexpected());
+        };
+        self.hear_of_file(&object).await?;
+        Ok((object, links))
+    }
+
+    /// Hears of the rings of an object, if it is a file.
+    async fn hear_of_file(&self, object: &Attributes) -> Result<()> {
+        match object.kind {
+            ObjectKind::File(shape) => {
+                let keeper = self.keeper_of(&object.path);
+                self.hear_of(shape.placement, keeper).await
+            }
+            ObjectKind::Xref | ObjectKind::Symlink(_) => Ok(()),
+        }
+    }
+
+    /// The attributes of a file that has moved to other servers since the client has heard of it.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`] when there is another file now.
+    async fn find_again(&self, former: &Attributes) -> Result<Attributes> {
+        let (object, _) = self.find(&former.path).await?;
+        match object.id == former.id {
+            true => Ok(object),
+            false => Err(gone(former)),
         }
     }
 
@@ -381,7 +563,7 @@ impl<'m, M: Machine> Client<'m, M> {
     /// The reason of a server that has left.
     pub async fn details_of(&self, object: Attributes) -> Result<Details> {
         let (cells, written) = match object.kind {
-            ObjectKind::File(shape) => self.ends(object.id, &shape, Version::Active).await?,
+            ObjectKind::File(_) => self.ends(&object, Version::Active).await?,
             ObjectKind::Xref | ObjectKind::Symlink(_) => Default::default(),
         };
         Ok(Details {
@@ -402,27 +584,40 @@ impl<'m, M: Machine> Client<'m, M> {
         object: &Attributes,
         version: Version,
     ) -> Result<BTreeMap<u64, u64>> {
-        let ends = self.ends(object.id, &object.shape()?, version).await?;
-        Ok(ends.0)
+        Ok(self.ends(object, version).await?.0)
     }
 
     /// The bytes of each cell that has any, and the time of the last write.
-    async fn ends(
+    async fn ends(&self, file: &Attributes, version: Version) -> Result<(BTreeMap<u64, u64>, u64)> {
+        let mut shape = file.shape()?;
+        loop {
+            if let Some(ends) = self.ends_of(file.id, &shape, version).await? {
+                return Ok(ends);
+            }
+            shape = self.find_again(file).await?.shape()?;
+        }
+    }
+
+    /// As [`Client::ends`]; nothing if the file has moved.
+    async fn ends_of(
         &self,
         file: ObjectId,
         shape: &FileShape,
         version: Version,
-    ) -> Result<(BTreeMap<u64, u64>, u64)> {
+    ) -> Result<Option<(BTreeMap<u64, u64>, u64)>> {
         let (mut all, mut last) = (BTreeMap::new(), 0);
-        let asked = Ask::CellBytes(file, version);
-        for answer in self.ask_all(self.servers_of(shape), &asked).await? {
-            let Answer::CellBytes(cells, written) = answer else {
-                return Err(unexpected());
-            };
-            all.extend(cells);
-            last = last.max(written);
+        let asked = Ask::CellBytes(file, version, shape.placement);
+        for answer in self.ask_all(self.servers_of(shape)?, &asked).await? {
+            match answer {
+                Answer::CellBytes(cells, written) => {
+                    all.extend(cells);
+                    last = last.max(written);
+                }
+                Answer::HasMoved => return Ok(None),
+                _ => return Err(unexpected()),
+            }
         }
-        Ok((all, last))
+        Ok(Some((all, last)))
     }
 
     /// The entries of a directory, each with its name.
@@ -521,12 +716,26 @@ impl<'m, M: Machine> Client<'m, M> {
     /// lost names it: what was written to it since the sync before, or since the file was attached,
     /// may be lost, though it is back.
     pub async fn sync(&self, file: Option<&Attachment>) -> Result<()> {
-        let servers: Vec<usize> = match file {
-            Some(file) => self.servers_of(&file.shape).collect(),
-            None => (0..self.caller.servers()).collect(),
+        let mut servers: Vec<usize> = match file {
+            Some(file) => self.servers_of(&file.placed())?,
+            None => self.members(),
         };
         let ask = Ask::Sync(file.map(|file| file.object.id));
-        let done = self.ask_all(servers.iter().copied(), &ask).await;
+        let mut done = match file {
+            Some(_) => self.ask_all(servers.iter().copied(), &ask).await,
+            None => {
+                let done = self.ask_members(&ask).await;
+                servers = self.members(); // what had a server that has gone for good is elsewhere
+                done
+            }
+        };
+        while let (Some(file), Err(error)) = (file, &done)
+            && is_loss(error)
+            && self.has_followed(file).await
+        {
+            servers = self.servers_of(&file.placed())?;
+            done = self.ask_all(servers.iter().copied(), &ask).await;
+        }
         let saved = file.map_or(&self.state.saved, |file| &file.saved);
         let since = saved.swap(self.caller.machine.changes(), Ordering::Relaxed);
         done?;
@@ -541,6 +750,121 @@ impl<'m, M: Machine> Client<'m, M> {
                 })
             }
             None => Ok(()),
+        }
+    }
+
+    /// Gives the volume a ring of servers, to which new files are dealt from then on. Only the
+    /// owner of the volume may. Gives its number.
+    ///
+    /// # Errors
+    /// [`Kind::ReadOnly`]; [`Kind::Schema`] when there are no such servers; [`Kind::Busy`] when
+    /// another ring is being made; the reason of a server that has left: all must be there.
+    pub async fn add_ring(&self, servers: &[usize]) -> Result<u32> {
+        let director = self.members().first().copied().unwrap_or(0);
+        match self.ask(director, Ask::AddRing(servers.to_vec())).await? {
+            Answer::Value(ring) => Ok(exact::<u32>(ring)),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Lets some cells of a file move on to the servers of the volume's newest ring, while others
+    /// use the file. Only the owner of the volume may. Gives 0 if all cells are there already, and
+    /// otherwise how much is left: cells, and a step more.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`]; [`Kind::Schema`] for a directory; [`Kind::ReadOnly`]; [`Kind::Full`] when
+    /// a server has no room; [`Kind::Damaged`] for a block that is; the reason of a server that has
+    /// left. The file is as before then, and on the same servers.
+    pub async fn move_on(&self, path: &FilePath) -> Result<u64> {
+        match self.ask_about(path, Ask::MoveOn(path.clone())).await? {
+            Answer::Value(left) => Ok(left),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// The rings of the volume.
+    ///
+    /// # Errors
+    /// The reason of a server that has left.
+    pub async fn newest_rings(&self) -> Result<Arc<Rings>> {
+        let server = self.members().first().copied().unwrap_or(0);
+        self.hear_of_rings(server).await?;
+        Ok(self.rings())
+    }
+
+    /// Lets the servers go that have nothing, if no file is in another ring than the newest. Only
+    /// the owner of the volume may.
+    ///
+    /// # Errors
+    /// [`Kind::ReadOnly`]; [`Kind::Busy`] when a file is; the reason of a server that has left.
+    pub async fn retire(&self) -> Result<()> {
+        let director = self.members().first().copied().unwrap_or(0);
+        match self.ask(director, Ask::Retire).await? {
+            Answer::Done => self.hear_of_rings(director).await,
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// The servers that have a part of the volume, as far as the client has heard.
+    fn members(&self) -> Vec<usize> {
+        self.rings().members(&self.known_keepers())
+    }
+
+    /// Asks all servers that have a part of the volume, at once. One that has gone for good need
+    /// not answer, though the client may hear of that only now.
+    async fn ask_members(&self, ask: &Ask) -> Result<Vec<Answer>> {
+        loop {
+            let members = self.members();
+            let answers = self.ask_all(members.iter().copied(), ask).await;
+            let Err(error) = &answers else {
+                return answers;
+            };
+            let Some(Who::Server(lost)) = error.who else {
+                return answers;
+            };
+            self.hear_elsewhere(lost).await;
+            if self.members().contains(&lost) {
+                return answers;
+            }
+        }
+    }
+
+    /// The bytes of all blocks of a server, and of those in use.
+    ///
+    /// # Errors
+    /// The reason why the server has left.
+    pub async fn space_of(&self, server: usize) -> Result<VolumeSpace> {
+        let space = self.ask(server, Ask::Space(self.state.who.user)).await?;
+        VolumeSpace::default().and(space)
+    }
+
+    /// The servers that keep the slots of the volume, as all servers that are there say.
+    ///
+    /// # Errors
+    /// The reason of a server that has left: all must be there.
+    pub async fn keepers(&self) -> Result<Keepers> {
+        for server in self.members() {
+            self.hear_of_keepers(server).await?;
+        }
+        Ok(self.known_keepers().clone())
+    }
+
+    /// Lets another server keep a slot, while others use the objects in it. Only the owner of the
+    /// volume may.
+    ///
+    /// # Errors
+    /// [`Kind::ReadOnly`]; [`Kind::Busy`] when names in it come and go all the time; the reason of
+    /// a server that has left: all must be there.
+    pub async fn move_slot(&self, slot: usize, to: usize) -> Result<()> {
+        loop {
+            let keeper = self.known_keepers().server(slot);
+            let answer = self.ask(keeper, Ask::MoveSlot(slot, to)).await?;
+            self.hear_of_keepers(keeper).await?;
+            match answer {
+                Answer::Done => return Ok(()),
+                Answer::HasMoved => {}
+                _ => return Err(unexpected()),
+            }
         }
     }
 
@@ -571,22 +895,8 @@ impl<'m, M: Machine> Client<'m, M> {
     /// The reason of a server that has left.
     pub async fn space(&self, user: u32) -> Result<VolumeSpace> {
         let mut all = VolumeSpace::default();
-        let servers = 0..self.caller.servers();
-        for answer in self.ask_all(servers, &Ask::Space(user)).await? {
-            let Answer::Space {
-                used,
-                blocks,
-                block_bytes,
-                of_user,
-                limit,
-            } = answer
-            else {
-                return Err(unexpected());
-            };
-            all.bytes += blocks * block_bytes;
-            all.used_bytes += used * block_bytes;
-            all.of_user_bytes += of_user * block_bytes;
-            all.limit_bytes = limit.map(|limit| limit * block_bytes);
+        for answer in self.ask_members(&Ask::Space(user)).await? {
+            all = all.and(answer)?;
         }
         Ok(all)
     }
@@ -603,7 +913,8 @@ impl<'m, M: Machine> Client<'m, M> {
             clients: vec![self.caller.machine.me()],
         };
         let saved = self.caller.machine.changes();
-        self.attachment(self.ask_about(path, ask).await?, (mode, saved))
+        let answer = self.ask_about(path, ask).await?;
+        self.attachment(answer, (mode, saved)).await
     }
 
     /// Attaches a file for all clients of the program, by one request (section 3.1). A client
@@ -618,11 +929,12 @@ impl<'m, M: Machine> Client<'m, M> {
     pub async fn attach_all(&self, path: Result<FilePath>, mode: Mode) -> Result<Attachment> {
         let purpose = path.map(|path| Purpose::Attach(path, mode.usage()));
         let saved = self.caller.machine.changes();
-        self.attachment(self.meet(purpose).await?, (mode, saved))
+        let answer = self.meet(purpose).await?;
+        self.attachment(answer, (mode, saved)).await
     }
 
     /// What a server has attached.
-    fn attachment(&self, answer: Answer, (mode, saved): (Mode, u64)) -> Result<Attachment> {
+    async fn attachment(&self, answer: Answer, (mode, saved): (Mode, u64)) -> Result<Attachment> {
         let Answer::Attached {
             object,
             key,
@@ -631,9 +943,12 @@ impl<'m, M: Machine> Client<'m, M> {
         else {
             return Err(unexpected());
         };
+        let shape = object.shape()?;
+        self.hear_of_file(&object).await?;
         Ok(Attachment {
-            shape: object.shape()?,
-            home: self.state.shape.names.server_of(&object.path),
+            shape,
+            placement: Arc::new(Mutex::new(shape.placement)),
+            home: Arc::new(AtomicUsize::new(self.keeper_of(&object.path))),
             object,
             mode,
             key: Arc::new(AtomicU64::new(key)),
@@ -693,7 +1008,8 @@ impl<'m, M: Machine> Client<'m, M> {
         offset: u64,
         bytes: u64,
     ) -> Result<Vec<ServerPart>> {
-        let (shape, servers) = (&open.file.shape, self.caller.servers());
+        let (shape, rings) = (open.file.placed(), self.rings());
+        let (dealing, order) = (shape.dealing(&rings)?, shape.order(&rings)?);
         let access = open.subfile.access(offset, bytes);
         let access = access.map_err(|error| {
             let mut error = Error::new(Kind::Schema, "using a subfile", error);
@@ -702,9 +1018,10 @@ impl<'m, M: Machine> Client<'m, M> {
         })?;
         let mut by_turn: BTreeMap<usize, ServerPart> = BTreeMap::new();
         for part in access {
-            let turn = shape.turn_of(part.cell, servers);
+            let server = dealing.server_of(part.cell);
+            let turn = order.turn(server).ok_or_else(unexpected)?;
             let of_server = by_turn.entry(turn).or_insert_with(|| ServerPart {
-                server: shape.server_at(turn, servers),
+                server,
                 turn,
                 cells: Vec::new(),
                 bytes: 0,
@@ -732,18 +1049,38 @@ impl<'m, M: Machine> Client<'m, M> {
         placed: Option<&dyn Fn()>,
     ) -> Result<Moved> {
         self.check(open, operation)?;
-        let parts = self.parts(open, offset, bytes)?;
         loop {
+            let placement = open.file.placed().placement;
+            let parts = self.parts(open, offset, bytes)?;
             let is_cautious = open.file.is_cautious.load(Ordering::Relaxed);
             let attempt = self
-                .try_access(open, operation, &parts, memory, (is_cautious, placed))
-                .await?;
+                .try_access(
+                    (open, placement),
+                    operation,
+                    &parts,
+                    memory,
+                    (is_cautious, placed),
+                )
+                .await;
             match attempt {
-                Attempt::Moved(moved) => return Ok(moved),
-                Attempt::BeCautious => open.file.is_cautious.store(true, Ordering::Relaxed),
-                Attempt::NotAttached => self.attach_again(&open.file).await?,
+                Ok(Attempt::Moved(moved)) => return Ok(moved),
+                Ok(Attempt::BeCautious) => open.file.is_cautious.store(true, Ordering::Relaxed),
+                Ok(Attempt::NotAttached) => self.attach_again(&open.file).await?,
+                Ok(Attempt::HasMoved) => self.follow(&open.file).await?,
+                Err(error) if is_loss(&error) && self.has_followed(&open.file).await => {}
+                Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Hears where a file has moved.
+    ///
+    /// # Errors
+    /// As [`Client::stat`]; [`Kind::Missing`] when there is another file now.
+    async fn follow(&self, file: &Attachment) -> Result<()> {
+        let object = self.find_again(&file.object).await?;
+        file.move_to(object.shape()?.placement);
+        Ok(())
     }
 
     /// Attaches a file again whose server has been started since.
@@ -752,15 +1089,12 @@ impl<'m, M: Machine> Client<'m, M> {
     /// As [`Client::attach`]; [`Kind::Missing`] when there is another file now.
     async fn attach_again(&self, file: &Attachment) -> Result<()> {
         let again = self.attach(&file.object.path, file.mode).await?;
-        if again.object.id != file.object.id || again.home != file.home {
-            let cause = "the file has been removed or renamed since it was attached";
-            return Err(at_path(
-                Kind::Missing,
-                "using a file",
-                &file.object.path,
-                cause,
-            ));
+        if again.object.id != file.object.id {
+            return Err(gone(&file.object));
         }
+        let home = again.home.load(Ordering::Relaxed);
+        file.home.store(home, Ordering::Relaxed);
+        file.move_to(again.shape.placement);
         file.key
             .store(again.key.load(Ordering::Relaxed), Ordering::Relaxed);
         if again.is_cautious.load(Ordering::Relaxed) {
@@ -799,7 +1133,7 @@ impl<'m, M: Machine> Client<'m, M> {
     /// Makes one attempt at an access.
     async fn try_access(
         &self,
-        open: &OpenSubfile,
+        (open, placement): (&OpenSubfile, Placement),
         operation: Operation,
         parts: &[ServerPart],
         memory: MemoryId,
@@ -824,7 +1158,8 @@ impl<'m, M: Machine> Client<'m, M> {
                 file: open.file.object.id,
                 owner: open.file.object.owner,
                 base: open.file.shape.base,
-                home: open.file.home,
+                placement,
+                home: open.file.home.load(Ordering::Relaxed),
                 version: open.version,
                 turn: turn.clone(),
                 parts: Vec::new(),
@@ -839,7 +1174,7 @@ impl<'m, M: Machine> Client<'m, M> {
                 if let Turn::Token(_) = turn {
                     let lost = match &moved {
                         Err(error) if error.kind == Kind::Peer => Some(error.who),
-                        Ok(Attempt::NotAttached) => Some(None),
+                        Ok(Attempt::NotAttached | Attempt::HasMoved) => Some(None),
                         _ => None,
                     };
                     if let Some(who) = lost {
@@ -851,9 +1186,14 @@ impl<'m, M: Machine> Client<'m, M> {
         });
         // All requests are ended also after an error: servers use the memory until then.
         let ended = join_all(asked).await;
+        // Other parts may have failed because of these.
         let is_unknown = |part: &Result<Attempt>| matches!(part, Ok(Attempt::NotAttached));
         if ended.iter().any(is_unknown) {
-            return Ok(Attempt::NotAttached); // other parts may have failed because of that
+            return Ok(Attempt::NotAttached);
+        }
+        let has_moved = |part: &Result<Attempt>| matches!(part, Ok(Attempt::HasMoved));
+        if ended.iter().any(has_moved) {
+            return Ok(Attempt::HasMoved);
         }
         let mut moved = Moved::default();
         for part in ended {
@@ -904,6 +1244,7 @@ impl<'m, M: Machine> Client<'m, M> {
                 }
                 (Answer::BeCautious, _) => return Ok(Attempt::BeCautious),
                 (Answer::NotAttached, _) => return Ok(Attempt::NotAttached),
+                (Answer::HasMoved, _) => return Ok(Attempt::HasMoved),
                 _ => return Err(unexpected()),
             }
         }
@@ -928,7 +1269,7 @@ impl<'m, M: Machine> Client<'m, M> {
         };
         access.parts = part.cells.iter().map(cell_part).collect();
         access.memory = (!travels).then_some(memory);
-        let to = self.state.shape.servers[part.server];
+        let to = self.caller.node(part.server)?;
         let written = match (access.operation, travels) {
             (Operation::Write, true) => part.bytes,
             _ => 0,
@@ -1041,24 +1382,27 @@ impl<'m, M: Machine> Client<'m, M> {
                 bytes,
             })
         });
-        let ask = Ask::Join {
-            program: self.state.program,
-            rank,
-            request: Collective {
-                operation,
-                file: file.object.id,
-                owner: file.object.owner,
-                home: file.home,
-                shape: file.shape,
-                version,
-                clients: clients.to_vec(),
-                sequence: self.state.calls.fetch_add(1, Ordering::Relaxed),
-            },
-            part,
-        };
-        match self.ask_together(file.shape.base, ask).await? {
-            Answer::Collected(moved) if rank < moved.len() => Ok(moved[rank]),
-            _ => Err(unexpected()),
+        loop {
+            let ask = Ask::Join {
+                program: self.state.program,
+                rank,
+                request: Collective {
+                    operation,
+                    file: file.object.id,
+                    owner: file.object.owner,
+                    home: file.home.load(Ordering::Relaxed),
+                    shape: file.placed(),
+                    version,
+                    clients: clients.to_vec(),
+                    sequence: self.state.calls.fetch_add(1, Ordering::Relaxed),
+                },
+                part: part.clone(),
+            };
+            match self.ask_together(file.shape.base, ask).await? {
+                Answer::Collected(moved) if rank < moved.len() => return Ok(moved[rank]),
+                Answer::HasMoved => self.follow(file).await?,
+                _ => return Err(unexpected()),
+            }
         }
     }
 
@@ -1103,7 +1447,7 @@ impl<'m, M: Machine> Client<'m, M> {
     /// [`Kind::ReadOnly`].
     pub async fn limit(&self, user: u32, bytes: Option<u64>) -> Result<()> {
         let blocks = bytes.map(|bytes| bytes / self.state.shape.block_bytes);
-        let keeper = keeper(user, self.caller.servers());
+        let keeper = keeper(user, self.state.shape.names, &self.members());
         self.ask(keeper, Ask::Quota(user, blocks)).await.map(|_| ())
     }
 
@@ -1173,6 +1517,12 @@ pub(crate) fn turn_of(parts: &[ServerPart], is_cautious: bool) -> Turn {
         (true, [_] | []) => Turn::Arrival,
         (true, many) => Turn::Token(many.iter().map(|part| part.turn).collect()),
     }
+}
+
+/// The error of a file at whose path is another one.
+fn gone(file: &Attributes) -> Error {
+    let cause = "the file has been removed or renamed since it was attached";
+    at_path(Kind::Missing, "using a file", &file.path, cause)
 }
 
 /// The bytes of a cell in an access before byte `end` of the cell.

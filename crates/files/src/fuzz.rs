@@ -24,6 +24,7 @@ use crate::messages::{
 };
 use crate::names::HASH_BITS;
 use crate::object::{FileShape, Identity, ObjectId};
+use crate::placement::Placement;
 use crate::service::pointers::{PointerId, PointerMove, Seek};
 use crate::transaction::{FileChange, NewAttributes, NewTime, Replacement, TransactionId};
 use crate::volume::cells::Version;
@@ -76,6 +77,19 @@ fn version(random: &mut Random) -> Version {
     [Version::Active, Version::Checkpoint][random.below(2) as usize]
 }
 
+fn placement(random: &mut Random) -> Placement {
+    let number = |random: &mut Random| number(random) as u32;
+    match random.below(2) {
+        0 => Placement::default(),
+        _ => Placement {
+            step: random.below(9),
+            ring: number(random),
+            former: number(random),
+            moved: random.below(9),
+        },
+    }
+}
+
 fn memory(random: &mut Random) -> MemoryId {
     MemoryId::new([77, random.below(4)])
 }
@@ -102,6 +116,7 @@ fn access(random: &mut Random, id: ObjectId) -> Access {
         file: id,
         owner: 2,
         base: number(random) as usize,
+        placement: placement(random),
         home: number(random) as usize,
         version: version(random),
         turn: match random.below(3) {
@@ -123,6 +138,7 @@ fn ask(random: &mut Random, me: &Program, id: ObjectId) -> Ask {
         cells: number(random),
         bsu_bytes: number(random),
         base: number(random) as usize,
+        placement: placement(random),
     };
     let parts = |random: &mut Random| vec![(number(random), list(random))];
     let usage = Usage {
@@ -135,7 +151,7 @@ fn ask(random: &mut Random, me: &Program, id: ObjectId) -> Ask {
         server: number(random) as usize,
         number: number(random),
     };
-    match random.below(23) {
+    match random.below(29) {
         0 => Ask::Stat(path(name)),
         1 => Ask::Attach {
             path: path(name),
@@ -184,7 +200,7 @@ fn ask(random: &mut Random, me: &Program, id: ObjectId) -> Ask {
             Ask::Change(path(name), changes[random.below(2) as usize])
         }
         9 => Ask::Change(path(name), FileChange::Checkpoint),
-        10 => Ask::CellBytes(id, version(random)),
+        10 => Ask::CellBytes(id, version(random), placement(random)),
         11 => Ask::Status(path(name)),
         12 => Ask::Sync(Some(id)),
         13 => Ask::Prefetch(id, parts(random)),
@@ -238,6 +254,21 @@ fn ask(random: &mut Random, me: &Program, id: ObjectId) -> Ask {
             Vec::new(),
         ),
         21 => Ask::Metrics,
+        22 => Ask::Rings,
+        23 => Ask::AddRing(
+            (0..random.below(3))
+                .map(|_| number(random) as usize)
+                .collect(),
+        ),
+        24 => Ask::MoveOn(path(name)),
+        25 => Ask::Cells(id, vec![number(random)]),
+        26 => Ask::Leaves(id, number(random), number(random)),
+        27 => Ask::Take {
+            transaction: None,
+            file: id,
+            shape,
+            placement: placement(random),
+        },
         _ => Ask::Allow(2, number(random)),
     }
 }
@@ -387,9 +418,15 @@ fn what_a_server_says_of_its_volume_may_be_anything() {
                 };
             }
             if let Ok(volume) = volume_of(volume) {
-                assert!(volume.block_bytes > 0 && volume.servers == 2);
+                assert!(volume.block_bytes > 0 && (1..=2).contains(&volume.servers));
                 let shape = volume.shape([0, 1].into());
-                assert!(shape.names.server_of(&path("/a")) < 2);
+                assert!(
+                    shape
+                        .names
+                        .keepers()
+                        .server(shape.names.slot_of(&path("/a")))
+                        < 2
+                );
             }
         }
     });

@@ -17,11 +17,13 @@
 //! | [`metrics`] | what a server has done and does, in numbers |
 //! | [`volume`] | what a server stores, so that a crash loses nothing that was saved |
 //! | [`names`], [`object`] | paths, attributes, permissions |
+//! | [`placement`] | the servers of a file |
 //! | [`transaction`] | operations of several phases on several servers |
 //! | [`disk`] | the storage of a volume on real disks |
 //! | [`fsck`] | whether all records of a volume fit together, and how they are made to |
 //! | [`job`] | a volume in a program: one process, or the ranks of an MPI job |
 //! | [`transfer`] | import and export |
+//! | [`rebalance`] | spreading a volume over its servers |
 //! | [`explain`] | what an access does, before it is done |
 //! | `messages`, `caller` | requests and answers, and their way |
 //!
@@ -33,6 +35,7 @@
 #[cfg(test)]
 extern crate self as penstock_files;
 
+mod attached;
 mod caller;
 pub mod client;
 pub mod disk;
@@ -46,15 +49,18 @@ pub mod metrics;
 pub mod names;
 pub mod object;
 mod pace;
+pub mod placement;
+pub mod rebalance;
 mod rights;
 pub mod service;
 pub mod transaction;
 pub mod transfer;
 pub mod volume;
 
+pub use attached::Attacher;
 pub use client::{Attachment, Client, ClientState, Mode, OpenSubfile, VolumeSpace};
-pub use messages::{Attacher, Moved};
-pub use names::{FilePath, HASH_BITS, Names};
+pub use messages::Moved;
+pub use names::{FilePath, HASH_BITS, Keepers, Names};
 pub use object::{
     Attributes, Details, EntryKind, FileShape, Identity, MODE_BITS, ObjectId, ObjectKind,
 };

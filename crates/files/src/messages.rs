@@ -7,13 +7,16 @@ use penstock_engine::{Error, Kind, MemoryId, NodeId, Operation, Port};
 use penstock_layout::{List, SubfileOrder, View};
 use serde::{Deserialize, Serialize};
 
+use crate::attached::Attacher;
 use crate::metrics::Snapshot;
-use crate::names::FilePath;
+use crate::names::{FilePath, Keepers};
 use crate::object::{Attributes, FileShape, Identity, ObjectId};
+use crate::placement::{Placement, Rings};
 use crate::rights::{Hold, Right};
 use crate::service::pointers::{PointerId, PointerMove};
 use crate::transaction::{Entry, FileChange, NewAttributes, Replacement, Step, TransactionId};
 use crate::volume::cells::Version;
+use crate::volume::moved::{Leaves, MovedPart};
 
 /// The second word of all ports of files, and bits of the third. The engine has the same second
 /// word in ports about a party's members, with 0 and 1 as the third.
@@ -45,8 +48,9 @@ pub(crate) enum Request {
     /// The token of the request with this number of a client may be lost with this server, or a
     /// part of the request is: it ends by an error.
     Lost(NodeId, u64, usize),
-    /// Tokens that have been passed on to this server may be lost: the link to it was cut.
-    Gap(usize),
+    /// Tokens that the first of these servers has passed on to the second may be lost: the link was
+    /// cut.
+    Gap(usize, usize),
 }
 
 impl Request {
@@ -54,7 +58,7 @@ impl Request {
     pub(crate) fn is_of_servers(&self) -> bool {
         match self {
             Self::Access(_) | Self::Lost(..) => false,
-            Self::Token(_) | Self::Placed(..) | Self::Gap(_) => true,
+            Self::Token(_) | Self::Placed(..) | Self::Gap(..) => true,
             Self::Ask(_, _, ask) => matches!(
                 ask,
                 Ask::BeCautious(_)
@@ -66,6 +70,11 @@ impl Request {
                     | Ask::GiveBack(_)
                     | Ask::Allow(..)
                     | Ask::Right(..)
+                    | Ask::Take { .. }
+                    | Ask::GiveUp(_)
+                    | Ask::Cells(..)
+                    | Ask::Leaves(..)
+                    | Ask::Block(..)
             ),
         }
     }
@@ -104,6 +113,7 @@ pub(crate) struct Access {
     pub(crate) file: ObjectId,
     pub(crate) owner: u32,
     pub(crate) base: usize,
+    pub(crate) placement: Placement,
     /// The server that keeps the object of the file.
     pub(crate) home: usize,
     pub(crate) version: Version,
@@ -122,6 +132,11 @@ pub(crate) struct Access {
 }
 
 impl Access {
+    /// What names the servers of the file, and the order in which tokens pass them.
+    pub(crate) fn way(&self) -> (usize, Placement) {
+        (self.base, self.placement)
+    }
+
     /// The bytes of data that travel in messages; as many as can be counted.
     pub(crate) fn inside_bytes(&self) -> u64 {
         let bytes = self.parts.iter().map(|part| part.places.elements());
@@ -138,6 +153,7 @@ impl Access {
 pub(crate) struct Token {
     pub(crate) file: ObjectId,
     pub(crate) base: usize,
+    pub(crate) placement: Placement,
     /// The life of the link from one server to the next, and the token's number among those of its
     /// bucket that pass over the link in that life.
     pub(crate) life: u64,
@@ -149,6 +165,13 @@ pub(crate) struct Token {
     pub(crate) from: NodeId,
     pub(crate) request: u64,
     pub(crate) errand: Errand,
+}
+
+impl Token {
+    /// What names the servers of the file, and the order in which the token passes them.
+    pub(crate) fn way(&self) -> (usize, Placement) {
+        (self.base, self.placement)
+    }
 }
 
 /// The part of one client in a collective request.
@@ -224,8 +247,9 @@ pub(crate) enum Ask {
     List(FilePath),
     /// Change all cells of a file.
     Change(FilePath, FileChange),
-    /// The bytes of the cells of a file on this server, and the time of the last write to them.
-    CellBytes(ObjectId, Version),
+    /// The bytes of the cells of a file with this placement on this server, and the time of the
+    /// last write to them.
+    CellBytes(ObjectId, Version, Placement),
     /// Who has a file attached.
     Status(FilePath),
     /// Store all changed blocks of a file, or of all files, and save them.
@@ -276,8 +300,55 @@ pub(crate) enum Ask {
     WasDecided(TransactionId),
     /// What the server has done and does, as far as the asker may see that.
     Metrics,
+    /// The rings of the volume.
+    Rings,
+    /// The servers that keep its slots.
+    Keepers,
+    /// Let another server keep a slot.
+    MoveSlot(usize, usize),
+    /// Let the volume have one more ring, with these servers. New files are dealt to it.
+    AddRing(Vec<usize>),
+    /// Let the servers go that have nothing, if no file is in another ring than the newest.
+    Retire,
+    /// Let some cells of a file move on to the servers of the newest ring.
+    MoveOn(FilePath),
+    /// Take over the cells of a file that come here when it has this placement: as far as they are
+    /// now; or, in a transaction in which nobody else uses the file, wholly.
+    Take {
+        transaction: Option<TransactionId>,
+        file: ObjectId,
+        shape: FileShape,
+        placement: Placement,
+    },
+    /// Give up what was taken over of a file.
+    GiveUp(ObjectId),
+    /// What there is of these cells of a file here, when all that was written to it is stored.
+    Cells(ObjectId, Vec<u64>),
+    /// Leaves of a cell of a file, from one on.
+    Leaves(ObjectId, u64, u64),
+    /// The bytes of a block.
+    Block(ObjectId, u64, u64, Version),
     /// Save all, and serve no more.
     Stop,
+}
+
+impl Ask {
+    /// The path that the question is about, if it goes to the server that keeps it.
+    pub(crate) fn path(&self) -> Option<&FilePath> {
+        match self {
+            Self::Stat(path)
+            | Self::Attach { path, .. }
+            | Self::Create(NewObject { path, .. })
+            | Self::Remove(path)
+            | Self::Rename(path, ..)
+            | Self::Set(path, _)
+            | Self::List(path)
+            | Self::Change(path, _)
+            | Self::Status(path)
+            | Self::MoveOn(path) => Some(path),
+            _ => None,
+        }
+    }
 }
 
 /// The purpose for which the clients of a program meet.
@@ -355,6 +426,13 @@ pub(crate) enum Answer {
     Gap(usize),
     Right(Option<Right>),
     Metrics(Box<Snapshot>),
+    Rings(Rings),
+    Keepers(Keepers),
+    Cells(MovedPart),
+    Leaves(Leaves),
+    /// The file has moved to other servers since the asker has heard of it, or the path is one of
+    /// a slot that another server keeps.
+    HasMoved,
     /// The server of the file's object does not know that the client has the file attached: it has
     /// been started since. The client attaches the file again.
     NotAttached,
@@ -379,21 +457,6 @@ impl Moved {
             reach: self.reach.max(other.reach),
         }
     }
-}
-
-/// One who has a file attached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attacher {
-    /// The program.
-    pub program: u64,
-    /// The node of the client.
-    pub node: NodeId,
-    /// Whether it may read.
-    pub reads: bool,
-    /// Whether it may write.
-    pub writes: bool,
-    /// Whether it has asked for reckless mode.
-    pub is_reckless: bool,
 }
 
 /// The error for a peer that sends something impossible.

@@ -1,7 +1,9 @@
 //! Paths, and the servers that keep their objects.
 //!
 //! The full path is hashed, and the hash names the server: one request reaches the object, and no
-//! directory is read on the way (Corbett and Feitelson, TOCS 1996, section 4.1).
+//! directory is read on the way (Corbett and Feitelson, TOCS 1996, section 4.1). Hashes are dealt
+//! to *slots*, each of which a server keeps, so that the names of a slot can move to another server
+//! when servers come, or are to go.
 
 use std::fmt;
 
@@ -136,10 +138,13 @@ impl fmt::Display for FilePath {
     }
 }
 
-/// The names of a volume say which server keeps the object of a path.
+/// The fewest slots of a volume, if it has no more servers.
+const SLOTS: usize = 256;
+
+/// The hashes of the paths of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
-    /// The number of servers.
+    /// The number of servers with which the volume was made. They keep the same number of slots.
     pub servers: usize,
     /// The bits that are kept of a hash: fewer than [`HASH_BITS`] only to test collisions.
     pub hash_bits: u32,
@@ -152,11 +157,69 @@ impl Names {
         hash >> (u64::BITS - self.hash_bits.clamp(1, HASH_BITS))
     }
 
-    /// The server that keeps the object of a path.
-    pub fn server_of(&self, path: &FilePath) -> usize {
+    /// The number of slots.
+    pub fn slots(&self) -> usize {
+        self.servers * (SLOTS / self.servers).max(1)
+    }
+
+    /// The slot of a path.
+    pub fn slot_of(&self, path: &FilePath) -> usize {
         // The hash is mixed once more: names and servers must not share their lowest bits.
         let mixed = XxHash3_64::oneshot(&self.hash(path).to_le_bytes());
-        exact::<usize>(mixed % self.servers as u64)
+        exact::<usize>(mixed % self.slots() as u64)
+    }
+
+    /// The servers that keep the slots of a volume which has not been changed.
+    pub fn keepers(&self) -> Keepers {
+        let slots = (0..self.slots()).map(|slot| Slot {
+            server: slot % self.servers,
+            moves: 0,
+        });
+        Keepers(slots.collect())
+    }
+}
+
+/// A slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slot {
+    /// The server that keeps its objects.
+    pub server: usize,
+    /// The number of times that it has moved.
+    pub moves: u64,
+}
+
+/// The servers that keep the slots of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keepers(Vec<Slot>);
+
+impl Keepers {
+    /// The slots, by number.
+    pub fn slots(&self) -> &[Slot] {
+        &self.0
+    }
+
+    /// The server that keeps a slot.
+    pub fn server(&self, slot: usize) -> usize {
+        self.0.get(slot).map_or(0, |slot| slot.server)
+    }
+
+    /// Notes that a slot has moved.
+    pub(crate) fn move_to(&mut self, slot: usize, server: usize) {
+        if let Some(slot) = self.0.get_mut(slot) {
+            slot.server = server;
+            slot.moves += 1;
+        }
+    }
+
+    /// Takes in what others have heard of. Gives whether that was new.
+    pub(crate) fn hear(&mut self, others: &Self) -> bool {
+        let mut is_new = false;
+        for (own, other) in self.0.iter_mut().zip(&others.0) {
+            if own.moves < other.moves {
+                (*own, is_new) = (*other, true);
+            }
+        }
+        is_new
     }
 }
 
@@ -196,6 +259,26 @@ mod tests {
         assert_eq!(FilePath::root().join("x").unwrap().as_str(), "/x");
     }
 
+    #[test]
+    fn slots_move_and_who_has_not_heard_of_that_does() {
+        let names = Names {
+            servers: 3,
+            hash_bits: 48,
+        };
+        let (mut own, mut others) = (names.keepers(), names.keepers());
+        assert_eq!(own.slots().len(), 255);
+        let kept = |keepers: &Keepers, server| {
+            let slots = keepers.slots().iter();
+            slots.filter(|slot| slot.server == server).count()
+        };
+        assert_eq!([0, 1, 2].map(|server| kept(&own, server)), [85; 3]);
+        own.move_to(5, 7);
+        others.move_to(6, 8);
+        assert!(own.hear(&others) && !own.hear(&others) && others.hear(&own));
+        assert_eq!((own.server(5), own.server(6)), (7, 8));
+        assert_eq!(own, others);
+    }
+
     /// N1: 150,000 names are dealt out evenly, and no bit of a hash is set too often.
     #[test]
     fn hashes_are_uniform() {
@@ -203,14 +286,14 @@ mod tests {
             servers: 16,
             hash_bits: HASH_BITS,
         };
-        let count = 150_000;
+        let (count, keepers) = (150_000, names.keepers());
         let (mut by_server, mut bits) = (vec![0u32; names.servers], [0u32; 48]);
         let mut hashes = std::collections::HashSet::new();
         for nth in 0..count {
             let path = FilePath::new(&format!("/runs/{}/step-{nth:06}", nth % 7)).unwrap();
             let hash = names.hash(&path);
             hashes.insert(hash);
-            by_server[names.server_of(&path)] += 1;
+            by_server[keepers.server(names.slot_of(&path))] += 1;
             for (bit, set) in bits.iter_mut().enumerate() {
                 *set += u32::from(hash >> bit & 1 == 1);
             }

@@ -7,6 +7,7 @@ use penstock_layout::exact;
 use serde::{Deserialize, Serialize};
 
 use crate::names::FilePath;
+use crate::placement::{Dealing, Order, Placement, Rings};
 
 /// The most cells of a file.
 pub const CELLS_MAX: u64 = 1 << 20;
@@ -85,16 +86,19 @@ pub enum Permission {
     Write,
 }
 
-/// The structure of a file, which does not change (section 3.1).
+/// The structure of a file (section 3.1). Only the placement changes, when the file moves to other
+/// servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileShape {
     /// The number of cells.
     pub cells: u64,
     /// The bytes of a basic striping unit.
     pub bsu_bytes: u64,
-    /// The server of cell 0. The next cell is on the next server, and after the last comes the
-    /// first.
+    /// The server of cell 0, if that is in the file's ring, or the one before it. The next cell is
+    /// on the next server, and after the last comes the first.
     pub base: usize,
+    /// The servers among which the cells are dealt.
+    pub placement: Placement,
 }
 
 impl FileShape {
@@ -102,32 +106,35 @@ impl FileShape {
     ///
     /// # Errors
     /// [`Kind::Schema`].
-    pub fn check(&self, servers: usize) -> Result<()> {
+    pub fn check(&self, rings: &Rings) -> Result<()> {
         let cause = if !(1..=CELLS_MAX).contains(&self.cells) {
             format!("{} cells: a file has 1 to 2^20", self.cells)
         } else if !(1..=penstock_layout::view::CELL_BYTES_MAX).contains(&self.bsu_bytes) {
             format!("a BSU of {} bytes: it has 1 to 2^62", self.bsu_bytes)
-        } else if self.base >= servers {
-            format!("base server {} of {servers}", self.base)
+        } else if !rings.have(self.placement) || self.placement.moved > self.cells {
+            "it is on servers that there are not".to_string()
+        } else if !rings.have_server(self.base) {
+            format!("there is no base server {}", self.base)
         } else {
             return Ok(());
         };
         Err(Error::new(Kind::Schema, "creating a file", cause))
     }
 
-    /// The server of a cell.
-    pub fn server_of(&self, cell: u64, servers: usize) -> usize {
-        self.server_at(self.turn_of(cell, servers), servers)
+    /// How the cells are dealt to servers.
+    ///
+    /// # Errors
+    /// [`Kind::Peer`] when the file is in a ring that there is not.
+    pub fn dealing<'a>(&self, rings: &'a Rings) -> Result<Dealing<'a>> {
+        Dealing::new((self.cells, self.base), self.placement, rings)
     }
 
-    /// The turn of a cell's server, counted from the base.
-    pub(crate) fn turn_of(&self, cell: u64, servers: usize) -> usize {
-        exact::<usize>(cell % servers as u64)
-    }
-
-    /// The server whose turn it is, counted from the base.
-    pub(crate) fn server_at(&self, turn: usize, servers: usize) -> usize {
-        (self.base + turn) % servers
+    /// The servers in the order in which tokens pass them.
+    ///
+    /// # Errors
+    /// As [`FileShape::dealing`].
+    pub fn order(&self, rings: &Rings) -> Result<Order> {
+        rings.order(self.base, self.placement)
     }
 
     /// The bytes of a cell that are among the first `bytes` bytes of the file in canonical order:
@@ -149,11 +156,6 @@ impl FileShape {
             Some(bsus * bsu + last % bsu + 1)
         });
         u64::try_from(ends.max().unwrap_or(0)).unwrap_or(u64::MAX)
-    }
-
-    /// The number of servers that have cells.
-    pub(crate) fn turns(&self, servers: usize) -> usize {
-        exact::<usize>((servers as u64).min(self.cells))
     }
 }
 
@@ -182,9 +184,9 @@ impl ObjectKind {
     ///
     /// # Errors
     /// [`Kind::Schema`].
-    pub fn check(&self, servers: usize) -> Result<()> {
+    pub fn check(&self, rings: &Rings) -> Result<()> {
         match self {
-            Self::File(shape) => shape.check(servers),
+            Self::File(shape) => shape.check(rings),
             Self::Symlink(target)
                 if !(1..=TARGET_BYTES_MAX).contains(&target.len()) || target.contains('\0') =>
             {
@@ -304,6 +306,14 @@ impl Attributes {
         }
     }
 
+    /// The placement, if it is a file.
+    pub(crate) fn placement(&self) -> Option<Placement> {
+        match self.kind {
+            ObjectKind::File(shape) => Some(shape.placement),
+            ObjectKind::Xref | ObjectKind::Symlink(_) => None,
+        }
+    }
+
     /// The structure of a file.
     ///
     /// # Errors
@@ -398,31 +408,31 @@ pub(crate) fn at_path(
     error
 }
 
+/// The error for steps that something has overtaken, so that they are planned again.
+pub(crate) fn overtaken(doing: &str, path: &FilePath) -> Error {
+    let cause = "others change its names all the time: try again";
+    at_path(Kind::Busy, doing, path, cause)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// F1, F2: cells go round-robin from the base, and wrap.
     #[test]
-    fn cells_go_round_robin_from_the_base() {
+    fn impossible_structures_are_refused() {
         let shape = FileShape {
             cells: 7,
             bsu_bytes: 1,
             base: 2,
+            placement: Placement::default(),
         };
-        let servers: Vec<_> = (0..7).map(|cell| shape.server_of(cell, 4)).collect();
-        assert_eq!(servers, [2, 3, 0, 1, 2, 3, 0]);
-        assert_eq!((shape.turns(4), shape.turns(9)), (4, 7));
-        assert!(shape.check(3).is_ok() && shape.check(2).is_err());
-        assert!(FileShape { cells: 0, ..shape }.check(3).is_err());
-        assert!(
-            FileShape {
-                bsu_bytes: 0,
-                ..shape
-            }
-            .check(3)
-            .is_err()
-        );
+        let is_possible = |shape: FileShape, servers| shape.check(&Rings::new(servers)).is_ok();
+        assert!(is_possible(shape, 3) && !is_possible(shape, 2));
+        assert!(!is_possible(FileShape { cells: 0, ..shape }, 3));
+        let bsu_bytes = 0;
+        assert!(!is_possible(FileShape { bsu_bytes, ..shape }, 3));
+        let placement = Placement::settled(1);
+        assert!(!is_possible(FileShape { placement, ..shape }, 3));
     }
 
     /// The canonical order deals BSUs out to cells in turn, as the striped view does.
@@ -434,6 +444,7 @@ mod tests {
                 cells,
                 bsu_bytes,
                 base: 0,
+                placement: Placement::default(),
             };
             let order = SubfileOrder::Block;
             let whole = Subfile::new(View::striped(), 0, order, (cells, bsu_bytes)).unwrap();

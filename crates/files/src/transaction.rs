@@ -14,12 +14,16 @@
 //! hears nothing, or that starts and finds one prepared, asks the director whether it was decided.
 //! A part of a server that is lost after the decision is carried out when that is back.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::names::FilePath;
+use crate::attached::Attached;
+use crate::names::{FilePath, Keepers};
 use crate::object::{Attributes, EntryKind, FileShape, ObjectId};
+use crate::placement::{Placement, Rings};
+use crate::volume::moved::MovedPart;
 
 /// The identity of a transaction, never used twice in a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -73,6 +77,8 @@ pub enum FileChange {
     Truncate(u64),
     /// The file is another user's.
     GiveTo(u32),
+    /// Some cells go to other servers, and the file has this placement then.
+    Move(Placement),
     /// The file goes.
     Remove,
 }
@@ -83,7 +89,9 @@ impl FileChange {
         match self {
             Self::Resize(bytes) => Some(bytes),
             Self::Truncate(bytes) => Some(shape.cell_end(cell, bytes)),
-            Self::Checkpoint | Self::RollBack | Self::GiveTo(_) | Self::Remove => None,
+            Self::Checkpoint | Self::RollBack | Self::GiveTo(_) | Self::Move(_) | Self::Remove => {
+                None
+            }
         }
     }
 
@@ -185,17 +193,21 @@ impl Settings {
 pub(crate) enum Step {
     /// An object comes to its path, where there is none. An Xref comes with its entries.
     Add(Attributes, Vec<(String, Entry)>),
-    /// The object at a path gets other attributes.
+    /// The object at a path, a file with this placement, gets other attributes.
     Change {
         path: FilePath,
         id: ObjectId,
+        placement: Option<Placement>,
         settings: Settings,
     },
     /// An object goes from its path: it is removed, or another step adds it at another path. An
-    /// Xref must have these entries: none if it is removed.
+    /// Xref must have these entries: none if it is removed. What moves must not have been changed
+    /// since the time that is given; a file must have this placement.
     Drop {
         path: FilePath,
         id: ObjectId,
+        changed: u64,
+        placement: Option<Placement>,
         entries: Vec<(String, Entry)>,
         is_move: bool,
     },
@@ -220,9 +232,57 @@ pub(crate) enum Step {
         shape: FileShape,
         change: FileChange,
         cells: Vec<u64>,
+        /// The cells that come here from other servers.
+        come: MovedPart,
     },
+    /// The cells of a file go to other servers.
+    Place {
+        path: FilePath,
+        id: ObjectId,
+        former: Placement,
+        placement: Placement,
+    },
+    /// Another server keeps a slot from now on. It takes over who has files of the slot attached.
+    Keep {
+        slot: usize,
+        from: usize,
+        to: usize,
+        attached: Vec<(u64, Attached)>,
+        all: Members,
+    },
+    /// The volume gets a ring of servers, with this number.
+    Ring {
+        ring: u32,
+        servers: Vec<usize>,
+        all: Members,
+    },
+    /// A server comes to the volume: it has the rings, the keepers of slots and the quotas as these
+    /// are at the server that directs, once they have not changed.
+    Come {
+        rings: Rings,
+        keepers: Keepers,
+        quotas: BTreeMap<u32, u64>,
+        is_new: bool,
+        all: Members,
+    },
+    /// No file is in a ring before this one.
+    Retire { ring: u32, all: Members },
     /// A user may have this number of blocks on all servers, or any number.
-    Limit { user: u32, blocks: Option<u64> },
+    Limit {
+        user: u32,
+        blocks: Option<u64>,
+        all: Members,
+    },
+}
+
+/// What a step about all members of a volume was planned for. Such steps are done one at a time if
+/// they change who is a member, and none of the others meanwhile: each server locks its root, or
+/// the path that would be that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Members {
+    /// The members.
+    pub(crate) servers: Vec<usize>,
+    pub(crate) root: FilePath,
 }
 
 impl Step {
@@ -236,14 +296,32 @@ impl Step {
         }
     }
 
+    /// The members for which the step was planned, if it is one of them all.
+    pub(crate) fn members(&self) -> Option<&Members> {
+        match self {
+            Self::Ring { all, .. }
+            | Self::Come { all, .. }
+            | Self::Retire { all, .. }
+            | Self::Keep { all, .. }
+            | Self::Limit { all, .. } => Some(all),
+            _ => None,
+        }
+    }
+
     /// The path of the object that the step is about, and whether nobody else may use the object
     /// meanwhile.
     pub(crate) fn lock(&self) -> Option<(&FilePath, bool)> {
         match self {
             Self::Add(object, _) => Some((&object.path, true)),
-            Self::Change { path, .. } | Self::Drop { path, .. } => Some((path, true)),
+            Self::Change { path, .. } | Self::Drop { path, .. } | Self::Place { path, .. } => {
+                Some((path, true))
+            }
             Self::Link { parent, .. } | Self::Unlink { parent, .. } => Some((parent, false)),
-            Self::Cells { .. } | Self::Limit { .. } => None,
+            Self::Ring { all, .. } | Self::Come { all, .. } | Self::Retire { all, .. } => {
+                Some((&all.root, true))
+            }
+            Self::Keep { all, .. } | Self::Limit { all, .. } => Some((&all.root, false)),
+            Self::Cells { .. } => None,
         }
     }
 }

@@ -17,13 +17,16 @@ mod naive;
 mod seeds;
 mod simulated;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use futures::future::join;
 use naive::{Change, File, Place};
 use penstock_engine::{Error, Kind};
-use penstock_files::{Client, FileChange, FilePath, ObjectKind, OpenSubfile, Replacement, Version};
+use penstock_files::{
+    Client, EntryKind, FileChange, FilePath, Names, ObjectKind, OpenSubfile, Replacement, Version,
+};
 use penstock_layout::{SubfileOrder, View};
 use penstock_sim::Span;
 use penstock_sim::machine::{Faults, Loss, Moment, SimNode};
@@ -86,6 +89,14 @@ enum Step {
     Replace(String, String, Option<String>),
     /// Limit a user, who has no files.
     Limit(u32, Option<u64>),
+    /// Give the volume a ring of these servers.
+    AddRing(Vec<usize>),
+    /// Let the servers go that have nothing.
+    Retire,
+    /// Let a file move on to the newest ring.
+    MoveOn(String),
+    /// Let another server keep a slot.
+    MoveSlot(usize, usize),
 }
 
 impl Journal {
@@ -152,6 +163,7 @@ impl Journal {
                 self.objects.remove(name);
             }
             Step::Limit(_, blocks) => self.quota = *blocks,
+            Step::AddRing(_) | Step::Retire | Step::MoveOn(_) | Step::MoveSlot(..) => {}
             Step::Replace(from, to, kept) => {
                 let replaced = self.objects.remove(to).unwrap();
                 if let Some(kept) = kept {
@@ -209,7 +221,11 @@ impl Journal {
                 before.file(file).since.push(written);
                 vec![before]
             }
-            Step::Sync(_) => vec![before],
+            Step::Sync(_)
+            | Step::AddRing(_)
+            | Step::Retire
+            | Step::MoveOn(_)
+            | Step::MoveSlot(..) => vec![before],
             _ => {
                 let mut after = before.clone();
                 after.end(&step);
@@ -228,7 +244,12 @@ fn user_of(home: &str) -> u32 {
 }
 
 /// Chooses a step that can succeed.
-fn choose(random: &mut Random, journal: &Journal, home: &str, fill: &mut u8) -> Step {
+fn choose(
+    random: &mut Random,
+    journal: &Journal,
+    (home, servers, hashes): (&str, usize, Names),
+    fill: &mut u8,
+) -> Step {
     let names = journal.objects.keys().filter(|name| *name != home);
     let names: Vec<&String> = names.collect();
     let is_file = |name: &&&String| matches!(journal.objects[**name], Object::File(_));
@@ -249,7 +270,24 @@ fn choose(random: &mut Random, journal: &Journal, home: &str, fill: &mut u8) -> 
         };
         format!("{parent}/n{fill}")
     };
-    match random.below(20) {
+    match random.below(28) {
+        27 => Step::Retire,
+        24..=26 => {
+            // Of a path that is used; the slots of other paths have nothing in them.
+            let name = match names.is_empty() {
+                true => home.to_string(),
+                false => pick(random, &names),
+            };
+            let slot = hashes.slot_of(&path(&name));
+            Step::MoveSlot(slot, random.below(servers as u64) as usize)
+        }
+        20 => {
+            let some = (0..servers).filter(|_| random.below(2) == 0);
+            let mut some: Vec<usize> = some.collect();
+            some.push(random.below(servers as u64) as usize);
+            Step::AddRing(some)
+        }
+        21..=23 if !files.is_empty() => Step::MoveOn(pick(random, &files)),
         17 => Step::MakeSymlink(fresh(random)),
         18 | 19 if leaves.len() > 1 => {
             let nth = random.below(leaves.len() as u64) as usize;
@@ -360,11 +398,66 @@ async fn run_step(me: &Program, step: &Step) {
             client.limit(*user, bytes).await.unwrap();
         }
         Step::Rename(from, to) => client.rename(&path(from), &path(to)).await.unwrap(),
+        Step::Retire => match client.retire().await {
+            Err(error) if error.kind == Kind::Busy => {} // a file is in another ring
+            retired => retired.unwrap(),
+        },
+        Step::AddRing(servers) => match client.add_ring(servers).await {
+            Err(error) if error.kind == Kind::Busy => {} // another client makes one
+            added => drop(added.unwrap()),
+        },
+        Step::MoveSlot(slot, to) => {
+            // Others may use its names all the time.
+            match client.move_slot(*slot, *to).await {
+                // The server may have no part of the volume.
+                Err(error) if matches!(error.kind, Kind::Busy | Kind::Schema) => {}
+                moved => moved.unwrap(),
+            }
+        }
+        Step::MoveOn(name) => drop(client.move_on(&path(name)).await.unwrap()),
     }
 }
 
-/// Runs the steps of one client.
+/// Lets all files move on to the newest ring, again and again until that is over.
+async fn keep_moving(client: &Client<'_, SimNode>, is_over: &Cell<bool>) {
+    while !is_over.get() {
+        let mut waiting = vec![FilePath::root()];
+        while let Some(name) = waiting.pop().filter(|_| !is_over.get()) {
+            let Ok(entries) = client.list(&name).await else {
+                continue; // it has been removed meanwhile
+            };
+            for (entry, listed) in entries {
+                let below = name.join(&entry).unwrap();
+                match listed.kind {
+                    EntryKind::Xref => waiting.push(below),
+                    EntryKind::Symlink => {}
+                    EntryKind::File => match client.move_on(&below).await {
+                        // Something else may be there meanwhile.
+                        Err(Error {
+                            kind: Kind::Missing | Kind::Busy | Kind::Schema,
+                            ..
+                        }) => {}
+                        moved => drop(moved.unwrap()),
+                    },
+                }
+            }
+        }
+    }
+}
+
+/// Runs the steps of one client, and perhaps moves files meanwhile.
 async fn run_client(me: Program, seed: u64, journal: Rc<RefCell<Journal>>) {
+    let client = me.client();
+    let is_over = Cell::new(me.rank > 0 || seed.is_multiple_of(2));
+    let moving = keep_moving(&client, &is_over);
+    let steps = async {
+        run_steps(&me, seed, journal).await;
+        is_over.set(true);
+    };
+    join(steps, moving).await;
+}
+
+async fn run_steps(me: &Program, seed: u64, journal: Rc<RefCell<Journal>>) {
     let home = format!("/c{}", me.rank);
     let step = Step::MakeDirectory(home.clone());
     let mut random = Random::of(seed, me.rank as u64 + 1);
@@ -377,10 +470,14 @@ async fn run_client(me: Program, seed: u64, journal: Rc<RefCell<Journal>>) {
     for _ in 0..STEPS {
         let step = match next.take() {
             Some(step) => step,
-            None => choose(&mut random, &journal.borrow(), &home, &mut fill),
+            None => {
+                let shape = &me.state.shape;
+                let place = (&home[..], shape.servers.len(), shape.names);
+                choose(&mut random, &journal.borrow(), place, &mut fill)
+            }
         };
         journal.borrow_mut().under_way = Some(step.clone());
-        run_step(&me, &step).await;
+        run_step(me, &step).await;
         let mut journal = journal.borrow_mut();
         journal.end(&step);
         journal.under_way = None;
@@ -538,22 +635,29 @@ fn check_all(volume: &Volume, left: Left, journals: &[Rc<RefCell<Journal>>]) {
             for (name, _) in client.list(&FilePath::root()).await.unwrap() {
                 remove_all(&client, &format!("/{name}")).await;
             }
+            client.retire().await.unwrap();
             client.sync(None).await.unwrap();
             assert_eq!(client.space(1).await.unwrap().used_bytes, 0);
         }
     });
     left.check();
     let records = left.records();
-    assert!(records <= 1 + volume.servers, "{records} records are left");
+    // The root, and of each server its numbers, rings and keepers.
+    assert!(
+        records <= 1 + 3 * volume.servers,
+        "{records} records are left"
+    );
 }
 
 fn volume_of(seed: u64) -> Volume {
     let mut random = Random::new(seed);
     let block_bytes = [8, 32, 64][random.below(3) as usize];
+    let servers = 1 + random.below(4) as usize;
     Volume {
         seed,
         clients: 1 + random.below(3) as usize,
-        servers: 1 + random.below(4) as usize,
+        servers,
+        later: random.below(servers as u64) as usize,
         block_bytes,
         // Where cells have few blocks, places are used again soon.
         blocks: if block_bytes == 64 { 250 } else { 1000 },
@@ -629,6 +733,7 @@ fn a_server_that_is_lost_ends_all_requests() {
         let mut volume = volume_of(seed);
         volume.clients = 3;
         volume.servers = 2 + seed as usize % 3;
+        volume.later = 0;
         let servers = volume.servers.div_ceil(2);
         volume.faults.losses = vec![Loss {
             node: 3 + random.below(servers as u64) as usize,

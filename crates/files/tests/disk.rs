@@ -734,7 +734,7 @@ fn read(json: &[u8]) -> Result<Description, Error> {
     if let Ok(found) = &read {
         // Nothing that is taken can overflow later.
         disk_schema(found.blocks, found.block_bytes).unwrap();
-        assert!(found.server < found.servers && found.hash_bits <= 48 && !found.disks.is_empty());
+        assert!(found.server < 1 << 16 && found.hash_bits <= 48 && !found.disks.is_empty());
         assert!((found.blocks * found.disks.len() as u64) < 1 << 37);
     }
     read
@@ -747,20 +747,20 @@ fn a_description_is_what_it_says_or_refused() {
     assert_eq!(read(&json).unwrap(), good);
     let text = String::from_utf8(json).unwrap();
     for (from, to, because) in [
-        ("\"version\": 2", "\"version\": 3", Kind::Unsupported),
+        ("\"version\": 3", "\"version\": 4", Kind::Unsupported),
         (
-            "\"version\": 2",
-            "\"version\": 3, \"more\": 0",
+            "\"version\": 3",
+            "\"version\": 4, \"more\": 0",
             Kind::Unsupported,
         ),
         (
-            "\"version\": 2",
-            "\"version\": 2, \"more\": 0",
+            "\"version\": 3",
+            "\"version\": 3, \"more\": 0",
             Kind::Damaged,
         ),
-        ("\"version\": 2", "\"version\": -1", Kind::Damaged),
-        ("\"version\": 2,", "", Kind::Damaged),
-        ("\"servers\": 5", "\"servers\": 3", Kind::Damaged),
+        ("\"version\": 3", "\"version\": -1", Kind::Damaged),
+        ("\"version\": 3,", "", Kind::Damaged),
+        ("\"servers\": 5", "\"servers\": 65535", Kind::Damaged),
         ("\"servers\": 5", "\"servers\": 0", Kind::Damaged),
         (
             "\"servers\": 5",

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use futures::executor::block_on;
 use penstock_engine::encoding::{decode, encode};
 use penstock_files::fsck::{Finding, Layout, ServerRecords, check, mend};
+use penstock_files::placement::Placement;
 use penstock_files::{FileChange, ObjectKind, RecordStore};
 use simulated::{Left, Program, Volume, open, path};
 
@@ -219,11 +220,15 @@ fn change_each(kind: u8, change: impl Fn(&mut Vec<u8>, &mut Vec<u8>) -> bool) ->
     all
 }
 
+/// The record of a file on a server: owner, whether there is a checkpoint, the time of the last
+/// write, and the placement.
+type FileRecord = (u32, bool, u64, Placement);
+
 #[test]
 fn a_file_that_is_another_users_on_a_server_is_found() {
     let found = change_each(FILE, |_, value| {
-        let (owner, kept, written): (u32, bool, u64) = decode(value).unwrap();
-        *value = encode(&(owner + 1, kept, written)).unwrap();
+        let (owner, kept, written, placement): FileRecord = decode(value).unwrap();
+        *value = encode(&(owner + 1, kept, written, placement)).unwrap();
         true
     });
     assert!(
@@ -237,8 +242,8 @@ fn a_file_that_is_another_users_on_a_server_is_found() {
 fn a_checkpoint_on_some_cells_is_found() {
     let is_uneven = |f: &Finding| matches!(f, Finding::UnevenCheckpoint { .. });
     let found = change_each(FILE, |_, value| {
-        let (owner, kept, written): (u32, bool, u64) = decode(value).unwrap();
-        *value = encode(&(owner, !kept, written)).unwrap();
+        let (owner, kept, written, placement): FileRecord = decode(value).unwrap();
+        *value = encode(&(owner, !kept, written, placement)).unwrap();
         true
     });
     assert!(found.iter().all(is_uneven));

@@ -132,7 +132,7 @@ impl User {
     }
 
     fn server_of(&self, name: &str) -> usize {
-        self.me.state.shape.names.server_of(&path(name))
+        self.me.keeper_of(name)
     }
 
     fn servers_of(&self, shape: FileShape) -> Vec<usize> {

@@ -45,7 +45,7 @@ async fn wait_for(me: &Program, server: usize, is_lost: bool) {
 /// A name whose object a server keeps.
 fn name_on(me: &Program, server: usize, of: &str) -> String {
     let names = (0..).map(|nth| format!("/{of}{nth}"));
-    let mut names = names.filter(|name| me.state.shape.names.server_of(&path(name)) == server);
+    let mut names = names.filter(|name| me.keeper_of(name) == server);
     names.next().unwrap()
 }
 

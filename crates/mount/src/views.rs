@@ -47,6 +47,8 @@ pub(crate) fn size_of(subfile: &Subfile, cells: impl IntoIterator<Item = (u64, u
 
 #[cfg(test)]
 mod tests {
+    use penstock_files::placement::Placement;
+
     use super::*;
 
     #[test]
@@ -77,6 +79,7 @@ mod tests {
             cells: 4,
             bsu_bytes: 10,
             base: 0,
+            placement: Placement::default(),
         };
         let column = ViewName::read("f@1,1,1,4:2").unwrap().1;
         let subfile = column.subfile(&shape).unwrap();

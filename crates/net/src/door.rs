@@ -6,8 +6,9 @@
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::pin::Pin;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use penstock_engine::{Error, Kind, NodeId, Result};
@@ -18,6 +19,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
+use crate::Hears;
 use crate::address::Address;
 use crate::background::{self, Background};
 use crate::bell::SocketBell;
@@ -181,6 +183,8 @@ impl Door {
                 roster: desk.roster.clone(),
                 links: desk.links.clone(),
                 bell: desk.bell.clone(),
+                known: Mutex::new(usize::MAX), // the configuration names all others
+                hears: Arc::new(|_| {}),
             });
             let lower = desk.options.addresses.iter().take(desk.options.process);
             for (process, addresses) in lower.enumerate() {
@@ -516,20 +520,44 @@ pub(crate) struct Line {
     pub(crate) roster: Roster,
     pub(crate) links: Sender<Word>,
     pub(crate) bell: Arc<SocketBell>,
+    /// The number of server processes that are known.
+    pub(crate) known: Mutex<usize>,
+    pub(crate) hears: Hears,
+}
+
+impl Line {
+    /// Takes in what a server says when it is called again: there may be more of them now.
+    fn hear(self: &Arc<Self>, welcome: &Welcome) {
+        (self.hears)(welcome);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let more = welcome.addresses.iter().enumerate().skip(*known);
+        for (process, addresses) in more {
+            let calling: Pin<Box<dyn Future<Output = ()> + Send>> =
+                Box::pin(keep_calling(self.clone(), process, addresses.clone()));
+            tokio::spawn(calling);
+        }
+        *known = welcome.addresses.len().max(*known);
+    }
 }
 
 /// Keeps a connection with a server process: calls it whenever it is not there.
+///
+/// One without an address has gone for good.
 pub(crate) async fn keep_calling(line: Arc<Line>, process: usize, addresses: Vec<Address>) {
+    if addresses.is_empty() {
+        return;
+    }
     let mut told = None;
     loop {
         line.roster.absent(process).await;
         let called = call(&addresses, &line.hello, line.keys.as_ref()).await;
         let called = called.and_then(|(welcome, stream)| match welcome.process == process {
-            true => Ok(stream),
+            true => Ok((welcome, stream)),
             false => Err(failed(&format!("server {} answers", welcome.process))),
         });
         match called {
-            Ok(stream) => {
+            Ok((welcome, stream)) => {
+                line.hear(&welcome);
                 let peer = Peer::Server(process);
                 line.roster.add(process, peer.clone());
                 let admitted = Admitted {

@@ -140,7 +140,7 @@ impl Bench {
     /// An honest client is let in, and heard.
     fn check_honest(&self) {
         let addresses = [Address::Host(self.socket())];
-        let joined = join(&addresses, None, WAIT_MAX).unwrap();
+        let joined = join(&addresses, None, WAIT_MAX, Arc::new(|_| {})).unwrap();
         assert_eq!(joined.welcomes[0].as_ref().unwrap().greeting, b"secret");
         assert!(joined.welcomes[1].is_err());
         let node = joined.node;

@@ -52,7 +52,7 @@ mod stream;
 pub mod tls;
 mod visit;
 
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use penstock_engine::{Error, NodeId, Result};
@@ -136,12 +136,21 @@ impl Calling {
     }
 }
 
+/// Hears what servers say when a client comes back to one of them.
+pub type Hears = Arc<dyn Fn(&Welcome) + Send + Sync>;
+
 /// Connects a client with all server processes. `addresses` names at least one that can be reached.
+/// It is connected with those, too, that come later, when one of the others has heard of them.
 ///
 /// # Errors
 /// [`Kind::Peer`] when none can be reached; the reason of one that refuses; [`Kind::Mismatch`] when
 /// servers of different volumes answer.
-pub fn join(addresses: &[Address], keys: Option<&Keys>, patience: Duration) -> Result<Joined> {
+pub fn join(
+    addresses: &[Address],
+    keys: Option<&Keys>,
+    patience: Duration,
+    hears: Hears,
+) -> Result<Joined> {
     let runtime = background::runtime()?;
     let secret = Secret::new()?;
     let (sender, admitted) = mpsc::channel();
@@ -196,6 +205,10 @@ pub fn join(addresses: &[Address], keys: Option<&Keys>, patience: Duration) -> R
                 }
             });
         }
+        // One that has been started anew may know of more.
+        let told = welcomes.iter().flatten().map(|one| &one.addresses);
+        let longest = told.max_by_key(|all| all.len()).unwrap_or(&addresses);
+        let addresses = longest.clone();
         Ok::<_, Error>((welcomes, hello, addresses))
     })?;
     let line = Line {
@@ -205,6 +218,8 @@ pub fn join(addresses: &[Address], keys: Option<&Keys>, patience: Duration) -> R
         roster,
         links: sender,
         bell,
+        known: Mutex::new(addresses.len()),
+        hears,
     };
     Ok(Joined {
         node: secret.node(),

@@ -1,6 +1,7 @@
 //! A visit: a client calls servers, and hears what they serve.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_engine::encoding::decode;
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{self, Address};
 use crate::tls::{KeyFiles, Keys};
-use crate::{Joined, Welcome, join};
+use crate::{Hears, Joined, Welcome, join};
 
 /// What server processes tell all clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,7 +76,15 @@ impl Call {
     /// As [`join`]; [`Kind::Mismatch`] when servers say different things; [`Kind::Peer`] when they
     /// say what cannot be.
     pub fn visit(&self) -> Result<Visit> {
-        let joined = join(&self.addresses, self.keys.as_ref(), self.patience)?;
+        self.visit_and_hear(Arc::new(|_| {}))
+    }
+
+    /// Calls the servers, and hears what they say when they are called again.
+    ///
+    /// # Errors
+    /// As [`Call::visit`].
+    pub fn visit_and_hear(&self, hears: Hears) -> Result<Visit> {
+        let joined = join(&self.addresses, self.keys.as_ref(), self.patience, hears)?;
         let (greeting, realm) = heard(&joined.welcomes)?;
         Ok(Visit {
             joined,
@@ -93,12 +102,19 @@ pub(crate) fn heard(welcomes: &[Result<Welcome>]) -> Result<(Greeting, u64)> {
     let mut known: Option<(Greeting, u64)> = None;
     for welcome in welcomes.iter().flatten() {
         let greeting: Greeting = decode(&welcome.greeting)?;
-        if greeting.homes.is_empty() || greeting.homes.iter().any(|&home| home >= welcomes.len()) {
+        let is_process = |&home: &NodeId| home < welcome.addresses.len();
+        if !greeting.homes.iter().all(is_process) || greeting.homes.is_empty() {
             let cause = "the server says what cannot be";
             return Err(Error::new(Kind::Peer, "connecting", cause));
         }
         let (first, realm) = known.get_or_insert_with(|| (greeting.clone(), welcome.realm));
-        if first.homes != greeting.homes || *realm != welcome.realm {
+        // One that has been started anew may know of servers that have come.
+        let are_more = greeting.homes.starts_with(&first.homes);
+        let are_same = are_more || first.homes.starts_with(&greeting.homes);
+        if are_more {
+            *first = greeting;
+        }
+        if !are_same || *realm != welcome.realm {
             let cause = "servers say different things of what they serve";
             return Err(Error::new(Kind::Mismatch, "connecting", cause));
         }

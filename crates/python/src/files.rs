@@ -11,6 +11,7 @@ use penstock_files::disk::{CreateOptions, create};
 use penstock_files::job::mpi::{JobArguments, join};
 use penstock_files::job::standing::connect_all;
 use penstock_files::job::{FileSystem, JobOptions, Memory, Moving, OpenFile, OpenView, open};
+use penstock_files::rebalance::rebalance;
 use penstock_files::transfer::{self, Party, TransferOptions};
 use penstock_files::{
     Attributes, FileChange, FilePath, Mode, Moved, ObjectKind, PointerId, Seek, Version,
@@ -312,6 +313,9 @@ impl PyFileSystem {
     }
 }
 
+/// The files that could not be moved, by path, with the exceptions that say why.
+type Unmoved = Vec<(String, Py<PyAny>)>;
+
 #[pymethods]
 impl PyFileSystem {
     #[getter]
@@ -456,6 +460,26 @@ impl PyFileSystem {
                 space.limit_bytes,
             ))
         })
+    }
+
+    /// Spreads the volume over servers: all of them, or these. Gives the slots and files that have
+    /// moved, and the files that could not, with the reasons.
+    #[pyo3(signature = (servers))]
+    fn rebalance(
+        &self,
+        py: Python<'_>,
+        servers: Option<Vec<usize>>,
+    ) -> PyResult<(u64, u64, Unmoved)> {
+        let done = self.with(py, |fs| {
+            let servers = servers.unwrap_or_else(|| (0..fs.servers()).collect());
+            rebalance(fs, &servers, &mut |_| Ok(()))
+        })?;
+        let failures = done.failures.iter().map(|(path, error)| {
+            let error = raise(py, error).into_value(py).into_any();
+            (path.to_string(), error)
+        });
+        let failures = failures.collect();
+        Ok((done.progress.slots, done.progress.files, failures))
     }
 
     #[pyo3(signature = (user, bytes))]

@@ -42,13 +42,58 @@ pub(crate) enum Fs {
     Cat(Cat),
     /// Check a volume that nobody uses; exit code 1 if something is found
     Fsck(Fsck),
+    /// Make the directory of one more server of a volume
+    AddServer(AddServer),
+    /// Spread a volume over its servers, or over some of them, while it is used; exit code 1 if a
+    /// file could not be moved
+    Rebalance(Rebalance),
+}
+
+#[derive(Args)]
+pub(crate) struct AddServer {
+    /// The path of the volume, with {server} in it for the number of each server if need be
+    pub(crate) volume: String,
+    /// The volume to which the server belongs, where its path or the URL of its servers is another
+    #[arg(long, value_name = "PATH|URL")]
+    pub(crate) like: Option<String>,
+    /// The number of the new server [default: the next one]
+    #[arg(long, value_name = "N")]
+    pub(crate) server: Option<usize>,
+    /// The size of its blocks, which are allocated [default: they grow, up to the space that is
+    /// free now]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) capacity: Option<String>,
+    /// A disk of the server: a directory or a raw device, with {server} in it; several times for
+    /// several [default: a file in the server's directory]
+    #[arg(long = "disk", value_name = "PATH")]
+    pub(crate) disks: Vec<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct Rebalance {
+    /// The volume, or the URL of its servers
+    pub(crate) volume: String,
+    /// The servers that are to have the volume [default: all]
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    pub(crate) servers: Vec<usize>,
+    /// Servers that are to have nothing; others that have nothing now stay so
+    #[arg(
+        long,
+        value_name = "N,...",
+        value_delimiter = ',',
+        conflicts_with = "servers"
+    )]
+    pub(crate) drain: Vec<usize>,
+    /// Print JSON in place of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct CreateVolume {
     /// The path of the volume, with {server} in it for the number of each server if need be
     pub(crate) volume: String,
-    /// The number of servers, which stays
+    /// The number of servers; more can be added later
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) servers: usize,
     /// The size of a block

@@ -10,9 +10,11 @@
 //! | `show` | what is told of files and directories |
 //! | `transfer` | import, export and cat |
 //! | `fsck` | checks |
+//! | `rebalance` | servers that come and go |
 
 pub(crate) mod arguments;
 mod fsck;
+mod rebalance;
 mod show;
 mod transfer;
 
@@ -69,6 +71,8 @@ pub(crate) fn run(fs: &Fs) -> Result<(), Failure> {
         }),
         Fs::Cat(asked) => with_volume(&asked.volume, |fs| transfer::cat(fs, asked)),
         Fs::Fsck(asked) => fsck::run(asked),
+        Fs::AddServer(asked) => rebalance::add_server(asked),
+        Fs::Rebalance(asked) => with_volume(&asked.volume, |fs| rebalance::run(fs, asked)),
     }
 }
 
@@ -252,22 +256,30 @@ fn quota(fs: &FileSystem, asked: &Quota) -> Result<(), Failure> {
 fn space(fs: &FileSystem, asked: &Df) -> Result<(), Failure> {
     let space = fs.space(fs.identity().user)?;
     let free = space.bytes.saturating_sub(space.used_bytes);
+    let servers = (0..fs.servers()).map(|server| fs.space_of(server));
+    let servers = servers.collect::<penstock_engine::Result<Vec<_>>>()?;
+    let used: Vec<u64> = servers.iter().map(|one| one.used_bytes).collect();
     if asked.json {
         return print_json(&json!({
             "bytes": space.bytes,
             "used_bytes": space.used_bytes,
             "free_bytes": free,
             "servers": fs.servers(),
+            "used_bytes_of_servers": used,
             "block_bytes": fs.block_bytes(),
         }));
     }
-    output::text(&format!(
+    let mut text = format!(
         "bytes      {}\nused       {}\nfree       {free}\nservers    {}\nblock      {}\n",
         space.bytes,
         space.used_bytes,
         fs.servers(),
         fs.block_bytes()
-    ))
+    );
+    for (server, used) in used.iter().enumerate() {
+        text += &format!("server {server:<3} {used} used\n");
+    }
+    output::text(&text)
 }
 
 /// Prints JSON for people and programs.

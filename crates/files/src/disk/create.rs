@@ -143,6 +143,35 @@ pub fn create_server(
     make(template, server..server + 1, (identity, options))
 }
 
+/// Makes one more server of a volume, like one that is there: blocks of the same size, in the same
+/// volume. `capacity` and `disks` are as those of [`CreateOptions`]. The server gets nothing before
+/// the volume is spread over it, too.
+///
+/// # Errors
+/// As [`create`]; [`Kind::Exists`] for a server that the volume has.
+pub fn add_server(
+    template: &str,
+    server: usize,
+    like: &Description,
+    (capacity, disks): (Option<u64>, Vec<String>),
+) -> Result<()> {
+    let options = CreateOptions {
+        servers: like.servers,
+        block_bytes: like.block_bytes,
+        capacity,
+        hash_bits: like.hash_bits,
+        owner: like.owner,
+        disks,
+    };
+    check(template, &options)?;
+    if server < like.servers {
+        let cause = format!("the volume was made with server {server}");
+        let error = Error::new(Kind::Exists, "adding a server", cause);
+        return Err(error.at(Path::new(template)));
+    }
+    make(template, server..server + 1, (like.identity, &options))
+}
+
 fn wrong(template: &str, cause: impl std::fmt::Display) -> Error {
     Error::new(Kind::Schema, "making a volume", cause).at(Path::new(template))
 }

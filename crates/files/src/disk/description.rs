@@ -16,10 +16,10 @@ use crate::names::{HASH_BITS, Names};
 use crate::service::{VolumeShape, disk_schema};
 
 /// The version of the layout on disk.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
-/// The most servers of a volume: their numbers go into the tickets of requests.
-pub const SERVERS_MAX: usize = 1 << 20;
+/// The most servers of a volume: their numbers go into the identities of objects.
+pub const SERVERS_MAX: usize = (1 << 16) - 2;
 
 /// The most bytes of a block.
 pub const BLOCK_BYTES_MAX: u64 = 1 << 30;
@@ -50,9 +50,9 @@ pub struct Description {
     pub version: u32,
     /// The identity of the volume, a random number.
     pub identity: u64,
-    /// The number of servers.
+    /// The number of servers with which the volume was made.
     pub servers: usize,
-    /// The number of this server.
+    /// The number of this server: others than these have come later.
     pub server: usize,
     /// The bytes of a block.
     pub block_bytes: u64,
@@ -160,8 +160,8 @@ impl Description {
         within("hash_bits", u64::from(*hash_bits), u64::from(HASH_BITS))?;
         within("disks", disks.len() as u64, DISKS_MAX as u64)?;
         within("blocks", *blocks, BLOCKS_MAX / disks.len() as u64)?;
-        if server >= servers {
-            return Err(format!("server {server} of {servers}"));
+        if *server >= SERVERS_MAX {
+            return Err(format!("server {server}: {SERVERS_MAX} is the most"));
         }
         // Offsets in files are signed numbers of 64 bits.
         let bytes = blocks.checked_mul(*block_bytes);
@@ -239,6 +239,21 @@ pub fn describe(template: &str, server: usize) -> Result<Description> {
     let path = server_directory(template, server).join(DESCRIPTION);
     let file = File::open(&path).map_err(|error| no_description(&error, &path))?;
     read_description(&file, server, &path)
+}
+
+/// The number of servers of a volume: those with which it was made, and those that have come behind
+/// them since, as far as their directories can be seen.
+///
+/// # Errors
+/// As [`describe`], of server 0.
+pub fn servers(template: &str) -> Result<usize> {
+    let first = describe(template, 0)?;
+    let is_there = |server: &usize| {
+        let other = describe(template, *server);
+        other.is_ok_and(|other| other.identity == first.identity)
+    };
+    let more = (first.servers..SERVERS_MAX).take_while(is_there);
+    Ok(first.servers + more.count())
 }
 
 /// The error for a description that cannot be opened.

@@ -32,7 +32,7 @@ pub mod records;
 mod system;
 
 pub use blocks::BlockOpener;
-pub use create::{CreateOptions, create, create_server, new_identity};
-pub use description::{Description, VERSION, describe};
+pub use create::{CreateOptions, add_server, create, create_server, new_identity};
+pub use description::{Description, VERSION, describe, servers};
 pub use open::{ServerDisk, open};
 pub use records::DiskRecords;

@@ -10,6 +10,7 @@ use super::model::{CellPart, FilePart, Model};
 use super::{Layout, ServerRecords};
 use crate::names::FilePath;
 use crate::object::{Attributes, ObjectId, ObjectKind};
+use crate::placement::Rings;
 use crate::transaction::Entry;
 use crate::volume::cells::{Cell, Stored, Version};
 
@@ -34,6 +35,7 @@ pub(super) fn examine(layout: &Layout, model: &Model) -> Report {
     check.index();
     check.check_numbers();
     check.check_quotas();
+    check.check_rings();
     check.check_objects();
     check.check_entries();
     check.check_files();
@@ -65,7 +67,7 @@ impl<'a> Check<'a> {
         for (server, model) in self.model.servers.iter().enumerate() {
             for (&(hash, _), object) in &model.objects {
                 let path = object.path.clone();
-                if hash != names.hash(&path) || server != names.server_of(&path) {
+                if hash != names.hash(&path) || server != self.model.keeper_of(names, &path) {
                     self.find(Finding::MisplacedObject { server, path });
                 }
             }
@@ -75,7 +77,8 @@ impl<'a> Check<'a> {
             for (server, model) in self.model.servers.iter().enumerate() {
                 for (&(hash, _), object) in &model.objects {
                     let path = &object.path;
-                    let leads_there = hash == names.hash(path) && server == names.server_of(path);
+                    let leads_there =
+                        hash == names.hash(path) && server == self.model.keeper_of(names, path);
                     if leads_there != is_placed {
                         continue;
                     }
@@ -107,12 +110,26 @@ impl<'a> Check<'a> {
 
     /// Finds quotas that are not the same on all servers.
     fn check_quotas(&mut self) {
-        let quotas = self.model.quotas();
-        for (server, model) in self.model.servers.iter().enumerate() {
+        let quotas = self.model.quotas(self.layout.names);
+        let model = self.model;
+        for (server, model) in model.members() {
             for (&user, blocks) in &quotas {
                 if model.quotas.get(&user) != Some(blocks) {
                     self.find(Finding::UnevenQuota { server, user });
                 }
+            }
+        }
+    }
+
+    /// Finds servers that know other rings, or other keepers of slots, than the others.
+    fn check_rings(&mut self) {
+        let (model, names) = (self.model, self.layout.names);
+        for (server, one) in model.members() {
+            let rings = one.rings.clone();
+            let rings = rings.unwrap_or_else(|| Rings::new(names.servers));
+            let keepers = one.keepers.clone().unwrap_or_else(|| names.keepers());
+            if rings != model.rings || keepers != model.keepers {
+                self.find(Finding::UnevenRings { server });
             }
         }
     }
@@ -133,7 +150,7 @@ impl<'a> Check<'a> {
                 ObjectKind::File(_) => self.report.numbers.files += 1,
                 ObjectKind::Symlink(_) => self.report.numbers.symlinks += 1,
             }
-            if let Err(error) = object.kind.check(self.layout.names.servers) {
+            if let Err(error) = object.kind.check(&self.model.rings) {
                 let (path, cause) = (object.path.clone(), error.cause);
                 self.find(Finding::ImpossibleShape { path, cause });
             }
@@ -213,12 +230,11 @@ impl<'a> Check<'a> {
         // A checkpoint is on all servers of its file.
         let files: Vec<&Attributes> = self.by_id.values().map(|(_, object)| *object).collect();
         for object in files.into_iter().filter(|object| object.checkpoints > 0) {
-            let servers = self.layout.names.servers;
+            let rings = &self.model.rings;
             let shape = object.shape().ok();
-            let shape = shape.filter(|shape| shape.check(servers).is_ok());
-            let turns = shape.map_or(0, |shape| shape.turns(servers));
-            let at = (0..turns).filter_map(|turn| Some(shape?.server_at(turn, servers)));
-            for server in at {
+            let shape = shape.filter(|shape| shape.check(rings).is_ok());
+            let dealing = shape.and_then(|shape| shape.dealing(rings).ok());
+            for server in dealing.map_or_else(Vec::new, |dealing| dealing.servers()) {
                 if !self.model.servers[server].files.contains_key(&object.id) {
                     let path = object.path.clone();
                     self.find(Finding::UnevenCheckpoint {
@@ -233,15 +249,14 @@ impl<'a> Check<'a> {
 
     /// Checks the part of a file on a server.
     fn check_part(&mut self, server: usize, object: &Attributes, part: &FilePart) {
-        let (path, servers) = (|| object.path.clone(), self.layout.names.servers);
-        let ObjectKind::File(shape) = object.kind else {
+        let path = || object.path.clone();
+        let (ObjectKind::File(shape), rings) = (&object.kind, &self.model.rings) else {
             return;
         };
-        if shape.check(servers).is_err() {
+        let (Ok(()), Ok(dealing)) = (shape.check(rings), shape.dealing(rings)) else {
             return; // that has been found
-        }
-        let mut turns = (0..shape.turns(servers)).map(|turn| shape.server_at(turn, servers));
-        if !turns.any(|at| at == server) {
+        };
+        if !dealing.servers().contains(&server) {
             self.find(Finding::StrayCells {
                 server,
                 path: path(),
@@ -275,7 +290,7 @@ impl<'a> Check<'a> {
         }
         for (&number, CellPart { is_listed, cell }) in &part.cells {
             let (path, cell_number) = (path(), Some(number));
-            if number >= shape.cells || shape.server_of(number, servers) != server {
+            if number >= shape.cells || dealing.server_of(number) != server {
                 self.find(Finding::StrayCells {
                     server,
                     path: path.clone(),

@@ -62,6 +62,9 @@ pub enum Finding {
         server: usize,
         user: u32,
     },
+    UnevenRings {
+        server: usize,
+    },
     MissingRoot,
     MisplacedObject {
         server: usize,
@@ -164,6 +167,10 @@ impl fmt::Display for Finding {
             Self::UnevenQuota { server, user } => write!(
                 f,
                 "server {server}: the quota of user {user} is not that on other servers"
+            ),
+            Self::UnevenRings { server } => write!(
+                f,
+                "server {server}: it has other rings, or other slots, than the other servers"
             ),
             Self::MissingRoot => f.write_str("/: the root is not there, or is no directory"),
             Self::MisplacedObject { server, path } => write!(

@@ -14,6 +14,7 @@ use super::names::Naming;
 use super::{Layout, ServerRecords};
 use crate::names::FilePath;
 use crate::object::{Attributes, CELLS_MAX, FileShape, ObjectId, ObjectKind};
+use crate::placement::{Placement, Rings};
 use crate::volume::FileRecord;
 use crate::volume::cells::{Cell, Version};
 use crate::volume::records::Change;
@@ -55,9 +56,18 @@ pub fn mend(layout: &Layout, records: &[ServerRecords], now: u64) -> Result<Mend
                 model.numbers = Some(model.numbers.unwrap_or(1).max(number + 1));
             }
         }
-        let quotas = model.quotas();
-        for server in &mut model.servers {
-            server.quotas.clone_from(&quotas);
+        let quotas = model.quotas(layout.names);
+        let is_changed = model.rings != Rings::new(layout.names.servers)
+            || model.keepers != layout.names.keepers();
+        for server in model.rings.members(&model.keepers) {
+            let Some(one) = model.servers.get_mut(server) else {
+                continue;
+            };
+            one.quotas.clone_from(&quotas);
+            if is_changed {
+                one.rings = Some(model.rings.clone());
+                one.keepers = Some(model.keepers.clone());
+            }
         }
         let mut naming = Naming::take(layout, &mut model, now);
         mend_cells(layout, &mut model, &mut naming);
@@ -145,12 +155,12 @@ impl CellMender<'_, '_> {
                 (shape, owner, kept)
             }),
         };
-        let servers = self.layout.names.servers;
+        let rings = self.model.rings.clone();
+        let dealing =
+            known.and_then(|(shape, ..)| Some((shape.cells, shape.dealing(&rings).ok()?)));
         for (server, part) in parts.iter_mut().enumerate() {
-            let is_stray = |number: &u64| match known {
-                Some((shape, ..)) => {
-                    *number >= shape.cells || shape.server_of(*number, servers) != server
-                }
+            let is_stray = |number: &u64| match dealing {
+                Some((cells, dealing)) => *number >= cells || dealing.server_of(*number) != server,
                 None => true,
             };
             let cells = std::mem::take(&mut part.cells).into_iter();
@@ -158,7 +168,7 @@ impl CellMender<'_, '_> {
             let stray = stray.into_iter().map(|(_, part)| part.cell);
             let stray: Vec<Cell> = stray.filter(has_data).collect();
             // A file has a limited number of cells.
-            let most = (CELLS_MAX - 1) / servers as u64 + 1;
+            let most = (CELLS_MAX - 1) / self.model.servers.len() as u64 + 1;
             for some in stray.chunks(exact::<usize>(most)) {
                 self.set_aside(server, some, (owner, kept));
             }
@@ -177,9 +187,8 @@ impl CellMender<'_, '_> {
         part: &mut FilePart,
         (shape, owner, has_checkpoint): (FileShape, u32, bool),
     ) {
-        let servers = self.layout.names.servers;
-        let mut turns = (0..shape.turns(servers)).map(|turn| shape.server_at(turn, servers));
-        let is_here = turns.any(|at| at == server);
+        let dealing = shape.dealing(&self.model.rings);
+        let is_here = dealing.is_ok_and(|dealing| dealing.servers().contains(&server));
         let is_needed = has_checkpoint || part.record.is_some() || !part.cells.is_empty();
         if !is_here || !is_needed {
             return;
@@ -188,6 +197,9 @@ impl CellMender<'_, '_> {
             owner,
             has_checkpoint,
             written: part.record.map_or(0, |record| record.written),
+            placement: part
+                .record
+                .map_or(shape.placement, |record| record.placement),
         });
         for cell in part.cells.values_mut() {
             cell.is_listed = true;
@@ -222,30 +234,38 @@ impl CellMender<'_, '_> {
     /// Finds the structure of a file whose object is gone: that which most of its cells agree
     /// with. Gives nothing if no cell has data.
     fn describe(&self, parts: &[FilePart]) -> Option<FileShape> {
-        let servers = self.layout.names.servers;
         let cells = parts.iter().enumerate().flat_map(|(server, part)| {
             let cells = part.cells.iter();
             let cells = cells.filter(|(number, part)| **number < CELLS_MAX && has_data(&part.cell));
             cells.map(move |(&number, _)| (server, number))
         });
         let cells: Vec<(usize, u64)> = cells.collect();
-        let base_of = |server: usize, number: u64| {
-            let turn = exact::<usize>(number % servers as u64);
-            (server + servers - turn) % servers
+        let rings = &self.model.rings;
+        let base_of = |ring: u32, server: usize, number: u64| {
+            let ring = rings.servers(ring).ok()?;
+            let place = ring.iter().position(|&other| other == server)?;
+            let turn = exact::<usize>(number % ring.len() as u64);
+            Some(ring[(place + ring.len() - turn) % ring.len()])
         };
-        let mut votes: BTreeMap<usize, usize> = BTreeMap::new();
-        for &(server, number) in &cells {
-            *votes.entry(base_of(server, number)).or_default() += 1;
+        let mut votes: BTreeMap<(u32, usize), usize> = BTreeMap::new();
+        for ring in 0..=rings.newest() {
+            for &(server, number) in &cells {
+                let base = base_of(ring, server, number);
+                if let Some(base) = base {
+                    *votes.entry((ring, base)).or_default() += 1;
+                }
+            }
         }
-        let (base, _) = votes.into_iter().max_by_key(|(_, votes)| *votes)?;
+        let ((ring, base), _) = votes.into_iter().max_by_key(|(_, votes)| *votes)?;
         let of_file = cells
             .iter()
-            .filter(|(server, number)| base_of(*server, *number) == base);
+            .filter(|(server, number)| base_of(ring, *server, *number) == Some(base));
         let last = of_file.map(|(_, number)| *number).max()?;
         Some(FileShape {
             cells: last + 1,
             bsu_bytes: self.layout.block_bytes,
             base,
+            placement: Placement::settled(ring),
         })
     }
 
@@ -267,11 +287,18 @@ impl CellMender<'_, '_> {
     /// Makes a file of cells that are no file's, all on one server: they become every cell whose
     /// turn it is there.
     fn set_aside(&mut self, server: usize, cells: &[Cell], (owner, has_checkpoint): (u32, bool)) {
-        let servers = self.layout.names.servers as u64;
+        let rings = self.model.rings.clone();
+        let of_server = |ring: &u32| {
+            let servers = rings.servers(*ring);
+            servers.is_ok_and(|servers| servers.contains(&server))
+        };
+        let ring = (0..=rings.newest()).rev().find(of_server).unwrap_or(0);
+        let servers = rings.servers(ring).map_or(1, |servers| servers.len()) as u64;
         let shape = FileShape {
             cells: (cells.len() as u64 - 1) * servers + 1,
             bsu_bytes: self.layout.block_bytes,
             base: server,
+            placement: Placement::settled(ring),
         };
         let id = self.naming.new_id(self.model, server);
         let lost = self.lost_file(id, shape, owner, has_checkpoint);
@@ -292,9 +319,10 @@ impl CellMender<'_, '_> {
                 owner,
                 has_checkpoint,
                 written: 0,
+                placement: shape.placement,
             });
-            let all = self.layout.names.servers;
-            for server in (0..shape.turns(all)).map(|turn| shape.server_at(turn, all)) {
+            let dealing = shape.dealing(&rings);
+            for server in dealing.map_or_else(|_| Vec::new(), |dealing| dealing.servers()) {
                 let files = &mut self.model.servers[server].files;
                 files.entry(id).or_default().record = record;
             }

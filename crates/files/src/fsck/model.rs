@@ -8,11 +8,13 @@ use penstock_layout::view::CELL_BYTES_MAX;
 
 use super::finding::{Finding, LeftTransaction};
 use super::{Layout, ServerRecords};
-use crate::names::{FilePath, Names};
-use crate::object::{Attributes, ObjectId};
+use crate::names::{FilePath, Keepers, Names};
+use crate::object::{Attributes, FileShape, ObjectId, ObjectKind};
+use crate::placement::{Placement, Rings};
 use crate::service::quotas::keeper;
 use crate::transaction::{Entry, FileChange, Step, TransactionId};
 use crate::volume::cells::{Cell, LEAF_BLOCKS, Leaf};
+use crate::volume::moved::MovedPart;
 use crate::volume::records::{self, Change, Key};
 use crate::volume::{CellRecord, FileRecord};
 
@@ -38,14 +40,19 @@ pub(super) struct ServerModel {
     pub(super) entries: BTreeMap<(ObjectId, String), Entry>,
     pub(super) files: BTreeMap<ObjectId, FilePart>,
     pub(super) quotas: BTreeMap<u32, u64>,
+    pub(super) rings: Option<Rings>,
+    pub(super) keepers: Option<Keepers>,
+    moved_away: BTreeMap<ObjectId, Placement>,
     prepared: BTreeMap<TransactionId, Vec<Step>>,
     decided: BTreeSet<TransactionId>,
 }
 
 /// The records of all servers, after the end of transactions, and what was found on the way.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Model {
     pub(super) servers: Vec<ServerModel>,
+    pub(super) rings: Rings,
+    pub(super) keepers: Keepers,
     pub(super) transactions: Vec<LeftTransaction>,
     pub(super) unreadable: Vec<Finding>,
 }
@@ -53,7 +60,13 @@ pub(super) struct Model {
 impl Model {
     /// Reads the records of all servers, and ends what a crash has left, as servers would.
     pub(super) fn read(layout: &Layout, records: &[ServerRecords]) -> Self {
-        let mut model = Self::default();
+        let mut model = Self {
+            servers: Vec::new(),
+            rings: Rings::new(layout.names.servers),
+            keepers: layout.names.keepers(),
+            transactions: Vec::new(),
+            unreadable: Vec::new(),
+        };
         for (server, records) in records.iter().enumerate() {
             let mut read = ServerModel::default();
             for (key, value) in records {
@@ -68,6 +81,16 @@ impl Model {
             model.servers.push(read);
         }
         model.end_transactions(layout.names);
+        let rings = model.servers.iter().filter_map(|model| model.rings.clone());
+        let rings = rings.max_by_key(Rings::newest);
+        model.rings = rings.unwrap_or_else(|| Rings::new(layout.names.servers));
+        for heard in model
+            .servers
+            .iter()
+            .filter_map(|model| model.keepers.as_ref())
+        {
+            model.keepers.hear(heard);
+        }
         model
     }
 
@@ -81,6 +104,9 @@ impl Model {
                 model.decided.iter().filter(own).copied()
             })
             .collect();
+        let rings = self.servers.iter().filter_map(|model| model.rings.clone());
+        let rings = rings.max_by_key(Rings::newest);
+        let rings = rings.unwrap_or_else(|| Rings::new(names.servers));
         let mut remaining = BTreeSet::new();
         for (server, model) in self.servers.iter_mut().enumerate() {
             for (id, steps) in std::mem::take(&mut model.prepared) {
@@ -95,7 +121,7 @@ impl Model {
                     remaining.insert(id);
                     model.prepared.insert(id, steps);
                 } else if is_decided {
-                    model.carry_out(names, steps);
+                    model.carry_out((server, &rings), names, steps);
                 }
             }
         }
@@ -115,12 +141,24 @@ impl Model {
         }
     }
 
+    /// The servers that have a part of the volume, as far as their records are there.
+    pub(super) fn members(&self) -> impl Iterator<Item = (usize, &ServerModel)> {
+        let members = self.rings.members(&self.keepers).into_iter();
+        members.filter_map(|server| Some((server, self.servers.get(server)?)))
+    }
+
+    /// The server that keeps the object of a path.
+    pub(super) fn keeper_of(&self, names: Names, path: &FilePath) -> usize {
+        self.keepers.server(names.slot_of(path))
+    }
+
     /// The quotas of users: as the keeper of each has it, or another server if the keeper has none.
-    pub(super) fn quotas(&self) -> BTreeMap<u32, u64> {
+    pub(super) fn quotas(&self, names: Names) -> BTreeMap<u32, u64> {
         let mut quotas = BTreeMap::new();
+        let members = self.rings.members(&self.keepers);
         for (server, model) in self.servers.iter().enumerate() {
             for (&user, &blocks) in &model.quotas {
-                let is_keeper = keeper(user, self.servers.len()) == server;
+                let is_keeper = keeper(user, names, &members) == server;
                 let quota = quotas.entry(user).or_insert(blocks);
                 if is_keeper {
                     *quota = blocks;
@@ -198,6 +236,11 @@ impl ServerModel {
             Key::Quota(user) => {
                 self.quotas.insert(user, decode(value)?);
             }
+            Key::Rings => self.rings = Some(decode(value)?),
+            Key::Keepers => self.keepers = Some(decode(value)?),
+            Key::MovedAway(file) => {
+                self.moved_away.insert(file, decode(value)?);
+            }
         }
         Ok(())
     }
@@ -249,6 +292,15 @@ impl ServerModel {
         for (&user, limit) in &self.quotas {
             put(Key::Quota(user), encode(limit))?;
         }
+        if let Some(rings) = &self.rings {
+            put(Key::Rings, encode(rings))?;
+        }
+        if let Some(keepers) = &self.keepers {
+            put(Key::Keepers, encode(keepers))?;
+        }
+        for (&file, placement) in &self.moved_away {
+            put(Key::MovedAway(file), encode(placement))?;
+        }
         Ok(all)
     }
 
@@ -274,7 +326,7 @@ impl ServerModel {
     }
 
     /// Carries out the steps of a transaction that was decided.
-    fn carry_out(&mut self, names: Names, steps: Vec<Step>) {
+    fn carry_out(&mut self, (server, rings): (usize, &Rings), names: Names, steps: Vec<Step>) {
         let (gone, others): (Vec<_>, Vec<_>) = steps
             .into_iter()
             .partition(|step| matches!(step, Step::Drop { .. } | Step::Unlink { .. }));
@@ -320,14 +372,97 @@ impl ServerModel {
                 Step::Cells {
                     file,
                     owner,
+                    shape,
                     change,
+                    come,
                     ..
-                } => self.change_cells((file, owner), change),
-                Step::Limit { user, blocks } => match blocks {
+                } => match change {
+                    FileChange::Move(placement) => {
+                        self.move_cells((server, rings), (file, owner), (shape, placement), come);
+                    }
+                    _ => self.change_cells((file, owner), change),
+                },
+                Step::Place {
+                    path, placement, ..
+                } => {
+                    let key = self.find(names, &path).map(|(key, _)| key);
+                    let object = key.and_then(|key| self.objects.get_mut(&key));
+                    if let Some(ObjectKind::File(shape)) = object.map(|object| &mut object.kind) {
+                        shape.placement = placement;
+                    }
+                }
+                Step::Keep { slot, to, .. } => {
+                    let keepers = self.keepers.get_or_insert_with(|| names.keepers());
+                    keepers.move_to(slot, to);
+                }
+                Step::Come { is_new: false, .. } => {}
+                Step::Come {
+                    rings,
+                    keepers,
+                    quotas,
+                    ..
+                } => {
+                    self.rings = Some(rings);
+                    self.keepers = Some(keepers);
+                    self.quotas = quotas;
+                }
+                Step::Ring { ring, servers, .. } => {
+                    let known = self.rings.clone();
+                    let known = known.unwrap_or_else(|| Rings::new(names.servers));
+                    if known.newest() < ring {
+                        self.rings = Some(known.with(servers.into()));
+                    }
+                }
+                Step::Retire { ring, .. } => {
+                    let known = self.rings.get_or_insert_with(|| Rings::new(names.servers));
+                    known.retire_before(ring);
+                    self.moved_away.clear();
+                }
+                Step::Limit { user, blocks, .. } => match blocks {
                     Some(blocks) => drop(self.quotas.insert(user, blocks)),
                     None => drop(self.quotas.remove(&user)),
                 },
             }
+        }
+    }
+
+    /// Lets cells of a file go to other servers, and takes in those that come from others.
+    fn move_cells(
+        &mut self,
+        (server, rings): (usize, &Rings),
+        (file, owner): (ObjectId, u32),
+        (shape, placement): (FileShape, Placement),
+        come: MovedPart,
+    ) {
+        let moved = FileShape { placement, ..shape };
+        let Ok(dealing) = moved.dealing(rings) else {
+            return;
+        };
+        if !dealing.servers().contains(&server) {
+            self.files.remove(&file);
+            self.moved_away.insert(file, placement);
+            return;
+        }
+        self.moved_away.remove(&file);
+        let part = self.files.entry(file).or_default();
+        part.cells
+            .retain(|&cell, _| dealing.server_of(cell) == server);
+        let former = part.record;
+        part.record = Some(FileRecord {
+            owner: former.map_or(owner, |record| record.owner),
+            has_checkpoint: former.is_some_and(|record| record.has_checkpoint)
+                || come.has_checkpoint,
+            written: former.map_or(0, |record| record.written).max(come.written),
+            placement,
+        });
+        for moved in come.cells {
+            let mut cell = Cell::new(moved.kept_bytes);
+            cell.bytes = moved.bytes;
+            for (number, leaf) in moved.leaves {
+                cell.add_leaf(number, leaf);
+            }
+            let is_listed = true;
+            part.cells.insert(moved.cell, CellPart { is_listed, cell });
         }
     }
 
@@ -339,13 +474,16 @@ impl ServerModel {
         if change == FileChange::Checkpoint {
             let part = self.files.entry(file).or_default();
             let has_checkpoint = true;
-            let (owner, written) = part
-                .record
-                .map_or((owner, 0), |record| (record.owner, record.written));
-            part.record = Some(FileRecord {
+            let new = FileRecord {
                 owner,
                 has_checkpoint,
-                written,
+                written: 0,
+                placement: Placement::default(),
+            };
+            let former = part.record.unwrap_or(new);
+            part.record = Some(FileRecord {
+                has_checkpoint,
+                ..former
             });
         }
         let Some(part) = self.files.get_mut(&file) else {
@@ -361,6 +499,7 @@ impl ServerModel {
                 FileChange::Resize(_)
                 | FileChange::Truncate(_)
                 | FileChange::GiveTo(_)
+                | FileChange::Move(_)
                 | FileChange::Remove => {}
             }
         }

@@ -42,12 +42,13 @@ impl<'l> Naming<'l> {
             former: BTreeMap::new(),
         };
         let mut by_id: BTreeMap<ObjectId, Vec<Attributes>> = BTreeMap::new();
-        for (server, model) in model.servers.iter_mut().enumerate() {
+        let Model { servers, rings, .. } = &mut *model;
+        for (server, model) in servers.iter_mut().enumerate() {
             model.entries.clear();
             for (key, object) in std::mem::take(&mut model.objects) {
                 let former = (object.id, object.path.clone());
                 naming.former.insert(former, (server, key));
-                if object.kind.check(layout.names.servers).is_ok() {
+                if object.kind.check(rings).is_ok() {
                     by_id.entry(object.id).or_default().push(object);
                 }
             }
@@ -79,7 +80,7 @@ impl<'l> Naming<'l> {
             .iter_mut()
             .filter(|object| object.id == ObjectId::ROOT)
         {
-            object.id = self.new_id(model, self.layout.names.server_of(&object.path));
+            object.id = self.new_id(model, model.keeper_of(self.layout.names, &object.path));
         }
         let found = xrefs.into_iter().next();
         let found = found.unwrap_or_else(|| self.directory(root, ObjectId::ROOT, 0o755));
@@ -156,7 +157,7 @@ impl<'l> Naming<'l> {
             placed.insert(path.clone(), Attributes { path, ..object });
         }
         if has_lost && !placed.contains_key(&directory) {
-            let id = self.new_id(model, self.layout.names.server_of(&directory));
+            let id = self.new_id(model, model.keeper_of(self.layout.names, &directory));
             let made = self.directory(directory.clone(), id, 0o700);
             placed.insert(directory, made);
         }
@@ -170,7 +171,7 @@ impl<'l> Naming<'l> {
         for (path, object) in placed {
             let former = self.former.get(&(object.id, path.clone()));
             let is_there = |&&(server, (hash, _)): &&(usize, (u64, u16))| {
-                server == names.server_of(path) && hash == names.hash(path)
+                server == model.keeper_of(names, path) && hash == names.hash(path)
             };
             match former.filter(is_there) {
                 Some(&(server, key)) => {
@@ -180,7 +181,8 @@ impl<'l> Naming<'l> {
             }
         }
         for object in others {
-            model.servers[names.server_of(&object.path)].put_object(names, object);
+            let keeper = model.keeper_of(names, &object.path);
+            model.servers[keeper].put_object(names, object);
         }
         for (path, object) in placed {
             let Some(parent) = path.parent() else {
@@ -188,7 +190,8 @@ impl<'l> Naming<'l> {
             };
             if let Some(xref) = placed.get(&parent) {
                 let entry = Entry::of(object);
-                let entries = &mut model.servers[names.server_of(&parent)].entries;
+                let keeper = model.keeper_of(names, &parent);
+                let entries = &mut model.servers[keeper].entries;
                 entries.insert((xref.id, path.name().to_string()), entry);
             }
         }

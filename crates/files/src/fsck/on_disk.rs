@@ -87,7 +87,7 @@ pub fn fsck_volume(
 impl OpenVolume {
     fn open(template: &str) -> Result<Self> {
         let first = disk::describe(template, 0)?;
-        let disks = (0..first.servers).map(|server| disk::open(template, server));
+        let disks = (0..disk::servers(template)?).map(|server| disk::open(template, server));
         let disks = disks.collect::<Result<Vec<ServerDisk>>>()?;
         for ServerDisk { description, .. } in &disks {
             let of = |d: &disk::Description| (d.identity, d.servers, d.block_bytes, d.hash_bits);

@@ -12,10 +12,12 @@ use penstock_net::Calling;
 
 use super::core::{Core, Failure, hear};
 use super::view::OpenFile;
+use crate::attached::Attacher;
 use crate::client::{Client, ClientState, Mode, VolumeSpace};
-use crate::messages::Attacher;
 use crate::names::FilePath;
+use crate::names::Keepers;
 use crate::object::{Attributes, Details, Identity};
+use crate::placement::Rings;
 use crate::transaction::{Entry, FileChange, NewAttributes, Replacement};
 use crate::volume::cells::Version;
 
@@ -92,7 +94,7 @@ impl FileSystem {
 
     /// The number of servers.
     pub fn servers(&self) -> usize {
-        self.core.state.shape.servers.len()
+        self.core.state.homes.all().len()
     }
 
     /// The bytes of a block.
@@ -291,6 +293,77 @@ impl FileSystem {
     /// As [`Client::space`].
     pub fn space(&self, user: u32) -> Result<VolumeSpace> {
         self.run(move |node, state| async move { Client::new(&*node, &state).space(user).await })
+    }
+
+    /// The space of a server.
+    ///
+    /// # Errors
+    /// As [`Client::space_of`].
+    pub fn space_of(&self, server: usize) -> Result<VolumeSpace> {
+        self.run(
+            move |node, state| async move { Client::new(&*node, &state).space_of(server).await },
+        )
+    }
+
+    /// Hears of the rings and slots of a volume that others may have changed, if a server is there.
+    pub(super) fn hear(&self) -> Result<()> {
+        self.run(|node, state| async move {
+            Client::new(&*node, &state).hear().await;
+            Ok(())
+        })
+    }
+
+    /// The rings of the volume.
+    ///
+    /// # Errors
+    /// As [`Client::newest_rings`].
+    pub fn rings(&self) -> Result<Arc<Rings>> {
+        self.run(|node, state| async move { Client::new(&*node, &state).newest_rings().await })
+    }
+
+    /// Lets the servers go that have nothing.
+    ///
+    /// # Errors
+    /// As [`Client::retire`].
+    pub fn retire(&self) -> Result<()> {
+        self.run(|node, state| async move { Client::new(&*node, &state).retire().await })
+    }
+
+    /// Gives the volume a ring of servers.
+    ///
+    /// # Errors
+    /// As [`Client::add_ring`].
+    pub fn add_ring(&self, servers: &[usize]) -> Result<u32> {
+        let servers = servers.to_vec();
+        self.run(
+            move |node, state| async move { Client::new(&*node, &state).add_ring(&servers).await },
+        )
+    }
+
+    /// Lets some cells of a file move on to the newest ring.
+    ///
+    /// # Errors
+    /// As [`Client::move_on`].
+    pub fn move_on(&self, path: FilePath) -> Result<u64> {
+        self.run(move |node, state| async move { Client::new(&*node, &state).move_on(&path).await })
+    }
+
+    /// The servers that keep the slots of the volume.
+    ///
+    /// # Errors
+    /// As [`Client::keepers`].
+    pub fn keepers(&self) -> Result<Keepers> {
+        self.run(|node, state| async move { Client::new(&*node, &state).keepers().await })
+    }
+
+    /// Lets another server keep a slot.
+    ///
+    /// # Errors
+    /// As [`Client::move_slot`].
+    pub fn move_slot(&self, slot: usize, to: usize) -> Result<()> {
+        self.run(
+            move |node, state| async move { Client::new(&*node, &state).move_slot(slot, to).await },
+        )
     }
 
     /// Limits the bytes of blocks of a user.

@@ -68,8 +68,7 @@ pub fn join(
     interrupt: Option<Interrupt>,
 ) -> Result<Option<FileSystem>> {
     let given = given.and_then(|given| {
-        let seen = disk::describe(&given.template, 0).ok();
-        let seen = seen.map(|volume| volume.servers);
+        let seen = disk::servers(&given.template).ok();
         check_servers(given.servers, seen)?;
         Ok((seen.or(given.servers).unwrap_or(0), given))
     });
@@ -234,7 +233,9 @@ fn check_all(servers: usize, all: impl Iterator<Item = Description>) -> Result<O
     let Some(volume) = all.first().cloned() else {
         return wrong(Kind::Missing, "it has no server".to_string());
     };
-    check_servers(Some(servers), Some(volume.servers))?;
+    if servers < volume.servers {
+        check_servers(Some(servers), Some(volume.servers))?;
+    }
     let is_other = |one: &Description| one.identity != volume.identity;
     if let Some(other) = all.iter().find(|one| is_other(one)) {
         let cause = format!("server {} is of another volume than server 0", other.server);

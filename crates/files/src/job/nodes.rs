@@ -196,7 +196,7 @@ pub fn embedded(
     options: &JobOptions,
     interrupt: Option<Interrupt>,
 ) -> Result<FileSystem> {
-    let found = disk::describe(template, 0)?.servers;
+    let found = disk::servers(template)?;
     check_servers(servers, Some(found))?;
     let disks = (0..found).map(|server| disk::open(template, server));
     let disks: Vec<ServerDisk> = disks.collect::<Result<_>>()?;

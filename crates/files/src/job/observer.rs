@@ -36,7 +36,8 @@ impl Observer {
             homes,
             calling,
         } = call(asked)?;
-        let (servers, shape) = (homes.len(), volume.shape(homes.into()));
+        let homes = homes.all();
+        let (servers, shape) = (homes.len(), volume.shape(homes));
         Ok(Self {
             node,
             state: ClientState::new(shape, identity(), (0, [].into()), 0),
@@ -81,6 +82,7 @@ mod tests {
     use crate::disk::{self, CreateOptions};
     use crate::messages::{Access, CellPart, Request, Turn, requests};
     use crate::metrics::RequestKind;
+    use crate::placement::Placement;
     use crate::{FilePath, Mode, Version};
 
     /// Only what hangs takes longer.
@@ -113,6 +115,7 @@ mod tests {
             file: object.id,
             owner: object.owner,
             base: 0,
+            placement: Placement::default(),
             home: 0,
             version: Version::Active,
             turn: Turn::Arrival,

@@ -34,6 +34,7 @@ use super::core::Failure;
 use super::file_system::{Ending, FileSystem};
 use super::nodes::{JobOptions, Seat, Stands, check_same, identity, serve};
 use super::watch::{self, Watching};
+use crate::caller::Homes;
 use crate::client::{Client, ClientState};
 use crate::disk::{self, Description, ServerDisk};
 use crate::metrics::DoorCounts;
@@ -105,7 +106,7 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
         let cause = format!("process {} has no server of the volume", asked.process);
         return Err(Error::new(Kind::Schema, "serving a volume", cause));
     };
-    if volume.servers != asked.homes.len() {
+    if volume.servers > asked.homes.len() {
         let (servers, said) = (volume.servers, asked.homes.len());
         let cause = format!("the volume has {servers} servers, and {said} are to be served");
         return Err(Error::new(Kind::Schema, "serving a volume", cause));
@@ -247,14 +248,21 @@ impl Stand {
 pub(super) struct Guest {
     pub(super) node: Node,
     pub(super) volume: Description,
-    pub(super) homes: Vec<NodeId>,
+    pub(super) homes: Homes,
     pub(super) calling: Calling,
 }
 
 /// Calls the servers of a volume.
 pub(super) fn call(call: &Call) -> Result<Guest> {
-    let visit = call.visit()?;
+    let homes = Homes::new(Arc::new([]));
+    let heard = homes.clone();
+    let visit = call.visit_and_hear(Arc::new(move |welcome| {
+        if let Ok(greeting) = decode::<Greeting>(&welcome.greeting) {
+            heard.extend(&greeting.homes);
+        }
+    }))?;
     let volume = volume_of(&visit)?;
+    homes.extend(&visit.greeting.homes);
     let Joined {
         node,
         links,
@@ -265,7 +273,7 @@ pub(super) fn call(call: &Call) -> Result<Guest> {
     Ok(Guest {
         node: Node::new(node, links, Process::default(), opener),
         volume,
-        homes: visit.greeting.homes,
+        homes,
         calling,
     })
 }
@@ -281,7 +289,7 @@ fn volume_of(visit: &Visit) -> Result<Description> {
 /// [`Kind::Peer`] when it makes no sense.
 pub(crate) fn volume_told(greeting: &Greeting, realm: u64) -> Result<Description> {
     let volume: Description = decode(&greeting.volume)?;
-    let is_right = greeting.homes.len() == volume.servers && volume.identity == realm;
+    let is_right = greeting.homes.len() >= volume.servers && volume.identity == realm;
     match is_right && volume.check().is_ok() {
         true => Ok(volume),
         false => {
@@ -303,8 +311,9 @@ impl Guest {
             homes,
             calling,
         } = self;
-        let shape = volume.shape(homes.into());
-        let state = ClientState::new(shape, identity(), (program, clients), 0);
+        let shape = volume.shape(homes.all());
+        let mut state = ClientState::new(shape, identity(), (program, clients), 0);
+        state.homes = homes;
         let runner = Runner::new(node, |_| Vec::new(), true, interrupt)?;
         let failure = Failure::default();
         let ending = Ending::Alone { _calling: calling };
@@ -319,7 +328,9 @@ impl Guest {
 pub fn connect(asked: &Call, interrupt: Option<Interrupt>) -> Result<FileSystem> {
     let guest = call(asked)?;
     let me = guest.node.me();
-    guest.start((disk::new_identity()?, Arc::new([me])), interrupt)
+    let fs = guest.start((disk::new_identity()?, Arc::new([me])), interrupt)?;
+    fs.hear()?;
+    Ok(fs)
 }
 
 /// Opens a volume whose servers stand, in all ranks of `comm`, each a client.
@@ -356,12 +367,26 @@ pub fn connect_all(
         return Err(Error::new(Kind::Mismatch, "opening a volume", cause));
     }
     let clients = all.iter().map(|[_, node, ..]| exact::<usize>(*node));
-    guest.start((all[0][3], clients.collect()), interrupt)
+    let fs = guest.start((all[0][3], clients.collect()), interrupt)?;
+    fs.hear()?;
+    Ok(fs)
+}
+
+/// The description of a volume whose servers stand, as one of them has it, and the number of
+/// servers that there are.
+///
+/// # Errors
+/// As [`penstock_net::join`].
+pub fn description(asked: &Call) -> Result<(Description, usize)> {
+    let visit = asked.visit()?;
+    Ok((volume_of(&visit)?, visit.greeting.homes.len()))
 }
 
 /// What a look at a server process has found.
 #[derive(Debug, Clone)]
 pub struct Seen {
+    /// The number of the process.
+    pub process: usize,
     /// The servers of the volume that the process has.
     pub servers: Vec<usize>,
     /// Its addresses.
@@ -390,7 +415,10 @@ pub fn look(asked: &Call) -> Result<Vec<Seen>> {
     let node = Node::new(node, links, Process::default(), opener);
     let shape = volume.shape(homes.clone().into());
     let state = ClientState::new(shape, identity(), (0, Arc::new([])), 0);
-    let seen = welcomes.into_iter().enumerate().map(|(process, welcome)| {
+    // A process without an address has gone for good.
+    let welcomes = welcomes.into_iter().enumerate();
+    let seen = welcomes.filter_map(|(process, welcome)| {
+        let addresses = addresses.get(process).filter(|all| !all.is_empty())?;
         let servers = homes.iter().enumerate();
         let servers = servers.filter(|(_, home)| **home == process);
         let servers: Vec<usize> = servers.map(|(server, _)| server).collect();
@@ -404,11 +432,12 @@ pub fn look(asked: &Call) -> Result<Vec<Seen>> {
                     .find_map(Result::err)
             }
         };
-        Seen {
+        Some(Seen {
+            process,
             servers,
-            addresses: addresses[process].clone(),
+            addresses: addresses.clone(),
             missing,
-        }
+        })
     });
     Ok(seen.collect())
 }

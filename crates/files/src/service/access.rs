@@ -21,7 +21,8 @@ use super::schedule::{Footprint, Place};
 use super::state::{Service, Task};
 use super::tokens::{self, Passage};
 use crate::messages::{Access, Answer, CellPart, Errand, Request, Token, Turn, refusal};
-use crate::object::{FileShape, ObjectId};
+use crate::object::ObjectId;
+use crate::placement::Dealing;
 use crate::volume::cells::Version;
 use crate::volume::records::RecordStore;
 use crate::volume::{BlockName, CellBlock};
@@ -66,7 +67,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         if let Some(error) = self.loss_before(from, &access) {
             return vec![self.reply_at_once(from, &access, Err(error))];
         }
-        if self.waits_for_token(&access.turn, access.base) {
+        if self.waits_for_token(&access.turn, access.way()) {
             let bucket = tokens::bucket_of(access.file);
             if !self.departed.borrow().contains_key(&from) {
                 let early = (from, access.request);
@@ -78,6 +79,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             Turn::Token(turns) => Some(Token {
                 file: access.file,
                 base: access.base,
+                placement: access.placement,
                 life: 0,
                 number: 0,
                 turns: turns.clone(),
@@ -98,8 +100,8 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             return None;
         };
         let failed = self.failure(from, access.request, access.oldest);
-        let servers = self.caller.servers();
-        let first = (access.base + turns.first()?) % servers;
+        let order = self.order(access.way()).ok()?;
+        let first = order.server(*turns.first()?);
         if first != self.server {
             // Only the first server could tell that the token is lost.
             return failed.or_else(|| {
@@ -108,9 +110,8 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
                 Some(error)
             });
         }
-        let passes = |server: &usize| tokens::passes((access.base, turns), *server, servers);
-        let mut way = (0..servers).filter(passes);
-        failed.or_else(|| way.find_map(|server| self.missing(server)))
+        let mut way = (0..order.len()).filter(|&turn| tokens::passes(turns, turn));
+        failed.or_else(|| way.find_map(|turn| self.missing(order.server(turn))))
     }
 
     /// Answers an access that gets no place.
@@ -132,19 +133,17 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
 
     /// Refuses an access that no client of ours makes.
     fn check_access(&self, access: &Access) -> Result<()> {
-        let servers = self.caller.servers();
-        let shape = FileShape {
-            cells: 1,
-            bsu_bytes: 1,
-            base: access.base,
-        };
-        if access.base >= servers {
-            return Err(refusal("it names a server that there is not"));
+        let rings = self.rings();
+        if !rings.have(access.placement) || !rings.have_server(access.base) {
+            return Err(refusal("it names servers that there are not"));
         }
+        let dealing = Dealing::new((u64::MAX, access.base), access.placement, &rings)?;
         if let Turn::Token(turns) = &access.turn {
-            let own = self.turn(access.base);
+            let order = rings.order(access.base, access.placement)?;
             let is_ascending = turns.is_sorted_by(|one, next| one < next);
-            let is_named = turns.contains(&own) && turns.iter().all(|&turn| turn < servers);
+            let own = order.turn(self.server);
+            let is_named = own.is_some_and(|own| turns.contains(&own))
+                && turns.iter().all(|&turn| turn < order.len());
             if turns.len() < 2 || !is_ascending || !is_named {
                 return Err(refusal("its token has no such way"));
             }
@@ -153,7 +152,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             part.places
                 .check(CELL_BYTES_MAX)
                 .map_err(|error| refusal(error.to_string()))?;
-            if shape.server_of(part.cell, servers) != self.server {
+            if dealing.server_of(part.cell) != self.server {
                 return Err(refusal("it asks for a cell of another server"));
             }
             let travels = access.memory.is_none();
@@ -174,12 +173,14 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         let footprint = self.footprint(&access);
         let place = self.schedule(access.file).enter(footprint);
         if let Turn::Token(turns) = &access.turn
-            && let Some(last) = turns.last()
-            && *last != self.turn(access.base)
+            && let Some(&last) = turns.last()
+            && let Ok(order) = self.order(access.way())
+            && Some(last) != order.turn(self.server)
         {
-            let last = (access.base + last) % self.caller.servers();
+            let last = order.server(last);
             let passage = Passage {
                 base: access.base,
+                placement: access.placement,
                 turns: turns.clone(),
                 is_over: self.missing(last).is_some(), // its word may not come
                 place: None,
@@ -232,18 +233,20 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
     ) {
         self.machine.work(Work::Thread).await;
         let moved = match self.metered_turn(&place, access.file).await {
-            Ok(()) => self.move_parts(from, &access, parcel).await,
+            Ok(()) if self.has_moved_since(access.file, access.placement) => Ok(None),
+            Ok(()) => self.move_parts(from, &access, parcel).await.map(Some),
             Err(error) => Err(error),
         };
         self.end_work((from, access.request), place);
         self.machine.work(Work::Reply(from)).await;
         let (answer, bytes, parcel, full) = match moved {
-            Ok(moved) => (
+            Ok(Some(moved)) => (
                 Ok(Answer::Moved(moved.ends)),
                 moved.bytes,
                 moved.parcel,
                 moved.full,
             ),
+            Ok(None) => (Ok(Answer::HasMoved), 0, None, Vec::new()),
             Err(error) => (Err(error), 0, None, Vec::new()),
         };
         let _ = self
@@ -508,12 +511,15 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
 
     /// Takes a token in: from the server before this one, or from an asker if it begins here.
     pub(super) fn take_token(&self, token: Token) -> Vec<Task<'_>> {
-        let servers = self.caller.servers();
-        let is_possible = token.base < servers && token.turns.iter().all(|&turn| turn < servers);
-        if !is_possible {
+        let order = self.order(token.way());
+        let Some((order, own)) = order.ok().and_then(|order| {
+            let own = order.turn(self.server)?;
+            let is_possible = token.turns.iter().all(|&turn| turn < order.len());
+            is_possible.then_some((order, own))
+        }) else {
             return Vec::new(); // it is nobody's
-        }
-        if token.turns.first() == Some(&self.turn(token.base)) {
+        };
+        if token.turns.first() == Some(&own) {
             let placed = match token.errand {
                 Errand::Collective(..) => self.place_collective(&token),
                 Errand::Change { .. } | Errand::Access => self.place_change(&token),
@@ -521,19 +527,28 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             return self.pass_on(token).into_iter().chain([placed]).collect();
         }
         let bucket = tokens::bucket_of(token.file);
-        self.buckets.borrow_mut().put(token);
+        self.buckets.borrow_mut().put(order.before(own), token);
         self.pass_tokens(bucket)
     }
 
     /// Takes the tokens of a bucket whose turn it is, and passes them on.
     pub(super) fn pass_tokens(&self, bucket: usize) -> Vec<Task<'_>> {
+        let links = self.buckets.borrow().links();
+        let passed = links
+            .into_iter()
+            .map(|from| self.pass_tokens_of(from, bucket));
+        passed.flatten().collect()
+    }
+
+    fn pass_tokens_of(&self, from: usize, bucket: usize) -> Vec<Task<'_>> {
         let mut tasks = Vec::new();
         loop {
             let mut buckets = self.buckets.borrow_mut();
-            let Some(token) = buckets.first(bucket) else {
+            let Some(token) = buckets.first(from, bucket) else {
                 return tasks;
             };
-            let is_here = token.turns.contains(&self.turn(token.base));
+            let own = self.turn(token.way());
+            let is_here = own.is_some_and(|own| token.turns.contains(&own));
             let is_access = matches!(token.errand, Errand::Access);
             let key = (token.from, token.request);
             let component = match is_here && is_access {
@@ -545,7 +560,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             if is_here && is_access && component.is_none() && !is_over {
                 return tasks; // the request itself is still on its way
             }
-            let Some(token) = buckets.take(bucket) else {
+            let Some(token) = buckets.take(from, bucket) else {
                 return tasks;
             };
             drop(buckets);
@@ -556,7 +571,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             match token.errand {
                 Errand::Change { .. } if is_here => tasks.push(self.place_change(&token)),
                 Errand::Collective(..) if is_here => tasks.push(self.place_collective(&token)),
-                Errand::Access if token.turns.last() == Some(&self.turn(token.base)) => {
+                Errand::Access if token.turns.last().copied() == own => {
                     tasks.extend(self.tell_placed(&token));
                 }
                 Errand::Change { .. } | Errand::Collective(..) | Errand::Access => {}
@@ -574,9 +589,11 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
 
     /// Tells the other servers of a token's way that it has come to its end.
     fn tell_placed(&self, token: &Token) -> Vec<Task<'_>> {
-        let own = self.turn(token.base);
-        let others = token.turns.iter().filter(|&&turn| turn != own);
-        let others = others.map(|turn| (token.base + turn) % self.caller.servers());
+        let Ok(order) = self.order(token.way()) else {
+            return Vec::new();
+        };
+        let others = token.turns.iter().map(|&turn| order.server(turn));
+        let others = others.filter(|&server| server != self.server);
         let placed = Request::Placed(token.from, token.request);
         others
             .filter_map(|server| self.tell_later(server, placed.clone()))
@@ -585,15 +602,18 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
 
     /// Sends a token on to the next server, unless this is the last of its way.
     fn pass_on(&self, mut token: Token) -> Vec<Task<'_>> {
-        let own = self.turn(token.base);
-        if token.turns.last().is_none_or(|&last| last <= own) {
+        let Ok(order) = self.order(token.way()) else {
             return Vec::new();
-        }
-        let next = self.next_server();
+        };
+        let own = order.turn(self.server);
+        let Some(own) = own.filter(|own| token.turns.last().is_some_and(|last| last > own)) else {
+            return Vec::new();
+        };
+        let next = order.after(own);
         if self.missing(next).is_some() {
-            return self.give_up(&token);
+            return self.give_up(&token, &order, next);
         }
-        self.buckets.borrow_mut().number(&mut token);
+        self.buckets.borrow_mut().number(next, &mut token);
         vec![self.tell(next, Request::Token(token))]
     }
 }

@@ -10,7 +10,8 @@ use penstock_engine::{Machine, NodeId, Result};
 
 use super::losses::is_loss;
 use super::state::Service;
-use crate::messages::{Answer, Ask, Attacher, Usage};
+use crate::attached::Attacher;
+use crate::messages::{Answer, Ask, Usage};
 use crate::names::FilePath;
 use crate::object::{FileShape, Identity, Permission};
 use crate::volume::records::RecordStore;
@@ -29,7 +30,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         usage: Usage,
         (program, clients): (u64, Vec<NodeId>),
     ) -> Result<Answer> {
-        let _lock = self.lock_object(path, Intent::Read).await?;
+        let _lock = self.lock_kept(path, Intent::Read).await?;
         let mut object = self.namespace.borrow().find(path)?.clone();
         let shape = object.shape()?;
         if usage.writes {
@@ -84,12 +85,15 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// Tells all servers of a file in which mode it is used. One that is lost is cautious when it
     /// is back.
-    async fn tell_mode(&self, who: &Identity, shape: FileShape, told: &Ask) -> Result<()> {
-        let servers = self.caller.servers();
-        let told = (0..shape.turns(servers)).map(|turn| {
-            let server = shape.server_at(turn, servers);
-            self.caller.ask(server, who, told.clone())
-        });
+    pub(super) async fn tell_mode(
+        &self,
+        who: &Identity,
+        shape: FileShape,
+        told_of: &Ask,
+    ) -> Result<()> {
+        let servers = shape.dealing(&self.rings())?.servers();
+        let told = servers.into_iter();
+        let told = told.map(|server| self.caller.ask(server, who, told_of.clone()));
         for answer in join_all(told).await {
             match answer {
                 Err(error) if !is_loss(&error) => return Err(error),

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use penstock_engine::NodeId;
 
-use crate::messages::Attacher;
+use crate::attached::{Attached, Attacher};
 use crate::object::{FileShape, ObjectId};
+use crate::placement::Placement;
 use crate::rights::Right;
 
 /// The attachments of the files whose objects a server keeps, by their keys and the nodes of their
@@ -39,6 +40,51 @@ impl Attachments {
         self.by_key
             .extend(added.map(|one| ((self.next, one.node), (file, one))));
         self.next
+    }
+
+    /// The attachments of some files, with their keys.
+    pub(crate) fn of_files(&self, is_meant: impl Fn(ObjectId) -> bool) -> Vec<(u64, Attached)> {
+        let all = self.by_key.iter();
+        let meant = all.filter(|(_, (file, _))| is_meant(*file));
+        let attached = meant.filter_map(|(&(key, _), &(file, attacher))| {
+            let (owner, shape) = *self.files.get(&file)?;
+            let attached = Attached {
+                file,
+                owner,
+                shape,
+                attacher,
+            };
+            Some((key, attached))
+        });
+        attached.collect()
+    }
+
+    /// Forgets attachments, which another server has taken in.
+    pub(crate) fn hand_over(&mut self, attached: &[(u64, Attached)]) {
+        for (key, attached) in attached {
+            self.by_key.remove(&(*key, attached.attacher.node));
+        }
+    }
+
+    /// Takes in attachments of another server.
+    pub(crate) fn take_in(&mut self, others: &[(u64, Attached)]) {
+        for (key, attached) in others {
+            let Attached {
+                file,
+                owner,
+                shape,
+                attacher,
+            } = *attached;
+            self.files.insert(file, (owner, shape));
+            self.by_key.insert((*key, attacher.node), (file, attacher));
+        }
+    }
+
+    /// Notes that a file moves.
+    pub(crate) fn move_to(&mut self, file: ObjectId, placement: Placement) {
+        if let Some((_, shape)) = self.files.get_mut(&file) {
+            shape.placement = placement;
+        }
     }
 
     /// Ends the attachment of one client.

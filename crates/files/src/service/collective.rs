@@ -107,14 +107,15 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             false => left.or_else(|| gathering.left(&self.departed.borrow())),
         };
         let came = self.metered_now();
+        let is_scattered = gathering.is_scattered();
         let (answers, request, parts) = gathering.end();
         let counted = self.meter.is_some().then(|| request.clone());
-        let moved = match (parts, left) {
+        let answer = match (parts, left) {
             (Ok(_), Some(left)) => Err(left),
+            (Ok(_), None) if is_scattered => Ok(Answer::HasMoved),
             (Ok(parts), None) => self.direct_collective(request, parts).await,
             (Err(error), _) => Err(error),
         };
-        let answer = moved.map(Answer::Collected);
         let told = answers.iter().map(|&(node, ticket)| {
             let answer = &answer;
             async move { self.caller.reply(node, ticket, answer, None).await }
@@ -131,26 +132,26 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         &self,
         request: Collective,
         parts: Vec<ClientPart>,
-    ) -> Result<Vec<Moved>> {
-        let servers = self.caller.servers();
+    ) -> Result<Answer> {
         let shape = request.shape;
-        shape.check(servers)?;
-        let turns = shape.turns(servers);
+        shape.check(&self.rings())?;
+        let (turns, asked) = self.way_of(&[shape])?;
         let mut moved = vec![Moved::default(); parts.len()];
         let token = |ticket| Token {
             file: request.file,
             base: shape.base,
+            placement: shape.placement,
             life: 0,
             number: 0,
-            turns: (0..turns).collect(),
+            turns,
             from: self.machine.me(),
             request: ticket,
             errand: Errand::Collective(request, parts),
         };
-        let asked = (0..turns).map(|turn| shape.server_at(turn, servers));
-        let mut ended = Ok(());
-        for answer in self.ask_by_token(asked.collect(), token).await? {
+        let (mut ended, mut has_moved) = (Ok(()), false);
+        for answer in self.ask_by_token(asked, token).await? {
             match answer {
+                Ok(Answer::HasMoved) => has_moved = true,
                 Ok(Answer::Collected(part)) if part.len() == moved.len() => {
                     for (all, part) in moved.iter_mut().zip(part) {
                         *all = all.and(part);
@@ -160,7 +161,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 Err(error) => ended = ended.and(Err(error)),
             }
         }
-        ended.map(|()| moved)
+        ended.map(|()| match has_moved {
+            true => Answer::HasMoved,
+            false => Answer::Collected(moved),
+        })
     }
 
     /// Gives a collective request its place in the order of its file.
@@ -171,18 +175,21 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             let Errand::Collective(request, parts) = errand else {
                 return;
             };
-            let moved = match self.turn_of(&place, request.file).await {
+            let answer = match self.turn_of(&place, request.file).await {
+                Ok(()) if self.has_moved_since(request.file, request.shape.placement) => {
+                    Ok(Answer::HasMoved)
+                }
                 Ok(()) => {
                     self.machine.work(Work::Thread).await;
-                    self.serve_collective(&request, &parts).await
+                    let moved = self.serve_collective(&request, &parts).await;
+                    moved.map(Answer::Collected)
                 }
                 Err(error) => Err(error),
             };
             drop(place);
-            if let Ok(moved) = &moved {
+            if let Ok(Answer::Collected(moved)) = &answer {
                 self.note_moved(&request, &parts, moved);
             }
-            let answer = moved.map(Answer::Collected);
             let (node, ticket) = director;
             self.reach(node).await;
             let _ = self.caller.reply(node, ticket, &answer, None).await;
@@ -247,9 +254,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     }
 
     /// This server's cells of a file.
-    fn own_cells(&self, request: &Collective) -> impl Iterator<Item = u64> + use<M, R> {
-        let first = self.turn(request.shape.base) as u64;
-        (first..request.shape.cells).step_by(self.caller.servers())
+    fn own_cells(&self, request: &Collective) -> Result<impl Iterator<Item = u64> + use<M, R>> {
+        Ok(request.shape.dealing(&self.rings())?.cells_of(self.server))
     }
 
     /// The bytes that a client has of a cell.
@@ -268,7 +274,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// The ends of the cells that are written.
     fn ends(&self, request: &Collective, parts: &[ClientPart]) -> Result<Vec<(u64, u64)>> {
         let mut ends = Vec::new();
-        for cell in self.own_cells(request) {
+        for cell in self.own_cells(request)? {
             for part in parts {
                 let bounds = self.holding(request, part, cell)?.file_bounds();
                 ends.extend(bounds.map(|bounds| (cell, bounds.end)));
@@ -282,7 +288,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     fn plan(&self, request: &Collective, parts: &[ClientPart]) -> Result<(Vec<Job>, Vec<Moved>)> {
         let mut jobs = Vec::new();
         let mut moved = vec![Moved::default(); parts.len()];
-        for cell in self.own_cells(request) {
+        for cell in self.own_cells(request)? {
             let end = match request.operation {
                 Operation::Write => u64::MAX,
                 Operation::Read => self

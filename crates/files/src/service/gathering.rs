@@ -21,6 +21,8 @@ pub(super) struct Arrival<T> {
 pub(crate) struct Gathering {
     request: Collective,
     arrivals: BTreeMap<usize, Arrival<ClientPart>>,
+    /// Whether some of the clients have not heard where the file has moved.
+    is_scattered: bool,
 }
 
 impl Gathering {
@@ -28,6 +30,7 @@ impl Gathering {
         Self {
             request,
             arrivals: BTreeMap::new(),
+            is_scattered: false,
         }
     }
 
@@ -39,7 +42,10 @@ impl Gathering {
         request: &Collective,
         part: Result<ClientPart>,
     ) {
-        let part = match *request == self.request && rank < self.request.clients.len() {
+        let mut same = request.clone();
+        same.shape.placement = self.request.shape.placement;
+        self.is_scattered |= same != *request;
+        let part = match same == self.request && rank < self.request.clients.len() {
             true => part,
             false => Err(mismatch()),
         };
@@ -64,6 +70,11 @@ impl Gathering {
     /// The number of clients that have come.
     pub(crate) fn arrived(&self) -> usize {
         self.arrivals.len()
+    }
+
+    /// Whether some of the clients have not heard where the file has moved.
+    pub(super) fn is_scattered(&self) -> bool {
+        self.is_scattered
     }
 
     /// Whether all clients have come.

@@ -24,7 +24,8 @@ use super::state::{Service, Task};
 use super::tokens::BUCKETS;
 use crate::caller::unexpected;
 use crate::messages::{Access, Answer, Ask, CellPart, Collective, Errand, Turn, refusal};
-use crate::object::{Identity, ObjectId};
+use crate::object::{FileShape, Identity, ObjectId};
+use crate::placement::Placement;
 use crate::rights::Right;
 use crate::volume::records::RecordStore;
 
@@ -37,8 +38,9 @@ const STALL_LOOK: Duration = Duration::from_secs(10);
 /// place of what the client says.
 fn apply(right: &Right, access: &mut Access) -> Result<()> {
     allow(right, access.operation)?;
-    let is_of_file = |part: &CellPart| part.cell < right.shape.cells;
-    if access.base != right.shape.base || !access.parts.iter().all(is_of_file) {
+    let shape = &right.shape;
+    let is_of_file = |part: &CellPart| part.cell < shape.cells;
+    if access.way() != (shape.base, shape.placement) || !access.parts.iter().all(is_of_file) {
         return Err(refusal("the file has another structure"));
     }
     access.owner = right.owner;
@@ -67,7 +69,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         parcel: Option<M::Parcel>,
     ) -> Vec<Task<'_>> {
         let key = (from, access.file);
-        let known = lodge.known(key, access.operation);
+        let known = lodge.known(key, access.operation, access.placement);
         let mut waiting = lodge.waiting.borrow_mut();
         if let Some(others) = waiting.get_mut(&key) {
             others.push((access, parcel));
@@ -79,7 +81,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 self.place_allowed(lodge, from, right, (access, parcel))
             }
             None => {
-                let asked = (access.home, access.operation);
+                let asked = (access.home, access.operation, access.placement);
                 waiting.insert(key, vec![(access, parcel)]);
                 vec![Box::pin(self.place_when_known(key, asked))]
             }
@@ -90,16 +92,19 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     async fn place_when_known(
         &self,
         (from, file): (NodeId, ObjectId),
-        (home, operation): (usize, Operation),
+        asked: (usize, Operation, Placement),
     ) {
         let Some(lodge) = &self.lodge else {
             return;
         };
-        let right = self.right(lodge, (from, file), (home, operation)).await;
+        let right = self.right(lodge, (from, file), asked).await;
         let waiting = lodge.waiting.borrow_mut().remove(&(from, file));
         let mut begun = Vec::new();
         for (access, parcel) in waiting.into_iter().flatten() {
             begun.extend(match &right {
+                Ok(Some(right)) if access.placement < right.shape.placement => {
+                    self.refuse(from, &access, Ok(Answer::HasMoved))
+                }
                 Ok(Some(right)) => self.place_allowed(lodge, from, *right, (access, parcel)),
                 Ok(None) => self.refuse(from, &access, Ok(Answer::NotAttached)),
                 Err(error) => self.refuse(from, &access, Err(error.clone())),
@@ -141,9 +146,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         &self,
         lodge: &Lodge<M::Parcel>,
         key: (NodeId, ObjectId),
-        (home, operation): (usize, Operation),
+        (home, operation, placement): (usize, Operation, Placement),
     ) -> Result<Option<Right>> {
-        if let Some(right) = lodge.known(key, operation) {
+        if let Some(right) = lodge.known(key, operation, placement) {
             return Ok(Some(right));
         }
         let (from, file) = key;
@@ -198,32 +203,35 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// Cuts off clients that have sent a part of a request to another server, and do not send the
     /// one for which a token waits here.
     pub(super) async fn watch_stalls(&self, lodge: &Lodge<M::Parcel>) {
-        let mut seen = [None; BUCKETS];
+        let mut seen = Vec::new();
         loop {
             self.machine.wait(STALL_LOOK).await;
-            for (bucket, seen) in seen.iter_mut().enumerate() {
-                let waits = self.stalled(bucket);
-                if let Some((client, _)) = waits
-                    && waits == *seen
-                {
-                    let cause = "it has sent a part of a request and not the others";
-                    lodge
-                        .guests
-                        .expel(client, Dismissal::Incomplete, refusal(cause));
-                }
-                *seen = waits;
+            let waits = self.stalled();
+            for request in waits.iter().filter(|request| seen.contains(*request)) {
+                let (client, cause) = (
+                    request.0,
+                    "it has sent a part of a request and not the others",
+                );
+                lodge
+                    .guests
+                    .expel(client, Dismissal::Incomplete, refusal(cause));
             }
+            seen = waits;
         }
     }
 
-    /// The request for whose part here the first token of a bucket waits.
-    fn stalled(&self, bucket: usize) -> Option<(NodeId, u64)> {
+    /// The requests for whose parts here the first tokens of buckets wait.
+    fn stalled(&self) -> Vec<(NodeId, u64)> {
         let buckets = self.buckets.borrow();
-        let token = buckets.first(bucket)?;
-        matches!(token.errand, Errand::Access).then_some((token.from, token.request))
+        let links = buckets.links().into_iter();
+        let all = links.flat_map(|from| (0..BUCKETS).map(move |bucket| (from, bucket)));
+        let tokens = all.filter_map(|(from, bucket)| buckets.first(from, bucket));
+        let waits = tokens.filter(|token| matches!(token.errand, Errand::Access));
+        waits.map(|token| (token.from, token.request)).collect()
     }
 
-    /// Refuses a collective request of a client that may not make it.
+    /// Refuses a collective request of a client that may not make it. Where the file has moved is
+    /// looked at when it is the request's turn.
     pub(super) async fn allow_collective(&self, from: NodeId, request: &Collective) -> Result<()> {
         let Some(lodge) = &self.lodge else {
             return Ok(());
@@ -232,12 +240,16 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             .right(
                 lodge,
                 (from, request.file),
-                (request.home, request.operation),
+                (request.home, request.operation, request.shape.placement),
             )
             .await?;
         let right = right.ok_or_else(not_attached)?;
         allow(&right, request.operation)?;
-        match right.shape == request.shape && right.owner == request.owner {
+        let known = FileShape {
+            placement: request.shape.placement.min(right.shape.placement),
+            ..right.shape
+        };
+        match known == request.shape && right.owner == request.owner {
             true => Ok(()),
             false => Err(refusal("the file has another structure")),
         }

@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::messages::{Access, Ask, refusal};
 use crate::metrics::DoorCounts;
 use crate::object::{Identity, ObjectId};
+use crate::placement::Placement;
 use crate::rights::{Hold, Load, Right};
 
 /// What a machine knows of clients.
@@ -60,12 +61,17 @@ impl<P> Lodge<P> {
         Some(hold)
     }
 
-    /// The right of a client to do something with a file, if that is known. A client may attach a
-    /// file again for more.
-    pub(super) fn known(&self, key: (NodeId, ObjectId), operation: Operation) -> Option<Right> {
+    /// The right of a client to do something with a file with this placement, if that is known. A
+    /// client may attach a file again for more, and the file may move.
+    pub(super) fn known(
+        &self,
+        key: (NodeId, ObjectId),
+        operation: Operation,
+        placement: Placement,
+    ) -> Option<Right> {
         let rights = self.rights.borrow();
         let right = rights.get(&key).copied();
-        right.filter(|right| right.allows(operation))
+        right.filter(|right| right.allows(operation) && right.shape.placement == placement)
     }
 
     /// Forgets a client that has left.

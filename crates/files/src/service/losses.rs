@@ -27,7 +27,8 @@ use super::tokens::{self, Passage};
 use crate::caller::loss_of;
 use crate::messages::{Answer, Errand, Request, Token, Turn};
 use crate::names::FilePath;
-use crate::object::ObjectId;
+use crate::object::{ObjectId, overtaken};
+use crate::placement::Order;
 use crate::transaction::Step;
 use crate::volume::records::RecordStore;
 
@@ -40,11 +41,6 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     pub(super) fn servers_on(&self, node: NodeId) -> impl Iterator<Item = usize> + use<M, R> {
         let servers = self.shape.servers.clone();
         (0..servers.len()).filter(move |&server| servers[server] == node)
-    }
-
-    /// The next server, to which this one passes tokens.
-    pub(super) fn next_server(&self) -> usize {
-        (self.server + 1) % self.caller.servers()
     }
 
     /// The error of a server that is absent, as far as this one has dealt with that.
@@ -68,16 +64,16 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// A server is lost, or the link to it was cut.
     pub(super) fn forget_server(&self, server: usize) -> Vec<Task<'_>> {
-        let mut tasks = self.lose(server, false);
-        if server == self.next_server() {
-            self.buckets.borrow_mut().cut_out();
+        let mut tasks = self.lose(server, None);
+        let has_passed = self.buckets.borrow_mut().cut_out(server);
+        if has_passed {
             let others = 0..self.caller.servers();
             let others = others.filter(|&other| other != self.server && other != server);
-            tasks.extend(others.map(|other| self.tell(other, Request::Gap(server))));
+            let gap = Request::Gap(self.server, server);
+            tasks.extend(others.map(|other| self.tell(other, gap.clone())));
         }
-        if self.server == (server + 1) % self.caller.servers() {
-            self.buckets.borrow_mut().cut_in();
-        }
+        self.buckets.borrow_mut().cut_in(server);
+        self.undone.borrow_mut().retain(|id| id.server != server);
         let node = self.shape.servers[server];
         self.reckless
             .borrow_mut()
@@ -119,14 +115,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         None
     }
 
-    /// The server before another says that tokens may be lost with that.
-    pub(super) fn take_gap(&self, from: NodeId, server: usize) -> Vec<Task<'_>> {
-        let servers = self.caller.servers();
-        if server >= servers || from != self.shape.servers[(server + servers - 1) % servers] {
+    /// A server says that tokens that it has passed on to another may be lost.
+    pub(super) fn take_gap(&self, from: NodeId, before: usize, server: usize) -> Vec<Task<'_>> {
+        if server >= self.caller.servers() || self.shape.servers.get(before) != Some(&from) {
             return Vec::new();
         }
         let asked = self.asked.borrow();
-        let is_on = |asked: &[usize]| asked.iter().skip(1).any(|&other| other == server);
+        let is_on = |way: &[usize]| way.windows(2).any(|link| link == [before, server]);
         let asked = asked.iter().filter(|(_, asked)| is_on(asked));
         let told = asked.map(|(&ticket, _)| -> Task<'_> {
             let answer = Ok(Answer::Gap(server));
@@ -138,27 +133,26 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let told: Vec<_> = told.collect();
         let lost = match server == self.server {
             true => Vec::new(), // what has come here is not lost
-            false => self.lose(server, true),
+            false => self.lose(server, Some(before)),
         };
         lost.into_iter().chain(told).collect()
     }
 
-    /// Ends the requests whose tokens may be lost with a server, or only on the way to it.
-    fn lose(&self, server: usize, is_gap: bool) -> Vec<Task<'_>> {
-        let servers = self.caller.servers();
-        let before = (server + servers - 1) % servers;
-        let is_lost = |base, turns: &[usize]| {
-            let passes = |server| tokens::passes((base, turns), server, servers);
-            passes(server) && (!is_gap || passes(before))
+    /// Ends the requests whose tokens may be lost with a server, or only on the way to it from
+    /// another one.
+    fn lose(&self, server: usize, over: Option<usize>) -> Vec<Task<'_>> {
+        let is_lost = |file, turns: &[usize]| {
+            let order = self.order(file);
+            order.is_ok_and(|order| tokens::are_lost(&order, turns, server, over))
         };
-        let turn_of = |server: usize, base: usize| (server + servers - base % servers) % servers;
+        let is_before = |file| {
+            let order = self.order(file);
+            order.is_ok_and(|order| order.turn(server) < order.turn(self.server))
+        };
         let mut tasks = Vec::new();
         let early = self.early.borrow();
         let lost = early.iter().filter(|(_, (access, _))| match &access.turn {
-            Turn::Token(turns) => {
-                let is_before = turn_of(server, access.base) < self.turn(access.base);
-                is_before && is_lost(access.base, turns)
-            }
+            Turn::Token(turns) => is_before(access.way()) && is_lost(access.way(), turns),
             Turn::Any | Turn::Arrival => false,
         });
         let lost: Vec<_> = lost.map(|(&key, _)| key).collect();
@@ -169,7 +163,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let passages = self.passages.borrow();
         let over = passages
             .iter()
-            .filter(|(_, one)| is_lost(one.base, &one.turns));
+            .filter(|(_, one)| is_lost((one.base, one.placement), &one.turns));
         let over: Vec<_> = over.map(|(&request, _)| request).collect();
         drop(passages);
         for request in over {
@@ -183,12 +177,14 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// life had.
     fn lose_token(&self, request: (NodeId, u64), server: usize) -> Vec<Task<'_>> {
         let mut tasks = Vec::new();
-        if let Some(Passage { base, turns, .. }) = self.passages.borrow().get(&request)
-            && turns.first() == Some(&self.turn(*base))
+        if let Some(passage) = self.passages.borrow().get(&request)
+            && let Passage { base, turns, .. } = passage
+            && let Ok(order) = self.order((*base, passage.placement))
+            && turns.first().copied() == order.turn(self.server)
         {
             let lost = Request::Lost(request.0, request.1, server);
-            for turn in turns.iter().skip(1) {
-                let other = (base + turn) % self.caller.servers();
+            for &turn in turns.iter().skip(1) {
+                let other = order.server(turn);
                 tasks.extend(self.tell_later(other, lost.clone()));
                 if other == server && self.missing(other).is_none() {
                     // If it is lost, and that is not known here, the word goes there, too.
@@ -269,11 +265,11 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         drop(over);
     }
 
-    /// Tells the director of a token that it goes no further.
-    pub(super) fn give_up(&self, token: &Token) -> Vec<Task<'_>> {
-        let lost = Request::Gap(self.next_server());
+    /// Tells the director of a token that it goes no further, as the next server is lost.
+    pub(super) fn give_up(&self, token: &Token, order: &Order, next: usize) -> Vec<Task<'_>> {
+        let lost = Request::Gap(self.server, next);
         let directors: Vec<usize> = match (&token.errand, token.turns.first()) {
-            (Errand::Access, Some(first)) => vec![(token.base + first) % self.caller.servers()],
+            (Errand::Access, Some(&first)) => vec![order.server(first)],
             _ => self.servers_on(token.from).collect(),
         };
         let told = directors
@@ -332,6 +328,57 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         }
     }
 
+    /// Waits for the lock of an object that this server keeps.
+    ///
+    /// # Errors
+    /// As [`Service::lock_object`]; [`Kind::Busy`] when another server keeps it meanwhile.
+    pub(super) async fn lock_kept(
+        &self,
+        path: &FilePath,
+        intent: Intent,
+    ) -> Result<Claim<'_, FilePath>> {
+        let lock = self.lock_object(path, intent).await?;
+        match self.keeps(path) {
+            true => Ok(lock),
+            false => Err(overtaken("looking for", path)),
+        }
+    }
+
+    /// Waits for a slot.
+    ///
+    /// # Errors
+    /// The loss of a director whose transaction must end before.
+    pub(super) async fn lock_slot(&self, slot: usize, intent: Intent) -> Result<Claim<'_, usize>> {
+        let lock = pin!(self.slots.claim(&slot, intent));
+        let is_moved =
+            |step: &Step| matches!(step, Step::Keep { slot: moved, .. } if *moved == slot);
+        let names = self.shape.names;
+        let is_in = |step: &Step| {
+            let locked = step.lock();
+            is_moved(step) || locked.is_some_and(|(path, _)| names.slot_of(path) == slot)
+        };
+        let doubt = pin!(self.heard.until(|| match intent {
+            Intent::Change => self.doubt(is_in),
+            Intent::Read => self.doubt(is_moved),
+        }));
+        match select(lock, doubt).await {
+            Either::Left((lock, _)) => Ok(lock),
+            Either::Right((error, _)) => Err(error),
+        }
+    }
+
+    /// The answer about a path that another server keeps, after the moves of its slot.
+    pub(super) async fn answer_elsewhere(&self, path: &FilePath) -> Option<Result<Answer>> {
+        match self
+            .lock_slot(self.shape.names.slot_of(path), Intent::Read)
+            .await
+        {
+            Ok(_) if self.keeps(path) => None,
+            Ok(_) => Some(Ok(Answer::HasMoved)),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
     /// Waits for transactions that are decided and not carried out here yet, and are about the same
     /// entries: they share the locks of Xrefs.
     ///
@@ -363,9 +410,14 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let question = self.caller.question(servers.iter().copied())?;
         let ticket = question.ticket;
         let (first, count) = (servers.first().copied().unwrap_or(0), servers.len());
-        self.asked.borrow_mut().insert(ticket, servers);
+        let token = token(ticket);
+        let order = self.order((token.base, token.placement))?;
+        let between = token.turns.first().zip(token.turns.last());
+        let way = between.map_or(0..0, |(&first, &last)| first..last + 1);
+        let way = way.map(|turn| order.server(turn)).collect();
+        self.asked.borrow_mut().insert(ticket, way);
         let asked = async {
-            let request = Request::Token(token(ticket));
+            let request = Request::Token(token);
             self.caller.send(first, &request, None).await?;
             let mut answers = Vec::with_capacity(count);
             while answers.len() < count {
@@ -388,6 +440,6 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 }
 
 /// Whether an error is that of a server that is lost.
-pub(super) fn is_loss(error: &Error) -> bool {
+pub(crate) fn is_loss(error: &Error) -> bool {
     error.kind == Kind::Peer && matches!(error.who, Some(Who::Server(_)))
 }

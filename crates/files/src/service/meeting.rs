@@ -12,6 +12,7 @@ use super::gathering::{Arrival, Meeting, left_before, mismatch};
 use super::state::{Service, Task};
 use crate::messages::{Answer, Ask, Purpose};
 use crate::object::Identity;
+use crate::object::overtaken;
 use crate::volume::records::RecordStore;
 
 impl<M: Machine, R: RecordStore> Service<'_, M, R> {
@@ -69,14 +70,20 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             (None, Ok(None)) => Ok(Answer::Done),
             (None, Ok(Some((_, Purpose::Sum(sum))))) => Ok(Answer::Value(sum)),
             (None, Ok(Some((who, Purpose::Attach(path, usage))))) => {
-                let server = self.shape.names.server_of(&path);
                 let attach = Ask::Attach {
-                    path,
+                    path: path.clone(),
                     usage,
                     program: meeting.program,
                     clients: meeting.clients.clone(),
                 };
-                self.caller.ask(server, &who, attach).await
+                let attached = self.undisturbed(None, async || {
+                    let server = self.server_of(&path);
+                    match self.caller.ask(server, &who, attach.clone()).await? {
+                        Answer::HasMoved => Err(overtaken("attaching", &path)),
+                        answer => Ok(answer),
+                    }
+                });
+                attached.await
             }
         };
         let told = meeting.arrivals.values().map(|arrival| {

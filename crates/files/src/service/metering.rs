@@ -46,6 +46,17 @@ fn kind_of(ask: &Ask) -> RequestKind {
         | Ask::Prepare(..)
         | Ask::Decide(..)
         | Ask::WasDecided(_)
+        | Ask::Rings
+        | Ask::Keepers
+        | Ask::MoveSlot(..)
+        | Ask::AddRing(_)
+        | Ask::Retire
+        | Ask::MoveOn(_)
+        | Ask::Take { .. }
+        | Ask::GiveUp(_)
+        | Ask::Cells(..)
+        | Ask::Leaves(..)
+        | Ask::Block(..)
         | Ask::Stop => RequestKind::Other,
     }
 }

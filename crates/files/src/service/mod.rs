@@ -14,6 +14,7 @@
 //! | `tokens` | the order of the requests to several servers |
 //! | `namespace` | objects and Xrefs |
 //! | `objects` | creation, removal, renaming: what a server directs |
+//! | `moves`, `taken` | files and names that move to other servers |
 //! | `steps` | its parts in transactions, and what is left of them after a crash |
 //! | `attach`, `attachments` | who uses a file |
 //! | `collective`, `gathering` | requests of all clients of a program together |
@@ -33,9 +34,10 @@ mod collective;
 mod gathering;
 mod guests;
 pub mod lodge;
-mod losses;
+pub(crate) mod losses;
 mod meeting;
 mod metering;
+mod moves;
 mod namespace;
 mod objects;
 pub mod pointers;
@@ -43,6 +45,7 @@ pub(crate) mod quotas;
 mod schedule;
 mod state;
 mod steps;
+mod taken;
 mod tokens;
 mod trace;
 mod writing;
@@ -57,8 +60,10 @@ use penstock_engine::{Change, Error, Machine, Message, NodeId, Result};
 
 use crate::messages::{Answer, Ask, Request, refusal, requests};
 use crate::object::Identity;
+use crate::volume::BlockName;
 use crate::volume::records::RecordStore;
 use lodge::Lodge;
+use losses::is_loss;
 use pointers::PointerId;
 use schedule::Footprint;
 use state::Task;
@@ -197,7 +202,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                     false => Vec::new(), // it is another's request
                 }
             }
-            Request::Gap(server) => self.take_gap(from, server),
+            Request::Gap(before, server) => self.take_gap(from, before, server),
             Request::Ask(ticket, who, ask) => {
                 vec![Box::pin(self.answer(from, ticket, who, ask))]
             }
@@ -251,6 +256,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// Answers a question.
     async fn answer(&self, from: NodeId, ticket: u64, who: Identity, ask: Ask) {
         let note = self.begin_note(from, &ask);
+        let path = ask.path().cloned();
+        if let Some(path) = &path
+            && let Some(answer) = self.answer_elsewhere(path).await
+        {
+            let _ = self.caller.reply(from, ticket, &answer, None).await;
+            return self.end_note(note, answer.is_err());
+        }
         let answer = match ask {
             Ask::Prepare(id, steps) => return self.take_part(from, ticket, who, id, steps).await,
             Ask::Decide(id, is_decided) if self.awaited.borrow().contains_key(&id) => {
@@ -278,8 +290,31 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 self.end_note(note, false);
                 return self.meet(program, (from, ticket), clients, purpose).await;
             }
-            Ask::Decide(..) => Ok(Answer::Done), // it was carried out when this server started
+            Ask::Block(file, cell, block, version) => {
+                let name = BlockName {
+                    file,
+                    version,
+                    cell,
+                    block,
+                };
+                self.end_note(note, false);
+                return self.send_block(from, ticket, &name).await;
+            }
+            Ask::Decide(id, is_decided) => {
+                // It was carried out when this server started, or its part has not come yet.
+                if !is_decided {
+                    self.undone.borrow_mut().insert(id);
+                }
+                Ok(Answer::Done)
+            }
             ask => self.do_ask(from, &self.shape.known(who), ask).await,
+        };
+        let answer = match (answer, path) {
+            // Its slot has moved while it was under way.
+            (Err(error), Some(path)) if !is_loss(&error) && !self.keeps(&path) => {
+                Ok(Answer::HasMoved)
+            }
+            (answer, _) => answer,
         };
         // Who has left needs no answer.
         let _ = self.caller.reply(from, ticket, &answer, None).await;
@@ -312,7 +347,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             Ask::Set(path, new) => self.set_attributes(who, &path, &new).await?,
             Ask::List(path) => Answer::Entries(self.list(who, &path).await?),
             Ask::Change(path, change) => self.change_file(who, &path, change).await?,
-            Ask::CellBytes(file, version) => {
+            Ask::CellBytes(file, _, placement) if self.has_moved_since(file, placement) => {
+                Answer::HasMoved
+            }
+            Ask::CellBytes(file, version, _) => {
                 let written = self.volume.written(file);
                 Answer::CellBytes(self.volume.bytes_of_cells(file, version), written)
             }
@@ -375,13 +413,38 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             }
             Ask::WasDecided(id) => Answer::Decided(self.was_decided(id)),
             Ask::Metrics => self.metrics(who)?,
+            Ask::Rings => Answer::Rings((*self.rings()).clone()),
+            Ask::Keepers => Answer::Keepers(self.keepers.borrow().clone()),
+            Ask::MoveSlot(slot, to) => self.move_slot(who, slot, to).await?,
+            Ask::Retire => self.retire(who).await?,
+            Ask::AddRing(servers) => self.add_ring(who, servers).await?,
+            Ask::MoveOn(path) => self.move_on(who, &path).await?,
+            Ask::Take {
+                transaction,
+                file,
+                shape,
+                placement,
+            } => {
+                let taken = self.take(from, transaction, (file, shape, placement));
+                Answer::Value(taken.await?)
+            }
+            Ask::GiveUp(file) => {
+                self.give_up_taken(file);
+                Answer::Done
+            }
+            Ask::Cells(file, cells) => self.cells(file, &cells).await?,
+            Ask::Leaves(file, cell, first) => self.leaves(file, cell, first),
             Ask::Stop => {
                 self.sync_all().await?;
                 self.is_stopped.set(true);
                 self.heard.tell();
                 Answer::Done
             }
-            Ask::Prepare(..) | Ask::Decide(..) | Ask::Join { .. } | Ask::Meet { .. } => {
+            Ask::Prepare(..)
+            | Ask::Decide(..)
+            | Ask::Join { .. }
+            | Ask::Meet { .. }
+            | Ask::Block(..) => {
                 return Err(refusal("it has been answered"));
             }
         })
@@ -401,6 +464,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         early.retain(|(from, _), _| *from != node);
         drop(early);
         self.failures.borrow_mut().remove(&node);
+        self.forget_taken(node);
         let lost = self.servers_on(node);
         let mut tasks: Vec<_> = lost.flat_map(|server| self.forget_server(server)).collect();
         self.heard.tell();

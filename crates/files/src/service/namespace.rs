@@ -48,6 +48,11 @@ impl Namespace {
         }
     }
 
+    /// All objects.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &Attributes> {
+        self.objects.values().flat_map(BTreeMap::values)
+    }
+
     /// Takes in a record, when the server starts. Gives whether the namespace has such records.
     ///
     /// # Errors

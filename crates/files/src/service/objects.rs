@@ -2,6 +2,7 @@
 //! whole files.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use penstock_engine::blocks::Intent;
@@ -14,13 +15,17 @@ use crate::messages::{Answer, Ask, NewKind, NewObject};
 use crate::names::FilePath;
 use crate::object::{
     Attributes, EXTENDED_BYTES_MAX, FileShape, Identity, MODE_BITS, ObjectId, ObjectKind,
-    Permission, at_path,
+    Permission, at_path, overtaken,
 };
+use crate::placement::Placement;
 use crate::transaction::{Entry, FileChange, NewAttributes, NewTime, Replacement, Settings, Step};
 use crate::volume::records::RecordStore;
 
 /// The most attempts at a transaction on names that others change meanwhile.
-const ATTEMPTS_MAX: usize = 100;
+const ATTEMPTS_MAX: u32 = 100;
+
+/// The time after the first attempt. The one after the second is twice as long, and so on.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_micros(50);
 
 /// The most objects about which servers are asked at once.
 const ASKED_MAX: usize = 1 << 10;
@@ -37,8 +42,14 @@ impl Plan {
 
 impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// The server that keeps the object of a path.
-    fn server_of(&self, path: &FilePath) -> usize {
-        self.shape.names.server_of(path)
+    pub(super) fn server_of(&self, path: &FilePath) -> usize {
+        let slot = self.shape.names.slot_of(path);
+        self.keepers.borrow().server(slot)
+    }
+
+    /// Whether this server keeps a path.
+    pub(super) fn keeps(&self, path: &FilePath) -> bool {
+        self.server_of(path) == self.server
     }
 
     fn parent_of(&self, path: &FilePath, doing: &str) -> Result<FilePath> {
@@ -46,9 +57,32 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         path.parent().ok_or_else(refused)
     }
 
+    /// Makes attempts at a transaction until others do not change its names, or the servers that
+    /// keep them, meanwhile; or this server does not keep its object any more.
+    pub(super) async fn undisturbed<T>(
+        &self,
+        kept: Option<&FilePath>,
+        attempt: impl AsyncFn() -> Result<T>,
+    ) -> Result<T> {
+        let mut attempts = 1;
+        loop {
+            let may_end = |kind| {
+                let is_elsewhere = kept.is_some_and(|path| !self.keeps(path));
+                kind != Kind::Busy || attempts == ATTEMPTS_MAX || is_elsewhere
+            };
+            match attempt().await {
+                Err(error) if !may_end(error.kind) => {
+                    self.machine.wait(BETWEEN_ATTEMPTS * attempts).await;
+                    attempts += 1;
+                }
+                ended => return ended,
+            }
+        }
+    }
+
     /// The attributes of an object that this server keeps.
     pub(super) async fn stat(&self, path: &FilePath) -> Result<Attributes> {
-        let _lock = self.lock_object(path, Intent::Read).await?;
+        let _lock = self.lock_kept(path, Intent::Read).await?;
         self.namespace.borrow().find(path).cloned()
     }
 
@@ -60,7 +94,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     ) -> Result<Vec<(String, Entry)>> {
         // Alone: transactions that change entries share the Xref, and those that have begun end
         // first. An object of theirs may be seen elsewhere already.
-        let _lock = self.lock_object(path, Intent::Change).await?;
+        let _lock = self.lock_kept(path, Intent::Change).await?;
         let namespace = self.namespace.borrow();
         let xref = namespace.find_xref(path)?;
         xref.allow(who, Permission::Read)?;
@@ -79,36 +113,42 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             }
         };
         let id = ObjectId::new(self.server, self.number().await?);
-        let servers = self.caller.servers();
+        let rings = self.rings();
+        let placement = Placement::settled(rings.newest());
         let kind = match kind {
             NewKind::Xref => ObjectKind::Xref,
             NewKind::Symlink(target) => ObjectKind::Symlink(target),
             NewKind::File(cells, bsu_bytes, base) => {
                 // A base that nobody has chosen is as good as random.
                 let mixed = id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-                let base = base.unwrap_or((mixed % servers as u64) as usize);
+                let servers = rings.servers(placement.ring)?;
+                let chosen = || servers[(mixed % servers.len() as u64) as usize];
                 let shape = FileShape {
                     cells,
                     bsu_bytes,
-                    base,
+                    base: base.unwrap_or_else(chosen),
+                    placement,
                 };
                 ObjectKind::File(shape)
             }
         };
-        kind.check(servers)?;
+        kind.check(&rings)?;
         let settings = (who.user, who.group, mode);
         let object = Attributes::new(id, kind, path.clone(), settings, (self.clock)());
-        let mut plan = Plan::default();
-        plan.add(self.server, Step::Add(object.clone(), Vec::new()));
-        plan.add(self.server_of(&parent), link(&object, &path, &parent));
-        self.direct(who, plan.0, None).await?;
+        self.undisturbed(Some(&path), async || {
+            let mut plan = Plan::default();
+            plan.add(self.server, Step::Add(object.clone(), Vec::new()));
+            plan.add(self.server_of(&parent), link(&object, &path, &parent));
+            self.direct(who, plan.0, None).await
+        })
+        .await?;
         Ok(object)
     }
 
     /// Removes a file and all of its cells, a symbolic link, or an empty Xref.
     pub(super) async fn remove(&self, who: &Identity, path: &FilePath) -> Result<Answer> {
         let parent = self.parent_of(path, "removing")?;
-        undisturbed(async || {
+        self.undisturbed(Some(path), async || {
             let object = self.stat(path).await?;
             let mut plan = Plan::default();
             let whole = self.plan_removal(&object, &parent, &mut plan);
@@ -128,6 +168,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let gone = Step::Drop {
             path: object.path.clone(),
             id: object.id,
+            changed: object.changed,
+            placement: object.placement(),
             entries: Vec::new(),
             is_move: false,
         };
@@ -193,11 +235,11 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         if from == to {
             return self.stat(from).await.map(|_| Answer::Done);
         }
-        undisturbed(async || {
+        self.undisturbed(Some(from), async || {
             let mut plan = Plan::default();
             let object = self.stat(from).await?;
             let old = match self.object_at(to.clone()).await {
-                Err(error) if error.kind == Kind::Busy => None, // there is nothing
+                Err(error) if error.kind == Kind::Missing => None,
                 found => Some(found?),
             };
             let (mut whole, is_replaced) = (None, old.is_some());
@@ -237,10 +279,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             let below = entries.iter().map(|(name, _)| object.path.join(name));
             let below = stream::iter(below.collect::<Result<Vec<_>>>()?);
             let found = below.map(|path| self.object_at(path)).buffered(ASKED_MAX);
-            waiting.extend(found.try_collect::<Vec<_>>().await?);
+            let found: Result<Vec<_>> = found.try_collect().await;
+            waiting.extend(found.map_err(out_of_date)?);
             let gone = Step::Drop {
                 path: object.path.clone(),
                 id: object.id,
+                changed: object.changed,
+                placement: object.placement(),
                 entries: entries.clone(),
                 is_move: true,
             };
@@ -263,6 +308,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let server = self.server_of(path);
         match self.caller.ask(server, &nobody(), asked).await {
             Ok(Answer::Entries(entries)) => Ok(entries),
+            Ok(Answer::HasMoved) => Err(overtaken("listing", path)),
             Ok(_) => Err(unexpected()),
             Err(error) => Err(out_of_date(error)),
         }
@@ -270,11 +316,12 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     async fn object_at(&self, path: FilePath) -> Result<Attributes> {
         let server = self.server_of(&path);
-        let asked = Ask::Stat(path);
+        let asked = Ask::Stat(path.clone());
         match self.caller.ask(server, &nobody(), asked).await {
             Ok(Answer::Found(object, _)) => Ok(object),
+            Ok(Answer::HasMoved) => Err(overtaken("looking for", &path)),
             Ok(_) => Err(unexpected()),
-            Err(error) => Err(out_of_date(error)),
+            Err(error) => Err(error),
         }
     }
 
@@ -285,7 +332,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         path: &FilePath,
         new: &NewAttributes,
     ) -> Result<Answer> {
-        undisturbed(async || {
+        self.undisturbed(Some(path), async || {
             let object = self.stat(path).await?;
             check_extended(&object, new)?;
             let settings = Settings {
@@ -314,7 +361,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         path: &FilePath,
         change: FileChange,
     ) -> Result<Answer> {
-        undisturbed(async || {
+        self.undisturbed(Some(path), async || {
             let object = self.stat(path).await?;
             let shape = object.shape()?;
             check_change(&object, change)?;
@@ -345,6 +392,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let change = Step::Change {
             path: object.path.clone(),
             id: object.id,
+            placement: object.placement(),
             settings,
         };
         plan.add(self.server, change);
@@ -415,21 +463,10 @@ fn check_change(object: &Attributes, change: FileChange) -> Result<()> {
             let cause = format!("{bytes} bytes: a cell has 2^62 at most, and so has a file");
             Err(at_path(Kind::Schema, "resizing", path, cause))
         }
-        FileChange::Remove | FileChange::GiveTo(_) => {
+        FileChange::Remove | FileChange::GiveTo(_) | FileChange::Move(_) => {
             let cause = "there is another request for that";
             Err(at_path(Kind::Schema, "changing a file", path, cause))
         }
         _ => Ok(()),
-    }
-}
-
-/// Makes attempts at a transaction until others do not change its names meanwhile.
-async fn undisturbed(attempt: impl AsyncFn() -> Result<()>) -> Result<()> {
-    let mut attempts = 1;
-    loop {
-        match attempt().await {
-            Err(error) if error.kind == Kind::Busy && attempts < ATTEMPTS_MAX => attempts += 1,
-            ended => return ended,
-        }
     }
 }

@@ -15,8 +15,6 @@
 //! cannot take it back again and again. For a server that is lost, the keeper counts the blocks
 //! that it told of last, and what it was allowed since.
 
-use std::collections::BTreeMap;
-
 use futures::future::join_all;
 use penstock_engine::blocks::Intent;
 use penstock_engine::{Error, Kind, Machine, Result};
@@ -26,14 +24,20 @@ use super::state::Service;
 use super::steps::nobody;
 use crate::caller::unexpected;
 use crate::messages::{Answer, Ask, refusal};
+use crate::names::Names;
 use crate::object::{Identity, ObjectId};
 use crate::transaction::Step;
 use crate::volume::BlockName;
 use crate::volume::records::{Change, Key, RecordStore, put, remove};
 
-/// The server that divides the quota of a user.
-pub(crate) fn keeper(user: u32, servers: usize) -> usize {
-    user as usize % servers
+/// The server that divides the quota of a user: of those with which the volume was made, or another
+/// one if that has no part any more.
+pub(crate) fn keeper(user: u32, names: Names, members: &[usize]) -> usize {
+    let chosen = user as usize % names.servers;
+    match members.contains(&chosen) {
+        true => chosen,
+        false => members.first().copied().unwrap_or(0),
+    }
 }
 
 impl<M: Machine, R: RecordStore> Service<'_, M, R> {
@@ -44,12 +48,18 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         user: u32,
         blocks: Option<u64>,
     ) -> Result<Answer> {
-        let servers = 0..self.caller.servers();
         let _alone = self.divisions.claim(&user, Intent::Change).await;
-        let steps: BTreeMap<usize, Vec<Step>> = servers
-            .map(|server| (server, vec![Step::Limit { user, blocks }]))
-            .collect();
-        self.direct(who, steps, None).await?;
+        self.undisturbed(None, async || {
+            let all = self.all();
+            let limit = || Step::Limit {
+                user,
+                blocks,
+                all: all.clone(),
+            };
+            let steps = all.servers.iter().map(|&server| (server, vec![limit()]));
+            self.direct(who, steps.collect(), None).await
+        })
+        .await?;
         Ok(Answer::Done)
     }
 
@@ -84,7 +94,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             }
             let user = self.volume.owner(file);
             let asked = Ask::Allot(user, self.server);
-            let keeper = keeper(user, self.caller.servers());
+            let keeper = keeper(user, self.shape.names, &self.members());
             self.caller.ask(keeper, &nobody(), asked).await?;
             is_promised = self.volume.end_promise(user);
         }
@@ -93,20 +103,20 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// Divides what is left of a user's quota anew: as the user's keeper, for a server whose
     /// allowance is used up.
     pub(super) async fn allot(&self, user: u32, server: usize) -> Result<Answer> {
-        let servers = self.caller.servers();
-        if server >= servers {
+        let members = self.members();
+        if !members.contains(&server) {
             return Err(refusal(format!("there is no server {server}")));
         }
         let _alone = self.divisions.claim(&user, Intent::Change).await;
         let Some(limit) = self.quotas.borrow().get(&user).copied() else {
             return Ok(Answer::Done); // all servers know that there is no limit any more
         };
-        let asked = (0..servers).map(|server| {
+        let asked = members.iter().map(|&server| {
             let asked = Ask::GiveBack(user);
-            async move { self.caller.ask(server, &nobody(), asked).await }
+            async move { (server, self.caller.ask(server, &nobody(), asked).await) }
         });
         let mut used = 0;
-        for (server, answer) in join_all(asked).await.into_iter().enumerate() {
+        for (server, answer) in join_all(asked).await {
             let key = (user, server);
             let bound = self.bounds.borrow().get(&key).copied();
             used += match (answer, bound) {
@@ -125,7 +135,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             let cause = format!("user {user} may have {limit} blocks, and has {used}");
             return Err(Error::new(Kind::Full, "taking a block of a quota", cause));
         }
-        let allowance = free.div_ceil(2 * servers as u64);
+        let allowance = free.div_ceil(2 * members.len() as u64);
         *self.bounds.borrow_mut().entry((user, server)).or_default() += allowance;
         self.caller
             .ask(server, &nobody(), Ask::Allow(user, allowance))

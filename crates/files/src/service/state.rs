@@ -20,13 +20,15 @@ use super::lodge::{Guests, Lodge};
 use super::namespace::Namespace;
 use super::pointers::Pointers;
 use super::schedule::{Footprint, Schedule};
+use super::taken::Taken;
 use super::tokens::{Buckets, Failures, Passage};
 use super::trace::Trace;
-use crate::caller::Caller;
+use crate::caller::{Caller, Homes, unexpected};
 use crate::messages::{Access, Request, Turn};
 use crate::metrics::Meter;
-use crate::names::{FilePath, Names};
-use crate::object::{Identity, ObjectId};
+use crate::names::{FilePath, Keepers, Names};
+use crate::object::{FileShape, Identity, ObjectId};
+use crate::placement::{Order, Placement, Rings};
 use crate::transaction::{Step, TransactionId};
 use crate::volume::records::RecordStore;
 use crate::volume::{BlockName, CellBlock, Volume};
@@ -84,6 +86,10 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
     pub(super) machine: &'m M,
     pub(super) server: usize,
     pub(super) shape: VolumeShape,
+    /// The rings of the volume.
+    pub(super) rings: RefCell<Arc<Rings>>,
+    /// The servers that keep the slots of the volume.
+    pub(super) keepers: RefCell<Keepers>,
     pub(super) clock: Rc<dyn Fn() -> u64>,
     pub(super) volume: Rc<Volume<'m, M, R>>,
     /// The blocks of a cell.
@@ -114,6 +120,8 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
     pub(super) turns_waiting: Cell<usize>,
     pub(super) namespace: RefCell<Namespace>,
     pub(super) locks: Claims<FilePath>,
+    /// The slots: alone for those that move.
+    pub(super) slots: Claims<usize>,
     pub(super) attachments: RefCell<Attachments>,
     pub(super) pointers: RefCell<Pointers>,
     pub(super) trace: RefCell<Trace>,
@@ -122,6 +130,10 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
     /// The clients of programs that wait for each other.
     pub(super) meetings: RefCell<BTreeMap<u64, Meeting>>,
     pub(super) behind: WriteBehind,
+    /// What this server has taken over of files that are to move here.
+    pub(super) taken: RefCell<FxHashMap<ObjectId, Taken>>,
+    /// The files whose last cells have gone from here to other servers, with their placements then.
+    pub(super) moved_away: RefCell<FxHashMap<ObjectId, Placement>>,
     /// The files that were removed.
     pub(super) removed: RefCell<FxHashSet<ObjectId>>,
     /// The files whose requests may come in any order, each with the server that allows it.
@@ -134,6 +146,8 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
     /// The decisions of directors that this server has heard of and not yet carried out: what, and
     /// whom to tell of the end.
     pub(super) decisions: RefCell<FxHashMap<TransactionId, Decision>>,
+    /// The transactions that were given up before their parts here were ready.
+    pub(super) undone: RefCell<BTreeSet<TransactionId>>,
     /// The signal that a decision has come, or that a server has left or joined.
     pub(super) heard: Signal,
     /// The number of times that a server has joined.
@@ -194,7 +208,8 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         let cell = DiskSchema::chunked(&[CELL_ELEMENTS], 1, &[CELL_ELEMENTS]);
         let cell = cell.and_then(|cell| cell.split(Split::Contiguous(block_bytes)));
         let cell_blocks = cell.map_err(|error| Error::new(Kind::Schema, "serving files", error))?;
-        let place = (shape.volume, shape.servers.clone());
+        let place = (shape.volume, Homes::new(shape.servers.clone()));
+        let rings = Arc::new(Rings::new(shape.names.servers));
         Ok(Self {
             machine,
             server,
@@ -224,18 +239,22 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             turns_waiting: Cell::default(),
             namespace: RefCell::new(Namespace::new(shape.names)),
             locks: Claims::default(),
+            slots: Claims::default(),
             attachments: RefCell::new(Attachments::new(life)),
             pointers: RefCell::new(Pointers::new(server, life)),
             trace: RefCell::default(),
             gatherings: RefCell::default(),
             meetings: RefCell::default(),
             behind: WriteBehind::default(),
+            taken: RefCell::default(),
+            moved_away: RefCell::default(),
             removed: RefCell::default(),
             reckless: RefCell::default(),
             quotas: RefCell::default(),
             bounds: RefCell::default(),
             divisions: Claims::default(),
             decisions: RefCell::default(),
+            undone: RefCell::default(),
             heard: Signal::default(),
             joins: Cell::new(0),
             awaited: RefCell::default(),
@@ -247,6 +266,8 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             is_ready: Cell::new(false),
             is_stopped: Cell::new(false),
             is_ending: Cell::new(false),
+            rings: RefCell::new(rings),
+            keepers: RefCell::new(shape.names.keepers()),
             shape,
         })
     }
@@ -307,16 +328,55 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
 const CELL_ELEMENTS: u64 = penstock_layout::view::CELL_BYTES_MAX;
 
 impl<M: Machine, R: RecordStore> Service<'_, M, R> {
-    /// The turn of this server among those of a file.
-    pub(super) fn turn(&self, base: usize) -> usize {
-        let servers = self.caller.servers();
-        (self.server + servers - base % servers) % servers
+    /// The rings of the volume.
+    pub(super) fn rings(&self) -> Arc<Rings> {
+        self.rings.borrow().clone()
+    }
+
+    /// The servers of a file in the order in which tokens pass them.
+    ///
+    /// # Errors
+    /// [`Kind::Peer`] when the file is in a ring that there is not.
+    pub(super) fn order(&self, (base, placement): (usize, Placement)) -> Result<Order> {
+        self.rings.borrow().order(base, placement)
+    }
+
+    /// The turn of this server among those of a file, if it is one of them.
+    pub(super) fn turn(&self, file: (usize, Placement)) -> Option<usize> {
+        self.order(file).ok()?.turn(self.server)
+    }
+
+    /// The servers with cells of a file in one of these forms, in the order of the first, and
+    /// their turns.
+    ///
+    /// # Errors
+    /// As [`Service::order`].
+    pub(super) fn way_of(&self, shapes: &[FileShape]) -> Result<(Vec<usize>, Vec<usize>)> {
+        let rings = self.rings();
+        let mut turns = BTreeMap::new();
+        if let Some(first) = shapes.first() {
+            let order = first.order(&rings)?;
+            for shape in shapes {
+                for server in shape.dealing(&rings)?.servers() {
+                    turns.insert(order.turn(server).ok_or_else(unexpected)?, server);
+                }
+            }
+        }
+        Ok(turns.into_iter().unzip())
+    }
+
+    /// Whether a file has moved since somebody has heard of this placement, as far as this server
+    /// has had a part in that.
+    pub(super) fn has_moved_since(&self, file: ObjectId, placement: Placement) -> bool {
+        let known = self.moved_away.borrow().get(&file).copied();
+        placement < known.unwrap_or_else(|| self.volume.placement(file))
+            || placement.former < self.rings.borrow().first()
     }
 
     /// Whether a request is done in the order of tokens, and this server is not the first.
-    pub(super) fn waits_for_token(&self, turn: &Turn, base: usize) -> bool {
+    pub(super) fn waits_for_token(&self, turn: &Turn, file: (usize, Placement)) -> bool {
         match turn {
-            Turn::Token(turns) => turns.first() != Some(&self.turn(base)),
+            Turn::Token(turns) => turns.first().copied() != self.turn(file),
             Turn::Any | Turn::Arrival => false,
         }
     }

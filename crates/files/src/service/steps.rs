@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{Either, FutureExt, join, join_all, select};
@@ -16,9 +17,13 @@ use super::schedule::Footprint;
 use super::state::{Service, Task};
 use crate::messages::{Answer, Ask, Errand, Token, refusal};
 use crate::names::FilePath;
-use crate::object::{Attributes, FileShape, Identity, ObjectId, ObjectKind, Permission, at_path};
+use crate::object::{
+    Attributes, FileShape, Identity, ObjectId, ObjectKind, Permission, at_path, overtaken,
+};
+use crate::placement::Rings;
 use crate::transaction::{FileChange, Step, TransactionId};
 use crate::volume::cells::Version;
+use crate::volume::moved::MovedPart;
 use crate::volume::records::{self, Change, Key, RecordStore, put, remove};
 use crate::volume::{BlockName, CellChange};
 
@@ -56,7 +61,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// Takes in all records. Gives the parts of transactions that were prepared.
     pub(super) async fn load(&self) -> Result<Vec<(TransactionId, Vec<Step>)>> {
-        let mut prepared = Vec::new();
+        let mut prepared: Vec<(TransactionId, Vec<Step>)> = Vec::new();
         for (key, value) in self.volume.committer.load().await? {
             let key = records::key(&key)?;
             let is_known = self.namespace.borrow_mut().take_record(&key, &value)?
@@ -68,6 +73,12 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 Key::Quota(user) => {
                     self.set_limit(user, Some(decode(&value)?))?;
                 }
+                Key::MovedAway(file) => {
+                    let placement = decode(&value)?;
+                    self.moved_away.borrow_mut().insert(file, placement);
+                }
+                Key::Keepers => *self.keepers.borrow_mut() = decode(&value)?,
+                Key::Rings => *self.rings.borrow_mut() = Arc::new(decode(&value)?),
                 _ if is_known => {}
                 _ => {
                     return Err(Error::new(
@@ -79,8 +90,27 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             }
         }
         self.reserved.set(self.numbers.get());
+        self.check_servers()?;
         self.volume.mark_places()?;
+        for (_, steps) in &prepared {
+            if let Some(changed) = changed_cells(steps) {
+                self.volume.mark_apart(changed.come)?;
+            }
+        }
         Ok(prepared)
+    }
+
+    /// Refuses to serve when servers are missing that have a part of the volume.
+    fn check_servers(&self) -> Result<()> {
+        let all = self.caller.servers();
+        let kept = self.keepers.borrow();
+        let kept = kept.slots().iter().map(|slot| slot.server);
+        let last = self.rings().last_server().max(kept.max().unwrap_or(0));
+        if last < all {
+            return Ok(());
+        }
+        let cause = format!("it has server {last}, and only {all} servers are there");
+        Err(Error::new(Kind::Schema, "opening a volume", cause))
     }
 
     /// Ends what a crash has left: carries out what was decided, and undoes what was not. Clients
@@ -92,7 +122,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             .partition(|(id, _)| id.server == self.server);
         let recovered = async {
             let root = FilePath::root();
-            let is_here = self.shape.names.server_of(&root) == self.server;
+            let is_here = self.keeps(&root);
             if is_here && self.namespace.borrow().find(&root).is_err() {
                 self.make_root(root).await?;
             }
@@ -104,7 +134,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 self.prepare_again(steps).await?;
             }
             // What needs a server that is not there then fails.
-            join_all(self.shape.servers.iter().map(|&node| self.reach(node))).await;
+            let members = self.members().into_iter();
+            let nodes = members.filter_map(|server| self.shape.servers.get(server));
+            join_all(nodes.map(|&node| self.reach(node))).await;
             Ok::<(), Error>(())
         };
         if let Err(error) = recovered.await {
@@ -135,8 +167,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// Reserves again what a part of a transaction was promised before a crash: when it is decided,
     /// it can be done.
     async fn prepare_again(&self, steps: &[Step]) -> Result<()> {
-        match change_of_cells(steps) {
-            Some((file, _, ends)) => self.prepare_tails(file, &ends).await,
+        match changed_cells(steps) {
+            Some(changed) => self.prepare_tails(changed.file, &changed.ends).await,
             None => Ok(()),
         }
     }
@@ -156,8 +188,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             decided.difference(&directed).copied().collect()
         };
         for id in ids {
-            let servers = 0..self.caller.servers();
-            let told = servers.map(|server| {
+            let told = self.members().into_iter().map(|server| {
                 let decide = Ask::Decide(id, true);
                 async move { self.caller.ask(server, &nobody(), decide).await }
             });
@@ -190,7 +221,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         steps: BTreeMap<usize, Vec<Step>>,
         whole: Option<WholeFile>,
     ) -> Result<()> {
-        let (mut own, mut locks, mut told) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut own, mut locks, mut told) = (Vec::new(), Locks::default(), Vec::new());
         let mut voted = Ok(());
         // Servers take their parts in one order, so that no two transactions wait for each other's
         // locks.
@@ -213,7 +244,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             }
         }
         if let Some(whole) = whole.filter(|_| voted.is_ok()) {
-            voted = self.prepare_whole(whole, &mut told).await;
+            let prepared = self.prepare_whole(whole, &mut told).await;
+            voted = match (prepared, whole.change) {
+                (Ok(id), FileChange::Move(placement)) => {
+                    self.let_take_all(whole, placement, id).await
+                }
+                (prepared, _) => prepared.map(|_| ()),
+            };
         }
         if voted.is_ok() {
             self.decide(&own, &told).await?;
@@ -312,24 +349,26 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     }
 
     /// Sends a change of a whole file to all of its servers, in the order of its requests, and
-    /// waits until each is ready for it.
+    /// waits until each is ready for it. A file that moves has servers that get cells, too.
     async fn prepare_whole(
         &self,
         whole: WholeFile,
         told: &mut Vec<(usize, TransactionId)>,
-    ) -> Result<()> {
-        let id = self.new_transaction().await?;
+    ) -> Result<TransactionId> {
         let shape = whole.shape;
-        let turns = shape.turns(self.caller.servers());
-        let servers = (0..turns).map(|turn| shape.server_at(turn, self.caller.servers()));
-        let servers: Vec<usize> = servers.collect();
+        let (turns, servers) = match whole.change {
+            FileChange::Move(placement) => self.way_of(&[shape, FileShape { placement, ..shape }]),
+            _ => self.way_of(&[shape]),
+        }?;
+        let id = self.new_transaction().await?;
         told.extend(servers.iter().map(|&server| (server, id)));
         let token = |ticket| Token {
             file: whole.file,
             base: shape.base,
+            placement: shape.placement,
             life: 0,
             number: 0,
-            turns: (0..turns).collect(),
+            turns,
             from: self.machine.me(),
             request: ticket,
             errand: Errand::Change {
@@ -340,7 +379,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             },
         };
         let votes = self.ask_by_token(servers, token).await?;
-        votes.into_iter().collect::<Result<Vec<_>>>().map(|_| ())
+        votes.into_iter().collect::<Result<Vec<_>>>().map(|_| id)
     }
 
     /// Takes part in a transaction whose steps have come by themselves: prepares them, and waits
@@ -394,13 +433,16 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     async fn await_decision(
         &self,
         id: TransactionId,
-        steps: &[Step],
+        steps_before: &[Step],
         is_prepared: bool,
         is_late: bool,
     ) {
         let Some(is_decided) = self.decision(id, is_late).await else {
             return; // it stays in doubt until the server starts again
         };
+        // Cells that come from other servers have been added to the steps since.
+        let steps = self.awaited.borrow().get(&id).cloned();
+        let steps = steps.as_deref().unwrap_or(steps_before);
         let ended = self.end_part(id, steps, (is_decided, is_prepared)).await;
         self.awaited.borrow_mut().remove(&id);
         let told = self.decisions.borrow_mut().remove(&id);
@@ -421,6 +463,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// while, or when a server is back. Nothing if this server is stopped while the director is
     /// lost.
     async fn decision(&self, id: TransactionId, mut is_late: bool) -> Option<bool> {
+        if self.undone.borrow_mut().remove(&id) {
+            return Some(false);
+        }
         loop {
             let joins = self.joins.get();
             let heard = self.heard.until(|| {
@@ -457,7 +502,11 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             (true, _) => self.carry_out(id, steps).await,
             (false, true) => {
                 let undone = remove(&Key::Prepared(id))?;
-                self.volume.committer.commit([undone]).await
+                self.volume.committer.commit([undone]).await?;
+                if let Some(changed) = changed_cells(steps) {
+                    self.volume.free_apart(changed.come.places());
+                }
+                Ok(())
             }
             (false, false) => Ok(()),
         }
@@ -479,15 +528,17 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 return;
             };
             let turn = self.turn_of(&place, file).await;
-            let servers = self.caller.servers();
-            let first = self.turn(shape.base) as u64;
-            let cells: Vec<u64> = (first..shape.cells).step_by(servers).collect();
+            let rings = self.rings();
+            let dealing = shape.dealing(&rings);
+            let cells = dealing.map(|dealing| dealing.cells_of(self.server));
+            let cells: Vec<u64> = cells.into_iter().flatten().collect();
             let steps = [Step::Cells {
                 file,
                 owner,
                 shape,
                 change,
                 cells: cells.clone(),
+                come: MovedPart::default(),
             }];
             let ends = ends_of(change, &cells, &shape);
             let prepared = async {
@@ -504,22 +555,37 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         })
     }
 
-    /// Locks the objects that steps are about, in the order of their paths.
+    /// Locks the slots and objects that steps are about, in the order of their numbers and paths.
     ///
     /// # Errors
     /// The loss of a director whose transaction must end before.
-    async fn lock(&self, steps: &[Step]) -> Result<Vec<Claim<'_, FilePath>>> {
+    async fn lock(&self, steps: &[Step]) -> Result<Locks<'_>> {
+        let mut slots: BTreeMap<usize, bool> = BTreeMap::new();
+        for step in steps {
+            if let Step::Keep { slot, .. } = step {
+                slots.insert(*slot, true);
+            } else if let Some((path, _)) = step.lock().filter(|_| step.members().is_none()) {
+                slots.entry(self.shape.names.slot_of(path)).or_default();
+            }
+        }
+        let mut locks = Locks::default();
+        for (slot, is_alone) in slots {
+            let intent = match is_alone {
+                true => Intent::Change,
+                false => Intent::Read,
+            };
+            locks.slots.push(self.lock_slot(slot, intent).await?);
+        }
         let mut wanted: BTreeMap<&FilePath, bool> = BTreeMap::new();
         for (path, is_alone) in steps.iter().filter_map(Step::lock) {
             *wanted.entry(path).or_default() |= is_alone;
         }
-        let mut locks = Vec::with_capacity(wanted.len());
         for (path, is_alone) in wanted {
             let intent = match is_alone {
                 true => Intent::Change,
                 false => Intent::Read,
             };
-            locks.push(self.lock_object(path, intent).await?);
+            locks.paths.push(self.lock_object(path, intent).await?);
         }
         self.await_entries(steps).await?;
         Ok(locks)
@@ -538,13 +604,38 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             _ => None,
         });
         let unlinked: FxHashSet<(&FilePath, &String)> = unlinked.collect();
+        let come = steps.iter().find_map(|step| match step {
+            Step::Keep { slot, to, .. } if *to == self.server => Some(*slot),
+            _ => None,
+        });
+        let is_new = |step: &Step| matches!(step, Step::Come { is_new: true, .. });
+        let is_new = steps.iter().any(is_new);
         for step in steps {
+            if let Some(all) = step.members() {
+                if !is_new && self.members() != all.servers {
+                    let cause = "servers come or go meanwhile: try again";
+                    return Err(Error::new(Kind::Busy, "changing a volume", cause));
+                }
+            } else if let Some((path, _)) = step.lock()
+                && !self.keeps(path)
+                && Some(self.shape.names.slot_of(path)) != come
+            {
+                return Err(overtaken("looking for", path));
+            }
             match step {
                 Step::Add(object, _) if dropped.contains(&object.path) => {}
                 Step::Add(object, _) => namespace.check_free(&object.path)?,
-                Step::Change { path, id, settings } => {
+                Step::Change {
+                    path,
+                    id,
+                    placement,
+                    settings,
+                } => {
                     let object = namespace.find(path)?;
                     check_same(object, *id)?;
+                    if object.placement() != *placement {
+                        return Err(overtaken("changing", path));
+                    }
                     let new = &settings.new;
                     match new.are_the_owners() {
                         true => object.allow_owner(who, "protecting")?,
@@ -568,6 +659,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 Step::Drop {
                     path,
                     id,
+                    changed,
+                    placement,
                     entries,
                     is_move,
                 } => {
@@ -577,6 +670,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                         false => found?,
                     };
                     check_same(found, *id)?;
+                    let is_changed = *is_move && found.changed != *changed;
+                    if found.placement() != *placement || is_changed {
+                        return Err(overtaken("removing", path));
+                    }
                     let found = namespace.entries(*id);
                     if found != *entries {
                         let cause = format!("the directory has {} entries", found.len());
@@ -614,12 +711,85 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                     }
                 }
                 Step::Cells { .. } => return Err(refusal("cells change by tokens")),
+                Step::Place {
+                    path, id, former, ..
+                } => {
+                    let object = namespace.find(path).map_err(out_of_date)?;
+                    check_same(object, *id)?;
+                    if object.placement() != Some(*former) {
+                        return Err(overtaken("moving", path));
+                    }
+                }
+                Step::Keep {
+                    slot,
+                    from,
+                    to,
+                    all,
+                    ..
+                } => {
+                    let is_kept =
+                        self.keepers.borrow().server(*slot) == *from && all.servers.contains(to);
+                    let in_slot = || {
+                        let paths = namespace.objects().map(|object| &object.path);
+                        paths.filter(|path| self.shape.names.slot_of(path) == *slot)
+                    };
+                    let goes = |path: &FilePath| dropped.contains(path);
+                    if !is_kept || *from == self.server && !in_slot().all(goes) {
+                        let cause = "its names change all the time: try again";
+                        return Err(Error::new(Kind::Busy, "moving a slot", cause));
+                    }
+                }
+                Step::Ring { .. } | Step::Come { .. } | Step::Retire { .. } => {
+                    self.check_rings(who, step, steps)?;
+                }
                 Step::Limit { .. } if !who.may_all() => {
                     let cause = "only the owner of the volume may set quotas";
                     return Err(Error::new(Kind::ReadOnly, "setting a quota", cause));
                 }
                 Step::Limit { .. } => {}
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses a step about the rings of the volume that cannot be done.
+    fn check_rings(&self, who: &Identity, step: &Step, steps: &[Step]) -> Result<()> {
+        let refused = |kind, cause| Err(Error::new(kind, "making a ring of servers", cause));
+        if !who.may_all() {
+            return refused(Kind::ReadOnly, "only the owner of the volume may");
+        }
+        match step {
+            Step::Ring { ring, .. } => {
+                let come = steps.iter().find_map(|step| match step {
+                    Step::Come { rings, is_new, .. } if *is_new => Some(rings.newest()),
+                    _ => None,
+                });
+                if *ring != come.unwrap_or_else(|| self.rings().newest()) + 1 {
+                    return refused(Kind::Busy, "another one is being made: try again");
+                }
+            }
+            Step::Come {
+                rings,
+                keepers,
+                quotas,
+                is_new,
+                ..
+            } => {
+                let is_same = *self.rings() == *rings
+                    && *self.keepers.borrow() == *keepers
+                    && *self.quotas.borrow() == *quotas;
+                if !is_new && !is_same {
+                    return refused(Kind::Busy, "slots have moved meanwhile: try again");
+                }
+            }
+            Step::Retire { ring, .. } => {
+                let namespace = self.namespace.borrow();
+                let mut placements = namespace.objects().filter_map(Attributes::placement);
+                if placements.any(|placement| placement.former < *ring) {
+                    return refused(Kind::Busy, "a file is in another ring still: try again");
+                }
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -668,31 +838,96 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                     changes.push(namespace.unlink(xref, name)?);
                     changes.push(namespace.touch(parent, now)?);
                 }
-                Step::Limit { user, blocks } => changes.push(self.set_limit(*user, *blocks)?),
+                Step::Limit { user, blocks, .. } => changes.push(self.set_limit(*user, *blocks)?),
                 Step::Cells { .. } => {}
+                Step::Place {
+                    path, placement, ..
+                } => {
+                    let mut object = namespace.find(path)?.clone();
+                    self.attachments.borrow_mut().move_to(object.id, *placement);
+                    if let ObjectKind::File(shape) = &mut object.kind {
+                        shape.placement = *placement;
+                    }
+                    changes.push(namespace.put(object)?);
+                }
+                Step::Keep {
+                    slot,
+                    from,
+                    to,
+                    attached,
+                    ..
+                } => {
+                    let mut keepers = self.keepers.borrow_mut();
+                    keepers.move_to(*slot, *to);
+                    changes.push(put(&Key::Keepers, &*keepers)?);
+                    let mut attachments = self.attachments.borrow_mut();
+                    if *from == self.server {
+                        attachments.hand_over(attached);
+                    } else if *to == self.server {
+                        attachments.take_in(attached);
+                    }
+                }
+                Step::Come { is_new: false, .. } => {}
+                Step::Come {
+                    rings,
+                    keepers,
+                    quotas,
+                    ..
+                } => {
+                    changes.push(put(&Key::Keepers, keepers)?);
+                    *self.keepers.borrow_mut() = keepers.clone();
+                    changes.push(self.set_rings(rings.clone())?);
+                    let former: Vec<u32> = self.quotas.borrow().keys().copied().collect();
+                    for user in former {
+                        changes.push(self.set_limit(user, None)?);
+                    }
+                    for (&user, &blocks) in quotas {
+                        changes.push(self.set_limit(user, Some(blocks))?);
+                    }
+                }
+                Step::Ring { servers, .. } => {
+                    let rings = self.rings().with(servers.clone().into());
+                    changes.push(self.set_rings(rings)?);
+                }
+                Step::Retire { ring, .. } => {
+                    let mut rings = (*self.rings()).clone();
+                    rings.retire_before(*ring);
+                    changes.push(self.set_rings(rings)?);
+                    for (file, _) in self.moved_away.take() {
+                        changes.push(remove(&Key::MovedAway(file))?);
+                    }
+                }
             }
         }
         Ok(changes)
+    }
+
+    /// Notes the rings of the volume in memory, and gives the change of records.
+    fn set_rings(&self, rings: Rings) -> Result<Change> {
+        let change = put(&Key::Rings, &rings)?;
+        *self.rings.borrow_mut() = Arc::new(rings);
+        Ok(change)
     }
 
     /// Carries out a part of a transaction that was decided.
     async fn carry_out(&self, id: TransactionId, steps: &[Step]) -> Result<()> {
         let mut changes = self.do_steps(steps)?;
         changes.push(remove(&Key::Prepared(id))?);
-        match change_of_cells(steps) {
-            Some((file, change, ends)) => self.change_cells(file, change, ends, changes).await,
+        match changed_cells(steps) {
+            Some(changed) => self.change_cells(changed, changes).await,
             None => self.volume.committer.commit(changes).await,
         }
     }
 
     /// Changes the cells of a file on this server, and commits that together with other changes.
-    async fn change_cells(
-        &self,
-        file: (ObjectId, u32),
-        change: FileChange,
-        ends: CellEnds,
-        others: Vec<Change>,
-    ) -> Result<()> {
+    async fn change_cells(&self, changed: ChangedCells<'_>, mut others: Vec<Change>) -> Result<()> {
+        let ChangedCells {
+            file,
+            shape,
+            change,
+            ends,
+            come,
+        } = changed;
         let (id, _) = file;
         if change.is_resize() {
             self.clear_tails(file, &ends).await?;
@@ -702,6 +937,16 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             FileChange::RollBack => CellChange::RollBack,
             FileChange::Resize(_) | FileChange::Truncate(_) => CellChange::Resize(ends),
             FileChange::GiveTo(user) => CellChange::GiveTo(user),
+            FileChange::Move(placement) => {
+                let (stays, change) = self.stays(id, shape, placement)?;
+                others.push(change);
+                CellChange::Move {
+                    placement,
+                    gone: self.leaving_cells(id, shape, placement)?,
+                    come: come.clone(),
+                    stays,
+                }
+            }
             FileChange::Remove => CellChange::Remove,
         };
         let is_kept = |name: &BlockName| name.version == Version::Checkpoint;
@@ -721,6 +966,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                     meter.forget_file(id);
                 }
             }
+            FileChange::Move(_) => self.blocks.discard_all(|name| name.file == id),
             FileChange::GiveTo(user) => {
                 if let Some(meter) = &self.meter {
                     meter.note_owner(id, user);
@@ -784,9 +1030,27 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 /// The bytes up to the end of cells.
 type CellEnds = BTreeMap<u64, u64>;
 
-/// A file with its owner, its change, and the new ends of its cells here, if steps change a whole
-/// file.
-fn change_of_cells(steps: &[Step]) -> Option<((ObjectId, u32), FileChange, CellEnds)> {
+/// The locks of a transaction on a server.
+#[derive(Default)]
+struct Locks<'a> {
+    slots: Vec<Claim<'a, usize>>,
+    paths: Vec<Claim<'a, FilePath>>,
+}
+
+/// A change of the cells of a file on a server.
+struct ChangedCells<'a> {
+    /// The file, and its owner.
+    file: (ObjectId, u32),
+    shape: FileShape,
+    change: FileChange,
+    /// The new ends of cells.
+    ends: CellEnds,
+    /// The cells that come from other servers.
+    come: &'a MovedPart,
+}
+
+/// The change of a whole file, if steps are that.
+fn changed_cells(steps: &[Step]) -> Option<ChangedCells<'_>> {
     match steps {
         [
             Step::Cells {
@@ -795,8 +1059,15 @@ fn change_of_cells(steps: &[Step]) -> Option<((ObjectId, u32), FileChange, CellE
                 shape,
                 change,
                 cells,
+                come,
             },
-        ] => Some(((*file, *owner), *change, ends_of(*change, cells, shape))),
+        ] => Some(ChangedCells {
+            file: (*file, *owner),
+            shape: *shape,
+            change: *change,
+            ends: ends_of(*change, cells, shape),
+            come,
+        }),
         _ => None,
     }
 }
@@ -814,12 +1085,6 @@ fn check_same(object: &Attributes, id: ObjectId) -> Result<()> {
         true => Ok(()),
         false => Err(overtaken("changing", &object.path)),
     }
-}
-
-/// The error for steps that something has overtaken, so that they are planned again.
-fn overtaken(doing: &str, path: &FilePath) -> Error {
-    let cause = "others change its names all the time: try again";
-    at_path(Kind::Busy, doing, path, cause)
 }
 
 /// An object that is missing when its steps are planned or checked makes them out of date.

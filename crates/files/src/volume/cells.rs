@@ -203,11 +203,7 @@ impl Cell {
 
     /// All places in use, each once.
     pub(crate) fn places(&self) -> impl Iterator<Item = u64> + '_ {
-        self.leaves.values().flat_map(|leaf| {
-            let active = leaf.active.values().map(|stored| stored.place);
-            let kept = leaf.kept.iter();
-            active.chain(kept.flat_map(|kept| lost(kept, &leaf.active)))
-        })
+        self.leaves.values().flat_map(Leaf::places)
     }
 }
 
@@ -217,6 +213,42 @@ impl Leaf {
             Version::Checkpoint => self.kept.as_ref().unwrap_or(&self.active),
             Version::Active => &self.active,
         }
+    }
+
+    /// All places in use, each once.
+    pub(crate) fn places(&self) -> impl Iterator<Item = u64> + '_ {
+        let active = self.active.values().map(|stored| stored.place);
+        let kept = self.kept.iter();
+        active.chain(kept.flat_map(|kept| lost(kept, &self.active)))
+    }
+
+    /// All blocks of the leaf, by their numbers in it: those of the checkpoint where they are
+    /// others, too.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = (u8, Version, Stored)> + '_ {
+        let of = |version| move |(&within, &stored)| (within, version, stored);
+        let active = self.active.iter().map(of(Version::Active));
+        let kept = self.kept.iter().flatten().map(of(Version::Checkpoint));
+        let is_other =
+            |(within, _, stored): &(u8, Version, Stored)| self.active.get(within) != Some(stored);
+        active.chain(kept.filter(is_other))
+    }
+
+    /// The leaf with each block at another place; nothing if one has none.
+    pub(crate) fn relocated(&self, place: impl Fn(Stored) -> Option<Stored>) -> Option<Self> {
+        let relocate = |entries: &Entries| -> Option<Entries> {
+            let entries = entries.iter();
+            entries
+                .map(|(&within, &stored)| Some((within, place(stored)?)))
+                .collect()
+        };
+        let kept = match &self.kept {
+            Some(kept) => Some(relocate(kept)?),
+            None => None,
+        };
+        Some(Self {
+            active: relocate(&self.active)?,
+            kept,
+        })
     }
 
     fn is_empty(&self) -> bool {

@@ -15,9 +15,11 @@
 //! | `mod` | files and their cells; blocks on disk |
 //! | [`records`] | what must be known after a crash, and the commits of it |
 //! | `cells` | the block lists of a cell, active and checkpoint |
+//! | `moved` | cells that come from other servers |
 //! | `space` | free places |
 
 pub(crate) mod cells;
+pub(crate) mod moved;
 pub mod records;
 mod space;
 
@@ -36,7 +38,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::metrics::{DiskKind, Meter};
 use crate::object::ObjectId;
+use crate::placement::Placement;
 use cells::{Cell, Leaf, Stored, Version};
+use moved::{Leaves, MovedCell, MovedPart};
 use records::{Change, Committer, Key, RecordStore, put, remove};
 use space::Space;
 
@@ -56,6 +60,9 @@ pub(crate) struct FileRecord {
     pub(crate) has_checkpoint: bool,
     /// The time of the last write, or 0.
     pub(crate) written: u64,
+    /// The last placement of the file in which the server has had a part, or the first that there
+    /// is.
+    pub(crate) placement: Placement,
 }
 
 /// The record of a cell.
@@ -72,6 +79,7 @@ struct StoredFile {
     has_checkpoint: bool,
     /// The time of the last write here, or 0.
     written: u64,
+    placement: Placement,
     cells: BTreeMap<u64, Cell>,
     /// Whether the record store has the file's record.
     is_recorded: bool,
@@ -100,6 +108,7 @@ impl StoredFile {
             owner,
             has_checkpoint: false,
             written: 0,
+            placement: Placement::default(),
             cells: BTreeMap::new(),
             is_recorded: false,
             changed_cells: BTreeSet::new(),
@@ -306,7 +315,7 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
                 let record: FileRecord = decode(value)?;
                 (file.owner, file.is_recorded) = (record.owner, true);
                 file.has_checkpoint = record.has_checkpoint;
-                file.written = record.written;
+                (file.written, file.placement) = (record.written, record.placement);
             }
             Key::Cell(_, cell) => {
                 let record: CellRecord = decode(value)?;
@@ -395,6 +404,98 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
     pub(crate) fn written(&self, file: ObjectId) -> u64 {
         let files = self.files.borrow();
         files.get(&file).map_or(0, |file| file.written)
+    }
+
+    /// The last placement of a file in which this server has had a part.
+    pub(crate) fn placement(&self, file: ObjectId) -> Placement {
+        let files = self.files.borrow();
+        files
+            .get(&file)
+            .map_or(Placement::default(), |file| file.placement)
+    }
+
+    /// The part of a file here, without the blocks of its cells.
+    pub(crate) fn part(&self, file: ObjectId, cells: &[u64]) -> MovedPart {
+        let files = self.files.borrow();
+        let Some(file) = files.get(&file) else {
+            return MovedPart::default();
+        };
+        let moved = cells.iter().filter_map(|&number| {
+            let cell = file.cells.get(&number)?;
+            Some(MovedCell {
+                cell: number,
+                bytes: cell.bytes,
+                kept_bytes: cell.kept_bytes,
+                leaves: Vec::new(),
+            })
+        });
+        MovedPart {
+            has_checkpoint: file.has_checkpoint,
+            written: file.written,
+            cells: moved.collect(),
+        }
+    }
+
+    /// At most `most` leaves of a cell, from one on.
+    pub(crate) fn leaves(&self, file: ObjectId, cell: u64, from: u64, most: usize) -> Leaves {
+        let files = self.files.borrow();
+        let cell = files.get(&file).and_then(|file| file.cells.get(&cell));
+        let leaves = cell.into_iter().flat_map(|cell| {
+            let numbers = cell.leaves().filter(|&number| number >= from);
+            numbers.filter_map(|number| Some((number, cell.leaf(number)?.clone())))
+        });
+        leaves.take(most).collect()
+    }
+
+    /// Stores a block that is no cell's yet.
+    ///
+    /// # Errors
+    /// [`Kind::Full`]; those of disks.
+    pub(crate) async fn store_apart(&self, buffer: &M::Buffer, near: u64) -> Result<Stored> {
+        let place = {
+            let mut space = self.space.borrow_mut();
+            if !space.reserve() {
+                let cause = format!("all {} blocks are in use", space.places());
+                return Err(Error::new(Kind::Full, "taking a block over", cause));
+            }
+            space.take(near)
+        };
+        let sum = self.machine.crc32c(buffer, 0..self.block_bytes);
+        let (disk, block) = self.on_disk(place);
+        let about = (DiskKind::Write, block.bytes);
+        let written = self.metered(about, disk.write(&block, buffer, 0)).await;
+        if written.is_err() {
+            self.space.borrow_mut().free(place);
+        }
+        written.map(|()| Stored { place, sum })
+    }
+
+    /// Gives up blocks that are no cell's.
+    pub(crate) fn free_apart(&self, places: impl IntoIterator<Item = u64>) {
+        self.free(places.into_iter().collect());
+    }
+
+    /// Marks the places of blocks that are no cell's yet, and have been prepared before a crash.
+    ///
+    /// # Errors
+    /// As [`Volume::mark_places`].
+    pub(crate) fn mark_apart(&self, part: &MovedPart) -> Result<()> {
+        let mut space = self.space.borrow_mut();
+        match part.places().all(|place| space.mark(place)) {
+            true => Ok(()),
+            false => {
+                let cause = "a block that is to be taken over has another's place";
+                Err(Error::new(Kind::Damaged, "reading block lists", cause))
+            }
+        }
+    }
+
+    /// Waits until all that was written to the disks is there.
+    ///
+    /// # Errors
+    /// Those of disks.
+    pub(crate) async fn finish_disks(&self) -> Result<()> {
+        self.finish().await
     }
 
     /// Fails if a block of the file could not be stored.
@@ -608,18 +709,24 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
             std::mem::take(&mut file.changed_cells),
             std::mem::take(&mut file.changed_leaves),
         );
-        let has_more = !(cells.is_empty() && leaves.is_empty()) || file.has_checkpoint;
+        let has_more = !(cells.is_empty() && leaves.is_empty())
+            || file.has_checkpoint
+            || file.placement != Placement::default();
         if !file.is_recorded && has_more {
             let record = FileRecord {
                 owner: file.owner,
                 has_checkpoint: file.has_checkpoint,
                 written: file.written,
+                placement: file.placement,
             };
             changes.push(put(&Key::File(id), &record)?);
             file.is_recorded = true;
         }
         for number in cells {
-            let cell = &file.cells[&number];
+            let Some(cell) = file.cells.get(&number) else {
+                changes.push(remove(&Key::Cell(id, number))?);
+                continue;
+            };
             let record = CellRecord {
                 bytes: cell.bytes,
                 kept_bytes: cell.kept_bytes,
@@ -628,7 +735,8 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
         }
         for (cell, number) in leaves {
             let key = Key::Leaf(id, cell, number);
-            changes.push(match file.cells[&cell].leaf(number) {
+            let cell = file.cells.get(&cell);
+            changes.push(match cell.and_then(|cell| cell.leaf(number)) {
                 Some(leaf) => put(&key, leaf)?,
                 None => remove(&key)?,
             });
@@ -653,7 +761,7 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
         let saving = saving.unwrap_or_default();
         let _alone = saving.lock().await;
         let (mut changes, unused) = match change {
-            CellChange::Remove => self.forget(id)?,
+            CellChange::Remove | CellChange::Move { stays: false, .. } => self.forget(id)?,
             _ => {
                 self.change_cells(file, change);
                 self.unsaved(id)?
@@ -683,6 +791,16 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
                 file.owner = *user;
                 file.is_recorded = false;
             }
+            CellChange::Move {
+                placement,
+                gone,
+                come,
+                stays: _,
+            } => {
+                file.placement = *placement;
+                file.is_recorded = false;
+                return self.move_cells(file, gone, come);
+            }
             CellChange::RollBack | CellChange::Remove => {}
         }
         let mut unused = Vec::new();
@@ -694,7 +812,9 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
                     Some(&bytes) => cell.resize(bytes, self.block_bytes),
                     None => continue,
                 },
-                CellChange::GiveTo(_) | CellChange::Remove => Default::default(),
+                CellChange::GiveTo(_) | CellChange::Remove | CellChange::Move { .. } => {
+                    Default::default()
+                }
             };
             file.changed_cells.insert(number);
             let leaves = leaves.into_iter().map(|leaf| (number, leaf));
@@ -702,6 +822,33 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
             unused.extend(gone);
         }
         self.give_up(file, unused);
+    }
+
+    /// Lets cells of a file go to other servers, and takes in those that come from others.
+    fn move_cells(&self, file: &mut StoredFile, gone: &[u64], come: &MovedPart) {
+        for &number in gone {
+            let Some(cell) = file.cells.remove(&number) else {
+                continue;
+            };
+            file.changed_cells.insert(number);
+            let leaves = cell.leaves().map(|leaf| (number, leaf));
+            file.changed_leaves.extend(leaves);
+            let places: Vec<u64> = cell.places().collect();
+            self.give_up(file, places);
+        }
+        file.has_checkpoint |= come.has_checkpoint;
+        file.written = file.written.max(come.written);
+        for moved in &come.cells {
+            let mut cell = Cell::new(moved.kept_bytes);
+            cell.bytes = moved.bytes;
+            for (number, leaf) in &moved.leaves {
+                cell.add_leaf(*number, leaf.clone());
+                file.changed_leaves.insert((moved.cell, *number));
+            }
+            file.places += cell.places().count() as u64;
+            file.changed_cells.insert(moved.cell);
+            file.cells.insert(moved.cell, cell);
+        }
     }
 
     /// Forgets a file. Gives the changes of records, and the places that are free after them.
@@ -743,6 +890,14 @@ pub(crate) enum CellChange {
     Resize(BTreeMap<u64, u64>),
     /// The file is another user's.
     GiveTo(u32),
+    /// Cells go to other servers, and others come from there.
+    Move {
+        placement: Placement,
+        gone: Vec<u64>,
+        come: MovedPart,
+        /// Whether any of the file's cells are here then.
+        stays: bool,
+    },
     /// The file goes.
     Remove,
 }

@@ -62,6 +62,13 @@ pub(crate) enum Key {
     Decided(TransactionId),
     /// The space that a user may take.
     Quota(u32),
+    /// The rings of the volume, if there is more than one.
+    Rings,
+    /// The servers that keep slots, if one has moved.
+    Keepers,
+    /// The placement with which the last cells of a file have gone from here, until no file is in
+    /// an older ring.
+    MovedAway(ObjectId),
 }
 
 /// Makes the change that puts a value into a record.

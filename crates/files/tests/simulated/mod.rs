@@ -27,6 +27,8 @@ pub struct Volume {
     pub seed: u64,
     pub clients: usize,
     pub servers: usize,
+    /// The servers that have come since the volume was made, of these.
+    pub later: usize,
     pub block_bytes: u64,
     /// The blocks of each server.
     pub blocks: u64,
@@ -43,6 +45,7 @@ impl Default for Volume {
             seed: 0,
             clients: 1,
             servers: 3,
+            later: 0,
             block_bytes: 64,
             blocks: 1000,
             cache_bytes: 64 * 8,
@@ -119,6 +122,12 @@ pub const BOTH: Mode = Mode {
 impl Program {
     pub fn client(&self) -> Client<'_, SimNode> {
         Client::new(&self.node, &self.state)
+    }
+
+    /// The server that keeps the object of a path, if slots have not moved.
+    pub fn keeper_of(&self, name: &str) -> usize {
+        let names = self.state.shape.names;
+        names.keepers().server(names.slot_of(&path(name)))
     }
 
     /// Waits until this number of clients have come here.
@@ -258,7 +267,7 @@ impl Volume {
             volume: 5,
             servers: party.servers.clone().into(),
             names: Names {
-                servers: self.servers,
+                servers: self.servers - self.later,
                 hash_bits: self.hash_bits,
             },
             block_bytes: self.block_bytes,
