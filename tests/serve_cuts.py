@@ -41,7 +41,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class CutCampaign(Campaign):
-    """Servers and clients of which connections are cut, and none is killed."""
+    """Servers and clients whose connections are cut; none is killed."""
 
     def __init__(self, place: Path, seed: int) -> None:
         super().__init__(place, seed)

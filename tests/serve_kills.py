@@ -137,7 +137,7 @@ class Campaign:
         self.outcome.disturbed[what] = self.outcome.disturbed.get(what, 0) + 1
 
     def disturb(self, most: int) -> int:
-        """Kills some servers and clients, at most so many, and starts them again: how many."""
+        """Kills some servers and clients, at most `most`, and starts them again: how many."""
         for _ in range(min(most, BETWEEN)):
             time.sleep(self.random.random() * 0.3)
             # Half of all kills are those of servers, and the last kill leaves as many of each.
@@ -264,7 +264,7 @@ class ArrayCampaign(Campaign):
 
 
 def play(kills: int, seed: int, kind: type[Campaign] = Campaign) -> Outcome:
-    """A campaign with so many kills of each kind."""
+    """A campaign with this number of kills of each kind."""
     with tempfile.TemporaryDirectory(dir=fast_directory()) as directory:
         campaign = kind(Path(directory), seed)
         try:

@@ -2,7 +2,7 @@
 //!
 //! The full path is hashed, and the hash names the server: one request reaches the object, and no
 //! directory is read on the way (Corbett and Feitelson, TOCS 1996, section 4.1). Hashes are dealt
-//! to *slots*, each of which a server keeps, so that the names of a slot can move to another server
+//! to *slots*; a server keeps each slot, so that the names of a slot can move to another server
 //! when servers come, or are to go.
 
 use std::fmt;

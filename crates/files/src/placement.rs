@@ -211,8 +211,8 @@ impl Rings {
     }
 }
 
-/// The place in a ring at which a file with this base begins: that of the base, or of the next
-/// server that is there.
+/// The place in a ring at which a file with this base begins: where the base stands, or, where it
+/// is gone, where the next server stands.
 fn start_of(servers: &[usize], base: usize) -> usize {
     let start = servers.partition_point(|&server| server < base);
     start % servers.len().max(1)

@@ -49,7 +49,7 @@ const RUNS: u64 = 200_000;
 const PACKET_BYTES: usize = 1 << 17;
 /// What the two sides of a lane do in a run.
 const TURNS: usize = 24;
-/// One run of so many is of what costs most: lanes, descriptors, handshakes.
+/// One run of this many covers what costs most: lanes, descriptors, handshakes.
 const RARELY: u64 = 32;
 
 /// xorshift64*.
@@ -372,7 +372,7 @@ fn send_files(socket: &UnixStream, files: &[OwnedFd]) {
     rustix::net::sendmsg(socket, &byte, &mut carried, SendFlags::NOSIGNAL).unwrap();
 }
 
-/// A file in memory of so many bytes, sealed or not.
+/// A file in memory of this many bytes, sealed or not.
 fn file(bytes: u64, is_sealed: bool) -> OwnedFd {
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
     let made = memfd_create("fuzz", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();

@@ -124,7 +124,7 @@ fn heard(body: &[u8]) -> Operation {
     (words[0], words[1] as u32, words[2] as usize)
 }
 
-/// Does an operation's part on the server. An error is that of the client.
+/// Does an operation's part on the server. An error says that the client is lost.
 async fn answer(seat: &Seat<OfNet>, message: Message<<Node as Machine>::Parcel>) -> Result<()> {
     let operation = heard(&message.body);
     let (_, nth, length) = operation;

@@ -37,7 +37,7 @@ struct Slot {
 }
 
 impl Mail {
-    /// Takes in a message, of a sender of whom so many bytes may wait here.
+    /// Takes in a message. At most this many bytes of its sender may wait here.
     ///
     /// # Errors
     /// The bytes that nobody has taken yet, when they are more.

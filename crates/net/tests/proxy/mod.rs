@@ -53,7 +53,7 @@ pub struct Way {
     pub pauses: u32,
     /// The byte before which the connection is cut, both ways.
     pub cut_at: Option<u64>,
-    /// The byte of which a bit is changed.
+    /// The byte that has one bit changed.
     pub changed_at: Option<u64>,
 }
 
