@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::PartyId;
 use crate::encoding::{decode, encode};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::machine::{Change, Machine, NodeId};
 use crate::signal::Signal;
 
@@ -209,9 +209,33 @@ struct Departure {
 }
 
 impl Departure {
+    /// The departure of a node that takes no further part in any call.
+    fn of_all_calls(from: NodeId, error: Error) -> Self {
+        let all = 0..u64::MAX;
+        Self {
+            from,
+            given_up: vec![all],
+            error,
+        }
+    }
+
     /// Whether the member takes no further part in the call with this number.
     fn gives_up(&self, sequence: u64) -> bool {
         self.given_up.iter().any(|calls| calls.contains(&sequence))
+    }
+}
+
+impl PartyId {
+    /// Tells a node that this one, which has servers, does not know the party: no call of it can
+    /// succeed.
+    pub(crate) async fn disown<M: Machine>(self, machine: &M, to: NodeId) {
+        let cause = "a server process has lost the session when another was away: open it again";
+        let error = Error::new(Kind::Peer, "a collective call", cause);
+        let departure = Departure::of_all_calls(machine.me(), error);
+        if let Ok(body) = encode(&departure) {
+            let told = machine.send(to, self.departures(), body, None);
+            let _ = told.await; // one that has left as well waits for nothing
+        }
     }
 }
 
@@ -301,12 +325,7 @@ impl Attendance {
         let known = self.departures.borrow();
         let is_announced = known.iter().any(|departure| departure.from == from);
         let is_member = self.party.rank(from).is_some() || self.party.place_serving(from).is_some();
-        let all = 0..u64::MAX;
-        (is_member && !is_announced).then(|| Departure {
-            from,
-            given_up: vec![all],
-            error,
-        })
+        (is_member && !is_announced).then(|| Departure::of_all_calls(from, error))
     }
 
     /// The error that keeps the call with this number from success, if there is one.

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::ready;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::{Either, LocalBoxFuture, select};
 use penstock_engine::collective::chair::{Delegate, Office};
@@ -21,7 +22,7 @@ use penstock_engine::collective::{Voice, difference};
 use penstock_engine::encoding::{decode, encode};
 use penstock_engine::{
     Access, Attendance, Call, Decision, Error, FileClient, FileId, FilePart, Kind, Machine,
-    Opening, Operation, Order as FileOrder, Party, PartyId, Proposal, RankBoxes, Request, Rest,
+    Opening, Operation, Order as FileOrder, Party, PartyId, Port, Proposal, RankBoxes, Request, Rest,
     Split, Tally, Traffic,
 };
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, MemorySchema, Order};
@@ -45,6 +46,8 @@ struct Player<'a> {
     calls: Cell<u64>,
     tickets: Cell<u64>,
     books: Rc<Books>,
+    /// Whether a server of the first party loses it before its first call.
+    is_forgotten: bool,
 }
 
 /// A call: the party, and the number among its calls.
@@ -99,6 +102,10 @@ impl Books {
 impl Office for Desk {
     fn is_server(&self, node: usize) -> bool {
         self.servers.contains(&node)
+    }
+
+    fn director_node(&self) -> usize {
+        self.servers[0]
     }
 
     fn check(&self, _party: &Party) -> Result<(), Error> {
@@ -220,6 +227,9 @@ impl Player<'_> {
     async fn play(&self) -> Result<(), Error> {
         if self.rank == 0 {
             self.attendance.join(self.node).await?;
+            if self.is_forgotten && self.party() == 1 {
+                self.be_forgotten().await;
+            }
         }
         let file = FileId {
             party: self.attendance.party.id,
@@ -272,6 +282,19 @@ impl Player<'_> {
         self.call(Decision::Close(None), None).await
     }
 
+    /// Lets the last server hear that the first one has left, and end the party.
+    async fn be_forgotten(&self) {
+        let party = &self.attendance.party;
+        let (first, last) = (party.servers[0], party.servers[party.servers.len() - 1]);
+        let all_calls = [0..u64::MAX];
+        let error = Error::new(Kind::Peer, "working with another node", "it was away");
+        let body = encode(&(first, all_calls.to_vec(), error)).unwrap();
+        let departures = Port::new([party.id.0, u64::MAX, 0]);
+        let told = self.node.send(last, departures, body, None);
+        told.await.unwrap();
+        self.node.wait(Duration::from_secs(1)).await;
+    }
+
     /// Writes with all others, and reads back.
     async fn move_together(&self, step: u64, request: Request) -> Result<(), Error> {
         let bytes = 2 * request.holders.share(self.rank).elements();
@@ -321,7 +344,13 @@ impl Player<'_> {
 /// How each client ended, by node.
 type Ended = Vec<Option<Result<(), Error>>>;
 
-fn run(seed: u64, faults: &Faults, stand: bool) -> (Ended, Vec<usize>, Rc<Books>) {
+/// Runs two parties; servers that stand forget the first one, if so said.
+fn run(
+    seed: u64,
+    faults: &Faults,
+    stand: bool,
+    is_forgotten: bool,
+) -> (Ended, Vec<usize>, Rc<Books>) {
     let mut preset = Preset::find("tocs97").unwrap();
     preset.nodes.clients = 2 * CLIENTS;
     preset.nodes.io_nodes = 2;
@@ -360,6 +389,7 @@ fn run(seed: u64, faults: &Faults, stand: bool) -> (Ended, Vec<usize>, Rc<Books>
                 calls: Cell::new(0),
                 tickets: Cell::new(0),
                 books,
+                is_forgotten,
             };
             let playing = Box::pin(player.play());
             let listening = Box::pin(attendance.listen(&node));
@@ -399,7 +429,7 @@ fn two_parties_have_their_own_data() {
             late_max,
             ..Faults::default()
         };
-        let (ended, ..) = run(seed, &faults, seed % 3 == 0);
+        let (ended, ..) = run(seed, &faults, seed % 3 == 0, false);
         assert!(ended.iter().all(|end| *end == Some(Ok(()))), "{ended:?}");
         seed < 200
     });
@@ -419,7 +449,7 @@ fn a_party_goes_on_when_another_loses_a_client() {
             ..Faults::default()
         };
         let stand = seed % 2 == 0;
-        let (ended, lost, books) = run(seed, &faults, stand);
+        let (ended, lost, books) = run(seed, &faults, stand, false);
         if stand {
             books.check(&lost);
         }
@@ -455,7 +485,7 @@ fn servers_that_stand_finish_what_was_handed_over() {
             disks: (0..3).map(|disk| (disk, DiskFault::Slow(9))).collect(),
             ..Faults::default()
         };
-        let (ended, lost, books) = run(seed, &faults, true);
+        let (ended, lost, books) = run(seed, &faults, true, false);
         let of_b = &ended[CLIENTS..];
         assert!(of_b.iter().all(|end| *end == Some(Ok(()))), "{of_b:?}");
         unheard.set(unheard.get() + books.check(&lost));
@@ -463,4 +493,25 @@ fn servers_that_stand_finish_what_was_handed_over() {
     });
     let is_one_seed = std::env::var("PENSTOCK_SEED").is_ok();
     assert!(is_one_seed || unheard.get() > 5, "{} calls", unheard.get());
+}
+
+/// A server was away after it had ended a party, and before another heard of it: whoever directs
+/// does not wait for it.
+#[test]
+fn a_party_that_a_server_has_forgotten_hears_of_it() {
+    let test = "a_party_that_a_server_has_forgotten_hears_of_it";
+    for_seeds(test, 1, |seed| {
+        let faults = Faults {
+            late_max: Span::from_ms(seed % 2),
+            ..Faults::default()
+        };
+        let (ended, ..) = run(seed, &faults, true, true);
+        let (of_a, of_b) = ended.split_at(CLIENTS);
+        assert!(of_b.iter().all(|end| *end == Some(Ok(()))), "{of_b:?}");
+        for end in of_a {
+            let error = end.clone().unwrap().unwrap_err();
+            assert!(error.cause.contains("open it again"), "{error}");
+        }
+        seed < 100
+    });
 }

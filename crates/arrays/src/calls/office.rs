@@ -135,6 +135,10 @@ impl Office for ArrayOffice {
         self.reception.is_server(node)
     }
 
+    fn director_node(&self) -> NodeId {
+        self.arrays.homes[0]
+    }
+
     fn check(&self, party: &Party) -> Result<()> {
         self.user_of(party)?.check()
     }

@@ -374,10 +374,19 @@ impl<'m, M: Machine> Servers<'m, M> {
         let _ = party.unless_broken(moving).await; // clients hear by themselves
     }
 
+    /// Tells the node that directs that its party is not known here. This node may have heard that
+    /// another server was away, and have ended the party, while that server has come back and
+    /// taken the party in: nobody else has heard of a loss then.
+    async fn disown(&self, party: PartyId) {
+        if let Some(office) = &self.office {
+            party.disown(self.machine, office.director_node()).await;
+        }
+    }
+
     /// Serves one call. The clients hear by themselves of a member that leaves.
     async fn serve(&self, id: CallId, requests: Vec<Request>, body: Vec<u8>) {
         let Some(party) = self.party(id.party) else {
-            return;
+            return self.disown(id.party).await;
         };
         // Who directs has checked what it sends: only somebody else's command can be refused here.
         let is_named = id.sequence < CALLS_MAX;
@@ -396,10 +405,12 @@ impl<'m, M: Machine> Servers<'m, M> {
 
     /// Carries out an order. The clients hear by themselves of a member that leaves.
     async fn obey(&self, id: CallId, order: Order, body: Vec<u8>) {
-        let party = self.party(id.party);
-        let Some(party) = party.filter(|_| id.sequence < CALLS_MAX) else {
-            return;
+        let Some(party) = self.party(id.party) else {
+            return self.disown(id.party).await;
         };
+        if id.sequence >= CALLS_MAX {
+            return;
+        }
         let call = Call::new(self.machine, &party, id.sequence);
         let Some(tree) = call.servers() else {
             return;
