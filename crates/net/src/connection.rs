@@ -3,6 +3,10 @@
 //! A packet is preceded by its length, four bytes, the lowest first. Packets that cannot go at once
 //! are kept, up to a number of bytes; a peer that takes nothing for a while, or sends what is too
 //! long, is cut off.
+//!
+//! A packet of no bytes is a sign of life. The side that has called the other asks for one when it
+//! has heard nothing for a while, and gives the connection up when none comes: the other process
+//! may be stopped, or a byte that was changed on the way may keep TLS waiting for more.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -21,6 +25,9 @@ const RESERVED_BYTES: usize = 1 << 20;
 
 /// The bytes that are taken from one connection before others have their turn.
 const TURN_BYTES: usize = 1 << 20;
+
+/// The looks at a silent connection from one question for a sign of life to the next.
+const LOOKS_BETWEEN: u32 = 10;
 
 /// The limits of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -51,12 +58,19 @@ pub(crate) struct Connection {
     /// Since when there has been something to go and nothing went.
     stuck: Option<Instant>,
     is_flushed: bool,
+    /// Whether this side asks for signs of life.
+    asks: bool,
+    /// Whether any bytes have come since the last look for silence.
+    has_heard: bool,
+    /// The looks in which nothing had come.
+    silent_looks: u32,
     /// What the peer does wrong.
     fault: Option<Dismissal>,
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Stream, limits: Limits) -> Self {
+    /// Makes a connection. The side that has called `asks` for signs of life.
+    pub(crate) fn new(stream: Stream, limits: Limits, asks: bool) -> Self {
         Self {
             stream,
             limits,
@@ -68,6 +82,9 @@ impl Connection {
             kept_bytes: 0,
             stuck: None,
             is_flushed: true,
+            asks,
+            has_heard: false,
+            silent_looks: 0,
             fault: None,
         }
     }
@@ -85,8 +102,10 @@ impl Connection {
         let mut bytes = 0;
         loop {
             let (found, packet) = self.receive_some(&mut bytes)?;
-            if let Some(packet) = packet {
-                take(packet);
+            match packet {
+                Some(packet) if packet.is_empty() => self.answer_sign()?,
+                Some(packet) => take(packet),
+                None => {}
             }
             if found != Found::Bytes || bytes > TURN_BYTES {
                 return Ok(found);
@@ -99,6 +118,8 @@ impl Connection {
         if self.length.len() < LENGTH_BYTES {
             let missing = LENGTH_BYTES - self.length.len();
             let found = self.stream.read(&mut self.length, missing)?;
+            self.has_heard |= found == Found::Bytes;
+            *bytes += LENGTH_BYTES;
             let Some(length) = self.length.first_chunk::<LENGTH_BYTES>() else {
                 return Ok((found, None));
             };
@@ -114,6 +135,7 @@ impl Connection {
         if self.to_come > 0 {
             let before = self.packet.len();
             found = self.stream.read(&mut self.packet, self.to_come)?;
+            self.has_heard |= found == Found::Bytes;
             let read = self.packet.len() - before;
             self.to_come -= read;
             *bytes += read;
@@ -123,6 +145,38 @@ impl Connection {
             std::mem::take(&mut self.packet)
         });
         Ok((found, whole))
+    }
+
+    /// Answers a sign of life that was asked for, if nothing else is on its way.
+    fn answer_sign(&mut self) -> Result<()> {
+        match self.asks || self.keeps_any() {
+            true => Ok(()),
+            false => self.post(Vec::new()),
+        }
+    }
+
+    /// Looks whether the peer is silent, and asks for a sign of life now and then. `every` is the
+    /// time between two looks at least.
+    ///
+    /// # Errors
+    /// [`Kind::Peer`] when it has given none for longer than the patience.
+    pub(crate) fn look_for_silence(&mut self, every: Duration) -> Result<()> {
+        self.silent_looks = match std::mem::take(&mut self.has_heard) {
+            true => 0,
+            false => self.silent_looks + 1,
+        };
+        let silence = every * self.silent_looks;
+        if silence > self.limits.patience {
+            return Err(broken(format!(
+                "it has given no sign of life for {} s",
+                silence.as_secs()
+            )));
+        }
+        let is_time = self.silent_looks % LOOKS_BETWEEN == 1;
+        match is_time && !self.keeps_any() {
+            true => self.post(Vec::new()),
+            false => Ok(()),
+        }
     }
 
     /// Sends a packet, or keeps what cannot go at once.

@@ -472,7 +472,7 @@ fn lane(chance: &mut Chance) {
         mail_bytes: u64::MAX,
         patience: Duration::from_secs(60),
     };
-    let mut server = Connection::new(stream, limits);
+    let mut server = Connection::new(stream, limits, false);
     let (mut sent, mut came) = (Vec::new(), Vec::new());
     let mut is_honest = true;
     for _ in 0..TURNS {

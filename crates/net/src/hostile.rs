@@ -16,13 +16,14 @@ use penstock_machines::node::packet::{Header, Packet};
 use penstock_machines::node::pause::Pause;
 use penstock_machines::{DeviceId, Medium, Node, Opener};
 use rustls::pki_types::ServerName;
+use tokio::runtime::Runtime;
 
 use crate::address::Address;
 use crate::dismissals::Dismissal;
 use crate::door::{DoorOptions, Guests};
 use crate::hello::{self, Caller, Hello, Secret, Welcome};
 use crate::peer::{Peer, User};
-use crate::stream::Found;
+use crate::stream::{Found, Stream};
 use crate::tls::{KeyFiles, Keys};
 use crate::{dial, join, keys, links::Roster, stand};
 
@@ -72,6 +73,11 @@ fn make_keys(directory: &Path) {
 
 fn read_keys(directory: &Path, holder: &str) -> Keys {
     KeyFiles::within(directory, holder).read().unwrap()
+}
+
+fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().unwrap()
 }
 
 impl Bench {
@@ -129,12 +135,23 @@ impl Bench {
 
     /// Dials as a caller with these keys.
     fn dial(&self, address: &Address, hello: &Hello, keys: Option<&Keys>) -> Result<Welcome> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        let dialled = runtime.block_on(dial::dial(address, hello, keys));
+        let dialled = runtime().block_on(dial::dial(address, hello, keys));
         dialled.map(|(welcome, _stream)| welcome)
+    }
+
+    /// The ways to call: by the socket, and from another host.
+    fn ways(&self) -> [(Address, Option<Keys>); 2] {
+        let keys = read_keys(self.directory.path(), "user");
+        let host = Address::Host(self.socket());
+        [(host, None), (self.remote(), Some(keys))]
+    }
+
+    /// Comes in as a client.
+    fn come(&self, (address, keys): &(Address, Option<Keys>)) -> (usize, Stream) {
+        let called = runtime().block_on(dial::dial(address, &client_hello(), keys.as_ref()));
+        let (welcome, stream) = called.unwrap();
+        self.until(|bench| is_member(&bench.node, welcome.node));
+        (welcome.node, stream)
     }
 
     /// An honest client is let in, and heard.
@@ -300,10 +317,7 @@ fn what_is_said_again_is_refused() {
     let bench = Bench::open();
     let hello = client_hello();
     let host = Address::Host(bench.socket());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = runtime();
     let (welcome, stream) = runtime.block_on(dial::dial(&host, &hello, None)).unwrap();
     bench.until(|bench| is_member(&bench.node, welcome.node));
     let again = bench.dial(&host, &hello, None).unwrap_err();
@@ -401,10 +415,7 @@ fn a_thousand_clients_come_at_once() {
         .map(|_| {
             let socket = socket.clone();
             std::thread::spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build()
-                    .unwrap();
+                let runtime = runtime();
                 let address = Address::Host(socket);
                 let calls = (0..100).map(|_| {
                     let address = address.clone();
@@ -435,24 +446,10 @@ fn a_thousand_clients_come_at_once() {
 #[test]
 fn clients_that_misbehave_are_cut_off() {
     let bench = Bench::new(Guests::All, Duration::from_millis(300));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let host = Address::Host(bench.socket());
-    let keys = read_keys(bench.directory.path(), "user");
-    let calls = [(host.clone(), None), (bench.remote(), Some(keys))];
-    for (address, keys) in calls {
-        let come = || {
-            let hello = client_hello();
-            let called = runtime.block_on(dial::dial(&address, &hello, keys.as_ref()));
-            let (welcome, stream) = called.unwrap();
-            bench.until(|bench| is_member(&bench.node, welcome.node));
-            (welcome.node, stream)
-        };
+    for way in bench.ways() {
         let is_gone = |node: usize| bench.until(|bench| bench.roster.peer(node).is_none());
         let port = Port::new([1, 2, 3]);
-        let (deaf, _stream) = come();
+        let (deaf, _stream) = bench.come(&way);
         while is_member(&bench.node, deaf) {
             let body = vec![0; 1 << 20];
             let sent = bench.node.send(deaf, port, body, None);
@@ -461,7 +458,7 @@ fn clients_that_misbehave_are_cut_off() {
         }
         is_gone(deaf);
         for said in [vec![0xff; 4], [vec![9, 0, 0, 0], vec![0xff; 9]].concat()] {
-            let (node, mut stream) = come();
+            let (node, mut stream) = bench.come(&way);
             assert_eq!(stream.write(&said).unwrap(), said.len());
             stream.flush().unwrap();
             is_gone(node);
@@ -486,20 +483,8 @@ fn clients_that_misbehave_are_cut_off() {
 fn all_of_a_flood_arrives() {
     const PACKETS: usize = 60;
     let bench = Bench::open();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let keys = read_keys(bench.directory.path(), "user");
-    let calls = [
-        (Address::Host(bench.socket()), None),
-        (bench.remote(), Some(keys)),
-    ];
-    for (address, keys) in calls {
-        let hello = client_hello();
-        let called = runtime.block_on(dial::dial(&address, &hello, keys.as_ref()));
-        let (welcome, mut stream) = called.unwrap();
-        bench.until(|bench| is_member(&bench.node, welcome.node));
+    for way in bench.ways() {
+        let (node, mut stream) = bench.come(&way);
         let port = Port::new([1, 2, 3]);
         let flood = packet(port, 100_000).repeat(PACKETS);
         let mut sent = 0;
@@ -523,7 +508,7 @@ fn all_of_a_flood_arrives() {
             take.now_or_never().unwrap();
         }
         drop(stream);
-        bench.until(|bench| bench.roster.peer(welcome.node).is_none());
+        bench.until(|bench| bench.roster.peer(node).is_none());
     }
 }
 
@@ -544,10 +529,7 @@ fn packet(port: Port, body: usize) -> Vec<u8> {
 #[test]
 fn a_certificate_that_expires_ends_no_connection() {
     let bench = Bench::open();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = runtime();
     let dial = |keys: &Keys| {
         let (address, hello) = (bench.remote(), client_hello());
         runtime.block_on(dial::dial(&address, &hello, Some(keys)))
@@ -584,27 +566,16 @@ fn clients_may_be_slow() {
     const STEP: usize = 256 << 10;
     let patience = Duration::from_secs(3);
     let bench = Bench::new(Guests::All, patience);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let keys = read_keys(bench.directory.path(), "user");
-    let calls = [
-        (Address::Host(bench.socket()), None),
-        (bench.remote(), Some(keys)),
-    ];
-    let mut clients: Vec<_> = calls
+    let mut clients: Vec<_> = bench
+        .ways()
         .iter()
-        .map(|(address, keys)| {
-            let hello = client_hello();
-            let called = runtime.block_on(dial::dial(address, &hello, keys.as_ref()));
-            let (welcome, stream) = called.unwrap();
-            bench.until(|bench| is_member(&bench.node, welcome.node));
+        .map(|way| {
+            let (node, stream) = bench.come(way);
             let sent = bench
                 .node
-                .send(welcome.node, Port::new([1, 2, 3]), vec![7; BYTES], None);
+                .send(node, Port::new([1, 2, 3]), vec![7; BYTES], None);
             sent.now_or_never().unwrap().unwrap(); // what does not go at once is kept
-            (welcome.node, stream, Vec::new())
+            (node, stream, Vec::new())
         })
         .collect();
     let (begun, mut steps) = (Instant::now(), 0);
@@ -628,5 +599,34 @@ fn clients_may_be_slow() {
     for (node, _, came) in clients {
         assert!(is_member(&bench.node, node));
         assert!(came[100..].iter().all(|&byte| byte == 7));
+    }
+}
+
+/// A client waits for a server that has nothing to say, but not for one that has stopped.
+#[test]
+fn a_server_without_a_sign_of_life_is_given_up() {
+    let patience = Duration::from_secs(2);
+    let bench = Bench::open();
+    for (address, keys) in bench.ways() {
+        let joined = join(&[address], keys.as_ref(), patience, Arc::new(|_| {})).unwrap();
+        let (links, process) = (joined.links, Process::default());
+        let node = Node::new(joined.node, links, process, Arc::new(NoStores));
+        let (begun, mut pause) = (Instant::now(), Pause::default());
+        while begun.elapsed() < 2 * patience {
+            bench.node.look(&mut pause, |_| ());
+            node.look(&mut pause, |_| ());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(Machine::absence(&node, 0), None);
+        let until = Instant::now() + WAIT_MAX;
+        let error = loop {
+            assert!(Instant::now() < until, "the server is not given up");
+            node.look(&mut pause, |_| ());
+            if let Some(error) = Machine::absence(&node, 0) {
+                break error;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert!(error.cause.contains("no sign of life"), "{error}");
     }
 }

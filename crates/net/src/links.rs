@@ -1,11 +1,11 @@
 //! The links of a node of the net machine: its connections with other nodes.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use penstock_engine::{Error, Kind, NodeId, Result};
 use penstock_layout::exact;
@@ -24,8 +24,11 @@ use crate::stream::{Found, Stream, broken};
 /// dozens of microseconds, as long as it takes to be woken.
 const LOOKS_AWAKE: u32 = 50;
 
-/// How often a node looks whether a peer has become stuck.
+/// How often a node looks whether a peer has become stuck, or is silent.
 const STUCK_LOOK: Duration = Duration::from_millis(500);
+
+/// The polls after which a node that never sleeps reads the clock.
+const POLLS_BETWEEN: u32 = 64;
 
 /// A word of the door to the links.
 pub(crate) enum Word {
@@ -154,6 +157,11 @@ pub(crate) struct NetLinks {
     busy: RefCell<Vec<NodeId>>,
     /// The nodes for which something is kept.
     waiting: RefCell<Vec<NodeId>>,
+    /// The nodes that this node has called: it asks them for signs of life.
+    called: RefCell<Vec<NodeId>>,
+    /// When it has looked for silent ones, and how often it was polled since.
+    looked: Cell<Instant>,
+    polls: Cell<u32>,
 }
 
 impl NetLinks {
@@ -173,6 +181,9 @@ impl NetLinks {
             watched: RefCell::default(),
             busy: RefCell::default(),
             waiting: RefCell::default(),
+            called: RefCell::default(),
+            looked: Cell::new(Instant::now()),
+            polls: Cell::default(),
         }
     }
 
@@ -204,8 +215,13 @@ impl NetLinks {
         if matches!(stream, Stream::Host(_)) {
             self.watched.borrow_mut().push(node); // what has come before is seen
         }
+        // Clients call servers, and servers those with lower numbers.
+        let has_called = matches!(peer, Peer::Server(process) if process < self.me);
+        if has_called {
+            self.called.borrow_mut().push(node);
+        }
         self.roster.put(node, peer);
-        let connection = Connection::new(stream, limits);
+        let connection = Connection::new(stream, limits, has_called);
         self.connections.borrow_mut().insert(node, connection);
         Ok(())
     }
@@ -248,7 +264,11 @@ impl NetLinks {
             None => return Ok(Found::Nothing),
             Some(connection) => {
                 let mut arrivals = self.arrivals.borrow_mut();
-                connection.receive(|packet| arrivals.push_back(Arrival::Packet(node, packet)))
+                let take = |packet| arrivals.push_back(Arrival::Packet(node, packet));
+                let kept = connection.keeps_any();
+                let received = connection.receive(take);
+                self.note_kept(node, kept, connection);
+                received
             }
         };
         match &received {
@@ -276,6 +296,7 @@ impl NetLinks {
         self.bell.remove(&connection.stream.socket());
         self.watched.borrow_mut().retain(|&other| other != node);
         self.waiting.borrow_mut().retain(|&other| other != node);
+        self.called.borrow_mut().retain(|&other| other != node);
         if let Some(reason) = connection.fault()
             && let Some(Peer::Client(_)) = self.roster.peer(node)
         {
@@ -333,17 +354,57 @@ impl NetLinks {
         };
         match moved {
             Ok(true) => self.waiting.borrow_mut().push(node),
-            Ok(false) => self.want_room(node, false),
+            Ok(false) => {
+                if let Some(connection) = self.connections.borrow().get(&node) {
+                    self.want_room(node, connection, false);
+                }
+            }
             Err(error) => self.lose(node, error),
         }
     }
 
-    fn want_room(&self, node: NodeId, wants: bool) {
-        if let Some(connection) = self.connections.borrow().get(&node)
-            && matches!(connection.stream, Stream::Remote(_))
-        {
-            self.bell
-                .want_room(&connection.stream.socket(), node as u64, wants);
+    /// Notes that something is kept for a node for which nothing was kept before.
+    fn note_kept(&self, node: NodeId, before: bool, connection: &Connection) {
+        if !before && connection.keeps_any() {
+            self.waiting.borrow_mut().push(node);
+            self.want_room(node, connection, true);
+        }
+    }
+
+    fn want_room(&self, node: NodeId, connection: &Connection, wants: bool) {
+        if matches!(connection.stream, Stream::Remote(_)) {
+            let socket = connection.stream.socket();
+            self.bell.want_room(&socket, node as u64, wants);
+        }
+    }
+
+    /// Gives up the nodes that this one has called and that have been silent for too long.
+    fn look_for_silence(&self) {
+        // Reading the clock takes as long as a look.
+        let polls = self.polls.get() + 1;
+        self.polls.set(polls);
+        if polls < POLLS_BETWEEN || self.called.borrow().is_empty() {
+            return;
+        }
+        self.polls.set(0);
+        if self.looked.get().elapsed() < STUCK_LOOK {
+            return;
+        }
+        self.looked.set(Instant::now());
+        let called = self.called.borrow().clone();
+        for node in called {
+            let looked = match self.connections.borrow_mut().get_mut(&node) {
+                None => continue,
+                Some(connection) => {
+                    let kept = connection.keeps_any();
+                    let looked = connection.look_for_silence(STUCK_LOOK);
+                    self.note_kept(node, kept, connection);
+                    looked
+                }
+            };
+            if let Err(error) = looked {
+                self.lose(node, error);
+            }
         }
     }
 
@@ -386,21 +447,11 @@ impl Links for NetLinks {
             Some(connection) => {
                 let kept = connection.keeps_any();
                 let posted = connection.post(packet);
-                posted.map(|()| (kept, connection.keeps_any()))
+                self.note_kept(to, kept, connection);
+                posted
             }
         };
-        match posted {
-            Ok((false, true)) => {
-                self.waiting.borrow_mut().push(to);
-                self.want_room(to, true);
-            }
-            Ok(_) => {}
-            Err(error) => {
-                self.lose(to, error.clone());
-                return Err(error);
-            }
-        }
-        Ok(())
+        posted.inspect_err(|error| self.lose(to, error.clone()))
     }
 
     fn poll(&self) -> Result<Option<Arrival>> {
@@ -417,6 +468,7 @@ impl Links for NetLinks {
         }
         self.hear_sockets();
         self.move_on();
+        self.look_for_silence();
         Ok(self.arrivals.borrow_mut().pop_front())
     }
 
@@ -462,7 +514,8 @@ impl Links for NetLinks {
         if is_busy || is_watching && (idle < LOOKS_AWAKE || self.unwatch()) {
             return Some(Duration::ZERO);
         }
-        self.keeps_any().then_some(STUCK_LOOK)
+        self.polls.set(POLLS_BETWEEN); // after a nap it is time to look
+        (self.keeps_any() || !self.called.borrow().is_empty()).then_some(STUCK_LOOK)
     }
 
     fn needs_mpi(&self) -> bool {

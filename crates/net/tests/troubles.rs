@@ -1,5 +1,5 @@
-//! Connections that are cut, or in which a byte is changed, anywhere: in the handshake of TLS, in a
-//! hello, in a packet.
+//! Connections that are cut, or in which a byte is changed or no more come, anywhere: in the
+//! handshake of TLS, in a hello, in a packet.
 //!
 //! A client works with a server through a proxy, and exchanges messages, parcels and pieces of its
 //! memory. Each operation ends well, with the right bytes on both sides, or by an error of a peer;
@@ -38,6 +38,9 @@ use proxy::{Chance, Plan, Proxies, Way};
 
 /// Only what hangs takes longer.
 const WAIT_MAX: Duration = Duration::from_secs(120);
+/// How long the server may be silent before a client gives it up that can come again. A changed
+/// byte may keep TLS waiting for more.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// How often the server looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(20);
 /// The operations of a client.
@@ -207,11 +210,11 @@ struct Client {
 }
 
 impl Client {
-    fn join(address: &Address, keys: &Keys, me: u64) -> Result<Self> {
+    fn join(address: &Address, keys: &Keys, me: u64, patience: Duration) -> Result<Self> {
         let joined = join(
             std::slice::from_ref(address),
             Some(keys),
-            WAIT_MAX,
+            patience,
             Arc::new(|_| {}),
         )?;
         let stores = Arc::new(Stores::default());
@@ -339,10 +342,12 @@ fn plan_of(seed: u64) -> Plan {
     let mut chance = Chance::of(seed);
     let reach = [1500, 6000, 300_000][chance.below(3) as usize];
     let at = Some(1 + chance.below(reach));
+    let is_still = seed % 10 == 4;
     let way = Way {
         pauses: [0, 0, 10][chance.below(3) as usize],
-        cut_at: at.filter(|_| seed.is_multiple_of(2)),
+        cut_at: at.filter(|_| seed.is_multiple_of(2) && !is_still),
         changed_at: at.filter(|_| !seed.is_multiple_of(2)),
+        still_at: at.filter(|_| is_still),
     };
     let other = Way {
         pauses: way.pauses,
@@ -369,10 +374,10 @@ fn play(setting: &Setting, seed: u64, met: &Met) {
     let proxies = Proxies::start("127.0.0.1", target, move |_, _| plan);
     let through = Address::Remote("127.0.0.1".to_string(), proxies.ports[0]);
     let keys = setting.keys("user");
-    let client = Client::join(&through, &keys, seed).or_else(|error| {
+    let client = Client::join(&through, &keys, seed, PATIENCE).or_else(|error| {
         check(&error);
         met.refusals.fetch_add(1, Ordering::Relaxed);
-        Client::join(&setting.address, &keys, seed)
+        Client::join(&setting.address, &keys, seed, PATIENCE)
     });
     let mut client = client.unwrap();
     let mut chance = Chance::of(!seed);
@@ -394,7 +399,7 @@ fn play_all(seeds: std::ops::Range<u64>) -> Met {
     let (begun, is_over_of_other) = (setting.clone(), is_over.clone());
     let other = std::thread::spawn(move || {
         let keys = begun.keys("user");
-        let mut client = Client::join(&begun.address, &keys, u64::MAX).unwrap();
+        let mut client = Client::join(&begun.address, &keys, u64::MAX, WAIT_MAX).unwrap();
         let mut nth = 0;
         while !is_over_of_other.load(Ordering::SeqCst) {
             client.run(SIZES[nth % SIZES.len()]).unwrap();

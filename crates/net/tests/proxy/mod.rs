@@ -1,5 +1,5 @@
-//! Proxies between callers and servers, which pass bytes on late and in pieces, change a byte, or
-//! cut a connection anywhere.
+//! Proxies between callers and servers, which pass bytes on late and in pieces, change a byte, cut a
+//! connection anywhere, or let nothing more through.
 //!
 //! They reorder nothing: TCP does not, either. What they do to which byte follows from a seed.
 
@@ -55,6 +55,8 @@ pub struct Way {
     pub cut_at: Option<u64>,
     /// The byte that has one bit changed.
     pub changed_at: Option<u64>,
+    /// The byte from which on nothing comes any more, while the connection stays.
+    pub still_at: Option<u64>,
 }
 
 /// What happens to a connection: on the way to the server, and on the way back.
@@ -183,7 +185,7 @@ async fn pass(
             true => 1 + chance.below(SMALL_BYTES) as usize,
             false => PIECE_BYTES,
         };
-        let count = match from.read(&mut buffer[..most]).await {
+        let mut count = match from.read(&mut buffer[..most]).await {
             Ok(count) if count > 0 => count as u64,
             _ => break,
         };
@@ -196,6 +198,9 @@ async fn pass(
             && (passed..passed + count).contains(&at)
         {
             buffer[(at - passed) as usize] ^= 1 << chance.below(8);
+        }
+        if let Some(at) = way.still_at {
+            count = count.min(at.saturating_sub(passed));
         }
         let whole = way.cut_at.map_or(count, |at| count.min(at - passed));
         if to.write_all(&buffer[..whole as usize]).await.is_err() {
