@@ -24,7 +24,7 @@ from pathlib import Path
 from helpers import penstock
 from proxies import Proxies
 from serve_kills import Campaign, Outcome, play
-from serving import Server
+from serving import Server, configure
 
 import penstock as ps
 
@@ -63,13 +63,8 @@ class CutCampaign(Campaign):
             called = [*self.proxies.ports]
             called[process] = own
             config = self.place / f"{process}.toml"
-            config.write_text(
-                f'volume = "{self.volume}"\nkeys = "{keys}"\ncache = "64KiB"\n'
-                + "".join(
-                    f'[[process]]\nlisten = ["127.0.0.1:{port}"]\nservers = [{number}]\n'
-                    for number, port in enumerate(called)
-                )
-            )
+            addresses = [f"127.0.0.1:{port}" for port in called]
+            configure(config, addresses, volume=self.volume, keys=keys, cache="64KiB")
             arguments = ("--config", config, "--process", process)
             url = f"penstock://127.0.0.1:{own}"
             self.servers.append(Server(url, *arguments, log=self.place / "log"))

@@ -29,7 +29,7 @@ import zarr
 from helpers import fast_directory, penstock
 from serve_job import BYTES, PLACES, value
 from serve_job import SECONDS_MAX as OPERATION_SECONDS_MAX
-from serving import SECONDS_MAX, Server
+from serving import SECONDS_MAX, Server, configure
 
 import penstock as ps
 
@@ -78,19 +78,12 @@ class Campaign:
     def make(self) -> None:
         """Makes the volume, and says what the servers are."""
         ps.FileSystem.create(self.volume, servers=SERVERS, block_bytes=4096).close()
-        sockets = [self.place / f"{process}.sock" for process in range(SERVERS)]
-        config = self.place / "servers.toml"
-        config.write_text(
-            f'volume = "{self.volume}"\narrays = "{self.arrays}"\ncache = "64KiB"\n'
-            + "".join(
-                f'[[process]]\nlisten = ["unix://{socket}"]\nservers = [{process}]\n'
-                for process, socket in enumerate(sockets)
-            )
-        )
-        log = self.place / "log"
-        for process, socket in enumerate(sockets):
+        urls = [f"unix://{self.place}/{process}.sock" for process in range(SERVERS)]
+        config, log = self.place / "servers.toml", self.place / "log"
+        configure(config, urls, volume=self.volume, arrays=self.arrays, cache="64KiB")
+        for process, url in enumerate(urls):
             arguments = ("--config", config, "--process", process)
-            self.servers.append(Server(f"unix://{socket}", *arguments, log=log))
+            self.servers.append(Server(url, *arguments, log=log))
 
     def url(self) -> str:
         """Where a client calls the servers."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -19,6 +20,27 @@ SECONDS_MAX = 120
 
 def serve_command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "penstock", "serve", *map(str, arguments)]
+
+
+def configure(
+    config: Path,
+    addresses: Sequence[str],
+    servers: Sequence[Sequence[int]] | None = None,
+    **settings: str | int | Path,
+) -> None:
+    """Writes a configuration of server processes at these addresses.
+
+    Each process has one server, unless `servers` says which ones.
+    """
+    if servers is None:
+        servers = [[process] for process in range(len(addresses))]
+    lines = [
+        f"{name} = {json.dumps(str(value) if isinstance(value, Path) else value)}"
+        for name, value in settings.items()
+    ]
+    for address, own in zip(addresses, servers, strict=True):
+        lines += ["[[process]]", f"listen = {json.dumps([address])}", f"servers = {[*own]}"]
+    config.write_text("\n".join(lines))
 
 
 class Server:

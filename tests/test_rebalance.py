@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import penstock
-from serving import SECONDS_MAX, Server, as_user, patient
+from serving import SECONDS_MAX, Server, as_user, configure, patient
 
 import penstock as ps
 
@@ -148,17 +148,11 @@ class served:
         self.servers = [self.server(process, count) for process in range(count)]
 
     def server(self, process: int, count: int) -> Server:
-        sockets = [self.place / f"{number}.sock" for number in range(count)]
+        urls = [f"unix://{self.place}/{number}.sock" for number in range(count)]
         config = self.place / f"servers-{process}-{count}.toml"
-        config.write_text(
-            f'volume = "{self.volume}"\ncache = "256KiB"\n'
-            + "".join(
-                f'[[process]]\nlisten = ["unix://{socket}"]\nservers = [{number}]\n'
-                for number, socket in enumerate(sockets)
-            )
-        )
-        url, log = f"unix://{sockets[process]}", self.place / "log"
-        return Server(url, "--config", config, "--process", process, log=log)
+        configure(config, urls, volume=self.volume, cache="256KiB")
+        log = self.place / "log"
+        return Server(urls[process], "--config", config, "--process", process, log=log)
 
     def __enter__(self) -> list[Server]:
         return self.servers
@@ -256,6 +250,7 @@ def test_servers_come_and_go_while_clients_write(tmp_path: Path) -> None:
         assert used(url)[0] == 0
         servers[0].stop()
         go_on()
+        assert used(url)[0] == 0 and min(used(url)[1:]) > 0
         with ps.FileSystem(url) as fs:
             check(fs, made)
             fs.quota(77, 50 * BLOCK)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from helpers import penstock
 from serve_kills import play
-from serving import SECONDS_MAX, Server, alone, as_user, patient
+from serving import SECONDS_MAX, Server, alone, as_user, configure, patient
 
 import penstock as ps
 
@@ -222,13 +222,9 @@ def test_two_processes_and_keys(volume: Path, tmp_path: Path) -> None:
     penstock("keys", "user", keys, "ann", "--uid", 1000, "--gid", 100, "--groups", "27,44")
     config = tmp_path / "servers.toml"
     ports = [free_port(), free_port()]
-    processes = "".join(
-        f'[[process]]\nlisten = ["127.0.0.1:{port}"]\nservers = [{number}]\n'
-        for number, port in enumerate(ports)
-    )
-    config.write_text(f'volume = "{volume}"\nkeys = "{keys}"\ncache = "8MiB"\n{processes}')
-    url = ",".join(f"127.0.0.1:{port}" for port in ports)
-    url = f"penstock://{url}"
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    configure(config, addresses, volume=volume, keys=keys, cache="8MiB")
+    url = f"penstock://{','.join(addresses)}"
     os.environ["PENSTOCK_KEYS"] = str(keys / "ann")
     try:
         first = Server(url, "--config", config, "--process", 0)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import zarr
 from conformance import random_case, round_trip
-from serving import SECONDS_MAX, Server, alone, as_user
+from serving import SECONDS_MAX, Server, alone, as_user, configure
 
 import penstock as ps
 
@@ -376,12 +376,10 @@ def test_several_processes(place: Path) -> None:
     """Each process with servers does its part; when one is killed, calls name what is missing."""
     volume, config, ranks = place / "volume", place / "servers.toml", 3
     ps.FileSystem.create(volume, servers=3, capacity=64 << 20).close()
-    lines = [f'volume = "{volume}"', f'arrays = "{place}/arrays"', 'cache = "8MiB"']
-    for process, servers in enumerate(["[0, 2]", "[1]"]):
-        address = f'"unix://{place}/{process}.sock"'
-        lines += ["[[process]]", f"listen = [{address}]", f"servers = {servers}"]
-    config.write_text("\n".join(lines))
-    url = f"unix://{place}/0.sock"
+    addresses = [f"unix://{place}/{process}.sock" for process in (0, 1)]
+    arrays = place / "arrays"
+    configure(config, addresses, [[0, 2], [1]], volume=volume, arrays=arrays, cache="8MiB")
+    url = addresses[0]
     spread = ps.Chunks((2, 5, 7), codec="zstd")
 
     def main(session: ps.Session) -> None:

@@ -20,7 +20,7 @@ import pytest
 from helpers import mounted_tmpfs, penstock
 from serve_cuts import CutCampaign, free_ports, named_keys
 from serve_kills import CLIENTS, play
-from serving import SECONDS_MAX, Server, alone, patient
+from serving import SECONDS_MAX, Server, alone, configure, patient
 
 import penstock as ps
 
@@ -298,10 +298,7 @@ def test_certificates_count_when_a_connection_begins(volume: Path, tmp_path: Pat
     penstock("keys", "user", keys, "ann", "--uid", os.getuid(), "--gid", os.getgid())
     [port] = free_ports(1)
     url, config = f"penstock://127.0.0.1:{port}", tmp_path / "servers.toml"
-    config.write_text(
-        f'volume = "{volume}"\nkeys = "{keys}"\n'
-        f'[[process]]\nlisten = ["127.0.0.1:{port}"]\nservers = [0, 1]\n'
-    )
+    configure(config, [f"127.0.0.1:{port}"], [[0, 1]], volume=volume, keys=keys)
     arguments = ("--config", config, "--process", 0)
     with (
         named_keys(keys / "ann"),
@@ -343,12 +340,9 @@ with fs.attach("/big") as f:
 
 
 def test_a_client_that_takes_nothing_is_cut_off_alone(volume: Path, tmp_path: Path) -> None:
-    config, socket = tmp_path / "servers.toml", volume / "penstock.sock"
-    config.write_text(
-        f'volume = "{volume}"\npatience = 1\n'
-        f'[[process]]\nlisten = ["unix://{socket}"]\nservers = [0, 1]\n'
-    )
-    url, kept = f"unix://{socket}", content(1, 30_000)
+    config, url = tmp_path / "servers.toml", f"unix://{volume}/penstock.sock"
+    configure(config, [url], [[0, 1]], volume=volume, patience=1)
+    kept = content(1, 30_000)
 
     def cut_off() -> int:
         shown = json.loads(penstock("top", url, "--once", "--json").splitlines()[0])
@@ -407,12 +401,8 @@ def test_a_client_that_stops_in_a_large_read_keeps_writers_waiting_no_longer_tha
     volume: Path, tmp_path: Path
 ) -> None:
     """Bytes of a large read go straight into the client's memory, and a write waits for it."""
-    config, socket = tmp_path / "servers.toml", volume / "penstock.sock"
-    config.write_text(
-        f'volume = "{volume}"\npatience = 1\n'
-        f'[[process]]\nlisten = ["unix://{socket}"]\nservers = [0, 1]\n'
-    )
-    url = f"unix://{socket}"
+    config, url = tmp_path / "servers.toml", f"unix://{volume}/penstock.sock"
+    configure(config, [url], [[0, 1]], volume=volume, patience=1)
     with Server(url, "--config", config, "--process", 0), ps.FileSystem(url) as fs:
         fs.create("/big", cells=2, bsu=65536)
         with (

@@ -41,7 +41,15 @@ impl Homes {
 
     /// The node of a server, if there is such a server.
     pub fn node(&self, server: usize) -> Option<NodeId> {
-        self.all().get(server).copied()
+        let nodes = self.0.read();
+        let nodes = nodes.unwrap_or_else(PoisonError::into_inner);
+        nodes.get(server).copied()
+    }
+
+    /// The number of servers that there are.
+    pub fn count(&self) -> usize {
+        let nodes = self.0.read();
+        nodes.unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Notes that servers have come behind those that are known.
@@ -99,16 +107,12 @@ impl<'m, M: Machine> Caller<'m, M> {
 
     /// The reason why a server is absent, if it is.
     pub(crate) fn absence(&self, server: usize) -> Option<Error> {
-        match self.servers.node(server) {
-            Some(node) => {
+        match self.node(server) {
+            Ok(node) => {
                 let absence = self.machine.absence(node);
                 absence.map(|error| error.by(Who::Server(server)))
             }
-            None => {
-                let cause = "nobody has told where it is";
-                let error = Error::new(Kind::Peer, "using files", cause);
-                Some(error.by(Who::Server(server)))
-            }
+            Err(unknown) => Some(unknown),
         }
     }
 
@@ -118,8 +122,8 @@ impl<'m, M: Machine> Caller<'m, M> {
     /// [`Kind::Peer`] when it is not known.
     pub(crate) fn node(&self, server: usize) -> Result<NodeId> {
         self.servers.node(server).ok_or_else(|| {
-            let absence = self.absence(server);
-            absence.unwrap_or_else(|| loss_of(server))
+            let cause = "nobody has told where it is";
+            Error::new(Kind::Peer, "using files", cause).by(Who::Server(server))
         })
     }
 
@@ -132,7 +136,7 @@ impl<'m, M: Machine> Caller<'m, M> {
 
     /// The number of servers.
     pub(crate) fn servers(&self) -> usize {
-        self.servers.all().len()
+        self.servers.count()
     }
 
     /// Sends a request.

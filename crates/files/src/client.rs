@@ -24,8 +24,9 @@ use futures::future::join_all;
 use penstock_engine::{
     CopyKind, Elements, Error, Kind, Machine, MemoryId, NodeId, Operation, Result, Who, Work,
 };
-use penstock_layout::exact;
-use penstock_layout::{CellAccess, Holding, List, ListPiece, Piece, Subfile, SubfileOrder, View};
+use penstock_layout::{
+    CellAccess, Holding, List, ListPiece, Piece, Subfile, SubfileOrder, View, exact,
+};
 
 use crate::attached::Attacher;
 use crate::caller::{Caller, Homes, Question, unexpected};
@@ -236,8 +237,8 @@ pub struct VolumeSpace {
 }
 
 impl VolumeSpace {
-    /// This space, and that of one more server.
-    fn and(self, answer: Answer) -> Result<Self> {
+    /// The space of a server that has answered.
+    fn of_answer(answer: Answer) -> Result<Self> {
         let Answer::Space {
             used,
             blocks,
@@ -249,11 +250,22 @@ impl VolumeSpace {
             return Err(unexpected());
         };
         Ok(Self {
-            bytes: self.bytes + blocks * block_bytes,
-            used_bytes: self.used_bytes + used * block_bytes,
-            of_user_bytes: self.of_user_bytes + of_user * block_bytes,
+            bytes: blocks * block_bytes,
+            used_bytes: used * block_bytes,
+            of_user_bytes: of_user * block_bytes,
             limit_bytes: limit.map(|limit| limit * block_bytes),
         })
+    }
+
+    /// The space of two servers together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes + other.bytes,
+            used_bytes: self.used_bytes + other.used_bytes,
+            of_user_bytes: self.of_user_bytes + other.of_user_bytes,
+            limit_bytes: other.limit_bytes.or(self.limit_bytes),
+        }
     }
 }
 
@@ -334,7 +346,7 @@ impl<'m, M: Machine> Client<'m, M> {
         loop {
             let server = self.keeper_of(path);
             match self.ask(server, ask.clone()).await {
-                Ok(Answer::HasMoved) => self.hear_of_keepers(server).await?,
+                Ok(Answer::HasMoved) => self.hear_from(server).await?,
                 Err(error) if is_loss(&error) => {
                     // It may have gone for good, and another one keep the path.
                     self.hear_elsewhere(server).await;
@@ -350,8 +362,7 @@ impl<'m, M: Machine> Client<'m, M> {
     /// Hears of rings and keepers from any server but one that is lost.
     async fn hear_elsewhere(&self, lost: usize) {
         for server in self.members().into_iter().filter(|&other| other != lost) {
-            let heard = self.hear_of_rings(server).await;
-            if heard.is_ok() && self.hear_of_keepers(server).await.is_ok() {
+            if self.hear_from(server).await.is_ok() {
                 return;
             }
         }
@@ -378,20 +389,6 @@ impl<'m, M: Machine> Client<'m, M> {
     fn keeper_of(&self, path: &FilePath) -> usize {
         let slot = self.state.shape.names.slot_of(path);
         self.known_keepers().server(slot)
-    }
-
-    /// Hears from a server which servers keep the slots.
-    ///
-    /// # Errors
-    /// The reason why it has left.
-    async fn hear_of_keepers(&self, server: usize) -> Result<()> {
-        match self.ask(server, Ask::Keepers).await? {
-            Answer::Keepers(keepers) => {
-                self.known_keepers().hear(&keepers);
-                Ok(())
-            }
-            _ => Err(unexpected()),
-        }
     }
 
     async fn order(&self, path: &FilePath, ask: Ask) -> Result<()> {
@@ -427,20 +424,21 @@ impl<'m, M: Machine> Client<'m, M> {
         if self.rings().have(placement) {
             return Ok(());
         }
-        self.hear_of_rings(server).await?;
+        self.hear_from(server).await?;
         match self.rings().have(placement) {
             true => Ok(()),
             false => Err(unexpected()),
         }
     }
 
-    /// Hears from a server which rings there are.
+    /// Hears from a server which rings there are, and which servers keep the slots.
     ///
     /// # Errors
     /// The reason why it has left.
-    async fn hear_of_rings(&self, server: usize) -> Result<()> {
-        match self.ask(server, Ask::Rings).await? {
-            Answer::Rings(rings) => {
+    async fn hear_from(&self, server: usize) -> Result<()> {
+        match self.ask(server, Ask::Places).await? {
+            Answer::Places(rings, keepers) => {
+                self.known_keepers().hear(&keepers);
                 let known = self.state.rings.write();
                 let mut known = known.unwrap_or_else(PoisonError::into_inner);
                 let age = |rings: &Rings| (rings.newest(), rings.first());
@@ -722,9 +720,9 @@ impl<'m, M: Machine> Client<'m, M> {
         };
         let ask = Ask::Sync(file.map(|file| file.object.id));
         let mut done = match file {
-            Some(_) => self.ask_all(servers.iter().copied(), &ask).await,
+            Some(_) => self.ask_all(servers.iter().copied(), &ask).await.map(drop),
             None => {
-                let done = self.ask_members(&ask).await;
+                let done = self.ask_members(&ask).await.map(drop);
                 servers = self.members(); // what had a server that has gone for good is elsewhere
                 done
             }
@@ -734,7 +732,7 @@ impl<'m, M: Machine> Client<'m, M> {
             && self.has_followed(file).await
         {
             servers = self.servers_of(&file.placed())?;
-            done = self.ask_all(servers.iter().copied(), &ask).await;
+            done = self.ask_all(servers.iter().copied(), &ask).await.map(drop);
         }
         let saved = file.map_or(&self.state.saved, |file| &file.saved);
         let since = saved.swap(self.caller.machine.changes(), Ordering::Relaxed);
@@ -788,7 +786,7 @@ impl<'m, M: Machine> Client<'m, M> {
     /// The reason of a server that has left.
     pub async fn newest_rings(&self) -> Result<Arc<Rings>> {
         let server = self.members().first().copied().unwrap_or(0);
-        self.hear_of_rings(server).await?;
+        self.hear_from(server).await?;
         Ok(self.rings())
     }
 
@@ -800,7 +798,7 @@ impl<'m, M: Machine> Client<'m, M> {
     pub async fn retire(&self) -> Result<()> {
         let director = self.members().first().copied().unwrap_or(0);
         match self.ask(director, Ask::Retire).await? {
-            Answer::Done => self.hear_of_rings(director).await,
+            Answer::Done => self.hear_from(director).await,
             _ => Err(unexpected()),
         }
     }
@@ -811,31 +809,22 @@ impl<'m, M: Machine> Client<'m, M> {
     }
 
     /// Asks all servers that have a part of the volume, at once. One that has gone for good need
-    /// not answer, though the client may hear of that only now.
-    async fn ask_members(&self, ask: &Ask) -> Result<Vec<Answer>> {
+    /// not answer, though the client may hear of that only now. Gives the servers and answers.
+    async fn ask_members(&self, ask: &Ask) -> Result<Vec<(usize, Answer)>> {
         loop {
             let members = self.members();
-            let answers = self.ask_all(members.iter().copied(), ask).await;
-            let Err(error) = &answers else {
-                return answers;
+            let error = match self.ask_all(members.iter().copied(), ask).await {
+                Ok(answers) => return Ok(members.into_iter().zip(answers).collect()),
+                Err(error) => error,
             };
             let Some(Who::Server(lost)) = error.who else {
-                return answers;
+                return Err(error);
             };
             self.hear_elsewhere(lost).await;
             if self.members().contains(&lost) {
-                return answers;
+                return Err(error);
             }
         }
-    }
-
-    /// The bytes of all blocks of a server, and of those in use.
-    ///
-    /// # Errors
-    /// The reason why the server has left.
-    pub async fn space_of(&self, server: usize) -> Result<VolumeSpace> {
-        let space = self.ask(server, Ask::Space(self.state.who.user)).await?;
-        VolumeSpace::default().and(space)
     }
 
     /// The servers that keep the slots of the volume, as all servers that are there say.
@@ -844,7 +833,7 @@ impl<'m, M: Machine> Client<'m, M> {
     /// The reason of a server that has left: all must be there.
     pub async fn keepers(&self) -> Result<Keepers> {
         for server in self.members() {
-            self.hear_of_keepers(server).await?;
+            self.hear_from(server).await?;
         }
         Ok(self.known_keepers().clone())
     }
@@ -859,7 +848,7 @@ impl<'m, M: Machine> Client<'m, M> {
         loop {
             let keeper = self.known_keepers().server(slot);
             let answer = self.ask(keeper, Ask::MoveSlot(slot, to)).await?;
-            self.hear_of_keepers(keeper).await?;
+            self.hear_from(keeper).await?;
             match answer {
                 Answer::Done => return Ok(()),
                 Answer::HasMoved => {}
@@ -889,16 +878,27 @@ impl<'m, M: Machine> Client<'m, M> {
         }
     }
 
+    /// The space of each server, and of a user's files on it: none on a server that has no part of
+    /// the volume.
+    ///
+    /// # Errors
+    /// The reason of a server that has left.
+    pub async fn space_by_server(&self, user: u32) -> Result<Vec<VolumeSpace>> {
+        let mut all = vec![VolumeSpace::default(); self.caller.servers()];
+        for (server, answer) in self.ask_members(&Ask::Space(user)).await? {
+            let space = VolumeSpace::of_answer(answer)?;
+            all.get_mut(server).map(|of_server| *of_server = space);
+        }
+        Ok(all)
+    }
+
     /// The space of the volume, and of a user's files in it.
     ///
     /// # Errors
     /// The reason of a server that has left.
     pub async fn space(&self, user: u32) -> Result<VolumeSpace> {
-        let mut all = VolumeSpace::default();
-        for answer in self.ask_members(&Ask::Space(user)).await? {
-            all = all.and(answer)?;
-        }
-        Ok(all)
+        let servers = self.space_by_server(user).await?.into_iter();
+        Ok(servers.fold(VolumeSpace::default(), VolumeSpace::and))
     }
 
     /// Attaches a file.

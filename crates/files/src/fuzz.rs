@@ -254,7 +254,7 @@ fn ask(random: &mut Random, me: &Program, id: ObjectId) -> Ask {
             Vec::new(),
         ),
         21 => Ask::Metrics,
-        22 => Ask::Rings,
+        22 => Ask::Places,
         23 => Ask::AddRing(
             (0..random.below(3))
                 .map(|_| number(random) as usize)

@@ -300,10 +300,8 @@ pub(crate) enum Ask {
     WasDecided(TransactionId),
     /// What the server has done and does, as far as the asker may see that.
     Metrics,
-    /// The rings of the volume.
-    Rings,
-    /// The servers that keep its slots.
-    Keepers,
+    /// The rings of the volume, and the servers that keep its slots.
+    Places,
     /// Let another server keep a slot.
     MoveSlot(usize, usize),
     /// Let the volume have one more ring, with these servers. New files are dealt to it.
@@ -426,8 +424,7 @@ pub(crate) enum Answer {
     Gap(usize),
     Right(Option<Right>),
     Metrics(Box<Snapshot>),
-    Rings(Rings),
-    Keepers(Keepers),
+    Places(Rings, Keepers),
     Cells(MovedPart),
     Leaves(Leaves),
     /// The file has moved to other servers since the asker has heard of it, or the path is one of

@@ -286,6 +286,22 @@ pub(crate) struct Members {
 }
 
 impl Step {
+    /// An object goes from its path: see [`Step::Drop`].
+    pub(crate) fn drop_of(
+        object: &Attributes,
+        entries: Vec<(String, Entry)>,
+        is_move: bool,
+    ) -> Self {
+        Self::Drop {
+            path: object.path.clone(),
+            id: object.id,
+            changed: object.changed,
+            placement: object.placement(),
+            entries,
+            is_move,
+        }
+    }
+
     /// The entry that the step is about: its Xref, and its name.
     pub(crate) fn entry(&self) -> Option<(&FilePath, &str)> {
         match self {

@@ -22,7 +22,7 @@ use penstock_engine::Kind;
 use penstock_files::disk::{self, CreateOptions};
 use penstock_files::job::{FileSystem, JobOptions, open};
 use penstock_files::transfer::Party;
-use penstock_files::{FileChange, FilePath, ObjectKind};
+use penstock_files::{FileChange, FilePath, ObjectKind, VolumeSpace};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -254,11 +254,11 @@ fn quota(fs: &FileSystem, asked: &Quota) -> Result<(), Failure> {
 }
 
 fn space(fs: &FileSystem, asked: &Df) -> Result<(), Failure> {
-    let space = fs.space(fs.identity().user)?;
-    let free = space.bytes.saturating_sub(space.used_bytes);
-    let servers = (0..fs.servers()).map(|server| fs.space_of(server));
-    let servers = servers.collect::<penstock_engine::Result<Vec<_>>>()?;
+    let servers = fs.space_by_server(fs.identity().user)?;
     let used: Vec<u64> = servers.iter().map(|one| one.used_bytes).collect();
+    let servers = servers.into_iter();
+    let space = servers.fold(VolumeSpace::default(), VolumeSpace::and);
+    let free = space.bytes.saturating_sub(space.used_bytes);
     if asked.json {
         return print_json(&json!({
             "bytes": space.bytes,

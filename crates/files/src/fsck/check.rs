@@ -10,7 +10,6 @@ use super::model::{CellPart, FilePart, Model};
 use super::{Layout, ServerRecords};
 use crate::names::FilePath;
 use crate::object::{Attributes, ObjectId, ObjectKind};
-use crate::placement::Rings;
 use crate::transaction::Entry;
 use crate::volume::cells::{Cell, Stored, Version};
 
@@ -125,8 +124,7 @@ impl<'a> Check<'a> {
     fn check_rings(&mut self) {
         let (model, names) = (self.model, self.layout.names);
         for (server, one) in model.members() {
-            let rings = one.rings.clone();
-            let rings = rings.unwrap_or_else(|| Rings::new(names.servers));
+            let rings = one.known_rings(names);
             let keepers = one.keepers.clone().unwrap_or_else(|| names.keepers());
             if rings != model.rings || keepers != model.keepers {
                 self.find(Finding::UnevenRings { server });

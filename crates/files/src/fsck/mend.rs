@@ -9,12 +9,12 @@ use rustc_hash::FxHashSet;
 
 use super::check::examine;
 use super::finding::Finding;
-use super::model::{CellPart, FilePart, Model};
+use super::model::{CellPart, FilePart, Model, first_rings};
 use super::names::Naming;
 use super::{Layout, ServerRecords};
 use crate::names::FilePath;
 use crate::object::{Attributes, CELLS_MAX, FileShape, ObjectId, ObjectKind};
-use crate::placement::{Placement, Rings};
+use crate::placement::Placement;
 use crate::volume::FileRecord;
 use crate::volume::cells::{Cell, Version};
 use crate::volume::records::Change;
@@ -57,8 +57,8 @@ pub fn mend(layout: &Layout, records: &[ServerRecords], now: u64) -> Result<Mend
             }
         }
         let quotas = model.quotas(layout.names);
-        let is_changed = model.rings != Rings::new(layout.names.servers)
-            || model.keepers != layout.names.keepers();
+        let is_changed =
+            model.rings != first_rings(layout.names) || model.keepers != layout.names.keepers();
         for server in model.rings.members(&model.keepers) {
             let Some(one) = model.servers.get_mut(server) else {
                 continue;

@@ -62,7 +62,7 @@ impl Model {
     pub(super) fn read(layout: &Layout, records: &[ServerRecords]) -> Self {
         let mut model = Self {
             servers: Vec::new(),
-            rings: Rings::new(layout.names.servers),
+            rings: first_rings(layout.names),
             keepers: layout.names.keepers(),
             transactions: Vec::new(),
             unreadable: Vec::new(),
@@ -81,9 +81,7 @@ impl Model {
             model.servers.push(read);
         }
         model.end_transactions(layout.names);
-        let rings = model.servers.iter().filter_map(|model| model.rings.clone());
-        let rings = rings.max_by_key(Rings::newest);
-        model.rings = rings.unwrap_or_else(|| Rings::new(layout.names.servers));
+        model.rings = model.newest_rings(layout.names);
         for heard in model
             .servers
             .iter()
@@ -92,6 +90,13 @@ impl Model {
             model.keepers.hear(heard);
         }
         model
+    }
+
+    /// The rings of the server that has heard last.
+    fn newest_rings(&self, names: Names) -> Rings {
+        let known = self.servers.iter().map(|model| model.known_rings(names));
+        let newest = known.max_by_key(Rings::newest);
+        newest.unwrap_or_else(|| first_rings(names))
     }
 
     /// Ends transactions. Only cells that get another size stay as they are, since their last
@@ -104,9 +109,7 @@ impl Model {
                 model.decided.iter().filter(own).copied()
             })
             .collect();
-        let rings = self.servers.iter().filter_map(|model| model.rings.clone());
-        let rings = rings.max_by_key(Rings::newest);
-        let rings = rings.unwrap_or_else(|| Rings::new(names.servers));
+        let rings = self.newest_rings(names);
         let mut remaining = BTreeSet::new();
         for (server, model) in self.servers.iter_mut().enumerate() {
             for (id, steps) in std::mem::take(&mut model.prepared) {
@@ -197,7 +200,18 @@ fn is_resize(step: &Step) -> bool {
     change.is_resize()
 }
 
+/// The rings of a volume which has not been changed.
+pub(super) fn first_rings(names: Names) -> Rings {
+    Rings::new(names.servers)
+}
+
 impl ServerModel {
+    /// The rings that the server knows.
+    pub(super) fn known_rings(&self, names: Names) -> Rings {
+        let known = self.rings.clone();
+        known.unwrap_or_else(|| first_rings(names))
+    }
+
     /// Takes in a record.
     fn take(&mut self, block_bytes: u64, key: &[u8], value: &[u8]) -> Result<()> {
         match records::key(key)? {
@@ -407,14 +421,13 @@ impl ServerModel {
                     self.quotas = quotas;
                 }
                 Step::Ring { ring, servers, .. } => {
-                    let known = self.rings.clone();
-                    let known = known.unwrap_or_else(|| Rings::new(names.servers));
+                    let known = self.known_rings(names);
                     if known.newest() < ring {
                         self.rings = Some(known.with(servers.into()));
                     }
                 }
                 Step::Retire { ring, .. } => {
-                    let known = self.rings.get_or_insert_with(|| Rings::new(names.servers));
+                    let known = self.rings.get_or_insert_with(|| first_rings(names));
                     known.retire_before(ring);
                     self.moved_away.clear();
                 }

@@ -94,7 +94,7 @@ impl FileSystem {
 
     /// The number of servers.
     pub fn servers(&self) -> usize {
-        self.core.state.homes.all().len()
+        self.core.state.homes.count()
     }
 
     /// The bytes of a block.
@@ -295,14 +295,14 @@ impl FileSystem {
         self.run(move |node, state| async move { Client::new(&*node, &state).space(user).await })
     }
 
-    /// The space of a server.
+    /// The space of each server of the volume, and of a user's files on it.
     ///
     /// # Errors
-    /// As [`Client::space_of`].
-    pub fn space_of(&self, server: usize) -> Result<VolumeSpace> {
-        self.run(
-            move |node, state| async move { Client::new(&*node, &state).space_of(server).await },
-        )
+    /// As [`Client::space_by_server`].
+    pub fn space_by_server(&self, user: u32) -> Result<Vec<VolumeSpace>> {
+        self.run(move |node, state| async move {
+            Client::new(&*node, &state).space_by_server(user).await
+        })
     }
 
     /// Hears of the rings and slots of a volume that others may have changed, if a server is there.

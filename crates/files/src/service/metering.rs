@@ -46,8 +46,7 @@ fn kind_of(ask: &Ask) -> RequestKind {
         | Ask::Prepare(..)
         | Ask::Decide(..)
         | Ask::WasDecided(_)
-        | Ask::Rings
-        | Ask::Keepers
+        | Ask::Places
         | Ask::MoveSlot(..)
         | Ask::AddRing(_)
         | Ask::Retire

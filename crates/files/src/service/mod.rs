@@ -413,8 +413,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             }
             Ask::WasDecided(id) => Answer::Decided(self.was_decided(id)),
             Ask::Metrics => self.metrics(who)?,
-            Ask::Rings => Answer::Rings((*self.rings()).clone()),
-            Ask::Keepers => Answer::Keepers(self.keepers.borrow().clone()),
+            Ask::Places => {
+                Answer::Places((*self.rings()).clone(), self.keepers.borrow().clone())
+            }
             Ask::MoveSlot(slot, to) => self.move_slot(who, slot, to).await?,
             Ask::Retire => self.retire(who).await?,
             Ask::AddRing(servers) => self.add_ring(who, servers).await?,

@@ -51,21 +51,12 @@ const ROUNDS: usize = 3;
 const LEAVES: usize = 16;
 const BLOCKS: usize = 8;
 
-/// What one takes over: of a file, when that is placed anew.
+/// A file gets another placement.
 #[derive(Clone, Copy)]
-struct Take {
+struct FileMove {
     file: ObjectId,
     shape: FileShape,
     placement: Placement,
-}
-
-impl Take {
-    fn moved(&self) -> FileShape {
-        FileShape {
-            placement: self.placement,
-            ..self.shape
-        }
-    }
 }
 
 impl<M: Machine, R: RecordStore> Service<'_, M, R> {
@@ -206,24 +197,18 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         for object in self.objects_in(&namespace, slot) {
             ids.insert(object.id);
             let entries = namespace.entries(object.id);
-            gone.push(Step::Drop {
-                path: object.path.clone(),
-                id: object.id,
-                changed: object.changed,
-                placement: object.placement(),
-                entries: entries.clone(),
-                is_move: true,
-            });
+            gone.push(Step::drop_of(object, entries.clone(), true));
             come.push(Step::Add(object.clone(), entries));
         }
+        let all = self.all();
         let keep = Step::Keep {
             slot,
             from: self.server,
             to,
             attached: attachments.of_files(|file| ids.contains(&file)),
-            all: self.all(),
+            all: all.clone(),
         };
-        let steps = self.members().into_iter().map(|server| {
+        let steps = all.servers.into_iter().map(|server| {
             let of_server = match server {
                 server if server == self.server => std::mem::take(&mut gone),
                 server if server == to => std::mem::take(&mut come),
@@ -251,27 +236,32 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let Some(placement) = self.next_placement(&shape)? else {
             return Ok(Answer::Value(0));
         };
-        let take = Take {
+        let to_do = FileMove {
             file: object.id,
             shape,
             placement,
         };
-        let moved = self.move_cells(path, &object, take).await;
+        let moved = self.move_cells(path, &object, to_do).await;
         if moved.as_ref().is_err_and(|error| error.kind != Kind::Busy) {
-            self.give_up_taking(&take).await;
+            self.give_up_taking(&to_do).await;
         }
         moved?;
         Ok(Answer::Value(shape.cells.abs_diff(placement.moved) + 1))
     }
 
-    async fn move_cells(&self, path: &FilePath, object: &Attributes, take: Take) -> Result<()> {
-        let Take {
+    async fn move_cells(
+        &self,
+        path: &FilePath,
+        object: &Attributes,
+        to_do: FileMove,
+    ) -> Result<()> {
+        let FileMove {
             file,
             shape,
             placement,
-        } = take;
+        } = to_do;
         for round in 0..ROUNDS {
-            let blocks = self.let_take(take, None).await?;
+            let blocks = self.let_take(&to_do, None).await?;
             if blocks < BLOCKS as u64 * (round as u64 + 1) {
                 break;
             }
@@ -293,11 +283,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     }
 
     /// Lets servers give up what they have taken over of a file that does not move after all.
-    async fn give_up_taking(&self, take: &Take) {
-        let moving = self.moving_cells(take).unwrap_or_default();
-        let to: BTreeSet<usize> = moving.into_iter().map(|(_, _, to)| to).collect();
+    async fn give_up_taking(&self, to_do: &FileMove) {
+        let to = self.takers(to_do).unwrap_or_default();
         let told = to.into_iter().map(|server| async move {
-            let ask = Ask::GiveUp(take.file);
+            let ask = Ask::GiveUp(to_do.file);
             self.caller.ask(server, &nobody(), ask).await
         });
         join_all(told).await; // one that is lost has nothing any more
@@ -353,23 +342,21 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         placement: Placement,
         id: TransactionId,
     ) -> Result<()> {
-        let take = Take {
+        let to_do = FileMove {
             file: whole.file,
             shape: whole.shape,
             placement,
         };
-        self.let_take(take, Some(id)).await.map(|_| ())
+        self.let_take(&to_do, Some(id)).await.map(|_| ())
     }
 
-    async fn let_take(&self, take: Take, transaction: Option<TransactionId>) -> Result<u64> {
-        let moving = self.moving_cells(&take)?;
-        let to: BTreeSet<usize> = moving.into_iter().map(|(_, _, to)| to).collect();
-        let asked = to.into_iter().map(|server| {
+    async fn let_take(&self, to_do: &FileMove, transaction: Option<TransactionId>) -> Result<u64> {
+        let asked = self.takers(to_do)?.into_iter().map(|server| {
             let ask = Ask::Take {
                 transaction,
-                file: take.file,
-                shape: take.shape,
-                placement: take.placement,
+                file: to_do.file,
+                shape: to_do.shape,
+                placement: to_do.placement,
             };
             async move { self.caller.ask(server, &nobody(), ask).await }
         });
@@ -383,13 +370,23 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         Ok(blocks)
     }
 
-    /// The cells that go to another server, each with the server that has it and the other one.
-    fn moving_cells(&self, take: &Take) -> Result<Vec<(u64, usize, usize)>> {
-        let rings = self.rings();
-        let moved = take.moved();
-        let (former, later) = (take.shape.dealing(&rings)?, moved.dealing(&rings)?);
-        let (before, after) = (take.shape.placement.moved, take.placement.moved);
-        let is_step = !take.shape.placement.is_settled() && !take.placement.is_settled();
+    /// The servers that get cells of the file.
+    fn takers(&self, to_do: &FileMove) -> Result<BTreeSet<usize>> {
+        let moving = self.moving_cells(&to_do.shape, to_do.placement)?;
+        Ok(moving.into_iter().map(|(_, _, to)| to).collect())
+    }
+
+    /// The cells that go to another server when a file gets another placement, each with the server
+    /// that has it and the other one.
+    fn moving_cells(
+        &self,
+        shape: &FileShape,
+        placement: Placement,
+    ) -> Result<Vec<(u64, usize, usize)>> {
+        let (rings, moved) = (self.rings(), FileShape { placement, ..*shape });
+        let (former, later) = (shape.dealing(&rings)?, moved.dealing(&rings)?);
+        let (before, after) = (shape.placement.moved, placement.moved);
+        let is_step = !shape.placement.is_settled() && !placement.is_settled();
         let cells = before.min(after)..before.max(after);
         let cells = cells.filter(|_| is_step); // nothing goes when a file sets out, or arrives
         let cells = cells.map(|cell| (cell, former.server_of(cell), later.server_of(cell)));
@@ -399,23 +396,17 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// The cells of a file that leave this server when it gets another placement.
     pub(super) fn leaving_cells(
         &self,
-        file: ObjectId,
-        shape: FileShape,
+        shape: &FileShape,
         placement: Placement,
     ) -> Result<Vec<u64>> {
-        let take = Take {
-            file,
-            shape,
-            placement,
-        };
-        let cells = self.moving_cells(&take)?.into_iter();
+        let cells = self.moving_cells(shape, placement)?.into_iter();
         let leaving = cells.filter(|&(_, from, _)| from == self.server);
         Ok(leaving.map(|(cell, ..)| cell).collect())
     }
 
-    /// Whether this server has cells of a file that gets another placement, and the change of
-    /// records: if it has none any more, it remembers that.
-    pub(super) fn stays(
+    /// Notes that a file gets another placement. Says whether this server has cells of it, and the
+    /// change of records: if it has none any more, it remembers that.
+    pub(super) fn note_move(
         &self,
         file: ObjectId,
         shape: FileShape,
@@ -455,13 +446,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         transaction: Option<TransactionId>,
         (file, shape, placement): (ObjectId, FileShape, Placement),
     ) -> Result<u64> {
-        let take = Take {
-            file,
-            shape,
-            placement,
-        };
         let mut by_server: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
-        for (cell, from, to) in self.moving_cells(&take)? {
+        for (cell, from, to) in self.moving_cells(&shape, placement)? {
             if to == self.server {
                 by_server.entry(from).or_default().push(cell);
             }
@@ -512,21 +498,19 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// Makes what was taken over a part of a transaction.
     async fn prepare_part(&self, id: TransactionId, part: MovedPart) -> Result<()> {
-        let refused = || refusal("it takes over cells in no transaction");
         let steps = {
             let mut awaited = self.awaited.borrow_mut();
-            match awaited.get_mut(&id).map(|steps| &mut steps[..]) {
-                Some([step @ Step::Cells { .. }]) => {
-                    if let Step::Cells { come, .. } = step {
-                        *come = part;
-                    }
-                    vec![step.clone()]
-                }
-                _ => {
-                    self.volume.free_apart(part.places());
-                    return Err(refused());
-                }
-            }
+            let steps = awaited.get_mut(&id);
+            let come = steps.and_then(|steps| match &mut steps[..] {
+                [Step::Cells { come, .. }] => Some(come),
+                _ => None,
+            });
+            let Some(come) = come else {
+                self.volume.free_apart(part.places());
+                return Err(refusal("it takes over cells in no transaction"));
+            };
+            *come = part;
+            awaited.get(&id).cloned().unwrap_or_default()
         };
         self.volume.finish_disks().await?;
         let prepared = put(&Key::Prepared(id), &steps)?;

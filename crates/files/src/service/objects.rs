@@ -165,14 +165,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         parent: &FilePath,
         plan: &mut Plan,
     ) -> Option<WholeFile> {
-        let gone = Step::Drop {
-            path: object.path.clone(),
-            id: object.id,
-            changed: object.changed,
-            placement: object.placement(),
-            entries: Vec::new(),
-            is_move: false,
-        };
+        let gone = Step::drop_of(object, Vec::new(), false);
         plan.add(self.server_of(&object.path), gone);
         plan.add(self.server_of(parent), unlink(object, parent));
         let shape = object.shape().ok()?;
@@ -281,14 +274,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             let found = below.map(|path| self.object_at(path)).buffered(ASKED_MAX);
             let found: Result<Vec<_>> = found.try_collect().await;
             waiting.extend(found.map_err(out_of_date)?);
-            let gone = Step::Drop {
-                path: object.path.clone(),
-                id: object.id,
-                changed: object.changed,
-                placement: object.placement(),
-                entries: entries.clone(),
-                is_move: true,
-            };
+            let gone = Step::drop_of(&object, entries.clone(), true);
             plan.add(self.server_of(&object.path), gone);
             let path = object.path.moved(from, to)?;
             let changed = (self.clock)();

@@ -938,11 +938,11 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             FileChange::Resize(_) | FileChange::Truncate(_) => CellChange::Resize(ends),
             FileChange::GiveTo(user) => CellChange::GiveTo(user),
             FileChange::Move(placement) => {
-                let (stays, change) = self.stays(id, shape, placement)?;
+                let (stays, change) = self.note_move(id, shape, placement)?;
                 others.push(change);
                 CellChange::Move {
                     placement,
-                    gone: self.leaving_cells(id, shape, placement)?,
+                    gone: self.leaving_cells(&shape, placement)?,
                     come: come.clone(),
                     stays,
                 }
