@@ -9,11 +9,12 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::ready;
+use penstock_arrays::calls::meter::CallMeter;
 use penstock_arrays::calls::office::{Arrays, Reception, StandingOpener};
 use penstock_arrays::fs::user::User as ArrayUser;
 use penstock_engine::{Kind, NodeId};
 use penstock_files::disk::{self, CreateOptions};
-use penstock_files::job::standing::{StandOptions, look, stand};
+use penstock_files::job::standing::{Calls, StandOptions, look, stand};
 use penstock_files::job::{JobOptions, Seat};
 use penstock_machines::{Node, Opener};
 use penstock_net::Call;
@@ -170,18 +171,22 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
     let signals = Signals::new([SIGINT, SIGTERM]);
     let mut signals = signals.map_err(|error| Failure::failed(format!("signals: {error}")))?;
     let volume = options.template.clone();
+    let meter = CallMeter::default();
     let arrays = root.map(|root| {
         let arrays = Arrays {
             root,
             homes: options.homes.clone(),
             hosts: hosts(&options.addresses),
             cache_bytes: options.options.cache_bytes,
+            meter: meter.clone(),
         };
         arrays.checked()
     });
     let arrays = arrays.transpose()?;
+    let calls: Arc<Calls> = Arc::new(move |is_there| meter.counted(is_there));
     let opened = stand(StandOptions {
         has_arrays: arrays.is_some(),
+        calls: arrays.is_some().then_some(calls),
         ..options
     })?;
     let metrics = opened.endpoint().map(|address| address.to_string());
@@ -260,6 +265,7 @@ fn of_volume(asked: &Serve, volume: &Path) -> Result<StandOptions, Failure> {
         opener: opener(asked.direct),
         has_arrays: false,
         metrics: asked.metrics.clone(),
+        calls: None,
     })
 }
 
@@ -327,6 +333,7 @@ fn of_config(path: &Path, process: usize) -> Result<(StandOptions, Option<PathBu
         opener: opener(config.direct),
         has_arrays: false,
         metrics,
+        calls: None,
     };
     Ok((options, config.arrays))
 }

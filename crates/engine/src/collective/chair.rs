@@ -58,6 +58,12 @@ pub trait Office {
 
 /// A director that does its work beside the node: see [`super::Director`].
 pub trait Delegate {
+    /// The kind of the call, as people see it.
+    fn kind(&self) -> &'static str;
+
+    /// Servers have all elements of the call's write, and need its clients no more.
+    fn handed_over(&mut self);
+
     /// As [`super::Director::prepare`].
     fn prepare(&mut self, boxes: RankBoxes) -> LocalBoxFuture<'_, Result<Decision>>;
 
@@ -128,7 +134,7 @@ impl<M: Machine> Chair<'_, M> {
         let done = match director.prepare(boxes).await? {
             Decision::Serve(requests) => {
                 Request::check_all(&requests, self.call.party())?;
-                self.serve(requests).await?
+                self.serve(requests, director).await?
             }
             Decision::Order(order) => {
                 let call = self.call.id;
@@ -147,7 +153,7 @@ impl<M: Machine> Chair<'_, M> {
     }
 
     /// Has servers serve requests, and waits for their end.
-    async fn serve(&self, requests: Vec<Request>) -> Result<Outcome> {
+    async fn serve(&self, requests: Vec<Request>, director: &mut dyn Delegate) -> Result<Outcome> {
         let split = requests.iter().any(|request| request.split.is_some());
         let is_handed_over = split && requests[0].operation == Operation::Write;
         if split || lists::are_in(&requests) {
@@ -162,6 +168,7 @@ impl<M: Machine> Chair<'_, M> {
         }
         let handing_over = async {
             let free = self.call.machine.receive(self.call.port(Step::Free)).await;
+            director.handed_over();
             self.pass_on(Step::Free, &free.body).await;
         };
         // The hand-over comes first, if both have come.

@@ -149,6 +149,7 @@ mod tests {
             opener: Seat::opener(&JobOptions::default()),
             has_arrays: false,
             metrics: None,
+            calls: None,
         };
         let (told, stop) = std::sync::mpsc::channel();
         let served = std::thread::spawn(move || {

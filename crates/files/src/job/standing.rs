@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{Either, LocalBoxFuture, join_all, pending, select};
+use penstock_engine::collective::counts::CallCounts;
 use penstock_engine::encoding::{decode, encode};
 use penstock_engine::{Error, Kind, Machine, NodeId, Result, Who};
 use penstock_layout::exact;
@@ -33,6 +34,7 @@ use penstock_net::{Call, Calling, Greeting, Joined, Visit};
 use super::core::Failure;
 use super::file_system::{Ending, FileSystem};
 use super::nodes::{JobOptions, Seat, Stands, check_same, identity, serve};
+pub use super::watch::Calls;
 use super::watch::{self, Watching};
 use crate::client::{Client, ClientState};
 use crate::disk::{self, Description, ServerDisk};
@@ -67,6 +69,8 @@ pub struct StandOptions {
     pub has_arrays: bool,
     /// `HOST:PORT` of an endpoint for Prometheus, if there is to be one.
     pub metrics: Option<String>,
+    /// The calls on arrays that the process directs, if it serves arrays.
+    pub calls: Option<Arc<Calls>>,
 }
 
 /// A server process that has opened its volume and its door, and does not serve yet.
@@ -77,6 +81,7 @@ pub struct Stand {
     options: JobOptions,
     homes: Arc<[NodeId]>,
     watching: Watching,
+    calls: Option<Arc<Calls>>,
 }
 
 /// What stays open as long as the process serves.
@@ -96,6 +101,7 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
     let watching = Watching::begin(
         own.clone().map(|(server, _)| server),
         asked.metrics.as_deref(),
+        asked.calls.clone(),
     )?;
     let disks = own.map(|(server, _)| disk::open(&asked.template, server));
     let disks: Vec<ServerDisk> = disks.collect::<Result<_>>()?;
@@ -141,6 +147,7 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
         options: asked.options,
         homes,
         watching,
+        calls: asked.calls,
     })
 }
 
@@ -149,6 +156,7 @@ struct Lodgers {
     node: Rc<Node>,
     roster: Roster,
     process: usize,
+    calls: Option<Arc<Calls>>,
 }
 
 impl Guests for Lodgers {
@@ -164,8 +172,9 @@ impl Guests for Lodgers {
         self.node.cut_off(node, error);
     }
 
-    fn door(&self) -> (usize, DoorCounts) {
-        (self.process, watch::door(&self.roster))
+    fn process(&self) -> (usize, DoorCounts, Option<CallCounts>) {
+        let calls = watch::calls(self.calls.as_ref(), &self.roster);
+        (self.process, watch::door(&self.roster), calls)
     }
 }
 
@@ -192,6 +201,7 @@ impl Stand {
             options,
             homes,
             watching,
+            calls,
         } = self;
         let node = Rc::new(node);
         let served = disks.into_iter().map(|disk| {
@@ -200,6 +210,7 @@ impl Stand {
                 node: node.clone(),
                 roster: standing.roster.clone(),
                 process: node.me(),
+                calls: calls.clone(),
             };
             let meter = watching.meter(server);
             let shape = disk.description.shape(homes.clone());

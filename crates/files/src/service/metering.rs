@@ -249,8 +249,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let age = self.machine.now().as_nanos();
         snapshot.age_ns = u64::try_from(age).unwrap_or(u64::MAX);
         if let Some(lodge) = &self.lodge {
-            let (process, door) = lodge.guests.door();
+            let (process, door, calls) = lodge.guests.process();
             snapshot.doors.insert(process, door);
+            snapshot.calls.extend(calls.map(|calls| (process, calls)));
         }
         Ok(Answer::Metrics(Box::new(snapshot)))
     }
