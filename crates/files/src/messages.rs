@@ -3,11 +3,12 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use penstock_engine::trace::Span;
 use penstock_engine::{Error, Kind, MemoryId, NodeId, Operation, Port};
 use penstock_layout::{List, SubfileOrder, View};
 use serde::{Deserialize, Serialize};
 
-use crate::metrics::Snapshot;
+use crate::metrics::{RequestKind, Snapshot};
 use crate::names::FilePath;
 use crate::object::{Attributes, FileShape, Identity, ObjectId};
 use crate::rights::{Hold, Right};
@@ -119,6 +120,9 @@ pub(crate) struct Access {
     /// The time at which it came to the server, if that counts what it does.
     #[serde(skip)]
     pub(crate) begun: Duration,
+    /// What a trace shows of it.
+    #[serde(skip, default = "Span::none")]
+    pub(crate) span: Span,
 }
 
 impl Access {
@@ -278,6 +282,44 @@ pub(crate) enum Ask {
     Metrics,
     /// Save all, and serve no more.
     Stop,
+}
+
+impl Ask {
+    /// The kind of the question, as people see it.
+    pub(crate) fn kind(&self) -> RequestKind {
+        match self {
+            Self::Stat(_) => RequestKind::Stat,
+            Self::Attach { .. } => RequestKind::Attach,
+            Self::Detach(_) => RequestKind::Detach,
+            Self::Create(_) => RequestKind::Create,
+            Self::Remove(_) => RequestKind::Remove,
+            Self::Rename(..) => RequestKind::Rename,
+            Self::Set(..) => RequestKind::Set,
+            Self::List(_) => RequestKind::List,
+            Self::Change(..) => RequestKind::Change,
+            Self::CellBytes(..) => RequestKind::Size,
+            Self::Status(_) => RequestKind::Status,
+            Self::Sync(_) => RequestKind::Sync,
+            Self::Prefetch(..) => RequestKind::Prefetch,
+            Self::Flush(..) => RequestKind::Flush,
+            Self::Space(_) => RequestKind::Space,
+            Self::Quota(..) => RequestKind::Quota,
+            Self::Meet { .. } => RequestKind::Meet,
+            Self::Join { request, .. } => RequestKind::of_collective(request.operation),
+            Self::NewPointer(_) | Self::MovePointer(..) => RequestKind::Pointer,
+            Self::Metrics => RequestKind::Metrics,
+            Self::Allot(..)
+            | Self::GiveBack(_)
+            | Self::Allow(..)
+            | Self::BeCautious(_)
+            | Self::Right(..)
+            | Self::BeReckless(_)
+            | Self::Prepare(..)
+            | Self::Decide(..)
+            | Self::WasDecided(_)
+            | Self::Stop => RequestKind::Other,
+        }
+    }
 }
 
 /// The purpose for which the clients of a program meet.

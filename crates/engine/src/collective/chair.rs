@@ -27,6 +27,8 @@ use crate::machine::{Machine, NodeId, Operation};
 use crate::outcome::{Outcome, Tally, Traffic};
 use crate::party::Party;
 use crate::request::Request;
+use crate::span;
+use crate::trace::{Empty, Instrument, Span};
 use crate::tree::Tree;
 
 /// The office of servers that stand: it knows who may come, and makes directors.
@@ -75,6 +77,25 @@ pub trait Delegate {
 pub(super) async fn direct<M: Machine>(
     call: Call<'_, M>,
     office: &dyn Office,
+    director: Box<dyn Delegate>,
+) {
+    let span = span!(
+        parent: None,
+        "call",
+        kind = director.kind(),
+        server = 0u64,
+        call = call.id.sequence,
+        in_call = Empty,
+        out_part = Empty,
+    );
+    direct_to_verdict(call, office, director)
+        .instrument(span)
+        .await;
+}
+
+async fn direct_to_verdict<M: Machine>(
+    call: Call<'_, M>,
+    office: &dyn Office,
     mut director: Box<dyn Delegate>,
 ) {
     let chair = Chair {
@@ -82,9 +103,11 @@ pub(super) async fn direct<M: Machine>(
         call,
     };
     let proposing = chair.hear_proposals();
+    let proposing = proposing.instrument(span!("wait", kind = "clients"));
     let Ok(proposals) = call.unless_lost(proposing).await else {
         return; // clients have heard of the loss
     };
+    chair.note_clients();
     let directing = async {
         let ranks = call.party().clients.len();
         let difference = |one: &Voice, other: &Voice| office.difference(one, other);
@@ -111,6 +134,16 @@ impl<M: Machine> Chair<'_, M> {
         Ok(all.await?.unwrap_or_default()) // this is the root
     }
 
+    /// Notes in the span of now that the clients have come.
+    fn note_clients(&self) {
+        let span = Span::current();
+        if !span.is_none() {
+            for rank in 0..self.call.party().clients.len() {
+                span.record("in_call", self.call.arrow("call", rank));
+            }
+        }
+    }
+
     /// Tells all clients something, whether they hear it or not.
     async fn tell<T: serde::Serialize>(&self, step: Step, word: &T) {
         if let Ok(body) = encode(word) {
@@ -131,7 +164,9 @@ impl<M: Machine> Chair<'_, M> {
         let Proposals {
             boxes, complaint, ..
         } = agreed;
-        let done = match director.prepare(boxes).await? {
+        let preparing = director.prepare(boxes);
+        let preparing = preparing.instrument(span!("director", kind = "prepare"));
+        let done = match preparing.await? {
             Decision::Serve(requests) => {
                 Request::check_all(&requests, self.call.party())?;
                 self.serve(requests, director).await?
@@ -149,7 +184,9 @@ impl<M: Machine> Chair<'_, M> {
             }
         };
         let done = self.call.blame(done).await;
-        director.conclude(done.tally()).await.map(Verdict::of)
+        let concluding = director.conclude(done.tally());
+        let concluding = concluding.instrument(span!("director", kind = "conclude"));
+        concluding.await.map(Verdict::of)
     }
 
     /// Has servers serve requests, and waits for their end.
@@ -160,6 +197,7 @@ impl<M: Machine> Chair<'_, M> {
             self.tell(Step::Request, &requests).await;
         }
         let call = self.call.id;
+        self.call.note_parts(&requests);
         self.call
             .command(&Command::Serve { call, requests })
             .await?;

@@ -121,6 +121,7 @@ mod tests {
             wants_word: false,
             hold: None,
             begun: Duration::ZERO,
+            span: penstock_engine::trace::Span::none(),
         };
         let shape = &rogue.state.shape;
         let body = encode(&Request::Access(access)).unwrap();

@@ -154,7 +154,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         let turn_of = |server: usize, base: usize| (server + servers - base % servers) % servers;
         let mut tasks = Vec::new();
         let early = self.early.borrow();
-        let lost = early.iter().filter(|(_, (access, _))| match &access.turn {
+        let lost = early.iter().filter(|(_, (access, ..))| match &access.turn {
             Turn::Token(turns) => {
                 let is_before = turn_of(server, access.base) < self.turn(access.base);
                 is_before && is_lost(access.base, turns)
@@ -212,7 +212,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         }
         self.note_failure(request, server);
         let part = self.early.borrow_mut().remove(&request);
-        let answered = part.map(|(access, _)| {
+        let answered = part.map(|(access, ..)| {
             let error = self.missing(server).unwrap_or_else(|| loss_of(server));
             self.reply(from, access.ticket, Err(error))
         });
