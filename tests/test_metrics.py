@@ -442,3 +442,82 @@ def test_bad_addresses_are_refused(volume: Path) -> None:
         )
         assert ran.returncode == 2, ran.stderr
         assert "HOST:PORT" in ran.stderr
+
+
+CALLS = """
+import sys, numpy as np, penstock as ps
+def main(s):
+    u = ps.Array("u", (64, 64), "f8", ps.Distribution("BLOCK,*", s.size), ps.Chunks((16, 64)))
+    group, local = ps.Group("run", [u], "run.zarr"), np.ones(u.local_shape(s.rank))
+    for _ in range(3):
+        s.timestep(group, {"u": local})
+    s.checkpoint(group, {"u": local})
+    s.write("one.zarr", u, local)
+    s.read("one.zarr", u)
+    try:
+        s.read("none.zarr", u)
+    except ps.MissingError:
+        pass
+ps.run(main, ranks=2, servers=sys.argv[1])
+"""
+
+
+def test_calls_on_arrays_are_counted(volume: Path) -> None:
+    (volume.parent / "arrays").mkdir()
+    with served(volume, "--arrays", volume.parent / "arrays") as (server, endpoint):
+        assert top(server.url)["calls"] == {"kinds": {}, "open": 0, "handed_over": 0, "left": 0}
+        command = [sys.executable, "-c", CALLS, server.url]
+        subprocess.run(command, check=True, timeout=SECONDS_MAX)
+        samples = until(
+            lambda: (
+                (now := endpoint.samples())
+                and sums(now, "penstock_calls_total", kind="close") == 1
+                and now
+            )
+        )
+        counted = {"timestep": 3, "checkpoint": 1, "write": 1, "read": 2}
+        for kind, count in counted.items():
+            assert sums(samples, "penstock_calls_total", kind=kind) == count
+            assert sums(samples, "penstock_call_seconds_total", kind=kind) > 0
+            moved = (count - (kind == "read")) * 64 * 64 * 8
+            assert sums(samples, "penstock_call_moved_bytes_total", kind=kind) == moved
+        assert sums(samples, "penstock_calls_failed_total") == 1
+        assert sums(samples, "penstock_calls_failed_total", kind="read") == 1
+        for state in ("open", "handed_over", "left"):
+            key = ("penstock_calls_under_way", frozenset([("state", state)]))
+            assert samples[key] == 0
+        calls = top(server.url)["calls"]
+        assert {kind: calls["kinds"][kind]["calls"] for kind in counted} == counted
+        assert calls["kinds"]["write"]["bytes"] == 64 * 64 * 8
+        assert "call on arrays" in penstock("top", server.url, "--once")
+
+
+def test_without_arrays_no_calls_are_shown(volume: Path) -> None:
+    with served(volume) as (server, endpoint):
+        assert top(server.url)["calls"] is None
+        assert not any(name.startswith("penstock_call") for name, _ in endpoint.samples())
+
+
+def test_calls_under_way_are_seen(volume: Path) -> None:
+    """A call waits for a rank that does not come to it."""
+    (volume.parent / "arrays").mkdir()
+    with served(volume, "--arrays", volume.parent / "arrays") as (server, endpoint):
+        may_go_on = threading.Event()
+
+        def main(session: ps.Session) -> None:
+            u = ps.Array("u", (8, 8), "f8", ps.Distribution("BLOCK,*", session.size))
+            local = np.ones(u.local_shape(session.rank))
+            if session.rank == 1:
+                assert may_go_on.wait(SECONDS_MAX)
+            session.write("u.zarr", u, local)
+
+        ranks = threading.Thread(target=ps.run, args=[main, 2], kwargs={"servers": server.url})
+        ranks.start()
+        try:
+            until(lambda: sums(endpoint.samples(), "penstock_calls_under_way", state="open") == 1)
+            assert top(server.url)["calls"]["open"] == 1
+        finally:
+            may_go_on.set()
+            ranks.join(SECONDS_MAX)
+        until(lambda: sums(endpoint.samples(), "penstock_calls_under_way") == 0)
+        assert sums(endpoint.samples(), "penstock_calls_total", kind="write") == 1

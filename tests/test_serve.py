@@ -16,7 +16,15 @@ import numpy as np
 import pytest
 from helpers import penstock
 from serve_kills import play
-from serving import SECONDS_MAX, Server, alone, as_user, configure, patient
+from serving import (
+    SECONDS_MAX,
+    Server,
+    alone,
+    as_user,
+    configure,
+    patient,
+    serve_command,
+)
 
 import penstock as ps
 
@@ -160,6 +168,24 @@ with ps.FileSystem(url) as fs:
         fs.quota(1000, 8192)
         full = "f = fs.attach('/open/own', 'r+'); f.open().write(bytes(50000)); f.sync()"
         assert "FullError" in act(1000, full)
+
+
+NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child"]
+
+
+def test_a_client_of_another_process_namespace_is_let_in(volume: Path) -> None:
+    """The kernel has no number of the client's process for the server, as between containers."""
+    if subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("unshare --pid is not allowed here")
+    server = subprocess.Popen([*NAMESPACE, *serve_command(volume)])
+    try:
+        url = f"unix://{volume}/penstock.sock"
+        with patient(lambda: ps.FileSystem(url)) as fs:
+            fs.create("/f", cells=1, bsu=64)
+            assert fs.stat("/f").owner == os.getuid()
+    finally:
+        server.kill()
+        server.wait(SECONDS_MAX)
 
 
 def test_a_killed_server_comes_back_with_what_was_synced(volume: Path) -> None:

@@ -18,8 +18,10 @@ Every error is an `Error`, of a subclass that says what sort of thing went wrong
 all ranks of the call.
 """
 
+import atexit
+
 from penstock import testing
-from penstock._core import __version__
+from penstock._core import __version__, end_trace
 from penstock._errors import (
     BusyError,
     DamagedError,
@@ -126,3 +128,6 @@ for _name in __all__:
     if hasattr(_public, "__module__"):
         _public.__module__ = "penstock"
 del _name, _public
+
+atexit.register(end_trace)
+del atexit, end_trace

@@ -16,6 +16,7 @@
 //! | [`save`] | timesteps and checkpoints of groups |
 //! | `restart` | finds a checkpoint and reads it |
 //! | [`office`] | the calls that servers that stand direct |
+//! | [`meter`] | what counts these calls |
 //! | `hello` | the first words that ranks of an MPI job exchange |
 //! | [`OpenArray`] | an array that stays open: any rank moves any part of it alone |
 //! | `explain` | says in words what a write or read would do |
@@ -36,6 +37,7 @@ mod errand;
 mod explain;
 mod hello;
 pub mod list;
+pub mod meter;
 pub mod office;
 mod open;
 mod open_array;

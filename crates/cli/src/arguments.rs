@@ -54,6 +54,9 @@ pub(crate) enum Command {
     Servers(Servers),
     /// Show what the servers of a volume do, again and again
     Top(Top),
+    /// Traces of clients and servers, which ui.perfetto.dev opens: see docs/serve.md
+    #[command(subcommand, arg_required_else_help = true)]
+    Trace(Traces),
     /// Mount a volume: ordinary programs see its files until it is unmounted
     Mount(Mount),
     /// Experiments on a simulated machine
@@ -159,9 +162,28 @@ pub(crate) struct Serve {
     /// this host
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "config")]
     pub(crate) metrics: Option<String>,
+    /// A file for a trace of all requests, or a directory for one [default: $PENSTOCK_TRACE]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// The most bytes of that file [default: $PENSTOCK_TRACE_BYTES, or 256MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) trace_bytes: Option<String>,
     /// The form of the log on the standard error
     #[arg(long, value_enum, default_value_t = LogForm::Text)]
     pub(crate) log: LogForm,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Traces {
+    /// Make one trace of several: of clients and servers that have worked together
+    Join {
+        /// The traces
+        #[arg(required = true)]
+        traces: Vec<PathBuf>,
+        /// The new one
+        #[arg(long, short, value_name = "FILE")]
+        output: PathBuf,
+    },
 }
 
 /// The form of a log.

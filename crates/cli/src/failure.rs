@@ -40,6 +40,11 @@ impl Failure {
         }
     }
 
+    /// The message.
+    pub(crate) fn text(&self) -> String {
+        self.message.clone().unwrap_or_default()
+    }
+
     /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         self.code

@@ -11,6 +11,7 @@
 //! | `keys` | makes the keys of servers and users |
 //! | `servers` | shows the servers of a volume that stand |
 //! | `top` | shows what they do |
+//! | `trace` | makes one trace of several |
 //! | `fs` | makes and uses volumes of parallel files |
 //! | `mount` | mounts a volume of parallel files |
 //! | `sim` | runs the papers' experiments on the simulated machine |
@@ -52,6 +53,7 @@ mod sim;
 mod sizes;
 mod store;
 mod top;
+pub mod trace;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -61,7 +63,7 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use clap::error::ErrorKind;
 
-use arguments::{Bench, Command, Penstock};
+use arguments::{Bench, Command, Penstock, Traces};
 use failure::Failure;
 use penstock_arrays::calls::Session;
 use penstock_files::job::FileSystem;
@@ -81,13 +83,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
             Command::Verify(verify) => store::verify(&verify),
             Command::Repair(repair) => store::repair(&repair),
             Command::Gather(gather) => store::gather(&gather),
-            Command::Copy(copy) => copy::run(&copy),
-            Command::Fs(fs) => files::run(&fs),
+            Command::Copy(copy) => traced(|| copy::run(&copy)),
+            Command::Fs(fs) => traced(|| files::run(&fs)),
             Command::Serve(asked) => serve::serve(&asked),
             Command::Keys(asked) => serve::keys(&asked),
             Command::Servers(asked) => serve::servers(&asked),
             Command::Top(asked) => top::run(&asked),
-            Command::Mount(mount) => mount::run(&mount),
+            Command::Trace(Traces::Join { traces, output }) => trace::join::join(&traces, &output),
+            Command::Mount(mount) => traced(|| mount::run(&mount)),
             Command::Sim(sim) => sim::run(&sim, &python),
             Command::Plot(asked) => output::plot(&asked, &python),
             Command::Bench(bench) => Err(become_benchmark(&bench, &python)),
@@ -96,6 +99,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
         Ok(()) => 0,
         Err(failure) => failure.report(),
     }
+}
+
+/// Runs a command, traced if the environment asks for that.
+fn traced(command: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    trace::begin_wanted("penstock")?;
+    let done = command();
+    trace::end();
+    done
 }
 
 /// Lets a benchmark of the Python package take this process, which may be a rank of a job.

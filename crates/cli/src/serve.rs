@@ -9,11 +9,12 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::ready;
+use penstock_arrays::calls::meter::CallMeter;
 use penstock_arrays::calls::office::{Arrays, Reception, StandingOpener};
 use penstock_arrays::fs::user::User as ArrayUser;
 use penstock_engine::{Kind, NodeId};
 use penstock_files::disk::{self, CreateOptions};
-use penstock_files::job::standing::{StandOptions, look, stand};
+use penstock_files::job::standing::{Calls, StandOptions, look, stand};
 use penstock_files::job::{JobOptions, Seat};
 use penstock_machines::{Node, Opener};
 use penstock_net::Call;
@@ -27,10 +28,14 @@ use serde::Deserialize;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::arguments::{Keys, LogForm, Serve, Servers};
 use crate::failure::Failure;
 use crate::sizes::bytes;
+use crate::trace::{self, Wanted};
 
 /// The name of the socket in the directory of a volume.
 const SOCKET: &str = "penstock.sock";
@@ -85,6 +90,10 @@ struct ProcessConfig {
     servers: Vec<usize>,
     /// The endpoint for Prometheus, if there is to be one.
     metrics: Option<String>,
+    /// The file of a trace, if there is to be one.
+    trace: Option<PathBuf>,
+    /// The most bytes of that file.
+    trace_bytes: Option<String>,
 }
 
 fn default_cache() -> String {
@@ -153,10 +162,14 @@ impl Stop {
 
 /// Serves a volume until a signal comes.
 pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
-    begin_log(asked.log);
-    let (options, root) = match (&asked.config, asked.process, &asked.volume) {
-        (Some(config), Some(process), _) => of_config(config, process)?,
-        (_, _, Some(volume)) => (of_volume(asked, volume)?, asked.arrays.clone()),
+    let config = match (&asked.config, asked.process) {
+        (Some(config), Some(process)) => Some((ConfigFile::read(config)?, process)),
+        _ => None,
+    };
+    begin_log(asked, config.as_ref())?;
+    let (options, root) = match (config, &asked.volume) {
+        (Some((config, process)), _) => config.options(process)?,
+        (_, Some(volume)) => (of_volume(asked, volume)?, asked.arrays.clone()),
         _ => return Err(Failure::input("what is to be served?")),
     };
     let listens: Vec<String> = options
@@ -170,18 +183,22 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
     let signals = Signals::new([SIGINT, SIGTERM]);
     let mut signals = signals.map_err(|error| Failure::failed(format!("signals: {error}")))?;
     let volume = options.template.clone();
+    let meter = CallMeter::default();
     let arrays = root.map(|root| {
         let arrays = Arrays {
             root,
             homes: options.homes.clone(),
             hosts: hosts(&options.addresses),
             cache_bytes: options.options.cache_bytes,
+            meter: meter.clone(),
         };
         arrays.checked()
     });
     let arrays = arrays.transpose()?;
+    let calls: Arc<Calls> = Arc::new(move |is_there| meter.counted(is_there));
     let opened = stand(StandOptions {
         has_arrays: arrays.is_some(),
+        calls: arrays.is_some().then_some(calls),
         ..options
     })?;
     let metrics = opened.endpoint().map(|address| address.to_string());
@@ -202,24 +219,35 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
     let served = opened.serve(|| stop.wait(), beside);
     handle.close();
     let _ = waiting.join();
+    trace::end();
     served?;
     tracing::info!("stopped: all is saved");
     Ok(())
 }
 
-fn begin_log(form: LogForm) {
+/// Begins the log, and the trace if there is to be one.
+fn begin_log(asked: &Serve, config: Option<&(ConfigFile, usize)>) -> Result<(), Failure> {
+    let own = config.and_then(|(file, process)| file.config.processes.get(*process));
+    let path = asked.trace.as_deref();
+    let path = path.or_else(|| own.and_then(|own| own.trace.as_deref()));
+    let size = asked.trace_bytes.as_deref();
+    let size = size.or_else(|| own.and_then(|own| own.trace_bytes.as_deref()));
+    let process = config.map_or(0, |(_, process)| *process);
+    let name = format!("penstock serve, process {process}");
+    let trace = Wanted::of(path, size)?.map(|wanted| trace::layer(&wanted, &name));
     let filter = tracing_subscriber::EnvFilter::try_from_env("PENSTOCK_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let log = tracing_subscriber::fmt::layer()
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
+    let all = tracing_subscriber::registry().with(trace.transpose()?);
     // A second log of one process, in tests, changes nothing.
-    let _ = match form {
-        LogForm::Text => log.try_init(),
-        LogForm::Json => log.json().try_init(),
+    let _ = match asked.log {
+        LogForm::Text => all.with(log.with_filter(filter)).try_init(),
+        LogForm::Json => all.with(log.json().with_filter(filter)).try_init(),
     };
+    Ok(())
 }
 
 /// A volume with all of its servers in this process.
@@ -260,6 +288,7 @@ fn of_volume(asked: &Serve, volume: &Path) -> Result<StandOptions, Failure> {
         opener: opener(asked.direct),
         has_arrays: false,
         metrics: asked.metrics.clone(),
+        calls: None,
     })
 }
 
@@ -274,61 +303,80 @@ fn opener(is_direct: bool) -> Arc<dyn Opener> {
     })
 }
 
-/// A process of a configuration.
-fn of_config(path: &Path, process: usize) -> Result<(StandOptions, Option<PathBuf>), Failure> {
-    let wrong =
-        |cause: &dyn std::fmt::Display| Failure::input(format!("{}: {cause}", path.display()));
-    let content = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
-    let config: Config = toml::from_str(&content).map_err(|error| wrong(&error))?;
-    if process >= config.processes.len() {
-        let count = config.processes.len();
-        return Err(wrong(&format!(
-            "it has {count} processes, and no number {process}"
-        )));
+/// A configuration, and where it is.
+struct ConfigFile {
+    path: PathBuf,
+    config: Config,
+}
+
+impl ConfigFile {
+    fn read(path: &Path) -> Result<Self, Failure> {
+        let wrong = |cause: &dyn std::fmt::Display| wrong_in(path, cause);
+        let content = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
+        let config = toml::from_str(&content).map_err(|error| wrong(&error))?;
+        let path = path.to_path_buf();
+        Ok(Self { path, config })
     }
-    let mut homes = Vec::new();
-    for (number, one) in config.processes.iter().enumerate() {
-        homes.extend(one.servers.iter().map(|&server| (server, number)));
+
+    /// The options of a process, and the directory of arrays.
+    fn options(self, process: usize) -> Result<(StandOptions, Option<PathBuf>), Failure> {
+        let Self { path, config } = self;
+        let wrong = |cause: &dyn std::fmt::Display| wrong_in(&path, cause);
+        if process >= config.processes.len() {
+            let count = config.processes.len();
+            return Err(wrong(&format!(
+                "it has {count} processes, and no number {process}"
+            )));
+        }
+        let mut homes = Vec::new();
+        for (number, one) in config.processes.iter().enumerate() {
+            homes.extend(one.servers.iter().map(|&server| (server, number)));
+        }
+        homes.sort_unstable();
+        let is_whole = homes
+            .iter()
+            .enumerate()
+            .all(|(nth, (server, _))| nth == *server);
+        if !is_whole {
+            return Err(wrong(
+                &"each server of the volume, from 0 on, belongs to one process",
+            ));
+        }
+        let own = config.processes.get(process);
+        let metrics = own.and_then(|own| own.metrics.clone());
+        let listens = config.processes.iter().map(|one| addresses(&one.listen));
+        let listens: Vec<Vec<Address>> = listens.collect::<Result<_, _>>()?;
+        let keys = config
+            .keys
+            .as_ref()
+            .map(|directory| KeyFiles::within(directory, &format!("server-{process}")).read());
+        let options = StandOptions {
+            template: config.volume,
+            process,
+            homes: homes.into_iter().map(|(_, process)| process).collect(),
+            addresses: listens,
+            keys: keys.transpose()?,
+            admission: match config.admit {
+                None => Guests::All,
+                Some(Admit { users, groups }) => Guests::Only { users, groups },
+            },
+            clients_max: config.clients,
+            patience: Duration::from_secs(config.patience),
+            options: JobOptions {
+                cache_bytes: bytes(&config.cache)?,
+                is_direct: config.direct,
+            },
+            opener: opener(config.direct),
+            has_arrays: false,
+            metrics,
+            calls: None,
+        };
+        Ok((options, config.arrays))
     }
-    homes.sort_unstable();
-    let is_whole = homes
-        .iter()
-        .enumerate()
-        .all(|(nth, (server, _))| nth == *server);
-    if !is_whole {
-        return Err(wrong(
-            &"each server of the volume, from 0 on, belongs to one process",
-        ));
-    }
-    let own = config.processes.get(process);
-    let metrics = own.and_then(|own| own.metrics.clone());
-    let listens = config.processes.iter().map(|one| addresses(&one.listen));
-    let listens: Vec<Vec<Address>> = listens.collect::<Result<_, _>>()?;
-    let keys = config
-        .keys
-        .as_ref()
-        .map(|directory| KeyFiles::within(directory, &format!("server-{process}")).read());
-    let options = StandOptions {
-        template: config.volume,
-        process,
-        homes: homes.into_iter().map(|(_, process)| process).collect(),
-        addresses: listens,
-        keys: keys.transpose()?,
-        admission: match config.admit {
-            None => Guests::All,
-            Some(Admit { users, groups }) => Guests::Only { users, groups },
-        },
-        clients_max: config.clients,
-        patience: Duration::from_secs(config.patience),
-        options: JobOptions {
-            cache_bytes: bytes(&config.cache)?,
-            is_direct: config.direct,
-        },
-        opener: opener(config.direct),
-        has_arrays: false,
-        metrics,
-    };
-    Ok((options, config.arrays))
+}
+
+fn wrong_in(path: &Path, cause: &dyn std::fmt::Display) -> Failure {
+    Failure::input(format!("{}: {cause}", path.display()))
 }
 
 fn addresses(given: &[String]) -> Result<Vec<Address>, Failure> {

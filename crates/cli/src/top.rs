@@ -239,6 +239,7 @@ impl View {
             "waits": Value::Object(waits.into_iter().collect()),
             "disks": Value::Object(disks.collect()),
             "kinds": Value::Object(kinds.collect::<Map<_, _>>()),
+            "calls": self.calls(),
             "connected": door.clients,
             "refused": door.refused,
             "cut_off": door.cut_off,
@@ -247,6 +248,31 @@ impl View {
             "files": files.collect::<Vec<_>>(),
             "other_clients": all.other_clients.map(|other| turnover(&other)),
             "other_files": all.other_files.map(|other| turnover(&other)),
+        })
+    }
+
+    /// The calls on arrays, if the servers serve some.
+    fn calls(&self) -> Value {
+        let Some((all, recent)) = self.all.all_calls().zip(self.recent.all_calls()) else {
+            return Value::Null;
+        };
+        let kinds = all.kinds.iter().map(|(kind, counts)| {
+            let now = recent.kinds.get(kind).copied().unwrap_or_default();
+            let told = json!({
+                "calls": counts.count,
+                "failed": counts.failed,
+                "bytes": counts.disk_bytes,
+                "seconds": counts.ns as f64 / 1e9,
+                "calls_per_second": self.per_second(now.count),
+                "bytes_per_second": self.per_second(now.disk_bytes),
+            });
+            (kind.clone(), told)
+        });
+        json!({
+            "kinds": Value::Object(kinds.collect()),
+            "open": all.open,
+            "handed_over": all.handed_over,
+            "left": all.left,
         })
     }
 
@@ -272,6 +298,7 @@ impl View {
         // Writing into a String cannot fail.
         let _ = self.write_head(&mut text);
         let _ = self.write_kinds(&mut text);
+        let _ = self.write_calls(&mut text);
         let other = self.recent.other_clients;
         let _ = self.write_rows(&mut text, "user  client", self.clients(), other, rows_max);
         let files = self.files().into_iter().map(|row| {
@@ -366,6 +393,34 @@ impl View {
                 text,
                 "{:<12}{requests:>12.1}{median:>12.1}{p99:>12.1}{failed:>12.1}",
                 kind.name()
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_calls(&self, text: &mut String) -> std::fmt::Result {
+        let Some(recent) = self.recent.all_calls() else {
+            return Ok(());
+        };
+        write!(text, "\n{:<16}", "call on arrays")?;
+        let head = ["calls/s", "each ms", "MB/s", "failed/s"];
+        head.iter()
+            .try_for_each(|word| write!(text, "{word:>11}"))?;
+        let (open, handed_over, left) = (recent.open, recent.handed_over, recent.left);
+        writeln!(
+            text,
+            "   under way: {open}, handed over: {handed_over}, and left: {left}"
+        )?;
+        let busy = recent.kinds.iter().filter(|(_, now)| now.count > 0);
+        for (kind, now) in busy {
+            writeln!(
+                text,
+                "{:<16}{:>11.1}{:>11.3}{:>11.3}{:>11.1}",
+                printable(kind),
+                self.per_second(now.count),
+                now.ns as f64 / 1e6 / now.count as f64,
+                self.per_second(now.disk_bytes) / 1e6,
+                self.per_second(now.failed),
             )?;
         }
         Ok(())
@@ -483,6 +538,7 @@ fn show(asked: &Top, view: &View) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use penstock_engine::collective::counts::{CallCounts, KindOfCall};
     use penstock_engine::{Error, Kind};
 
     use super::*;
@@ -505,6 +561,18 @@ mod tests {
                 ..DoorCounts::default()
             },
         );
+        let write = KindOfCall {
+            count: 8,
+            failed: 1,
+            ns: 16_000_000,
+            disk_bytes: 4_000_000,
+        };
+        let calls = CallCounts {
+            kinds: [("write".to_string(), write)].into(),
+            left: 1,
+            ..CallCounts::default()
+        };
+        now.calls.insert(0, calls);
         let lost = Error::new(Kind::Peer, "asking", "it is\x1b[2J gone");
         let mut before = vec![Snapshot::default(); 2];
         let mut view = View::of(vec![Ok(now.clone()), Err(lost)], &mut before);
@@ -519,12 +587,18 @@ mod tests {
             (&json!(1), &json!(2))
         );
         assert_eq!(told["missing"][0]["server"], 1);
+        let calls = &told["calls"];
+        assert_eq!((&calls["left"], &calls["open"]), (&json!(1), &json!(0)));
+        assert_eq!(calls["kinds"]["write"]["bytes_per_second"], 1e6);
         let text = view.text(5);
         assert!(
             text.starts_with("1 of 2 servers serve   2 clients"),
             "{text}"
         );
         assert!(!text.contains('\x1b'), "{text}");
+        let calls = text.lines().find(|line| line.starts_with("write  "));
+        let numbers = calls.map(|line| line.split_whitespace().skip(1).collect::<Vec<_>>());
+        assert_eq!(numbers.unwrap(), ["2.0", "2.000", "1.000", "0.2"]);
         // Nothing has come since.
         let again = View::of(vec![Ok(now)], &mut before[..1]);
         assert_eq!(

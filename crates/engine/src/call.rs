@@ -9,11 +9,15 @@ use crate::address::{CallId, Port, Step};
 use crate::collective::command::Command;
 use crate::encoding::{decode, encode};
 use crate::error::{Error, Kind, Result};
-use crate::machine::Machine;
+use crate::machine::{Machine, Operation};
 use crate::outcome::Outcome;
 use crate::party::{Attendance, Party};
+use crate::request::Request;
 use crate::signal::yield_now;
+use crate::span;
+use crate::trace::{Span, arrow};
 use crate::tree::{BINARY, Tree};
+use crate::tuning::Strategy;
 
 /// A call, and this node's way to the others that take part in it.
 pub struct Call<'a, M: Machine> {
@@ -82,6 +86,39 @@ impl<'a, M: Machine> Call<'a, M> {
             fan: BINARY,
             call: self.id,
         })
+    }
+
+    /// The number of an arrow of this call. It tells nobody the number of a party whose servers
+    /// stand, which is a secret.
+    pub fn arrow(&self, what: &str, number: usize) -> u64 {
+        let party = match self.party().stands {
+            true => self.party().clients[0] as u64,
+            false => self.party().id.0,
+        };
+        arrow((what, party, self.id.sequence, number))
+    }
+
+    /// The span of the part of a server that directs the flow.
+    pub(crate) fn part_span(&self, operation: Operation, server: usize) -> Span {
+        span!(
+            parent: None,
+            "part",
+            kind = operation.name(),
+            server = server as u64,
+            call = self.id.sequence,
+            in_part = self.arrow("part", server),
+        )
+    }
+
+    /// Notes in the span of now that servers which direct the flow are told to begin.
+    pub(crate) fn note_parts(&self, requests: &[Request]) {
+        let span = Span::current();
+        let is_directed = |one: &Request| matches!(one.strategy, Strategy::DiskDirected(_));
+        if !span.is_none() && requests.iter().all(is_directed) {
+            for server in 0..self.party().servers.len() {
+                span.record("out_part", self.arrow("part", server));
+            }
+        }
     }
 
     /// The mailbox for a step of this call.

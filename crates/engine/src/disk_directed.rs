@@ -35,7 +35,9 @@ use crate::outcome::{Outcome, Sum, Traffic};
 use crate::portions::{Parts, Portion, check_apart, move_portions};
 use crate::relay::{Blocks, Flow, Relay};
 use crate::request::{Request, Rest};
+use crate::span;
 use crate::split::{self, HandOver};
+use crate::trace::Instrument;
 use crate::tuning::DiskDirected;
 
 /// The buffers of a disk: one is filled while the other is drained (Kotz, Table I).
@@ -204,8 +206,11 @@ impl<M: Machine> File<'_, M> {
             request,
             ..
         } = self;
-        let from = (call.party(), *memory);
-        move_portions(call.machine, from, request, portions, (block, 0), buffer).await
+        let (from, count) = ((call.party(), *memory), portions.len() as u64);
+        let Block { object, offset, .. } = block;
+        let moving = move_portions(call.machine, from, request, portions, (block, 0), buffer);
+        let span = span!("portions", object, offset, count);
+        moving.instrument(span).await
     }
 }
 

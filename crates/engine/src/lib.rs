@@ -23,6 +23,7 @@
 //! | [`outcome`], [`error`] | the traffic of a call, and its errors |
 //! | [`plan`] | a request in words and numbers, before it runs |
 //! | [`signal`] | waiting within a node |
+//! | [`trace`] | what a node does, as spans of time, for those who want to see it |
 //! | [`version`] | which builds understand each other |
 //!
 //! Nodes run single-threaded asynchronous code. Nothing here knows threads, MPI, wall clocks or
@@ -54,6 +55,7 @@ mod relay;
 pub mod request;
 pub mod signal;
 mod split;
+pub mod trace;
 mod tree;
 pub mod tuning;
 pub mod two_phase;

@@ -141,6 +141,16 @@ pub enum Operation {
     Read,
 }
 
+impl Operation {
+    /// The name that people see.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Read => "read",
+        }
+    }
+}
+
 /// The access to a target says what is done to it while it is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {

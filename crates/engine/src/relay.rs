@@ -22,6 +22,8 @@ use crate::machine::{Machine, Operation, Work};
 use crate::outcome::Traffic;
 use crate::request::Request;
 use crate::signal::Signal;
+use crate::span;
+use crate::trace::Instrument;
 
 /// A flow has the two steps of a block.
 pub(crate) trait Flow<M: Machine> {
@@ -104,7 +106,8 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
     /// # Errors
     /// The first error of filling or draining.
     pub(crate) async fn move_all(&self, flow: &impl Flow<M, Block = B>) -> Result<Traffic> {
-        join_all((0..self.buffers).map(|_| self.run_buffer(flow))).await;
+        let buffers = (0..self.buffers).map(|_| self.run_buffer(flow).instrument(span!("buffer")));
+        join_all(buffers).await;
         self.ended.borrow().clone()
     }
 

@@ -6,9 +6,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::future::{Either, FutureExt, select};
 use penstock_engine::encoding::{decode, encode};
-use penstock_engine::{Change, Error, Kind, Machine, Message, NodeId, Result, Who, Work};
+use penstock_engine::trace::{Empty, Instrument, Span, arrow};
+use penstock_engine::{Change, Error, Kind, Machine, Message, NodeId, Result, Who, Work, span};
 
 use crate::messages::{Answer, Ask, Request, answers, requests};
+use crate::metrics::RequestKind;
 use crate::object::Identity;
 
 /// The bits of a ticket that count the requests of one asker.
@@ -166,6 +168,7 @@ impl<'m, M: Machine> Caller<'m, M> {
             Either::Left((message, _)) => message,
             Either::Right((error, _)) => return Err(error),
         };
+        self.note_arrow("in_answer", (self.machine.me(), question.ticket));
         self.machine.work(Work::Answer).await;
         let answer: Result<Answer> = decode(&body)?;
         Ok((answer?, parcel))
@@ -211,11 +214,37 @@ impl<'m, M: Machine> Caller<'m, M> {
         ask: Ask,
     ) -> Result<(Answer, Option<M::Parcel>)> {
         let question = self.question([server])?;
-        let to = self.node(server)?;
-        self.machine.work(Work::Request(to, 0)).await;
-        let request = Request::Ask(question.ticket, who.clone(), ask);
-        self.send(server, &request, None).await?;
-        self.answer(&question).await
+        let span = self.question_span(ask.kind(), question.ticket, server);
+        let asking = async {
+            let to = self.node(server)?;
+            self.machine.work(Work::Request(to, 0)).await;
+            let request = Request::Ask(question.ticket, who.clone(), ask);
+            self.send(server, &request, None).await?;
+            self.answer(&question).await
+        };
+        asking.instrument(span).await
+    }
+
+    /// The span of a question to a server, from here to the answer.
+    pub(crate) fn question_span(&self, kind: RequestKind, ticket: u64, server: usize) -> Span {
+        let me = self.machine.me();
+        span!(
+            "question",
+            kind = kind.name(),
+            to = server as u64,
+            client = me as u64,
+            ticket,
+            out_question = arrow(("question", self.volume, me, ticket)),
+            in_answer = Empty,
+        )
+    }
+
+    /// Notes in the span of now that an answer goes, or has come.
+    fn note_arrow(&self, name: &str, (asker, ticket): (NodeId, u64)) {
+        let span = Span::current();
+        if !span.is_none() {
+            span.record(name, arrow(("answer", self.volume, asker, ticket)));
+        }
     }
 
     /// Sends an answer.
@@ -231,6 +260,7 @@ impl<'m, M: Machine> Caller<'m, M> {
     ) -> Result<()> {
         let port = answers(self.volume, ticket);
         let body = encode(answer)?;
+        self.note_arrow("out_answer", (to, ticket));
         self.machine.send(to, port, body, parcel).await
     }
 }

@@ -21,8 +21,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::future::join_all;
+use penstock_engine::trace::{Instrument, Span};
 use penstock_engine::{
-    CopyKind, Elements, Error, Kind, Machine, MemoryId, NodeId, Operation, Result, Who, Work,
+    CopyKind, Elements, Error, Kind, Machine, MemoryId, NodeId, Operation, Result, Who, Work, span,
 };
 use penstock_layout::{
     CellAccess, Holding, List, ListPiece, Piece, Subfile, SubfileOrder, View, exact,
@@ -34,7 +35,7 @@ use crate::messages::{
     Access, Answer, Ask, CellPart, ClientPart, Collective, Moved, NewKind, NewObject, Purpose,
     Request, Turn, Usage,
 };
-use crate::metrics::Snapshot;
+use crate::metrics::{RequestKind, Snapshot};
 use crate::names::{FilePath, Keepers};
 use crate::object::{Attributes, Details, FileShape, Identity, ObjectId, ObjectKind, at_path};
 use crate::pace::Pace;
@@ -1049,6 +1050,26 @@ impl<'m, M: Machine> Client<'m, M> {
         placed: Option<&dyn Fn()>,
     ) -> Result<Moved> {
         self.check(open, operation)?;
+        let span = span!(
+            parent: None,
+            "access",
+            kind = RequestKind::of_access(operation).name(),
+            file = open.file.object.id.0,
+            bytes,
+        );
+        let attempts = self.attempts(open, operation, (offset, bytes), memory, placed);
+        attempts.instrument(span).await
+    }
+
+    /// Makes attempts at an access until one comes to an end.
+    async fn attempts(
+        &self,
+        open: &OpenSubfile,
+        operation: Operation,
+        (offset, bytes): (u64, u64),
+        memory: MemoryId,
+        placed: Option<&dyn Fn()>,
+    ) -> Result<Moved> {
         loop {
             let placement = open.file.placed().placement;
             let parts = self.parts(open, offset, bytes)?;
@@ -1167,10 +1188,16 @@ impl<'m, M: Machine> Client<'m, M> {
                 wants_word: placed.is_some() && is_cautious && Some(part.server) == last,
                 hold: None,
                 begun: Duration::ZERO,
+                span: Span::none(),
             };
             let turn = &turn;
             async move {
-                let moved = self.move_part(access, question, part, memory, placed).await;
+                let kind = RequestKind::of_access(operation);
+                let span = self
+                    .caller
+                    .question_span(kind, question.ticket, part.server);
+                let moving = self.move_part(access, question, part, memory, placed);
+                let moved = moving.instrument(span).await;
                 if let Turn::Token(_) = turn {
                     let lost = match &moved {
                         Err(error) if error.kind == Kind::Peer => Some(error.who),

@@ -129,6 +129,7 @@ fn access(random: &mut Random, id: ObjectId) -> Access {
         wants_word: random.below(2) == 0,
         hold: None,
         begun: std::time::Duration::ZERO,
+        span: penstock_engine::trace::Span::none(),
     }
 }
 

@@ -3,12 +3,13 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use penstock_engine::trace::Span;
 use penstock_engine::{Error, Kind, MemoryId, NodeId, Operation, Port};
 use penstock_layout::{List, SubfileOrder, View};
 use serde::{Deserialize, Serialize};
 
 use crate::attached::Attacher;
-use crate::metrics::Snapshot;
+use crate::metrics::{RequestKind, Snapshot};
 use crate::names::{FilePath, Keepers};
 use crate::object::{Attributes, FileShape, Identity, ObjectId};
 use crate::placement::{Placement, Rings};
@@ -129,6 +130,9 @@ pub(crate) struct Access {
     /// The time at which it came to the server, if that counts what it does.
     #[serde(skip)]
     pub(crate) begun: Duration,
+    /// What a trace shows of it.
+    #[serde(skip, default = "Span::none")]
+    pub(crate) span: Span,
 }
 
 impl Access {
@@ -345,6 +349,52 @@ impl Ask {
             | Self::Status(path)
             | Self::MoveOn(path) => Some(path),
             _ => None,
+        }
+    }
+
+    /// The kind of the question, as people see it.
+    pub(crate) fn kind(&self) -> RequestKind {
+        match self {
+            Self::Stat(_) => RequestKind::Stat,
+            Self::Attach { .. } => RequestKind::Attach,
+            Self::Detach(_) => RequestKind::Detach,
+            Self::Create(_) => RequestKind::Create,
+            Self::Remove(_) => RequestKind::Remove,
+            Self::Rename(..) => RequestKind::Rename,
+            Self::Set(..) => RequestKind::Set,
+            Self::List(_) => RequestKind::List,
+            Self::Change(..) => RequestKind::Change,
+            Self::CellBytes(..) => RequestKind::Size,
+            Self::Status(_) => RequestKind::Status,
+            Self::Sync(_) => RequestKind::Sync,
+            Self::Prefetch(..) => RequestKind::Prefetch,
+            Self::Flush(..) => RequestKind::Flush,
+            Self::Space(_) => RequestKind::Space,
+            Self::Quota(..) => RequestKind::Quota,
+            Self::Meet { .. } => RequestKind::Meet,
+            Self::Join { request, .. } => RequestKind::of_collective(request.operation),
+            Self::NewPointer(_) | Self::MovePointer(..) => RequestKind::Pointer,
+            Self::Metrics => RequestKind::Metrics,
+            Self::Allot(..)
+            | Self::GiveBack(_)
+            | Self::Allow(..)
+            | Self::BeCautious(_)
+            | Self::Right(..)
+            | Self::Places
+            | Self::MoveSlot(..)
+            | Self::AddRing(_)
+            | Self::Retire
+            | Self::MoveOn(_)
+            | Self::Take { .. }
+            | Self::GiveUp(_)
+            | Self::Cells(..)
+            | Self::Leaves(..)
+            | Self::Block(..)
+            | Self::BeReckless(_)
+            | Self::Prepare(..)
+            | Self::Decide(..)
+            | Self::WasDecided(_)
+            | Self::Stop => RequestKind::Other,
         }
     }
 }

@@ -47,6 +47,7 @@ impl Server {
             opener: Seat::opener(&JobOptions::default()),
             has_arrays: false,
             metrics: None,
+            calls: None,
         };
         let (sender, ready) = mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -232,6 +233,7 @@ fn only_one_process_serves_a_volume() {
         opener: Seat::opener(&JobOptions::default()),
         has_arrays: false,
         metrics: None,
+        calls: None,
     };
     assert_eq!(stand(options(&volume)).err().unwrap().kind, Kind::Busy);
     let taken = stand(options(&elsewhere)).err().unwrap();

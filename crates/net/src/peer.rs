@@ -102,13 +102,39 @@ pub(crate) fn user_of_socket(socket: &UnixStream) -> Result<User> {
     let refused = |error: &dyn std::fmt::Display| {
         Error::new(Kind::ReadOnly, "asking who is at a socket", error)
     };
-    let credentials =
-        rustix::net::sockopt::socket_peercred(socket).map_err(|error| refused(&error))?;
+    let credentials = credentials_of_socket(socket).map_err(|error| refused(&error))?;
     Ok(User {
-        user: credentials.uid.as_raw(),
-        group: credentials.gid.as_raw(),
+        user: credentials.uid,
+        group: credentials.gid,
         groups: groups_of_socket(socket).map_err(|error| refused(&error))?,
     })
+}
+
+/// The process at the other end of a socket. Its number is 0 if that is in a namespace which this
+/// process does not see, as in a container that shares the socket.
+fn credentials_of_socket(socket: &UnixStream) -> std::io::Result<libc::ucred> {
+    let mut credentials = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let size = size_of::<libc::ucred>();
+    let mut bytes = exact::<libc::socklen_t>(size);
+    // SAFETY: the kernel writes at most `bytes` bytes, which the structure has, and says how many.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &mut bytes,
+        )
+    };
+    match result {
+        0 if bytes as usize == size => Ok(credentials),
+        0 => Err(std::io::Error::other("the kernel tells less than all")),
+        _ => Err(std::io::Error::last_os_error()),
+    }
 }
 
 /// The most groups that a process has on Linux.

@@ -27,6 +27,7 @@ use pyo3::prelude::*;
 use crate::errors::{kind_of, raise};
 use crate::interrupt::RaisedException;
 use crate::session::Mpi;
+use crate::trace;
 
 /// The part of a file that an import or export moves: view, subfile, order, version, the memory
 /// that it may take, and whether all clients take part.
@@ -185,6 +186,7 @@ pub fn open_volume(
         cache_bytes,
         is_direct: direct,
     };
+    trace::begin();
     let opened = py.detach(|| open(template, keys, servers, &options, Some(interrupt)));
     Ok(PyFileSystem {
         fs: Mutex::new(Some(Arc::new(ended(py, &raised, opened)?))),
@@ -223,6 +225,7 @@ pub fn join_volume(
             },
         }),
     };
+    trace::begin();
     let joined = py.detach(|| join_job(&mpi, given, keys, interrupt));
     let joined = ended(py, &raised, joined)?;
     Ok(joined.map(|fs| PyFileSystem {

@@ -14,6 +14,7 @@
 //! | `interrupt` | Ctrl-C while a call waits |
 //! | `errors` | errors as exceptions |
 //! | `cli` | the command `penstock` |
+//! | `trace` | the trace of the process |
 
 mod cli;
 mod errors;
@@ -25,6 +26,7 @@ mod local;
 mod session;
 mod spec;
 mod stores;
+mod trace;
 
 use penstock_arrays::calls::{copy, settings};
 use pyo3::prelude::*;
@@ -55,6 +57,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(stores::repair, module)?)?;
     module.add_function(wrap_pyfunction!(stores::copy, module)?)?;
     module.add_function(wrap_pyfunction!(cli::run_command, module)?)?;
+    module.add_function(wrap_pyfunction!(trace::end_trace, module)?)?;
     module.add("BLOCK_BYTES", settings::BLOCK_BYTES)?;
     module.add("BACKGROUND_BYTES", settings::BACKGROUND_BYTES)?;
     module.add("CACHE_BYTES", settings::CACHE_BYTES)?;

@@ -30,6 +30,7 @@ use crate::list::ListArgument;
 use crate::local::{local_of, locals_of};
 use crate::spec::{self, Spec, attributes_of};
 use crate::stores::{CopyArgument, Listener, copied};
+use crate::trace;
 
 /// A session that one thread at a time may use.
 struct SessionCell(Session);
@@ -132,6 +133,7 @@ impl OptionsArgument {
 /// The seats of `ranks` threads.
 #[pyfunction]
 pub fn seats(py: Python<'_>, ranks: usize, options: OptionsArgument) -> PyResult<Vec<PySeat>> {
+    trace::begin();
     let tuning = options.tuning();
     let seats = options
         .options()
@@ -163,6 +165,7 @@ pub fn join_mpi(
     options: Option<OptionsArgument>,
     wrong: Option<(String, String)>,
 ) -> PyResult<PySession> {
+    trace::begin();
     let (library, comm, byte, any_source, may_use_threads) = mpi;
     let opening = "opening a session";
     let does_not_fit = |cause: &str| Error::new(Kind::Schema, opening, cause);

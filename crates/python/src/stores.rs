@@ -14,6 +14,7 @@ use pyo3::types::PyDict;
 use crate::errors::{exception, raise};
 use crate::interrupt::RaisedException;
 use crate::spec;
+use crate::trace;
 
 /// The schema of an array on disk, as keyword arguments.
 #[pyfunction]
@@ -184,6 +185,7 @@ pub fn copy<'py>(
     sync: bool,
     listener: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
+    trace::begin();
     let raised = RaisedException::default();
     let listener = Mutex::new(Listener::new(listener, raised.clone()));
     let report = py.detach(|| {

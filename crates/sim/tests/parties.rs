@@ -139,6 +139,12 @@ impl Office for Desk {
 }
 
 impl Delegate for Decided {
+    fn kind(&self) -> &'static str {
+        "decided"
+    }
+
+    fn handed_over(&mut self) {}
+
     fn prepare(&mut self, _boxes: RankBoxes) -> LocalBoxFuture<'_, Result<Decision, Error>> {
         Box::pin(ready(Ok(self.decision.clone())))
     }

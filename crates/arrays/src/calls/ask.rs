@@ -78,6 +78,26 @@ pub enum Ask {
     EndOfSession,
 }
 
+impl Ask {
+    /// The kind of the call, as people see it.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Write(_) => "write",
+            Self::Read(_) => "read",
+            Self::Save(SaveAsk::Timestep(_), ..) => "timestep",
+            Self::Save(SaveAsk::Checkpoint { .. }, ..) => "checkpoint",
+            Self::FindCheckpoint { .. } => "find_checkpoint",
+            Self::Restart(..) => "restart",
+            Self::Copy { .. } | Self::Slab { .. } | Self::EndOfCopy => "copy",
+            Self::Open { .. } => "open",
+            Self::Order(_) => "order",
+            Self::Together(..) => "together",
+            Self::Barrier => "meet",
+            Self::EndOfSession => "close",
+        }
+    }
+}
+
 /// The bytes of a path, which need not be UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathBytes(Vec<u8>);

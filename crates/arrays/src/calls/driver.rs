@@ -25,9 +25,10 @@ use std::time::{Duration, Instant};
 
 use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::Servers;
+use penstock_engine::trace::Instrument;
 use penstock_engine::{
     Attendance, Call, Director, Error, FileClient, FileId, FilePart, Kind, Machine, NodeId,
-    Operation, Party, Proposal, Result, Verdict, Who,
+    Operation, Party, Proposal, Result, Verdict, Who, span,
 };
 use penstock_layout::{DiskSchema, Holding};
 use penstock_machines::node::pause::{LOOKS_AWAKE, Pause};
@@ -267,6 +268,14 @@ impl Driver {
         let (node, attendance) = (calls.node.clone(), calls.attendance.clone());
         let handed_over = Rc::new(Cell::new(false));
         let tell = handed_over.clone();
+        let span = span!(
+            parent: None,
+            "call",
+            kind = proposal.as_ref().map_or("call", |proposal| proposal.ask.name()),
+            rank = rank as u64,
+            call = id,
+            out_call = Call::new(&*node, &attendance, id).arrow("call", rank),
+        );
         let future = async move {
             let call = Call::new(&*node, &attendance, id);
             let mut exposed = Vec::new();
@@ -292,7 +301,7 @@ impl Driver {
             verdict
         };
         let call = UnderWay {
-            future: Some(Box::pin(future)),
+            future: Some(Box::pin(future.instrument(span))),
             handed_over,
             verdict: None,
             in_background,

@@ -18,18 +18,43 @@ use super::desk::Desk;
 pub(super) enum Topic {
     Write,
     Read,
-    Save,
+    Timestep,
+    Checkpoint,
     FindCheckpoint,
+    Restart,
     Open,
     Order,
     Together,
     Meet,
     Close,
+    /// One that makes no sense.
+    Unknown,
+}
+
+impl Topic {
+    /// The name that people see.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Timestep => "timestep",
+            Self::Checkpoint => "checkpoint",
+            Self::FindCheckpoint => "find_checkpoint",
+            Self::Restart => "restart",
+            Self::Open => "open",
+            Self::Order => "order",
+            Self::Together => "together",
+            Self::Meet => "meet",
+            Self::Close => "close",
+            Self::Unknown => "unknown",
+        }
+    }
 }
 
 /// An errand of one topic.
 pub(super) trait Errand: Serialize + DeserializeOwned + Send + 'static {
-    const TOPIC: Topic;
+    /// What the errand is about.
+    fn topic(&self) -> Topic;
 
     /// The paths in it, which are below the directory of the node that directs.
     fn paths(&mut self) -> Vec<&mut PathBuf> {
@@ -57,7 +82,7 @@ pub(super) trait AnyErrand: Send {
 
 impl<E: Errand> AnyErrand for E {
     fn told(&self) -> Result<Vec<u8>> {
-        encode(&(E::TOPIC, encode(self)?))
+        encode(&(self.topic(), encode(self)?))
     }
 
     fn paths(&mut self) -> Vec<&mut PathBuf> {
@@ -96,7 +121,9 @@ impl Direction {
 pub(super) struct Meet;
 
 impl Errand for Meet {
-    const TOPIC: Topic = Topic::Meet;
+    fn topic(&self) -> Topic {
+        Topic::Meet
+    }
 
     fn director(self, _desk: &Arc<Desk>) -> Box<dyn Director + Send> {
         Box::new(Saying::new(|| Ok(())))
@@ -108,7 +135,9 @@ impl Errand for Meet {
 pub(super) struct Close;
 
 impl Errand for Close {
-    const TOPIC: Topic = Topic::Close;
+    fn topic(&self) -> Topic {
+        Topic::Close
+    }
 
     fn director(self, _desk: &Arc<Desk>) -> Box<dyn Director + Send> {
         Box::new(self)

@@ -26,6 +26,7 @@ use penstock_machines::{DeviceId, Medium, Node, Opener};
 use super::ask::Ask;
 use super::desk::Desk;
 use super::errand::{AnyErrand, Close, Meet, Topic, heard};
+use super::meter::{CallMeter, CountedCall};
 use super::open_array::{OpenErrand, OrderErrand, TogetherErrand};
 use super::opener::open_target;
 use super::read::ReadErrand;
@@ -63,6 +64,8 @@ pub struct Arrays {
     pub hosts: usize,
     /// The bytes of the cache for arrays that stay open, of each server.
     pub cache_bytes: u64,
+    /// Counts the calls that this process directs.
+    pub meter: CallMeter,
 }
 
 impl Arrays {
@@ -158,11 +161,13 @@ impl Office for ArrayOffice {
     }
 
     fn director(&self, party: &Party, errand: Vec<u8>) -> Box<dyn Delegate> {
+        let topic = topic_of(&errand).unwrap_or(Topic::Unknown);
         let work = match self.guests.borrow().get(&party.id) {
             Some(guest) => Work::Told(guest.clone(), errand),
             None => Work::Done,
         };
-        Box::new(Clerk(work))
+        let counted = self.arrays.meter.begin(topic, party.clients.clone());
+        Box::new(Clerk { work, counted })
     }
 
     fn difference(&self, one: &Voice, other: &Voice) -> String {
@@ -214,8 +219,18 @@ async fn apart<T: Send + 'static>(doing: impl FnOnce() -> Result<T> + Send + 'st
     receiver.await.map_err(died)?
 }
 
+/// What an errand that was told is about.
+fn topic_of(told: &[u8]) -> Result<Topic> {
+    let (_, errand): (SessionOptions, Vec<u8>) = decode(told)?;
+    let (topic, _): (Topic, Vec<u8>) = decode(&errand)?;
+    Ok(topic)
+}
+
 /// A clerk directs one call.
-struct Clerk(Work);
+struct Clerk {
+    work: Work,
+    counted: CountedCall,
+}
 
 /// What a clerk has to do.
 enum Work {
@@ -233,14 +248,15 @@ impl Guest {
         let (topic, errand): (Topic, Vec<u8>) = decode(&errand)?;
         let mut errand = match topic {
             Topic::Write => heard::<WriteErrand>(&errand),
-            Topic::Read => heard::<ReadErrand>(&errand),
-            Topic::Save => heard::<SaveErrand>(&errand),
+            Topic::Read | Topic::Restart => heard::<ReadErrand>(&errand),
+            Topic::Timestep | Topic::Checkpoint => heard::<SaveErrand>(&errand),
             Topic::FindCheckpoint => heard::<FindErrand>(&errand),
             Topic::Open => heard::<OpenErrand>(&errand),
             Topic::Order => heard::<OrderErrand>(&errand),
             Topic::Together => heard::<TogetherErrand>(&errand),
             Topic::Meet => heard::<Meet>(&errand),
             Topic::Close => heard::<Close>(&errand),
+            Topic::Unknown => Err(closed()),
         }?;
         for path in errand.paths() {
             *path = within(&self.root, path)?;
@@ -279,14 +295,25 @@ impl Guest {
 }
 
 impl Delegate for Clerk {
+    fn kind(&self) -> &'static str {
+        self.counted.topic.name()
+    }
+
+    fn handed_over(&mut self) {
+        self.counted.hand_over();
+    }
+
     fn prepare(&mut self, boxes: RankBoxes) -> LocalBoxFuture<'_, Result<Decision>> {
         let preparing = async move {
-            let Work::Told(guest, told) = std::mem::replace(&mut self.0, Work::Done) else {
+            let Work::Told(guest, told) = std::mem::replace(&mut self.work, Work::Done) else {
                 return Err(closed());
             };
             let own = guest.clone();
             let (director, decision) = apart(move || guest.prepare(&told, boxes)).await?;
-            self.0 = Work::Begun(own, director);
+            self.work = Work::Begun(own, director);
+            if let Decision::Tell(_) | Decision::Close(_) = decision {
+                self.counted.done = Some(0); // nothing is left to do
+            }
             Ok(decision)
         };
         preparing.boxed_local()
@@ -294,18 +321,20 @@ impl Delegate for Clerk {
 
     fn conclude(&mut self, outcome: Result<Tally>) -> LocalBoxFuture<'_, Result<Traffic>> {
         let concluding = async move {
-            let Work::Begun(guest, mut director) = std::mem::replace(&mut self.0, Work::Done)
+            let Work::Begun(guest, mut director) = std::mem::replace(&mut self.work, Work::Done)
             else {
                 return outcome.map(|done| done.moved);
             };
-            apart(move || {
+            let concluding = apart(move || {
                 guest.user.act(|| {
                     let concluded = director.conclude(outcome);
                     drop(director); // it removes what it has left
                     concluded
                 })
-            })
-            .await
+            });
+            let concluded = concluding.await;
+            self.counted.done = concluded.as_ref().ok().map(|moved| moved.disk_bytes);
+            concluded
         };
         concluding.boxed_local()
     }
@@ -314,7 +343,7 @@ impl Delegate for Clerk {
 impl Drop for Clerk {
     /// A call that was given up: its director removes what it has made.
     fn drop(&mut self) {
-        if let Work::Begun(guest, director) = std::mem::replace(&mut self.0, Work::Done) {
+        if let Work::Begun(guest, director) = std::mem::replace(&mut self.work, Work::Done) {
             let removing = std::thread::Builder::new().spawn(move || {
                 guest.user.act(|| {
                     drop(director);

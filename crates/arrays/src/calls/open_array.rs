@@ -349,7 +349,9 @@ impl OpenErrand {
 }
 
 impl Errand for OpenErrand {
-    const TOPIC: Topic = Topic::Open;
+    fn topic(&self) -> Topic {
+        Topic::Open
+    }
 
     fn paths(&mut self) -> Vec<&mut PathBuf> {
         vec![&mut self.path]
@@ -397,7 +399,9 @@ pub(super) struct TogetherErrand {
 }
 
 impl Errand for TogetherErrand {
-    const TOPIC: Topic = Topic::Together;
+    fn topic(&self) -> Topic {
+        Topic::Together
+    }
 
     fn director(self, desk: &Arc<Desk>) -> Box<dyn Director + Send> {
         let desk = desk.clone();
@@ -458,7 +462,9 @@ pub(super) struct OrderErrand {
 }
 
 impl Errand for OrderErrand {
-    const TOPIC: Topic = Topic::Order;
+    fn topic(&self) -> Topic {
+        Topic::Order
+    }
 
     fn director(self, desk: &Arc<Desk>) -> Box<dyn Director + Send> {
         let desk = desk.clone();

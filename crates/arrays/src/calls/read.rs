@@ -129,7 +129,12 @@ impl ReadErrand {
 }
 
 impl Errand for ReadErrand {
-    const TOPIC: Topic = Topic::Read;
+    fn topic(&self) -> Topic {
+        match self.sources.iter().any(|source| source.is_checkpoint) {
+            true => Topic::Restart,
+            false => Topic::Read,
+        }
+    }
 
     fn paths(&mut self) -> Vec<&mut PathBuf> {
         let sources = self.sources.iter_mut();

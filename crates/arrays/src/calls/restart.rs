@@ -109,7 +109,9 @@ impl FindErrand {
 }
 
 impl Errand for FindErrand {
-    const TOPIC: Topic = Topic::FindCheckpoint;
+    fn topic(&self) -> Topic {
+        Topic::FindCheckpoint
+    }
 
     fn paths(&mut self) -> Vec<&mut PathBuf> {
         vec![&mut self.path]

@@ -243,7 +243,12 @@ impl SaveErrand {
 }
 
 impl Errand for SaveErrand {
-    const TOPIC: Topic = Topic::Save;
+    fn topic(&self) -> Topic {
+        match self.save {
+            Save::Timestep(_) => Topic::Timestep,
+            Save::Checkpoint { .. } => Topic::Checkpoint,
+        }
+    }
 
     fn paths(&mut self) -> Vec<&mut PathBuf> {
         vec![&mut self.group.path]

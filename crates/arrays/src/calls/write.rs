@@ -215,7 +215,9 @@ impl WriteErrand {
 }
 
 impl Errand for WriteErrand {
-    const TOPIC: Topic = Topic::Write;
+    fn topic(&self) -> Topic {
+        Topic::Write
+    }
 
     fn paths(&mut self) -> Vec<&mut PathBuf> {
         vec![&mut self.path]

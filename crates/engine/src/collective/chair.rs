@@ -27,6 +27,8 @@ use crate::machine::{Machine, NodeId, Operation};
 use crate::outcome::{Outcome, Tally, Traffic};
 use crate::party::Party;
 use crate::request::Request;
+use crate::span;
+use crate::trace::{Empty, Instrument, Span};
 use crate::tree::Tree;
 
 /// The office of servers that stand: it knows who may come, and makes directors.
@@ -61,6 +63,12 @@ pub trait Office {
 
 /// A director that does its work beside the node: see [`super::Director`].
 pub trait Delegate {
+    /// The kind of the call, as people see it.
+    fn kind(&self) -> &'static str;
+
+    /// Servers have all elements of the call's write, and need its clients no more.
+    fn handed_over(&mut self);
+
     /// As [`super::Director::prepare`].
     fn prepare(&mut self, boxes: RankBoxes) -> LocalBoxFuture<'_, Result<Decision>>;
 
@@ -72,6 +80,25 @@ pub trait Delegate {
 pub(super) async fn direct<M: Machine>(
     call: Call<'_, M>,
     office: &dyn Office,
+    director: Box<dyn Delegate>,
+) {
+    let span = span!(
+        parent: None,
+        "call",
+        kind = director.kind(),
+        server = 0u64,
+        call = call.id.sequence,
+        in_call = Empty,
+        out_part = Empty,
+    );
+    direct_to_verdict(call, office, director)
+        .instrument(span)
+        .await;
+}
+
+async fn direct_to_verdict<M: Machine>(
+    call: Call<'_, M>,
+    office: &dyn Office,
     mut director: Box<dyn Delegate>,
 ) {
     let chair = Chair {
@@ -79,9 +106,11 @@ pub(super) async fn direct<M: Machine>(
         call,
     };
     let proposing = chair.hear_proposals();
+    let proposing = proposing.instrument(span!("wait", kind = "clients"));
     let Ok(proposals) = call.unless_lost(proposing).await else {
         return; // clients have heard of the loss
     };
+    chair.note_clients();
     let directing = async {
         let ranks = call.party().clients.len();
         let difference = |one: &Voice, other: &Voice| office.difference(one, other);
@@ -108,6 +137,16 @@ impl<M: Machine> Chair<'_, M> {
         Ok(all.await?.unwrap_or_default()) // this is the root
     }
 
+    /// Notes in the span of now that the clients have come.
+    fn note_clients(&self) {
+        let span = Span::current();
+        if !span.is_none() {
+            for rank in 0..self.call.party().clients.len() {
+                span.record("in_call", self.call.arrow("call", rank));
+            }
+        }
+    }
+
     /// Tells all clients something, whether they hear it or not.
     async fn tell<T: serde::Serialize>(&self, step: Step, word: &T) {
         if let Ok(body) = encode(word) {
@@ -128,10 +167,12 @@ impl<M: Machine> Chair<'_, M> {
         let Proposals {
             boxes, complaint, ..
         } = agreed;
-        let done = match director.prepare(boxes).await? {
+        let preparing = director.prepare(boxes);
+        let preparing = preparing.instrument(span!("director", kind = "prepare"));
+        let done = match preparing.await? {
             Decision::Serve(requests) => {
                 Request::check_all(&requests, self.call.party())?;
-                self.serve(requests).await?
+                self.serve(requests, director).await?
             }
             Decision::Order(order) => {
                 let call = self.call.id;
@@ -146,17 +187,20 @@ impl<M: Machine> Chair<'_, M> {
             }
         };
         let done = self.call.blame(done).await;
-        director.conclude(done.tally()).await.map(Verdict::of)
+        let concluding = director.conclude(done.tally());
+        let concluding = concluding.instrument(span!("director", kind = "conclude"));
+        concluding.await.map(Verdict::of)
     }
 
     /// Has servers serve requests, and waits for their end.
-    async fn serve(&self, requests: Vec<Request>) -> Result<Outcome> {
+    async fn serve(&self, requests: Vec<Request>, director: &mut dyn Delegate) -> Result<Outcome> {
         let split = requests.iter().any(|request| request.split.is_some());
         let is_handed_over = split && requests[0].operation == Operation::Write;
         if split || lists::are_in(&requests) {
             self.tell(Step::Request, &requests).await;
         }
         let call = self.call.id;
+        self.call.note_parts(&requests);
         self.call
             .command(&Command::Serve { call, requests })
             .await?;
@@ -165,6 +209,7 @@ impl<M: Machine> Chair<'_, M> {
         }
         let handing_over = async {
             let free = self.call.machine.receive(self.call.port(Step::Free)).await;
+            director.handed_over();
             self.pass_on(Step::Free, &free.body).await;
         };
         // The hand-over comes first, if both have come.

@@ -17,7 +17,9 @@ use crate::machine::{Machine, Operation};
 use crate::outcome::{Outcome, Traffic};
 use crate::party::Party;
 use crate::request::{Request, Rest};
+use crate::span;
 use crate::split::Latch;
+use crate::trace::{Empty, Instrument};
 use crate::tree::Tree;
 use crate::tuning::Strategy;
 use crate::{caching, independent, lists, two_phase};
@@ -81,7 +83,11 @@ impl<'a, M: Machine> Client<'a, M> {
         mut director: MaybeDirector<'_>,
     ) -> Result<Verdict> {
         let verdict = async {
-            match self.agree(proposal, &mut director).await? {
+            let agreeing = self.agree(proposal, &mut director);
+            match agreeing
+                .instrument(span!("wait", kind = "agreement", out_part = Empty))
+                .await?
+            {
                 Either::Left(requests) => self.carry_out(&requests, director).await,
                 Either::Right(verdict) => verdict,
             }
@@ -170,6 +176,7 @@ impl<'a, M: Machine> Client<'a, M> {
             call: self.call.id,
             requests: requests.to_vec(),
         };
+        self.call.note_parts(requests);
         self.call.command(&command).await
     }
 
@@ -196,7 +203,9 @@ impl<'a, M: Machine> Client<'a, M> {
                 self.give_lists_to_servers(requests).await?;
             }
             if requests.iter().any(|request| request.split.is_some()) {
-                self.hear_of_hand_over(requests[0].operation).await?;
+                let handing_over = self.hear_of_hand_over(requests[0].operation);
+                let span = span!("wait", kind = "hand-over");
+                handing_over.instrument(span).await?;
             }
         }
         let concluded = match (director, all) {
@@ -213,7 +222,8 @@ impl<'a, M: Machine> Client<'a, M> {
             }
             _ => None,
         };
-        self.tree.multicast(Step::Verdict, concluded).await?
+        let verdict = self.tree.multicast(Step::Verdict, concluded);
+        verdict.instrument(span!("wait", kind = "verdict")).await?
     }
 
     /// Gives each server the pieces that this rank's lists have of its blocks.

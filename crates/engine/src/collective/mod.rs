@@ -26,6 +26,7 @@
 //! | `agreement` | proposals, and whether the asks of ranks are equal |
 //! | [`chair`] | the directing of calls to servers that stand |
 //! | `command` | the commands that servers obey |
+//! | [`counts`] | the calls that were directed, in numbers |
 //! | [`client`] | the part of a rank, and the director's on rank 0 |
 //! | [`server`] | the part of a node with servers |
 
@@ -33,6 +34,7 @@ mod agreement;
 pub mod chair;
 pub mod client;
 pub(crate) mod command;
+pub mod counts;
 #[cfg(test)]
 mod fuzz;
 pub mod server;

@@ -22,6 +22,7 @@ use crate::party::{Attendance, Party};
 use crate::request::Request;
 use crate::signal::Signal;
 use crate::split::Latch;
+use crate::trace::Instrument;
 use crate::tree::Tree;
 use crate::tuning::{DiskDirected, StoreAccess, Strategy};
 use crate::{caching, disk_directed};
@@ -370,7 +371,8 @@ impl<'m, M: Machine> Servers<'m, M> {
         request: TransferRequest,
         parcel: Option<M::Parcel>,
     ) {
-        let moving = self.files.serve(from, request, parcel);
+        let span = request.span(&party.party, (from, self.machine.me()));
+        let moving = self.files.serve(from, request, parcel).instrument(span);
         let _ = party.unless_broken(moving).await; // clients hear by themselves
     }
 
@@ -592,7 +594,8 @@ async fn direct<M: Machine>(
     let parts: Vec<_> = servers
         .map(|server| {
             let place = (server, files);
-            disk_directed::serve(call, requests, options, place, latch.hand_over())
+            let part = disk_directed::serve(call, requests, options, place, latch.hand_over());
+            part.instrument(call.part_span(requests[0].operation, server))
         })
         .collect();
     let outcomes = join_all(parts).await.into_iter();

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use penstock_layout::Block;
 
+use super::disk::{finish, read, write};
 use super::server::{BlockClaim, Files, OpenFile};
 use crate::blocks::Intent;
 use crate::call::Call;
@@ -82,7 +83,7 @@ impl<'a, M: Machine> CallFile<'a, M> {
     /// Reads a claimed block.
     pub(crate) async fn read(&self, block: &Block, buffer: &M::Buffer) -> Result<()> {
         match self {
-            Self::Own(part) => part.read(block, buffer, 0).await,
+            Self::Own(part) => read(part, block, buffer).await,
             Self::Shared(files, file, _) => files.read_around(file, block, buffer).await,
         }
     }
@@ -90,7 +91,7 @@ impl<'a, M: Machine> CallFile<'a, M> {
     /// Writes a claimed block.
     pub(crate) async fn write(&self, block: &Block, buffer: &M::Buffer) -> Result<()> {
         match self {
-            Self::Own(part) => part.write(block, buffer, 0).await,
+            Self::Own(part) => write(part, block, buffer).await,
             Self::Shared(files, file, _) => files.write_around(file, block, buffer).await,
         }
     }
@@ -98,7 +99,7 @@ impl<'a, M: Machine> CallFile<'a, M> {
     /// Ends the writes.
     pub(crate) async fn finish(&self) -> Result<()> {
         match self.part() {
-            Some(part) => part.finish().await,
+            Some(part) => finish(part).await,
             None => Ok(()),
         }
     }

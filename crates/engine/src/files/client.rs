@@ -18,7 +18,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use penstock_layout::{DiskSchema, Holding, Piece, Share, exact};
 
 use super::messages::{
-    Answer, BLOCKS_MAX, FileId, TRANSFER_BYTES_MAX, TransferPart, TransferRequest,
+    Answer, BLOCKS_MAX, FileId, TRANSFER_BYTES_MAX, TransferPart, TransferRequest, question,
 };
 use super::sending::send_elements;
 use crate::address::{MemoryId, Port};
@@ -28,6 +28,8 @@ use crate::error::{Error, Kind, Result};
 use crate::machine::{CopyKind, Elements, Machine, Operation, Work};
 use crate::own::{OwnBlock, OwnPart};
 use crate::party::Attendance;
+use crate::span;
+use crate::trace::Instrument;
 
 /// The most requests of one client under way at each server.
 const UNDER_WAY_MAX: usize = 2;
@@ -121,7 +123,8 @@ impl<'a, M: Machine> FileClient<'a, M> {
             FilePart::Share(share) => OwnPart::Shares(vec![(0, share.clone())]),
             FilePart::List(list) => OwnPart::List(list),
         };
-        let moving = self.transfer_all(operation, &own, memory);
+        let span = span!(parent: None, "access", kind = operation.name());
+        let moving = self.transfer_all(operation, &own, memory).instrument(span);
         self.attendance.unless_broken(moving).await?
     }
 
@@ -176,9 +179,29 @@ impl<'a, M: Machine> FileClient<'a, M> {
         memory: MemoryId,
         batch: Batch,
     ) -> Result<()> {
-        let Self { machine, file, .. } = self;
-        let (width, ticket) = (exact::<usize>(self.disk.width()), self.tickets.get());
+        let ticket = self.tickets.get();
         self.tickets.set(ticket + 1);
+        let party = &self.attendance.party;
+        let span = span!(
+            "question",
+            kind = operation.name(),
+            to = batch.server as u64,
+            bytes = batch.bytes,
+            out_question = question(party, self.machine.me(), (self.file, ticket)),
+        );
+        let asking = self.ask_server(operation, own, memory, (batch, ticket));
+        asking.instrument(span).await
+    }
+
+    async fn ask_server(
+        &self,
+        operation: Operation,
+        own: &OwnPart<'_>,
+        memory: MemoryId,
+        (batch, ticket): (Batch, u64),
+    ) -> Result<()> {
+        let Self { machine, file, .. } = self;
+        let width = exact::<usize>(self.disk.width());
         let to = self.attendance.party.servers[batch.server];
         let request = Command::Transfer(TransferRequest {
             file: *file,

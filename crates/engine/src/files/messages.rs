@@ -5,7 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{MemoryId, PartyId, Port};
 use crate::error::{Error, Kind, Result};
-use crate::machine::{Opening, Operation};
+use crate::machine::{NodeId, Opening, Operation};
+use crate::party::Party;
+use crate::span;
+use crate::trace::{Span, arrow};
 
 /// The most bytes of one request, unless one block alone has more.
 pub(super) const TRANSFER_BYTES_MAX: u64 = 1 << 20;
@@ -72,6 +75,32 @@ pub(crate) struct TransferRequest {
     pub(super) part: TransferPart,
     /// The object and the index of each block.
     pub(super) blocks: Vec<(u64, u64)>,
+}
+
+impl TransferRequest {
+    /// The span of the request on the node of servers that it has come to.
+    pub(crate) fn span(&self, party: &Party, (from, me): (NodeId, NodeId)) -> Span {
+        let server = party.servers_on(me).next().unwrap_or(0);
+        span!(
+            parent: None,
+            "request",
+            kind = self.operation.name(),
+            server = server as u64,
+            client = from as u64,
+            blocks = self.blocks.len() as u64,
+            in_question = question(party, from, (self.file, self.ticket)),
+        )
+    }
+}
+
+/// The arrow of a client's request to a server. It does not tell the number of a party whose
+/// servers stand, which is a secret.
+pub(super) fn question(party: &Party, client: NodeId, (file, ticket): (FileId, u64)) -> u64 {
+    let id = match party.stands {
+        true => 0,
+        false => party.id.0,
+    };
+    arrow(("transfer", id, client, file.number, ticket))
 }
 
 /// The part of an array that a client reads or writes.

@@ -25,6 +25,7 @@
 //! | `sending` | how elements leave, inside a message or out of a send buffer |
 //! | `transfer` | the way of an independent request through a server |
 //! | `call_file` | the file of a collective call |
+//! | `disk` | operations of disks, as a trace shows them |
 //!
 //! Memory of a server: its cache, and a send buffer for each request under way. Messages of a
 //! client: one to each server for up to 1 MiB or one block, and one back; longer
@@ -32,6 +33,7 @@
 
 mod call_file;
 pub mod client;
+mod disk;
 mod messages;
 mod sending;
 mod server;

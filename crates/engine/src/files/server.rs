@@ -7,6 +7,7 @@ use std::rc::Rc;
 use penstock_layout::{Block, DiskSchema};
 use rustc_hash::FxHashMap;
 
+use super::disk::{finish, read, write};
 use super::messages::{FILES_MAX, FileId, Order, refusal};
 use crate::address::PartyId;
 use crate::blocks::{Blocks, Claim, Home, Intent};
@@ -96,13 +97,13 @@ impl<M: Machine> OpenFile<M> {
 
     async fn read(&self, block: &Block, buffer: &M::Buffer) -> Result<()> {
         let (server, part) = self.part(block)?;
-        let read = part.read(block, buffer, 0).await;
+        let read = read(part, block, buffer).await;
         read.map_err(|error| error.by(Who::Server(server)))
     }
 
     async fn write(&self, block: &Block, buffer: &M::Buffer) -> Result<()> {
         let (server, part) = self.part(block)?;
-        let written = part.write(block, buffer, 0).await;
+        let written = write(part, block, buffer).await;
         written.map_err(|error| error.by(Who::Server(server)))
     }
 }
@@ -198,7 +199,7 @@ impl<'m, M: Machine> Files<'m, M> {
         self.blocks.write_back_all(|name| name.0 == file.id).await;
         file.check()?;
         for (&server, part) in &file.parts {
-            let finished = part.finish().await;
+            let finished = finish(part).await;
             finished.map_err(|error| error.by(Who::Server(server)))?;
         }
         Ok(())

@@ -124,6 +124,7 @@ mod tests {
             wants_word: false,
             hold: None,
             begun: Duration::ZERO,
+            span: penstock_engine::trace::Span::none(),
         };
         let shape = &rogue.state.shape;
         let body = encode(&Request::Access(access)).unwrap();
@@ -152,6 +153,7 @@ mod tests {
             opener: Seat::opener(&JobOptions::default()),
             has_arrays: false,
             metrics: None,
+            calls: None,
         };
         let (told, stop) = std::sync::mpsc::channel();
         let served = std::thread::spawn(move || {

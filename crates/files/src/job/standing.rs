@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{Either, LocalBoxFuture, join_all, pending, select};
+use penstock_engine::collective::counts::CallCounts;
 use penstock_engine::encoding::{decode, encode};
 use penstock_engine::{Error, Kind, Machine, NodeId, Result, Who};
 use penstock_layout::exact;
@@ -33,6 +34,7 @@ use penstock_net::{Call, Calling, Greeting, Joined, Visit};
 use super::core::Failure;
 use super::file_system::{Ending, FileSystem};
 use super::nodes::{JobOptions, Seat, Stands, check_same, identity, serve};
+pub use super::watch::Calls;
 use super::watch::{self, Watching};
 use crate::caller::Homes;
 use crate::client::{Client, ClientState};
@@ -68,6 +70,8 @@ pub struct StandOptions {
     pub has_arrays: bool,
     /// `HOST:PORT` of an endpoint for Prometheus, if there is to be one.
     pub metrics: Option<String>,
+    /// The calls on arrays that the process directs, if it serves arrays.
+    pub calls: Option<Arc<Calls>>,
 }
 
 /// A server process that has opened its volume and its door, and does not serve yet.
@@ -79,6 +83,7 @@ pub struct Stand {
     homes: Arc<[NodeId]>,
     patience: Duration,
     watching: Watching,
+    calls: Option<Arc<Calls>>,
 }
 
 /// What stays open as long as the process serves.
@@ -98,6 +103,7 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
     let watching = Watching::begin(
         own.clone().map(|(server, _)| server),
         asked.metrics.as_deref(),
+        asked.calls.clone(),
     )?;
     let disks = own.map(|(server, _)| disk::open(&asked.template, server));
     let disks: Vec<ServerDisk> = disks.collect::<Result<_>>()?;
@@ -144,6 +150,7 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
         homes,
         patience: asked.patience,
         watching,
+        calls: asked.calls,
     })
 }
 
@@ -153,6 +160,7 @@ struct Lodgers {
     roster: Roster,
     process: usize,
     patience: Duration,
+    calls: Option<Arc<Calls>>,
 }
 
 impl Guests for Lodgers {
@@ -172,8 +180,9 @@ impl Guests for Lodgers {
         self.node.cut_off(node, error);
     }
 
-    fn door(&self) -> (usize, DoorCounts) {
-        (self.process, watch::door(&self.roster))
+    fn process(&self) -> (usize, DoorCounts, Option<CallCounts>) {
+        let calls = watch::calls(self.calls.as_ref(), &self.roster);
+        (self.process, watch::door(&self.roster), calls)
     }
 }
 
@@ -201,6 +210,7 @@ impl Stand {
             homes,
             patience,
             watching,
+            calls,
         } = self;
         let node = Rc::new(node);
         let served = disks.into_iter().map(|disk| {
@@ -210,6 +220,7 @@ impl Stand {
                 roster: standing.roster.clone(),
                 process: node.me(),
                 patience,
+                calls: calls.clone(),
             };
             let meter = watching.meter(server);
             let shape = disk.description.shape(homes.clone());

@@ -2,12 +2,16 @@
 
 use std::sync::{Arc, OnceLock};
 
-use penstock_engine::Result;
+use penstock_engine::collective::counts::CallCounts;
+use penstock_engine::{NodeId, Result};
 use penstock_net::endpoint::{Endpoint, Page};
 use penstock_net::links::Roster;
 
 use crate::metrics::exposition::Exposition;
 use crate::metrics::{DoorCounts, Meter};
+
+/// The calls on arrays that a process has directed. It is told whether a client is connected.
+pub type Calls = dyn Fn(&dyn Fn(NodeId) -> bool) -> CallCounts + Send + Sync;
 
 /// The meters of the servers of a process, and its endpoint, open as long as this is kept.
 pub(super) struct Watching {
@@ -33,6 +37,12 @@ pub(super) fn door(roster: &Roster) -> DoorCounts {
     door
 }
 
+/// The calls that a server process has directed, if it serves arrays.
+pub(super) fn calls(calls: Option<&Arc<Calls>>, roster: &Roster) -> Option<CallCounts> {
+    let is_there = |node| roster.peer(node).is_some();
+    calls.map(|calls| calls(&is_there))
+}
+
 impl Watching {
     /// Makes the meters of servers, and opens the endpoint if there is to be one. It answers from
     /// now on, though the servers are not ready.
@@ -42,14 +52,20 @@ impl Watching {
     pub(super) fn begin(
         servers: impl Iterator<Item = usize>,
         address: Option<&str>,
+        directed: Option<Arc<Calls>>,
     ) -> Result<Self> {
         let runner = rustix::process::getuid().as_raw();
         let meters = servers.map(|server| Arc::new(Meter::new(server, runner)));
         let meters: Vec<_> = meters.collect();
         let roster = Arc::new(OnceLock::<Roster>::new());
         let known = roster.clone();
-        let door = move || known.get().map(door).unwrap_or_default();
-        let exposition = Exposition::new(meters.clone(), Box::new(door));
+        let process = move || {
+            let told = known.get();
+            told.map_or_else(Default::default, |roster| {
+                (door(roster), calls(directed.as_ref(), roster))
+            })
+        };
+        let exposition = Exposition::new(meters.clone(), Box::new(process));
         let site = move |path: &str| match path {
             "/metrics" => Some(Page {
                 is_well: true,

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 
+use penstock_engine::collective::counts::{CallCounts, KindOfCall};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::prometheus_text::{self, CONTENT_TYPE};
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
@@ -26,8 +27,8 @@ const OTHER: &str = "other";
 /// The nanoseconds of a second.
 const SECOND: f64 = 1e9;
 
-/// The callers of a process, as they are now.
-pub type Door = dyn Fn() -> DoorCounts + Send + Sync;
+/// The callers of a process, and the calls on arrays that it has directed, as they are now.
+pub type Process = dyn Fn() -> (DoorCounts, Option<CallCounts>) + Send + Sync;
 
 /// What Prometheus is told of a server process.
 #[derive(Clone)]
@@ -35,7 +36,7 @@ pub struct Exposition(Arc<Source>);
 
 struct Source {
     meters: Vec<Arc<Meter>>,
-    door: Box<Door>,
+    process: Box<Process>,
 }
 
 /// The labels of one sample.
@@ -49,6 +50,14 @@ type RowFamily = (
     fn(&Turnover) -> Number,
 );
 
+/// A family of kinds of calls: its name, its unit, what it counts, and the number of a kind.
+type CallFamily = (
+    &'static str,
+    Option<Unit>,
+    &'static str,
+    fn(&KindOfCall) -> Number,
+);
+
 impl Debug for Exposition {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         write!(out, "Exposition of {} servers", self.0.meters.len())
@@ -60,8 +69,8 @@ impl Exposition {
     pub const CONTENT_TYPE: &'static str = CONTENT_TYPE;
 
     /// Makes the exposition of the servers of a process.
-    pub fn new(meters: Vec<Arc<Meter>>, door: Box<Door>) -> Self {
-        Self(Arc::new(Source { meters, door }))
+    pub fn new(meters: Vec<Arc<Meter>>, process: Box<Process>) -> Self {
+        Self(Arc::new(Source { meters, process }))
     }
 
     /// Whether all servers serve.
@@ -452,6 +461,51 @@ impl<'a> Families<'a, '_> {
             by_reason(&door.cut_off),
         )
     }
+
+    /// The calls on arrays that the process has directed.
+    fn calls(&mut self, calls: &CallCounts) -> fmt::Result {
+        let families: [CallFamily; 4] = [
+            ("calls", None, "Collective calls that have ended", |one| {
+                Number::Count(one.count)
+            }),
+            (
+                "calls_failed",
+                None,
+                "Collective calls that have failed",
+                |one| Number::Count(one.failed),
+            ),
+            (
+                "call",
+                Some(Unit::Seconds),
+                "Time from the coming of the first rank to the verdict",
+                |one| Number::seconds(one.ns),
+            ),
+            (
+                "call_moved",
+                Some(Unit::Bytes),
+                "Bytes of blocks that collective calls have read and written",
+                |one| Number::Count(one.disk_bytes),
+            ),
+        ];
+        for (name, unit, help, value) in families {
+            let kinds = calls.kinds.iter();
+            let samples = kinds.map(|(kind, one)| {
+                let kind = Cow::Owned(kind.clone());
+                (vec![("kind", kind)], value(one))
+            });
+            let samples: Vec<_> = samples.collect();
+            self.family((name, unit, help), Form::Counter, samples)?;
+        }
+        let states = [
+            ("open", calls.open),
+            ("handed_over", calls.handed_over),
+            ("left", calls.left),
+        ];
+        let states =
+            states.map(|(state, count)| (vec![("state", state.into())], Number::Count(count)));
+        let help = "Collective calls under way: open, handed over, and handed over and left";
+        self.family(("calls_under_way", None, help), Form::Gauge, states)
+    }
 }
 
 /// The number of a sample.
@@ -505,7 +559,9 @@ impl Collector for Exposition {
         families.disks()?;
         families.clients()?;
         families.files()?;
-        families.door(&(self.0.door)())
+        let (door, calls) = (self.0.process)();
+        families.door(&door)?;
+        calls.map_or(Ok(()), |calls| families.calls(&calls))
     }
 }
 
@@ -531,12 +587,26 @@ mod tests {
             times: (Duration::ZERO, Duration::from_micros(3)),
         };
         meters[1].note(&answered, || Some(1000));
-        let door = || DoorCounts {
-            clients: 2,
-            refused: [("full".to_string(), 1)].into(),
-            cut_off: Default::default(),
+        let process = || {
+            let door = DoorCounts {
+                clients: 2,
+                refused: [("full".to_string(), 1)].into(),
+                cut_off: Default::default(),
+            };
+            let write = KindOfCall {
+                count: 3,
+                failed: 1,
+                ns: 1_500_000_000,
+                disk_bytes: 7,
+            };
+            let calls = CallCounts {
+                kinds: [("write".to_string(), write)].into(),
+                left: 1,
+                ..CallCounts::default()
+            };
+            (door, Some(calls))
         };
-        let exposition = Exposition::new(meters, Box::new(door));
+        let exposition = Exposition::new(meters, Box::new(process));
         assert!(!exposition.is_ready());
         let text = exposition.text();
         for line in [
@@ -551,6 +621,12 @@ mod tests {
             "penstock_file_requests_total{server=\"1\",owner=\"7\",file=\"0001000000000002\"} 1",
             "penstock_file_requests_total{server=\"0\",owner=\"other\",file=\"other\"} 0",
             "penstock_clients 2",
+            "penstock_calls_total{kind=\"write\"} 3",
+            "penstock_calls_failed_total{kind=\"write\"} 1",
+            "penstock_call_seconds_total{kind=\"write\"} 1.5",
+            "penstock_call_moved_bytes_total{kind=\"write\"} 7",
+            "penstock_calls_under_way{state=\"left\"} 1",
+            "penstock_calls_under_way{state=\"open\"} 0",
             "penstock_refused_total{reason=\"full\"} 1",
             "penstock_ready{server=\"0\"} 0",
         ] {

@@ -1,5 +1,7 @@
 //! The kinds of what a server counts, with the names that people see.
 
+use penstock_engine::Operation;
+
 /// Makes an enum whose variants have names, and a list of them in their order.
 macro_rules! named {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {
@@ -78,6 +80,22 @@ named! {
 }
 
 impl RequestKind {
+    /// The kind of an access.
+    pub(crate) fn of_access(operation: Operation) -> Self {
+        match operation {
+            Operation::Read => Self::Read,
+            Operation::Write => Self::Write,
+        }
+    }
+
+    /// The kind of a client's part in a collective request.
+    pub(crate) fn of_collective(operation: Operation) -> Self {
+        match operation {
+            Operation::Read => Self::ReadAll,
+            Operation::Write => Self::WriteAll,
+        }
+    }
+
     /// Whether bytes that it moves are read, and not written.
     pub fn reads(self) -> bool {
         matches!(self, Self::Read | Self::ReadAll)

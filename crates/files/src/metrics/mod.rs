@@ -333,6 +333,7 @@ impl Meter {
             other_clients: is_whole.then(|| counts.clients.others()),
             other_files: is_whole.then(|| counts.files.others()),
             doors: Default::default(),
+            calls: Default::default(),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use penstock_engine::NodeId;
 use penstock_engine::blocks::CacheCounts;
+use penstock_engine::collective::counts::CallCounts;
 use serde::{Deserialize, Serialize};
 
 use super::kinds::{DiskKind, RequestKind, WaitKind};
@@ -96,6 +97,8 @@ pub struct Snapshot {
     pub other_files: Option<Turnover>,
     /// The callers of each server process.
     pub doors: BTreeMap<usize, DoorCounts>,
+    /// The calls on arrays that each server process has directed, if it serves arrays.
+    pub calls: BTreeMap<usize, CallCounts>,
 }
 
 impl Default for Snapshot {
@@ -116,6 +119,7 @@ impl Default for Snapshot {
             other_clients: None,
             other_files: None,
             doors: BTreeMap::new(),
+            calls: BTreeMap::new(),
         }
     }
 }
@@ -168,6 +172,14 @@ impl Snapshot {
     /// The bytes that clients have written.
     pub fn written_bytes(&self) -> u64 {
         self.kind(RequestKind::Write).bytes + self.kind(RequestKind::WriteAll).bytes
+    }
+
+    /// The calls on arrays that all processes have directed, if any of them serves arrays.
+    pub fn all_calls(&self) -> Option<CallCounts> {
+        let mut processes = self.calls.values();
+        let mut all = processes.next()?.clone();
+        processes.for_each(|one| all.add(one));
+        Some(all)
     }
 
     /// Adds the numbers of another server.
@@ -236,6 +248,9 @@ impl Snapshot {
             .iter()
             .map(|(process, door)| (*process, door.clone()));
         self.doors.extend(doors); // servers of one process have one door
+        let calls = other.calls.iter();
+        self.calls
+            .extend(calls.map(|(process, calls)| (*process, calls.clone())));
     }
 
     /// What has come since an earlier snapshot of the same server. What is so now stays, as do
@@ -275,6 +290,11 @@ impl Snapshot {
             let former = before.files.iter().find(|former| former.id == row.id);
             let former = former.map(|former| former.turnover).unwrap_or_default();
             row.turnover = row.turnover.since(&former);
+        }
+        for (process, now) in &mut since.calls {
+            if let Some(before) = before.calls.get(process) {
+                *now = now.since(before);
+            }
         }
         let rest = |now: Option<Turnover>, before: Option<Turnover>| {
             now.map(|now| now.since(&before.unwrap_or_default()))

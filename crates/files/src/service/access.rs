@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use futures::future::join;
 use penstock_engine::blocks::Intent;
+use penstock_engine::trace::{Instrument, Span};
 use penstock_engine::{
     CopyKind, Elements, Error, Kind, Machine, MemoryId, NodeId, Operation, Result, Window, Work,
 };
@@ -70,8 +71,10 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         if self.waits_for_token(&access.turn, access.way()) {
             let bucket = tokens::bucket_of(access.file);
             if !self.departed.borrow().contains_key(&from) {
-                let early = (from, access.request);
-                self.early.borrow_mut().insert(early, (access, parcel));
+                let (early, wait) = ((from, access.request), self.token_wait(&access));
+                self.early
+                    .borrow_mut()
+                    .insert(early, (access, parcel, wait));
             }
             return self.pass_tokens(bucket);
         }
@@ -89,6 +92,9 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             }),
             Turn::Arrival | Turn::Any => None,
         };
+        if let Some(token) = &token {
+            self.note_passing(&access.span, token);
+        }
         let mut tasks = self.do_access(from, access, parcel);
         tasks.extend(token.into_iter().flat_map(|token| self.pass_on(token)));
         tasks
@@ -227,14 +233,31 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
     async fn serve_access(
         &self,
         from: NodeId,
-        access: Access,
+        mut access: Access,
         parcel: Option<M::Parcel>,
         place: Place,
     ) {
+        let span = access.span.clone();
+        let answering = self.answer_access(from, &access, parcel, place);
+        let full = answering.instrument(span).await;
+        access.span = Span::none(); // what follows is nobody's request
+        // Neither waits for the other: blocks that would be fetched late are of no use.
+        join(self.fetch_ahead(&access), self.write_full(full)).await;
+    }
+
+    /// Does an access when it is its turn, and answers it. Gives the blocks that are full of
+    /// changes.
+    async fn answer_access(
+        &self,
+        from: NodeId,
+        access: &Access,
+        parcel: Option<M::Parcel>,
+        place: Place,
+    ) -> Vec<BlockName> {
         self.machine.work(Work::Thread).await;
         let moved = match self.metered_turn(&place, access.file).await {
             Ok(()) if self.has_moved_since(access.file, access.placement) => Ok(None),
-            Ok(()) => self.move_parts(from, &access, parcel).await.map(Some),
+            Ok(()) => self.move_parts(from, access, parcel).await.map(Some),
             Err(error) => Err(error),
         };
         self.end_work((from, access.request), place);
@@ -253,9 +276,8 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             .caller
             .reply(from, access.ticket, &answer, parcel)
             .await;
-        self.note_access(from, &access, bytes, answer.is_err());
-        // Neither waits for the other: blocks that would be fetched late are of no use.
-        join(self.fetch_ahead(&access), self.write_full(full)).await;
+        self.note_access(from, access, bytes, answer.is_err());
+        full
     }
 
     /// Moves the bytes of an access whose turn it is.
@@ -564,8 +586,8 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
                 return tasks;
             };
             drop(buckets);
-            if let Some((access, parcel)) = component {
-                self.note_token(&access);
+            if let Some((access, parcel, wait)) = component {
+                self.note_token(&access, wait, &token);
                 tasks.extend(self.do_access(token.from, access, parcel));
             }
             match token.errand {

@@ -3,7 +3,7 @@
 //! A server keeps the last 32 different blocks that were used. If the blocks before one that is
 //! used now are among them, n of them without a gap, the next n blocks are fetched, up to 512 KiB
 //! (Corbett and Feitelson, TOCS 1996, section 4.5). Where many files are used at once, there are
-//! fewer blocks of each in the trace, and fewer are fetched. Nothing is fetched after a write of
+//! fewer blocks of each among the 32, and fewer are fetched. Nothing is fetched after a write of
 //! whole blocks, which need not be read in order to be changed.
 
 use std::collections::BTreeSet;
@@ -46,7 +46,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                     cell: part.cell,
                     block,
                 };
-                let ahead = self.trace.borrow_mut().note(&name, ahead_max);
+                let ahead = self.recent.borrow_mut().note(&name, ahead_max);
                 let end = self
                     .volume
                     .cell_bytes(access.file, part.cell, access.version)

@@ -18,7 +18,8 @@ use std::collections::BTreeMap;
 
 use futures::future::{join, join_all};
 use penstock_engine::blocks::{Home, Intent};
-use penstock_engine::{Error, Kind, Machine, NodeId, Operation, Result, Who, Window, Work};
+use penstock_engine::trace::{Instrument, Span};
+use penstock_engine::{Error, Kind, Machine, NodeId, Operation, Result, Who, Window, Work, span};
 use penstock_layout::{Block, Holding, ListPiece, Piece, Subfile};
 
 use super::gathering::{Gathering, GatheringKey};
@@ -27,6 +28,16 @@ use super::state::{Service, Task};
 use crate::messages::{Answer, ClientPart, Collective, Errand, Moved, Token, refusal};
 use crate::volume::BlockName;
 use crate::volume::records::RecordStore;
+
+/// The span of the portions that clients have of a block.
+fn portions(name: &BlockName, count: usize) -> Span {
+    span!(
+        "portions",
+        cell = name.cell,
+        block = name.block,
+        count = count as u64
+    )
+}
 
 /// The blocks of a server that a request touches, each with the pieces of clients.
 type Job = (BlockName, Block, Vec<(usize, ListPiece)>);
@@ -137,16 +148,20 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         shape.check(&self.rings())?;
         let (turns, asked) = self.way_of(&[shape])?;
         let mut moved = vec![Moved::default(); parts.len()];
-        let token = |ticket| Token {
-            file: request.file,
-            base: shape.base,
-            placement: shape.placement,
-            life: 0,
-            number: 0,
-            turns,
-            from: self.machine.me(),
-            request: ticket,
-            errand: Errand::Collective(request, parts),
+        let token = |ticket| {
+            let token = Token {
+                file: request.file,
+                base: shape.base,
+                placement: shape.placement,
+                life: 0,
+                number: 0,
+                turns,
+                from: self.machine.me(),
+                request: ticket,
+                errand: Errand::Collective(request, parts),
+            };
+            self.note_parts(&token);
+            token
         };
         let (mut ended, mut has_moved) = (Ok(()), false);
         for answer in self.ask_by_token(asked, token).await? {
@@ -171,11 +186,12 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     pub(super) fn place_collective(&self, token: &Token) -> Task<'_> {
         let (director, errand) = ((token.from, token.request), token.errand.clone());
         let place = self.schedule(token.file).enter(Footprint::All);
-        Box::pin(async move {
+        let part = self.part_span(token);
+        let serving = async move {
             let Errand::Collective(request, parts) = errand else {
                 return;
             };
-            let answer = match self.turn_of(&place, request.file).await {
+            let answer = match self.turn_in_part(&place, request.file).await {
                 Ok(()) if self.has_moved_since(request.file, request.shape.placement) => {
                     Ok(Answer::HasMoved)
                 }
@@ -193,7 +209,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             let (node, ticket) = director;
             self.reach(node).await;
             let _ = self.caller.reply(node, ticket, &answer, None).await;
-        })
+        };
+        Box::pin(serving.instrument(part))
     }
 
     /// Moves the blocks of this server in a collective request.
@@ -242,7 +259,11 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 }
             }
         };
-        join(run_buffer(), run_buffer()).await;
+        join(
+            run_buffer().instrument(span!("buffer")),
+            run_buffer().instrument(span!("buffer")),
+        )
+        .await;
         ended.into_inner()?;
         if request.operation == Operation::Write {
             for (cell, end) in self.ends(request, parts)? {
@@ -357,7 +378,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 self.in_patience(from, got).await
             }
         });
-        for got in join_all(got).await {
+        for got in join_all(got).instrument(portions(name, pieces.len())).await {
             got?;
         }
         let owner = (request.file, request.owner);
@@ -396,7 +417,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                 self.in_patience(to, put).await
             }
         });
-        let put: Result<()> = join_all(put).await.into_iter().collect();
+        let put = join_all(put).instrument(portions(name, pieces.len())).await;
+        let put: Result<()> = put.into_iter().collect();
         self.blocks.release(claim);
         put
     }

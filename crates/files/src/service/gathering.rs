@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use penstock_engine::{Error, Kind, NodeId, Result, Who};
+use penstock_engine::trace::Span;
+use penstock_engine::{Error, Kind, NodeId, Result, Who, span};
 use rustc_hash::FxHashMap;
 
 use crate::messages::{ClientPart, Collective, Purpose};
+use crate::metrics::WaitKind;
 use crate::object::{Identity, ObjectId};
 
 /// The program, the file, and the number of the request among those of the program.
@@ -15,6 +17,13 @@ pub(crate) type GatheringKey = (u64, ObjectId, u64);
 pub(super) struct Arrival<T> {
     pub(super) answer: (NodeId, u64),
     pub(super) part: Result<T>,
+    /// Its wait for the others, as a trace shows it.
+    pub(super) wait: Span,
+}
+
+/// The wait of a client that has come for the others, within the span of its request.
+pub(super) fn wait_for_clients() -> Span {
+    span!("wait", kind = WaitKind::Clients.name())
 }
 
 /// The clients of a collective request that have come.
@@ -52,6 +61,7 @@ impl Gathering {
         let arrival = Arrival {
             answer,
             part: part.map_err(|error| error.by(Who::Rank(rank))),
+            wait: wait_for_clients(),
         };
         self.arrivals.insert(rank, arrival);
     }
@@ -94,7 +104,13 @@ impl Gathering {
     pub(crate) fn end(self) -> (Vec<(NodeId, u64)>, Collective, Result<Vec<ClientPart>>) {
         let answers = self.arrivals.values().map(|arrival| arrival.answer);
         let answers = answers.collect();
-        let parts = self.arrivals.into_values().map(|arrival| arrival.part);
+        let parts = self
+            .arrivals
+            .into_values()
+            .map(|Arrival { part, wait, .. }| {
+                drop(wait);
+                part
+            });
         (answers, self.request, parts.collect())
     }
 }

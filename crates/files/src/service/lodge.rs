@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use penstock_engine::collective::counts::CallCounts;
 use penstock_engine::{Error, Kind, NodeId, Operation, Result};
 use penstock_net::dismissals::Dismissal;
 use rustc_hash::FxHashMap;
@@ -25,8 +26,9 @@ pub trait Guests {
     /// Cuts a client off.
     fn expel(&self, node: NodeId, reason: Dismissal, error: Error);
 
-    /// The number of the server process, and who has come to it.
-    fn door(&self) -> (usize, DoorCounts);
+    /// The number of the server process, who has come to it, and the calls on arrays that it has
+    /// directed, if it serves arrays.
+    fn process(&self) -> (usize, DoorCounts, Option<CallCounts>);
 }
 
 /// Accesses that wait until it is known whether their client may make them.

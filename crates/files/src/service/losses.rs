@@ -151,7 +151,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         };
         let mut tasks = Vec::new();
         let early = self.early.borrow();
-        let lost = early.iter().filter(|(_, (access, _))| match &access.turn {
+        let lost = early.iter().filter(|(_, (access, ..))| match &access.turn {
             Turn::Token(turns) => is_before(access.way()) && is_lost(access.way(), turns),
             Turn::Any | Turn::Arrival => false,
         });
@@ -208,7 +208,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         }
         self.note_failure(request, server);
         let part = self.early.borrow_mut().remove(&request);
-        let answered = part.map(|(access, _)| {
+        let answered = part.map(|(access, ..)| {
             let error = self.missing(server).unwrap_or_else(|| loss_of(server));
             self.reply(from, access.ticket, Err(error))
         });

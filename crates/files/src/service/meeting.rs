@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use futures::future::join_all;
 use penstock_engine::{Error, Kind, Machine, NodeId, Result};
 
-use super::gathering::{Arrival, Meeting, left_before, mismatch};
+use super::gathering::{Arrival, Meeting, left_before, mismatch, wait_for_clients};
 use super::state::{Service, Task};
 use crate::messages::{Answer, Ask, Purpose};
 use crate::object::Identity;
@@ -52,6 +52,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                     true => purpose,
                     false => Err(mismatch()),
                 },
+                wait: wait_for_clients(),
             };
             meeting.arrivals.insert(rank, arrival);
             match left.is_some() || meeting.arrivals.len() >= meeting.clients.len() {

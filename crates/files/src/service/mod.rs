@@ -8,7 +8,7 @@
 //! | `mod` | the mailbox; which request goes where |
 //! | `state` | what a server has |
 //! | `access` | reading and writing bytes of cells, through the blocks in memory |
-//! | `ahead`, `trace` | blocks that are fetched before they are asked for |
+//! | `ahead`, `recent` | blocks that are fetched before they are asked for |
 //! | `writing`, `behind` | changed blocks that are written before anybody waits for that |
 //! | `schedule` | the order of the requests to one file |
 //! | `tokens` | the order of the requests to several servers |
@@ -42,12 +42,12 @@ mod namespace;
 mod objects;
 pub mod pointers;
 pub(crate) mod quotas;
+mod recent;
 mod schedule;
 mod state;
 mod steps;
 mod taken;
 mod tokens;
-mod trace;
 mod writing;
 
 use std::pin::pin;
@@ -56,6 +56,7 @@ use std::rc::Rc;
 use futures::future::{Either, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use penstock_engine::encoding::decode;
+use penstock_engine::trace::Instrument;
 use penstock_engine::{Change, Error, Machine, Message, NodeId, Result};
 
 use crate::messages::{Answer, Ask, Request, refusal, requests};
@@ -64,6 +65,7 @@ use crate::volume::BlockName;
 use crate::volume::records::RecordStore;
 use lodge::Lodge;
 use losses::is_loss;
+use metering::Question;
 use pointers::PointerId;
 use schedule::Footprint;
 use state::Task;
@@ -174,7 +176,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         }
         self.behind.requests.set(self.behind.requests.get() + 1);
         if let Request::Access(access) = &mut request {
-            access.begun = self.metered_now();
+            self.begin_access(from, access);
         }
         if let Some(lodge) = self.lodge.as_ref().filter(|_| !self.is_server(from)) {
             return Ok(self.begin_for_guest(lodge, (from, body.len()), request, parcel));
@@ -244,7 +246,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
                         })]
                     }
                     Err(error) => {
-                        self.end_note(self.begin_note(from, &ask), true);
+                        self.end_note(self.begin_note((from, ticket), &ask), true);
                         vec![self.reply(from, ticket, Err(error))]
                     }
                 }
@@ -255,7 +257,20 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// Answers a question.
     async fn answer(&self, from: NodeId, ticket: u64, who: Identity, ask: Ask) {
-        let note = self.begin_note(from, &ask);
+        let note = self.begin_note((from, ticket), &ask);
+        let span = note.span.clone();
+        let answering = self.answer_noted(note, (from, ticket), who, ask);
+        answering.instrument(span).await;
+    }
+
+    /// Answers a question whose note has begun.
+    async fn answer_noted(
+        &self,
+        note: Question,
+        (from, ticket): (NodeId, u64),
+        who: Identity,
+        ask: Ask,
+    ) {
         let path = ask.path().cloned();
         if let Some(path) = &path
             && let Some(answer) = self.answer_elsewhere(path).await

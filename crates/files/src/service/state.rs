@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use futures::future::LocalBoxFuture;
 use penstock_engine::blocks::{Blocks, Claims};
 use penstock_engine::signal::Signal;
+use penstock_engine::trace::Span;
 use penstock_engine::{Error, Kind, Machine, NodeId, Result};
 use penstock_layout::{DiskSchema, Split, exact};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -19,10 +20,10 @@ use super::gathering::{Departed, Gathering, GatheringKey, Meeting};
 use super::lodge::{Guests, Lodge};
 use super::namespace::Namespace;
 use super::pointers::Pointers;
+use super::recent::RecentBlocks;
 use super::schedule::{Footprint, Schedule};
 use super::taken::Taken;
 use super::tokens::{Buckets, Failures, Passage};
-use super::trace::Trace;
 use crate::caller::{Caller, Homes, unexpected};
 use crate::messages::{Access, Request, Turn};
 use crate::metrics::Meter;
@@ -124,7 +125,7 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
     pub(super) slots: Claims<usize>,
     pub(super) attachments: RefCell<Attachments>,
     pub(super) pointers: RefCell<Pointers>,
-    pub(super) trace: RefCell<Trace>,
+    pub(super) recent: RefCell<RecentBlocks>,
     /// The collective requests that wait for some of their clients.
     pub(super) gatherings: RefCell<BTreeMap<GatheringKey, Gathering>>,
     /// The clients of programs that wait for each other.
@@ -174,8 +175,8 @@ pub struct Service<'m, M: Machine, R: RecordStore> {
 /// A decision, and whom to tell of the end.
 type Decision = (bool, Vec<(NodeId, u64)>);
 
-/// Accesses with their data, by the clients and the numbers of their requests.
-type Early<P> = BTreeMap<(NodeId, u64), (Access, Option<P>)>;
+/// Accesses with their data and their waits, by the clients and the numbers of their requests.
+type Early<P> = BTreeMap<(NodeId, u64), (Access, Option<P>, Span)>;
 
 /// A task of a server.
 pub(super) type Task<'a> = LocalBoxFuture<'a, ()>;
@@ -242,7 +243,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             slots: Claims::default(),
             attachments: RefCell::new(Attachments::new(life)),
             pointers: RefCell::new(Pointers::new(server, life)),
-            trace: RefCell::default(),
+            recent: RefCell::default(),
             gatherings: RefCell::default(),
             meetings: RefCell::default(),
             behind: WriteBehind::default(),

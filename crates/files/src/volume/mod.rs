@@ -31,7 +31,8 @@ use std::sync::Arc;
 use futures::lock::Mutex;
 use penstock_engine::blocks::Home;
 use penstock_engine::encoding::decode;
-use penstock_engine::{BlockFile, Error, Kind, Machine, Result, Who};
+use penstock_engine::trace::Instrument;
+use penstock_engine::{BlockFile, Error, Kind, Machine, Result, Who, span};
 use penstock_layout::{Block, Region, exact};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
@@ -201,6 +202,13 @@ impl<'m, M: Machine, R: RecordStore> Volume<'m, M, R> {
         (kind, bytes): (DiskKind, u64),
         operation: impl Future<Output = Result<T>>,
     ) -> Result<T> {
+        let span = span!(
+            "disk",
+            kind = kind.name(),
+            server = self.server as u64,
+            bytes
+        );
+        let operation = operation.instrument(span);
         let Some(meter) = &self.meter else {
             return operation.await;
         };

@@ -15,7 +15,8 @@ use std::future::Future;
 
 use penstock_engine::encoding::{decode, encode};
 use penstock_engine::signal::Signal;
-use penstock_engine::{Error, Result};
+use penstock_engine::trace::Instrument;
+use penstock_engine::{Error, Result, span};
 use serde::{Deserialize, Serialize};
 
 use crate::object::ObjectId;
@@ -158,7 +159,8 @@ impl<R: RecordStore> Committer<R> {
     /// As [`Committer::ended`].
     pub(crate) async fn commit(&self, changes: impl IntoIterator<Item = Change>) -> Result<()> {
         let group = self.add(changes);
-        self.ended(group).await
+        let span = span!("disk", kind = "commit");
+        self.ended(group).instrument(span).await
     }
 
     /// Commits group after group, as long as it is polled.

@@ -16,7 +16,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use futures::channel::oneshot;
-use penstock_engine::{Error, Kind, Result};
+use penstock_engine::trace::Span;
+use penstock_engine::{Error, Kind, Result, span};
 
 use super::queue::{Place, Queue};
 
@@ -118,6 +119,7 @@ impl Shared {
 pub struct Device {
     shared: Arc<Shared>,
     worker: Option<JoinHandle<()>>,
+    name: Arc<str>,
     has_order: bool,
     files: Cell<u64>,
 }
@@ -131,12 +133,15 @@ impl Device {
     pub fn start(name: String, has_order: bool) -> Result<Self> {
         let shared = Arc::new(Shared::default());
         let of_worker = shared.clone();
-        let worker = Builder::new().name(name).spawn(move || of_worker.work());
+        let worker = Builder::new()
+            .name(name.clone())
+            .spawn(move || of_worker.work());
         let worker =
             worker.map_err(|e| Error::new(Kind::Io, "starting the worker of a device", e))?;
         Ok(Self {
             shared,
             worker: Some(worker),
+            name: name.into(),
             has_order,
             files: Cell::new(0),
         })
@@ -154,7 +159,8 @@ impl Device {
         number
     }
 
-    /// Puts a request of a file into the queue, and gives the future of its answer.
+    /// Puts a request of a file into the queue, and gives the future of its answer. A trace shows
+    /// its wait there, and the worker's part, within the span of now.
     ///
     /// # Errors
     /// When the request panics.
@@ -165,9 +171,15 @@ impl Device {
         request: R,
     ) -> impl Future<Output = Result<T>> + use<T, R> {
         let (sender, answer) = oneshot::channel();
+        let (asked, waits) = (Span::current(), span!("wait", kind = "queue"));
+        let name = self.name.clone();
         let request = Box::new(move || {
+            drop(waits);
+            let worker = span!(parent: asked.id(), "worker", track = &*name);
+            let answer = worker.in_scope(request);
+            drop((worker, asked)); // before anybody goes on
             // Nobody waits any more if the call was given up.
-            let _ = sender.send(request());
+            let _ = sender.send(answer);
         });
         self.shared.waiting().queue.push(place, file, request);
         self.shared.changed.notify_one();

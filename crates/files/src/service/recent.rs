@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use crate::volume::BlockName;
 
-/// The blocks of a trace.
-const TRACE_BLOCKS: usize = 32;
+/// The most blocks.
+const BLOCKS_MAX: usize = 32;
 
 /// The blocks that were used last, the latest first.
 #[derive(Default)]
-pub(crate) struct Trace(VecDeque<BlockName>);
+pub(crate) struct RecentBlocks(VecDeque<BlockName>);
 
-impl Trace {
+impl RecentBlocks {
     /// Notes that a block is used, and gives the number of blocks to fetch after it.
     pub(crate) fn note(&mut self, name: &BlockName, ahead_max: u64) -> u64 {
         let before = |distance: &u64| {
@@ -27,7 +27,7 @@ impl Trace {
         let ahead = (1..=ahead_max).take_while(before).count() as u64;
         self.0.retain(|other| other != name);
         self.0.push_front(name.clone());
-        self.0.truncate(TRACE_BLOCKS);
+        self.0.truncate(BLOCKS_MAX);
         ahead
     }
 }
@@ -50,21 +50,21 @@ mod tests {
     /// S3: as many blocks ahead as there are behind, without a gap; fewer where files mix.
     #[test]
     fn as_many_ahead_as_behind() {
-        let mut trace = Trace::default();
+        let mut recent = RecentBlocks::default();
         let ahead: Vec<u64> = (0..12)
-            .map(|block| trace.note(&name(1, block), 8))
+            .map(|block| recent.note(&name(1, block), 8))
             .collect();
         assert_eq!(ahead, [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8]);
-        assert_eq!(trace.note(&name(1, 30), 8), 0);
-        assert_eq!(trace.note(&name(2, 12), 8), 0);
+        assert_eq!(recent.note(&name(1, 30), 8), 0);
+        assert_eq!(recent.note(&name(2, 12), 8), 0);
         for file in 2..34 {
-            trace.note(&name(file, 0), 8);
+            recent.note(&name(file, 0), 8);
         }
         assert_eq!(
-            trace.note(&name(1, 12), 8),
+            recent.note(&name(1, 12), 8),
             0,
-            "others have taken the trace"
+            "others have taken its place"
         );
-        assert_eq!(trace.note(&name(1, 13), 0), 0);
+        assert_eq!(recent.note(&name(1, 13), 0), 0);
     }
 }
