@@ -14,6 +14,7 @@ from penstock_bench import (
     mount,
     panda,
     parts,
+    served,
     standing,
 )
 from penstock_bench.command import complain
@@ -25,6 +26,7 @@ BENCHMARKS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "hard": (hard.main, "records dealt out in turn, and large parts, in one shared file"),
     "mount": (mount.main, "a file by a mount of a volume, beside the directory it lies on"),
     "parts": (parts.main, "small parts read at random, beside zarr-python and a system call"),
+    "served": (served.main, "files of standing servers, beside JuiceFS, NFS-Ganesha, GlusterFS"),
     "standing": (standing.main, "timesteps handed to standing servers, beside those waited for"),
     "panda": (panda.main, "Figures 3 to 9 of Panda: server-directed I/O beside the peak"),
     "dickens-thakur": (

@@ -61,8 +61,8 @@ def read(path: Path, mib: int) -> None:
 
 
 @contextmanager
-def mounted(volume: Path, point: Path) -> Iterator[None]:
-    """Mount a volume."""
+def mounted(volume: Path | str, point: Path) -> Iterator[None]:
+    """Mount a volume, or that of servers with a URL."""
     point.mkdir()
     command = [sys.executable, "-m", "penstock", "mount", str(volume), str(point)]
     process = subprocess.Popen(
