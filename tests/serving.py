@@ -58,6 +58,10 @@ class Server:
         """Variables that the process has beside those of this one."""
         self.process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def command(self) -> list[str]:
+        return serve_command(*self.arguments)
+
     def __enter__(self) -> Server:
         self.start()
         return self
@@ -75,7 +79,7 @@ class Server:
         """Starts the process, and waits until it serves."""
         log = None if self.log is None else self.log.open("ab")
         self.process = subprocess.Popen(
-            serve_command(*self.arguments), stderr=log, env={**os.environ, **self.environment}
+            self.command, stderr=log, env={**os.environ, **self.environment}
         )
         if log is not None:
             log.close()

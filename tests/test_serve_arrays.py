@@ -418,6 +418,21 @@ def test_several_processes(place: Path) -> None:
     stored = zarr.open_group(place / "arrays" / "u.zarr", mode="r")
     np.testing.assert_array_equal(stored["u"][...], expected)
     assert ps.verify(place / "arrays" / "job.zarr")
+    # The second process has gone for good: the other one serves arrays without it.
+    config.write_text(config.read_text().replace(f'["{addresses[1]}"]', "[]"))
+
+    def on(session: ps.Session) -> None:
+        assert session.servers == 2
+        u = array(session.size, spread)
+        local = own(session, u, values())
+        session.write("w.zarr", u, local)
+        np.testing.assert_array_equal(session.read("w.zarr", u), local)
+
+    with first:
+        ps.run(on, ranks, servers=url)
+    gone = subprocess.run(second.command, capture_output=True, text=True, check=False)
+    assert gone.returncode == 2
+    assert "it has gone for good" in gone.stderr
 
 
 def test_two_jobs_at_once(place: Path) -> None:

@@ -128,6 +128,15 @@ impl Reception for Clients {
     }
 }
 
+/// The servers of arrays: those of the processes that have not gone for good.
+fn homes_of_arrays(options: &StandOptions) -> Vec<NodeId> {
+    let is_there = |process: &&NodeId| {
+        let listens = options.addresses.get(**process);
+        listens.is_some_and(|addresses| !addresses.is_empty())
+    };
+    options.homes.iter().filter(is_there).copied().collect()
+}
+
 /// The number of hosts of server processes: one, if one of them listens at a Unix socket alone.
 fn hosts(addresses: &[Vec<Address>]) -> usize {
     let is_on_this = |at: &Vec<Address>| at.iter().all(|one| matches!(one, Address::Host(_)));
@@ -187,7 +196,7 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
     let arrays = root.map(|root| {
         let arrays = Arrays {
             root,
-            homes: options.homes.clone(),
+            homes: homes_of_arrays(&options),
             hosts: hosts(&options.addresses),
             cache_bytes: options.options.cache_bytes,
             meter: meter.clone(),
@@ -197,7 +206,7 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
     let arrays = arrays.transpose()?;
     let calls: Arc<Calls> = Arc::new(move |is_there| meter.counted(is_there));
     let opened = stand(StandOptions {
-        has_arrays: arrays.is_some(),
+        arrays: arrays.as_ref().map_or_else(Vec::new, |arrays| arrays.homes.clone()),
         calls: arrays.is_some().then_some(calls),
         ..options
     })?;
@@ -286,7 +295,7 @@ fn of_volume(asked: &Serve, volume: &Path) -> Result<StandOptions, Failure> {
             is_direct: asked.direct,
         },
         opener: opener(asked.direct),
-        has_arrays: false,
+        arrays: Vec::new(),
         metrics: asked.metrics.clone(),
         calls: None,
     })
@@ -343,6 +352,11 @@ impl ConfigFile {
             ));
         }
         let own = config.processes.get(process);
+        if own.is_some_and(|own| own.listen.is_empty()) {
+            return Err(wrong(&format!(
+                "process {process} listens nowhere: it has gone for good"
+            )));
+        }
         let metrics = own.and_then(|own| own.metrics.clone());
         let listens = config.processes.iter().map(|one| addresses(&one.listen));
         let listens: Vec<Vec<Address>> = listens.collect::<Result<_, _>>()?;
@@ -367,7 +381,7 @@ impl ConfigFile {
                 is_direct: config.direct,
             },
             opener: opener(config.direct),
-            has_arrays: false,
+            arrays: Vec::new(),
             metrics,
             calls: None,
         };

@@ -394,7 +394,7 @@ fn what_a_server_says_of_its_volume_may_be_anything() {
         let greeting = Greeting {
             homes: vec![0, 1],
             volume,
-            has_arrays: false,
+            arrays: Vec::new(),
         };
         volume_told(&greeting, 5)
     };

@@ -45,7 +45,7 @@ impl Server {
             patience: WAIT_MAX,
             options: JobOptions::default(),
             opener: Seat::opener(&JobOptions::default()),
-            has_arrays: false,
+            arrays: Vec::new(),
             metrics: None,
             calls: None,
         };
@@ -231,7 +231,7 @@ fn only_one_process_serves_a_volume() {
         patience: WAIT_MAX,
         options: JobOptions::default(),
         opener: Seat::opener(&JobOptions::default()),
-        has_arrays: false,
+        arrays: Vec::new(),
         metrics: None,
         calls: None,
     };

@@ -217,12 +217,14 @@ fn hello(chance: &mut Chance) {
 }
 
 fn greeting(chance: &mut Chance) -> Vec<u8> {
-    let homes = (0..chance.below(4)).map(|_| chance.number() as usize % 5);
-    let homes = homes.collect();
+    let nodes = |chance: &mut Chance| {
+        let nodes = (0..chance.below(4)).map(|_| chance.number() as usize % 5);
+        nodes.collect()
+    };
     let said = Greeting {
-        homes,
+        homes: nodes(chance),
         volume: vec![7; chance.below(60)],
-        has_arrays: chance.below(2) == 0,
+        arrays: nodes(chance),
     };
     let mut bytes = encode(&said).unwrap();
     if chance.below(2) == 0 {

@@ -19,8 +19,8 @@ pub struct Greeting {
     pub homes: Vec<NodeId>,
     /// The description of the volume of parallel files.
     pub volume: Vec<u8>,
-    /// Whether they serve arrays, too.
-    pub has_arrays: bool,
+    /// The node of each server of arrays, by number: none where no arrays are served.
+    pub arrays: Vec<NodeId>,
 }
 
 /// Whom a client calls, and how.
@@ -103,7 +103,8 @@ pub(crate) fn heard(welcomes: &[Result<Welcome>]) -> Result<(Greeting, u64)> {
     for welcome in welcomes.iter().flatten() {
         let greeting: Greeting = decode(&welcome.greeting)?;
         let is_process = |&home: &NodeId| home < welcome.addresses.len();
-        if !greeting.homes.iter().all(is_process) || greeting.homes.is_empty() {
+        let mut nodes = greeting.homes.iter().chain(&greeting.arrays);
+        if !nodes.all(is_process) || greeting.homes.is_empty() {
             let cause = "the server says what cannot be";
             return Err(Error::new(Kind::Peer, "connecting", cause));
         }

@@ -110,7 +110,7 @@ impl Session {
         let Place { rank, all_of } = *place;
         let visited = given.and_then(|(call, options)| {
             let visit = call.visit()?;
-            if !visit.greeting.has_arrays {
+            if visit.greeting.arrays.is_empty() {
                 let cause = "the servers have no arrays: start them with --arrays DIR";
                 return Err(Error::new(Kind::Unsupported, opening, cause));
             }
@@ -128,7 +128,7 @@ impl Session {
             joined, greeting, ..
         } = visit;
         let nodes = all.iter().map(|[node, ..]| exact::<usize>(*node)).collect();
-        let party = Party::of_standing(PartyId(all[0][2]), nodes, greeting.homes);
+        let party = Party::of_standing(PartyId(all[0][2]), nodes, greeting.arrays);
         let party = Arc::new(party);
         let opener = StoreOpener::new(&options);
         let node = Node::new(joined.node, joined.links, Process::default(), opener);

@@ -151,7 +151,7 @@ mod tests {
             patience: WAIT_MAX,
             options: JobOptions::default(),
             opener: Seat::opener(&JobOptions::default()),
-            has_arrays: false,
+            arrays: Vec::new(),
             metrics: None,
             calls: None,
         };

@@ -66,8 +66,9 @@ pub struct StandOptions {
     pub options: JobOptions,
     /// The opener of the node: [`Seat::opener`], or one that passes on to it what is of the volume.
     pub opener: Arc<dyn Opener>,
-    /// Whether the process serves arrays, too: [`Stand::serve`] is given who does.
-    pub has_arrays: bool,
+    /// The node of each server of arrays, if there are some: [`Stand::serve`] is given who serves
+    /// those of this process.
+    pub arrays: Vec<NodeId>,
     /// `HOST:PORT` of an endpoint for Prometheus, if there is to be one.
     pub metrics: Option<String>,
     /// The calls on arrays that the process directs, if it serves arrays.
@@ -121,7 +122,7 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
     let greeting = Greeting {
         homes: asked.homes,
         volume: encode(&volume)?,
-        has_arrays: asked.has_arrays,
+        arrays: asked.arrays,
     };
     let standing = penstock_net::stand(DoorOptions {
         realm: volume.identity,
