@@ -99,6 +99,11 @@ class Server:
             assert time.monotonic() < until, looked
             time.sleep(0.05)
 
+    def read_again(self) -> None:
+        """Lets the process read its configuration once more."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGHUP)
+
     def stop(self) -> None:
         """Stops the process, which saves all."""
         assert self.process is not None

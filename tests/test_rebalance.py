@@ -149,7 +149,7 @@ class served:
 
     def server(self, process: int, count: int) -> Server:
         urls = [f"unix://{self.place}/{number}.sock" for number in range(count)]
-        config = self.place / f"servers-{process}-{count}.toml"
+        config = self.place / "servers.toml"
         configure(config, urls, volume=self.volume, cache="256KiB")
         log = self.place / "log"
         return Server(urls[process], "--config", config, "--process", process, log=log)
@@ -221,15 +221,12 @@ def test_servers_come_and_go_while_clients_write(tmp_path: Path) -> None:
                 time.sleep(0.01)
 
         go_on()
-        # A third server comes: each process is started with the new configuration, one by one.
+        # A third server comes: each process reads the new configuration while it serves.
         penstock("fs", "add-server", volume, "--like", url)
         servers.append(place.server(2, 3))
-        for process in range(2):
-            servers[process].stop()
-            servers[process] = place.server(process, 3)
-            servers[process].start(waits=False)
-        servers[2].start(waits=False)
-        servers[2].wait()
+        for server in servers[:2]:
+            server.read_again()
+        servers[2].start()
         go_on()
         # The command is killed in the middle, and goes on.
         command = [sys.executable, "-m", "penstock", "fs", "rebalance", url]

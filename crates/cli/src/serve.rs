@@ -10,11 +10,11 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::ready;
 use penstock_arrays::calls::meter::CallMeter;
-use penstock_arrays::calls::office::{Arrays, Reception, StandingOpener};
+use penstock_arrays::calls::office::{Arrays, Reception, SharedHomes, StandingOpener};
 use penstock_arrays::fs::user::User as ArrayUser;
 use penstock_engine::{Kind, NodeId};
 use penstock_files::disk::{self, CreateOptions};
-use penstock_files::job::standing::{Calls, StandOptions, look, stand};
+use penstock_files::job::standing::{Calls, Reload, StandOptions, look, stand};
 use penstock_files::job::{JobOptions, Seat};
 use penstock_machines::{Node, Opener};
 use penstock_net::Call;
@@ -26,7 +26,7 @@ use penstock_net::peer::{Peer, User};
 use penstock_net::tls::KeyFiles;
 use serde::Deserialize;
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
@@ -139,10 +139,11 @@ fn homes_of_arrays(options: &StandOptions) -> Vec<NodeId> {
 
 /// The number of hosts of server processes: one, if one of them listens at a Unix socket alone.
 fn hosts(addresses: &[Vec<Address>]) -> usize {
-    let is_on_this = |at: &Vec<Address>| at.iter().all(|one| matches!(one, Address::Host(_)));
-    match addresses.iter().any(is_on_this) {
+    let is_on_this = |at: &&Vec<Address>| at.iter().all(|one| matches!(one, Address::Host(_)));
+    let there = || addresses.iter().filter(|at| !at.is_empty());
+    match there().any(|at| is_on_this(&at)) {
         true => 1,
-        false => addresses.len(),
+        false => there().count(),
     }
 }
 
@@ -189,14 +190,15 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
         .map(ToString::to_string)
         .collect();
     // Signals are caught before anything is open.
-    let signals = Signals::new([SIGINT, SIGTERM]);
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
     let mut signals = signals.map_err(|error| Failure::failed(format!("signals: {error}")))?;
     let volume = options.template.clone();
     let meter = CallMeter::default();
-    let arrays = root.map(|root| {
+    let homes = root.as_ref().map(|_| SharedHomes::new(homes_of_arrays(&options)));
+    let arrays = root.zip(homes.clone()).map(|(root, homes)| {
         let arrays = Arrays {
             root,
-            homes: homes_of_arrays(&options),
+            homes,
             hosts: hosts(&options.addresses),
             cache_bytes: options.options.cache_bytes,
             meter: meter.clone(),
@@ -206,19 +208,30 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
     let arrays = arrays.transpose()?;
     let calls: Arc<Calls> = Arc::new(move |is_there| meter.counted(is_there));
     let opened = stand(StandOptions {
-        arrays: arrays.as_ref().map_or_else(Vec::new, |arrays| arrays.homes.clone()),
+        arrays: homes.as_ref().map_or_else(Vec::new, SharedHomes::read),
         calls: arrays.is_some().then_some(calls),
         ..options
     })?;
     let metrics = opened.endpoint().map(|address| address.to_string());
     tracing::info!(volume, addresses = ?listens, metrics, "serving");
     let stop = Arc::new(Stop::default());
-    let on_signal = stop.clone();
-    let handle = signals.handle();
+    let (on_signal, handle) = (stop.clone(), signals.handle());
+    let again = asked.config.clone().zip(asked.process);
+    let again = again.map(|(config, process)| (config, process, opened.reload()));
     let waiting = std::thread::spawn(move || {
         for signal in signals.forever() {
-            tracing::info!(signal, "stopping");
-            on_signal.tell();
+            match &again {
+                Some((config, process, reload)) if signal == SIGHUP => {
+                    match read_again(config, *process, reload, homes.as_ref()) {
+                        Ok(processes) => tracing::info!(processes, "the configuration is read"),
+                        Err(failure) => tracing::error!(why = failure.text(), "all stays as it was"),
+                    }
+                }
+                _ => {
+                    tracing::info!(signal, "stopping");
+                    on_signal.tell();
+                }
+            }
         }
     });
     let beside = |node: Rc<Node>, roster: Roster| match arrays {
@@ -232,6 +245,28 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
     served?;
     tracing::info!("stopped: all is saved");
     Ok(())
+}
+
+/// Reads the configuration once more: processes may have come behind the others, or have gone for
+/// good. Gives their number.
+fn read_again(
+    config: &Path,
+    process: usize,
+    reload: &Reload,
+    homes: Option<&SharedHomes>,
+) -> Result<usize, Failure> {
+    let (options, _) = ConfigFile::read(config)?.options(process)?;
+    let of_arrays = homes_of_arrays(&options);
+    let told = match homes {
+        Some(_) => of_arrays.clone(),
+        None => Vec::new(),
+    };
+    let processes = options.addresses.len();
+    reload.reload(options.homes, options.addresses, told)?;
+    if let Some(homes) = homes {
+        homes.replace(of_arrays);
+    }
+    Ok(processes)
 }
 
 /// Begins the log, and the trace if there is to be one.

@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use futures::future::{Either, FutureExt, select};
 use penstock_engine::encoding::{decode, encode};
@@ -15,6 +16,9 @@ use crate::object::Identity;
 
 /// The bits of a ticket that count the requests of one asker.
 const TICKET_BITS: u32 = 40;
+
+/// The longest time to wait for a server: far longer than two that are there need to make a link.
+pub(crate) const GREETING: Duration = Duration::from_secs(1);
 
 /// A question to servers waits for their answers.
 pub(crate) struct Question {
@@ -31,8 +35,8 @@ pub struct Homes(Arc<RwLock<Arc<[NodeId]>>>);
 
 impl Homes {
     /// The nodes of the servers that there are.
-    pub fn new(nodes: Arc<[NodeId]>) -> Self {
-        Self(Arc::new(RwLock::new(nodes)))
+    pub fn new(nodes: impl Into<Arc<[NodeId]>>) -> Self {
+        Self(Arc::new(RwLock::new(nodes.into())))
     }
 
     /// All of them.
@@ -46,6 +50,14 @@ impl Homes {
         let nodes = self.0.read();
         let nodes = nodes.unwrap_or_else(PoisonError::into_inner);
         nodes.get(server).copied()
+    }
+
+    /// Whether a node has a server.
+    pub fn have(&self, node: NodeId) -> bool {
+        let nodes = self.0.read();
+        nodes
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(&node)
     }
 
     /// The number of servers that there are.
@@ -127,6 +139,18 @@ impl<'m, M: Machine> Caller<'m, M> {
             let cause = "nobody has told where it is";
             Error::new(Kind::Peer, "using files", cause).by(Who::Server(server))
         })
+    }
+
+    /// Waits for a server, though not long, if it is not there.
+    pub(crate) async fn meet(&self, server: usize) {
+        let here = async {
+            let mut next = self.machine.changes();
+            while self.absence(server).is_some() {
+                (next, ..) = self.machine.change(next).await;
+            }
+        };
+        let (here, late) = (pin!(here), pin!(self.machine.wait(GREETING)));
+        select(here, late).await;
     }
 
     /// The ticket of a new request.

@@ -30,7 +30,7 @@ use penstock_layout::{
 };
 
 use crate::attached::Attacher;
-use crate::caller::{Caller, Homes, Question, unexpected};
+use crate::caller::{Caller, Question, unexpected};
 use crate::messages::{
     Access, Answer, Ask, CellPart, ClientPart, Collective, Moved, NewKind, NewObject, Purpose,
     Request, Turn, Usage,
@@ -76,12 +76,22 @@ pub struct ClientState {
     saved: Arc<AtomicU64>,
     /// The changes of the membership before the last collective call, by its server.
     met: Arc<Mutex<BTreeMap<usize, u64>>>,
-    /// The node of each server, as far as the client has heard of them.
-    pub homes: Homes,
+    /// Takes in what the door of a server process says of all processes.
+    pub(crate) hear: Option<HearNotice>,
     /// The rings of the volume, as far as the client has heard of them.
     rings: Arc<RwLock<Arc<Rings>>>,
     /// The servers that keep its slots, as far as the client has heard.
     keepers: Arc<Mutex<Keepers>>,
+}
+
+/// Takes in a notice, encoded.
+#[derive(Clone)]
+pub(crate) struct HearNotice(pub(crate) Arc<dyn Fn(&[u8]) + Send + Sync>);
+
+impl std::fmt::Debug for HearNotice {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("HearNotice")
+    }
 }
 
 /// The numbers of the accesses of a client that have not ended.
@@ -127,6 +137,7 @@ impl ClientState {
     ) -> Self {
         let rings = Arc::new(Rings::new(shape.names.servers));
         Self {
+            hear: None,
             rings: Arc::new(RwLock::new(rings)),
             keepers: Arc::new(Mutex::new(shape.names.keepers())),
             who,
@@ -141,7 +152,6 @@ impl ClientState {
             under_way: UnderWay::default(),
             saved: Arc::default(),
             met: Arc::default(),
-            homes: Homes::new(shape.servers.clone()),
             shape,
         }
     }
@@ -331,7 +341,7 @@ pub(crate) struct ServerPart {
 impl<'m, M: Machine> Client<'m, M> {
     /// Makes a client on a node.
     pub fn new(machine: &'m M, state: &'m ClientState) -> Self {
-        let place = (state.shape.volume, state.homes.clone());
+        let place = (state.shape.volume, state.shape.servers.clone());
         Self {
             state,
             caller: Caller::new(machine, place, state.number, state.next.clone()),
@@ -438,7 +448,14 @@ impl<'m, M: Machine> Client<'m, M> {
     /// The reason why it has left.
     async fn hear_from(&self, server: usize) -> Result<()> {
         match self.ask(server, Ask::Places).await? {
-            Answer::Places(rings, keepers) => {
+            Answer::Places(rings, keepers, notice) => {
+                let known = self.caller.servers();
+                if let (Some(hear), Some(notice)) = (&self.state.hear, notice) {
+                    hear.0(&notice);
+                }
+                for new in known..self.caller.servers() {
+                    self.caller.meet(new).await;
+                }
                 self.known_keepers().hear(&keepers);
                 let known = self.state.rings.write();
                 let mut known = known.unwrap_or_else(PoisonError::into_inner);

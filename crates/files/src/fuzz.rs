@@ -16,6 +16,7 @@ use penstock_net::Greeting;
 use penstock_sim::random::Random;
 use simulated::{Program, Volume, open, path};
 
+use crate::caller::Homes;
 use crate::disk::{Description, VERSION};
 use crate::job::standing::volume_told;
 use crate::messages::{
@@ -334,7 +335,7 @@ async fn misbehave(me: &Program, random: &mut Random) {
     for _ in 0..REQUESTS {
         if let Some(body) = body(random, me, known.id, good) {
             let server = random.below(SERVERS as u64) as usize;
-            let (to, port) = (me.state.shape.servers[server], requests(VOLUME, server));
+            let (to, port) = (me.state.shape.servers.node(server).unwrap(), requests(VOLUME, server));
             let parcel = (random.below(3) == 0).then(|| {
                 let buffer = me.node.buffer(1 + random.below(300)).unwrap();
                 me.node.cut(&buffer, 0..1)
@@ -420,7 +421,7 @@ fn what_a_server_says_of_its_volume_may_be_anything() {
             }
             if let Ok(volume) = volume_of(volume) {
                 assert!(volume.block_bytes > 0 && (1..=2).contains(&volume.servers));
-                let shape = volume.shape([0, 1].into());
+                let shape = volume.shape(Homes::new([0, 1]));
                 assert!(
                     shape
                         .names

@@ -58,6 +58,7 @@ pub mod transfer;
 pub mod volume;
 
 pub use attached::Attacher;
+pub use caller::Homes;
 pub use client::{Attachment, Client, ClientState, Mode, OpenSubfile, VolumeSpace};
 pub use messages::Moved;
 pub use names::{FilePath, HASH_BITS, Keepers, Names};

@@ -474,7 +474,8 @@ pub(crate) enum Answer {
     Gap(usize),
     Right(Option<Right>),
     Metrics(Box<Snapshot>),
-    Places(Rings, Keepers),
+    /// And what the door of the server process says of them all, if it has one.
+    Places(Rings, Keepers, Option<Vec<u8>>),
     Cells(MovedPart),
     Leaves(Leaves),
     /// The file has moved to other servers since the asker has heard of it, or the path is one of

@@ -472,7 +472,7 @@ async fn run_steps(me: &Program, seed: u64, journal: Rc<RefCell<Journal>>) {
             Some(step) => step,
             None => {
                 let shape = &me.state.shape;
-                let place = (&home[..], shape.servers.len(), shape.names);
+                let place = (&home[..], shape.servers.count(), shape.names);
                 choose(&mut random, &journal.borrow(), place, &mut fill)
             }
         };

@@ -32,7 +32,7 @@ fn name(rank: usize) -> String {
 /// Lets all that there is move to a random ring.
 async fn spread(me: &Program, files: &[String], random: &mut Random) -> Result<(), Error> {
     let client = me.client();
-    let servers = me.state.shape.servers.len() as u64;
+    let servers = me.state.shape.servers.count() as u64;
     let mut some: Vec<usize> = (0..servers as usize)
         .filter(|_| random.below(2) == 0)
         .collect();

@@ -128,7 +128,7 @@ impl User {
     }
 
     fn servers(&self) -> usize {
-        self.me.state.shape.servers.len()
+        self.me.state.shape.servers.count()
     }
 
     fn server_of(&self, name: &str) -> usize {

@@ -36,7 +36,7 @@ fn volume(clients: usize, server: usize) -> Volume {
 
 /// Waits until a server is lost, or is back.
 async fn wait_for(me: &Program, server: usize, is_lost: bool) {
-    let node = me.state.shape.servers[server];
+    let node = me.state.shape.servers.node(server).unwrap();
     while me.node.absence(node).is_some() != is_lost {
         me.node.sleep(Span::from_us_f64(20.0)).await;
     }

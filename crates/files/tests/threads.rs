@@ -13,8 +13,8 @@ use futures::future::{join, try_join_all};
 use penstock_engine::{Kind, Machine, MemoryId, Operation, Result};
 use penstock_files::disk::{BlockOpener, CreateOptions, create, describe, open};
 use penstock_files::{
-    Attachment, Client, ClientState, FileChange, FilePath, Identity, Mode, OpenSubfile, Parts,
-    Service, Version, VolumeShape,
+    Attachment, Client, ClientState, FileChange, FilePath, Homes, Identity, Mode, OpenSubfile,
+    Parts, Service, Version, VolumeShape,
 };
 use penstock_layout::{SubfileOrder, View};
 use penstock_machines::disk::direct::Direct;
@@ -177,7 +177,7 @@ impl Setup {
         let homes: Arc<[usize]> = (0..self.servers)
             .map(|server| server % self.nodes)
             .collect();
-        let shape = describe(&self.template, 0).unwrap().shape(homes.clone());
+        let shape = describe(&self.template, 0).unwrap().shape(Homes::new(homes.clone()));
         let own = (0..self.servers).filter(|&server| homes[server] == node.me());
         let served = try_join_all(own.map(|server| serve(node, server, shape.clone(), self)));
         let who = Identity::new(1, 10, Vec::new());

@@ -8,12 +8,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use penstock_engine::{Error, Kind, NodeId, Result};
 use penstock_machines::bell::HasBell;
 use penstock_machines::memory::segment::Mapping;
+use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -104,9 +105,41 @@ pub struct DoorOptions {
     pub patience: Duration,
 }
 
+/// What a door says to clients about all server processes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// The addresses of each process.
+    pub addresses: Vec<Vec<Address>>,
+    /// What else clients are told.
+    pub greeting: Vec<u8>,
+}
+
+/// The notice of an open door. It changes when processes come or go.
+#[derive(Clone)]
+pub struct SharedNotice(Arc<RwLock<Notice>>);
+
+impl SharedNotice {
+    fn new(notice: Notice) -> Self {
+        Self(Arc::new(RwLock::new(notice)))
+    }
+
+    /// The notice as it is now.
+    pub fn read(&self) -> Notice {
+        let notice = self.0.read();
+        notice.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes the notice.
+    pub fn replace(&self, notice: Notice) {
+        let former = self.0.write();
+        *former.unwrap_or_else(PoisonError::into_inner) = notice;
+    }
+}
+
 /// The door of a server, open as long as it is kept.
 pub struct Door {
     _background: Background,
+    notice: SharedNotice,
     sockets: Vec<PathBuf>,
     ports: Vec<u16>,
 }
@@ -127,6 +160,7 @@ enum Listener {
 /// What all tasks of a door share.
 struct Desk {
     options: DoorOptions,
+    notice: SharedNotice,
     roster: Roster,
     links: Sender<Word>,
     bell: Arc<SocketBell>,
@@ -162,8 +196,13 @@ impl Door {
             }
             listeners.push(listener);
         }
+        let notice = SharedNotice::new(Notice {
+            addresses: options.addresses.clone(),
+            greeting: options.greeting.clone(),
+        });
         let desk = Arc::new(Desk {
             options,
+            notice: notice.clone(),
             roster,
             links,
             bell,
@@ -193,9 +232,15 @@ impl Door {
         };
         Ok(Self {
             _background: Background::start("penstock-door", runtime, begin)?,
+            notice,
             sockets,
             ports,
         })
+    }
+
+    /// What it says to clients.
+    pub fn notice(&self) -> &SharedNotice {
+        &self.notice
     }
 
     /// The ports at which it listens.
@@ -409,7 +454,7 @@ impl Desk {
     /// # Errors
     /// What the caller is told: it means other servers, it is here already, or there are too many.
     fn enter(&self, hello: &Hello, peer: &Peer) -> Result<Welcome> {
-        let options = &self.options;
+        let (options, notice) = (&self.options, self.notice.read());
         let refuse = |kind, cause: String| Err(Error::new(kind, "connecting", cause));
         if hello.realm.is_some_and(|realm| realm != options.realm) {
             return refuse(
@@ -430,7 +475,7 @@ impl Desk {
                 node
             }
             Caller::Server(number) => {
-                if *number >= options.addresses.len() || *number == options.process {
+                if *number >= notice.addresses.len() || *number == options.process {
                     return refuse(Kind::Schema, format!("there is no other server {number}"));
                 }
                 *number
@@ -439,9 +484,9 @@ impl Desk {
         Ok(Welcome {
             realm: options.realm,
             process: options.process,
-            addresses: options.addresses.clone(),
+            addresses: notice.addresses,
             node,
-            greeting: options.greeting.clone(),
+            greeting: notice.greeting,
         })
     }
 
@@ -526,17 +571,22 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Takes in what a server says when it is called again: there may be more of them now.
+    /// Takes in what a server says when it is called again.
     fn hear(self: &Arc<Self>, welcome: &Welcome) {
         (self.hears)(welcome);
+        self.call_more(&welcome.addresses);
+    }
+
+    /// Calls the server processes that have come: `addresses` are those of all.
+    pub(crate) fn call_more(self: &Arc<Self>, addresses: &[Vec<Address>]) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let more = welcome.addresses.iter().enumerate().skip(*known);
+        let more = addresses.iter().enumerate().skip(*known);
         for (process, addresses) in more {
             let calling: Pin<Box<dyn Future<Output = ()> + Send>> =
                 Box::pin(keep_calling(self.clone(), process, addresses.clone()));
             tokio::spawn(calling);
         }
-        *known = welcome.addresses.len().max(*known);
+        *known = addresses.len().max(*known);
     }
 }
 

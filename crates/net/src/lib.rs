@@ -67,7 +67,7 @@ use hello::{Caller, Hello, Secret};
 use links::{Admitted, NetLinks, Roster};
 use peer::Peer;
 use tls::Keys;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 pub use visit::{Call, Greeting, Visit};
 
 /// A server process that stands: its links, who is connected, and its door.
@@ -119,20 +119,31 @@ pub struct Joined {
 
 /// Calls the servers of a client that are not there, in the background.
 pub struct Calling {
+    line: Arc<Line>,
+    runtime: Handle,
     _background: Background,
 }
 
 impl Calling {
     fn begin(runtime: Runtime, line: Line, addresses: Vec<Vec<Address>>) -> Result<Self> {
-        let line = Arc::new(line);
+        let (line, handle) = (Arc::new(line), runtime.handle().clone());
+        let own = line.clone();
         let begin = move || {
             for (process, addresses) in addresses.into_iter().enumerate() {
-                tokio::spawn(keep_calling(line.clone(), process, addresses));
+                tokio::spawn(keep_calling(own.clone(), process, addresses));
             }
         };
         Ok(Self {
+            line,
+            runtime: handle,
             _background: Background::start("penstock-calls", runtime, begin)?,
         })
+    }
+
+    /// Calls the server processes, too, that have come: `addresses` are those of all.
+    pub fn call_more(&self, addresses: &[Vec<Address>]) {
+        let _entered = self.runtime.enter();
+        self.line.call_more(addresses);
     }
 }
 

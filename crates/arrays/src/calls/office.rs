@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use futures::FutureExt;
 use futures::channel::oneshot;
@@ -54,12 +54,35 @@ pub trait Reception {
     fn user(&self, node: NodeId) -> Option<User>;
 }
 
+/// The node of each server of arrays, as new sessions must know them. The node of server 0 stays.
+#[derive(Clone)]
+pub struct SharedHomes(Arc<RwLock<Vec<NodeId>>>);
+
+impl SharedHomes {
+    /// The nodes of the servers that there are.
+    pub fn new(homes: Vec<NodeId>) -> Self {
+        Self(Arc::new(RwLock::new(homes)))
+    }
+
+    /// The nodes now.
+    pub fn read(&self) -> Vec<NodeId> {
+        let homes = self.0.read();
+        homes.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes them.
+    pub fn replace(&self, homes: Vec<NodeId>) {
+        let former = self.0.write();
+        *former.unwrap_or_else(PoisonError::into_inner) = homes;
+    }
+}
+
 /// What servers of arrays serve.
 pub struct Arrays {
     /// The directory of the arrays, the same for all servers.
     pub root: PathBuf,
-    /// The node of each server, by number.
-    pub homes: Vec<NodeId>,
+    /// The node of each server, by number. Processes come and go.
+    pub homes: SharedHomes,
     /// The number of hosts that they are on.
     pub hosts: usize,
     /// The bytes of the cache for arrays that stay open, of each server.
@@ -81,7 +104,8 @@ impl Arrays {
 
     /// Serves arrays on a node, for ever.
     pub async fn serve(self, node: &Node, reception: impl Reception + 'static) {
-        let here = self.homes.iter().filter(|&&home| home == node.me());
+        let homes = self.homes.read();
+        let here = homes.iter().filter(|&&home| home == node.me());
         let cache_bytes = self.cache_bytes.saturating_mul(here.count() as u64);
         let office = ArrayOffice {
             arrays: self,
@@ -121,7 +145,7 @@ impl ArrayOffice {
         let users = party.clients.iter().map(|&node| self.reception.user(node));
         let users: Option<Vec<User>> = users.collect();
         let users = users.ok_or_else(|| refused("a rank is not connected with all servers"))?;
-        if party.servers != self.arrays.homes {
+        if party.servers != self.arrays.homes.read() {
             return Err(refused("other servers are meant"));
         }
         if self.guests.borrow().len() >= SESSIONS_MAX {
@@ -138,8 +162,8 @@ impl Office for ArrayOffice {
         self.reception.is_server(node)
     }
 
-    fn director_node(&self) -> NodeId {
-        self.arrays.homes[0]
+    fn director_node(&self) -> Option<NodeId> {
+        self.arrays.homes.read().first().copied()
     }
 
     fn check(&self, party: &Party) -> Result<()> {

@@ -36,8 +36,8 @@ pub trait Office {
     /// Whether the node is one of the processes with servers.
     fn is_server(&self, node: NodeId) -> bool;
 
-    /// The node of server 0, which directs the calls of all parties.
-    fn director_node(&self) -> NodeId;
+    /// The node of server 0, which directs the calls of new parties.
+    fn director_node(&self) -> Option<NodeId>;
 
     /// Checks whether a party may come, whose rank 0 asks for it: all of its clients are connected.
     ///

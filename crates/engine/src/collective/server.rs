@@ -380,8 +380,9 @@ impl<'m, M: Machine> Servers<'m, M> {
     /// another server was away, and have ended the party, while that server has come back and
     /// taken the party in: nobody else has heard of a loss then.
     async fn disown(&self, party: PartyId) {
-        if let Some(office) = &self.office {
-            party.disown(self.machine, office.director_node()).await;
+        let office = self.office.as_ref();
+        if let Some(director) = office.and_then(|office| office.director_node()) {
+            party.disown(self.machine, director).await;
         }
     }
 

@@ -13,8 +13,8 @@ use penstock_engine::{
 };
 use penstock_files::volume::records::Change;
 use penstock_files::{
-    Attachment, Client, ClientState, FilePath, HASH_BITS, Identity, Mode, Names, OpenSubfile,
-    Parts, RecordStore, Service, Version, VolumeShape, disk_schema,
+    Attachment, Client, ClientState, FilePath, HASH_BITS, Homes, Identity, Mode, Names,
+    OpenSubfile, Parts, RecordStore, Service, Version, VolumeShape, disk_schema,
 };
 use penstock_layout::{Block, Region, Share, SubfileOrder, View, exact};
 use penstock_sim::machine::{Layout, Memory, Setup, SimDisk, SimNode, Simulation};
@@ -76,7 +76,7 @@ impl Volume<'_> {
         let party = simulation.party().clone();
         let shape = VolumeShape {
             volume: 1,
-            servers: party.servers.clone().into(),
+            servers: Homes::new(party.servers.clone()),
             names: Names {
                 servers: self.servers,
                 hash_bits: HASH_BITS,

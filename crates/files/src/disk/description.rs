@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use penstock_engine::encoding::encode;
-use penstock_engine::{Access, Error, Kind, NodeId, Opening, Result};
+use penstock_engine::{Access, Error, Kind, Opening, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use twox_hash::XxHash3_64;
 
 use super::system;
+use crate::caller::Homes;
 use crate::names::{HASH_BITS, Names};
 use crate::service::{VolumeShape, disk_schema};
 
@@ -182,7 +182,7 @@ impl Description {
     }
 
     /// The structure of the volume on nodes of a machine, the node of each server.
-    pub fn shape(&self, servers: Arc<[NodeId]>) -> VolumeShape {
+    pub fn shape(&self, servers: Homes) -> VolumeShape {
         VolumeShape {
             volume: self.identity,
             servers,

@@ -42,7 +42,7 @@ pub(super) enum Ending {
         nodes: usize,
     },
     /// The servers stand, and are called when they are not there.
-    Alone { _calling: Calling },
+    Alone { _calling: Arc<Calling> },
 }
 
 impl FileSystem {
@@ -94,7 +94,7 @@ impl FileSystem {
 
     /// The number of servers.
     pub fn servers(&self) -> usize {
-        self.core.state.homes.count()
+        self.core.state.shape.servers.count()
     }
 
     /// The bytes of a block.

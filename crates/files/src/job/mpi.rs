@@ -25,6 +25,7 @@ use twox_hash::XxHash3_64;
 use super::core::hear;
 use super::file_system::FileSystem;
 use super::nodes::{JobOptions, Seat, check_servers};
+use crate::caller::Homes;
 use crate::disk::{self, Description, ServerDisk};
 
 /// What all ranks of a job say of the volume.
@@ -106,7 +107,7 @@ pub fn join(
     let serves_alone = may_use_threads || !job.node.needs_mpi();
     let seat = Seat {
         node: job.node,
-        shape: opened.volume.shape(homes.into()),
+        shape: opened.volume.shape(Homes::new(homes)),
         disks,
         program: opened.program,
         clients,

@@ -12,6 +12,7 @@ use penstock_machines::{Node, Opener, Threads};
 
 use super::core::Failure;
 use super::file_system::{Ending, FileSystem};
+use crate::caller::Homes;
 use crate::client::ClientState;
 use crate::disk::{self, BlockOpener, ServerDisk};
 use crate::metrics::Meter;
@@ -201,10 +202,9 @@ pub fn embedded(
     let disks = (0..found).map(|server| disk::open(template, server));
     let disks: Vec<ServerDisk> = disks.collect::<Result<_>>()?;
     check_same(&disks)?;
-    let nodes: Arc<[NodeId]> = vec![0; found].into();
     let seat = Seat {
         node: Threads::new(1).node(0, Seat::opener(options)),
-        shape: disks[0].description.shape(nodes),
+        shape: disks[0].description.shape(Homes::new(vec![0; found])),
         disks,
         program: u64::from(std::process::id()),
         clients: Arc::new([0]),

@@ -1,5 +1,6 @@
 //! What the servers of a volume do, as a client sees it: `penstock top`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -18,7 +19,7 @@ pub struct Observer {
     state: ClientState,
     servers: usize,
     /// Calls server processes that have gone.
-    _calling: Calling,
+    _calling: Arc<Calling>,
 }
 
 /// What a server has said of itself, or why it has not.
@@ -36,8 +37,7 @@ impl Observer {
             homes,
             calling,
         } = call(asked)?;
-        let homes = homes.all();
-        let (servers, shape) = (homes.len(), volume.shape(homes));
+        let (servers, shape) = (homes.count(), volume.shape(homes));
         Ok(Self {
             node,
             state: ClientState::new(shape, identity(), (0, [].into()), 0),
@@ -128,7 +128,7 @@ mod tests {
         };
         let shape = &rogue.state.shape;
         let body = encode(&Request::Access(access)).unwrap();
-        let (node, port) = (shape.servers[0], requests(shape.volume, 0));
+        let (node, port) = (shape.servers.node(0).unwrap(), requests(shape.volume, 0));
         let sent = rogue.node.send(node, port, body, None);
         rogue.node.block_on(sent).unwrap();
     }

@@ -25,7 +25,7 @@ use penstock_machines::node::runner::{Interrupt, Runner};
 use penstock_machines::{Node, Opener};
 use penstock_net::address::Address;
 use penstock_net::dismissals::Dismissal;
-use penstock_net::door::{DoorOptions, Guests as Admission};
+use penstock_net::door::{Door, DoorOptions, Guests as Admission, Notice, SharedNotice};
 use penstock_net::links::Roster;
 use penstock_net::peer::Peer;
 use penstock_net::tls::Keys;
@@ -37,7 +37,7 @@ use super::nodes::{JobOptions, Seat, Stands, check_same, identity, serve};
 pub use super::watch::Calls;
 use super::watch::{self, Watching};
 use crate::caller::Homes;
-use crate::client::{Client, ClientState};
+use crate::client::{Client, ClientState, HearNotice};
 use crate::disk::{self, Description, ServerDisk};
 use crate::metrics::DoorCounts;
 use crate::object::Identity;
@@ -78,10 +78,12 @@ pub struct StandOptions {
 /// A server process that has opened its volume and its door, and does not serve yet.
 pub struct Stand {
     node: Node,
+    /// The description of the volume, encoded.
+    volume: Vec<u8>,
     standing: Open,
     disks: Vec<ServerDisk>,
     options: JobOptions,
-    homes: Arc<[NodeId]>,
+    homes: Homes,
     patience: Duration,
     watching: Watching,
     calls: Option<Arc<Calls>>,
@@ -90,7 +92,51 @@ pub struct Stand {
 /// What stays open as long as the process serves.
 struct Open {
     roster: Roster,
-    _door: penstock_net::door::Door,
+    door: Door,
+}
+
+/// What a server process can be told while it serves.
+#[derive(Clone)]
+pub struct Reload {
+    process: usize,
+    volume: Vec<u8>,
+    homes: Homes,
+    notice: SharedNotice,
+}
+
+impl Reload {
+    /// Lets the process know of processes that have come, with their servers, and of those that
+    /// have gone for good. `homes`, `addresses` and `arrays` are as in [`StandOptions`].
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] when servers that were known have other processes now, or this one is to
+    /// have more.
+    pub fn reload(
+        &self,
+        homes: Vec<usize>,
+        addresses: Vec<Vec<Address>>,
+        arrays: Vec<NodeId>,
+    ) -> Result<()> {
+        let known = self.homes.count();
+        let is_same = homes.starts_with(&self.homes.all());
+        let has_more = homes.iter().skip(known).any(|home| *home == self.process);
+        if !is_same || has_more {
+            let cause = "servers stay where they are while they serve; new ones come behind them, \
+                         in other processes";
+            return Err(Error::new(Kind::Schema, "reading a configuration again", cause));
+        }
+        self.homes.extend(&homes);
+        let greeting = Greeting {
+            homes,
+            volume: self.volume.clone(),
+            arrays,
+        };
+        self.notice.replace(Notice {
+            addresses,
+            greeting: encode(&greeting)?,
+        });
+        Ok(())
+    }
 }
 
 /// Opens the volume and the door of a server process. Clients that come wait until it serves.
@@ -118,10 +164,11 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
         let cause = format!("the volume has {servers} servers, and {said} are to be served");
         return Err(Error::new(Kind::Schema, "serving a volume", cause));
     }
-    let homes: Arc<[NodeId]> = asked.homes.clone().into();
+    let homes = Homes::new(asked.homes.clone());
+    let told = encode(&volume)?;
     let greeting = Greeting {
         homes: asked.homes,
-        volume: encode(&volume)?,
+        volume: told.clone(),
         arrays: asked.arrays,
     };
     let standing = penstock_net::stand(DoorOptions {
@@ -144,8 +191,9 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
         ),
         standing: Open {
             roster: standing.roster,
-            _door: standing.door,
+            door: standing.door,
         },
+        volume: told,
         disks,
         options: asked.options,
         homes,
@@ -159,6 +207,7 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
 struct Lodgers {
     node: Rc<Node>,
     roster: Roster,
+    notice: SharedNotice,
     process: usize,
     patience: Duration,
     calls: Option<Arc<Calls>>,
@@ -181,6 +230,10 @@ impl Guests for Lodgers {
         self.node.cut_off(node, error);
     }
 
+    fn notice(&self) -> Vec<u8> {
+        encode(&self.notice.read()).unwrap_or_default()
+    }
+
     fn process(&self) -> (usize, DoorCounts, Option<CallCounts>) {
         let calls = watch::calls(self.calls.as_ref(), &self.roster);
         (self.process, watch::door(&self.roster), calls)
@@ -188,6 +241,16 @@ impl Guests for Lodgers {
 }
 
 impl Stand {
+    /// The means to tell the process of others while it serves.
+    pub fn reload(&self) -> Reload {
+        Reload {
+            process: self.node.me(),
+            volume: self.volume.clone(),
+            homes: self.homes.clone(),
+            notice: self.standing.door.notice().clone(),
+        }
+    }
+
     /// Where the endpoint for Prometheus listens, if there is one.
     pub fn endpoint(&self) -> Option<SocketAddr> {
         self.watching.address()
@@ -212,6 +275,7 @@ impl Stand {
             patience,
             watching,
             calls,
+            volume: _,
         } = self;
         let node = Rc::new(node);
         let served = disks.into_iter().map(|disk| {
@@ -219,6 +283,7 @@ impl Stand {
             let guests = Lodgers {
                 node: node.clone(),
                 roster: standing.roster.clone(),
+                notice: standing.door.notice().clone(),
                 process: node.me(),
                 patience,
                 calls: calls.clone(),
@@ -261,12 +326,12 @@ pub(super) struct Guest {
     pub(super) node: Node,
     pub(super) volume: Description,
     pub(super) homes: Homes,
-    pub(super) calling: Calling,
+    pub(super) calling: Arc<Calling>,
 }
 
 /// Calls the servers of a volume.
 pub(super) fn call(call: &Call) -> Result<Guest> {
-    let homes = Homes::new(Arc::new([]));
+    let homes = Homes::new([]);
     let heard = homes.clone();
     let visit = call.visit_and_hear(Arc::new(move |welcome| {
         if let Ok(greeting) = decode::<Greeting>(&welcome.greeting) {
@@ -286,7 +351,7 @@ pub(super) fn call(call: &Call) -> Result<Guest> {
         node: Node::new(node, links, Process::default(), opener),
         volume,
         homes,
-        calling,
+        calling: Arc::new(calling),
     })
 }
 
@@ -323,9 +388,16 @@ impl Guest {
             homes,
             calling,
         } = self;
-        let shape = volume.shape(homes.all());
+        let (shape, callers) = (volume.shape(homes.clone()), calling.clone());
         let mut state = ClientState::new(shape, identity(), (program, clients), 0);
-        state.homes = homes;
+        state.hear = Some(HearNotice(Arc::new(move |notice| {
+            if let Ok(notice) = decode::<Notice>(notice)
+                && let Ok(greeting) = decode::<Greeting>(&notice.greeting)
+            {
+                homes.extend(&greeting.homes);
+                callers.call_more(&notice.addresses);
+            }
+        })));
         let runner = Runner::new(node, |_| Vec::new(), true, interrupt)?;
         let failure = Failure::default();
         let ending = Ending::Alone { _calling: calling };
@@ -425,7 +497,7 @@ pub fn look(asked: &Call) -> Result<Vec<Seen>> {
     let addresses = addresses.map_or_else(Vec::new, |first| first.addresses.clone());
     let opener = Seat::opener(&JobOptions::default());
     let node = Node::new(node, links, Process::default(), opener);
-    let shape = volume.shape(homes.clone().into());
+    let shape = volume.shape(Homes::new(homes.clone()));
     let state = ClientState::new(shape, identity(), (0, Arc::new([])), 0);
     // A process without an address has gone for good.
     let welcomes = welcomes.into_iter().enumerate();

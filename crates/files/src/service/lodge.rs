@@ -26,6 +26,9 @@ pub trait Guests {
     /// Cuts a client off.
     fn expel(&self, node: NodeId, reason: Dismissal, error: Error);
 
+    /// What the door of the server process says of all processes, encoded.
+    fn notice(&self) -> Vec<u8>;
+
     /// The number of the server process, who has come to it, and the calls on arrays that it has
     /// directed, if it serves arrays.
     fn process(&self) -> (usize, DoorCounts, Option<CallCounts>);

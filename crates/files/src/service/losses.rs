@@ -15,7 +15,6 @@
 //! what is prepared here for a director that is lost stays, and what needs it is refused.
 
 use std::pin::pin;
-use std::time::Duration;
 
 use futures::future::{Either, select};
 use penstock_engine::blocks::{Claim, Intent};
@@ -24,7 +23,7 @@ use penstock_engine::{Error, Kind, Machine, NodeId, Result, Who};
 use super::schedule::Place;
 use super::state::{Service, Task};
 use super::tokens::{self, Passage};
-use crate::caller::loss_of;
+use crate::caller::{GREETING, loss_of};
 use crate::messages::{Answer, Errand, Request, Token, Turn};
 use crate::names::FilePath;
 use crate::object::{ObjectId, overtaken};
@@ -32,21 +31,17 @@ use crate::placement::Order;
 use crate::transaction::Step;
 use crate::volume::records::RecordStore;
 
-/// The longest time for which a server waits for another: far longer than two that are there need
-/// to make a link.
-const GREETING: Duration = Duration::from_secs(1);
-
 impl<M: Machine, R: RecordStore> Service<'_, M, R> {
     /// The servers on a node.
     pub(super) fn servers_on(&self, node: NodeId) -> impl Iterator<Item = usize> + use<M, R> {
-        let servers = self.shape.servers.clone();
+        let servers = self.shape.servers.all();
         (0..servers.len()).filter(move |&server| servers[server] == node)
     }
 
     /// The error of a server that is absent, as far as this one has dealt with that.
     pub(super) fn missing(&self, server: usize) -> Option<Error> {
-        let departed = self.departed.borrow();
-        let error = departed.get(&self.shape.servers[server]).cloned();
+        let node = self.shape.servers.node(server)?;
+        let error = self.departed.borrow().get(&node).cloned();
         error.map(|error| error.by(Who::Server(server)))
     }
 
@@ -74,10 +69,10 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         }
         self.buckets.borrow_mut().cut_in(server);
         self.undone.borrow_mut().retain(|id| id.server != server);
-        let node = self.shape.servers[server];
+        let node = self.shape.servers.node(server);
         self.reckless
             .borrow_mut()
-            .retain(|_, keeper| *keeper != node);
+            .retain(|_, keeper| Some(*keeper) != node);
         tasks
     }
 
@@ -117,7 +112,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// A server says that tokens that it has passed on to another may be lost.
     pub(super) fn take_gap(&self, from: NodeId, before: usize, server: usize) -> Vec<Task<'_>> {
-        if server >= self.caller.servers() || self.shape.servers.get(before) != Some(&from) {
+        if server >= self.caller.servers() || self.shape.servers.node(before) != Some(from) {
             return Vec::new();
         }
         let asked = self.asked.borrow();

@@ -101,7 +101,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         }
         let mailbox = requests(self.shape.volume, self.server);
         let mut next = self.machine.changes();
-        for &node in self.shape.servers.iter() {
+        for &node in self.shape.servers.all().iter() {
             let absence = self.machine.absence(node);
             let absent = absence.map(|error| (node, error));
             self.departed.borrow_mut().extend(absent);
@@ -213,7 +213,7 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// Whether a node has a server of the volume.
     pub(super) fn is_server(&self, node: NodeId) -> bool {
-        self.shape.servers.contains(&node)
+        self.shape.servers.have(node)
     }
 
     /// Begins what a client asks for whom the server does not trust.
@@ -429,7 +429,9 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             Ask::WasDecided(id) => Answer::Decided(self.was_decided(id)),
             Ask::Metrics => self.metrics(who)?,
             Ask::Places => {
-                Answer::Places((*self.rings()).clone(), self.keepers.borrow().clone())
+                let notice = self.lodge.as_ref().map(|lodge| lodge.guests.notice());
+                let keepers = self.keepers.borrow().clone();
+                Answer::Places((*self.rings()).clone(), keepers, notice)
             }
             Ask::MoveSlot(slot, to) => self.move_slot(who, slot, to).await?,
             Ask::Retire => self.retire(who).await?,

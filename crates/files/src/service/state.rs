@@ -40,7 +40,7 @@ pub struct VolumeShape {
     /// A number that no other volume or party of the machine has.
     pub volume: u64,
     /// The node of each server.
-    pub servers: Arc<[NodeId]>,
+    pub servers: Homes,
     /// The hashes of paths.
     pub names: Names,
     /// The bytes of a block.
@@ -209,7 +209,7 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         let cell = DiskSchema::chunked(&[CELL_ELEMENTS], 1, &[CELL_ELEMENTS]);
         let cell = cell.and_then(|cell| cell.split(Split::Contiguous(block_bytes)));
         let cell_blocks = cell.map_err(|error| Error::new(Kind::Schema, "serving files", error))?;
-        let place = (shape.volume, Homes::new(shape.servers.clone()));
+        let place = (shape.volume, shape.servers.clone());
         let rings = Arc::new(Rings::new(shape.names.servers));
         Ok(Self {
             machine,

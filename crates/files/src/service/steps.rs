@@ -135,8 +135,8 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
             }
             // What needs a server that is not there then fails.
             let members = self.members().into_iter();
-            let nodes = members.filter_map(|server| self.shape.servers.get(server));
-            join_all(nodes.map(|&node| self.reach(node))).await;
+            let nodes = members.filter_map(|server| self.shape.servers.node(server));
+            join_all(nodes.map(|node| self.reach(node))).await;
             Ok::<(), Error>(())
         };
         if let Err(error) = recovered.await {

@@ -13,8 +13,8 @@ use penstock_files::fsck::{Layout, ServerRecords, check};
 use penstock_files::metrics::Meter;
 use penstock_files::volume::records::Change;
 use penstock_files::{
-    Attachment, Client, ClientState, FilePath, HASH_BITS, Identity, Mode, Names, OpenSubfile,
-    Parts, RecordStore, Service, Version, VolumeShape, disk_schema,
+    Attachment, Client, ClientState, FilePath, HASH_BITS, Homes, Identity, Mode, Names,
+    OpenSubfile, Parts, RecordStore, Service, Version, VolumeShape, disk_schema,
 };
 use penstock_layout::{Block, DiskSchema, Region, Share, SubfileOrder, View};
 use penstock_sim::Span;
@@ -265,7 +265,7 @@ impl Volume {
         let party = simulation.party().clone();
         let shape = VolumeShape {
             volume: 5,
-            servers: party.servers.clone().into(),
+            servers: Homes::new(party.servers.clone()),
             names: Names {
                 servers: self.servers - self.later,
                 hash_bits: self.hash_bits,
