@@ -4,9 +4,10 @@
 //! are kept, up to a number of bytes; a peer that takes nothing for a while, or sends what is too
 //! long, is cut off.
 //!
-//! A packet of no bytes is a sign of life. The side that has called the other asks for one when it
-//! has heard nothing for a while, and gives the connection up when none comes: the other process
-//! may be stopped, or a byte that was changed on the way may keep TLS waiting for more.
+//! A packet of no bytes is a sign of life. A client asks its servers for one when it has heard
+//! nothing for a while, and servers ask each other; who gets none gives the connection up. The
+//! other process may be stopped, or a byte that was changed on the way may keep TLS waiting for
+//! more.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -69,7 +70,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Makes a connection. The side that has called `asks` for signs of life.
+    /// Makes a connection. This side `asks` for signs of life if the other one is a server.
     pub(crate) fn new(stream: Stream, limits: Limits, asks: bool) -> Self {
         Self {
             stream,
@@ -147,7 +148,8 @@ impl Connection {
         Ok((found, whole))
     }
 
-    /// Answers a sign of life that was asked for, if nothing else is on its way.
+    /// Answers a question for a sign of life, if nothing else is on its way. Who asks, too, has its
+    /// own questions for that.
     fn answer_sign(&mut self) -> Result<()> {
         match self.asks || self.keeps_any() {
             true => Ok(()),

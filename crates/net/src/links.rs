@@ -157,8 +157,8 @@ pub(crate) struct NetLinks {
     busy: RefCell<Vec<NodeId>>,
     /// The nodes for which something is kept.
     waiting: RefCell<Vec<NodeId>>,
-    /// The nodes that this node has called: it asks them for signs of life.
-    called: RefCell<Vec<NodeId>>,
+    /// The connected nodes of servers, which are asked for signs of life.
+    servers: RefCell<Vec<NodeId>>,
     /// When it has looked for silent ones, and how often it was polled since.
     looked: Cell<Instant>,
     polls: Cell<u32>,
@@ -181,7 +181,7 @@ impl NetLinks {
             watched: RefCell::default(),
             busy: RefCell::default(),
             waiting: RefCell::default(),
-            called: RefCell::default(),
+            servers: RefCell::default(),
             looked: Cell::new(Instant::now()),
             polls: Cell::default(),
         }
@@ -215,13 +215,12 @@ impl NetLinks {
         if matches!(stream, Stream::Host(_)) {
             self.watched.borrow_mut().push(node); // what has come before is seen
         }
-        // Clients call servers, and servers those with lower numbers.
-        let has_called = matches!(peer, Peer::Server(process) if process < self.me);
-        if has_called {
-            self.called.borrow_mut().push(node);
+        let is_server = matches!(peer, Peer::Server(_));
+        if is_server {
+            self.servers.borrow_mut().push(node);
         }
         self.roster.put(node, peer);
-        let connection = Connection::new(stream, limits, has_called);
+        let connection = Connection::new(stream, limits, is_server);
         self.connections.borrow_mut().insert(node, connection);
         Ok(())
     }
@@ -296,7 +295,7 @@ impl NetLinks {
         self.bell.remove(&connection.stream.socket());
         self.watched.borrow_mut().retain(|&other| other != node);
         self.waiting.borrow_mut().retain(|&other| other != node);
-        self.called.borrow_mut().retain(|&other| other != node);
+        self.servers.borrow_mut().retain(|&other| other != node);
         if let Some(reason) = connection.fault()
             && let Some(Peer::Client(_)) = self.roster.peer(node)
         {
@@ -378,12 +377,12 @@ impl NetLinks {
         }
     }
 
-    /// Gives up the nodes that this one has called and that have been silent for too long.
+    /// Gives up servers that have been silent for too long.
     fn look_for_silence(&self) {
         // Reading the clock takes as long as a look.
         let polls = self.polls.get() + 1;
         self.polls.set(polls);
-        if polls < POLLS_BETWEEN || self.called.borrow().is_empty() {
+        if polls < POLLS_BETWEEN || self.servers.borrow().is_empty() {
             return;
         }
         self.polls.set(0);
@@ -391,8 +390,8 @@ impl NetLinks {
             return;
         }
         self.looked.set(Instant::now());
-        let called = self.called.borrow().clone();
-        for node in called {
+        let servers = self.servers.borrow().clone();
+        for node in servers {
             let looked = match self.connections.borrow_mut().get_mut(&node) {
                 None => continue,
                 Some(connection) => {
@@ -515,7 +514,7 @@ impl Links for NetLinks {
             return Some(Duration::ZERO);
         }
         self.polls.set(POLLS_BETWEEN); // after a nap it is time to look
-        (self.keeps_any() || !self.called.borrow().is_empty()).then_some(STUCK_LOOK)
+        (self.keeps_any() || !self.servers.borrow().is_empty()).then_some(STUCK_LOOK)
     }
 
     fn needs_mpi(&self) -> bool {
