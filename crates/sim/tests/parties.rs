@@ -288,15 +288,17 @@ impl Player<'_> {
         self.call(Decision::Close(None), None).await
     }
 
-    /// Lets the last server hear that the first one has left, and end the party.
+    /// Lets another node with servers hear that the first one has left, and end the party.
     async fn be_forgotten(&self) {
         let party = &self.attendance.party;
-        let (first, last) = (party.servers[0], party.servers[party.servers.len() - 1]);
+        let [first, other, ..] = party.serving() else {
+            unreachable!("there are two");
+        };
         let all_calls = [0..u64::MAX];
         let error = Error::new(Kind::Peer, "working with another node", "it was away");
-        let body = encode(&(first, all_calls.to_vec(), error)).unwrap();
+        let body = encode(&(*first, all_calls.to_vec(), error)).unwrap();
         let departures = Port::new([party.id.0, u64::MAX, 0]);
-        let told = self.node.send(last, departures, body, None);
+        let told = self.node.send(*other, departures, body, None);
         told.await.unwrap();
         self.node.wait(Duration::from_secs(1)).await;
     }
