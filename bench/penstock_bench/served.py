@@ -97,10 +97,11 @@ class Library:
 
 
 @contextlib.contextmanager
-def serving(place: Path, mib: int) -> Iterator[tuple[str, str]]:
+def serving(place: Path, mib: int, block_bytes: int) -> Iterator[tuple[str, str]]:
     """Serve a volume at a Unix socket and a port of TCP: the two URLs."""
     volume, keys, port = place / "volume", place / "keys", free_port()
-    ps.FileSystem.create(volume, servers=1, capacity=4 * mib * MIB).close()
+    capacity = 4 * mib * MIB
+    ps.FileSystem.create(volume, servers=1, capacity=capacity, block_bytes=block_bytes).close()
     here = ["--uid", os.getuid(), "--gid", os.getgid()]
     for words in (
         ["authority", keys],
@@ -208,7 +209,7 @@ def measure(directory: Path, options: argparse.Namespace) -> str:
         places = {name: directory / f"{nth}" for nth, name in enumerate((DIRECTORY, LIBRARY))}
         for place in places.values():
             place.mkdir()
-        url, remote = stack.enter_context(serving(places[LIBRARY], options.mib))
+        url, remote = stack.enter_context(serving(places[LIBRARY], options.mib, options.block_kib << 10))
         local = stack.enter_context(ps.FileSystem(url))
         keys = places[LIBRARY] / "keys" / "bench"
         by_tcp = stack.enter_context(ps.FileSystem(remote, keys=keys))
@@ -294,6 +295,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--names", type=int, default=500, help="files that are made in a round")
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--block-kib", type=int, default=64, help="the volume's blocks")
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="Penstock alone")
-    counts = ("mib", "reads", "names", "ranks", "rounds")
+    counts = ("mib", "reads", "names", "ranks", "rounds", "block_kib")
     return run_in_each(parser, words, measure, name="served", counts=counts)
