@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from penstock_bench import served
 from test_mount import why_not as why_no_mount
+
+from penstock_bench import served
 
 SIZES = ["--mib", "2", "--reads", "20", "--names", "5", "--ranks", "2", "--no-peers"]
 

@@ -28,6 +28,7 @@ from penstock_bench.command import FailedError
 
 START_SECONDS_MAX = 60
 
+
 class File(Protocol):
     """An open file of some file system."""
 
@@ -275,7 +276,9 @@ def ganesha(place: Path) -> Iterator[Files]:
     exported, state, config = place / "exported", place / "state", place / "ganesha.conf"
     exported.mkdir()
     state.mkdir()
-    config.write_text(GANESHA.format(port=NFS_PORT, mount_port=MOUNT_PORT, path=exported, state=state))
+    config.write_text(
+        GANESHA.format(port=NFS_PORT, mount_port=MOUNT_PORT, path=exported, state=state)
+    )
     files = ["-f", config, "-L", place / "log", "-p", place / "pid"]
     with contextlib.ExitStack() as stack:
         if not does_listen(RPCBIND_PORT):

@@ -209,7 +209,9 @@ def measure(directory: Path, options: argparse.Namespace) -> str:
         places = {name: directory / f"{nth}" for nth, name in enumerate((DIRECTORY, LIBRARY))}
         for place in places.values():
             place.mkdir()
-        url, remote = stack.enter_context(serving(places[LIBRARY], options.mib, options.block_kib << 10))
+        url, remote = stack.enter_context(
+            serving(places[LIBRARY], options.mib, options.block_kib << 10)
+        )
         local = stack.enter_context(ps.FileSystem(url))
         keys = places[LIBRARY] / "keys" / "bench"
         by_tcp = stack.enter_context(ps.FileSystem(remote, keys=keys))
@@ -268,9 +270,7 @@ def shared_files(url: str, options: argparse.Namespace) -> list[str]:
     cases = list(itertools.product(("hard", "easy"), MODES))
     for _, (kind, mode) in in_turn(cases, range(options.rounds)):
         runner.run(
-            ServedJob(
-                clients=options.ranks, directory=url, kind=kind, mode=mode, mib=options.mib
-            )
+            ServedJob(clients=options.ranks, directory=url, kind=kind, mode=mode, mib=options.mib)
         )
     runner.bar.close()
     rates: dict[tuple[str, str, str], list[float]] = {}
@@ -281,9 +281,7 @@ def shared_files(url: str, options: argparse.Namespace) -> list[str]:
     cells = [[f"{options.ranks} ranks, MB/s", "hard", "easy", "hard / easy"]]
     for mode, operation in itertools.product(MODES, ("write", "read")):
         hard, easy = (median(rates[kind, mode, operation]) for kind in ("hard", "easy"))
-        cells.append(
-            [f"{operation}, {mode}", f"{hard:,.0f}", f"{easy:,.0f}", f"{hard / easy:.2f}"]
-        )
+        cells.append([f"{operation}, {mode}", f"{hard:,.0f}", f"{easy:,.0f}", f"{hard / easy:.2f}"])
     return columns(cells)
 
 

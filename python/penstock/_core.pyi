@@ -34,6 +34,7 @@ __all__ = [
     "copy",
     "create_volume",
     "describe",
+    "end_trace",
     "join_mpi",
     "join_volume",
     "open_schema",

@@ -194,7 +194,9 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
     let mut signals = signals.map_err(|error| Failure::failed(format!("signals: {error}")))?;
     let volume = options.template.clone();
     let meter = CallMeter::default();
-    let homes = root.as_ref().map(|_| SharedHomes::new(homes_of_arrays(&options)));
+    let homes = root
+        .as_ref()
+        .map(|_| SharedHomes::new(homes_of_arrays(&options)));
     let arrays = root.zip(homes.clone()).map(|(root, homes)| {
         let arrays = Arrays {
             root,
@@ -224,7 +226,9 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
                 Some((config, process, reload)) if signal == SIGHUP => {
                     match read_again(config, *process, reload, homes.as_ref()) {
                         Ok(processes) => tracing::info!(processes, "the configuration is read"),
-                        Err(failure) => tracing::error!(why = failure.text(), "all stays as it was"),
+                        Err(failure) => {
+                            tracing::error!(why = failure.text(), "all stays as it was")
+                        }
                     }
                 }
                 _ => {

@@ -106,8 +106,7 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
     /// # Errors
     /// The first error of filling or draining.
     pub(crate) async fn move_all(&self, flow: &impl Flow<M, Block = B>) -> Result<Traffic> {
-        let buffers = (0..self.buffers).map(|_| self.run_buffer(flow).instrument(span!("buffer")));
-        join_all(buffers).await;
+        join_all((0..self.buffers).map(|_| self.run_buffer(flow))).await;
         self.ended.borrow().clone()
     }
 
@@ -117,12 +116,16 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
         self.filled.until(|| is_filled().then_some(())).await;
     }
 
-    /// Takes block after block through one buffer until there is no block left, or an error.
+    /// Takes blocks through one buffer, if there is one left for it.
     async fn run_buffer(&self, flow: &impl Flow<M, Block = B>) {
-        let mut next = self.next();
-        if next.is_none() {
-            return;
+        if let Some(first) = self.next() {
+            let passing = self.move_blocks(first, flow);
+            passing.instrument(span!("buffer")).await;
         }
+    }
+
+    /// Takes block after block through one buffer until there is no block left, or an error.
+    async fn move_blocks(&self, first: B, flow: &impl Flow<M, Block = B>) {
         let buffer = match self.machine.buffer(self.buffer_bytes) {
             Ok(buffer) => buffer,
             Err(error) => return self.note(Err(error)),
@@ -132,6 +135,7 @@ impl<'a, M: Machine, B> Relay<'a, M, B> {
             buffer_bytes: self.buffer_bytes,
             ..Traffic::default()
         }));
+        let mut next = Some(first);
         while let Some(block) = next {
             let moved = self.move_block(flow, &block, &buffer).await;
             self.note(moved);

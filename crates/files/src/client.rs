@@ -86,7 +86,9 @@ pub struct ClientState {
 
 /// Takes in a notice, encoded.
 #[derive(Clone)]
-pub(crate) struct HearNotice(pub(crate) Arc<dyn Fn(&[u8]) + Send + Sync>);
+pub(crate) struct HearNotice(pub(crate) Arc<Hear>);
+
+type Hear = dyn Fn(&[u8]) + Send + Sync;
 
 impl std::fmt::Debug for HearNotice {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -902,10 +904,13 @@ impl<'m, M: Machine> Client<'m, M> {
     /// # Errors
     /// The reason of a server that has left.
     pub async fn space_by_server(&self, user: u32) -> Result<Vec<VolumeSpace>> {
+        self.hear().await; // servers may have come or gone
         let mut all = vec![VolumeSpace::default(); self.caller.servers()];
         for (server, answer) in self.ask_members(&Ask::Space(user)).await? {
             let space = VolumeSpace::of_answer(answer)?;
-            all.get_mut(server).map(|of_server| *of_server = space);
+            if let Some(of_server) = all.get_mut(server) {
+                *of_server = space;
+            }
         }
         Ok(all)
     }

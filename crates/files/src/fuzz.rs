@@ -335,7 +335,10 @@ async fn misbehave(me: &Program, random: &mut Random) {
     for _ in 0..REQUESTS {
         if let Some(body) = body(random, me, known.id, good) {
             let server = random.below(SERVERS as u64) as usize;
-            let (to, port) = (me.state.shape.servers.node(server).unwrap(), requests(VOLUME, server));
+            let (to, port) = (
+                me.state.shape.servers.node(server).unwrap(),
+                requests(VOLUME, server),
+            );
             let parcel = (random.below(3) == 0).then(|| {
                 let buffer = me.node.buffer(1 + random.below(300)).unwrap();
                 me.node.cut(&buffer, 0..1)

@@ -177,7 +177,9 @@ impl Setup {
         let homes: Arc<[usize]> = (0..self.servers)
             .map(|server| server % self.nodes)
             .collect();
-        let shape = describe(&self.template, 0).unwrap().shape(Homes::new(homes.clone()));
+        let shape = describe(&self.template, 0)
+            .unwrap()
+            .shape(Homes::new(homes.clone()));
         let own = (0..self.servers).filter(|&server| homes[server] == node.me());
         let served = try_join_all(own.map(|server| serve(node, server, shape.clone(), self)));
         let who = Identity::new(1, 10, Vec::new());

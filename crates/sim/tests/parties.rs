@@ -22,8 +22,8 @@ use penstock_engine::collective::{Voice, difference};
 use penstock_engine::encoding::{decode, encode};
 use penstock_engine::{
     Access, Attendance, Call, Decision, Error, FileClient, FileId, FilePart, Kind, Machine,
-    Opening, Operation, Order as FileOrder, Party, PartyId, Port, Proposal, RankBoxes, Request, Rest,
-    Split, Tally, Traffic,
+    Opening, Operation, Order as FileOrder, Party, PartyId, Port, Proposal, RankBoxes, Request,
+    Rest, Split, Tally, Traffic,
 };
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, MemorySchema, Order};
 use penstock_sim::Span;
@@ -294,9 +294,9 @@ impl Player<'_> {
         let [first, other, ..] = party.serving() else {
             unreachable!("there are two");
         };
-        let all_calls = [0..u64::MAX];
+        let all_calls = 0..u64::MAX;
         let error = Error::new(Kind::Peer, "working with another node", "it was away");
-        let body = encode(&(*first, all_calls.to_vec(), error)).unwrap();
+        let body = encode(&(*first, vec![all_calls], error)).unwrap();
         let departures = Port::new([party.id.0, u64::MAX, 0]);
         let told = self.node.send(*other, departures, body, None);
         told.await.unwrap();

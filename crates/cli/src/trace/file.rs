@@ -297,7 +297,7 @@ impl Writer {
 
     /// Writes a slice, if there is room.
     fn take(&mut self, slice: &Slice) -> io::Result<()> {
-        let mut lines = String::with_capacity(512);
+        let (mut lines, told) = (String::with_capacity(512), self.told);
         if !self.named.contains(&slice.track) {
             lines.push_str(&self.track(slice));
         }
@@ -307,6 +307,7 @@ impl Writer {
         let bytes = lines.len() as u64;
         if bytes > self.room {
             self.room = 0; // what comes later would be a part without the beginning
+            self.told = told;
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }

@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     /// A file whose clock is some steps ahead: `arrows` go out or come in at steps of a true one.
-    fn write(path: &Path, ahead: i128, arrows: &[(&str, u64, &str, i128)]) {
+    fn write(path: &Path, ahead: i128, arrows: &[Arrow<'_>]) {
         let began_ns = (1_000_000 + ahead) * i128::from(STEP_NS);
         let mut lines = format!(
             "[\n{{\"ph\":\"M\",\"name\":\"{BEGIN}\",\"pid\":9,\"args\":{{\"began_ns\":\"{began_ns}\"}}}},\n"
@@ -264,7 +264,10 @@ mod tests {
         std::fs::write(path, lines + "{\"ph\":\"X\",\"na").unwrap();
     }
 
-    fn joined(files: &[(i128, &[(&str, u64, &str, i128)])]) -> Vec<(u64, String, i128)> {
+    /// An arrow's name, number, phase and time.
+    type Arrow<'a> = (&'a str, u64, &'a str, i128);
+
+    fn joined(files: &[(i128, &[Arrow<'_>])]) -> Vec<(u64, String, i128)> {
         let directory = tempfile::tempdir().unwrap();
         let paths = files.iter().enumerate().map(|(nth, (ahead, arrows))| {
             let path = directory.path().join(format!("{nth}.json"));

@@ -123,7 +123,11 @@ impl Reload {
         if !is_same || has_more {
             let cause = "servers stay where they are while they serve; new ones come behind them, \
                          in other processes";
-            return Err(Error::new(Kind::Schema, "reading a configuration again", cause));
+            return Err(Error::new(
+                Kind::Schema,
+                "reading a configuration again",
+                cause,
+            ));
         }
         self.homes.extend(&homes);
         let greeting = Greeting {

@@ -383,7 +383,13 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
         shape: &FileShape,
         placement: Placement,
     ) -> Result<Vec<(u64, usize, usize)>> {
-        let (rings, moved) = (self.rings(), FileShape { placement, ..*shape });
+        let (rings, moved) = (
+            self.rings(),
+            FileShape {
+                placement,
+                ..*shape
+            },
+        );
         let (former, later) = (shape.dealing(&rings)?, moved.dealing(&rings)?);
         let (before, after) = (shape.placement.moved, placement.moved);
         let is_step = !shape.placement.is_settled() && !placement.is_settled();

@@ -1,5 +1,5 @@
-//! Proxies between callers and servers, which pass bytes on late and in pieces, change a byte, cut a
-//! connection anywhere, or let nothing more through.
+//! Proxies between callers and servers, which pass bytes on late and in pieces, change a byte, let
+//! nothing more through, or cut a connection anywhere.
 //!
 //! They reorder nothing: TCP does not, either. What they do to which byte follows from a seed.
 
