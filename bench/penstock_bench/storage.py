@@ -10,7 +10,10 @@ def drop_from_cache(target: Path) -> None:
     """Make the next read come from the device; on a tmpfs, which has none, it has no effect."""
     files = [path for path in target.rglob("*") if path.is_file()] if target.is_dir() else [target]
     for path in files:
-        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # a file of another program that has gone meanwhile
         try:
             os.fsync(descriptor)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
