@@ -10,6 +10,7 @@ from test_mount import why_not as why_no_mount
 from penstock_bench import served
 
 SIZES = ["--mib", "2", "--reads", "20", "--names", "5", "--ranks", "2", "--no-peers"]
+SIZES += ["--shared-mib", "2", "--block-kib", "64"]
 
 
 @pytest.mark.skipif(why_no_mount() is not None, reason=why_no_mount() or "")

@@ -13,7 +13,7 @@ GlusterFS (:mod:`penstock_bench.peers`), if they are installed. They take turns.
 
 Then 8 ranks, clients of the same server, write and read a file of records of 47,008 bytes that are
 dealt in turn (hard), and one of large parts, moved in pieces of 1 MiB (easy): by collective calls,
-and each rank by itself (:mod:`penstock_bench.served_job`).
+and each rank by itself (:mod:`penstock_bench.served_job`). These files fit into the server's cache.
 """
 
 from __future__ import annotations
@@ -270,7 +270,9 @@ def shared_files(url: str, options: argparse.Namespace) -> list[str]:
     cases = list(itertools.product(("hard", "easy"), MODES))
     for _, (kind, mode) in in_turn(cases, range(options.rounds)):
         runner.run(
-            ServedJob(clients=options.ranks, directory=url, kind=kind, mode=mode, mib=options.mib)
+            ServedJob(
+                clients=options.ranks, directory=url, kind=kind, mode=mode, mib=options.shared_mib
+            )
         )
     runner.bar.close()
     rates: dict[tuple[str, str, str], list[float]] = {}
@@ -293,7 +295,8 @@ def main(words: list[str]) -> int:
     parser.add_argument("--names", type=int, default=500, help="files that are made in a round")
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--block-kib", type=int, default=64, help="the volume's blocks")
+    parser.add_argument("--block-kib", type=int, default=1024, help="the volume's blocks")
+    parser.add_argument("--shared-mib", type=int, default=128, help="the size of a shared file")
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="Penstock alone")
-    counts = ("mib", "reads", "names", "ranks", "rounds", "block_kib")
+    counts = ("mib", "reads", "names", "ranks", "rounds", "block_kib", "shared_mib")
     return run_in_each(parser, words, measure, name="served", counts=counts)

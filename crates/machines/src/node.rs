@@ -144,10 +144,7 @@ impl Node {
     pub fn look<T>(&self, pause: &mut Pause, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
         let bell = pause.bell.get_or_insert_with(|| self.links.bell()).clone();
         pause.seen = bell.bell().read();
-        pause.idle = match self.answer_all() {
-            true => 0,
-            false => pause.idle.saturating_add(1),
-        };
+        pause.note_look(self.answer_all());
         let waker = self
             .waker
             .get_or_init(|| Waker::from(Arc::new(BellWaker(bell))));
