@@ -18,6 +18,22 @@ SECONDS_MAX = 120
 """Only what hangs takes longer."""
 
 
+COLLECTIVE_JOB = """
+import sys, numpy as np, penstock as ps
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+with ps.FileSystem(sys.argv[1], comm) as fs:
+    if comm.rank == 0:
+        fs.create("/all", cells=4, bsu=512)
+    comm.Barrier()
+    with fs.attach_all("/all", "r+") as f:
+        view, mine = ps.View(hn=2), np.full(6000, comm.rank, np.uint8)
+        f.write_all(view, comm.rank, mine)
+        f.read_all(view, comm.rank, np.empty_like(mine))
+"""
+"""A program of ranks that write and read a file together."""
+
+
 def serve_command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "penstock", "serve", *map(str, arguments)]
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import penstock
-from serving import SECONDS_MAX, Server, alone, as_user
+from serving import COLLECTIVE_JOB, SECONDS_MAX, Server, alone, as_user
 
 import penstock as ps
 
@@ -234,23 +234,8 @@ def test_rows_of_clients_and_files_that_have_gone_are_dropped(volume: Path) -> N
         until(lambda: sums(endpoint.samples(), "penstock_file_written_bytes_total") == 0)
 
 
-JOB = """
-import sys, numpy as np, penstock as ps
-from mpi4py import MPI
-comm = MPI.COMM_WORLD
-with ps.FileSystem(sys.argv[1], comm) as fs:
-    if comm.rank == 0:
-        fs.create("/all", cells=4, bsu=512)
-    comm.Barrier()
-    with fs.attach_all("/all", "r+") as f:
-        view, mine = ps.View(hn=2), np.full(6000, comm.rank, np.uint8)
-        f.write_all(view, comm.rank, mine)
-        f.read_all(view, comm.rank, np.empty_like(mine))
-"""
-
-
 def test_collective_requests_are_counted_with_their_bytes(volume: Path, tmp_path: Path) -> None:
-    (tmp_path / "job.py").write_text(JOB)
+    (tmp_path / "job.py").write_text(COLLECTIVE_JOB)
     mpiexec = Path(sys.executable).with_name("mpiexec")
     with served(volume) as (server, endpoint):
         command = [str(mpiexec), "-n", "2", sys.executable, str(tmp_path / "job.py"), server.url]

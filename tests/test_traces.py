@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from helpers import penstock
-from serving import SECONDS_MAX, Server, alone, configure, patient
+from serving import COLLECTIVE_JOB, SECONDS_MAX, Server, alone, configure, patient
 
 import penstock as ps
 
@@ -276,6 +276,16 @@ def test_a_request_is_seen_on_its_way_through_servers_and_disks(place: Path, vol
     assert failed.name == "attach"
 
 
+def traced_arrays(place: Path, code: str) -> Trace:
+    """The trace of a program that uses arrays of two servers, and of these."""
+    (place / "arrays").mkdir()
+    ps.FileSystem.create(place / "v", servers=2).close()
+    ranks, servers = place / "ranks.json", place / "servers.json"
+    with alone(place / "v", "--arrays", place / "arrays", "--trace", servers) as server:
+        job(code, server.url, trace=ranks)
+    return joined(place / "all.json", ranks, servers)
+
+
 CALLS = """
 import sys, numpy as np, penstock as ps
 def main(s):
@@ -294,13 +304,8 @@ ps.run(main, ranks=3, servers=sys.argv[1])
 
 
 def test_calls_on_arrays_are_seen_on_their_way_through_servers_and_disks(place: Path) -> None:
-    (place / "arrays").mkdir()
-    ps.FileSystem.create(place / "v", servers=2).close()
-    ranks, servers = place / "ranks.json", place / "servers.json"
-    with alone(place / "v", "--arrays", place / "arrays", "--trace", servers) as server:
-        job(CALLS, server.url, trace=ranks)
-    trace = joined(place / "all.json", ranks, servers)
-    for path in (ranks, servers):
+    trace = traced_arrays(place, CALLS)
+    for path in (place / "ranks.json", place / "servers.json"):
         assert "secret" not in path.read_text()
     for kind in ("timestep", "checkpoint", "restart", "write", "read"):
         of_ranks = [one for one in trace.all("call", kind) if "rank" in one.args]
@@ -345,12 +350,7 @@ ps.run(main, ranks=2, servers=sys.argv[1])
 
 
 def test_requests_on_open_arrays_are_seen(place: Path) -> None:
-    (place / "arrays").mkdir()
-    ps.FileSystem.create(place / "v", servers=2).close()
-    ranks, servers = place / "ranks.json", place / "servers.json"
-    with alone(place / "v", "--arrays", place / "arrays", "--trace", servers) as server:
-        job(OPEN, server.url, trace=ranks)
-    trace = joined(place / "all.json", ranks, servers)
+    trace = traced_arrays(place, OPEN)
     for kind in ("write", "read"):
         (access,) = trace.all("access", kind)
         questions = [one for one in trace.all("question", kind) if one.within(access)]
@@ -361,25 +361,10 @@ def test_requests_on_open_arrays_are_seen(place: Path) -> None:
         assert within or kind == "read"
 
 
-COLLECTIVE = """
-import sys, numpy as np, penstock as ps
-from mpi4py import MPI
-comm = MPI.COMM_WORLD
-with ps.FileSystem(sys.argv[1], comm) as fs:
-    if comm.rank == 0:
-        fs.create("/all", cells=4, bsu=512)
-    comm.Barrier()
-    with fs.attach_all("/all", "r+") as f:
-        view, mine = ps.View(hn=2), np.full(6000, comm.rank, np.uint8)
-        f.write_all(view, comm.rank, mine)
-        f.read_all(view, comm.rank, np.empty_like(mine))
-"""
-
-
 def test_collective_requests_are_seen_in_a_trace_of_each_rank(place: Path) -> None:
     ps.FileSystem.create(place / "v", servers=3, block_bytes=4096).close()
     program, traces = place / "job.py", place / "traces"
-    program.write_text(COLLECTIVE)
+    program.write_text(COLLECTIVE_JOB)
     mpiexec = Path(sys.executable).with_name("mpiexec")
     with alone(place / "v", "--trace", f"{traces}/") as server:
         command = [str(mpiexec), "-n", "2", sys.executable, str(program), server.url]

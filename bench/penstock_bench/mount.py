@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,16 +17,15 @@ from pathlib import Path
 from statistics import median
 
 import penstock as ps
-from penstock_bench.command import MIB, FailedError, Parser
+from penstock_bench.command import MIB, Parser
 from penstock_bench.directories import run_in_each
 from penstock_bench.machine import file_system
 from penstock_bench.meters import in_turn
+from penstock_bench.running import running
 from penstock_bench.storage import drop_from_cache
 
 SERVERS = 1
 """A server a disk, and the directory is on one."""
-
-MOUNT_SECONDS_MAX = 60
 
 WRITE, READ, AGAIN = "write and sync", "read", "read again"
 
@@ -64,21 +62,9 @@ def read(path: Path, mib: int) -> None:
 def mounted(volume: Path | str, point: Path) -> Iterator[None]:
     """Mount a volume, or that of servers with a URL."""
     point.mkdir()
-    command = [sys.executable, "-m", "penstock", "mount", str(volume), str(point)]
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    ends = time.monotonic() + MOUNT_SECONDS_MAX
-    while not os.path.ismount(point):
-        if process.poll() is not None or time.monotonic() > ends:
-            process.kill()
-            raise FailedError(f"cannot mount: {process.communicate()[1].strip()}")
-        time.sleep(0.01)
-    try:
+    command = [sys.executable, "-m", "penstock", "mount", volume, point]
+    with running(*command, is_ready=lambda: os.path.ismount(point)):
         yield
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def measure(directory: Path, mib: int, rounds: int) -> Rates:

@@ -19,14 +19,12 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 from penstock_bench.command import FailedError
-
-START_SECONDS_MAX = 60
+from penstock_bench.running import does_listen, running
 
 
 class File(Protocol):
@@ -108,41 +106,6 @@ def check(moved: int, memory: memoryview) -> None:
 def address(memory: memoryview) -> ctypes.c_void_p:
     """Return where memory is, for a library of C."""
     return ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory)))
-
-
-@contextlib.contextmanager
-def running(
-    *command: object, port: int | None = None, is_ready: Callable[[], bool] = lambda: True
-) -> Iterator[None]:
-    """Run a server that listens at a port, or is ready in another way, as long as the block."""
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen([str(word) for word in command], stdout=quiet, stderr=quiet)
-    ends = time.monotonic() + START_SECONDS_MAX
-    try:
-        while not (is_ready() and (port is None or does_listen(port))):
-            if process.poll() is not None or time.monotonic() > ends:
-                raise FailedError(f"{command[0]} does not start")
-            time.sleep(0.02)
-        yield
-    finally:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(10)
-        process.kill()
-        process.wait()
-
-
-def free_port() -> int:
-    """Return a port of this host at which nobody listens."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-def does_listen(port: int) -> bool:
-    """Tell whether somebody listens at a port of this host."""
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 # ---------------------------------------------------------------------------------------------

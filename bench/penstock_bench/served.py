@@ -39,7 +39,8 @@ from penstock_bench.job import Runner, find_mpiexec
 from penstock_bench.machine import file_system
 from penstock_bench.meters import in_turn
 from penstock_bench.mount import mounted
-from penstock_bench.peers import PEERS, Directory, Files, free_port, running
+from penstock_bench.peers import PEERS, Directory, Files
+from penstock_bench.running import free_port, serving
 from penstock_bench.served_job import MODES, ServedJob
 from penstock_bench.storage import drop_from_cache
 
@@ -97,7 +98,7 @@ class Library:
 
 
 @contextlib.contextmanager
-def serving(place: Path, mib: int, block_bytes: int) -> Iterator[tuple[str, str]]:
+def both_ways(place: Path, mib: int, block_bytes: int) -> Iterator[tuple[str, str]]:
     """Serve a volume at a Unix socket and a port of TCP: the two URLs."""
     volume, keys, port = place / "volume", place / "keys", free_port()
     capacity = 4 * mib * MIB
@@ -111,13 +112,7 @@ def serving(place: Path, mib: int, block_bytes: int) -> Iterator[tuple[str, str]
         run_penstock("keys", *words)
     socket, remote = f"unix://{volume}/penstock.sock", f"127.0.0.1:{port}"
     listen = ["--listen", socket, "--listen", remote, "--keys", keys / "server-0"]
-    command = [sys.executable, "-m", "penstock", "serve", volume, *listen]
-    looking = [sys.executable, "-m", "penstock", "servers", socket]
-
-    def is_ready() -> bool:
-        return subprocess.run(looking, capture_output=True, check=False).returncode == 0
-
-    with running(*command, is_ready=is_ready):
+    with serving(socket, volume, *listen):
         yield socket, f"penstock://{remote}"
 
 
@@ -210,7 +205,7 @@ def measure(directory: Path, options: argparse.Namespace) -> str:
         for place in places.values():
             place.mkdir()
         url, remote = stack.enter_context(
-            serving(places[LIBRARY], options.mib, options.block_kib << 10)
+            both_ways(places[LIBRARY], options.mib, options.block_kib << 10)
         )
         local = stack.enter_context(ps.FileSystem(url))
         keys = places[LIBRARY] / "keys" / "bench"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,8 +23,7 @@ import penstock as ps
 from penstock_bench.command import MIB, FailedError, Parser
 from penstock_bench.directories import run_in_each
 from penstock_bench.machine import file_system
-
-START_SECONDS_MAX = 60
+from penstock_bench.running import serving
 
 FILE = "one file, written and synced"
 OWN = "a timestep by the job's own servers"
@@ -40,21 +38,9 @@ def standing(directory: Path, servers: int) -> Iterator[str]:
     """Servers of the arrays in `directory`, by their URL."""
     volume = directory / "volume"
     ps.FileSystem.create(volume, servers=servers, capacity=64 * MIB).close()
-    command = [sys.executable, "-m", "penstock", "serve", str(volume), "--arrays", str(directory)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     url = f"unix://{volume}/penstock.sock"
-    looking = [sys.executable, "-m", "penstock", "servers", url]
-    ends = time.monotonic() + START_SECONDS_MAX
-    while subprocess.run(looking, capture_output=True, check=False).returncode != 0:
-        if process.poll() is not None or time.monotonic() > ends:
-            process.kill()
-            raise FailedError(f"cannot serve: {process.communicate()[1].strip()}")
-        time.sleep(0.05)
-    try:
+    with serving(url, volume, "--arrays", directory):
         yield url
-    finally:
-        process.terminate()
-        process.communicate()
 
 
 def group(session: ps.Session, path: Path | str, mib: int) -> tuple[ps.Group, np.ndarray]:
