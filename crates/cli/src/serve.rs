@@ -10,7 +10,7 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::ready;
 use penstock_arrays::calls::meter::CallMeter;
-use penstock_arrays::calls::office::{Arrays, Reception, SharedHomes, StandingOpener};
+use penstock_arrays::calls::office::{Arrays, Reception, StandingOpener};
 use penstock_arrays::fs::user::User as ArrayUser;
 use penstock_engine::{Kind, NodeId};
 use penstock_files::disk::{self, CreateOptions};
@@ -23,6 +23,7 @@ use penstock_net::door::Guests;
 use penstock_net::keys;
 use penstock_net::links::Roster;
 use penstock_net::peer::{Peer, User};
+use penstock_net::shared::Shared;
 use penstock_net::tls::KeyFiles;
 use serde::Deserialize;
 use serde_json::json;
@@ -139,11 +140,11 @@ fn homes_of_arrays(options: &StandOptions) -> Vec<NodeId> {
 
 /// The number of hosts of server processes: one, if one of them listens at a Unix socket alone.
 fn hosts(addresses: &[Vec<Address>]) -> usize {
+    let there: Vec<_> = addresses.iter().filter(|at| !at.is_empty()).collect();
     let is_on_this = |at: &&Vec<Address>| at.iter().all(|one| matches!(one, Address::Host(_)));
-    let there = || addresses.iter().filter(|at| !at.is_empty());
-    match there().any(|at| is_on_this(&at)) {
+    match there.iter().any(is_on_this) {
         true => 1,
-        false => there().count(),
+        false => there.len(),
     }
 }
 
@@ -194,13 +195,14 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
     let mut signals = signals.map_err(|error| Failure::failed(format!("signals: {error}")))?;
     let volume = options.template.clone();
     let meter = CallMeter::default();
-    let homes = root
-        .as_ref()
-        .map(|_| SharedHomes::new(homes_of_arrays(&options)));
-    let arrays = root.zip(homes.clone()).map(|(root, homes)| {
+    let homes = Shared::new(match &root {
+        Some(_) => homes_of_arrays(&options),
+        None => Vec::new(),
+    });
+    let arrays = root.map(|root| {
         let arrays = Arrays {
             root,
-            homes,
+            homes: homes.clone(),
             hosts: hosts(&options.addresses),
             cache_bytes: options.options.cache_bytes,
             meter: meter.clone(),
@@ -210,7 +212,7 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
     let arrays = arrays.transpose()?;
     let calls: Arc<Calls> = Arc::new(move |is_there| meter.counted(is_there));
     let opened = stand(StandOptions {
-        arrays: homes.as_ref().map_or_else(Vec::new, SharedHomes::read),
+        arrays: homes.read(),
         calls: arrays.is_some().then_some(calls),
         ..options
     })?;
@@ -224,7 +226,7 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
         for signal in signals.forever() {
             match &again {
                 Some((config, process, reload)) if signal == SIGHUP => {
-                    match read_again(config, *process, reload, homes.as_ref()) {
+                    match read_again(config, *process, reload, &homes) {
                         Ok(processes) => tracing::info!(processes, "the configuration is read"),
                         Err(failure) => {
                             tracing::error!(why = failure.text(), "all stays as it was")
@@ -257,19 +259,16 @@ fn read_again(
     config: &Path,
     process: usize,
     reload: &Reload,
-    homes: Option<&SharedHomes>,
+    homes: &Shared<Vec<NodeId>>,
 ) -> Result<usize, Failure> {
     let (options, _) = ConfigFile::read(config)?.options(process)?;
-    let of_arrays = homes_of_arrays(&options);
-    let told = match homes {
-        Some(_) => of_arrays.clone(),
-        None => Vec::new(),
+    let arrays = match homes.read().is_empty() {
+        true => Vec::new(), // none are served
+        false => homes_of_arrays(&options),
     };
     let processes = options.addresses.len();
-    reload.reload(options.homes, options.addresses, told)?;
-    if let Some(homes) = homes {
-        homes.replace(of_arrays);
-    }
+    reload.reload(options.homes, options.addresses, arrays.clone())?;
+    homes.replace(arrays);
     Ok(processes)
 }
 

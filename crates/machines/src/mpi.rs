@@ -31,11 +31,10 @@ use crate::mpi::abi::Handle;
 use crate::mpi::api::Api;
 use crate::mpi::inbox::Inbox;
 use crate::node::Node;
+use crate::node::pause::LOOKS_AWAKE;
 
 /// Tags go from 1 to this: MPI promises as many at least.
 const TAGS: u64 = 32767;
-/// How often a rank looks for messages of other hosts before it begins to sleep in between.
-const LOOKS_AWAKE: u32 = 50;
 /// The longest sleep between two looks.
 const SLEEP_MAX: Duration = Duration::from_micros(500);
 /// How soon to try again to put a packet into an inbox that was full.

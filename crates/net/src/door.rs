@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use penstock_engine::{Error, Kind, NodeId, Result};
@@ -31,6 +31,7 @@ use crate::hello::{self, Caller, Hello, Welcome, failed};
 use crate::lane::{SEGMENT_BYTES, ends};
 use crate::links::{Admitted, Roster, Word};
 use crate::peer::{Peer, User, user_of_socket};
+use crate::shared::Shared;
 use crate::stream::{HostStream, RemoteStream, Stream};
 use crate::tls::Keys;
 
@@ -114,32 +115,10 @@ pub struct Notice {
     pub greeting: Vec<u8>,
 }
 
-/// The notice of an open door. It changes when processes come or go.
-#[derive(Clone)]
-pub struct SharedNotice(Arc<RwLock<Notice>>);
-
-impl SharedNotice {
-    fn new(notice: Notice) -> Self {
-        Self(Arc::new(RwLock::new(notice)))
-    }
-
-    /// The notice as it is now.
-    pub fn read(&self) -> Notice {
-        let notice = self.0.read();
-        notice.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Changes the notice.
-    pub fn replace(&self, notice: Notice) {
-        let former = self.0.write();
-        *former.unwrap_or_else(PoisonError::into_inner) = notice;
-    }
-}
-
 /// The door of a server, open as long as it is kept.
 pub struct Door {
     _background: Background,
-    notice: SharedNotice,
+    notice: Shared<Notice>,
     sockets: Vec<PathBuf>,
     ports: Vec<u16>,
 }
@@ -160,7 +139,7 @@ enum Listener {
 /// What all tasks of a door share.
 struct Desk {
     options: DoorOptions,
-    notice: SharedNotice,
+    notice: Shared<Notice>,
     roster: Roster,
     links: Sender<Word>,
     bell: Arc<SocketBell>,
@@ -196,7 +175,7 @@ impl Door {
             }
             listeners.push(listener);
         }
-        let notice = SharedNotice::new(Notice {
+        let notice = Shared::new(Notice {
             addresses: options.addresses.clone(),
             greeting: options.greeting.clone(),
         });
@@ -238,8 +217,8 @@ impl Door {
         })
     }
 
-    /// What it says to clients.
-    pub fn notice(&self) -> &SharedNotice {
+    /// What it says to clients. It changes when processes come or go.
+    pub fn notice(&self) -> &Shared<Notice> {
         &self.notice
     }
 

@@ -29,6 +29,7 @@
 //! | `background` | work in a thread of its own |
 //! | `bell` | a bell that rings for sockets, too |
 //! | [`links`] | the links of a node |
+//! | [`shared`] | a value that several threads share |
 //! | `visit` | what servers say to a client that comes |
 
 pub mod address;
@@ -48,6 +49,7 @@ pub mod keys;
 mod lane;
 pub mod links;
 pub mod peer;
+pub mod shared;
 mod stream;
 pub mod tls;
 mod visit;

@@ -12,6 +12,7 @@ use penstock_layout::exact;
 use penstock_machines::bell::HasBell;
 use penstock_machines::links::{Arrival, Distance, Links};
 use penstock_machines::memory::board::HasBoard;
+use penstock_machines::node::pause::LOOKS_AWAKE;
 use tokio::sync::Notify;
 
 use crate::bell::{OWN, SocketBell};
@@ -19,10 +20,6 @@ use crate::connection::{Connection, Limits};
 use crate::dismissals::{Dismissal, Dismissals};
 use crate::peer::Peer;
 use crate::stream::{Found, Stream, broken};
-
-/// The looks in vain after which a node no longer watches shared memory, but wants to be told: some
-/// dozens of microseconds, as long as it takes to be woken.
-const LOOKS_AWAKE: u32 = 50;
 
 /// How often a node looks whether a peer has become stuck, or is silent.
 const STUCK_LOOK: Duration = Duration::from_millis(500);
@@ -379,10 +376,13 @@ impl NetLinks {
 
     /// Gives up servers that have been silent for too long.
     fn look_for_silence(&self) {
+        if self.servers.borrow().is_empty() {
+            return;
+        }
         // Reading the clock takes as long as a look.
         let polls = self.polls.get() + 1;
         self.polls.set(polls);
-        if polls < POLLS_BETWEEN || self.servers.borrow().is_empty() {
+        if polls < POLLS_BETWEEN {
             return;
         }
         self.polls.set(0);

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use futures::FutureExt;
 use futures::channel::oneshot;
@@ -22,6 +22,7 @@ use penstock_engine::{
     Strategy, Tally, Traffic,
 };
 use penstock_machines::{DeviceId, Medium, Node, Opener};
+use penstock_net::shared::Shared;
 
 use super::ask::Ask;
 use super::desk::Desk;
@@ -54,35 +55,12 @@ pub trait Reception {
     fn user(&self, node: NodeId) -> Option<User>;
 }
 
-/// The node of each server of arrays, as new sessions must know them. The node of server 0 stays.
-#[derive(Clone)]
-pub struct SharedHomes(Arc<RwLock<Vec<NodeId>>>);
-
-impl SharedHomes {
-    /// The nodes of the servers that there are.
-    pub fn new(homes: Vec<NodeId>) -> Self {
-        Self(Arc::new(RwLock::new(homes)))
-    }
-
-    /// The nodes now.
-    pub fn read(&self) -> Vec<NodeId> {
-        let homes = self.0.read();
-        homes.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Changes them.
-    pub fn replace(&self, homes: Vec<NodeId>) {
-        let former = self.0.write();
-        *former.unwrap_or_else(PoisonError::into_inner) = homes;
-    }
-}
-
 /// What servers of arrays serve.
 pub struct Arrays {
     /// The directory of the arrays, the same for all servers.
     pub root: PathBuf,
-    /// The node of each server, by number. Processes come and go.
-    pub homes: SharedHomes,
+    /// The node of each server, by number, as new sessions must know them. Processes come and go.
+    pub homes: Shared<Vec<NodeId>>,
     /// The number of hosts that they are on.
     pub hosts: usize,
     /// The bytes of the cache for arrays that stay open, of each server.

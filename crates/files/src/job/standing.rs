@@ -25,9 +25,10 @@ use penstock_machines::node::runner::{Interrupt, Runner};
 use penstock_machines::{Node, Opener};
 use penstock_net::address::Address;
 use penstock_net::dismissals::Dismissal;
-use penstock_net::door::{Door, DoorOptions, Guests as Admission, Notice, SharedNotice};
+use penstock_net::door::{Door, DoorOptions, Guests as Admission, Notice};
 use penstock_net::links::Roster;
 use penstock_net::peer::Peer;
+use penstock_net::shared::Shared;
 use penstock_net::tls::Keys;
 use penstock_net::{Call, Calling, Greeting, Joined, Visit};
 
@@ -101,7 +102,7 @@ pub struct Reload {
     process: usize,
     volume: Vec<u8>,
     homes: Homes,
-    notice: SharedNotice,
+    notice: Shared<Notice>,
 }
 
 impl Reload {
@@ -211,7 +212,7 @@ pub fn stand(asked: StandOptions) -> Result<Stand> {
 struct Lodgers {
     node: Rc<Node>,
     roster: Roster,
-    notice: SharedNotice,
+    notice: Shared<Notice>,
     process: usize,
     patience: Duration,
     calls: Option<Arc<Calls>>,

@@ -21,8 +21,9 @@ pub struct Pause {
     is_crowded: Cell<bool>,
 }
 
-/// The looks in vain of a node that has open files: some dozens of microseconds, as long as it
-/// takes to fall asleep and be woken.
+/// The looks in vain after which a node that hopes for an answer sleeps, and links no longer watch
+/// but want to be told: some dozens of microseconds, as long as it takes to fall asleep and be
+/// woken.
 pub const LOOKS_AWAKE: u32 = 50;
 
 /// The time after which a node that let others use the processor knows that they did.
