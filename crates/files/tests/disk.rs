@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use penstock_engine::{Access, Error, Kind, Opening};
@@ -67,6 +68,21 @@ impl SmallFileSystem {
         let (size, path) = (format!("size={bytes}"), directory.path().to_str()?);
         run("mount", &["-t", "tmpfs", "-o", &size, "none", path])?;
         Some(Self(directory))
+    }
+
+    fn free_bytes(&self) -> u64 {
+        let found = rustix::fs::statvfs(self.0.path()).unwrap();
+        found.f_bavail * found.f_frsize
+    }
+
+    /// Waits until so many bytes are free: a process that another test has just forked may hold a
+    /// file open that was removed.
+    fn wait_until_free(&self, bytes: u64) {
+        let begun = Instant::now();
+        while self.free_bytes() < bytes {
+            assert!(begun.elapsed() < Duration::from_secs(60), "files are left");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -612,12 +628,14 @@ fn a_full_file_system_is_told() {
         return;
     };
     let volume = template(small.0.path(), "full.vol");
+    let empty = small.free_bytes();
     let too_large = CreateOptions {
         capacity: Some(5 << 20),
         ..options(2)
     };
     assert_eq!(kind(create(&volume, &too_large)), Kind::Full);
     assert!(files_below(small.0.path()).is_empty(), "nothing is left");
+    small.wait_until_free(empty);
     let sparse = CreateOptions {
         capacity: None,
         ..options(1)
