@@ -32,7 +32,7 @@ use crate::files::{BlockClaim, CallFile, Files};
 use crate::lists::{self, Lists};
 use crate::machine::{Machine, Operation, Work};
 use crate::outcome::{Outcome, Sum, Traffic};
-use crate::portions::{Parts, Portion, check_apart, move_portions};
+use crate::portions::{Parts, Portion, check_apart, move_portions, parts_held};
 use crate::relay::{Blocks, Flow, Relay};
 use crate::request::{Request, Rest};
 use crate::span;
@@ -187,11 +187,23 @@ impl<M: Machine> File<'_, M> {
         let held: u64 = portions.iter().map(|held| held.piece.elements()).sum();
         if request.rest == Rest::Keep && held < block.region.elements() {
             self.disk.read(block, buffer).await?;
-        } else if held * request.disk.width() < block.bytes {
+        } else if request.rest != Rest::Leave && held * request.disk.width() < block.bytes {
             let element = request.rest.element();
             call.machine.clear(buffer, block.bytes, element);
         }
         self.move_portions(block, portions, buffer).await
+    }
+
+    /// Gives a block to the disk, or of a block that is not to be written whole the parts that
+    /// clients hold.
+    async fn write(&self, block: &Block, portions: &[Portion], buffer: &M::Buffer) -> Result<()> {
+        let width = self.request.disk.width();
+        if self.request.rest == Rest::Leave
+            && let Some(parts) = parts_held(block, portions, width)
+        {
+            return self.disk.write_parts(block, &parts, buffer).await;
+        }
+        self.disk.write(block, buffer).await
     }
 
     async fn move_portions(
@@ -240,7 +252,9 @@ impl<'a, M: Machine> Flow<M> for Job<'a, M> {
         let claim = file.disk.claim(block, operation).await;
         let _claim = match operation {
             Operation::Write => {
-                check_apart(block, &portions)?;
+                if file.request.rest != Rest::Leave {
+                    check_apart(block, &portions)?;
+                }
                 file.gather(block, &portions, buffer).await?;
                 claim
             }
@@ -262,7 +276,7 @@ impl<'a, M: Machine> Flow<M> for Job<'a, M> {
     ) -> Result<Traffic> {
         let file = &self.files[*file];
         match file.request.operation {
-            Operation::Write => file.disk.write(block, buffer).await?,
+            Operation::Write => file.write(block, &load.portions, buffer).await?,
             Operation::Read => file.move_portions(block, &load.portions, buffer).await?,
         }
         Ok(Traffic {

@@ -63,7 +63,7 @@ pub mod version;
 
 pub use address::{CallId, MemoryId, PartyId, Port};
 pub use call::Call;
-pub use collective::{Ask, Decision, Director, Proposal, RankBoxes, Verdict};
+pub use collective::{Ask, Decision, Director, Proposal, RankPart, RankParts, Verdict};
 pub use error::{Error, Kind, Result, Who};
 pub use files::{FileClient, FileId, FilePart, Order};
 pub use holders::Holders;

@@ -1,7 +1,9 @@
 //! The blocks of a server, and the portions that clients hold of them.
 
+use std::ops::Range;
+
 use futures::future::join_all;
-use penstock_layout::{Block, Holder, MemorySchema, Piece};
+use penstock_layout::{Block, Holder, ListPiece, MemorySchema, Piece};
 
 use crate::address::MemoryId;
 use crate::error::Result;
@@ -94,6 +96,41 @@ pub(crate) fn check_apart(block: &Block, portions: &[Portion]) -> Result<()> {
         Piece::Share(_) => None,
     });
     lists::check_apart(block, &pieces.collect::<Vec<_>>())
+}
+
+/// The parts of a block that lists hold, in bytes of the block, ascending and apart; `None` if they
+/// hold all of it. The answer takes time in proportion to the runs where that is not so.
+pub(crate) fn parts_held(
+    block: &Block,
+    portions: &[Portion],
+    width: u64,
+) -> Option<Vec<Range<u64>>> {
+    let pieces = || {
+        portions.iter().filter_map(|portion| match &portion.piece {
+            Piece::List(piece) => Some(piece),
+            Piece::Share(_) => None,
+        })
+    };
+    let held: u64 = pieces().map(|piece| piece.bytes(width)).sum();
+    if held == block.bytes && ListPiece::are_disjoint(pieces()) {
+        return None;
+    }
+    let runs = pieces().flat_map(ListPiece::iter);
+    let mut runs: Vec<_> = runs
+        .map(|(place, _, elements)| place * width..(place + elements) * width)
+        .collect();
+    runs.sort_unstable_by_key(|run| run.start);
+    runs.dedup_by(|next, run| {
+        let touch = next.start <= run.end;
+        if touch {
+            run.end = run.end.max(next.end);
+        }
+        touch
+    });
+    match &runs[..] {
+        [all] if *all == (0..block.bytes) => None,
+        _ => Some(runs),
+    }
 }
 
 /// The portions that the shares of a schema have of a block.

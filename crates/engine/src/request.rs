@@ -7,7 +7,7 @@ use crate::address::ARRAYS_MAX;
 use crate::error::{Error, Kind, Result};
 use crate::files::FileId;
 use crate::holders::Holders;
-use crate::machine::{Opening, Operation};
+use crate::machine::{Access, Opening, Operation};
 use crate::party::Party;
 use crate::tuning::{Caching, Split, StoreAccess, Strategy, TwoPhase};
 
@@ -49,13 +49,17 @@ pub enum Rest {
     /// The elements become this element in all blocks, since the store cannot give it for blocks
     /// that are not written. Only disk-directed and two-phase I/O can do it.
     FillAll(Vec<u8>),
+    /// The elements are left alone: others may change them meanwhile, so no byte of them is read or
+    /// written. If ranks hold an element together, nobody says whose is written. Only disk-directed
+    /// I/O of lists can do it, on a target that is there already and moves parts of blocks.
+    Leave,
 }
 
 impl Rest {
     /// The bytes of the element that fills the rest.
     pub fn element(&self) -> &[u8] {
         match self {
-            Self::Keep => &[],
+            Self::Keep | Self::Leave => &[],
             Self::Fill(element) | Self::FillAll(element) => element,
         }
     }
@@ -67,7 +71,10 @@ impl Request {
         Opening {
             target: self.target.clone(),
             disk: self.disk.clone(),
-            access: self.operation.into(),
+            access: match self.rest {
+                Rest::Leave => Access::Update,
+                _ => self.operation.into(),
+            },
             sync: self.sync,
             server,
             servers: self.servers,
@@ -80,7 +87,8 @@ impl Request {
     /// # Errors
     /// [`Kind::Schema`] when memory and disk schema are of different arrays, when there are more
     /// ranks or servers than in the party, or none, when a write has several holders of one
-    /// element, when the rest is no element, and when the tuning leaves a strategy no buffer.
+    /// element, when the rest is no element or cannot be left alone, and when the tuning leaves a
+    /// strategy no buffer.
     pub fn check(&self, party: &Party) -> Result<()> {
         let Self {
             holders,
@@ -115,6 +123,8 @@ impl Request {
         } else if element != 0 && element != disk.width() {
             let width = disk.width();
             format!("a fill value of {element} bytes for elements of {width}")
+        } else if self.rest == Rest::Leave && (!holders.are_lists() || self.file.is_some()) {
+            "a write that leaves the rest alone, of a schema or on an open file".to_string()
         } else if !is_tuned {
             "caching without buffers, requests or bytes".to_string()
         } else {

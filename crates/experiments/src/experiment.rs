@@ -9,7 +9,7 @@ use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::{self, Servers};
 use penstock_engine::tuning::{DiskDirected, Exchange, StoreAccess, TwoPhase};
 use penstock_engine::{
-    Attendance, Call, Decision, Director, Error, Kind, Machine, Party, Proposal, RankBoxes,
+    Attendance, Call, Decision, Director, Error, Kind, Machine, Party, Proposal, RankParts,
     Request, Rest, Strategy, Tally, Traffic,
 };
 use serde::Serialize;
@@ -235,6 +235,7 @@ impl CollectiveRun {
         let proposal = Proposal {
             ask: (),
             own_boxes: Vec::new(),
+            own: Vec::new(),
             complaint: None,
         };
         let verdict = match self.is_collective {
@@ -269,7 +270,7 @@ const SEQUENCE: u64 = 0;
 struct ExperimentDirector(Request);
 
 impl Director for ExperimentDirector {
-    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision, Error> {
+    fn prepare(&mut self, _parts: RankParts) -> Result<Decision, Error> {
         Ok(Decision::Serve(vec![self.0.clone()]))
     }
 

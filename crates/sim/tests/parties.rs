@@ -22,7 +22,7 @@ use penstock_engine::collective::{Voice, difference};
 use penstock_engine::encoding::{decode, encode};
 use penstock_engine::{
     Access, Attendance, Call, Decision, Error, FileClient, FileId, FilePart, Kind, Machine,
-    Opening, Operation, Order as FileOrder, Party, PartyId, Port, Proposal, RankBoxes, Request,
+    Opening, Operation, Order as FileOrder, Party, PartyId, Port, Proposal, RankParts, Request,
     Rest, Split, Tally, Traffic,
 };
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, MemorySchema, Order};
@@ -145,7 +145,7 @@ impl Delegate for Decided {
 
     fn handed_over(&mut self) {}
 
-    fn prepare(&mut self, _boxes: RankBoxes) -> LocalBoxFuture<'_, Result<Decision, Error>> {
+    fn prepare(&mut self, _parts: RankParts) -> LocalBoxFuture<'_, Result<Decision, Error>> {
         Box::pin(ready(Ok(self.decision.clone())))
     }
 
@@ -212,6 +212,7 @@ impl Player<'_> {
                 let proposal = Proposal {
                     ask: (),
                     own_boxes: Vec::new(),
+                    own: Vec::new(),
                     complaint: None,
                 };
                 client.with_errand(errand).run(Ok(proposal), None).await

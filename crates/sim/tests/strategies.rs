@@ -129,6 +129,56 @@ impl Case {
         Holding::new(&file, &memory).unwrap()
     }
 
+    /// Writes what lists have, and leaves all else alone.
+    fn leave_rest(
+        &self,
+        simulation: &Simulation,
+        id: u64,
+        lists: Vec<Holding>,
+        memories: &[Rc<RefCell<Vec<u8>>>],
+    ) -> Traffic {
+        let lists = Rc::new(lists);
+        let request = Request {
+            operation: Operation::Write,
+            strategy: Strategy::default(),
+            holders: Holders::Lists {
+                shape: self.shape.clone(),
+                ranks: memories.len(),
+            },
+            disk: self.disk.clone(),
+            target: Vec::new(),
+            servers: self.servers,
+            sync: true,
+            split: None,
+            file: None,
+            rest: Rest::Leave,
+        };
+        let moved = Rc::new(RefCell::new(Traffic::default()));
+        let party = simulation.party().clone();
+        let program = |node: SimNode| {
+            let (request, party, moved) = (request.clone(), party.clone(), moved.clone());
+            let (rank, lists) = (party.rank(node.me()).unwrap(), lists.clone());
+            let held = memories[rank].clone();
+            async move {
+                let attendance = Attendance::new(party);
+                let call = Call::new(&node, &attendance, id);
+                let share = Share::of_box(&Region::whole(&[lists[rank].elements()]));
+                let _exposure = node.expose(call.id.memory(0), (share, Some(held)));
+                let handed_over = Cell::new(false);
+                let own = [&lists[rank]];
+                let client = Client::new(call, rank, &handed_over).with_lists(&own);
+                let verdict = directing::run(client, rank, Decision::Serve(vec![request]));
+                *moved.borrow_mut() = verdict.await.unwrap().moved;
+            }
+        };
+        let server = |node: SimNode| {
+            let attendance = Rc::new(Attendance::new(party.clone()));
+            async move { Servers::new(&node, attendance, 0).run().await }
+        };
+        simulation.run_with_servers(program, server).unwrap();
+        moved.take()
+    }
+
     /// Runs one call; every rank starts with `memories`, in which the call leaves its result.
     fn run(
         &self,
@@ -354,6 +404,72 @@ fn what_one_strategy_writes_all_others_read() {
             }
         }
     }
+}
+
+/// The bytes of all elements, in row-major order.
+fn read_all(case: &Case, simulation: &Simulation, id: u64) -> Vec<u8> {
+    let schema: MemorySchema = Replicated::new(&case.shape, 1).into();
+    let bytes = case.share_bytes(&schema, 0).len();
+    let memories: Vec<_> = (0..case.clients)
+        .map(|_| Rc::new(RefCell::new(vec![0x5a; bytes])))
+        .collect();
+    let (reader, held) = ((Strategy::default(), None), (&schema, false));
+    case.run(simulation, id, Operation::Read, reader, held, &memories);
+    memories[0].take()
+}
+
+#[test]
+fn what_no_list_has_is_left_alone() {
+    let mut written = 0;
+    for seed in 0..SEEDS {
+        let (case, mut random) = Case::of(seed);
+        let simulation = case.simulation();
+        let schema = memory_schema(&case.shape, case.clients, &mut random);
+        let memories: Vec<_> = (0..case.clients)
+            .map(|rank| Rc::new(RefCell::new(case.share_bytes(&schema, rank))))
+            .collect();
+        let (writer, held) = ((Strategy::default(), None), (&schema, false));
+        case.run(&simulation, 0, Operation::Write, writer, held, &memories);
+        let mut expected = read_all(&case, &simulation, 1);
+        // Some elements get new values, and some of them from two ranks, which have one value.
+        let elements = expected.len() / case.width as usize;
+        let new: Vec<Option<u8>> = (0..elements)
+            .map(|_| (random.below(2) == 0).then(|| random.below(256) as u8))
+            .collect();
+        let mut lists = vec![Vec::new(); case.clients];
+        for number in (0..elements).filter(|&number| new[number].is_some()) {
+            for _ in 0..1 + random.below(2) {
+                let rank = random.below(case.clients as u64) as usize;
+                if lists[rank].last() != Some(&(number as u64)) {
+                    lists[rank].push(number as u64);
+                }
+            }
+        }
+        let width = case.width as usize;
+        for (value, place) in new.iter().zip(expected.chunks_mut(width)) {
+            value.iter().for_each(|value| place.fill(*value));
+        }
+        let memories = lists.iter().map(|list| {
+            let values = list
+                .iter()
+                .flat_map(|&n| vec![new[n as usize].unwrap(); width]);
+            Rc::new(RefCell::new(values.collect::<Vec<u8>>()))
+        });
+        let memories: Vec<_> = memories.collect();
+        let holdings = lists.iter().map(|list| {
+            let file = List::runs(list, &vec![1; list.len()]).unwrap();
+            let memory = List::runs(&[0], &[list.len() as u64]).unwrap();
+            Holding::new(&file, &memory).unwrap()
+        });
+        let moved = case.leave_rest(&simulation, 2, holdings.collect(), &memories);
+        assert!(
+            read_all(&case, &simulation, 3) == expected,
+            "seed {seed}: {:?}",
+            case.disk
+        );
+        written += moved.blocks;
+    }
+    assert!(written > SEEDS, "hardly a block was written");
 }
 
 #[test]

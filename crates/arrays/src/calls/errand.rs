@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_engine::encoding::{decode, encode};
-use penstock_engine::{Decision, Director, Error, Kind, RankBoxes, Result, Tally, Traffic};
+use penstock_engine::{Decision, Director, Error, Kind, RankParts, Result, Tally, Traffic};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -145,7 +145,7 @@ impl Errand for Close {
 }
 
 impl Director for Close {
-    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision> {
+    fn prepare(&mut self, _parts: RankParts) -> Result<Decision> {
         Ok(Decision::Close(None))
     }
 
@@ -167,7 +167,7 @@ impl Saying {
 }
 
 impl Director for Saying {
-    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision> {
+    fn prepare(&mut self, _parts: RankParts) -> Result<Decision> {
         let twice = || Error::new(Kind::Schema, "deciding on a call", "it was decided before");
         let say = self.0.take().ok_or_else(twice)?;
         Ok(Decision::Tell(say()?))

@@ -18,7 +18,7 @@ use penstock_engine::collective::server::Servers;
 use penstock_engine::collective::{Voice, difference};
 use penstock_engine::encoding::{decode, encode};
 use penstock_engine::{
-    Decision, Director, Error, Kind, Machine, NodeId, Opening, Party, PartyId, RankBoxes, Result,
+    Decision, Director, Error, Kind, Machine, NodeId, Opening, Party, PartyId, RankParts, Result,
     Strategy, Tally, Traffic,
 };
 use penstock_machines::{DeviceId, Medium, Node, Opener};
@@ -275,12 +275,12 @@ impl Guest {
     fn prepare(
         &self,
         told: &[u8],
-        boxes: RankBoxes,
+        parts: RankParts,
     ) -> Result<(Box<dyn Director + Send>, Decision)> {
         self.user.act(|| {
             let (errand, desk) = self.read(told)?;
             let mut director = errand.director(desk);
-            let decision = director.prepare(boxes)?;
+            let decision = director.prepare(parts)?;
             if let Decision::Serve(requests) = &decision {
                 let mut strategies = requests.iter().map(|request| &request.strategy);
                 if let Some(other) =
@@ -305,13 +305,13 @@ impl Delegate for Clerk {
         self.counted.hand_over();
     }
 
-    fn prepare(&mut self, boxes: RankBoxes) -> LocalBoxFuture<'_, Result<Decision>> {
+    fn prepare(&mut self, parts: RankParts) -> LocalBoxFuture<'_, Result<Decision>> {
         let preparing = async move {
             let Work::Told(guest, told) = std::mem::replace(&mut self.work, Work::Done) else {
                 return Err(closed());
             };
             let own = guest.clone();
-            let (director, decision) = apart(move || guest.prepare(&told, boxes)).await?;
+            let (director, decision) = apart(move || guest.prepare(&told, parts)).await?;
             self.work = Work::Begun(own, director);
             if let Decision::Tell(_) | Decision::Close(_) = decision {
                 self.counted.done = Some(0); // nothing is left to do

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use penstock_engine::encoding::decode;
 use penstock_engine::{
     Access, Decision, Director, Error, FileId, FilePart, Kind, Opening, Operation, Order,
-    RankBoxes, Request, Rest, Result, Strategy, Tally, Traffic,
+    RankParts, Request, Rest, Result, Strategy, Tally, Traffic,
 };
 use penstock_layout::{DiskSchema, Region, Share};
 use serde::{Deserialize, Serialize};
@@ -416,14 +416,14 @@ struct TogetherDirector {
 }
 
 impl Director for TogetherDirector {
-    fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
+    fn prepare(&mut self, parts: RankParts) -> Result<Decision> {
         let TogetherErrand {
             file,
             operation,
             array,
         } = &self.errand;
         let settings = &self.desk.settings;
-        let boxes = boxes_of(&boxes, 0);
+        let boxes = boxes_of(&parts, 0);
         let holders = array.holders(*operation, boxes, settings.clients)?;
         let open = self.desk.open();
         let open = open.get(&file.number).ok_or_else(not_open)?;
@@ -479,7 +479,7 @@ struct OrderDirector {
 }
 
 impl Director for OrderDirector {
-    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision> {
+    fn prepare(&mut self, _parts: RankParts) -> Result<Decision> {
         let OrderErrand { file, change } = self.errand;
         let open = self.desk.open();
         let known = open.get(&file.number).ok_or_else(not_open)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use penstock_engine::{
-    Decision, Director, Operation, RankBoxes, Request, Result, Strategy, Tally, Traffic,
+    Decision, Director, Operation, RankParts, Request, Result, Strategy, Tally, Traffic,
 };
 
 use serde::{Deserialize, Serialize};
@@ -190,12 +190,12 @@ impl ReadDirector {
 }
 
 impl Director for ReadDirector {
-    fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
+    fn prepare(&mut self, parts: RankParts) -> Result<Decision> {
         let mut requests = Vec::with_capacity(self.sources.len());
         for (number, source) in self.sources.iter().enumerate() {
             let path = of_server(&source.path, 0);
             let witness = Witness::of(&path, &source.array.schema.name);
-            requests.push(self.request(source, boxes_of(&boxes, number), &witness)?);
+            requests.push(self.request(source, boxes_of(&parts, number), &witness)?);
             self.witnesses.push(witness);
         }
         Ok(Decision::Serve(requests))

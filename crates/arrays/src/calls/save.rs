@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use penstock_engine::{
-    Decision, Director, Error, Holders, Kind, Operation, RankBoxes, Request, Rest, Result,
+    Decision, Director, Error, Holders, Kind, Operation, RankParts, Request, Rest, Result,
     Strategy, Sum, Tally, Traffic,
 };
 use penstock_layout::{DiskSchema, exact};
@@ -387,11 +387,11 @@ impl SaveDirector {
     }
 
     /// The parts of a timestep: rows of each array, which follow the rows that are stored.
-    fn timestep_parts(&self, group: &Group, boxes: &RankBoxes) -> Result<Vec<Part>> {
+    fn timestep_parts(&self, group: &Group, parts: &RankParts) -> Result<Vec<Part>> {
         let block_bytes = self.settings.options.block_bytes;
         let parts = self.group.arrays.iter().enumerate().map(|(number, array)| {
             let array = array.in_time();
-            let boxes = boxes_of(boxes, number).into_iter().map(|(rank, mut own)| {
+            let boxes = boxes_of(parts, number).into_iter().map(|(rank, mut own)| {
                 if !array.is_ragged() {
                     for region in &mut own {
                         region.start.insert(0, 0);
@@ -470,9 +470,9 @@ impl SaveDirector {
 }
 
 impl Director for SaveDirector {
-    fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
+    fn prepare(&mut self, parts: RankParts) -> Result<Decision> {
         let holders = self.group.arrays.iter().enumerate().map(|(number, array)| {
-            let boxes = boxes_of(&boxes, number);
+            let boxes = boxes_of(&parts, number);
             array.holders(Operation::Write, boxes, self.settings.clients)
         });
         let holders: Vec<Holders> = holders.collect::<Result<_>>()?;
@@ -489,7 +489,7 @@ impl Director for SaveDirector {
         self.align(&mut group)?;
         let moment = self.moment(&group)?;
         let parts = match self.save {
-            Save::Timestep(_) => self.timestep_parts(&group, &boxes)?,
+            Save::Timestep(_) => self.timestep_parts(&group, &parts)?,
             Save::Checkpoint { .. } => self.checkpoint_parts(&mut group, declared, holders)?,
         };
         let requests = parts.iter().map(|part| {

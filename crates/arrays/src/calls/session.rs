@@ -302,6 +302,7 @@ impl Session {
                 let proposal = Proposal {
                     ask: asked.ask,
                     own_boxes,
+                    own: Vec::new(),
                     complaint: None,
                 };
                 let memories = asked.given.into_iter().map(|(array, locals)| {
@@ -405,6 +406,7 @@ impl Session {
         let proposal = Proposal {
             ask,
             own_boxes: Vec::new(),
+            own: Vec::new(),
             complaint,
         };
         let id = self.start(CallStart {

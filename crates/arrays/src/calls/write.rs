@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use penstock_engine::{
-    Decision, Director, Error, Holders, Kind, Operation, RankBoxes, Request, Rest, Result,
-    Strategy, Tally, Traffic, independent,
+    Decision, Director, Error, Holders, Kind, Operation, RankPart, RankParts, Request, Rest,
+    Result, Strategy, Tally, Traffic, independent,
 };
 use penstock_layout::DiskSchema;
 use serde::{Deserialize, Serialize};
@@ -188,11 +188,10 @@ fn keeps_fill(disk: &Storage) -> bool {
 }
 
 /// The boxes that ranks name for one array of a call.
-pub(super) fn boxes_of(boxes: &RankBoxes, array: usize) -> RankRegions {
-    let named = boxes.iter().filter_map(|(rank, own)| {
-        let own = own.get(array)?.clone()?;
-        Some((*rank, own))
-    });
+pub(super) fn boxes_of(parts: &RankParts, array: usize) -> RankRegions {
+    let named = parts
+        .iter()
+        .filter_map(|RankPart { rank, boxes, .. }| Some((*rank, boxes.get(array)?.clone()?)));
     named.collect()
 }
 
@@ -311,11 +310,11 @@ impl WriteDirector {
 }
 
 impl Director for WriteDirector {
-    fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
+    fn prepare(&mut self, parts: RankParts) -> Result<Decision> {
         let Settings {
             options, clients, ..
         } = &self.settings;
-        let boxes = boxes_of(&boxes, 0);
+        let boxes = boxes_of(&parts, 0);
         let holders = self.array.holders(Operation::Write, boxes, *clients)?;
         let stored = self.stored()?;
         let disk = match &stored {

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Proposals that are merged have one ask, however many ranks agree, and two if some do not; and
-//! the boxes of all ranks that name their own.
+//! what each rank has to say alone, such as boxes.
 
 use penstock_layout::Region;
 use serde::de::DeserializeOwned;
@@ -41,12 +41,32 @@ pub struct Proposal<A> {
     pub ask: A,
     /// The rank's boxes of each array for which each rank names its own.
     pub own_boxes: Vec<Option<Vec<Region>>>,
+    /// What else this rank alone has to say, encoded: the director hears it.
+    pub own: Vec<u8>,
     /// A complaint for all ranks to hear; it does not keep the session from being closed.
     pub complaint: Option<Error>,
 }
 
-/// Boxes of ranks, one list for each array, by rank. Ranks that name no boxes are left out.
-pub type RankBoxes = Vec<(usize, Vec<Option<Vec<Region>>>)>;
+impl<A> Proposal<A> {
+    /// Whether the rank has anything of its own to say.
+    fn has_own(&self) -> bool {
+        self.own_boxes.iter().any(Option::is_some) || !self.own.is_empty()
+    }
+}
+
+/// A rank part is what one rank alone proposes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankPart {
+    /// The rank.
+    pub rank: usize,
+    /// The rank's boxes of each array for which each rank names its own.
+    pub boxes: Vec<Option<Vec<Region>>>,
+    /// What else the rank has to say, encoded.
+    pub own: Vec<u8>,
+}
+
+/// What ranks alone propose, by rank. Ranks that have nothing of their own to say are left out.
+pub type RankParts = Vec<RankPart>;
 
 /// The encoded ask of a rank.
 pub type Voice = (usize, Vec<u8>);
@@ -56,7 +76,7 @@ pub type Voice = (usize, Vec<u8>);
 pub(super) struct Proposals {
     first: Option<Voice>,
     other: Option<Voice>,
-    pub(super) boxes: RankBoxes,
+    pub(super) parts: RankParts,
     pub(super) complaint: Option<Error>,
     error: Option<Error>,
 }
@@ -67,8 +87,12 @@ impl Proposals {
         match encoded {
             Ok((ask, proposal)) => Self {
                 first: Some((rank, ask)),
-                boxes: match proposal.own_boxes.iter().any(Option::is_some) {
-                    true => vec![(rank, proposal.own_boxes)],
+                parts: match proposal.has_own() {
+                    true => vec![RankPart {
+                        rank,
+                        boxes: proposal.own_boxes,
+                        own: proposal.own,
+                    }],
                     false => Vec::new(),
                 },
                 complaint: proposal.complaint.map(|error| error.by(Who::Rank(rank))),
@@ -93,16 +117,16 @@ impl Proposals {
             Some((_, ask)) => voices.find(|(_, other)| other != ask),
             None => None,
         };
-        self.boxes.extend(other.boxes);
+        self.parts.extend(other.parts);
         self
     }
 
-    /// Sorts the boxes by rank, if all of the `clients` ranks asked for the same. `difference` says
+    /// Sorts the parts by rank, if all of the `clients` ranks asked for the same. `difference` says
     /// in what two asks differ.
     ///
     /// # Errors
     /// The error of a rank; [`Kind::Mismatch`] when ranks ask for different things;
-    /// [`Kind::Schema`] when boxes are of no rank, or of one rank twice.
+    /// [`Kind::Schema`] when parts are of no rank, or of one rank twice.
     pub(super) fn agreed(
         mut self,
         clients: usize,
@@ -116,12 +140,12 @@ impl Proposals {
             let cause = difference(one, other);
             return Err(Error::new(Kind::Mismatch, agreeing, cause));
         }
-        self.boxes.sort_by_key(|(rank, _)| *rank);
-        let ranks = self.boxes.iter().map(|(rank, _)| *rank);
+        self.parts.sort_by_key(|part| part.rank);
+        let ranks = self.parts.iter().map(|part| part.rank);
         let is_by_rank = ranks.clone().is_sorted_by(|one, next| one < next);
         if !is_by_rank || ranks.clone().any(|rank| rank >= clients) {
             let cause = format!(
-                "boxes of the ranks {:?} of {clients}",
+                "parts of the ranks {:?} of {clients}",
                 ranks.collect::<Vec<_>>()
             );
             return Err(Error::new(Kind::Schema, agreeing, cause));

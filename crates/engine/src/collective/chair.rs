@@ -15,7 +15,7 @@ use std::pin::pin;
 
 use futures::future::{Either, LocalBoxFuture, select};
 
-use super::agreement::{Proposals, RankBoxes, Voice};
+use super::agreement::{Proposals, RankParts, Voice};
 use super::command::Command;
 use super::{Decision, Verdict};
 use crate::address::{PartyId, Step};
@@ -70,7 +70,7 @@ pub trait Delegate {
     fn handed_over(&mut self);
 
     /// As [`super::Director::prepare`].
-    fn prepare(&mut self, boxes: RankBoxes) -> LocalBoxFuture<'_, Result<Decision>>;
+    fn prepare(&mut self, parts: RankParts) -> LocalBoxFuture<'_, Result<Decision>>;
 
     /// As [`super::Director::conclude`].
     fn conclude(&mut self, outcome: Result<Tally>) -> LocalBoxFuture<'_, Result<Traffic>>;
@@ -165,9 +165,9 @@ impl<M: Machine> Chair<'_, M> {
     /// Carries out what all ranks ask for.
     async fn carry_out(&self, agreed: Proposals, director: &mut dyn Delegate) -> Result<Verdict> {
         let Proposals {
-            boxes, complaint, ..
+            parts, complaint, ..
         } = agreed;
-        let preparing = director.prepare(boxes);
+        let preparing = director.prepare(parts);
         let preparing = preparing.instrument(span!("director", kind = "prepare"));
         let done = match preparing.await? {
             Decision::Serve(requests) => {

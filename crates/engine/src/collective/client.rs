@@ -237,7 +237,7 @@ impl<'a, M: Machine> Client<'a, M> {
     /// Runs this client's part in moving the data, by the strategy of the request.
     async fn act(&self, requests: &[Request]) -> Outcome {
         let request = &requests[0];
-        if requests.len() > 1 || request.rest == Rest::Keep {
+        if requests.len() > 1 || matches!(request.rest, Rest::Keep | Rest::Leave) {
             return Outcome::of(Err(not_alone(request)));
         }
         let (call, latch) = (&self.call, Latch::default());
@@ -295,7 +295,7 @@ fn decide(agreed: Proposals, director: &mut MaybeDirector<'_>, party: &Party) ->
         let cause = "rank 0 has no director";
         return Err(Error::new(Kind::Schema, "deciding on a call", cause));
     };
-    match director.prepare(agreed.boxes)? {
+    match director.prepare(agreed.parts)? {
         Decision::Serve(requests) => {
             Request::check_all(&requests, party)?;
             Ok(Decision::Serve(requests))

@@ -81,6 +81,7 @@ fn proper(chance: &mut Chance) -> Vec<u8> {
     let proposal = Proposal {
         ask: (),
         own_boxes: own,
+        own: vec![6; 9],
         complaint: Some(Error::new(Kind::Io, "a", "b")),
     };
     let all = requests();
@@ -138,6 +139,7 @@ fn hear(body: &[u8], party: &Party) {
     let mine = Proposal {
         ask: (),
         own_boxes: Vec::new(),
+        own: Vec::new(),
         complaint: None,
     };
     if let Ok(proposals) = decode::<Proposals>(body) {

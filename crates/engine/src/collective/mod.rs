@@ -47,7 +47,7 @@ use crate::outcome::{Tally, Traffic};
 use crate::request::Request;
 use crate::tuning::{StoreAccess, Strategy};
 
-pub use agreement::{Ask, Proposal, RankBoxes, Voice, difference};
+pub use agreement::{Ask, Proposal, RankPart, RankParts, Voice, difference};
 
 /// The decision on a call, once all ranks agree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -107,11 +107,11 @@ impl Verdict {
 
 /// The director does the part of a call that only the root does: it makes a target and shows it.
 pub trait Director {
-    /// Turns the agreed ask, with boxes by rank, into a request; creates or opens the target.
+    /// Turns the agreed ask, with the ranks' own parts, into a request; creates or opens the target.
     ///
     /// # Errors
     /// The error of the target: the call then ends with this error on every rank.
-    fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision>;
+    fn prepare(&mut self, parts: RankParts) -> Result<Decision>;
 
     /// Makes the target visible, or removes its remains, when all servers have ended.
     ///

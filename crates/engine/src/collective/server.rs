@@ -484,6 +484,16 @@ impl Attendance {
         self.unless_broken(joining).await?
     }
 
+    /// Tells all nodes with servers that the party makes no more calls, as its rank 0.
+    ///
+    /// # Errors
+    /// When the first of them cannot be reached.
+    pub async fn part<M: Machine>(&self, machine: &M) -> Result<()> {
+        let body = encode(&Command::Close(self.party.id))?;
+        let first = self.party.serving()[0];
+        machine.send(first, Port::SERVERS, body, None).await
+    }
+
     /// Asks servers that stand something, as a client by itself. Each question of a client has a
     /// number of its own.
     ///

@@ -1,10 +1,11 @@
 //! The file of a collective call: opened for the call alone, or open before it.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use penstock_layout::Block;
 
-use super::disk::{finish, read, write};
+use super::disk::{finish, read, write, write_parts};
 use super::server::{BlockClaim, Files, OpenFile};
 use crate::blocks::Intent;
 use crate::call::Call;
@@ -93,6 +94,29 @@ impl<'a, M: Machine> CallFile<'a, M> {
         match self {
             Self::Own(part) => write(part, block, buffer).await,
             Self::Shared(files, file, _) => files.write_around(file, block, buffer).await,
+        }
+    }
+
+    /// Writes parts of a block, in bytes of the block, of a file that the call has opened.
+    ///
+    /// # Errors
+    /// The error of the disk, also where it moves no parts; [`Kind::Unsupported`] for an open file.
+    pub(crate) async fn write_parts(
+        &self,
+        block: &Block,
+        parts: &[Range<u64>],
+        buffer: &M::Buffer,
+    ) -> Result<()> {
+        match self {
+            Self::Own(part) => write_parts(part, block, parts, buffer).await,
+            Self::Shared(..) => {
+                let cause = "the file is open, and its blocks are written whole";
+                Err(Error::new(
+                    Kind::Unsupported,
+                    "writing parts of a block",
+                    cause,
+                ))
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! Operations of disks, as a trace shows them.
 
+use std::ops::Range;
+
 use penstock_layout::Block;
 
 use crate::error::Result;
@@ -26,6 +28,17 @@ pub(super) async fn read<F: BlockFile>(file: &F, block: &Block, buffer: &F::Buff
 /// Writes a block.
 pub(super) async fn write<F: BlockFile>(file: &F, block: &Block, buffer: &F::Buffer) -> Result<()> {
     let writing = file.write(block, buffer, 0);
+    writing.instrument(span_of(Operation::Write, block)).await
+}
+
+/// Writes parts of a block, in bytes of the block.
+pub(super) async fn write_parts<F: BlockFile>(
+    file: &F,
+    block: &Block,
+    parts: &[Range<u64>],
+    buffer: &F::Buffer,
+) -> Result<()> {
+    let writing = file.write_parts(block, parts, buffer);
     writing.instrument(span_of(Operation::Write, block)).await
 }
 

@@ -1,14 +1,14 @@
 //! What clients of tests have in common: a decision made before, and a call that comes to it.
 
 use penstock_engine::collective::client::Client;
-use penstock_engine::{Decision, Director, Error, Proposal, RankBoxes, Tally, Traffic, Verdict};
+use penstock_engine::{Decision, Director, Error, Proposal, RankParts, Tally, Traffic, Verdict};
 use penstock_sim::machine::SimNode;
 
 /// The director comes to a decision that was made before, and passes the outcome on.
 struct Decided(Decision);
 
 impl Director for Decided {
-    fn prepare(&mut self, _boxes: RankBoxes) -> Result<Decision, Error> {
+    fn prepare(&mut self, _parts: RankParts) -> Result<Decision, Error> {
         Ok(self.0.clone())
     }
 
@@ -28,6 +28,7 @@ pub async fn run(
     let proposal = Proposal {
         ask: (),
         own_boxes: Vec::new(),
+        own: Vec::new(),
         complaint: None,
     };
     client.run(Ok(proposal), director).await

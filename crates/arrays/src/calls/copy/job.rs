@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use penstock_engine::{
-    Decision, Director, Operation, RankBoxes, Request, Rest, Result, Tally, Traffic,
+    Decision, Director, Operation, RankParts, Request, Rest, Result, Tally, Traffic,
 };
 use penstock_layout::DiskSchema;
 use serde::{Deserialize, Serialize};
@@ -78,8 +78,8 @@ pub(super) struct SlabDirector {
 }
 
 impl Director for SlabDirector {
-    fn prepare(&mut self, boxes: RankBoxes) -> Result<Decision> {
-        let boxes = boxes_of(&boxes, 0);
+    fn prepare(&mut self, parts: RankParts) -> Result<Decision> {
+        let boxes = boxes_of(&parts, 0);
         let clients = self.settings.clients;
         let holders = self.array.holders(Operation::Write, boxes, clients)?;
         let (number, pass, _) = self.slab;
