@@ -13,7 +13,7 @@ use common::{Memory, Stores};
 use penstock_conformance::{Bench, Case, Form, Need};
 use penstock_engine::{Error, Machine};
 use penstock_layout::Share;
-use penstock_machines::node::runner::{Runner, Task};
+use penstock_machines::node::runner::{Looking, Runner, Task};
 use penstock_machines::{Node, Threads};
 
 struct OfThreads;
@@ -59,7 +59,7 @@ fn threads_conform() {
 /// A runner of a node with a thread of its own, and a task.
 fn runner(task: impl FnOnce(Rc<Node>) -> Task) -> Runner {
     let node = Threads::new(1).node(0, Arc::new(Stores::default()));
-    Runner::new(node, |node| vec![task(node.clone())], true, None).unwrap()
+    Runner::new(node, |node| vec![task(node.clone())], Looking::Always, None).unwrap()
 }
 
 fn nothing(_: Rc<Node>) -> Task {

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::future::LocalBoxFuture;
 use penstock_engine::{Error, Kind, Machine, NodeId, Result, Who};
-use penstock_machines::node::runner::{Interrupt, Runner, Task};
+use penstock_machines::node::runner::{Interrupt, Looking, Runner, Task};
 use penstock_machines::{Node, Opener, Threads};
 
 use super::core::Failure;
@@ -93,7 +93,10 @@ impl Seat {
             state.request_bytes_max = INSIDE_BYTES_HOST;
             state.answer_bytes_max = INSIDE_BYTES_HOST;
         }
-        let serves = serves_alone && !disks.is_empty();
+        let looking = match serves_alone && !disks.is_empty() {
+            true => Looking::Always,
+            false => Looking::Never,
+        };
         let (failed, cache_bytes) = (failure.clone(), options.cache_bytes);
         let running = Arc::new(AtomicUsize::new(disks.len()));
         let left = running.clone();
@@ -115,7 +118,7 @@ impl Seat {
             };
             disks.into_iter().map(serve).collect()
         };
-        let runner = Runner::new(node, tasks, serves, interrupt)?;
+        let runner = Runner::new(node, tasks, looking, interrupt)?;
         let ending = Ending::Together { running, nodes };
         Ok(FileSystem::new(runner, state, failure, ending))
     }

@@ -21,7 +21,7 @@ use penstock_layout::exact;
 use penstock_machines::links::Process;
 use penstock_machines::mpi::abi::Handle;
 use penstock_machines::mpi::api::Api;
-use penstock_machines::node::runner::{Interrupt, Runner};
+use penstock_machines::node::runner::{Interrupt, Looking, Runner};
 use penstock_machines::{Node, Opener};
 use penstock_net::address::Address;
 use penstock_net::dismissals::Dismissal;
@@ -403,7 +403,7 @@ impl Guest {
                 callers.call_more(&notice.addresses);
             }
         })));
-        let runner = Runner::new(node, |_| Vec::new(), true, interrupt)?;
+        let runner = Runner::new(node, |_| Vec::new(), Looking::Always, interrupt)?;
         let failure = Failure::default();
         let ending = Ending::Alone { _calling: calling };
         Ok(FileSystem::new(runner, state, failure, ending))

@@ -100,6 +100,24 @@ impl List {
         Self { series }.checked()
     }
 
+    /// Adds a run of `length` elements from `start` on, repeated in nested loops as
+    /// [`List::strided`] says, behind the elements of the list. The whole list must have no more
+    /// than 2^63 - 1 elements: else what asks for their number panics.
+    ///
+    /// # Errors
+    /// As [`List::strided`].
+    pub fn add(
+        &mut self,
+        start: u64,
+        length: u64,
+        loops: &[(u64, i64)],
+    ) -> Result<(), LayoutError> {
+        if let Some(series) = checked_series(start, length, loops)? {
+            append(&mut self.series, series);
+        }
+        Ok(())
+    }
+
     fn checked(self) -> Result<Self, LayoutError> {
         self.checked_elements()?;
         Ok(self)

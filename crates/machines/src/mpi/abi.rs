@@ -12,6 +12,29 @@ use penstock_engine::{Error, Kind, Result};
 /// An MPI handle as a machine word.
 pub type Handle = usize;
 
+/// An ABI of MPI libraries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Abi {
+    /// The ABI that MPICH, Intel MPI, MVAPICH and Cray MPICH share.
+    Mpich,
+    /// The ABI of Open MPI.
+    OpenMpi,
+    /// The standard ABI, since MPI 5.0.
+    Standard,
+}
+
+impl Abi {
+    /// The ABI of a loaded library: MPICH's, unless its symbols or its answers show another.
+    pub fn of(library: &Library) -> Self {
+        let marks = Marks::of(library);
+        match marks.open_mpi_byte {
+            Some(_) => Self::OpenMpi,
+            None if marks.is_standard => Self::Standard,
+            None => Self::Mpich,
+        }
+    }
+}
+
 /// What a caller knows of its MPI library beside its functions.
 #[derive(Debug, Clone, Copy)]
 pub struct Constants {

@@ -9,6 +9,9 @@
 //! the node's own thread       looks  looks  looks       waits       looks
 //! ```
 //!
+//! Where the node serves nobody else while its program computes, the thread looks only as long as
+//! jobs are under way that were begun and not entered.
+//!
 //! Waking a thread takes longer than a small job. Threads that wait one after another, each for a
 //! short time, leave the node's own thread asleep; it looks again when nobody has waited for a nap.
 
@@ -16,6 +19,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Poll;
 use std::thread::JoinHandle;
@@ -37,6 +41,17 @@ const NAP: Duration = Duration::from_micros(200);
 
 /// The longest time that a waiting thread goes without asking whether it must stop.
 const UNASKED_MAX: Duration = Duration::from_millis(100);
+
+/// When a thread of the node's own looks, if nobody waits for a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Looking {
+    /// Always: the node serves others.
+    Always,
+    /// While jobs that were begun are under way.
+    ForJobs,
+    /// Never: no thread but the program's may use the machine.
+    Never,
+}
 
 /// The node, and all that runs on it.
 struct Work {
@@ -92,6 +107,9 @@ impl Watch {
 struct Shared {
     work: Mutex<Work>,
     watch: Mutex<Watch>,
+    looking: Looking,
+    /// The number of jobs under way that were begun.
+    begun: Arc<AtomicUsize>,
     /// Signals that the node's own thread is to look.
     unwatched: Condvar,
 }
@@ -104,6 +122,11 @@ impl Shared {
 
     fn watch(&self) -> MutexGuard<'_, Watch> {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the node's own thread has something to look for.
+    fn has_to_look(&self) -> bool {
+        self.looking == Looking::Always || self.begun.load(Ordering::Acquire) > 0
     }
 
     /// Closes the runner: the node's own thread ends.
@@ -138,7 +161,23 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A job that was begun.
+/// Counts a job that was begun, until this is dropped.
+struct Begun(Arc<AtomicUsize>);
+
+impl Begun {
+    fn count(all: &Arc<AtomicUsize>) -> Self {
+        all.fetch_add(1, Ordering::AcqRel);
+        Self(all.clone())
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A job that was begun or entered.
 pub struct Job<T> {
     number: u64,
     end: Arc<Mutex<JobEnd<T>>>,
@@ -176,20 +215,20 @@ impl<T> Job<T> {
 /// A runner of a node's futures, which several threads may use.
 pub struct Runner {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
     interrupt: Option<Interrupt>,
 }
 
 impl Runner {
-    /// Makes a runner of a node with these tasks. With `serves`, a thread of its own looks after
-    /// the tasks while nobody waits for a job.
+    /// Makes a runner of a node with these tasks. `looking` says when a thread of its own looks
+    /// while nobody waits for a job.
     ///
     /// # Errors
     /// When no thread can be started.
     pub fn new(
         node: Node,
         tasks: impl FnOnce(&Rc<Node>) -> Vec<Task>,
-        serves: bool,
+        looking: Looking,
         interrupt: Option<Interrupt>,
     ) -> Result<Self> {
         let node = Rc::new(node);
@@ -203,22 +242,31 @@ impl Runner {
             work: Mutex::new(work),
             watch: Mutex::default(),
             unwatched: Condvar::new(),
+            looking,
+            begun: Arc::default(),
         });
-        let thread = match serves {
-            false => None,
-            true => {
-                let shared = shared.clone();
-                let started = std::thread::Builder::new()
-                    .name("penstock-node".to_string())
-                    .spawn(move || look_after(&shared));
-                Some(started.map_err(|e| Error::new(Kind::Io, "starting a thread", e))?)
-            }
-        };
-        Ok(Self {
+        let runner = Self {
             shared,
-            thread,
+            thread: Mutex::default(),
             interrupt,
-        })
+        };
+        if looking == Looking::Always {
+            runner.start_thread()?;
+        }
+        Ok(runner)
+    }
+
+    /// Starts the node's own thread, if it is not running.
+    fn start_thread(&self) -> Result<()> {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_none() {
+            let shared = self.shared.clone();
+            let started = std::thread::Builder::new()
+                .name("penstock-node".to_string())
+                .spawn(move || look_after(&shared));
+            *thread = Some(started.map_err(|e| Error::new(Kind::Io, "starting a thread", e))?);
+        }
+        Ok(())
     }
 
     /// The node's number.
@@ -227,13 +275,23 @@ impl Runner {
     }
 
     /// Begins a job, whose future is made with the node. It goes on while this thread does
-    /// something else, if the node has a thread of its own.
+    /// something else, if the node may have a thread of its own.
     pub fn begin<T, F>(&self, job: impl FnOnce(Rc<Node>) -> F) -> Job<T>
     where
         T: Send + 'static,
         F: Future<Output = T> + 'static,
     {
-        let begun = self.enter(job);
+        let count = Begun::count(&self.shared.begun);
+        let begun = self.enter(|node| {
+            let job = job(node);
+            async move {
+                let _count = count;
+                job.await
+            }
+        });
+        if self.shared.looking == Looking::ForJobs {
+            let _ = self.start_thread(); // without one, the job goes on when somebody waits for it
+        }
         self.shared.watch().is_wanted = true;
         self.shared.unwatched.notify_all();
         self.shared.lock().node.wake();
@@ -360,7 +418,8 @@ impl Drop for Runner {
         work.node.post_all_kept();
         work.node.wake();
         drop(work);
-        if let Some(thread) = self.thread.take() {
+        let thread = self.thread.get_mut();
+        if let Some(thread) = thread.unwrap_or_else(PoisonError::into_inner).take() {
             // A panic of the thread is the panic of a job, whose result nobody needs any more.
             let _ = thread.join();
         }
@@ -373,11 +432,15 @@ fn look_after(shared: &Shared) {
     let mut seen = 0;
     loop {
         let mut watch = shared.watch();
-        while !watch.is_closed && watch.has_others(seen) {
+        while !watch.is_closed && (watch.has_others(seen) || !shared.has_to_look()) {
             // One who waits for longer than a nap will say when that is over.
-            watch.is_asleep = watch.waiting > 0 && watch.waits == seen;
+            let has_to_look = shared.has_to_look();
+            watch.is_asleep = has_to_look && watch.waiting > 0 && watch.waits == seen;
             seen = watch.waits;
-            let nap = if watch.is_asleep { Duration::MAX } else { NAP };
+            let nap = match watch.is_asleep || !has_to_look {
+                true => Duration::MAX,
+                false => NAP,
+            };
             let woken = shared.unwatched.wait_timeout(watch, nap);
             watch = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
