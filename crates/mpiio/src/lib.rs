@@ -1,0 +1,50 @@
+//! MPI-IO by Penstock: a library in front of `MPI_File_*` and `MPI_Register_datarep`.
+//!
+//! A program of MPI calls these functions here if the library is preloaded, or linked first. It keeps
+//! its MPI library, whose other functions are called from here ([`mpi`]). One library serves all
+//! ABIs: what differs is known at run time ([`abi`]).
+//!
+//! ```text
+//! functions        the 92 functions, and the two between Fortran's handles and C's
+//!   operations     reading and writing: pointers, agreement, plans, servers
+//!     access       one access of one rank: view, memory, runs
+//!   administration opening aside, all the rest
+//!     file         a file, and the meetings of its ranks
+//!       context    the ranks of a communicator as the nodes of a machine
+//! ```
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`tree`], [`types`] | datatypes as nested loops and runs |
+//! | [`view`], [`memory`] | the two sides of an access |
+//! | [`representation`] | data that are written in another way than memory's |
+//! | [`plan`] | who moves what |
+//! | [`posix`], [`medium`] | the ways to the file: of a rank alone, and of servers |
+//! | [`shared`] | the shared pointer, and the claims of atomic mode |
+//! | [`pending`], [`requests`] | accesses under way |
+//! | [`hints`], [`mode`], [`handlers`], [`failure`] | hints, access modes, error handlers, errors |
+
+pub mod abi;
+pub mod access;
+pub mod administration;
+pub mod ask;
+pub mod context;
+pub mod failure;
+pub mod file;
+pub mod functions;
+pub mod handlers;
+pub mod hints;
+pub mod medium;
+pub mod memory;
+pub mod mode;
+pub mod mpi;
+pub mod operations;
+pub mod pending;
+pub mod plan;
+pub mod posix;
+pub mod representation;
+pub mod requests;
+pub mod shared;
+pub mod tree;
+pub mod types;
+pub mod view;
