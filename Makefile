@@ -249,6 +249,8 @@ $(VENV)/.requirements: requirements-dev.txt | tools
 $(VENV)/.build: $(SOURCES) $(VENV)/.requirements
 	@echo "== build: penstock into $(VENV) (release; the first time takes some minutes)"
 	maturin develop --release
+	cargo build --release -p penstock-mpiio
+	install "$${CARGO_TARGET_DIR:-target}/release/libpenstock_mpiio.so" python/penstock/
 	python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e bench
 	@touch $@
 

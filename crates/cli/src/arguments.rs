@@ -59,6 +59,9 @@ pub(crate) enum Command {
     Trace(Traces),
     /// Mount a volume: ordinary programs see its files until it is unmounted
     Mount(Mount),
+    /// Run an MPI program with MPI-IO by Penstock, as in
+    /// `penstock mpiio -- mpiexec -n 4 ./program`; without a command, print the library's path
+    Mpiio(Mpiio),
     /// Experiments on a simulated machine
     #[command(subcommand, arg_required_else_help = true)]
     Sim(Box<Sim>),
@@ -94,6 +97,16 @@ pub(crate) struct Mount {
     /// Stay in the foreground until the volume is unmounted, which is the only way there is
     #[arg(long)]
     pub(crate) foreground: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Mpiio {
+    /// Report on the standard error, when a file is closed, how its accesses went
+    #[arg(long)]
+    pub(crate) report: bool,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Args)]

@@ -14,6 +14,7 @@
 //! | `trace` | makes one trace of several |
 //! | `fs` | makes and uses volumes of parallel files |
 //! | `mount` | mounts a volume of parallel files |
+//! | `mpiio` | runs an MPI program with MPI-IO by Penstock |
 //! | `sim` | runs the papers' experiments on the simulated machine |
 //! | `bench` | the papers' measurements on this one, with the Python package |
 //!
@@ -45,6 +46,7 @@ mod copy;
 mod failure;
 mod files;
 mod mount;
+mod mpiio;
 mod output;
 mod progress;
 mod provenance;
@@ -91,6 +93,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
             Command::Top(asked) => top::run(&asked),
             Command::Trace(Traces::Join { traces, output }) => trace::join::join(&traces, &output),
             Command::Mount(mount) => traced(|| mount::run(&mount)),
+            Command::Mpiio(asked) => mpiio::run(&asked),
             Command::Sim(sim) => sim::run(&sim, &python),
             Command::Plot(asked) => output::plot(&asked, &python),
             Command::Bench(bench) => Err(become_benchmark(&bench, &python)),

@@ -283,7 +283,7 @@ impl Dialect {
         // SAFETY: the caller's promise.
         unsafe {
             match self.abi {
-                Abi::Mpich => place.cast::<u32>().write(exact::<u32>(handle)),
+                Abi::Mpich => place.cast::<u32>().write(exact::<u32>(self.handle(handle))),
                 Abi::OpenMpi | Abi::Standard => place.cast::<Handle>().write(handle),
             }
         }

@@ -47,8 +47,8 @@ struct Packed {
     instance_bytes: u64,
 }
 
-/// A handle of a datatype that stays valid: a duplicate of a derived one, which is freed when this is
-/// dropped.
+/// A handle of a datatype that stays valid: a duplicate of a derived one, which is freed when this
+/// is dropped.
 pub struct Datatype {
     mpi: &'static Mpi,
     pub handle: Handle,
@@ -394,7 +394,7 @@ impl Packed {
         let (rest, handle) = (moved % self.instance_bytes, self.datatype.handle);
         let of_rest = match rest {
             0 => 0,
-            rest => view.representation.memory_bytes(self.mpi, handle, rest)?,
+            rest => types::memory_bytes(self.mpi, handle, &view.representation, rest)?,
         };
         Ok(whole * self.memory.datatype().size() + of_rest)
     }

@@ -8,8 +8,9 @@ use rustix::fs::FallocateFlags;
 
 use crate::access::Datatype;
 use crate::ask::Ask;
+use crate::context::lock;
 use crate::failure::{Class, Failure, Result, wrong};
-use crate::file::{File, lock, path_of};
+use crate::file::{File, path_of};
 use crate::mpi::Mpi;
 use crate::representation::{Converter, ExtentOf, Registered, Representation};
 use crate::types;

@@ -1,8 +1,9 @@
 //! Contexts: the ranks of a communicator, ready for collective calls on files.
 //!
 //! A context is made when the first file is opened on a communicator, kept with it as an attribute,
-//! and freed with it, or when MPI is finalised. Its ranks are the nodes of one machine. Each file is
-//! a party of this machine, whose servers are part-time: they serve while their ranks are in a call.
+//! and freed with it, or when MPI is finalised. Its ranks are the nodes of one machine. Each file
+//! is a party of this machine, whose servers are part-time: they serve while their ranks are in a
+//! call.
 //!
 //! A communicator of one rank has no machine: the rank does everything alone.
 
@@ -29,7 +30,12 @@ use penstock_machines::{ClientMemory, Node};
 use crate::ask::Ask;
 use crate::failure::{Class, Result, wrong};
 use crate::medium::{FileOpener, OpenFiles};
-use crate::mpi::Mpi;
+use crate::mpi::{Mpi, no_copy};
+
+/// What a mutex guards is valid at any time, also after a panic of a holder.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The party of all ranks of a context, which opens files; files have the numbers from 1 on.
 const ALL: u64 = 0;
@@ -275,14 +281,13 @@ fn keyval(mpi: &'static Mpi) -> Result<c_int> {
     static KEYVAL: OnceLock<Result<c_int>> = OnceLock::new();
     let made = KEYVAL.get_or_init(|| {
         let (mut keyval, mut of_self) = (0, 0);
-        // SAFETY: no copy function: a duplicate has no context. Out-parameters live across the
-        // calls.
+        // SAFETY: out-parameters live across the calls.
         unsafe {
-            let (copies, state) = (ptr::null(), ptr::null_mut());
-            let code = (mpi.call.comm_create_keyval)(copies, forget, &mut keyval, state);
+            let state = ptr::null_mut();
+            let code = (mpi.call.comm_create_keyval)(no_copy, forget, &mut keyval, state);
             mpi.check("making a key of attributes", code)?;
             // MPI drops the attributes of MPI_COMM_SELF first when it is finalised.
-            let code = (mpi.call.comm_create_keyval)(copies, finalize, &mut of_self, state);
+            let code = (mpi.call.comm_create_keyval)(no_copy, finalize, &mut of_self, state);
             mpi.check("making a key of attributes", code)?;
             let comm = mpi.dialect.comm_self;
             let code = (mpi.call.comm_set_attr)(comm, of_self, ptr::null_mut());
@@ -297,7 +302,7 @@ fn keyval(mpi: &'static Mpi) -> Result<c_int> {
 static KEEPING: Mutex<Vec<Handle>> = Mutex::new(Vec::new());
 
 fn keeping() -> MutexGuard<'static, Vec<Handle>> {
-    KEEPING.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&KEEPING)
 }
 
 /// Drops the context of a communicator that goes.

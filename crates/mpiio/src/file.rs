@@ -3,7 +3,7 @@
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::{ffi::c_int, marker::PhantomData};
 
 use penstock_engine::encoding::{decode, encode};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::Datatype;
 use crate::ask::{Ask, Meeting, Say, heard};
-use crate::context::{self, Context, Own};
+use crate::context::{self, Context, Own, lock};
 use crate::failure::{Class, Failure, Result, wrong};
 use crate::handlers::Handler;
 use crate::hints::Hints;
@@ -93,11 +93,6 @@ fn registry() -> &'static RwLock<FxHashMap<usize, Arc<File>>> {
 fn new_handle() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0x5053_0001);
     NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-/// What a mutex guards is valid at any time, also after a panic of a holder.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl File {
@@ -255,7 +250,7 @@ impl File {
         let complaint = match forgotten {
             None => Ok(()),
             Some(split) => {
-                let _ = split.pending.wait(&file);
+                let _ = split.pending.wait(&file.context);
                 let cause = format!(
                     "a split access was begun, and not ended by {}",
                     split.ends_with

@@ -1,8 +1,8 @@
 //! The functions of MPI that this library has in the place of the MPI library's.
 //!
 //! Each stands here under its name and under its profiling name: Fortran bindings call either. A
-//! function looks its file up, does what it must, and turns a failure into an error code through the
-//! file's error handler. No panic leaves it.
+//! function looks its file up, does what it must, and turns a failure into an error code through
+//! the file's error handler. No panic leaves it.
 
 #![allow(non_snake_case)]
 
@@ -16,8 +16,9 @@ use penstock_machines::mpi::abi::Handle;
 
 use crate::access::Buffer;
 use crate::administration as administer;
+use crate::context::lock;
 use crate::failure::Result;
-use crate::file::{File, lock};
+use crate::file::File;
 use crate::handlers::{Handler, HandlerFunction};
 use crate::mpi::Mpi;
 use crate::operations::{Call, Position};
@@ -147,8 +148,8 @@ macro_rules! function {
     };
 }
 
-/// Declares functions that read or write, each with a count of 32 bits and with a large one. The last
-/// word says whether all ranks take part.
+/// Declares functions that read or write, each with a count of 32 bits and with a large one. The
+/// last word says whether all ranks take part.
 macro_rules! blocking {
     ($($name:ident / $profiled:ident, $large:ident / $large_profiled:ident
         ($($offset:ident)?) $operation:ident $position:expr, $is_collective:literal;)*) => {

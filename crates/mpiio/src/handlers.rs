@@ -149,8 +149,8 @@ impl Handler {
     }
 }
 
-/// One more reference to an error handler. MPI gives one only to the handler of a file, and knows no
-/// file but `MPI_FILE_NULL`: so that one has the handler for a moment.
+/// One more reference to an error handler. MPI gives one only to the handler of a file, and knows
+/// no file but `MPI_FILE_NULL`: so that one has the handler for a moment.
 fn another_reference(mpi: &Mpi, handle: Handle) -> Result<Handle> {
     let _alone = known();
     let null = mpi.dialect.file_null;

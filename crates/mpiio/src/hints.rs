@@ -33,8 +33,8 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// Takes in the keys and values of an info object. What was said before stays, unless it is said
-    /// anew.
+    /// Takes in the keys and values of an info object. What was said before stays, unless it is
+    /// said anew.
     ///
     /// # Errors
     /// [`Class::InfoValue`] when a value of Penstock's own keys makes no sense.

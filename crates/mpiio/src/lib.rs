@@ -1,8 +1,8 @@
 //! MPI-IO by Penstock: a library in front of `MPI_File_*` and `MPI_Register_datarep`.
 //!
-//! A program of MPI calls these functions here if the library is preloaded, or linked first. It keeps
-//! its MPI library, whose other functions are called from here ([`mpi`]). One library serves all
-//! ABIs: what differs is known at run time ([`abi`]).
+//! A program of MPI calls these functions here if the library is preloaded, or linked first. It
+//! keeps its MPI library, whose other functions are called from here ([`mpi`]). One library serves
+//! all ABIs: what differs is known at run time ([`abi`]).
 //!
 //! ```text
 //! functions        the 92 functions, and the two between Fortran's handles and C's
@@ -15,7 +15,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`tree`], [`types`] | datatypes as nested loops and runs |
+//! | [`tree`], [`flat`], [`dimensions`], [`types`] | datatypes as nested loops and runs |
 //! | [`view`], [`memory`] | the two sides of an access |
 //! | [`representation`] | data that are written in another way than memory's |
 //! | [`plan`] | who moves what |
@@ -29,8 +29,10 @@ pub mod access;
 pub mod administration;
 pub mod ask;
 pub mod context;
+pub mod dimensions;
 pub mod failure;
 pub mod file;
+pub mod flat;
 pub mod functions;
 pub mod handlers;
 pub mod hints;

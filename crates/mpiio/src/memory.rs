@@ -7,8 +7,8 @@ use penstock_layout::{List, exact};
 use penstock_machines::ClientMemory;
 
 use crate::failure::{Class, Result, wrong};
+use crate::flat::Type;
 use crate::tree::walk_turns;
-use crate::types::Type;
 use crate::view::{list_of, series_of};
 
 /// Memory is where the data of an access are, or go.

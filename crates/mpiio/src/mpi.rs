@@ -19,6 +19,23 @@ use crate::failure::{Class, Failure, Result};
 /// A callback of an attribute that copies it, or not.
 pub type CopyAttribute =
     unsafe extern "C" fn(Handle, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_int) -> c_int;
+/// Keeps an attribute from a duplicate.
+///
+/// # Safety
+/// MPI calls it, with a place for a flag.
+pub unsafe extern "C" fn no_copy(
+    _: Handle,
+    _: c_int,
+    _: *mut c_void,
+    _: *mut c_void,
+    _: *mut c_void,
+    is_copied: *mut c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { *is_copied = 0 };
+    0
+}
+
 /// A callback of an attribute that is dropped.
 pub type DeleteAttribute = unsafe extern "C" fn(Handle, c_int, *mut c_void, *mut c_void) -> c_int;
 /// A callback of a generalised request that fills a status.
@@ -63,7 +80,7 @@ functions! {
         add_error_code = "PMPI_Add_error_code" (c_int, Words);
         add_error_string = "PMPI_Add_error_string" (c_int, *const c_char);
         allgather = "PMPI_Allgather" (*const c_void, c_int, Handle, *mut c_void, c_int, Handle, Handle);
-        comm_create_keyval = "PMPI_Comm_create_keyval" (*const c_void, DeleteAttribute, Words, *mut c_void);
+        comm_create_keyval = "PMPI_Comm_create_keyval" (CopyAttribute, DeleteAttribute, Words, *mut c_void);
         comm_delete_attr = "PMPI_Comm_delete_attr" (Handle, c_int);
         comm_dup = "PMPI_Comm_dup" (Handle, *mut c_void);
         comm_free = "PMPI_Comm_free" (*mut c_void);
@@ -92,7 +109,7 @@ functions! {
         query_thread = "PMPI_Query_thread" (Words);
         status_set_cancelled = "PMPI_Status_set_cancelled" (*mut c_void, c_int);
         status_set_elements = "PMPI_Status_set_elements_x" (*mut c_void, Handle, i64);
-        type_create_keyval = "PMPI_Type_create_keyval" (*const c_void, DeleteAttribute, Words, *mut c_void);
+        type_create_keyval = "PMPI_Type_create_keyval" (CopyAttribute, DeleteAttribute, Words, *mut c_void);
         type_dup = "PMPI_Type_dup" (Handle, *mut c_void);
         type_free = "PMPI_Type_free" (*mut c_void);
         type_get_attr = "PMPI_Type_get_attr" (Handle, c_int, *mut c_void, Words);

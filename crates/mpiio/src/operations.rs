@@ -21,9 +21,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::{Access, Buffer, touch};
 use crate::ask::{Ask, Say, error_of};
-use crate::context::{self, Own};
+use crate::context::{self, Own, lock};
 use crate::failure::{Class, Failure, Result, wrong};
-use crate::file::{File, Split, lock, meet};
+use crate::file::{File, Split, meet};
 use crate::medium;
 use crate::pending::{Moved, Pending};
 use crate::plan::{Directed, Plan, Touch, decide};
@@ -255,7 +255,7 @@ impl File {
             wrong(Class::Request, cause)
         })?;
         drop(split);
-        ended.pending.wait(self).land()
+        ended.pending.wait(&self.context).land()
     }
 }
 

@@ -11,8 +11,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use penstock_machines::node::runner::Job;
 
 use crate::access::Access;
+use crate::context::{Context, lock};
 use crate::failure::{Class, Failure, Result};
-use crate::file::{File, lock};
 
 /// An access that has moved its data: the bytes in the file, if it went well.
 pub struct Moved {
@@ -69,8 +69,8 @@ impl Pending {
     }
 
     /// Whether the access has ended. Never waits.
-    pub fn has_ended(&self, file: &File) -> bool {
-        match (self, &file.context.machine) {
+    pub fn has_ended(&self, context: &Context) -> bool {
+        match (self, &context.machine) {
             (Self::Ended(_), _) => true,
             (Self::Thread(task), _) => lock(&task.moved).is_some(),
             (Self::Job(job), Some(machine)) => machine.has_ended(job),
@@ -79,8 +79,8 @@ impl Pending {
     }
 
     /// Waits until the access has moved its data.
-    pub fn wait(self, file: &File) -> Moved {
-        match (self, &file.context.machine) {
+    pub fn wait(self, context: &Context) -> Moved {
+        match (self, &context.machine) {
             (Self::Ended(moved), _) => *moved,
             (Self::Thread(task), _) => {
                 let waiting = lock(&task.moved);

@@ -1,8 +1,8 @@
 //! Moves bytes between memory and a file by calls of the operating system: what a rank does alone.
 //!
 //! Only bytes of the access are written. Where many runs of memory lie one behind the other in the
-//! file, they are written in one call; where many runs of the file lie close to each other, they are
-//! read in one call, and scattered.
+//! file, they are written in one call; where many runs of the file lie close to each other, they
+//! are read in one call, and scattered.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::iter::Peekable;

@@ -9,16 +9,16 @@
 //! Data in another representation than memory's go through a buffer: an access converts some
 //! instances of its datatype at a time, packed, and moves them as bytes.
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use penstock_layout::exact;
 use penstock_machines::mpi::abi::Handle;
 
 use crate::failure::{Class, Failure, Result, wrong};
+use crate::flat::Type;
 use crate::mpi::Mpi;
 use crate::tree::walk_turns;
-use crate::types::{Type, visit_items};
 
 /// A function of the program that converts items: the memory, its datatype, the number of items,
 /// the packed items, the item at which the memory begins, and the state.
@@ -125,7 +125,8 @@ impl Representation {
         matches!(self, Self::Native | Self::Internal)
     }
 
-    /// The bytes of a predefined type in a file; nothing if they are those of memory, with its gaps.
+    /// The bytes of a predefined type in a file; nothing if they are those of memory, with its
+    /// gaps.
     ///
     /// # Errors
     /// What MPI or the program's function answers.
@@ -159,8 +160,8 @@ impl Representation {
     /// What MPI or the program's function answers.
     ///
     /// # Safety
-    /// `memory` must hold the instances, and `packed` must have the bytes of these instances in this
-    /// representation.
+    /// `memory` must hold the instances, and `packed` must have the bytes of these instances in
+    /// this representation.
     pub unsafe fn to_file(
         &self,
         mpi: &Mpi,
@@ -257,28 +258,6 @@ impl Representation {
             code => Err(self.failed("converting from the file's representation", code)),
         }
     }
-
-    /// How many bytes of memory the whole items of the first `packed` bytes of an instance are.
-    ///
-    /// # Errors
-    /// As [`Representation::bytes`].
-    pub fn memory_bytes(&self, mpi: &Mpi, handle: Handle, packed: u64) -> Result<u64> {
-        let (mut rest, mut bytes) = (packed, 0);
-        visit_items(mpi, handle, &mut |item| {
-            let mut own = 0;
-            // SAFETY: the out-parameter lives across the call.
-            let code = unsafe { (mpi.call.type_size)(item, &mut own) };
-            mpi.check("reading the size of a datatype", code)?;
-            let in_file = self.bytes(mpi, item)?.unwrap_or(own as u64);
-            let fits = in_file <= rest;
-            if fits {
-                rest -= in_file;
-                bytes += own as u64;
-            }
-            Ok(fits)
-        })?;
-        Ok(bytes)
-    }
 }
 
 const EXTERNAL32: &std::ffi::CStr = c"external32";
@@ -356,9 +335,4 @@ pub unsafe fn text_of(text: *const c_char, what: &str) -> Result<String> {
     // SAFETY: the caller's promise.
     let text = unsafe { std::ffi::CStr::from_ptr(text) };
     Ok(text.to_string_lossy().into_owned())
-}
-
-/// A name as text of C.
-pub fn c_text(name: &str) -> CString {
-    CString::new(name).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! Requests of non-blocking accesses: generalised requests, which the program tests and waits for as
-//! for any other.
+//! Requests of non-blocking accesses: generalised requests, which the program tests and waits for
+//! as for any other.
 //!
 //! A generalised request ends when somebody says so. Where the MPI library polls such requests, an
 //! access that has ended is found then; elsewhere the thread that ends it tells MPI, which needs
@@ -16,8 +16,9 @@ use std::sync::{Arc, Mutex};
 
 use penstock_machines::mpi::abi::Handle;
 
+use crate::context::lock;
 use crate::failure::{Class, Result, wrong};
-use crate::file::{File, lock};
+use crate::file::File;
 use crate::mpi::Mpi;
 use crate::operations::Call;
 use crate::pending::Pending;
@@ -51,7 +52,8 @@ impl Ending {
 fn complete(mpi: &Mpi, ending: &Mutex<Ending>) {
     let request = lock(ending).take();
     if let Some(request) = request {
-        // SAFETY: the request is under way, and is ended once. There is nobody to tell of a failure.
+        // SAFETY: the request is under way, and is ended once. There is nobody to tell of a
+        // failure.
         let _ = unsafe { (mpi.call.grequest_complete)(request) };
     }
 }
@@ -77,7 +79,7 @@ pub fn begin(file: &Arc<File>, call: &Call, is_collective: bool) -> Result<Handl
     };
     let pending = match mpi.polled.is_some() || tells {
         true => pending,
-        false => Pending::Ended(Box::new(pending.wait(file))),
+        false => Pending::Ended(Box::new(pending.wait(&file.context))),
     };
     let state = Arc::new(State {
         file: file.clone(),
@@ -87,8 +89,8 @@ pub fn begin(file: &Arc<File>, call: &Call, is_collective: bool) -> Result<Handl
     let state = Arc::into_raw(state).cast_mut().cast::<c_void>();
     let mut request: Handle = 0;
     let place = (&raw mut request).cast();
-    // SAFETY: the state lives until `free` is called; the out-parameter has room for a handle of any
-    // ABI.
+    // SAFETY: the state lives until `free` is called; the out-parameter has room for a handle of
+    // any ABI.
     let code = unsafe {
         match &mpi.polled {
             Some(polled) => {
@@ -124,7 +126,7 @@ unsafe extern "C" fn query(state: *mut c_void, status: *mut c_void) -> c_int {
     let file = &state.file;
     let ended = lock(&state.pending).take();
     let landed = match ended {
-        Some(pending) => pending.wait(file).land(),
+        Some(pending) => pending.wait(&file.context).land(),
         None => Err(wrong(Class::Request, "the access has been ended already")),
     };
     match landed {
@@ -149,7 +151,7 @@ unsafe extern "C" fn free(state: *mut c_void) -> c_int {
     // The program may have freed the request and not waited for it.
     let left = lock(&state.pending).take();
     if let Some(pending) = left {
-        drop(pending.wait(&state.file));
+        drop(pending.wait(&state.file.context));
     }
     0
 }
@@ -166,7 +168,7 @@ unsafe extern "C" fn poll(state: *mut c_void, _: *mut c_void) -> c_int {
     let pending = lock(&state.pending);
     let has_ended = pending
         .as_ref()
-        .is_some_and(|pending| pending.has_ended(&state.file));
+        .is_some_and(|pending| pending.has_ended(&state.file.context));
     drop(pending);
     if has_ended {
         lock(&state.ending).has_moved = true;
@@ -182,7 +184,7 @@ unsafe extern "C" fn wait(count: c_int, states: *mut *mut c_void, _: f64, _: *mu
         let state = unsafe { state_of(*states.add(nth)) };
         let pending = lock(&state.pending).take();
         if let Some(pending) = pending {
-            let moved = pending.wait(&state.file);
+            let moved = pending.wait(&state.file.context);
             *lock(&state.pending) = Some(Pending::Ended(Box::new(moved)));
         }
         lock(&state.ending).has_moved = true;

@@ -2,10 +2,11 @@
 //!
 //! Both stand on one board of 4 KiB, which one rank at a time changes. Ranks of one host have it in
 //! memory that all of them map. On several hosts rank 0 has it in a window, and others get and put
-//! it (one-sided communication, which needs no thread and no call of rank 0). No file is made for it.
+//! it (one-sided communication, which needs no thread and no call of rank 0). No file is made for
+//! it.
 //!
-//! A claim is the right to read or to change some bytes of the file. Claims that conflict are granted
-//! in the order of arrival:
+//! A claim is the right to read or to change some bytes of the file. Claims that conflict are
+//! granted in the order of arrival:
 //!
 //! ```text
 //! ticket 7   change 0..100     granted

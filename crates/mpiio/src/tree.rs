@@ -5,14 +5,14 @@
 //! order is a list of runs.
 //!
 //! ```text
-//! vector of 3 blocks of 2 doubles, 4 doubles apart     loop of 3 turns, 32 bytes apart, of a run of 16
-//! 2 x 3 of an array of 4 x 8 of floats, from (1, 2)     from 40 on, loop of 2, 32 apart, of a run of 12
-//! indexed, 1 at 5, 2 at 9, of bytes                     runs: 1 at 5, 2 at 9
+//! vector of 3 blocks of 2 doubles, 4 apart            loop of 3, 32 bytes apart, of a run of 16
+//! 2 x 3 of an array of 4 x 8 floats, from (1, 2)      from 40 on, loop of 2, 32 apart, of 12
+//! indexed, 1 at 5, 2 at 9, of bytes                   runs: 1 at 5, 2 at 9
 //! ```
 //!
 //! A tree answers two questions about a part of its data: which series of bytes it is
-//! ([`Tree::walk`]), and how much of it lies before a place ([`Tree::data_before`]). The first takes
-//! time in proportion to the series, the second to the logarithm of the turns and runs.
+//! ([`Tree::walk`]), and how much of it lies before a place ([`Tree::data_before`]). The first
+//! takes time in proportion to the series, the second to the logarithm of the turns and runs.
 //!
 //! Memory: 8 bytes a run where all runs are equally long, 16 elsewhere; nothing for turns of loops.
 
@@ -341,8 +341,8 @@ impl Tree {
         }
     }
 
-    /// Gives `sink` the series of the data `from .. to`, in the order of data. `base` is the place of
-    /// the tree's origin.
+    /// Gives `sink` the series of the data `from .. to`, in the order of data. `base` is the place
+    /// of the tree's origin.
     pub fn walk(&self, base: i64, data: Range<u64>, sink: &mut dyn FnMut(Series)) {
         let data = data.start..data.end.min(self.size);
         if data.is_empty() {
@@ -453,8 +453,8 @@ impl Tree {
     }
 }
 
-/// Gives `sink` the series of the data `from .. to` of endless turns of a tree. `origin` is the place
-/// of the first, and `stride` the distance of two.
+/// Gives `sink` the series of the data `from .. to` of endless turns of a tree. `origin` is the
+/// place of the first, and `stride` the distance of two.
 pub fn walk_turns(
     tree: &Tree,
     (origin, stride): (i64, i64),

@@ -18,98 +18,12 @@ use penstock_machines::mpi::abi::Handle;
 use rustc_hash::FxHashMap;
 
 use crate::abi::Combiner;
+use crate::dimensions::{Indices, part_of_array};
 use crate::failure::{Class, Failure, Result, wrong};
-use crate::mpi::Mpi;
+use crate::flat::{Type, blocks_of};
+use crate::mpi::{Mpi, no_copy};
 use crate::representation::Representation;
 use crate::tree::Tree;
-
-/// A flattened datatype.
-#[derive(Debug, Clone)]
-pub struct Type {
-    /// Where the bytes lie.
-    pub tree: Tree,
-    /// The lower bound.
-    pub lower: i64,
-    /// The distance from one of several to the next.
-    pub extent: i64,
-    /// How many items of predefined types there are.
-    pub items: u64,
-}
-
-impl Type {
-    /// The bytes of data.
-    pub fn size(&self) -> u64 {
-        self.tree.size()
-    }
-
-    /// Whether several of them have no gaps.
-    pub fn is_dense(&self) -> bool {
-        self.tree.is_run() && self.size() as i64 == self.extent && self.tree.bounds().start == 0
-    }
-
-    fn upper(&self) -> i64 {
-        self.lower + self.extent
-    }
-
-    /// `count` of them, `stride` bytes apart.
-    fn repeated(&self, count: u64, stride: i64) -> Self {
-        let Some(last) = count.checked_sub(1) else {
-            return Self::nothing();
-        };
-        let last = stride * last as i64;
-        let (lower, upper) = (self.lower + last.min(0), self.upper() + last.max(0));
-        Self {
-            tree: self.tree.clone().repeated(count, stride),
-            lower,
-            extent: upper - lower,
-            items: self.items * count,
-        }
-    }
-
-    /// A byte.
-    pub fn byte() -> Self {
-        Self {
-            tree: Tree::run(1),
-            lower: 0,
-            extent: 1,
-            items: 1,
-        }
-    }
-
-    fn nothing() -> Self {
-        Self {
-            tree: Tree::run(0),
-            lower: 0,
-            extent: 0,
-            items: 0,
-        }
-    }
-
-    fn shifted(mut self, distance: i64) -> Self {
-        self.tree = self.tree.shifted(distance);
-        self.lower += distance;
-        self
-    }
-
-    /// Types one behind the other in the order of data.
-    fn sequence(parts: Vec<Self>) -> Self {
-        let bounds = parts.iter().filter(|part| !part.is_nothing());
-        let bounds = bounds.map(|part| (part.lower, part.upper()));
-        let bounds = bounds.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
-        let (lower, upper) = bounds.unwrap_or((0, 0));
-        Self {
-            lower,
-            extent: upper - lower,
-            items: parts.iter().map(|part| part.items).sum(),
-            tree: Tree::sequence(parts.into_iter().map(|part| part.tree)),
-        }
-    }
-
-    /// Whether the type has neither data nor bounds.
-    fn is_nothing(&self) -> bool {
-        self.size() == 0 && self.extent == 0 && self.lower == 0
-    }
-}
 
 /// The type of a handle in memory.
 ///
@@ -190,21 +104,37 @@ pub fn in_file(mpi: &Mpi, handle: Handle, representation: &Representation) -> Re
     Ok(Arc::new(flattening.flatten(handle)?.0))
 }
 
-/// Gives `sink` the predefined items of a type in the order of data, until it says that it has
-/// enough.
+/// How many bytes of memory the whole items of the first `packed` bytes of an instance are, in a
+/// file of this representation.
 ///
 /// # Errors
-/// As [`in_memory`]; those of `sink`.
-pub fn visit_items(
+/// As [`in_file`].
+pub fn memory_bytes(
     mpi: &Mpi,
     handle: Handle,
-    sink: &mut dyn FnMut(Handle) -> Result<bool>,
-) -> Result<bool> {
+    representation: &Representation,
+    packed: u64,
+) -> Result<u64> {
+    let (mut rest, mut bytes) = (packed, 0);
     let flattening = Flattening {
         mpi,
-        representation: &Representation::Native,
+        representation,
     };
-    flattening.visit(handle, sink)
+    flattening.visit(handle, &mut |item| {
+        let mut own = 0;
+        // SAFETY: the out-parameter lives across the call.
+        let code = unsafe { (mpi.call.type_size)(item, &mut own) };
+        mpi.check("reading the size of a datatype", code)?;
+        let own = natural(own)?;
+        let in_file = representation.bytes(mpi, item)?.unwrap_or(own);
+        let fits = in_file <= rest;
+        if fits {
+            rest -= in_file;
+            bytes += own;
+        }
+        Ok(fits)
+    })?;
+    Ok(bytes)
 }
 
 fn check(mpi: &Mpi, handle: Handle) -> Result<()> {
@@ -226,10 +156,9 @@ static KEYVAL: OnceLock<Option<c_int>> = OnceLock::new();
 
 fn make_keyval(mpi: &Mpi) -> Option<c_int> {
     let mut keyval = 0;
-    // SAFETY: no copy function: a duplicate has no attribute. The out-parameter lives across the
-    // call.
+    // SAFETY: the out-parameter lives across the call.
     let code =
-        unsafe { (mpi.call.type_create_keyval)(ptr::null(), forget, &mut keyval, ptr::null_mut()) };
+        unsafe { (mpi.call.type_create_keyval)(no_copy, forget, &mut keyval, ptr::null_mut()) };
     (code == 0).then_some(keyval)
 }
 
@@ -360,8 +289,8 @@ impl Flattening<'_> {
         let envelope = self.envelope(handle);
         if !envelope.is_ok_and(|(combiner, _)| combiner.is_predefined()) {
             let mut handle = handle;
-            // SAFETY: the handle is of this library, and nobody else has it. There is nobody to tell
-            // of a failure.
+            // SAFETY: the handle is of this library, and nobody else has it. There is nobody to
+            // tell of a failure.
             let _ = unsafe { (self.mpi.call.type_free)((&raw mut handle).cast()) };
         }
     }
@@ -458,7 +387,8 @@ impl Flattening<'_> {
         Ok(contents)
     }
 
-    /// As [`visit_items`].
+    /// Gives `sink` the predefined items of a type in the order of data, until it says that it has
+    /// enough.
     fn visit(&self, handle: Handle, sink: &mut dyn FnMut(Handle) -> Result<bool>) -> Result<bool> {
         let contents = self.contents(handle)?;
         if contents.combiner.is_predefined() {
@@ -591,10 +521,8 @@ impl Flattening<'_> {
                     _ => numbers.several(count, Numbers::address),
                 }?;
                 let blocks = places.iter().zip(lengths);
-                blocks_of(
-                    &old,
-                    blocks.map(|(&place, length)| Ok((place, natural(length)?))),
-                )
+                let blocks = blocks.map(|(&place, length)| Ok((place, natural(length)?)));
+                Ok(blocks_of(&old, &blocks.collect::<Result<Vec<_>>>()?))
             }
             Combiner::IndexedBlock | Combiner::HindexedBlock => {
                 let old = old(0)?;
@@ -604,7 +532,8 @@ impl Flattening<'_> {
                         .several(exact::<usize>(count), |from| Ok(from.count()? * old.extent)),
                     _ => numbers.several(exact::<usize>(count), Numbers::address),
                 }?;
-                blocks_of(&old, places.iter().map(|&place| Ok((place, length))))
+                let blocks: Vec<_> = places.iter().map(|&place| (place, length)).collect();
+                Ok(blocks_of(&old, &blocks))
             }
             Combiner::Struct => {
                 let count = exact::<usize>(natural(numbers.count()?)?);
@@ -637,13 +566,14 @@ impl Flattening<'_> {
         let starts = numbers.several(dims, Numbers::count)?;
         let order = numbers.small()?;
         let parts = subsizes.iter().zip(&starts);
-        let parts = parts.map(|(&count, &start)| {
-            Ok(Runs::Block {
-                start,
-                count: natural(count)?,
-            })
-        });
-        self.part_of_array(old, &sizes, parts.collect::<Result<_>>()?, order)
+        let parts =
+            parts.map(|(&count, &start)| Ok(Indices::block(natural(start)?, natural(count)?)));
+        Ok(part_of_array(
+            old,
+            &sizes,
+            &parts.collect::<Result<Vec<_>>>()?,
+            self.is_fortran(order),
+        ))
     }
 
     fn darray(&self, old: &Type, numbers: &mut Numbers<'_>) -> Result<Type> {
@@ -665,7 +595,12 @@ impl Flattening<'_> {
             let distribution = (distributions[d], i64::from(arguments[d]));
             parts.push(self.distributed(sizes[d], distribution, along, place)?);
         }
-        self.part_of_array(old, &sizes, parts, order)
+        Ok(part_of_array(old, &sizes, &parts, self.is_fortran(order)))
+    }
+
+    /// Whether the first dimension of an array is the fastest.
+    fn is_fortran(&self, order: c_int) -> bool {
+        order == self.mpi.dialect.order_fortran
     }
 
     /// The indices that one of `along` processes has of `size`, at this place in the grid.
@@ -675,160 +610,23 @@ impl Flattening<'_> {
         (distribution, argument): (c_int, i64),
         along: i64,
         place: i64,
-    ) -> Result<Runs> {
+    ) -> Result<Indices> {
         let [block, cyclic, default] = self.mpi.dialect.distribute;
         let argument = (argument != i64::from(default)).then_some(argument);
+        let (along, place) = (natural(along)?, natural(place)?);
+        let size = natural(size)?;
         if distribution == block {
-            let length = argument.unwrap_or((size + along - 1) / along);
-            let start = (place * length).min(size);
-            return Ok(Runs::Block {
-                start,
-                count: natural((size - start).min(length))?,
-            });
+            let length = match argument {
+                Some(length) => natural(length)?,
+                None => size.div_ceil(along),
+            };
+            let first = place.saturating_mul(length).min(size);
+            return Ok(Indices::block(first, (size - first).min(length)));
         }
         if distribution == cyclic {
-            return Ok(Runs::Cyclic {
-                length: natural(argument.unwrap_or(1))?.max(1),
-                place: natural(place)?,
-                along: natural(along)?,
-                size: natural(size)?,
-            });
+            let length = natural(argument.unwrap_or(1))?.max(1);
+            return Ok(Indices::cyclic(length, place, along, size));
         }
-        Ok(Runs::Block {
-            start: 0,
-            count: natural(size)?,
-        })
+        Ok(Indices::block(0, size))
     }
-
-    /// The part of an array of `sizes` that has these indices in each dimension.
-    fn part_of_array(
-        &self,
-        old: &Type,
-        sizes: &[i64],
-        parts: Vec<Runs>,
-        order: c_int,
-    ) -> Result<Type> {
-        let is_fortran = order == self.mpi.dialect.order_fortran;
-        let dims = sizes.len();
-        let inner_first: Vec<usize> = match is_fortran {
-            true => (0..dims).collect(),
-            false => (0..dims).rev().collect(),
-        };
-        let (mut stride, mut items) = (old.extent, old.items);
-        let mut tree = old.tree.clone();
-        for d in inner_first {
-            tree = parts[d].of(&tree, stride);
-            items *= parts[d].count();
-            stride *= sizes[d];
-        }
-        Ok(Type {
-            tree,
-            lower: 0,
-            extent: stride,
-            items,
-        })
-    }
-}
-
-/// The indices of one dimension of an array.
-enum Runs {
-    Block {
-        start: i64,
-        count: u64,
-    },
-    /// Runs of `length` indices, dealt out to `along` processes in turn.
-    Cyclic {
-        length: u64,
-        place: u64,
-        along: u64,
-        size: u64,
-    },
-}
-
-impl Runs {
-    /// The number of indices.
-    fn count(&self) -> u64 {
-        match *self {
-            Self::Block { count, .. } => count,
-            Self::Cyclic { .. } => {
-                let (turns, rest) = self.turns();
-                let Self::Cyclic { length, .. } = *self else {
-                    return 0;
-                };
-                turns * length + rest
-            }
-        }
-    }
-
-    /// The number of whole runs of a cyclic distribution, and the indices of the last one.
-    fn turns(&self) -> (u64, u64) {
-        let Self::Cyclic {
-            length,
-            place,
-            along,
-            size,
-        } = *self
-        else {
-            return (0, 0);
-        };
-        let (cycle, first) = (length * along, place * length);
-        if first >= size {
-            return (0, 0);
-        }
-        let turns = (size - first) / cycle;
-        let rest = ((size - first) % cycle).min(length);
-        match rest == length {
-            true => (turns + 1, 0),
-            false => (turns, rest),
-        }
-    }
-
-    /// The tree of these indices, `stride` bytes apart, of `inner`.
-    fn of(&self, inner: &Tree, stride: i64) -> Tree {
-        match *self {
-            Self::Block { start, count } => inner
-                .clone()
-                .repeated(count, stride)
-                .shifted(start * stride),
-            Self::Cyclic {
-                length,
-                place,
-                along,
-                ..
-            } => {
-                let (turns, rest) = self.turns();
-                let cycle = (length * along) as i64 * stride;
-                let first = (place * length) as i64 * stride;
-                let run = |length| inner.clone().repeated(length, stride);
-                let whole = run(length).repeated(turns, cycle).shifted(first);
-                let last = run(rest).shifted(first + turns as i64 * cycle);
-                Tree::sequence([whole, last])
-            }
-        }
-    }
-}
-
-/// Blocks of a type, each at a place and of a length.
-fn blocks_of(old: &Type, blocks: impl Iterator<Item = Result<(i64, u64)>>) -> Result<Type> {
-    let blocks: Vec<(i64, u64)> = blocks.collect::<Result<_>>()?;
-    if !old.is_dense() {
-        let parts = blocks.into_iter().filter(|(_, length)| *length > 0);
-        let parts = parts.map(|(place, length)| old.repeated(length, old.extent).shifted(place));
-        return Ok(Type::sequence(parts.collect()));
-    }
-    let filled = blocks.iter().filter(|(_, length)| *length > 0);
-    let bounds = filled.map(|&(place, length)| (place, place + length as i64 * old.extent));
-    let bounds = bounds.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
-    let (lower, upper) = bounds.unwrap_or((0, 0));
-    let lengths = blocks.iter().map(|(_, length)| length);
-    Ok(Type {
-        lower,
-        extent: upper - lower,
-        items: old.items * lengths.sum::<u64>(),
-        tree: Tree::runs(
-            blocks
-                .iter()
-                .map(|&(place, length)| (place, length * old.size())),
-        ),
-    })
 }

@@ -8,8 +8,8 @@
 //! data of the view                             a b c d e f
 //! ```
 //!
-//! In an *orderly* view the places of data ascend. A view that is only read may have bytes twice, or go
-//! back: the standard allows the first, and no harm comes of the second.
+//! In an *orderly* view the places of data ascend. A view that is only read may have bytes twice,
+//! or go back: the standard allows the first, and no harm comes of the second.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,10 +18,11 @@ use penstock_layout::List;
 use penstock_machines::mpi::abi::Handle;
 
 use crate::failure::{Class, Result, wrong};
+use crate::flat::Type;
 use crate::mpi::Mpi;
 use crate::representation::Representation;
 use crate::tree::{Series, walk_turns};
-use crate::types::{self, Type};
+use crate::types;
 
 /// A view says which bytes of a file a rank sees.
 #[derive(Debug)]
@@ -135,8 +136,8 @@ impl View {
         place
     }
 
-    /// The first byte of the file in a part of the data, and one past the last; or some more, if the
-    /// view is not orderly.
+    /// The first byte of the file in a part of the data, and one past the last; or some more, if
+    /// the view is not orderly.
     pub fn bounds(&self, data: Range<u64>) -> Range<u64> {
         if data.is_empty() || self.is_empty() {
             return 0..0;
@@ -232,7 +233,8 @@ pub fn series_of(datatype: &Type, bytes: u64) -> u64 {
     }
 }
 
-/// How many of something some bytes have, if `size` bytes have `all`; one at least if there are any.
+/// How many of something some bytes have, if `size` bytes have `all`; one at least if there are
+/// any.
 fn share(all: u64, bytes: u64, size: u64) -> u64 {
     if size == 0 || bytes == 0 {
         return 0;

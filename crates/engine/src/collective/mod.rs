@@ -107,7 +107,7 @@ impl Verdict {
 
 /// The director does the part of a call that only the root does: it makes a target and shows it.
 pub trait Director {
-    /// Turns the agreed ask, with the ranks' own parts, into a request; creates or opens the target.
+    /// Turns the agreed ask, with the ranks' own parts, into a request; makes or opens the target.
     ///
     /// # Errors
     /// The error of the target: the call then ends with this error on every rank.

@@ -1,0 +1,118 @@
+//! Flattened datatypes: where the bytes of an instance lie, and how far instances are apart.
+
+use crate::tree::Tree;
+
+/// A flattened datatype.
+#[derive(Debug, Clone)]
+pub struct Type {
+    /// Where the bytes lie.
+    pub tree: Tree,
+    /// The lower bound.
+    pub lower: i64,
+    /// The distance from one of several to the next.
+    pub extent: i64,
+    /// How many items of predefined types there are.
+    pub items: u64,
+}
+
+impl Type {
+    /// The bytes of data.
+    pub fn size(&self) -> u64 {
+        self.tree.size()
+    }
+
+    /// Whether several of them have no gaps.
+    pub fn is_dense(&self) -> bool {
+        self.tree.is_run() && self.size() as i64 == self.extent && self.tree.bounds().start == 0
+    }
+
+    fn upper(&self) -> i64 {
+        self.lower + self.extent
+    }
+
+    /// `count` of them, `stride` bytes apart.
+    #[must_use]
+    pub fn repeated(&self, count: u64, stride: i64) -> Self {
+        let Some(last) = count.checked_sub(1) else {
+            return Self::nothing();
+        };
+        let last = stride * last as i64;
+        let (lower, upper) = (self.lower + last.min(0), self.upper() + last.max(0));
+        Self {
+            tree: self.tree.clone().repeated(count, stride),
+            lower,
+            extent: upper - lower,
+            items: self.items * count,
+        }
+    }
+
+    /// A byte.
+    pub fn byte() -> Self {
+        Self {
+            tree: Tree::run(1),
+            lower: 0,
+            extent: 1,
+            items: 1,
+        }
+    }
+
+    fn nothing() -> Self {
+        Self {
+            tree: Tree::run(0),
+            lower: 0,
+            extent: 0,
+            items: 0,
+        }
+    }
+
+    /// The type, `distance` bytes further on.
+    #[must_use]
+    pub fn shifted(mut self, distance: i64) -> Self {
+        self.tree = self.tree.shifted(distance);
+        self.lower += distance;
+        self
+    }
+
+    /// Types one behind the other in the order of data.
+    pub fn sequence(parts: Vec<Self>) -> Self {
+        let bounds = parts.iter().filter(|part| !part.is_nothing());
+        let bounds = bounds.map(|part| (part.lower, part.upper()));
+        let bounds = bounds.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
+        let (lower, upper) = bounds.unwrap_or((0, 0));
+        Self {
+            lower,
+            extent: upper - lower,
+            items: parts.iter().map(|part| part.items).sum(),
+            tree: Tree::sequence(parts.into_iter().map(|part| part.tree)),
+        }
+    }
+
+    /// Whether the type has neither data nor bounds.
+    fn is_nothing(&self) -> bool {
+        self.size() == 0 && self.extent == 0 && self.lower == 0
+    }
+}
+
+/// Blocks of a type, each at a place and of a length.
+pub fn blocks_of(old: &Type, blocks: &[(i64, u64)]) -> Type {
+    if !old.is_dense() {
+        let parts = blocks.iter().filter(|(_, length)| *length > 0);
+        let parts = parts.map(|&(place, length)| old.repeated(length, old.extent).shifted(place));
+        return Type::sequence(parts.collect());
+    }
+    let filled = blocks.iter().filter(|(_, length)| *length > 0);
+    let bounds = filled.map(|&(place, length)| (place, place + length as i64 * old.extent));
+    let bounds = bounds.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
+    let (lower, upper) = bounds.unwrap_or((0, 0));
+    let lengths = blocks.iter().map(|(_, length)| length);
+    Type {
+        lower,
+        extent: upper - lower,
+        items: old.items * lengths.sum::<u64>(),
+        tree: Tree::runs(
+            blocks
+                .iter()
+                .map(|&(place, length)| (place, length * old.size())),
+        ),
+    }
+}
