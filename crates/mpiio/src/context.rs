@@ -191,6 +191,12 @@ impl Machine {
         self.needs_mpi
     }
 
+    /// The number of hosts.
+    pub fn host_count(&self) -> usize {
+        let hosts = self.hosts.iter().enumerate();
+        hosts.filter(|(rank, host)| rank == *host).count()
+    }
+
     /// Whether all ranks are on one host.
     pub fn is_on_one_host(&self) -> bool {
         self.hosts.iter().all(|host| *host == self.hosts[0])

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::Datatype;
 use crate::ask::{Ask, Meeting, Say, heard};
-use crate::context::{self, Context, Own, lock};
+use crate::context::{self, Context, Machine, Own, lock};
 use crate::failure::{Class, Failure, Result, wrong};
 use crate::handlers::Handler;
 use crate::hints::Hints;
@@ -27,6 +27,7 @@ use crate::mode::Mode;
 use crate::mpi::Mpi;
 use crate::pending::Pending;
 use crate::posix;
+use crate::report::{self, Count, Counts, Subject};
 use crate::representation::Representation;
 use crate::shared::Shared;
 use crate::view::View;
@@ -69,6 +70,8 @@ pub struct File {
     is_atomic: AtomicBool,
     pub shared: Shared,
     pub split: Mutex<Option<Split>>,
+    /// What the rank has done with the file, if a report is wanted.
+    counts: Mutex<Counts>,
 }
 
 /// Each access has the numbers of two calls; those from here on are reserved by rank 0.
@@ -182,6 +185,7 @@ impl File {
             is_atomic: AtomicBool::new(false),
             shared,
             split: Mutex::new(None),
+            counts: Mutex::default(),
             context,
         });
         file.join_party()?;
@@ -258,7 +262,14 @@ impl File {
                 Err(wrong(Class::Request, cause))
             }
         };
-        let met = file.meet(Ask::Close, complaint, |_: Vec<()>| Ok(()));
+        let counts = std::mem::take(&mut *lock(&file.counts));
+        let (said, reporter) = (complaint.map(|()| counts), file.clone());
+        let met = file.meet(Ask::Close, said, move |counts: Vec<Counts>| {
+            if report::is_wanted() {
+                reporter.report(&counts);
+            }
+            Ok(())
+        });
         let freed = file.shared.free();
         file.context.files.remove(file.number);
         let mut removed = Ok(());
@@ -281,6 +292,27 @@ impl File {
         files.remove(&handle);
         drop(files);
         met.and(freed).and(removed)
+    }
+
+    /// Counts something that this rank has done by a function, if a report is wanted.
+    pub fn count(&self, function: &str, act: impl FnOnce(&mut Count)) {
+        if report::is_wanted() {
+            act(lock(&self.counts).entry(function.to_string()).or_default());
+        }
+    }
+
+    /// Tells people how the accesses of all ranks went.
+    fn report(&self, counts: &[Counts]) {
+        let machine = self.context.machine.as_ref();
+        let tuning = lock(&self.hints).tuning(true, self.servers());
+        let subject = Subject {
+            path: &self.open.path.display().to_string(),
+            hosts: machine.map_or(1, Machine::host_count),
+            servers: self.servers(),
+            block_bytes: tuning.block_bytes,
+            is_atomic: self.is_atomic(),
+        };
+        eprint!("{}", report::text(&subject, counts));
     }
 
     /// Lets the ranks of the file meet: each says something, rank 0 decides, and all hear its

@@ -22,6 +22,7 @@
 //! | [`posix`], [`medium`] | the ways to the file: of a rank alone, and of servers |
 //! | [`shared`] | the shared pointer, and the claims of atomic mode |
 //! | [`pending`], [`requests`] | accesses under way |
+//! | [`report`] | what is told when a file is closed |
 //! | [`hints`], [`mode`], [`handlers`], [`failure`] | hints, access modes, error handlers, errors |
 
 pub mod abi;
@@ -44,6 +45,7 @@ pub mod operations;
 pub mod pending;
 pub mod plan;
 pub mod posix;
+pub mod report;
 pub mod representation;
 pub mod requests;
 pub mod shared;

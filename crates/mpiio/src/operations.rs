@@ -10,6 +10,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use penstock_engine::{
     Decision, Director, Error, Operation, Proposal, RankParts, Request, Rest, Strategy, Tally,
@@ -27,6 +28,7 @@ use crate::file::{File, Split, meet};
 use crate::medium;
 use crate::pending::{Moved, Pending};
 use crate::plan::{Directed, Plan, Touch, decide};
+use crate::report::Count;
 
 /// Independent accesses of more bytes than this go on in a thread.
 const AT_ONCE_BYTES_MAX: u64 = 64 << 10;
@@ -130,8 +132,13 @@ impl File {
     /// # Errors
     /// Those of the arguments, and of the operating system.
     pub fn alone(&self, call: &Call) -> Result<u64> {
+        let begun = Instant::now();
         let mut access = self.access(call)?;
         let moved = self.move_alone(&access)?;
+        self.count(call.function, |count| {
+            count_access(count, &access);
+            count.time += begun.elapsed();
+        });
         access.land(moved)
     }
 
@@ -146,6 +153,7 @@ impl File {
         then: impl FnOnce() + Send + 'static,
     ) -> Result<Pending> {
         let access = self.access(call)?;
+        self.count(call.function, |count| count_access(count, &access));
         let file = self.clone();
         let is_large = access.bytes() > AT_ONCE_BYTES_MAX || self.is_atomic();
         let act = move || {
@@ -173,7 +181,9 @@ impl File {
     /// # Collective
     /// Over the ranks of the file.
     pub fn together(self: &Arc<Self>, call: &Call) -> Result<u64> {
+        let begun = Instant::now();
         let access = self.access(call);
+        self.count_collective(call, &access);
         let (file, numbers, call) = (self.clone(), self.next_numbers()?, *call);
         let moved = match &self.context.machine {
             None => move_one(&file, access),
@@ -181,7 +191,14 @@ impl File {
                 Ok(move_together(node, file, numbers, &call, access).await)
             })?,
         };
+        self.count(call.function, |count| count.time += begun.elapsed());
         moved.land()
+    }
+
+    fn count_collective(&self, call: &Call, access: &Result<Access>) {
+        if let Ok(access) = access {
+            self.count(call.function, |count| count_access(count, access));
+        }
     }
 
     /// Begins to read or write together with all ranks. `then` is called when that has ended,
@@ -198,6 +215,7 @@ impl File {
         then: impl FnOnce() + Send + 'static,
     ) -> Result<Pending> {
         let access = self.access(call);
+        self.count_collective(call, &access);
         let (file, numbers, call) = (self.clone(), self.next_numbers()?, *call);
         match &self.context.machine {
             None => Ok(match access {
@@ -257,6 +275,14 @@ impl File {
         drop(split);
         ended.pending.wait(&self.context).land()
     }
+}
+
+/// Counts an access.
+fn count_access(count: &mut Count, access: &Access) {
+    let touch = access.touch();
+    count.calls += 1;
+    count.bytes += touch.bytes;
+    count.runs += touch.runs;
 }
 
 /// The collective access of a file that one rank has.
@@ -327,13 +353,18 @@ async fn move_agreed(
             moved
         }
         Plan::Directed(plan) => {
+            file.count(call.function, |count| count.directed += 1);
             for nth in 0..plan.windows {
                 let number = match nth {
                     0 => numbers[1],
                     _ => plan.further + nth - 1,
                 };
                 let own = access.own_of(plan.window(nth));
-                move_directed(node, place(number), file, (operation, &plan), own).await?;
+                let moving = move_directed(node, place(number), file, (operation, &plan), own);
+                let traffic = moving.await?;
+                if file.context.rank == 0 {
+                    file.count(call.function, |count| count.moved.add(&traffic));
+                }
             }
             Ok(access.bytes())
         }
@@ -393,7 +424,7 @@ async fn move_directed(
     file: &File,
     (operation, plan): (Operation, &Directed),
     own: Result<Own>,
-) -> Result<()> {
+) -> Result<Traffic> {
     let (own, proposal) = match own {
         Ok(own) => (
             own,
@@ -413,8 +444,8 @@ async fn move_directed(
         plan,
     };
     let director = (place.1 == 0).then_some(&mut mover as &mut dyn Director);
-    context::call(node, place, proposal, own, director).await?;
-    Ok(())
+    let verdict = context::call(node, place, proposal, own, director).await?;
+    Ok(verdict.moved)
 }
 
 /// Directs the moving of a window.
