@@ -32,8 +32,8 @@ use penstock_layout::{
 use crate::attached::Attacher;
 use crate::caller::{Caller, Question, unexpected};
 use crate::messages::{
-    Access, Answer, Ask, CellPart, ClientPart, Collective, Moved, NewKind, NewObject, Purpose,
-    Request, Turn, Usage,
+    Access, Answer, Ask, CellPart, ClientPart, Collective, Moved, NewKind, NewObject, PartBytes,
+    Purpose, Request, Turn, Usage,
 };
 use crate::metrics::{RequestKind, Snapshot};
 use crate::names::{FilePath, Keepers};
@@ -234,6 +234,53 @@ pub struct OpenSubfile {
     file: Attachment,
     subfile: Subfile,
     version: Version,
+}
+
+/// The bytes of a subfile that a client wants to move, and where they lie in its memory.
+#[derive(Debug, Clone)]
+pub enum Selection {
+    /// A range, whose bytes lie in memory one behind the other.
+    Range {
+        /// The first byte.
+        offset: u64,
+        /// The number of bytes.
+        bytes: u64,
+    },
+    /// A list: byte `places[i]` of the subfile lies in memory at byte `memory[i]`. The places
+    /// ascend.
+    Lists {
+        /// Bytes of the subfile.
+        places: Arc<List>,
+        /// Bytes of the memory.
+        memory: Arc<List>,
+    },
+}
+
+impl Selection {
+    /// The number of bytes.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Range { bytes, .. } => *bytes,
+            Self::Lists { places, .. } => places.elements(),
+        }
+    }
+}
+
+impl From<(u64, u64)> for Selection {
+    /// So many bytes from an offset on: both in this order.
+    fn from((offset, bytes): (u64, u64)) -> Self {
+        Self::Range { offset, bytes }
+    }
+}
+
+impl From<CellAccess> for CellPart {
+    fn from(part: CellAccess) -> Self {
+        Self {
+            cell: part.cell,
+            places: part.places,
+            memory: part.memory,
+        }
+    }
 }
 
 /// The space of a volume.
@@ -1025,15 +1072,13 @@ impl<'m, M: Machine> Client<'m, M> {
     }
 
     /// The parts of an access, by server, in the order of turns.
-    pub(crate) fn parts(
-        &self,
-        open: &OpenSubfile,
-        offset: u64,
-        bytes: u64,
-    ) -> Result<Vec<ServerPart>> {
+    pub(crate) fn parts(&self, open: &OpenSubfile, wanted: &Selection) -> Result<Vec<ServerPart>> {
         let (shape, rings) = (open.file.placed(), self.rings());
         let (dealing, order) = (shape.dealing(&rings)?, shape.order(&rings)?);
-        let access = open.subfile.access(offset, bytes);
+        let access = match wanted {
+            Selection::Range { offset, bytes } => open.subfile.access(*offset, *bytes),
+            Selection::Lists { places, memory } => open.subfile.access_lists(places, memory),
+        };
         let access = access.map_err(|error| {
             let mut error = Error::new(Kind::Schema, "using a subfile", error);
             error.path = Some(open.file.object.path.to_string());
@@ -1055,8 +1100,8 @@ impl<'m, M: Machine> Client<'m, M> {
         Ok(by_turn.into_values().collect())
     }
 
-    /// Moves `bytes` bytes of a subfile from `offset` on, between the file and the memory that this
-    /// client exposes under this name. Gives what was moved: bytes of ghost cells, and in a read
+    /// Moves some bytes of a subfile between the file and the memory that this client exposes under
+    /// this name. Gives what was moved: bytes of ghost cells, and in a read
     /// bytes beyond the end of their cell, are left alone.
     ///
     /// `placed` is told when the request has its place in the order, if that comes before its end.
@@ -1067,11 +1112,13 @@ impl<'m, M: Machine> Client<'m, M> {
         &self,
         open: &OpenSubfile,
         operation: Operation,
-        (offset, bytes): (u64, u64),
+        wanted: impl Into<Selection>,
         memory: MemoryId,
         placed: Option<&dyn Fn()>,
     ) -> Result<Moved> {
         self.check(open, operation)?;
+        let wanted = wanted.into();
+        let bytes = wanted.bytes();
         let span = span!(
             parent: None,
             "access",
@@ -1079,7 +1126,7 @@ impl<'m, M: Machine> Client<'m, M> {
             file = open.file.object.id.0,
             bytes,
         );
-        let attempts = self.attempts(open, operation, (offset, bytes), memory, placed);
+        let attempts = self.attempts(open, operation, &wanted, memory, placed);
         attempts.instrument(span).await
     }
 
@@ -1088,13 +1135,13 @@ impl<'m, M: Machine> Client<'m, M> {
         &self,
         open: &OpenSubfile,
         operation: Operation,
-        (offset, bytes): (u64, u64),
+        wanted: &Selection,
         memory: MemoryId,
         placed: Option<&dyn Fn()>,
     ) -> Result<Moved> {
         loop {
             let placement = open.file.placed().placement;
-            let parts = self.parts(open, offset, bytes)?;
+            let parts = self.parts(open, wanted)?;
             let is_cautious = open.file.is_cautious.load(Ordering::Relaxed);
             let attempt = self
                 .try_access(
@@ -1389,10 +1436,9 @@ impl<'m, M: Machine> Client<'m, M> {
     }
 
     /// Moves parts of a file together with all other clients of the program: each its own part of
-    /// its own subfile, `bytes` bytes from `offset` on, between the file and the memory that the
-    /// client exposes under this name. The servers direct the flow (Kotz, TOCS 1997): each passes
-    /// over its blocks once, in the order in which they lie. `part` may be the reason why this
-    /// client has none.
+    /// its own subfile, between the file and the memory that the client exposes under this name.
+    /// The servers direct the flow (Kotz, TOCS 1997): each passes over its blocks once, in the
+    /// order in which they lie. `part` may be the reason why this client has none.
     ///
     /// # Errors
     /// The same for all clients: the first error of a server or of a client, and
@@ -1406,9 +1452,10 @@ impl<'m, M: Machine> Client<'m, M> {
         open: Result<&OpenSubfile>,
         file: &Attachment,
         operation: Operation,
-        (offset, bytes): (u64, u64),
+        wanted: impl Into<Selection>,
         memory: MemoryId,
     ) -> Result<Moved> {
+        let wanted = wanted.into();
         let me = self.caller.machine.me();
         let clients = &self.state.clients;
         let rank = clients.iter().position(|&node| node == me);
@@ -1419,15 +1466,24 @@ impl<'m, M: Machine> Client<'m, M> {
         let version = open.as_ref().map_or(Version::Active, |open| open.version);
         let part = open.and_then(|open| {
             self.check(open, operation)?;
-            self.parts(open, offset, bytes)?; // what reaches too far is refused here
+            let parts = self.parts(open, &wanted)?; // what reaches too far is refused here
             let (view, number, order) = open.subfile.opened();
+            let bytes = match wanted {
+                Selection::Range { offset, bytes } => PartBytes::Subfile {
+                    view,
+                    number,
+                    order,
+                    offset,
+                    bytes,
+                },
+                Selection::Lists { .. } => {
+                    let cells = parts.into_iter().flat_map(|part| part.cells);
+                    PartBytes::Cells(cells.map(CellPart::from).collect())
+                }
+            };
             Ok(ClientPart {
                 node: me,
                 memory,
-                view,
-                number,
-                order,
-                offset,
                 bytes,
             })
         });
@@ -1462,7 +1518,7 @@ impl<'m, M: Machine> Client<'m, M> {
         (offset, bytes): (u64, u64),
         ask: impl Fn(ObjectId, Vec<(u64, List)>) -> Ask,
     ) -> Result<()> {
-        let parts = self.parts(open, offset, bytes)?;
+        let parts = self.parts(open, &(offset, bytes).into())?;
         let asked = parts.into_iter().map(|part| {
             let cells = part.cells.into_iter();
             let cells = cells.map(|cell| (cell.cell, cell.places)).collect();

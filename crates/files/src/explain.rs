@@ -98,7 +98,7 @@ impl<M: Machine> Client<'_, M> {
         (offset, bytes): (u64, u64),
     ) -> Result<AccessPlan> {
         self.check(open, operation)?;
-        let parts = self.parts(open, offset, bytes)?;
+        let parts = self.parts(open, &(offset, bytes).into())?;
         let is_cautious = open.file().is_cautious.load(Ordering::Relaxed);
         let (tokens, words) = match turn_of(&parts, is_cautious) {
             Turn::Token(turns) => (turns[turns.len() - 1] - turns[0], turns.len() - 1),

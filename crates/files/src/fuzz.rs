@@ -20,8 +20,8 @@ use crate::caller::Homes;
 use crate::disk::{Description, VERSION};
 use crate::job::standing::volume_told;
 use crate::messages::{
-    Access, Ask, CellPart, ClientPart, Collective, NewKind, NewObject, Purpose, Request, Turn,
-    Usage, requests,
+    Access, Ask, CellPart, ClientPart, Collective, NewKind, NewObject, PartBytes, Purpose, Request,
+    Turn, Usage, requests,
 };
 use crate::names::HASH_BITS;
 use crate::object::{FileShape, Identity, ObjectId};
@@ -233,11 +233,16 @@ fn ask(random: &mut Random, me: &Program, id: ObjectId) -> Ask {
             part: Ok(ClientPart {
                 node: me.node.me(),
                 memory: memory(random),
-                view: View::new(1, 1, 1, 1).unwrap(),
-                number: number(random),
-                order: SubfileOrder::Row,
-                offset: number(random),
-                bytes: number(random),
+                bytes: match random.below(2) {
+                    0 => PartBytes::Subfile {
+                        view: View::new(1, 1, 1, 1).unwrap(),
+                        number: number(random),
+                        order: SubfileOrder::Row,
+                        offset: number(random),
+                        bytes: number(random),
+                    },
+                    _ => PartBytes::Cells(access(random, id).parts),
+                },
             }),
         },
         18 => Ask::NewPointer(number(random)),

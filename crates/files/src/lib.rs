@@ -59,7 +59,7 @@ pub mod volume;
 
 pub use attached::Attacher;
 pub use caller::Homes;
-pub use client::{Attachment, Client, ClientState, Mode, OpenSubfile, VolumeSpace};
+pub use client::{Attachment, Client, ClientState, Mode, OpenSubfile, Selection, VolumeSpace};
 pub use messages::Moved;
 pub use names::{FilePath, HASH_BITS, Keepers, Names};
 pub use object::{

@@ -184,12 +184,22 @@ pub(crate) struct ClientPart {
     /// The client's node, and its memory.
     pub(crate) node: NodeId,
     pub(crate) memory: MemoryId,
-    /// The subfile, and the bytes of it.
-    pub(crate) view: View,
-    pub(crate) number: u64,
-    pub(crate) order: SubfileOrder,
-    pub(crate) offset: u64,
-    pub(crate) bytes: u64,
+    pub(crate) bytes: PartBytes,
+}
+
+/// The bytes of the part of a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum PartBytes {
+    /// A range of bytes of a subfile, whose bytes lie in memory one behind the other.
+    Subfile {
+        view: View,
+        number: u64,
+        order: SubfileOrder,
+        offset: u64,
+        bytes: u64,
+    },
+    /// Bytes of some cells.
+    Cells(Vec<CellPart>),
 }
 
 /// A collective request, on which all of its clients must agree.

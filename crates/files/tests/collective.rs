@@ -6,11 +6,12 @@ mod simulated;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use naive::File;
 use penstock_engine::{Error, Kind, Operation, Who};
-use penstock_files::FileChange;
-use penstock_layout::SubfileOrder;
+use penstock_files::{FileChange, Selection};
+use penstock_layout::{List, SubfileOrder};
 use penstock_sim::Span;
 use penstock_sim::machine::{Faults, Loss, Moment};
 use penstock_sim::random::Random;
@@ -112,6 +113,106 @@ fn clients_write_and_read_together() {
                             .unwrap();
                     }
                     me.meet(clients as usize * (2 * turn as usize + 1)).await;
+                }
+            }
+        });
+    });
+}
+
+/// Bytes of a subfile in ascending order, each with a place in a memory, in any order.
+fn draw_lists(random: &mut Random) -> (Vec<u64>, Vec<u64>) {
+    let places: Vec<u64> = (0..60).filter(|_| random.below(3) == 0).collect();
+    let mut memory: Vec<u64> = (0..places.len() as u64).collect();
+    for last in (1..memory.len()).rev() {
+        memory.swap(last, random.below(last as u64 + 1) as usize);
+    }
+    (places, memory)
+}
+
+fn list_of(numbers: &[u64]) -> Arc<List> {
+    Arc::new(List::runs(numbers, &vec![1; numbers.len()]).unwrap())
+}
+
+/// Each client has a subfile, and moves some of its bytes, together with the others and alone,
+/// between the file and bytes of its memory that lie in any order.
+#[test]
+fn clients_move_lists() {
+    seeds::for_seeds("clients_move_lists", 100, |seed| {
+        let volume = volume_of(seed);
+        let mut random = Random::of(seed, 8);
+        let clients = volume.clients as u64;
+        let (cells, bsu_bytes) = (1 + random.below(6), 1 + random.below(9));
+        let model = Rc::new(RefCell::new(File::new(cells as usize, bsu_bytes as usize)));
+        volume.run(move |me: Program| {
+            let model = model.clone();
+            async move {
+                let client = me.client();
+                if me.rank == 0 {
+                    let shape = (cells, bsu_bytes, None);
+                    client.create(path("/f"), shape, 0o644).await.unwrap();
+                }
+                me.meet(clients as usize).await;
+                let file = client.attach(&path("/f"), BOTH).await.unwrap();
+                let mut own = Random::of(seed, 100 + me.rank as u64);
+                let mut shared = Random::of(seed, 99);
+                for turn in 1..=6usize {
+                    let (view, number) = ([1, clients, 1, 1], me.rank as u64);
+                    let order = [SubfileOrder::Block, SubfileOrder::Row][shared.below(2) as usize];
+                    let open = open_in(&file, view, number, order);
+                    let (places, memory) = draw_lists(&mut own);
+                    let in_cells: Vec<_> = places
+                        .iter()
+                        .map(|&place| {
+                            let model = model.borrow();
+                            model.places(view, number, order, place as usize, 1)[0]
+                        })
+                        .collect();
+                    let operation = match shared.below(2) {
+                        0 => Operation::Read,
+                        _ => Operation::Write,
+                    };
+                    let mut content: Vec<u8> = match operation {
+                        Operation::Read => vec![0xee; memory.len()],
+                        Operation::Write => memory.iter().map(|_| own.below(256) as u8).collect(),
+                    };
+                    let held = Rc::new(RefCell::new(content.clone()));
+                    let mut moved = 0;
+                    for (place, &at) in in_cells.iter().zip(&memory) {
+                        match operation {
+                            Operation::Write => {
+                                let byte = content[at as usize];
+                                moved += model.borrow_mut().write(&[*place], byte);
+                            }
+                            Operation::Read => {
+                                let (one, byte) = model.borrow().read(&[*place], 0xee);
+                                moved += one;
+                                content[at as usize] = byte[0];
+                            }
+                        }
+                    }
+                    let wanted = Selection::Lists {
+                        places: list_of(&places),
+                        memory: list_of(&memory),
+                    };
+                    let is_together = shared.below(2) == 0;
+                    let told = match is_together {
+                        true => {
+                            let all = me.select_all(Ok(&open), &file, operation, wanted, &held);
+                            all.await
+                        }
+                        false => me.select(&open, operation, wanted, &held).await,
+                    };
+                    assert_eq!(
+                        told.unwrap(),
+                        moved,
+                        "{operation:?}, together: {is_together}"
+                    );
+                    assert_eq!(
+                        held.take(),
+                        content,
+                        "{operation:?}, together: {is_together}"
+                    );
+                    me.meet(clients as usize * (turn + 1)).await;
                 }
             }
         });

@@ -23,6 +23,8 @@
 //! A view may have more cells than the file, up to a multiple of `hbs * hn`. These *ghost cells*
 //! take places in the subfile, and hold nothing.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::LayoutError;
@@ -292,6 +294,50 @@ impl Subfile {
             before += self.bytes_before_next(place, range);
         }
         Ok(parts)
+    }
+
+    /// The parts of an access to the bytes of a list, of which byte `places[i]` of the subfile goes
+    /// with byte `memory[i]` of memory, one for each cell that it touches, by ascending cells.
+    /// Ghost cells have none. Costs: those of [`Subfile::access`] for each run.
+    ///
+    /// # Errors
+    /// As [`Subfile::access`]; when the lists have different numbers of bytes.
+    pub fn access_lists(
+        &self,
+        places: &List,
+        memory: &List,
+    ) -> Result<Vec<CellAccess>, LayoutError> {
+        let (file, own) = (places.elements(), memory.elements());
+        if file != own {
+            return Err(LayoutError::ListCounts { file, memory: own });
+        }
+        let mut cells: BTreeMap<u64, CellAccess> = BTreeMap::new();
+        let mut of_memory = memory.iter();
+        let (mut at, mut left) = (0, 0);
+        for (mut place, mut bytes) in places.iter() {
+            while bytes > 0 {
+                if left == 0 {
+                    (at, left) = of_memory.next().unwrap_or((0, bytes)); // they are equally many
+                }
+                let run = bytes.min(left);
+                for part in self.access(place, run)? {
+                    let cell = cells.entry(part.cell).or_insert_with(|| CellAccess {
+                        cell: part.cell,
+                        places: List::default(),
+                        memory: List::default(),
+                    });
+                    for (start, length) in part.places.iter() {
+                        cell.places.add(start, length, &[])?;
+                    }
+                    for (start, length) in part.memory.iter() {
+                        cell.memory.add(at + start, length, &[])?;
+                    }
+                }
+                (place, bytes) = (place + run, bytes - run);
+                (at, left) = (at + run, left - run);
+            }
+        }
+        Ok(cells.into_values().collect())
     }
 
     /// The part of one cell in an access, as [`Subfile::access`] gives it; `None` if the access

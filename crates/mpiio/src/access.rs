@@ -7,21 +7,20 @@
 //! ```
 
 use std::ops::Range;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use penstock_engine::Operation;
-use penstock_layout::{Holding, exact};
+use penstock_files::Selection;
+use penstock_layout::{Holding, List, exact};
 use penstock_machines::mpi::abi::Handle;
 
 use crate::context::Own;
-use crate::failure::{Class, Failure, Result, wrong};
-use crate::medium::Open;
+use crate::failure::{Class, Result, wrong};
 use crate::memory::Memory;
 use crate::mpi::Mpi;
 use crate::plan::{SERIES_MAX, Touch};
-use crate::posix;
 use crate::shared::Shared;
+use crate::storage::Storage;
 use crate::types;
 use crate::view::View;
 
@@ -206,7 +205,7 @@ impl Access {
     ///
     /// # Errors
     /// Those of the operating system.
-    pub fn alone(&self, file: &Open, atomic: Option<&Shared>) -> Result<u64> {
+    pub fn alone(&self, file: &Storage, atomic: Option<&Shared>) -> Result<u64> {
         let is_write = self.operation == Operation::Write;
         let _claim = match atomic {
             Some(shared) if self.bytes() > 0 => {
@@ -215,21 +214,24 @@ impl Access {
             }
             _ => None,
         };
-        if !self.view.is_orderly() {
-            return self.read_disorderly(file);
-        }
+        // The operating system says where a file ends when it comes to it; elsewhere one must ask.
+        let is_orderly = self.view.is_orderly();
+        let end = match !is_write && (!is_orderly || file.volume().is_some()) {
+            true => self.view.end_within(self.data.clone(), file.size()?),
+            false => self.data.end,
+        };
         let series = self
             .view
             .series(&self.data)
             .saturating_add(self.series_of_memory());
-        let parts = match self.is_run() {
+        let parts = match self.is_run() || !is_orderly {
             true => 1,
             false => series.div_ceil(SERIES_MAX).max(1),
         };
-        let each = self.bytes().div_ceil(parts).max(1);
+        let each = (end - self.data.start).div_ceil(parts).max(1);
         let (mut at, mut moved) = (self.data.start, 0);
-        while at < self.data.end {
-            let part = at..(at + each).min(self.data.end);
+        while at < end {
+            let part = at..(at + each).min(end);
             let bytes = part.end - part.start;
             let came = self.move_part(file, part)?;
             moved += came;
@@ -239,17 +241,6 @@ impl Access {
             at += bytes;
         }
         Ok(moved)
-    }
-
-    /// Reads data that have no order in the file: all that lie before its end.
-    fn read_disorderly(&self, file: &Open) -> Result<u64> {
-        let size = posix::size(&file.descriptor);
-        let size = size.map_err(|error| Failure::os(error, "looking at", &file.path))?;
-        let end = self.view.end_within(self.data.clone(), size);
-        match self.data.start == end {
-            true => Ok(0),
-            false => self.move_part(file, self.data.start..end),
-        }
     }
 
     /// Whether the data lie together, in the file and in memory.
@@ -262,44 +253,22 @@ impl Access {
         part.start - self.data.start..part.end - self.data.start
     }
 
-    fn move_part(&self, file: &Open, part: Range<u64>) -> Result<u64> {
-        let (descriptor, own) = (file.descriptor.as_fd(), self.own(&part));
-        let bytes = part.end - part.start;
-        let is_write = self.operation == Operation::Write;
-        let moved = match self.memory.run(&own).filter(|_| self.view.is_contiguous()) {
-            Some(run) => {
-                let place = self.view.place(part.start) as u64;
-                match is_write {
-                    true => {
-                        // SAFETY: the program has given this memory to the access.
-                        let run = unsafe { std::slice::from_raw_parts(run, exact::<usize>(bytes)) };
-                        posix::write_at(descriptor, place, run).map(|()| bytes)
-                    }
-                    false => {
-                        // SAFETY: as above.
-                        let run =
-                            unsafe { std::slice::from_raw_parts_mut(run, exact::<usize>(bytes)) };
-                        posix::read_at(descriptor, place, run).map(|read| read as u64)
-                    }
+    fn move_part(&self, file: &Storage, part: Range<u64>) -> Result<u64> {
+        let (own, bytes) = (self.own(&part), part.end - part.start);
+        // SAFETY: the program has given this memory to the access, and the lists are of it.
+        unsafe {
+            match self.memory.run(&own).filter(|_| self.view.is_contiguous()) {
+                Some(run) => {
+                    let place = exact::<u64>(self.view.place(part.start));
+                    file.move_run(self.operation, place, (run, bytes))
+                }
+                None => {
+                    let (places, memory) = (self.view.list(part)?, self.memory.list(own)?);
+                    let all = (self.memory.base(), self.memory.span());
+                    file.move_lists(self.operation, places, all, memory)
                 }
             }
-            None => {
-                let (places, memory) = (self.view.list(part)?, self.memory.list(own)?);
-                let base = self.memory.base();
-                // SAFETY: as above: the lists are of this memory.
-                unsafe {
-                    match is_write {
-                        true => {
-                            let written = posix::write_lists(descriptor, &places, base, &memory);
-                            written.map(|()| bytes)
-                        }
-                        false => posix::read_lists(descriptor, &places, base, &memory),
-                    }
-                }
-            }
-        };
-        let doing = if is_write { "writing" } else { "reading" };
-        moved.map_err(|error| Failure::os(error, doing, &file.path))
+        }
     }
 
     /// What this rank brings to the servers' moving of a part of the file.
@@ -307,23 +276,45 @@ impl Access {
     /// # Errors
     /// When a byte lies beyond all numbers.
     pub fn own_of(&self, file_bytes: Range<u64>) -> Result<Own> {
-        let (start, end) = match self.view.is_orderly() {
-            true => {
-                let before = |place| self.view.end_within(self.data.clone(), place);
-                (before(file_bytes.start), before(file_bytes.end))
-            }
-            false => (self.data.start, self.data.end), // there is one window only
-        };
-        if start == end {
+        let Some((places, memory)) = self.lists_in(file_bytes)? else {
             return Ok(Own::default());
-        }
-        let own = self.own(&(start..end));
-        let (places, memory) = (self.view.list(start..end)?, self.memory.list(own)?);
+        };
         let holding = Holding::new(&places, &memory);
         Ok(Own {
             memory: Some(self.memory.exposed()),
             holding: holding.map_err(|error| wrong(Class::Arg, error))?,
         })
+    }
+
+    /// What this rank brings to the moving of a part of a volume's file, and its memory.
+    ///
+    /// # Errors
+    /// When a byte lies beyond all numbers.
+    pub fn selection_of(&self, file_bytes: Range<u64>) -> Result<(Selection, (usize, u64))> {
+        let (places, memory) = self.lists_in(file_bytes)?.unwrap_or_default();
+        let wanted = Selection::Lists {
+            places: Arc::new(places),
+            memory: Arc::new(memory),
+        };
+        Ok((wanted, (self.memory.base() as usize, self.memory.span())))
+    }
+
+    /// The bytes of a part of the file that the access has, and where they lie in memory; nothing
+    /// if there are none.
+    fn lists_in(&self, file_bytes: Range<u64>) -> Result<Option<(List, List)>> {
+        let (start, end) = match self.view.is_orderly() {
+            true => {
+                let before = |place| self.view.end_within(self.data.clone(), place);
+                (before(file_bytes.start), before(file_bytes.end))
+            }
+            false if file_bytes.is_empty() => (0, 0),
+            false => (self.data.start, self.data.end), // there is one window only
+        };
+        if start == end {
+            return Ok(None);
+        }
+        let own = self.own(&(start..end));
+        Ok(Some((self.view.list(start..end)?, self.memory.list(own)?)))
     }
 
     /// Ends the access, of whose data so many bytes were moved: a read in another representation is

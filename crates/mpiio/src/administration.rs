@@ -4,15 +4,15 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use penstock_machines::mpi::abi::Handle;
-use rustix::fs::FallocateFlags;
 
 use crate::access::Datatype;
 use crate::ask::Ask;
 use crate::context::lock;
-use crate::failure::{Class, Failure, Result, wrong};
-use crate::file::{File, path_of};
+use crate::failure::{Class, Result, wrong};
+use crate::file::File;
 use crate::mpi::Mpi;
 use crate::representation::{Converter, ExtentOf, Registered, Representation};
+use crate::storage::Name;
 use crate::types;
 
 /// Deletes a file.
@@ -20,8 +20,7 @@ use crate::types;
 /// # Errors
 /// What the operating system answers.
 pub fn delete(name: &str) -> Result<()> {
-    let path = path_of(name)?;
-    rustix::fs::unlink(&path).map_err(|error| Failure::os(error, "deleting", &path))
+    Name::read(name)?.delete()
 }
 
 /// A size that a program gives.
@@ -66,10 +65,7 @@ pub fn set_size(file: &Arc<File>, bytes: i64) -> Result<()> {
     let said = check_writes(file, function).and_then(|()| size(function, bytes));
     let own = file.clone();
     file.meet(Ask::SetSize { bytes }, said, move |sizes: Vec<u64>| {
-        own.os(
-            rustix::fs::ftruncate(&own.open.descriptor, sizes[0]),
-            "resizing",
-        )
+        own.storage.set_size(sizes[0])
     })
 }
 
@@ -88,11 +84,7 @@ pub fn preallocate(file: &Arc<File>, bytes: i64) -> Result<()> {
         if sizes[0] == 0 {
             return Ok(());
         }
-        let (descriptor, none) = (&own.open.descriptor, FallocateFlags::empty());
-        own.os(
-            rustix::fs::fallocate(descriptor, none, 0, sizes[0]),
-            "reserving space for",
-        )
+        own.storage.reserve(sizes[0])
     })
 }
 
@@ -262,7 +254,7 @@ pub fn set_atomicity(file: &File, is_atomic: bool) -> Result<()> {
 /// Over the ranks of the file.
 pub fn sync(file: &Arc<File>) -> Result<()> {
     let fsync = |file: &File| match file.mode.writes {
-        true => file.os(rustix::fs::fsync(&file.open.descriptor), "syncing"),
+        true => file.storage.sync(),
         false => Ok(()),
     };
     let own = file.clone();

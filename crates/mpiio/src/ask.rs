@@ -13,6 +13,8 @@ use crate::failure::{Class, Failure, Result};
 pub enum Ask {
     /// To open a file, with an access mode.
     Open { mode: i32 },
+    /// To connect with the servers of a volume.
+    Connect { url: String },
     /// To say how the rank has got on with what was agreed.
     Proceed,
     /// To let servers move data.
@@ -41,7 +43,7 @@ impl Ask {
     /// The function that asks for it.
     pub fn function(&self) -> &str {
         match self {
-            Self::Open { .. } => "MPI_File_open",
+            Self::Open { .. } | Self::Connect { .. } => "MPI_File_open",
             Self::Proceed | Self::Move => "a collective access",
             Self::Access { function } => function,
             Self::SetView => "MPI_File_set_view",
@@ -59,6 +61,7 @@ impl Ask {
     fn arguments(&self) -> String {
         match self {
             Self::Open { mode } => format!("access mode {mode}"),
+            Self::Connect { url } => format!("a file of the volume {url}"),
             Self::SetSize { bytes } | Self::Preallocate { bytes } => format!("{bytes} bytes"),
             Self::SetAtomicity { is_atomic } => format!("{is_atomic}"),
             Self::SeekShared { offset, whence } => format!("offset {offset}, whence {whence}"),

@@ -1,18 +1,16 @@
 //! Files: what a rank has of a file that the ranks of a communicator have open.
 
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::{ffi::c_int, marker::PhantomData};
 
 use penstock_engine::encoding::{decode, encode};
 use penstock_engine::{Attendance, Director, Party, PartyId, Proposal};
+use penstock_files::job::FileSystem;
+use penstock_machines::Node;
 use penstock_machines::memory::segment::SegmentName;
 use penstock_machines::mpi::abi::Handle;
-use penstock_machines::{DeviceId, Node};
 use rustc_hash::FxHashMap;
-use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -22,14 +20,13 @@ use crate::context::{self, Context, Machine, Own, lock};
 use crate::failure::{Class, Failure, Result, wrong};
 use crate::handlers::Handler;
 use crate::hints::Hints;
-use crate::medium::Open;
 use crate::mode::Mode;
 use crate::mpi::Mpi;
 use crate::pending::Pending;
-use crate::posix;
 use crate::report::{self, Count, Counts, Subject};
 use crate::representation::Representation;
 use crate::shared::Shared;
+use crate::storage::{self, Name, Storage};
 use crate::view::View;
 
 /// The view and the pointer of a rank.
@@ -55,7 +52,7 @@ pub struct File {
     pub handle: usize,
     pub mpi: &'static Mpi,
     pub context: Arc<Context>,
-    pub open: Arc<Open>,
+    pub storage: Arc<Storage>,
     pub mode: Mode,
     /// The number of the file in its context.
     number: u64,
@@ -127,17 +124,30 @@ impl File {
         let number = context.next_file();
         let mut hints = Hints::default();
         let given = (|| {
-            let path = path_of(&name?)?;
+            let name = Name::read(&name?)?;
             hints.take(&mpi.info(info)?)?;
-            Ok((path, Mode::of(&mpi.dialect.modes, mode)?))
+            Ok((name, Mode::of(&mpi.dialect.modes, mode)?))
         })();
+        let mut fs = None;
+        if let Ok((Name::Volume(url, _), _)) = &given {
+            // Ranks that have another name say so in the meeting.
+            let url = url.clone();
+            meet_all(
+                &context,
+                Ask::Connect { url: url.clone() },
+                Ok(()),
+                |_: Vec<()>| Ok(()),
+            )?;
+            fs = Some(storage::connect(&context, &url)?);
+        }
         let said: Say<()> = given.as_ref().map(|_| ()).map_err(Clone::clone);
         let (made, wanted) = (Arc::new(Mutex::new(None)), given.as_ref().ok().cloned());
         // Rank 0 makes the file, so that MPI_MODE_EXCL means what it says.
         let (kept, owner, placing) = (made.clone(), context.clone(), hints.clone());
+        let first = fs.take_if(|_| context.rank == 0);
         let direct = move |_: Vec<()>| {
-            let (path, mode) = wanted.ok_or_else(|| wrong(Class::Arg, "rank 0 has no file"))?;
-            let open = Arc::new(open_file(&path, mode, true)?);
+            let (name, mode) = wanted.ok_or_else(|| wrong(Class::Arg, "rank 0 has no file"))?;
+            let open = Arc::new(Storage::open(&name, mode, true, first)?);
             let machine = owner.machine.as_ref();
             let servers =
                 machine.map(|machine| machine.servers(placing.servers, placing.servers_of_host));
@@ -157,10 +167,10 @@ impl File {
         let ask = Ask::Open { mode };
         let opened: Opened = meet_all(&context, ask, said, direct)?;
         let made = lock(&made).take();
-        let own = Self::join(&context, made, &opened, given);
+        let own = Self::join(&context, made, &opened, given, fs);
         let proceeding = own.as_ref().map(|_| ()).map_err(Clone::clone);
         meet_all(&context, Ask::Proceed, proceeding, |_: Vec<()>| Ok(()))?;
-        let (open, shared, mode) = own?;
+        let (storage, shared, mode) = own?;
         let party = context.machine.as_ref().map(|_| {
             let clients = (0..context.size).collect();
             Arc::new(Party::new(PartyId(number), clients, opened.servers))
@@ -169,7 +179,7 @@ impl File {
         let file = Arc::new(Self {
             handle: new_handle(),
             mpi,
-            open: open.clone(),
+            storage: storage.clone(),
             mode,
             number,
             party,
@@ -189,7 +199,9 @@ impl File {
             context,
         });
         file.join_party()?;
-        file.context.files.insert(number, open);
+        if let Some(open) = storage.file() {
+            file.context.files.insert(number, open.clone());
+        }
         if mode.append {
             let end = file.size()? as i64;
             lock(&file.cursor).pointer = end;
@@ -206,14 +218,15 @@ impl File {
     /// What this rank does once rank 0 has made the file.
     fn join(
         context: &Arc<Context>,
-        made: Option<(Arc<Open>, Option<Shared>)>,
+        made: Option<(Arc<Storage>, Option<Shared>)>,
         opened: &Opened,
-        given: Result<(PathBuf, Mode)>,
-    ) -> Result<(Arc<Open>, Shared, Mode)> {
-        let (path, mode) = given?;
-        let (open, board) = match made {
-            Some((open, board)) => (open, board),
-            None => (Arc::new(open_file(&path, mode, false)?), None),
+        given: Result<(Name, Mode)>,
+        fs: Option<FileSystem>,
+    ) -> Result<(Arc<Storage>, Shared, Mode)> {
+        let (name, mode) = given?;
+        let (storage, board) = match made {
+            Some((storage, board)) => (storage, board),
+            None => (Arc::new(Storage::open(&name, mode, false, fs)?), None),
         };
         let mpi = context.mpi;
         let shared = match (board, &opened.board, &context.machine) {
@@ -222,7 +235,7 @@ impl File {
             (None, None, None) => Shared::of_one(mpi),
             (None, None, Some(_)) => Shared::of_hosts(context)?,
         };
-        Ok((open, shared, mode))
+        Ok((storage, shared, mode))
     }
 
     /// Tells the servers of the file's party.
@@ -274,8 +287,7 @@ impl File {
         file.context.files.remove(file.number);
         let mut removed = Ok(());
         if file.context.rank == 0 && file.mode.delete_on_close {
-            let unlinked = rustix::fs::unlink(&file.open.path);
-            removed = unlinked.map_err(|error| Failure::os(error, "deleting", &file.open.path));
+            removed = file.storage.delete();
         }
         let removed = file.meet(Ask::Proceed, removed, |_: Vec<()>| Ok(()));
         if let (Some(machine), Some(party), 0) =
@@ -291,12 +303,14 @@ impl File {
         let mut files = registry().write().unwrap_or_else(PoisonError::into_inner);
         files.remove(&handle);
         drop(files);
-        met.and(freed).and(removed)
+        met.and(freed).and(removed).and(file.storage.close())
     }
 
     /// Counts something that this rank has done by a function, if a report is wanted.
     pub fn count(&self, function: &str, act: impl FnOnce(&mut Count)) {
         if report::is_wanted() {
+            // Both forms of a function do the same.
+            let function = function.strip_suffix("_c").unwrap_or(function);
             act(lock(&self.counts).entry(function.to_string()).or_default());
         }
     }
@@ -306,7 +320,7 @@ impl File {
         let machine = self.context.machine.as_ref();
         let tuning = lock(&self.hints).tuning(true, self.servers());
         let subject = Subject {
-            path: &self.open.path.display().to_string(),
+            path: &self.storage.name(),
             hosts: machine.map_or(1, Machine::host_count),
             servers: self.servers(),
             block_bytes: tuning.block_bytes,
@@ -391,17 +405,9 @@ impl File {
     /// The bytes of the file.
     ///
     /// # Errors
-    /// What the operating system answers.
+    /// What the operating system or the servers answer.
     pub fn size(&self) -> Result<u64> {
-        self.os(posix::size(&self.open.descriptor), "looking at")
-    }
-
-    /// Names the file in an answer of the operating system.
-    ///
-    /// # Errors
-    /// That answer.
-    pub fn os<T>(&self, answer: std::result::Result<T, Errno>, doing: &str) -> Result<T> {
-        answer.map_err(|error| Failure::os(error, doing, &self.open.path))
+        self.storage.size()
     }
 
     /// Sets this rank's view, with handles of its own, and puts its pointer to the beginning.
@@ -479,53 +485,4 @@ where
     let place = (party, rank, number);
     let verdict = context::call(node, place, Ok(proposal), Own::default(), director).await?;
     decode(&verdict.answer)?
-}
-
-/// The path of a file name: what is before a colon says on which file system the file is, as ROMIO
-/// has it.
-///
-/// # Errors
-/// [`Class::BadFile`] when there is no name.
-pub fn path_of(name: &str) -> Result<PathBuf> {
-    const FILE_SYSTEMS: [&str; 6] = ["ufs", "nfs", "xfs", "lustre", "gpfs", "file"];
-    let path = match name.split_once(':') {
-        Some((before, path)) if FILE_SYSTEMS.contains(&before) => path,
-        _ => name,
-    };
-    match path.is_empty() {
-        true => Err(wrong(Class::BadFile, "the file name is empty")),
-        false => Ok(path.into()),
-    }
-}
-
-/// Opens a file, and makes it if it is to be made and this process is the `first`.
-fn open_file(path: &Path, mode: Mode, first: bool) -> Result<Open> {
-    let mut options = std::fs::OpenOptions::new();
-    options.read(mode.reads).write(mode.writes);
-    options.custom_flags(libc::O_CLOEXEC);
-    if first && mode.create {
-        match mode.excl {
-            true => options.create_new(true),
-            false => options.create(true),
-        };
-        options.mode(0o666);
-    }
-    let failed = |error: std::io::Error| {
-        let error = error
-            .raw_os_error()
-            .map_or(Errno::IO, Errno::from_raw_os_error);
-        Failure::os(error, "opening", path)
-    };
-    let opened = options.open(path).map_err(failed)?;
-    let is_directory = opened.metadata().map_err(failed)?.is_dir();
-    if is_directory {
-        return Err(Failure::os(Errno::ISDIR, "opening", path));
-    }
-    let device = DeviceId::of(path);
-    let device = device.ok_or_else(|| wrong(Class::NoSuchFile, "the file is gone"))?;
-    Ok(Open {
-        descriptor: opened.into(),
-        path: path.into(),
-        device,
-    })
 }

@@ -19,7 +19,8 @@
 //! | [`view`], [`memory`] | the two sides of an access |
 //! | [`representation`] | data that are written in another way than memory's |
 //! | [`plan`] | who moves what |
-//! | [`posix`], [`medium`] | the ways to the file: of a rank alone, and of servers |
+//! | [`storage`] | where the bytes of a file are |
+//! | [`posix`], [`medium`] | the ways to a file: of a rank alone, and of servers |
 //! | [`shared`] | the shared pointer, and the claims of atomic mode |
 //! | [`pending`], [`requests`] | accesses under way |
 //! | [`report`] | what is told when a file is closed |
@@ -49,6 +50,7 @@ pub mod report;
 pub mod representation;
 pub mod requests;
 pub mod shared;
+pub mod storage;
 pub mod tree;
 pub mod types;
 pub mod view;

@@ -121,12 +121,17 @@ impl Memory {
         self.at(self.bounds().start)
     }
 
+    /// The bytes from the lowest place to the highest.
+    pub fn span(&self) -> u64 {
+        let bounds = self.bounds();
+        exact::<u64>(bounds.end - bounds.start)
+    }
+
     /// The memory as servers see it, from the lowest place on.
     pub fn exposed(&self) -> ClientMemory {
-        let bounds = self.bounds();
         ClientMemory {
             base: self.base(),
-            extents: vec![(bounds.end - bounds.start) as u64],
+            extents: vec![self.span()],
             strides: vec![1],
             width: 1,
         }

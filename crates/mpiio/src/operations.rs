@@ -29,6 +29,7 @@ use crate::medium;
 use crate::pending::{Moved, Pending};
 use crate::plan::{Directed, Plan, Touch, decide};
 use crate::report::Count;
+use crate::storage::{VolumeFile, VolumeTurn};
 
 /// Independent accesses of more bytes than this go on in a thread.
 const AT_ONCE_BYTES_MAX: u64 = 64 << 10;
@@ -124,7 +125,7 @@ impl File {
 
     fn move_alone(&self, access: &Access) -> Result<u64> {
         let atomic = self.is_atomic().then_some(&self.shared);
-        access.alone(&self.open, atomic)
+        access.alone(&self.storage, atomic)
     }
 
     /// Reads or writes alone, and gives the bytes of memory.
@@ -185,10 +186,11 @@ impl File {
         let access = self.access(call);
         self.count_collective(call, &access);
         let (file, numbers, call) = (self.clone(), self.next_numbers()?, *call);
+        let turn = self.storage.volume().map(VolumeFile::turn);
         let moved = match &self.context.machine {
             None => move_one(&file, access),
             Some(machine) => machine.run(|node| async move {
-                Ok(move_together(node, file, numbers, &call, access).await)
+                Ok(move_together(node, file, numbers, &call, (access, turn)).await)
             })?,
         };
         self.count(call.function, |count| count.time += begun.elapsed());
@@ -217,6 +219,7 @@ impl File {
         let access = self.access(call);
         self.count_collective(call, &access);
         let (file, numbers, call) = (self.clone(), self.next_numbers()?, *call);
+        let turn = self.storage.volume().map(VolumeFile::turn);
         match &self.context.machine {
             None => Ok(match access {
                 Ok(_) if self.shared.is_for_all_threads() => {
@@ -229,7 +232,7 @@ impl File {
                 }
             }),
             Some(machine) => Ok(Pending::Job(machine.begin(|node| async move {
-                let moved = move_together(node, file, numbers, &call, access).await;
+                let moved = move_together(node, file, numbers, &call, (access, turn)).await;
                 then();
                 moved
             }))),
@@ -300,9 +303,12 @@ async fn move_together(
     file: Arc<File>,
     numbers: [u64; 2],
     call: &Call,
-    access: Result<Access>,
+    (access, mut turn): (Result<Access>, Option<VolumeTurn>),
 ) -> Moved {
     let mut access = access;
+    if let Some(turn) = &mut turn {
+        turn.come().await;
+    }
     let bytes = move_agreed(&node, &file, numbers, call, &mut access).await;
     Moved { access, bytes }
 }
@@ -354,11 +360,21 @@ async fn move_agreed(
         }
         Plan::Directed(plan) => {
             file.count(call.function, |count| count.directed += 1);
+            let is_orderly = access.view().is_orderly();
             for nth in 0..plan.windows {
                 let number = match nth {
                     0 => numbers[1],
                     _ => plan.further + nth - 1,
                 };
+                if let Some(volume) = file.storage.volume() {
+                    let part = match is_orderly {
+                        true => access.selection_of(plan.window(nth)),
+                        false => access.selection_of(0..0), // it is read alone, below
+                    };
+                    // SAFETY: the program has given this memory to the access.
+                    unsafe { volume.select_all(operation, part).await? };
+                    continue;
+                }
                 let own = access.own_of(plan.window(nth));
                 let moving = move_directed(node, place(number), file, (operation, &plan), own);
                 let traffic = moving.await?;
@@ -366,7 +382,10 @@ async fn move_agreed(
                     file.count(call.function, |count| count.moved.add(&traffic));
                 }
             }
-            Ok(access.bytes())
+            match file.storage.volume() {
+                Some(_) if !is_orderly => file.move_alone(access),
+                _ => Ok(access.bytes()),
+            }
         }
     }
 }

@@ -58,10 +58,10 @@ pub fn read_at(file: BorrowedFd<'_>, offset: u64, bytes: &mut [u8]) -> Result<us
 
 /// A run of the file, and the run of memory whose bytes it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Pair {
-    file: u64,
-    memory: u64,
-    bytes: u64,
+pub struct Pair {
+    pub file: u64,
+    pub memory: u64,
+    pub bytes: u64,
 }
 
 /// The runs of two lists of equally many bytes, side by side.
@@ -96,7 +96,8 @@ impl<F: Iterator<Item = (u64, u64)>, M: Iterator<Item = (u64, u64)>> Iterator fo
     }
 }
 
-fn pairs(file: &List, memory: &List) -> impl Iterator<Item = Pair> {
+/// The runs that two lists of equally many bytes have in common, in their order.
+pub fn pairs(file: &List, memory: &List) -> impl Iterator<Item = Pair> {
     Pairs {
         file: file.iter(),
         memory: memory.iter(),

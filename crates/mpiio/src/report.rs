@@ -82,7 +82,10 @@ pub fn text(subject: &Subject<'_>, ranks: &[Counts]) -> String {
     // Writing to a text cannot fail.
     let _ = writeln!(
         text,
-        "penstock: {path}: {count} ranks on {hosts} hosts, {servers} servers with blocks of {blocks}"
+        "penstock: {path}: {} on {}, {} with blocks of {blocks}",
+        counted(count as u64, "rank"),
+        counted(*hosts as u64, "host"),
+        counted(*servers as u64, "server")
     );
     let mut all: BTreeMap<&str, Count> = BTreeMap::new();
     for (name, own) in ranks.iter().flatten() {
@@ -135,10 +138,10 @@ fn line(sum: &Count) -> String {
     let seconds = sum.time.as_secs_f64();
     let mean = sum.bytes.checked_div(sum.runs).unwrap_or(0);
     let mut line = format!(
-        "{} calls, {} in {} runs of {} on average, {seconds:.3} s",
-        sum.calls,
+        "{}, {} in {} of {} on average, {seconds:.3} s",
+        counted(sum.calls, "call"),
         size(sum.bytes),
-        sum.runs,
+        counted(sum.runs, "run"),
         size(mean)
     );
     if seconds > 0.0 {
@@ -149,8 +152,9 @@ fn line(sum: &Count) -> String {
         0 => write!(line, "; each rank alone"),
         directed => write!(
             line,
-            "; {directed} directed by servers: {} blocks, {} transfers",
-            sum.moved.blocks, sum.moved.transfers
+            "; {directed} directed by servers: {}, {}",
+            counted(sum.moved.blocks, "block"),
+            counted(sum.moved.transfers, "transfer")
         ),
     };
     line
@@ -175,6 +179,14 @@ fn advice(name: &str, sum: &Count, ranks: usize) -> Option<String> {
         ));
     }
     None
+}
+
+/// A number of things.
+fn counted(count: u64, thing: &str) -> String {
+    match count {
+        1 => format!("1 {thing}"),
+        _ => format!("{count} {thing}s"),
+    }
 }
 
 /// Bytes for people.

@@ -634,7 +634,8 @@ impl PyFile {
             (_, _, Some((kind, cause))) => Err(Error::new(kind_of(&kind), doing, cause)),
             (Some(view), Some(array), None) => {
                 let view = view.get().view.clone();
-                memory_of(array, !is_write).map(|memory| (view, offset, memory))
+                let memory = memory_of(array, !is_write);
+                memory.map(|memory| (view, (offset, memory.bytes()).into(), memory))
             }
             _ => Err(Error::new(Kind::Schema, doing, "there is no memory")),
         };

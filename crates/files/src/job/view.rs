@@ -11,7 +11,7 @@ use penstock_machines::node::runner::Job;
 use penstock_machines::{ClientMemory, Node};
 
 use super::core::Core;
-use crate::client::{Attachment, Client, ClientState, OpenSubfile};
+use crate::client::{Attachment, Client, ClientState, OpenSubfile, Selection};
 use crate::explain::AccessPlan;
 use crate::messages::Moved;
 use crate::service::pointers::{PointerId, PointerMove, Seek};
@@ -40,6 +40,13 @@ impl Memory {
             bytes,
             _keeps: keeps,
         }
+    }
+}
+
+impl Memory {
+    /// The number of bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 
@@ -104,7 +111,7 @@ impl OpenFile {
     }
 
     /// Moves parts of the file together with all other clients of the program, each a part of its
-    /// own subfile from `offset` on. `part` may be the reason why this client has none.
+    /// own subfile. `part` may be the reason why this client has none.
     ///
     /// # Errors
     /// As [`Client::access_all`].
@@ -114,16 +121,15 @@ impl OpenFile {
     pub fn access_all(
         &self,
         operation: Operation,
-        part: Result<(OpenView, u64, Memory)>,
+        part: Result<(OpenView, Selection, Memory)>,
     ) -> Result<Moved> {
         let file = self.file.clone();
         self.core.run(move |node, state| async move {
             let client = Client::new(&*node, &state);
             match part {
-                Ok((view, offset, memory)) => {
+                Ok((view, wanted, memory)) => {
                     let (id, exposed) = expose(&node, &state, &memory)?;
-                    let range = (offset, memory.bytes);
-                    let moved = client.access_all(Ok(&view.open), &file, operation, range, id);
+                    let moved = client.access_all(Ok(&view.open), &file, operation, wanted, id);
                     let moved = moved.await;
                     drop(exposed);
                     moved
@@ -212,9 +218,18 @@ impl OpenView {
     /// # Errors
     /// As [`Client::access`].
     pub fn access(&self, operation: Operation, offset: u64, memory: Memory) -> Result<Moved> {
+        let wanted = (offset, memory.bytes).into();
+        self.select(operation, wanted, memory)
+    }
+
+    /// Moves any bytes of the subfile from or to any bytes of memory.
+    ///
+    /// # Errors
+    /// As [`Client::access`].
+    pub fn select(&self, operation: Operation, wanted: Selection, memory: Memory) -> Result<Moved> {
         let open = self.open.clone();
         self.core.run(move |node, state| async move {
-            access(&node, &state, &open, operation, (offset, memory), None).await
+            access(&node, &state, &open, operation, (wanted, memory), None).await
         })
     }
 
@@ -234,7 +249,7 @@ impl OpenView {
                 &state,
                 &open,
                 operation,
-                (offset, memory),
+                ((offset, memory.bytes).into(), memory),
                 Some(&tell),
             )
             .await
@@ -332,13 +347,12 @@ async fn access(
     state: &ClientState,
     open: &OpenSubfile,
     operation: Operation,
-    (offset, memory): (u64, Memory),
+    (wanted, memory): (Selection, Memory),
     placed: Option<&dyn Fn()>,
 ) -> Result<Moved> {
     let (id, exposed) = expose(node, state, &memory)?;
     let client = Client::new(&**node, state);
-    let bytes = (offset, memory.bytes);
-    let moved = client.access(open, operation, bytes, id, placed).await;
+    let moved = client.access(open, operation, wanted, id, placed).await;
     drop(exposed);
     moved
 }

@@ -155,16 +155,13 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
             }
         }
         for part in &access.parts {
-            part.places
-                .check(CELL_BYTES_MAX)
-                .map_err(|error| refusal(error.to_string()))?;
+            check_part(part)?;
             if dealing.server_of(part.cell) != self.server {
                 return Err(refusal("it asks for a cell of another server"));
             }
             let travels = access.memory.is_none();
             let is_matched = part.memory.elements() == part.places.elements();
-            let is_disjoint = part.places.is_disjoint_within(STEPS_MAX) == Some(true);
-            if !is_disjoint || !travels && !is_matched {
+            if !travels && !is_matched {
                 return Err(refusal("its lists do not fit"));
             }
         }
@@ -637,5 +634,18 @@ impl<'m, M: Machine, R: RecordStore> Service<'m, M, R> {
         }
         self.buckets.borrow_mut().number(next, &mut token);
         vec![self.tell(next, Request::Token(token))]
+    }
+}
+
+/// Refuses the part of a cell in a request that no client of ours makes.
+///
+/// # Errors
+/// [`Kind::Peer`].
+pub(super) fn check_part(part: &CellPart) -> Result<()> {
+    let inside = part.places.check(CELL_BYTES_MAX);
+    inside.map_err(|error| refusal(error.to_string()))?;
+    match part.places.is_disjoint_within(STEPS_MAX) {
+        Some(true) => Ok(()),
+        _ => Err(refusal("its lists do not fit")),
     }
 }

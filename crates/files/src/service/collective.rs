@@ -20,12 +20,13 @@ use futures::future::{join, join_all};
 use penstock_engine::blocks::{Home, Intent};
 use penstock_engine::trace::{Instrument, Span};
 use penstock_engine::{Error, Kind, Machine, NodeId, Operation, Result, Who, Window, Work, span};
-use penstock_layout::{Block, Holding, ListPiece, Piece, Subfile};
+use penstock_layout::{Block, Holding, LayoutError, ListPiece, Piece, Subfile};
 
+use super::access::check_part;
 use super::gathering::{Gathering, GatheringKey};
 use super::schedule::Footprint;
 use super::state::{Service, Task};
-use crate::messages::{Answer, ClientPart, Collective, Errand, Moved, Token, refusal};
+use crate::messages::{Answer, ClientPart, Collective, Errand, Moved, PartBytes, Token, refusal};
 use crate::volume::BlockName;
 use crate::volume::records::RecordStore;
 
@@ -281,14 +282,29 @@ impl<M: Machine, R: RecordStore> Service<'_, M, R> {
 
     /// The bytes that a client has of a cell.
     fn holding(&self, request: &Collective, part: &ClientPart, cell: u64) -> Result<Holding> {
-        let shape = (request.shape.cells, request.shape.bsu_bytes);
-        let subfile = Subfile::new(part.view, part.number, part.order, shape);
-        let access = subfile.and_then(|subfile| subfile.in_cell(cell, part.offset, part.bytes));
-        let access = access.map_err(|error| refusal(error.to_string()))?;
-        match access {
-            None => Ok(Holding::default()),
-            Some(access) => Holding::new(&access.places, &access.memory)
-                .map_err(|error| refusal(error.to_string())),
+        let refused = |error: LayoutError| refusal(error.to_string());
+        match &part.bytes {
+            PartBytes::Subfile {
+                view,
+                number,
+                order,
+                offset,
+                bytes,
+            } => {
+                let shape = (request.shape.cells, request.shape.bsu_bytes);
+                let subfile = Subfile::new(*view, *number, *order, shape).map_err(refused)?;
+                match subfile.in_cell(cell, *offset, *bytes).map_err(refused)? {
+                    None => Ok(Holding::default()),
+                    Some(own) => Holding::new(&own.places, &own.memory).map_err(refused),
+                }
+            }
+            PartBytes::Cells(cells) => match cells.iter().find(|part| part.cell == cell) {
+                None => Ok(Holding::default()),
+                Some(own) => {
+                    check_part(own)?;
+                    Holding::new(&own.places, &own.memory).map_err(refused)
+                }
+            },
         }
     }
 

@@ -14,7 +14,7 @@ use penstock_files::metrics::Meter;
 use penstock_files::volume::records::Change;
 use penstock_files::{
     Attachment, Client, ClientState, FilePath, HASH_BITS, Homes, Identity, Mode, Names,
-    OpenSubfile, Parts, RecordStore, Service, Version, VolumeShape, disk_schema,
+    OpenSubfile, Parts, RecordStore, Selection, Service, Version, VolumeShape, disk_schema,
 };
 use penstock_layout::{Block, DiskSchema, Region, Share, SubfileOrder, View};
 use penstock_sim::Span;
@@ -147,12 +147,8 @@ impl Program {
         memory: &Rc<RefCell<Vec<u8>>>,
         placed: Option<&dyn Fn()>,
     ) -> Result<u64> {
-        let number = self.memories.get();
-        self.memories.set(number + 1);
-        let id = MemoryId::new([77, number]);
+        let (id, _exposed) = self.expose(memory);
         let bytes = memory.borrow().len() as u64;
-        let share = Share::of_box(&Region::whole(&[bytes]));
-        let _exposed = self.node.expose(id, (share, Some(memory.clone())));
         let client = self.client();
         let moved = client.access(open, operation, (offset, bytes), id, placed);
         Ok(moved.await?.bytes)
@@ -167,15 +163,48 @@ impl Program {
         offset: u64,
         memory: &Rc<RefCell<Vec<u8>>>,
     ) -> Result<u64> {
+        let bytes = memory.borrow().len() as u64;
+        self.select_all(open, file, operation, (offset, bytes).into(), memory)
+            .await
+    }
+
+    /// As [`Program::access_all`], with any bytes of the subfile and of `memory`.
+    pub async fn select_all(
+        &self,
+        open: Result<&OpenSubfile>,
+        file: &Attachment,
+        operation: Operation,
+        wanted: Selection,
+        memory: &Rc<RefCell<Vec<u8>>>,
+    ) -> Result<u64> {
+        let (id, _exposed) = self.expose(memory);
+        let client = self.client();
+        let moved = client.access_all(open, file, operation, wanted, id);
+        Ok(moved.await?.bytes)
+    }
+
+    /// As [`Program::access`], with any bytes of the subfile and of `memory`.
+    pub async fn select(
+        &self,
+        open: &OpenSubfile,
+        operation: Operation,
+        wanted: Selection,
+        memory: &Rc<RefCell<Vec<u8>>>,
+    ) -> Result<u64> {
+        let (id, _exposed) = self.expose(memory);
+        let client = self.client();
+        let moved = client.access(open, operation, wanted, id, None);
+        Ok(moved.await?.bytes)
+    }
+
+    /// Exposes memory under a name of its own.
+    fn expose(&self, memory: &Rc<RefCell<Vec<u8>>>) -> (MemoryId, <SimNode as Machine>::Exposure) {
         let number = self.memories.get();
         self.memories.set(number + 1);
         let id = MemoryId::new([77, number]);
         let bytes = memory.borrow().len() as u64;
         let share = Share::of_box(&Region::whole(&[bytes]));
-        let _exposed = self.node.expose(id, (share, Some(memory.clone())));
-        let client = self.client();
-        let moved = client.access_all(open, file, operation, (offset, bytes), id);
-        Ok(moved.await?.bytes)
+        (id, self.node.expose(id, (share, Some(memory.clone()))))
     }
 
     pub async fn write(&self, open: &OpenSubfile, offset: u64, data: &[u8]) -> Result<u64> {
