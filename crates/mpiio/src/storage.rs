@@ -26,6 +26,7 @@ use penstock_net::Call;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
+use crate::ask::error_of;
 use crate::context::{Context, lock};
 use crate::failure::{Class, Failure, Result, wrong};
 use crate::medium::Open;
@@ -107,7 +108,7 @@ fn call(url: &str) -> Result<Call> {
 /// A file that this process has open.
 pub enum Storage {
     File(Arc<Open>),
-    Volume(VolumeFile),
+    Volume(Box<VolumeFile>),
 }
 
 /// A parallel file of a volume whose servers stand. The ranks of the file are a program of their
@@ -134,7 +135,8 @@ impl Storage {
             (Name::Path(path), _) => Ok(Self::File(Arc::new(open_path(path, mode, first)?))),
             (Name::Volume(url, path), Some(fs)) => {
                 let name = format!("{url}{path}");
-                Ok(Self::Volume(VolumeFile::open(fs, name, path, mode, first)?))
+                let volume = VolumeFile::open(fs, name, path, mode, first)?;
+                Ok(Self::Volume(Box::new(volume)))
             }
             (Name::Volume(..), None) => Err(wrong(Class::Other, "there is no connection")),
         }
@@ -457,9 +459,7 @@ impl VolumeFile {
         let (file, whole) = (self.file.clone(), self.whole.clone());
         let (ended, end) = oneshot::channel();
         let act = move || {
-            let own = part
-                .as_ref()
-                .map_err(|failure| crate::ask::error_of(failure));
+            let own = part.as_ref().map_err(error_of);
             let own = own.map(|(wanted, (base, bytes))| {
                 // SAFETY: the caller's promise.
                 let memory = unsafe { JobMemory::new(*base as *mut u8, *bytes, None) };
@@ -525,7 +525,7 @@ unsafe fn clear(wanted: &Selection, (base, bytes): (*mut u8, u64)) {
 /// # Collective
 /// Over the ranks of the context.
 pub fn connect(context: &Context, url: &str) -> Result<FileSystem> {
-    let asked = call(url).map_err(|failure| crate::ask::error_of(&failure));
+    let asked = call(url).map_err(|failure| error_of(&failure));
     match context.size {
         1 => Ok(job::standing::connect(&asked?, None)?),
         _ => {
