@@ -27,6 +27,8 @@ use crate::pending::Pending;
 struct State {
     file: Arc<File>,
     pending: Mutex<Option<Pending>>,
+    /// The end of the access, once MPI has asked: it may ask again.
+    landed: Mutex<Option<Result<u64>>>,
     ending: Arc<Mutex<Ending>>,
 }
 
@@ -84,6 +86,7 @@ pub fn begin(file: &Arc<File>, call: &Call, is_collective: bool) -> Result<Handl
     let state = Arc::new(State {
         file: file.clone(),
         pending: Mutex::new(Some(pending)),
+        landed: Mutex::default(),
         ending: ending.clone(),
     });
     let state = Arc::into_raw(state).cast_mut().cast::<c_void>();
@@ -125,11 +128,15 @@ unsafe extern "C" fn query(state: *mut c_void, status: *mut c_void) -> c_int {
     let state = unsafe { state_of(state) };
     let file = &state.file;
     let ended = lock(&state.pending).take();
-    let landed = match ended {
-        Some(pending) => pending.wait(&file.context).land(),
-        None => Err(wrong(Class::Request, "the access has been ended already")),
-    };
-    match landed {
+    let mut landed = lock(&state.landed);
+    if let Some(pending) = ended {
+        *landed = Some(pending.wait(&file.context).land());
+    }
+    let told = landed
+        .clone()
+        .unwrap_or_else(|| Err(wrong(Class::Request, "the access has been ended already")));
+    drop(landed);
+    match told {
         Ok(bytes) => {
             // SAFETY: MPI gives a place for a status.
             unsafe { set_status(file.mpi, status, bytes) };

@@ -104,8 +104,8 @@ pub fn in_file(mpi: &Mpi, handle: Handle, representation: &Representation) -> Re
     Ok(Arc::new(flattening.flatten(handle)?.0))
 }
 
-/// How many bytes of memory the whole items of the first `packed` bytes of an instance are, in a
-/// file of this representation.
+/// How many bytes of memory the first `packed` bytes of an instance are, in a file of this
+/// representation. An item that is not whole counts where it is as long as in memory.
 ///
 /// # Errors
 /// As [`in_file`].
@@ -131,6 +131,8 @@ pub fn memory_bytes(
         if fits {
             rest -= in_file;
             bytes += own;
+        } else if in_file == own {
+            bytes += rest; // the beginning of an item
         }
         Ok(fits)
     })?;
