@@ -17,27 +17,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import socket
 import time
 from pathlib import Path
 
 from helpers import penstock
 from proxies import Proxies
 from serve_kills import Campaign, Outcome, play
-from serving import Server, configure
+from serving import Server, configure, keep_port
 
 import penstock as ps
 
 SERVERS = 3
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports at which nobody listens now."""
-    with contextlib.ExitStack() as stack:
-        listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return [int(listener.getsockname()[1]) for listener in listeners]
 
 
 class CutCampaign(Campaign):
@@ -45,7 +35,7 @@ class CutCampaign(Campaign):
 
     def __init__(self, place: Path, seed: int) -> None:
         super().__init__(place, seed)
-        self.ports = free_ports(SERVERS)
+        self.ports = [keep_port() for _ in range(SERVERS)]
         self.proxies = Proxies(self.ports, seed)
         self.stack = contextlib.ExitStack()
 

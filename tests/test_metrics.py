@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import penstock
-from serving import COLLECTIVE_JOB, SECONDS_MAX, Server, alone, as_user
+from serving import COLLECTIVE_JOB, SECONDS_MAX, Server, alone, as_user, keep_port
 
 import penstock as ps
 
@@ -114,14 +114,6 @@ def until(holds: Callable[[], Any]) -> Any:
     return found
 
 
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 def top(url: str, code: int = 0) -> dict[str, Any]:
     """What `penstock top` says of servers since they began."""
     told = penstock("top", url, "--once", "--json", code=code)
@@ -137,7 +129,7 @@ def volume(place: Path) -> Path:
 
 @contextlib.contextmanager
 def served(volume: Path, *arguments: object) -> Iterator[tuple[Server, Endpoint]]:
-    port = free_port()
+    port = keep_port()
     with alone(volume, "--metrics", f"127.0.0.1:{port}", *arguments) as server:
         yield server, Endpoint(port)
 
@@ -372,7 +364,7 @@ def test_refused_callers_are_counted_by_reason(volume: Path) -> None:
 
 def test_a_process_is_ready_when_its_servers_are(volume: Path, tmp_path: Path) -> None:
     """Each process of a configuration has an endpoint of its own."""
-    ports = [free_port(), free_port()]
+    ports = [keep_port(), keep_port()]
     config = tmp_path / "servers.toml"
     processes = "".join(
         f'[[process]]\nlisten = ["unix://{volume}/{number}.sock"]\nservers = [{number}]\n'

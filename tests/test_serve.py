@@ -22,6 +22,7 @@ from serving import (
     alone,
     as_user,
     configure,
+    keep_port,
     patient,
     serve_command,
 )
@@ -247,7 +248,7 @@ def test_two_processes_and_keys(volume: Path, tmp_path: Path) -> None:
         penstock("keys", "server", keys, process, "--host", "127.0.0.1")
     penstock("keys", "user", keys, "ann", "--uid", 1000, "--gid", 100, "--groups", "27,44")
     config = tmp_path / "servers.toml"
-    ports = [free_port(), free_port()]
+    ports = [keep_port(), keep_port()]
     addresses = [f"127.0.0.1:{port}" for port in ports]
     configure(config, addresses, volume=volume, keys=keys, cache="8MiB")
     url = f"penstock://{','.join(addresses)}"
@@ -267,14 +268,6 @@ def test_two_processes_and_keys(volume: Path, tmp_path: Path) -> None:
                 ps.FileSystem(url, keys="")
     finally:
         del os.environ["PENSTOCK_KEYS"]
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def test_threads_of_one_program_share_a_client(volume: Path) -> None:

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import mounted_tmpfs, penstock
-from serve_cuts import CutCampaign, free_ports, named_keys
+from serve_cuts import CutCampaign, named_keys
 from serve_kills import CLIENTS, play
-from serving import SECONDS_MAX, Server, alone, configure, patient
+from serving import SECONDS_MAX, Server, alone, configure, keep_port, patient
 
 import penstock as ps
 
@@ -296,7 +296,7 @@ def test_certificates_count_when_a_connection_begins(volume: Path, tmp_path: Pat
     penstock("keys", "authority", keys)
     penstock("keys", "server", keys, 0, "--host", "127.0.0.1", "--days", 3000)
     penstock("keys", "user", keys, "ann", "--uid", os.getuid(), "--gid", os.getgid())
-    [port] = free_ports(1)
+    port = keep_port()
     url, config = f"penstock://127.0.0.1:{port}", tmp_path / "servers.toml"
     configure(config, [f"127.0.0.1:{port}"], [[0, 1]], volume=volume, keys=keys)
     arguments = ("--config", config, "--process", 0)

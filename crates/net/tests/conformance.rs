@@ -8,9 +8,9 @@
 mod common;
 #[path = "../../machines/tests/common/on_threads.rs"]
 mod on_threads;
+mod ports;
 mod proxy;
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
@@ -30,6 +30,7 @@ use penstock_net::door::{DoorOptions, Guests};
 use penstock_net::peer::Peer;
 use penstock_net::tls::KeyFiles;
 use penstock_net::{Standing, keys, stand};
+use ports::Ports;
 use proxy::{Plan, Proxies};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -79,17 +80,11 @@ impl OfSockets {
     }
 
     /// Where the nodes listen.
-    fn addresses(&self, nodes: usize, directory: &Path) -> Vec<Address> {
-        let ports: Vec<_> = (0..nodes)
-            .map(|_| TcpListener::bind((THIS_HOST, 0)).unwrap())
-            .collect();
+    fn addresses(&self, ports: &Ports, nodes: usize, directory: &Path) -> Vec<Address> {
         let on_hosts = PORT.fetch_add(1, Ordering::Relaxed);
         let address = |node: usize| match (&self.keys, &self.hosts) {
             (None, _) => Address::Host(directory.join(format!("{node}.sock"))),
-            (Some(_), None) => {
-                let port = ports[node].local_addr().unwrap().port();
-                Address::Remote(THIS_HOST.to_string(), port)
-            }
+            (Some(_), None) => Address::Remote(THIS_HOST.to_string(), ports.number(node)),
             (Some(_), Some(_)) => Address::Remote(host(node), on_hosts),
         };
         (0..nodes).map(address).collect()
@@ -150,7 +145,8 @@ impl Bench for OfSockets {
 
     fn run(&self, nodes: usize, case: &Case<Self>) {
         let (stores, directory) = (Arc::new(Stores::default()), tempfile::tempdir().unwrap());
-        let addresses = self.addresses(nodes, directory.path());
+        let ports = Ports::keep(nodes);
+        let addresses = self.addresses(&ports, nodes, directory.path());
         let (called, proxies) = self.called(&addresses);
         let all_there = Arc::new(Barrier::new(nodes));
         let running = Arc::new(AtomicUsize::new(nodes));

@@ -11,6 +11,7 @@
 
 #[path = "../../machines/tests/common/mod.rs"]
 mod common;
+mod ports;
 mod proxy;
 
 use std::pin::pin;
@@ -34,6 +35,7 @@ use penstock_net::door::{DoorOptions, Guests};
 use penstock_net::peer::{Peer, User};
 use penstock_net::tls::{KeyFiles, Keys};
 use penstock_net::{Standing, join, keys, stand};
+use ports::Ports;
 use proxy::{Chance, Plan, Proxies, Way};
 
 /// Only what hangs takes longer.
@@ -289,6 +291,7 @@ impl Client {
 struct Setting {
     directory: tempfile::TempDir,
     address: Address,
+    _ports: Ports,
 }
 
 impl Setting {
@@ -311,11 +314,13 @@ impl Setting {
             groups: Vec::new(),
         });
         keys::make(place, "user", &user, &[], valid).unwrap();
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
-        let address = Address::Remote("127.0.0.1".to_string(), port);
-        let setting = Self { directory, address };
+        let ports = Ports::keep(1);
+        let address = Address::Remote("127.0.0.1".to_string(), ports.number(0));
+        let setting = Self {
+            directory,
+            address,
+            _ports: ports,
+        };
         let options = DoorOptions {
             realm: 7,
             process: 0,
