@@ -94,6 +94,8 @@ pub enum Combiner {
     Darray,
     /// A type of `MPI_Type_create_f90_*`, a predefined one with parameters.
     Parametrized,
+    /// A type of `MPI_Type_create_f90_complex`.
+    ParametrizedComplex,
     Resized,
     /// `MPI_COMBINER_VALUE_INDEX`: a pair of a value and an index.
     ValueIndex,
@@ -102,7 +104,11 @@ pub enum Combiner {
 impl Combiner {
     /// Whether MPI gives the type, and it has no contents.
     pub fn is_predefined(self) -> bool {
-        matches!(self, Self::Named | Self::Parametrized | Self::ValueIndex)
+        use Combiner::*;
+        matches!(
+            self,
+            Named | Parametrized | ParametrizedComplex | ValueIndex
+        )
     }
 }
 
@@ -323,7 +329,7 @@ impl Dialect {
             Subarray,
             Darray,
             Parametrized,
-            Parametrized,
+            ParametrizedComplex,
             Parametrized,
             Resized,
             HindexedBlock,
@@ -344,7 +350,7 @@ impl Dialect {
             Subarray,
             Darray,
             Parametrized,
-            Parametrized,
+            ParametrizedComplex,
             Parametrized,
             Resized,
             ValueIndex,

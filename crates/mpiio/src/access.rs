@@ -382,12 +382,12 @@ impl Packed {
         let Some(whole) = moved.checked_div(self.instance_bytes) else {
             return Ok(0);
         };
-        let (rest, handle) = (moved % self.instance_bytes, self.datatype.handle);
+        let (rest, datatype) = (moved % self.instance_bytes, self.memory.datatype());
         let of_rest = match rest {
             0 => 0,
-            rest => types::memory_bytes(self.mpi, handle, &view.representation, rest)?,
+            rest => types::memory_bytes(self.mpi, datatype, &view.representation, rest)?,
         };
-        Ok(whole * self.memory.datatype().size() + of_rest)
+        Ok(whole * datatype.size() + of_rest)
     }
 
     /// Converts the first `moved` bytes, and gives the bytes of memory.

@@ -69,10 +69,10 @@ impl Indices {
 /// The part of an array of `sizes` of a type that has these indices in each dimension. The first
 /// dimension is the fastest in Fortran, and the last in C.
 pub fn part_of_array(old: &Type, sizes: &[i64], parts: &[Indices], is_fortran: bool) -> Type {
-    let (mut tree, mut stride, mut items) = (old.tree.clone(), old.extent, old.items);
+    let (mut tree, mut stride, mut count) = (old.tree.clone(), old.extent, 1);
     let mut extend = |(indices, size): (&Indices, &i64)| {
         tree = indices.tree(&tree, stride);
-        items *= indices.count();
+        count *= indices.count();
         stride *= size;
     };
     let dims = parts.iter().zip(sizes);
@@ -84,7 +84,7 @@ pub fn part_of_array(old: &Type, sizes: &[i64], parts: &[Indices], is_fortran: b
         tree,
         lower: 0,
         extent: stride,
-        items,
+        items: old.items.repeated(count),
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
         let parts = [Indices::block(1, 2), Indices::cyclic(1, 1, 2, 5)];
         let in_c = part_of_array(&Type::byte(), &[4, 5], &parts, false);
         assert_eq!(places(&in_c), [6, 8, 11, 13]);
-        assert_eq!((in_c.extent, in_c.items), (20, 4));
+        assert_eq!((in_c.extent, in_c.items.count()), (20, 4));
         let in_fortran = part_of_array(&Type::byte(), &[4, 5], &parts, true);
         assert_eq!(places(&in_fortran), [5, 6, 13, 14]);
         assert_eq!(in_fortran.extent, 20);

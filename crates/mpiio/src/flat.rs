@@ -1,5 +1,6 @@
 //! Flattened datatypes: where the bytes of an instance lie, and how far instances are apart.
 
+use crate::items::{Item, Items};
 use crate::tree::Tree;
 
 /// A flattened datatype.
@@ -11,8 +12,8 @@ pub struct Type {
     pub lower: i64,
     /// The distance from one of several to the next.
     pub extent: i64,
-    /// How many items of predefined types there are.
-    pub items: u64,
+    /// The items of predefined types.
+    pub items: Items,
 }
 
 impl Type {
@@ -42,17 +43,20 @@ impl Type {
             tree: self.tree.clone().repeated(count, stride),
             lower,
             extent: upper - lower,
-            items: self.items * count,
+            items: self.items.repeated(count),
         }
     }
 
-    /// A byte.
+    /// A byte of no type in particular.
     pub fn byte() -> Self {
         Self {
             tree: Tree::run(1),
             lower: 0,
             extent: 1,
-            items: 1,
+            items: Items::one(Item {
+                handle: 0,
+                bytes: 1,
+            }),
         }
     }
 
@@ -61,7 +65,7 @@ impl Type {
             tree: Tree::run(0),
             lower: 0,
             extent: 0,
-            items: 0,
+            items: Items::none(),
         }
     }
 
@@ -82,7 +86,7 @@ impl Type {
         Self {
             lower,
             extent: upper - lower,
-            items: parts.iter().map(|part| part.items).sum(),
+            items: Items::sequence(parts.iter().map(|part| part.items.clone()).collect()),
             tree: Tree::sequence(parts.into_iter().map(|part| part.tree)),
         }
     }
@@ -95,20 +99,24 @@ impl Type {
 
 /// Blocks of a type, each at a place and of a length.
 pub fn blocks_of(old: &Type, blocks: &[(i64, u64)]) -> Type {
+    let lengths = blocks.iter().map(|(_, length)| length);
+    let items = old.items.repeated(lengths.sum::<u64>());
     if !old.is_dense() {
         let parts = blocks.iter().filter(|(_, length)| *length > 0);
         let parts = parts.map(|&(place, length)| old.repeated(length, old.extent).shifted(place));
-        return Type::sequence(parts.collect());
+        return Type {
+            items,
+            ..Type::sequence(parts.collect())
+        };
     }
     let filled = blocks.iter().filter(|(_, length)| *length > 0);
     let bounds = filled.map(|&(place, length)| (place, place + length as i64 * old.extent));
     let bounds = bounds.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
     let (lower, upper) = bounds.unwrap_or((0, 0));
-    let lengths = blocks.iter().map(|(_, length)| length);
     Type {
         lower,
         extent: upper - lower,
-        items: old.items * lengths.sum::<u64>(),
+        items,
         tree: Tree::runs(
             blocks
                 .iter()

@@ -15,9 +15,11 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`tree`], [`flat`], [`dimensions`], [`types`] | datatypes as nested loops and runs |
+//! | [`contents`], [`types`] | how datatypes were made, and where their bytes lie |
+//! | [`tree`], [`flat`], [`dimensions`] | datatypes as nested loops and runs |
 //! | [`view`], [`memory`] | the two sides of an access |
-//! | [`representation`] | data that are written in another way than memory's |
+//! | [`items`] | the predefined types of which a datatype is made |
+//! | [`representation`], [`external32`] | data that are written in another way than memory's |
 //! | [`plan`] | who moves what |
 //! | [`storage`] | where the bytes of a file are |
 //! | [`posix`], [`medium`] | the ways to a file: of a rank alone, and of servers |
@@ -30,14 +32,17 @@ pub mod abi;
 pub mod access;
 pub mod administration;
 pub mod ask;
+pub mod contents;
 pub mod context;
 pub mod dimensions;
+pub mod external32;
 pub mod failure;
 pub mod file;
 pub mod flat;
 pub mod functions;
 pub mod handlers;
 pub mod hints;
+pub mod items;
 pub mod medium;
 pub mod memory;
 pub mod mode;

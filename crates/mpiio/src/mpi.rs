@@ -103,8 +103,6 @@ functions! {
         info_get_nkeys = "PMPI_Info_get_nkeys" (Handle, Words);
         info_get_nthkey = "PMPI_Info_get_nthkey" (Handle, c_int, *mut c_char);
         info_set = "PMPI_Info_set" (Handle, *const c_char, *const c_char);
-        pack_external = "PMPI_Pack_external" (*const c_char, *const c_void, c_int, Handle, *mut c_void, isize, *mut isize);
-        pack_external_size = "PMPI_Pack_external_size" (*const c_char, c_int, Handle, *mut isize);
         put = "PMPI_Put" (*const c_void, c_int, Handle, c_int, isize, c_int, Handle, Handle);
         query_thread = "PMPI_Query_thread" (Words);
         status_set_cancelled = "PMPI_Status_set_cancelled" (*mut c_void, c_int);
@@ -120,7 +118,6 @@ functions! {
         type_get_true_extent = "PMPI_Type_get_true_extent_x" (Handle, Counts, Counts);
         type_set_attr = "PMPI_Type_set_attr" (Handle, c_int, *mut c_void);
         type_size = "PMPI_Type_size_x" (Handle, Counts);
-        unpack_external = "PMPI_Unpack_external" (*const c_char, *const c_void, isize, *mut isize, *mut c_void, c_int, Handle);
         win_allocate = "PMPI_Win_allocate" (isize, c_int, Handle, Handle, *mut c_void, *mut c_void);
         win_flush = "PMPI_Win_flush" (c_int, Handle);
         win_free = "PMPI_Win_free" (*mut c_void);

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use penstock_layout::exact;
 use penstock_machines::mpi::abi::Handle;
 
+use crate::external32::{self, Way};
 use crate::failure::{Class, Failure, Result, wrong};
 use crate::flat::Type;
 use crate::mpi::Mpi;
@@ -134,10 +135,7 @@ impl Representation {
         let mut bytes = 0;
         let code = match self {
             Self::Native | Self::Internal => return Ok(None),
-            // SAFETY: the out-parameter lives across the call.
-            Self::External32 => unsafe {
-                (mpi.call.pack_external_size)(EXTERNAL32.as_ptr(), 1, predefined, &mut bytes)
-            },
+            Self::External32 => return external32::bytes(mpi, predefined).map(Some),
             // SAFETY: the program has given a function of this signature.
             Self::Registered(known) => unsafe {
                 (known.extent)(predefined, &mut bytes, known.state as *mut c_void)
@@ -172,24 +170,13 @@ impl Representation {
         let memory = memory.cast_mut().cast::<c_void>();
         let code = match self {
             Self::Native | Self::Internal => 0,
-            Self::External32 => {
-                let (count, mut place) = (small(instances)?, 0);
-                let (room, bytes) = (packed.as_mut_ptr().cast(), packed.len() as isize);
-                // SAFETY: the caller's promise.
-                unsafe {
-                    (mpi.call.pack_external)(
-                        EXTERNAL32.as_ptr(),
-                        memory,
-                        count,
-                        handle,
-                        room,
-                        bytes,
-                        &mut place,
-                    )
-                }
-            }
+            // SAFETY: the caller's promise.
+            Self::External32 => unsafe {
+                let instances = (datatype, instances);
+                return external32::convert(mpi, Way::ToFile, memory.cast(), instances, packed);
+            },
             Self::Registered(known) => {
-                let items = datatype.items * instances;
+                let items = datatype.items.count() * instances;
                 let room = packed.as_mut_ptr().cast();
                 // SAFETY: the caller's promise.
                 unsafe {
@@ -223,24 +210,13 @@ impl Representation {
         let memory = memory.cast::<c_void>();
         let code = match self {
             Self::Native | Self::Internal => 0,
-            Self::External32 => {
-                let (count, mut place) = (small(instances)?, 0);
-                let (items, bytes) = (packed.as_ptr().cast(), packed.len() as isize);
-                // SAFETY: the caller's promise.
-                unsafe {
-                    (mpi.call.unpack_external)(
-                        EXTERNAL32.as_ptr(),
-                        items,
-                        bytes,
-                        &mut place,
-                        memory,
-                        count,
-                        handle,
-                    )
-                }
-            }
+            // SAFETY: the caller's promise.
+            Self::External32 => unsafe {
+                let instances = (datatype, instances);
+                return external32::convert(mpi, Way::FromFile, memory.cast(), instances, packed);
+            },
             Self::Registered(known) => {
-                let items = datatype.items * instances;
+                let items = datatype.items.count() * instances;
                 let room = packed.as_mut_ptr().cast();
                 // SAFETY: the caller's promise.
                 unsafe {
@@ -259,8 +235,6 @@ impl Representation {
         }
     }
 }
-
-const EXTERNAL32: &std::ffi::CStr = c"external32";
 
 /// A number of instances as MPI takes it.
 fn small(instances: u64) -> Result<c_int> {

@@ -1,7 +1,6 @@
 //! Datatypes: what they were made of, and where their bytes lie.
 //!
-//! `MPI_Type_get_envelope` and `MPI_Type_get_contents` tell how a datatype was made. Each
-//! constructor becomes a [`Tree`]; subarrays and distributed arrays become nested loops.
+//! Each constructor becomes a [`Tree`]; subarrays and distributed arrays become nested loops.
 //!
 //! A type has a place in memory and, in a view, in a file. In a file the predefined types have the
 //! sizes of the data representation, and what is counted in extents grows with them (MPI 5.0,
@@ -9,7 +8,7 @@
 //!
 //! What was flattened for memory is kept with the datatype, as an attribute, and goes with it.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -18,9 +17,11 @@ use penstock_machines::mpi::abi::Handle;
 use rustc_hash::FxHashMap;
 
 use crate::abi::Combiner;
+use crate::contents::{self, Contents, Numbers, natural, unknown};
 use crate::dimensions::{Indices, part_of_array};
-use crate::failure::{Class, Failure, Result, wrong};
+use crate::failure::{Class, Result, wrong};
 use crate::flat::{Type, blocks_of};
+use crate::items::{Item, Items};
 use crate::mpi::{Mpi, no_copy};
 use crate::representation::Representation;
 use crate::tree::Tree;
@@ -81,11 +82,7 @@ pub fn is_predefined(mpi: &Mpi, handle: Handle) -> Result<bool> {
         return Ok(true);
     }
     check(mpi, handle)?;
-    let flattening = Flattening {
-        mpi,
-        representation: &Representation::Native,
-    };
-    Ok(flattening.envelope(handle)?.0.is_predefined())
+    Ok(contents::combiner(mpi, handle)?.is_predefined())
 }
 
 /// The type of a handle in a file of this representation.
@@ -108,34 +105,28 @@ pub fn in_file(mpi: &Mpi, handle: Handle, representation: &Representation) -> Re
 /// representation. An item that is not whole counts where it is as long as in memory.
 ///
 /// # Errors
-/// As [`in_file`].
+/// The error of a function of the representation.
 pub fn memory_bytes(
     mpi: &Mpi,
-    handle: Handle,
+    datatype: &Type,
     representation: &Representation,
     packed: u64,
 ) -> Result<u64> {
     let (mut rest, mut bytes) = (packed, 0);
-    let flattening = Flattening {
-        mpi,
-        representation,
-    };
-    flattening.visit(handle, &mut |item| {
-        let mut own = 0;
-        // SAFETY: the out-parameter lives across the call.
-        let code = unsafe { (mpi.call.type_size)(item, &mut own) };
-        mpi.check("reading the size of a datatype", code)?;
-        let own = natural(own)?;
-        let in_file = representation.bytes(mpi, item)?.unwrap_or(own);
-        let fits = in_file <= rest;
-        if fits {
-            rest -= in_file;
-            bytes += own;
-        } else if in_file == own {
-            bytes += rest; // the beginning of an item
+    for (item, count) in datatype.items.iter() {
+        let in_file = representation
+            .bytes(mpi, item.handle)?
+            .unwrap_or(item.bytes);
+        let whole = rest.checked_div(in_file).unwrap_or(count).min(count);
+        bytes += whole * item.bytes;
+        rest -= whole * in_file;
+        if whole < count {
+            if in_file == item.bytes {
+                bytes += rest; // the beginning of an item
+            }
+            break;
         }
-        Ok(fits)
-    })?;
+    }
     Ok(bytes)
 }
 
@@ -171,85 +162,6 @@ unsafe extern "C" fn forget(_: Handle, _: c_int, kept: *mut c_void, _: *mut c_vo
     0
 }
 
-/// What a datatype was made of.
-struct Contents {
-    combiner: Combiner,
-    integers: Vec<c_int>,
-    addresses: Vec<isize>,
-    counts: Vec<i64>,
-    types: Vec<Handle>,
-}
-
-/// The integers of the contents of a type, some of which large counts have in another list.
-struct Numbers<'a> {
-    integers: std::slice::Iter<'a, c_int>,
-    addresses: std::slice::Iter<'a, isize>,
-    counts: std::slice::Iter<'a, i64>,
-    /// Whether counts and displacements are in `counts`.
-    is_large: bool,
-}
-
-impl<'a> Numbers<'a> {
-    fn of(contents: &'a Contents) -> Self {
-        Self {
-            integers: contents.integers.iter(),
-            addresses: contents.addresses.iter(),
-            counts: contents.counts.iter(),
-            is_large: !contents.counts.is_empty(),
-        }
-    }
-
-    fn small(&mut self) -> Result<c_int> {
-        self.integers
-            .next()
-            .copied()
-            .ok_or_else(|| unknown("too few integers"))
-    }
-
-    /// A count, or a displacement in extents.
-    fn count(&mut self) -> Result<i64> {
-        match self.is_large {
-            true => self
-                .counts
-                .next()
-                .copied()
-                .ok_or_else(|| unknown("too few counts")),
-            false => self.small().map(i64::from),
-        }
-    }
-
-    /// A displacement in bytes.
-    fn address(&mut self) -> Result<i64> {
-        match self.is_large {
-            true => self.count(),
-            false => {
-                let next = self.addresses.next().copied();
-                next.map(|next| next as i64)
-                    .ok_or_else(|| unknown("too few addresses"))
-            }
-        }
-    }
-
-    fn several<T>(
-        &mut self,
-        count: usize,
-        mut next: impl FnMut(&mut Self) -> Result<T>,
-    ) -> Result<Vec<T>> {
-        (0..count).map(|_| next(self)).collect()
-    }
-}
-
-fn unknown(cause: &str) -> Failure {
-    wrong(
-        Class::Type,
-        format_args!("a datatype cannot be decoded: {cause}"),
-    )
-}
-
-fn natural(number: i64) -> Result<u64> {
-    u64::try_from(number).map_err(|_| unknown("a count below 0"))
-}
-
 /// Flattens types for one representation.
 struct Flattening<'a> {
     mpi: &'a Mpi,
@@ -259,7 +171,7 @@ struct Flattening<'a> {
 impl Flattening<'_> {
     /// The flattened type, and whether it is a predefined one.
     fn flatten(&self, handle: Handle) -> Result<(Type, bool)> {
-        let contents = self.contents(handle)?;
+        let contents = contents::contents(self.mpi, handle)?;
         let is_predefined = contents.combiner.is_predefined();
         let flat = match is_predefined {
             true => self.predefined(handle),
@@ -288,8 +200,8 @@ impl Flattening<'_> {
 
     /// Frees a handle that the contents of a type have brought, if it is not a predefined one.
     fn release(&self, handle: Handle) {
-        let envelope = self.envelope(handle);
-        if !envelope.is_ok_and(|(combiner, _)| combiner.is_predefined()) {
+        let combiner = contents::combiner(self.mpi, handle);
+        if !combiner.is_ok_and(Combiner::is_predefined) {
             let mut handle = handle;
             // SAFETY: the handle is of this library, and nobody else has it. There is nobody to
             // tell of a failure.
@@ -297,169 +209,23 @@ impl Flattening<'_> {
         }
     }
 
-    /// The combiner, and the numbers of integers, addresses, counts and types.
-    fn envelope(&self, handle: Handle) -> Result<(Combiner, [usize; 4])> {
-        let (code, combiner, numbers) = match &self.mpi.large {
-            Some(large) => {
-                let (mut numbers, mut combiner) = ([0i64; 4], 0);
-                let [integers, addresses, counts, types] = &mut numbers;
-                // SAFETY: out-parameters live across the call.
-                let code = unsafe {
-                    (large.type_get_envelope)(
-                        handle,
-                        integers,
-                        addresses,
-                        counts,
-                        types,
-                        &mut combiner,
-                    )
-                };
-                (code, combiner, numbers)
-            }
-            None => {
-                let (mut numbers, mut combiner) = ([0; 3], 0);
-                let [integers, addresses, types] = &mut numbers;
-                // SAFETY: out-parameters live across the call.
-                let code = unsafe {
-                    (self.mpi.call.type_get_envelope)(
-                        handle,
-                        integers,
-                        addresses,
-                        types,
-                        &mut combiner,
-                    )
-                };
-                let [integers, addresses, types] = numbers.map(i64::from);
-                (code, combiner, [integers, addresses, 0, types])
-            }
-        };
-        self.mpi.check("decoding a datatype", code)?;
-        let known = self.mpi.dialect.combiner(combiner);
-        let combiner = known.ok_or_else(|| unknown("its constructor is not known"))?;
-        Ok((
-            combiner,
-            numbers.map(|number| usize::try_from(number).unwrap_or(0)),
-        ))
-    }
-
-    fn contents(&self, handle: Handle) -> Result<Contents> {
-        let (combiner, [integers, addresses, counts, types]) = self.envelope(handle)?;
-        let mut contents = Contents {
-            combiner,
-            integers: vec![0; integers],
-            addresses: vec![0; addresses],
-            counts: vec![0; counts],
-            types: Vec::new(),
-        };
-        if combiner.is_predefined() {
-            return Ok(contents);
-        }
-        let mut handles: Vec<Handle> = vec![0; types];
-        // SAFETY: each list has room for what the envelope has announced.
-        let code = unsafe {
-            match &self.mpi.large {
-                Some(large) => (large.type_get_contents)(
-                    handle,
-                    integers as i64,
-                    addresses as i64,
-                    counts as i64,
-                    types as i64,
-                    contents.integers.as_mut_ptr(),
-                    contents.addresses.as_mut_ptr(),
-                    contents.counts.as_mut_ptr(),
-                    handles.as_mut_ptr().cast(),
-                ),
-                None => (self.mpi.call.type_get_contents)(
-                    handle,
-                    exact::<c_int>(integers),
-                    exact::<c_int>(addresses),
-                    exact::<c_int>(types),
-                    contents.integers.as_mut_ptr(),
-                    contents.addresses.as_mut_ptr(),
-                    handles.as_mut_ptr().cast(),
-                ),
-            }
-        };
-        self.mpi.check("decoding a datatype", code)?;
-        let load = |nth| {
-            // SAFETY: MPI has stored so many handles there.
-            unsafe { self.mpi.dialect.load(handles.as_ptr().cast(), nth) }
-        };
-        contents.types = (0..types).map(load).collect();
-        Ok(contents)
-    }
-
-    /// Gives `sink` the predefined items of a type in the order of data, until it says that it has
-    /// enough.
-    fn visit(&self, handle: Handle, sink: &mut dyn FnMut(Handle) -> Result<bool>) -> Result<bool> {
-        let contents = self.contents(handle)?;
-        if contents.combiner.is_predefined() {
-            return sink(handle);
-        }
-        // How many of each old type there are is what a type of one byte would have.
-        let one = |_: usize| Ok(Type::byte());
-        let visited = match contents.combiner {
-            Combiner::Struct => {
-                let numbers = &mut Numbers::of(&contents);
-                let count = exact::<usize>(natural(numbers.count()?)?);
-                let lengths = numbers.several(count, Numbers::count)?;
-                let mut goes_on = Ok(true);
-                for (length, old) in lengths.into_iter().zip(&contents.types) {
-                    goes_on = goes_on.and_then(|goes_on| match goes_on {
-                        true => self.visit_several(*old, natural(length)?, sink),
-                        false => Ok(false),
-                    });
-                }
-                goes_on
-            }
-            _ => {
-                let count = self.derived(&contents, &one).map(|flat| flat.items);
-                let old = contents
-                    .types
-                    .first()
-                    .ok_or_else(|| unknown("too few types"));
-                old.and_then(|&old| self.visit_several(old, count?, sink))
-            }
-        };
-        contents.types.iter().for_each(|&old| self.release(old));
-        visited
-    }
-
-    fn visit_several(
-        &self,
-        handle: Handle,
-        count: u64,
-        sink: &mut dyn FnMut(Handle) -> Result<bool>,
-    ) -> Result<bool> {
-        for _ in 0..count {
-            if !self.visit(handle, sink)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
     /// A predefined type.
     fn predefined(&self, handle: Handle) -> Result<Type> {
+        let bytes = contents::data_bytes(self.mpi, handle)?;
+        let items = Items::one(Item { handle, bytes });
         if let Some(size) = self.representation.bytes(self.mpi, handle)? {
             return Ok(Type {
                 tree: Tree::run(size),
                 lower: 0,
                 extent: size as i64,
-                items: 1,
+                items,
             });
         }
-        let (mut size, mut lower, mut extent) = (0, 0, 0);
-        // SAFETY: out-parameters live across the calls.
-        let code = unsafe {
-            match (self.mpi.call.type_size)(handle, &mut size) {
-                0 => (self.mpi.call.type_get_extent)(handle, &mut lower, &mut extent),
-                code => code,
-            }
-        };
-        self.mpi.check("reading the size of a datatype", code)?;
-        let bytes = natural(size)?;
-        let tree = match size == extent {
+        let (mut lower, mut extent) = (0, 0);
+        // SAFETY: out-parameters live across the call.
+        let code = unsafe { (self.mpi.call.type_get_extent)(handle, &mut lower, &mut extent) };
+        self.mpi.check("reading the extent of a datatype", code)?;
+        let tree = match bytes as i64 == extent {
             true => Tree::run(bytes),
             false => self.pair(handle, bytes)?,
         };
@@ -467,7 +233,7 @@ impl Flattening<'_> {
             tree,
             lower,
             extent,
-            items: 1,
+            items,
         })
     }
 
@@ -477,14 +243,7 @@ impl Flattening<'_> {
         const INT: u64 = size_of::<c_int>() as u64;
         let value = size.checked_sub(INT).filter(|&value| value > 0);
         let value = value.ok_or_else(|| {
-            let mut name = [0 as c_char; 512];
-            let mut bytes = 0;
-            // SAFETY: there is room for the longest name of any ABI.
-            let _ = unsafe { (self.mpi.call.type_get_name)(handle, name.as_mut_ptr(), &mut bytes) };
-            // SAFETY: the text is zero behind what the library has written.
-            let name = unsafe { CStr::from_ptr(name.as_ptr()) }
-                .to_string_lossy()
-                .into_owned();
+            let name = contents::name(self.mpi, handle);
             unknown(&format!("{name} has gaps that are not known"))
         })?;
         let place = value.next_multiple_of(INT);
@@ -495,9 +254,10 @@ impl Flattening<'_> {
     fn derived(&self, contents: &Contents, old: &dyn Fn(usize) -> Result<Type>) -> Result<Type> {
         let numbers = &mut Numbers::of(contents);
         match contents.combiner {
-            Combiner::Named | Combiner::Parametrized | Combiner::ValueIndex => {
-                Err(unknown("a predefined type"))
-            }
+            Combiner::Named
+            | Combiner::Parametrized
+            | Combiner::ParametrizedComplex
+            | Combiner::ValueIndex => Err(unknown("a predefined type")),
             Combiner::Dup => old(0),
             Combiner::Contiguous => {
                 let old = old(0)?;
