@@ -165,7 +165,7 @@ const STANDARD_SEEK: SeekValues = SeekValues {
 impl Dialect {
     /// The dialect of a library of this ABI, in which `find` finds symbols. Nothing if a handle is
     /// missing.
-    pub fn new(abi: Abi, find: &dyn Fn(&[u8]) -> Option<*mut c_void>) -> Option<Self> {
+    pub fn new(abi: Abi, find: &dyn Fn(&[u8]) -> Option<Handle>) -> Option<Self> {
         match abi {
             Abi::Mpich => Some(Self::mpich()),
             Abi::Standard => Some(Self::standard()),
@@ -229,11 +229,10 @@ impl Dialect {
         }
     }
 
-    fn open_mpi(find: &dyn Fn(&[u8]) -> Option<*mut c_void>) -> Option<Self> {
-        let address = |name: &[u8]| find(name).map(|found| found as Handle);
+    fn open_mpi(find: &dyn Fn(&[u8]) -> Option<Handle>) -> Option<Self> {
         let mut handles = [0; OPEN_MPI_HANDLES.len()];
         for (handle, name) in handles.iter_mut().zip(OPEN_MPI_HANDLES) {
-            *handle = address(name)?;
+            *handle = find(name)?;
         }
         let [
             comm_null,
@@ -249,7 +248,7 @@ impl Dialect {
         Some(Self {
             abi: Abi::OpenMpi,
             constants: Constants {
-                byte: address(b"ompi_mpi_byte")?,
+                byte: find(b"ompi_mpi_byte")?,
                 any_source: -1,
             },
             comm_null,
@@ -260,7 +259,7 @@ impl Dialect {
             request_null,
             file_null,
             errors_are_fatal,
-            errors_abort: address(b"ompi_mpi_errors_abort"),
+            errors_abort: find(b"ompi_mpi_errors_abort"),
             errors_return,
             status_ignore: 0,
             displacement_current: -54_278_278,
@@ -381,7 +380,7 @@ mod tests {
     use super::*;
 
     fn dialects() -> [Dialect; 3] {
-        let found = |name: &[u8]| Some(name.as_ptr().cast_mut().cast());
+        let found = |name: &[u8]| Some(name.as_ptr() as Handle);
         [Abi::Mpich, Abi::OpenMpi, Abi::Standard].map(|abi| Dialect::new(abi, &found).unwrap())
     }
 

@@ -139,10 +139,6 @@ impl Access {
             );
             return Err(wrong(Class::Arg, cause));
         }
-        if operation == Operation::Write && !view.is_orderly() {
-            let cause = "a write through a view whose filetype has bytes twice or goes back";
-            return Err(wrong(Class::Arg, cause));
-        }
         let end = at
             .checked_add(bytes)
             .filter(|end| i64::try_from(*end).is_ok());

@@ -39,7 +39,7 @@ fn check_writes(file: &File, function: &str) -> Result<()> {
     }
 }
 
-/// Refuses a call on the rank's pointer of a sequential file, which has none.
+/// Refuses a call that looks at a pointer of a sequential file, or moves it.
 ///
 /// # Errors
 /// [`Class::UnsupportedOperation`].
@@ -122,7 +122,12 @@ pub fn set_view(
     let made = (|| {
         hints.take(&file.mpi.info(info)?)?;
         let displacement = match (is_current, file.mode.sequential) {
-            (false, _) => displacement,
+            (false, false) => displacement,
+            (false, true) => {
+                let cause = "setting a view: a file opened with MPI_MODE_SEQUENTIAL takes no \
+                             displacement but MPI_DISPLACEMENT_CURRENT";
+                return Err(wrong(Class::Arg, cause));
+            }
             (true, true) => {
                 let view = lock(&file.cursor).view.clone();
                 view.place(view.data_at(file.shared.advance(0)?)?)
@@ -211,6 +216,7 @@ pub fn seek(file: &File, offset: i64, whence: c_int) -> Result<()> {
 /// # Collective
 /// Over the ranks of the file.
 pub fn seek_shared(file: &Arc<File>, offset: i64, whence: c_int) -> Result<()> {
+    refuse_sequential(file, "MPI_File_seek_shared")?;
     let own = file.clone();
     file.meet(
         Ask::SeekShared { offset, whence },

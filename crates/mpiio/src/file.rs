@@ -424,6 +424,11 @@ impl File {
         let filetype = Datatype::keep(self.mpi, filetype)?;
         let (one, other) = (etype.handle, filetype.handle);
         let view = View::new(self.mpi, displacement, one, other, representation)?;
+        if self.mode.writes && !view.is_orderly() {
+            let cause = "setting a view: the filetype has bytes twice or goes back, and the file \
+                         is open for writing";
+            return Err(wrong(Class::Arg, cause));
+        }
         Ok(Cursor {
             view: Arc::new(view),
             types: Some((etype, filetype)),

@@ -470,6 +470,7 @@ function! {
     /// Tells the shared pointer.
     MPI_File_get_position_shared / PMPI_File_get_position_shared (fh: usize, offset: *mut i64) {
         with_file(fh, |file| {
+            administer::refuse_sequential(file, "MPI_File_get_position_shared")?;
             // SAFETY: the program gives a place for the number.
             unsafe { *offset = file.shared.advance(0)? };
             Ok(())

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use penstock_layout::exact;
-use penstock_machines::mpi::abi::{Abi, Handle};
+use penstock_machines::mpi::abi::{self, Abi, Handle};
 use penstock_machines::mpi::api::Api;
 
 use crate::abi::Dialect;
@@ -203,7 +203,7 @@ impl Mpi {
             let text = format!("{} has no {name}: MPI 3 is needed", path.display());
             Failure::new(Class::Other, text)
         };
-        let dialect = Dialect::new(Abi::of(&library), &find);
+        let dialect = Dialect::new(Abi::of(&library), &|name| abi::handle_named(&library, name));
         Ok(Self {
             dialect: dialect.ok_or_else(|| missing("predefined handles"))?,
             call: Functions::find(&find).map_err(missing)?,

@@ -302,6 +302,7 @@ impl Flattening<'_> {
                 let lengths = numbers.several(count, Numbers::count)?;
                 let places = numbers.several(count, Numbers::address)?;
                 let parts = lengths.into_iter().zip(places).enumerate();
+                let parts = parts.filter(|(_, (length, _))| *length != 0); // they have no bounds
                 let parts = parts.map(|(nth, (length, place))| {
                     let old = old(nth)?;
                     Ok(old.repeated(natural(length)?, old.extent).shifted(place))

@@ -53,6 +53,19 @@ const STANDARD_BYTE: Handle = 0x247;
 /// The longest text of `MPI_Get_library_version` (8192 in MPICH, 256 in Open MPI).
 const VERSION_BYTES_MAX: usize = 8192;
 
+/// The handle of Open MPI that is the address of an object of the library.
+///
+/// The linker may have moved the object to the program, which the library then uses, too; so the
+/// program is asked first.
+pub fn handle_named(library: &Library, name: &[u8]) -> Option<Handle> {
+    // SAFETY: the symbol's address is taken, and nothing is read there.
+    let in_library = unsafe { library.get::<*mut u8>(name) }.ok()?;
+    // SAFETY: as above.
+    let in_program = unsafe { Library::this().get::<*mut u8>(name) };
+    let found = in_program.map_or(in_library.into_raw(), |symbol| symbol.into_raw());
+    Some(found as Handle)
+}
+
 /// The marks by which the ABI of a library is known.
 struct Marks {
     /// The address of Open MPI's `MPI_BYTE`.
@@ -63,8 +76,6 @@ struct Marks {
 
 impl Marks {
     fn of(library: &Library) -> Self {
-        // SAFETY: the symbol's address is taken, and nothing is read there.
-        let byte = unsafe { library.get::<*mut u8>(b"ompi_mpi_byte") };
         // SAFETY: the MPI standard gives this signature.
         let version = unsafe {
             library.get::<unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int>(
@@ -75,7 +86,7 @@ impl Marks {
         // SAFETY: out-parameters live across the call, which is allowed at any time.
         let code = version.map_or(-1, |ask| unsafe { ask(&mut major, &mut minor) });
         Self {
-            open_mpi_byte: byte.ok().map(|symbol| symbol.into_raw() as Handle),
+            open_mpi_byte: handle_named(library, b"ompi_mpi_byte"),
             is_standard: code == 0 && major >= 1,
         }
     }
