@@ -57,11 +57,12 @@ def name_of_mpi() -> str:
 
 def program_of(given: argparse.Namespace, seed: int, ranks: int, mpi: str) -> list[Step]:
     """The program of a seed, or what is left of it."""
-    steps = invent.program(seed, ranks, known.flaws(mpi, unable=True))
+    unable = known.flaws(mpi, unable=True)
+    steps = invent.program(seed, ranks, unable)
     if given.only is None:
         return steps
     chosen = [int(number) for number in given.only.split(",") if number]
-    return invent.legal([steps[number] for number in chosen], ranks)
+    return invent.legal([steps[number] for number in chosen], ranks, unable)
 
 
 def check_types(seed: int) -> None:
@@ -150,7 +151,9 @@ def fails(given: argparse.Namespace, chosen: list[int]) -> str | None:
 
 def shrink(given: argparse.Namespace) -> None:
     """Leaves out steps, in ever smaller groups, while the program still fails."""
-    chosen = [*range(len(invent.program(given.seed, given.ranks)))]
+    mpi = os.environ.get("TEST_MPI", "mpich")
+    steps = invent.program(given.seed, given.ranks, known.flaws(mpi, unable=True))
+    chosen = [*range(len(steps))]
     said = fails(given, chosen)
     if said is None:
         print("it does not fail")

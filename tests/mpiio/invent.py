@@ -17,8 +17,9 @@ import tree_chance
 import trees
 from memory import Image
 from model import Handle
-from rules import Erroneous, Law
+from rules import Erroneous
 from steps import Access, Part, Step, View
+from trouble import Careful
 from trees import Tree, basic
 
 NAMES = ("a", "b")
@@ -54,8 +55,8 @@ class Inventor:
     """Makes one program."""
 
     def __init__(self, chance: Random, ranks: int, unable: frozenset[str]) -> None:
-        self.chance, self.ranks, self.unable = chance, ranks, unable
-        self.law = Law(model.World(ranks))
+        self.chance, self.ranks = chance, ranks
+        self.law = Careful(model.World(ranks), unable)
         self.steps: list[Step] = []
         self.tags = 0
 
@@ -159,8 +160,7 @@ class Inventor:
     def set_view(self) -> Step:
         chance, number = self.chance, self.some_handle()
         handle = self.law.world.handles[number]
-        datareps = [steps.NATIVE] * 4 + [steps.INTERNAL, steps.EXTERNAL]
-        datarep = chance.choice([each for each in datareps if each not in self.unable])
+        datarep = chance.choice([steps.NATIVE] * 4 + [steps.INTERNAL, steps.EXTERNAL])
         etype = tree_chance.random_etype(chance)
         while datarep == steps.EXTERNAL and etype.kind == "BYTE":
             etype = tree_chance.random_etype(chance)
@@ -229,6 +229,8 @@ class Inventor:
         what = chance.choice([*questions, "view", "group", "byte offset", "extent"])
         handle = self.law.world.handles[number]
         memory = tree_chance.random_memory(chance, basic("BYTE"), True)
+        if not memory.map.size:
+            memory = basic("BYTE")  # the extents of others are not certain
         return steps.Ask(number, what, self.some_offset(handle, 0), memory)
 
     # --- data -----------------------------------------------------------------------------------
@@ -263,7 +265,7 @@ class Inventor:
             ways = ["blocking", "nonblocking"]
         elif place == "ordered":
             ways = ["all", "split"]
-        way = chance.choice([each for each in ways if each not in self.unable])
+        way = chance.choice(ways)
         if len(self.law.going) >= PENDING_MAX and way in ("nonblocking", "iall", "split"):
             return self.finish()
         self.tags += 1
@@ -307,8 +309,6 @@ class Inventor:
         is_write = self.some_direction(handle)
         place = "at" if handle.is_atomic and chance.random() < 0.8 else "shared"
         way = chance.choice(["blocking", "all"]) if place == "at" else "blocking"
-        if f"{place} clash" in self.unable:
-            return None
         few = {*chance.sample(range(self.ranks), min(self.ranks, chance.randint(2, 4)))}
         base = self.some_offset(handle, 0)
         parts: list[Part | None] = []
@@ -344,9 +344,9 @@ def program(seed: int, ranks: int, unable: frozenset[str] = frozenset()) -> list
     return Inventor(chance, ranks, unable).invent(chance.randint(6, 45))
 
 
-def legal(program: list[Step], ranks: int) -> list[Step]:
+def legal(program: list[Step], ranks: int, unable: frozenset[str]) -> list[Step]:
     """What remains of a program whose steps were left out: without those that need them."""
-    law, kept = Law(model.World(ranks)), []
+    law, kept = Careful(model.World(ranks), unable), []
     for step in program:
         try:
             law.do(step)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from steps import Access, Ask, Part, Step, View
 from trees import Places
 
+SHARED = -1
 CAPACITY = 1 << 17
 """The bytes that a file of a program may have at most."""
 
@@ -60,6 +61,9 @@ class Handle:
     """The individual pointers, in etypes."""
     shared: int
     is_atomic: bool = False
+    vague: set[int] = field(default_factory=set)
+    """The ranks whose individual pointers are vague: a short read has moved them, and nothing has
+    set them since. SHARED for the shared pointer."""
 
     def width(self, rank: int) -> int:
         """The bytes of data of an etype."""
@@ -151,10 +155,12 @@ def apply(world: World, step: Step, order: Sequence[int] | None = None) -> Expec
                 if move is not None:
                     handle = world.handles[step.handle]
                     handle.own[rank] = target(world, step.handle, rank, move, handle.own[rank])
+                    handle.vague.discard(rank)
         case steps.SeekShared():
             handle = world.handles[step.handle]
             move = (step.offset, step.whence)
             handle.shared = target(world, step.handle, 0, move, handle.shared)
+            handle.vague.discard(SHARED)
         case steps.Resize():
             disk = world.disk(step.handle)
             if not (step.only_grows and disk.size >= step.bytes):
@@ -198,7 +204,7 @@ def set_view(world: World, step: steps.SetView) -> None:
     if step.is_current:
         at = byte_offset(handle.views[0], handle.shared)
         views = tuple(View(at, view.etype, view.filetype, view.datarep) for view in views)
-    handle.views = [*views]
+    handle.views, handle.vague = [*views], set()
     handle.own, handle.shared = [0] * world.ranks, 0
 
 
@@ -241,10 +247,13 @@ def access(world: World, step: Access, order: Sequence[int]) -> Expected:
         move = write if step.is_write else read
         found[rank] = move(disk, part, where, view.datarep)
         end = start + part.bytes // handle.width(rank)
+        is_short = found[rank].bytes < part.bytes
         if step.place == "own":
             handle.own[rank] = end
+            handle.vague |= {rank} if is_short else set()
         elif step.place != "at":
             handle.shared = end
+            handle.vague |= {SHARED} if is_short else set()
     return found
 
 

@@ -12,8 +12,8 @@ standard calls erroneous, and one whose result would depend on who is faster:
 Clashes are the exception: there, ranks of an atomic file meet, or ranks use the shared pointer at
 once, and what they do must be one of the orders of ranks. They may not move the end of the file.
 
-A pointer is *vague* after a short read, until it is set: programs use none such. `Ask` alone looks
-at it.
+A pointer is *vague* after a short read, until it is set: programs use none such. The standard says
+where it is, but not all MPIs obey; `Ask` alone looks at it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 import model
 import numpy as np
 import steps
-from model import CAPACITY, World
+import trees
+from model import CAPACITY, SHARED, World
 from numpy.typing import NDArray
 from steps import Access, Step
 from trees import Places
@@ -86,8 +87,6 @@ class Law:
     """By tags."""
     touched: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     """Who has used the shared pointer of a handle since the last barrier."""
-    vague: set[tuple[int, int]] = field(default_factory=set)
-    """Handles, and ranks whose individual pointers are vague; SEVERAL for the shared one."""
 
     ORDERED = RANKS_MAX
     """Stands in `touched` for calls in the order of ranks."""
@@ -162,7 +161,7 @@ class Law:
             case steps.SeekShared():
                 require(not self.touched[number], "the shared pointer is in use")
                 require("SEQUENTIAL" not in modes and self.are_uniform(number), "no seek")
-                self.check_move(number, 0, (step.offset, step.whence), handle.shared, SEVERAL)
+                self.check_move(number, 0, (step.offset, step.whence), handle.shared, SHARED)
             case steps.Close():
                 others = [each for each in self.world.handles.values() if each.name == handle.name]
                 is_clean = self.marks[handle.name].are_clean()
@@ -178,7 +177,7 @@ class Law:
             case steps.SetView():
                 require(step.is_current == ("SEQUENTIAL" in modes), "no displacement")
                 require(not self.touched[number], "the shared pointer is in use")
-                is_vague = (number, SEVERAL) in self.vague
+                is_vague = SHARED in handle.vague
                 require(not (step.is_current and is_vague), "a vague pointer")
 
     def are_uniform(self, number: int) -> bool:
@@ -191,7 +190,7 @@ class Law:
         offset, whence = move
         handle = self.world.handles[number]
         if whence == "CUR":
-            require((number, whose) not in self.vague, "a vague pointer")
+            require(whose not in handle.vague, "a vague pointer")
         if whence == "END":
             require(handle.views[rank].filetype.map.size > 0, "a view without data")
             self.check_measure(handle.name, self.number(number, rank))
@@ -255,15 +254,15 @@ class Law:
             if part is None:
                 continue
             view = handle.views[rank]
-            require(part.bytes % view.etype.map.size == 0, "no whole etypes")
+            require(trees.match(part.memory, view.etype), "other types than the etype's")
             require(not part.bytes or view.filetype.map.size > 0, "a view without data")
             if step.place == "own":
-                require((step.handle, rank) not in self.vague, "a vague pointer")
+                require(rank not in handle.vague, "a vague pointer")
         self.check_bytes(step)
 
     def check_shared(self, step: Access) -> None:
         require(self.are_uniform(step.handle), "views differ")
-        require((step.handle, SEVERAL) not in self.vague, "a vague pointer")
+        require(SHARED not in self.world.handles[step.handle].vague, "a vague pointer")
         users = {rank for rank, part in enumerate(step.parts) if part is not None}
         if step.place == "ordered":
             require(self.touched[step.handle] <= {self.ORDERED}, "the shared pointer is in use")
@@ -334,10 +333,6 @@ class Law:
                 marks.growers.add(who)
             if not step.is_write and end > marks.settled:
                 marks.measurers.add(who)
-            if not step.is_write and end > sizes:
-                whose = who % RANKS_MAX if step.place == "own" else SEVERAL
-                if step.place != "at":
-                    self.vague.add((step.handle, whose))
             going.append(
                 Going(
                     step.handle, handle.name, step.is_write, where,
@@ -358,7 +353,6 @@ class Law:
             case steps.Open():
                 self.marks.setdefault(step.name, Marks(settled=self.world.disk(step.handle).size))
                 self.touched[step.handle] = set()
-                self.vague -= {each for each in self.vague if each[0] == step.handle}
             case steps.Close():
                 self.agree(before[step.handle])
             case steps.Settle():
@@ -374,19 +368,14 @@ class Law:
                 self.marks[name].measurers |= {SEVERAL}
             case steps.Seek():
                 for rank, move in enumerate(step.moves):
-                    if move is not None:
-                        self.vague.discard((step.handle, rank))
-                        if move[1] == "END":
-                            who = self.number(step.handle, rank)
-                            self.marks[before[step.handle]].measurers.add(who)
+                    if move is not None and move[1] == "END":
+                        who = self.number(step.handle, rank)
+                        self.marks[before[step.handle]].measurers.add(who)
             case steps.SeekShared():
-                self.vague.discard((step.handle, SEVERAL))
                 self.touched[step.handle] = {SEVERAL}
                 if step.whence == "END":
                     numbers = {self.number(step.handle, rank) for rank in range(self.world.ranks)}
                     self.marks[before[step.handle]].measurers |= numbers
-            case steps.SetView():
-                self.vague -= {each for each in self.vague if each[0] == step.handle}
             case steps.Finish():
                 for tag in step.tags:
                     del self.going[tag]

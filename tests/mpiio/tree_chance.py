@@ -87,7 +87,11 @@ def filetype_over(chance: Random, child: Tree, etype: Tree, overlaps: bool) -> T
         case "hindexed_block":
             return Tree("hindexed_block", (length, in_bytes), (child,))
         case "struct":
-            others = [child if chance.random() < 0.5 else trees.settled(etype) for _ in lengths]
+            has_data = child.map.size > 0
+            others = [
+                child if has_data and chance.random() < 0.5 else trees.settled(etype)
+                for _ in lengths
+            ]
             width = max(extent, unit)
             return trees.struct(lengths, [start * width for start in starts], others)
         case "resized":

@@ -247,6 +247,12 @@ def struct(lengths: list[int], displacements: list[int], children: list[Tree]) -
     return settled(Tree("struct", (tuple(lengths), tuple(displacements)), tuple(children)))
 
 
+def match(memory: Tree, etype: Tree) -> bool:
+    """Whether the data of a type are those of some etypes: of one of bytes, all are."""
+    names, unit = memory.map.basics(), etype.map.basics()
+    return etype.kind == "BYTE" or names == unit * (len(names) // len(unit))
+
+
 def has_overlaps(places: Places) -> bool:
     return len(np.unique(places)) < len(places)
 
