@@ -47,19 +47,23 @@ FLAWS = (
          "before its displacement"),
     Flaw("shared pointers of two handles", ROMIO, "a file that is open twice has one pointer"),
     Flaw("bounds without data", ROMIO, "crash, for some darrays"),
+    Flaw("external32 in order", ROMIO, "MPI_File_read_ordered does not turn the bytes"),
     Flaw("external32 of nothing", ROMIO, "MPI_Pack_external_size crashes"),
     Flaw("external32 that goes on", ROMIO, "the turned bytes are freed before they are written"),
     Flaw("holes", ROMIO, "what stands in memory is written to holes behind the end of the file",
          is_unable=False),
     Flaw("vague position", ROMIO, "a short read moves the individual pointer by what was read",
          is_unable=False),
-    Flaw("status at the end", ROMIO, "a read beyond the end of the file claims all bytes where a "
+    Flaw("status at the end", ALL, "a read beyond the end of the file claims all bytes where a "
          "view or memory has gaps", is_unable=False),
     Flaw("status of nothing", ROMIO, "a status is left as it was where there are no data",
          is_unable=False),
     Flaw("internal", ROMIO, "MPI_File_get_view says native where internal was set",
          is_unable=False),
     # Open MPI, and OMPIO in it
+    Flaw("datarep internal", OMPIO, "MPI_ERR_UNSUPPORTED_DATAREP"),
+    Flaw("types without data", OMPIO, "division by zero"),
+    Flaw("preallocation of a write-only file", OMPIO, "MPI_ERR_ACCESS"),
     Flaw("short read that goes on", OMPIO, "hang"),
     Flaw("short read of external32", OMPIO, "hang"),
 )  # fmt: skip

@@ -54,6 +54,10 @@ def needs(law: Law, step: Step) -> Iterator[str]:
         names = [handle.name for handle in law.world.handles.values()]
         if names.count(law.world.handles[step.handle].name) > 1:  # type: ignore[attr-defined]
             yield "shared pointers of two handles"
+    if isinstance(step, steps.Resize):
+        modes = law.world.handles[step.handle].modes
+        if step.only_grows and "WRONLY" in modes:
+            yield "preallocation of a write-only file"
     if isinstance(step, (steps.Seek, steps.SeekShared)):
         yield from needs_of_seek(law, step)
     if isinstance(step, steps.SetView):
@@ -86,10 +90,14 @@ def needs_of_part(law: Law, step: Access, rank: int, part: Part) -> Iterator[str
         yield "external32 of structs"
     if is_external and len(places) and (np.diff(places) != 1).any():
         yield "external32 of memory with gaps"
+    if not part.memory.map.size:
+        yield "types without data"
     if not part.memory.map.size and part.memory.map.extent:
         yield "bounds without data"
     if is_external and not part.memory.map.size:
         yield "external32 of nothing"
+    if is_external and step.place == "ordered":
+        yield "external32 in order"
     if is_external and step.way in ("nonblocking", "iall"):
         yield "external32 that goes on"
     if not step.is_write:
