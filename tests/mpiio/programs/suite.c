@@ -92,9 +92,9 @@ static const char *text_of(int code) {
     return text;
 }
 
-void must_succeed(const char *name, int code, const char *file, int line) {
+void must_succeed(const char *name, const char *words, int code, const char *file, int line) {
     function_of(name)->checks++;
-    if (code != MPI_SUCCESS) fail(name, "must succeed", text_of(code), file, line);
+    if (code != MPI_SUCCESS) fail(name, words, text_of(code), file, line);
 }
 
 void must_fail(const char *name, const char *words, const int *classes, int code,

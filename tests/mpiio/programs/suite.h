@@ -33,7 +33,10 @@ extern int rank, ranks;
 extern const char *place;
 
 #define CALL(name, arguments) (count_call(#name), name arguments)
-#define OK(name, arguments) must_succeed(#name, CALL(name, arguments), __FILE__, __LINE__)
+#define OK(name, arguments) SUCCEEDS("must succeed", name, arguments)
+/* The same, in words of its own. */
+#define SUCCEEDS(words, name, arguments) \
+    must_succeed(#name, words, CALL(name, arguments), __FILE__, __LINE__)
 #define FAILS(words, class, name, arguments) \
     must_fail(#name, words, (int[]){class, -1}, CALL(name, arguments), __FILE__, __LINE__)
 /* The same for several classes, in parentheses, the last one -1. */
@@ -47,7 +50,7 @@ void start(int *argc, char ***argv);
 int finish(bool all);
 
 void count_call(const char *function);
-void must_succeed(const char *function, int code, const char *file, int line);
+void must_succeed(const char *function, const char *words, int code, const char *file, int line);
 void must_fail(const char *function, const char *words, const int *classes, int code,
                const char *file, int line);
 void check(const char *function, const char *words, bool is_fine, const char *condition,
