@@ -19,8 +19,8 @@ from memory import Image
 from model import Handle
 from rules import Erroneous
 from steps import Access, Part, Step, View
+from trees import basic
 from trouble import Careful
-from trees import Tree, basic
 
 NAMES = ("a", "b")
 HANDLES = 2
@@ -46,9 +46,7 @@ HINTS = (
     ("striping_unit", "4096"),
     ("an_unknown_hint", "of some value"),
 )
-FINISHES = (
-    ("wait", "test", "waitall", "testall", "waitany", "testany", "waitsome", "testsome")
-)
+FINISHES = ("wait", "test", "waitall", "testall", "waitany", "testany", "waitsome", "testsome")
 
 
 class Inventor:

@@ -1,12 +1,13 @@
 """Whether what the ranks of a program have found is what the model says.
 
-Where ranks meet, several orders may be what happened. The judge then follows all worlds that explain
-what was found so far; when none is left, the program is refused.
+Where ranks meet, several orders may be what happened. The judge then follows all worlds that
+explain what was found so far; when none is left, the program is refused.
 """
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import Any
 
 import model
@@ -14,8 +15,22 @@ import numpy as np
 import steps
 from memory import Bytes
 from model import SHARED, Content, Expected, Moved, World
-from player import NOT_ASKED, Found
-from steps import Access, Step
+from steps import Access, Part, Step
+
+NOT_ASKED = -1
+"""In the place of a number that the MPI under test cannot tell without a crash."""
+
+
+@dataclass
+class Found:
+    """What a rank has found after a data access."""
+
+    bytes: int
+    count: int | None
+    """None where MPI says MPI_UNDEFINED."""
+    elements: int | None
+    raw: Bytes
+    """The memory."""
 
 
 class Wrong(AssertionError):
@@ -74,10 +89,7 @@ def distinct(worlds: list[World]) -> list[World]:
 def shown(step: Step) -> str:
     """A step as people can read it, mostly."""
     if isinstance(step, Access):
-        parts = [
-            "-" if part is None else f"[{part.count} of {part.memory}, {part.offset}{', bottom' * part.from_bottom}]"
-            for part in step.parts
-        ]
+        parts = ["-" if part is None else shown_part(part) for part in step.parts]
         direction = "write" if step.is_write else "read"
         return f"handle {step.handle}: {direction} {step.place} {step.way}: " + " ".join(parts)
     if isinstance(step, steps.SetView):
@@ -87,6 +99,11 @@ def shown(step: Step) -> str:
         ]
         return f"handle {step.handle}: set_view " + " ".join(views)
     return str(step)
+
+
+def shown_part(part: Part) -> str:
+    bottom = ", MPI_BOTTOM" if part.from_bottom else ""
+    return f"[{part.count} of {part.memory}, {part.offset}{bottom}]"
 
 
 # ---------------------------------------------------------------------------------------------
@@ -138,7 +155,9 @@ def is_status_excused(expected: Moved, excused: frozenset[str]) -> bool:
 
 def compare_moved(where: str, found: Found, expected: Moved, excused: frozenset[str]) -> None:
     if not is_status_excused(expected, excused):
-        require(found.bytes == expected.bytes, f"{where}: {found.bytes} bytes, not {expected.bytes}")
+        require(
+            found.bytes == expected.bytes, f"{where}: {found.bytes} bytes, not {expected.bytes}"
+        )
         count, elements = counts(expected)
         require(found.count == count, f"{where}: count {found.count}, not {count}")
         is_right = found.elements in (elements, NOT_ASKED)

@@ -79,7 +79,5 @@ def flaws(mpi: str, unable: bool) -> frozenset[str]:
     return frozenset(
         flaw.name
         for flaw in FLAWS
-        if mpi in flaw.mpis
-        and flaw.is_unable == unable
-        and not (flaw.is_of_io and is_penstock())
+        if mpi in flaw.mpis and flaw.is_unable == unable and not (flaw.is_of_io and is_penstock())
     )

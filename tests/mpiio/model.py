@@ -1,12 +1,12 @@
 """A naive model of MPI-IO: what each call does to files, pointers and memory.
 
 `apply` is all of it: it changes a world by one step, and says what every rank must find. Bytes are
-looked at one by one; a file is an array of a fixed capacity, each byte with a mark that says whether
-it has ever been written. Calls of different ranks in one step happen in the order that is given,
-which matters only where a program lets them meet.
+looked at one by one; a file is an array of a fixed capacity, each byte with a mark that says
+whether it has ever been written. Calls of different ranks in one step happen in the order that is
+given, which matters only where a program lets them meet.
 
-What the model does not do: it does not ask whether a program is correct (`rules.py` does), and knows
-no errors (`functions.c` does).
+What the model does not do: it does not ask whether a program is correct (`rules.py` does), and
+knows no errors (`programs/functions.c` does).
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import steps
+from judge import NOT_ASKED, Found
 from memory import Bytes, Image
 from mpi4py import MPI
 from steps import Access, Ask, Part, Step
@@ -28,25 +29,11 @@ DISTRIBUTIONS = {
     "NONE": MPI.DISTRIBUTE_NONE,
 }
 MODES = (
-    ["RDONLY", "WRONLY", "RDWR", "CREATE", "EXCL", "APPEND", "DELETE_ON_CLOSE", "UNIQUE_OPEN"]
-    + ["SEQUENTIAL"]
+    "RDONLY", "WRONLY", "RDWR", "CREATE", "EXCL", "APPEND", "DELETE_ON_CLOSE", "UNIQUE_OPEN",
+    "SEQUENTIAL",
 )  # fmt: skip
 WHENCES = {"SET": MPI.SEEK_SET, "CUR": MPI.SEEK_CUR, "END": MPI.SEEK_END}
 POLL_SECONDS = 0.0002
-NOT_ASKED = -1
-"""In the place of a number that the MPI under test cannot tell without a crash."""
-
-
-@dataclass
-class Found:
-    """What a rank has found after a data access."""
-
-    bytes: int
-    count: int | None
-    """None where MPI says MPI_UNDEFINED."""
-    elements: int | None
-    raw: Bytes
-    """The memory."""
 
 
 @dataclass

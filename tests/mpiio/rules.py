@@ -3,8 +3,8 @@
 A `Law` follows a program step by step, with the model beside it. `check` refuses a step that the
 standard calls erroneous, and one whose result would depend on who is faster:
 
-- Two ranks touch a byte, one of them writing, and nothing is between them: a `Settle` (sync, barrier,
-  sync), or a `Barrier` where the file is open once and in atomic mode.
+- Two ranks touch a byte, one of them writing, and nothing is between them: a `Settle` (sync,
+  barrier, sync), or a `Barrier` where the file is open once and in atomic mode.
 - The same for the end of the file, which a write moves and a read beyond it looks at.
 - A call that goes on touches what another one touches.
 - Ranks use a shared pointer one after the other without a barrier.
@@ -19,6 +19,7 @@ where it is, but not all MPIs obey; `Ask` alone looks at it.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import model
@@ -140,8 +141,12 @@ class Law:
             require(self.marks[step.name].are_clean(), "not all agree on the file")
 
     def goes_on(self, number: int, split_only: bool = False) -> bool:
-        all_parts = (part for parts in self.going.values() for part in parts)
-        return any(part.handle == number and (part.is_split or not split_only) for part in all_parts)
+        mine = [part for part in self.all_going() if part.handle == number]
+        return any(part.is_split or not split_only for part in mine)
+
+    def all_going(self) -> Iterator[Going]:
+        for parts in self.going.values():
+            yield from parts
 
     def check_handle(self, step: Step, number: int) -> None:
         handle = self.world.handles[number]
@@ -228,7 +233,7 @@ class Law:
         """Refuses a look at the end of the file that others are moving."""
         marks = self.marks[name]
         require(marks.growers <= {who}, "others move the end of the file")
-        parts = [part for parts in self.going.values() for part in parts]
+        parts = self.all_going()
         grows = any(
             part.name == name and part.is_write and part.where.max(initial=-1) >= marks.settled
             for part in parts
@@ -245,7 +250,7 @@ class Law:
             require(all(part is not None for part in step.parts), "a rank is missing")
             require(not self.goes_on(step.handle, split_only=True), "a split call goes on")
             if step.way == "split":
-                parts = (part for parts in self.going.values() for part in parts)
+                parts = self.all_going()
                 others = any(part.handle == step.handle and part.is_collective for part in parts)
                 require(not others, "a collective call goes on")
         if is_shared:
@@ -312,7 +317,7 @@ class Law:
         require(((writers == NOBODY) | (writers == who)).all(), "bytes that others have written")
         if is_write:
             require(((readers == NOBODY) | (readers == who)).all(), "bytes that others have read")
-        for part in (part for parts in self.going.values() for part in parts):
+        for part in self.all_going():
             if part.name == name and (is_write or part.is_write):
                 apart = not np.isin(where, part.where).any()
                 require(apart, "bytes of a call that goes on")
@@ -391,7 +396,7 @@ class Law:
         """A barrier is enough for a file that is open once and in atomic mode."""
         for name in self.marks:
             handles = [each for each in self.world.handles.values() if each.name == name]
-            parts = (part for parts in self.going.values() for part in parts)
+            parts = self.all_going()
             is_quiet = not any(part.name == name for part in parts)
             if len(handles) == 1 and handles[0].is_atomic and is_quiet:
                 self.agree(name)

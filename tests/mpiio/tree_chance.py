@@ -9,7 +9,10 @@ from random import Random
 import trees
 from trees import BASICS, Tree, basic
 
-DEPTH_MAX = 3
+CONSTRUCTORS = (
+    "contiguous", "vector", "hvector", "indexed", "hindexed", "indexed_block", "hindexed_block",
+    "struct", "subarray", "darray", "resized", "dup",
+)  # fmt: skip
 ENTRIES_MAX = 150
 EXTENT_MAX = 4000
 """Of one type: a program has many of them, and the model looks at every byte."""
@@ -41,7 +44,7 @@ def random_etype(chance: Random) -> Tree:
 
 
 def random_filetype(chance: Random, etype: Tree, overlaps: bool = False) -> Tree:
-    """A filetype with some data in it; `overlaps` allows overlapping ones, which are for reading."""
+    """A filetype with some data in it; `overlaps` allows overlapping ones, which are to be read."""
     for _ in range(ATTEMPTS):
         tree = etype
         for _ in range(chance.choice([0, 1, 1, 1, 2, 2, 3])):
@@ -54,10 +57,7 @@ def random_filetype(chance: Random, etype: Tree, overlaps: bool = False) -> Tree
 def filetype_over(chance: Random, child: Tree, etype: Tree, overlaps: bool) -> Tree:
     """One constructor around a filetype. The result may break the rules."""
     unit, extent = etype.map.extent, child.map.extent
-    kind = chance.choice(
-        ["contiguous", "vector", "hvector", "indexed", "hindexed", "indexed_block"]
-        + ["hindexed_block", "struct", "subarray", "darray", "resized", "dup"]
-    )
+    kind = chance.choice(CONSTRUCTORS)
     count, length = chance.randint(1, 4), chance.randint(1, 3)
     gaps = [chance.randint(-1 if overlaps else 0, 3) for _ in range(count)]
     lengths = [chance.choice([0, 1, 1, 2, 3]) for _ in range(count)]
@@ -106,9 +106,7 @@ def filetype_over(chance: Random, child: Tree, etype: Tree, overlaps: bool) -> T
 def random_subarray(chance: Random, child: Tree) -> Tree:
     sizes = random_shape(chance)
     parts = tuple(chance.randint(1, size) for size in sizes)
-    firsts = tuple(
-        chance.randint(0, size - part) for size, part in zip(sizes, parts, strict=True)
-    )
+    firsts = tuple(chance.randint(0, size - part) for size, part in zip(sizes, parts, strict=True))
     return Tree("subarray", (sizes, parts, firsts, chance.choice("CF")), (child,))
 
 
@@ -201,10 +199,7 @@ def memory_atom(chance: Random, etype: Tree) -> Tree:
 
 def memory_over(chance: Random, child: Tree, etype: Tree) -> Tree:
     """One constructor around a type of memory, with displacements in any order, also negative."""
-    kind = chance.choice(
-        ["contiguous", "vector", "hvector", "indexed", "hindexed", "indexed_block"]
-        + ["hindexed_block", "struct", "subarray", "darray", "resized", "dup"]
-    )
+    kind = chance.choice(CONSTRUCTORS)
     if not child.map.size and kind in ("subarray", "darray"):
         kind = "dup"  # not every MPI makes arrays of nothing
     count, length, extent = chance.randint(0, 4), chance.randint(1, 3), child.map.extent

@@ -1,8 +1,8 @@
 """MPI datatypes as values: trees of constructors, and the typemap that each one means.
 
-A typemap is written out in full, entry by entry, as the standard defines it: a byte displacement and
-a basic type each, and the two bounds. Nothing here is clever, and nothing calls MPI: `player.py`
-makes real datatypes of the same trees.
+A typemap is written out in full, entry by entry, as the standard defines it: a byte displacement
+and a basic type each, and the two bounds. Nothing here is clever, and nothing calls MPI:
+`player.py` makes real datatypes of the same trees.
 
 Left out is what implementations may decide: the padding at the end of a type whose extent is not a
 multiple of its alignment (`settled` gives such a type bounds of its own), and the bounds of types
@@ -32,7 +32,7 @@ BASICS = {
     "INT64_T": 8,
     "DOUBLE": 8,
 }
-"""Basic types by MPI's names, and their bytes: those that are as wide in external32 as in memory."""
+"""Basic types by MPI's names, and their bytes: as many in external32 as in memory."""
 
 
 @dataclass(frozen=True)

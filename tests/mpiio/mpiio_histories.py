@@ -1,8 +1,8 @@
 """Random MPI-IO programs, each call compared with a naive model.
 
-    mpiexec -n 4 python tests/mpiio/histories.py --seeds 100 --first 0
-    mpiexec -n 4 python tests/mpiio/histories.py --seed 17
-    python tests/mpiio/histories.py --shrink --seed 17 --ranks 4
+    mpiexec -n 4 python tests/mpiio/mpiio_histories.py --seeds 100 --first 0
+    mpiexec -n 4 python tests/mpiio/mpiio_histories.py --seed 17
+    python tests/mpiio/mpiio_histories.py --shrink --seed 17 --ranks 4
 
 A program is a sequence of calls of all ranks on one or two files (`steps.py`); its seed and the
 number of ranks decide it (`invent.py`), and only correct ones are made (`rules.py`). Ranks play it
@@ -10,8 +10,8 @@ number of ranks decide it (`invent.py`), and only correct ones are made (`rules.
 model (`model.py`, `judge.py`). The library under test is the MPI's own, or Penstock's where it is
 preloaded; the MPI's own known flaws are excused (`known.py`).
 
-A failure prints the one command that replays it. `--shrink` leaves out steps of a program as long as
-it fails, also where it hangs or crashes, and prints what remains.
+A failure prints the one command that replays it. `--shrink` leaves out steps of a program as long
+as it fails, also where it hangs or crashes, and prints what remains.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def play(given: argparse.Namespace, seed: int, comm: Any, directory: Path, mpi: 
     except Exception:  # noqa: BLE001 - the other ranks may wait for this one
         at = "" if step is None else f"\nin {judge.shown(step)}"
         print(f"{words} has failed on rank {comm.rank}: {traceback.format_exc()}{at}\n"
-              f"again: mpiexec -n {comm.size} python tests/mpiio/histories.py --seed {seed}",
+              f"again: mpiexec -n {comm.size} python tests/mpiio/mpiio_histories.py --seed {seed}",
               file=sys.stderr, flush=True)  # fmt: skip
         comm.Abort(1)
     comm.Barrier()
@@ -172,8 +172,8 @@ def shrink(given: argparse.Namespace) -> None:
             break
         group = max(1, group // 2)
     words = ",".join(map(str, chosen))
-    print(f"{said}\nthe fewest steps: {given.mpiexec} -n {given.ranks} python "
-          f"tests/mpiio/histories.py --seed {given.seed} --only {words} --verbose")  # fmt: skip
+    again = f"{given.mpiexec} -n {given.ranks} python tests/mpiio/mpiio_histories.py"
+    print(f"{said}\nthe fewest steps: {again} --seed {given.seed} --only {words} --verbose")
 
 
 def main() -> None:
