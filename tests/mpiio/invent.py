@@ -326,7 +326,7 @@ class Inventor:
         parts = self.law.going[tag]
         if parts and parts[0].is_split:
             return steps.End(parts[0].handle, tag)
-        how = self.chance.choice(FINISHES)
+        how = self.chance.choice([each for each in FINISHES if each not in self.law.unable])
         tags = [
             each
             for each, parts in self.law.going.items()

@@ -25,6 +25,7 @@ PROGRAMS = {
         "functions.c", "suite.c", "files.c", "views.c", "data.c", "errors.c", "handlers.c",
         "datareps.c", "large.c",
     ),
+    "requests": ("requests.c", "suite.c"),
 }  # fmt: skip
 FLAGS = ("-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-pthread")
 FEATURES = {

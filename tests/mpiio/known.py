@@ -37,6 +37,7 @@ FLAWS = (
         is_of_io=False,
     ),
     Flaw("types freed early", ROMIO, "iwrite_all uses a datatype after MPI_Type_free: crash"),
+    Flaw("testall", ROMIO, "an error that is none, or a crash, while some requests go on"),
     Flaw("shifted memory", ROMIO, "data without gaps that begin beside the buffer's address are "
          "taken from the address"),
     Flaw("pointer during iall", ROMIO, "the end of iwrite_at_all sets the individual pointer to "
@@ -63,7 +64,9 @@ FLAWS = (
     # Open MPI, and OMPIO in it
     Flaw("datarep internal", OMPIO, "MPI_ERR_UNSUPPORTED_DATAREP"),
     Flaw("types without data", OMPIO, "division by zero"),
-    Flaw("preallocation of a write-only file", OMPIO, "MPI_ERR_ACCESS"),
+    Flaw("preallocation", OMPIO, "makes files longer that are long enough, writes something into "
+         "others, and is refused where a file is write-only"),
+    Flaw("end of a view", OMPIO, "MPI_SEEK_END counts bytes, from the beginning of the file"),
     Flaw("short read that goes on", OMPIO, "hang"),
     Flaw("short read of external32", OMPIO, "hang"),
 )  # fmt: skip

@@ -61,6 +61,12 @@ def test_every_function(library: str, ranks: int, built: dict[str, Path], place:
     assert f"all right, {ranks} ranks" in said
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_requests(library: str, ranks: int, built: dict[str, Path], place: Path) -> None:
+    said = fine(jobs.run(library, ranks, built["requests"], place))
+    assert f"all right, {ranks} ranks" in said
+
+
 # -------------------------------------------------------------------------------------------------
 # The judge
 # -------------------------------------------------------------------------------------------------

@@ -212,9 +212,11 @@ def memory_over(chance: Random, child: Tree, etype: Tree) -> Tree:
         case "contiguous":
             return Tree("contiguous", (count,), (child,))
         case "vector":
-            return Tree("vector", (count, length, chance.randint(-4, 5)), (child,))
+            stride = chance.choice([-4, -3, -2, 0, 1, 2, 3, 4, 5])  # -1 byte: Open MPI is wrong
+            return Tree("vector", (count, length, stride), (child,))
         case "hvector":
-            return Tree("hvector", (count, length, chance.randint(-50, 90)), (child,))
+            stride = chance.choice([*range(-50, -1), *range(91)])
+            return Tree("hvector", (count, length, stride), (child,))
         case "indexed":
             return Tree("indexed", (lengths, starts), (child,))
         case "hindexed":

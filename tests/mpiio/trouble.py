@@ -55,11 +55,11 @@ def needs(law: Law, step: Step) -> Iterator[str]:
         if names.count(law.world.handles[step.handle].name) > 1:  # type: ignore[attr-defined]
             yield "shared pointers of two handles"
     if isinstance(step, steps.Resize):
-        modes = law.world.handles[step.handle].modes
-        if step.only_grows and "WRONLY" in modes:
-            yield "preallocation of a write-only file"
+        yield "preallocation" if step.only_grows else "set_size"
     if isinstance(step, (steps.Seek, steps.SeekShared)):
         yield from needs_of_seek(law, step)
+    if isinstance(step, steps.Finish):
+        yield step.how
     if isinstance(step, steps.SetView):
         yield from {f"datarep {view.datarep}" for view in step.views}
 
@@ -69,8 +69,11 @@ def needs_of_seek(law: Law, step: steps.Seek | steps.SeekShared) -> Iterator[str
     is_shared = isinstance(step, steps.SeekShared)
     moves = [(step.offset, step.whence)] if is_shared else step.moves
     for move, view in zip(moves, views, strict=False):
-        if move is not None and move[1] == "END" and view.displacement > size:
-            yield "end before the view"
+        if move is not None and move[1] == "END":
+            if view.displacement > size:
+                yield "end before the view"
+            if view != steps.View():
+                yield "end of a view"
 
 
 def needs_of_access(law: Law, step: Access) -> Iterator[str]:
@@ -90,7 +93,7 @@ def needs_of_part(law: Law, step: Access, rank: int, part: Part) -> Iterator[str
         yield "external32 of structs"
     if is_external and len(places) and (np.diff(places) != 1).any():
         yield "external32 of memory with gaps"
-    if not part.memory.map.size:
+    if not part.memory.map.size or (part.from_bottom and not part.count):
         yield "types without data"
     if not part.memory.map.size and part.memory.map.extent:
         yield "bounds without data"

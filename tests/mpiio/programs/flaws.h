@@ -22,6 +22,7 @@
 {"mpich abi", "MPI_File_seek_shared", "no such whence", "other ranks hang"},
 {"mpich abi", "MPI_File_open", "the file exists", "a code of another rank, without a class"},
 {"mpich abi", "MPI_File_open", "no such directory", "a code of another rank, without a class"},
+{"mpich abi", "MPI_File_iwrite_at", "MPI_Testall", "an error that is none, or a crash"},
 {"abi", "MPI_File_close", "a closed file", "crash"},
 
 /* OMPIO: Open MPI. */
@@ -49,5 +50,7 @@
 {"openmpi", "MPI_File_read_at", "half an etype", "it succeeds"},
 {"openmpi", "MPI_File_set_errhandler", "it gets the code", "MPI_ERR_OTHER"},
 {"openmpi", "MPI_File_set_errhandler", "of a collective call", "MPI_ERR_OTHER"},
+{"openmpi", "MPI_File_iwrite_at", "an error at the end", "crash"},
+{"openmpi", "MPI_File_iwrite_at", "MPI_Request_free", "never written"},
 {"openmpi", "MPI_File_read_all_end", "an end without a beginning", "crash"},
 {"openmpi", "MPI_File_write_ordered_end", "an end without a beginning", "crash"},
