@@ -282,7 +282,7 @@ def read(disk: Disk, part: Part, where: Places, datarep: str) -> Moved:
 def torn(part: Part, moved: int, datarep: str) -> int:
     """The bytes of a value of which a short read has brought only some, where they are turned."""
     ends = np.cumsum(np.tile(part.memory.map.widths, part.count))
-    whole = ends[np.searchsorted(ends, moved, "right") - 1] if moved >= ends.min(initial=1) else 0
+    whole = ends[ends <= moved].max(initial=0)
     return moved - int(whole) if datarep == steps.EXTERNAL else 0
 
 

@@ -299,6 +299,12 @@ class Law:
             if step.is_write:
                 is_inside = end <= min(size, marks.settled)
                 require(is_inside or marks.measurers <= {who}, "others look at the end")
+                looks = any(
+                    part.name == handle.name and part.where.max(initial=-1) >= marks.settled
+                    for part in self.all_going()
+                    if not part.is_write
+                )
+                require(is_inside or not looks, "a call that goes on looks at the end")
             elif end > marks.settled:
                 self.check_measure(handle.name, who)
             if step.is_clash:

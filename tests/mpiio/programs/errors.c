@@ -135,7 +135,7 @@ static void test_sequential(void) {
 static void test_arguments(void) {
     MPI_File file;
     MPI_Offset at = 0;
-    MPI_Datatype uncommitted, backwards, halves;
+    MPI_Datatype backwards, halves;
     int value = 7;
     const char *path = file_of_integers("arguments", 8);
     OK(MPI_File_open, (MPI_COMM_WORLD, path, MPI_MODE_RDWR, MPI_INFO_NULL, &file));
@@ -151,9 +151,6 @@ static void test_arguments(void) {
                                                         MPI_STATUS_IGNORE));
     REFUSED("no datatype", MPI_File_write, (file, &value, 1, MPI_DATATYPE_NULL,
                                             MPI_STATUS_IGNORE));
-    MPI_Type_contiguous(1, MPI_INT, &uncommitted);
-    REFUSED("a type that is not committed", MPI_File_read, (file, &value, 1, uncommitted,
-                                                            MPI_STATUS_IGNORE));
     REFUSED("a pointer before the file", MPI_File_seek, (file, -1, MPI_SEEK_SET));
     REFUSED("a pointer before the file", MPI_File_seek, (file, -1000, MPI_SEEK_END));
     REFUSED("no such whence", MPI_File_seek, (file, 0, 12345));
@@ -185,7 +182,6 @@ static void test_arguments(void) {
                                              -1}),
              MPI_File_read_at, (file, 0, &value, 1, MPI_SHORT, MPI_STATUS_IGNORE));
 #undef REFUSED
-    MPI_Type_free(&uncommitted);
     MPI_Type_free(&backwards);
     MPI_Type_free(&halves);
     OK(MPI_File_read_at_all, (file, 3, &value, 1, MPI_INT, MPI_STATUS_IGNORE));
