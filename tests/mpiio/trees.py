@@ -4,8 +4,8 @@ A typemap is written out in full, entry by entry, as the standard defines it: a 
 and a basic type each, and the two bounds. Nothing here is clever, and nothing calls MPI:
 `player.py` makes real datatypes of the same trees.
 
-Left out is what implementations may decide: the padding at the end of a type whose extent is not a
-multiple of its alignment (`settled` gives such a type bounds of its own), and the bounds of types
+Left out is what implementations may decide: the padding at the end of a type whose places are not
+multiples of its alignment (`settled` gives such a type bounds of its own), and the bounds of types
 without data.
 """
 
@@ -227,8 +227,10 @@ def darray_indices(
 def settled(tree: Tree) -> Tree:
     """The type, with bounds given to it where implementations may pad its end, some of them also
     that of a struct of types with bounds."""
-    found = tree.map
-    if not found.size or tree.kind == "resized" or found.extent % found.alignment == 0:
+    found, unit = tree.map, tree.map.alignment
+    places = (found.lower, found.upper, *(place for place, _ in found.entries))
+    are_aligned = all(place % unit == 0 for place in places)
+    if not found.size or tree.kind == "resized" or are_aligned:
         return tree
     return Tree("resized", (found.lower, found.extent), (tree,))
 
