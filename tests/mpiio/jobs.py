@@ -14,7 +14,8 @@ from pathlib import Path
 NAME = os.environ.get("TEST_MPI", "mpich")
 """mpich, openmpi, or abi: what is on the path, as in `make test-mpi`."""
 COMPILERS = {"mpich": "mpicc", "openmpi": "mpicc", "abi": "mpicc_abi"}
-LIBRARIES = ("native", "penstock")
+LIBRARIES = ("penstock",) if NAME == "openmpi" else ("native", "penstock")
+"""Whose MPI-IO is tested. Open MPI's own hangs now and then, with programs that others get right."""
 SECONDS_MAX = 150
 """For one job, on a machine that is busy: more is a hang."""
 ENDING_SECONDS_MAX = 10
@@ -44,15 +45,15 @@ def why_not() -> str | None:
     return None
 
 
-def library_of_penstock() -> str | None:
-    """The path of Penstock's library for the MPI under test, if there is one."""
+def library_of_penstock() -> str:
+    """The path of Penstock's library."""
     given = os.environ.get("PENSTOCK_MPIIO_LIBRARY")
     if given is not None:
         return given
     command = [sys.executable, "-m", "penstock", "mpiio"]
     asked = subprocess.run(command, capture_output=True, text=True, check=False)
-    path = asked.stdout.strip()
-    return path if asked.returncode == 0 and Path(path).is_file() else None
+    assert asked.returncode == 0, asked.stderr
+    return asked.stdout.strip()
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,7 @@ def command_of(library: str, ranks: int, *command: object) -> list[str]:
     """What starts a job; `library` is one of LIBRARIES."""
     preload = []
     if library == "penstock":
-        path = library_of_penstock()
-        assert path is not None
-        preload = ["env", f"LD_PRELOAD={path}"]
+        preload = ["env", f"LD_PRELOAD={library_of_penstock()}"]
     return ["mpiexec", "-n", str(ranks), *preload, *map(str, command)]
 
 

@@ -29,9 +29,6 @@ SEEDS = {1: 60, 2: 40, 3: 15, 4: 10}
 
 @pytest.fixture(params=jobs.LIBRARIES)
 def library(request: pytest.FixtureRequest) -> str:
-    if request.param == "penstock" and jobs.library_of_penstock() is None:
-        pytest.skip("there is no libpenstock_mpiio yet: neither PENSTOCK_MPIIO_LIBRARY nor "
-                    "`python -m penstock mpiio` tells where it is")  # fmt: skip
     return str(request.param)
 
 
