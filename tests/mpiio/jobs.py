@@ -15,9 +15,9 @@ NAME = os.environ.get("TEST_MPI", "mpich")
 """mpich, openmpi, or abi: what is on the path, as in `make test-mpi`."""
 COMPILERS = {"mpich": "mpicc", "openmpi": "mpicc", "abi": "mpicc_abi"}
 LIBRARIES = ("penstock",) if NAME == "openmpi" else ("native", "penstock")
-"""Whose MPI-IO is tested. Open MPI's own hangs now and then, with programs that others get right."""
-SECONDS_MAX = 150
-"""For one job, on a machine that is busy: more is a hang."""
+"""Whose MPI-IO is tested. Open MPI's own hangs now and then, where others' do not."""
+SECONDS_MAX = 600
+"""For one job: only what hangs takes longer."""
 ENDING_SECONDS_MAX = 10
 
 SOURCES = Path(__file__).parent / "programs"
