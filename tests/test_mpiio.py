@@ -53,6 +53,8 @@ file.Set_size(file.Get_size() + 400)  # a hole
 hole = np.full(100, -1, "i4")
 file.Read_at_all(3000 * size, hole, status)
 assert status.Get_count(MPI.INT) == 100 and not hole.any()
+file.Close()
+file = MPI.File.Open(comm, name, MPI.MODE_RDONLY)
 backwards = MPI.INT.Create_indexed([1, 2], [3, 0]).Commit()
 file.Set_view(0, MPI.INT, backwards)
 some = np.full(6, -1, "i4")
@@ -63,6 +65,43 @@ file.Read_at_all(0, first)
 assert (some == first[[3, 0, 1, 7, 4, 5]]).all()
 file.Close()
 if rank == 0:
+    print("done")
+"""
+
+
+MANY_COMMUNICATORS = """
+import sys
+import numpy as np
+from mpi4py import MPI
+
+world, name = MPI.COMM_WORLD, sys.argv[1]
+
+def use(comm, name):
+    file = MPI.File.Open(comm, name, MPI.MODE_CREATE | MPI.MODE_RDWR)
+    step = MPI.INT.Create_vector(100, 1, comm.size).Create_resized(0, 400 * comm.size).Commit()
+    file.Set_view(4 * comm.rank, MPI.INT, step)
+    data = np.arange(100, dtype="i4") * comm.size + comm.rank
+    file.Write_all(data)
+    file.Seek(0)
+    found = np.full(100, -1, "i4")
+    file.Read_all(found)
+    assert (found == data).all()
+    return file
+
+for turn in range(12):
+    one = world.Dup()
+    part = world.Split(world.rank % (1 + turn % 3), -world.rank)
+    files = [use(one, name), use(part, f"{name}-{turn % 3}-{world.rank % (1 + turn % 3)}")]
+    if turn % 2:
+        one.Free()  # before its file is closed
+        part.Free()
+    for file in files:
+        file.Close()
+    if turn % 2 == 0:
+        part.Free()
+        one.Free()
+world.Barrier()
+if world.rank == 0:
     print("done")
 """
 
@@ -95,6 +134,13 @@ def test_a_file_of_the_operating_system(tmp_path: Path, ranks: int) -> None:
     job = ["mpiexec", "-n", ranks, sys.executable, "job.py", "data.bin"]
     assert under(*job, cwd=tmp_path).stdout == "done\n"
     assert os.listdir(tmp_path) and not [name for name in os.listdir(tmp_path) if "shfp" in name]
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_communicators_that_come_and_go(tmp_path: Path, ranks: int) -> None:
+    (tmp_path / "job.py").write_text(MANY_COMMUNICATORS)
+    job = ["mpiexec", "-n", ranks, sys.executable, "job.py", "data.bin"]
+    assert under(*job, cwd=tmp_path).stdout == "done\n"
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

@@ -53,6 +53,8 @@ pub struct Dialect {
     pub distribute: [c_int; 3],
     /// `MPI_LOCK_EXCLUSIVE`.
     pub lock_exclusive: c_int,
+    /// `MPI_CONGRUENT`.
+    pub congruent: c_int,
 }
 
 /// The bits of an access mode.
@@ -198,6 +200,7 @@ impl Dialect {
             order_fortran: 57,
             distribute: [121, 122, -49_767],
             lock_exclusive: 234,
+            congruent: 1,
         }
     }
 
@@ -226,6 +229,7 @@ impl Dialect {
             order_fortran: 0xf,
             distribute: [17, 18, 19],
             lock_exclusive: 301,
+            congruent: 202,
         }
     }
 
@@ -269,6 +273,7 @@ impl Dialect {
             order_fortran: 1,
             distribute: [0, 1, -1],
             lock_exclusive: 1,
+            congruent: 1,
         })
     }
 

@@ -1,14 +1,16 @@
 //! Contexts: the ranks of a communicator, ready for collective calls on files.
 //!
-//! A context is made when the first file is opened on a communicator, kept with it as an attribute,
-//! and freed with it, or when MPI is finalised. Its ranks are the nodes of one machine. Each file
-//! is a party of this machine, whose servers are part-time: they serve while their ranks are in a
-//! call.
+//! A context is made when the first file is opened on a communicator, and kept with it as an
+//! attribute. When the communicator is freed, the context stays for the next one of the same ranks:
+//! libraries such as HDF5 duplicate a communicator for each file that they open. Its ranks are the
+//! nodes of one machine. Each file is a party of this machine, whose servers are part-time: they
+//! serve while their ranks are in a call.
 //!
 //! A communicator of one rank has no machine: the rank does everything alone.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::pin;
 use std::ptr;
 use std::rc::Rc;
@@ -21,7 +23,7 @@ use penstock_engine::collective::server::Servers;
 use penstock_engine::{
     Attendance, Call, Director, Error, Machine as _, Party, PartyId, Proposal, Verdict,
 };
-use penstock_layout::Holding;
+use penstock_layout::{Holding, exact};
 use penstock_machines::mpi::abi::Handle;
 use penstock_machines::mpi::{self, Transport};
 use penstock_machines::node::runner::{Job, Looking, Runner, Task};
@@ -40,8 +42,13 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The party of all ranks of a context, which opens files; files have the numbers from 1 on.
 const ALL: u64 = 0;
 
+/// How many contexts of communicators that are gone a process keeps at most.
+const IDLE_MAX: usize = 4;
+
 /// The ranks of a communicator.
 pub struct Context {
+    /// A number that no other context has.
+    number: u64,
     /// The MPI library.
     pub mpi: &'static Mpi,
     /// A duplicate of the communicator.
@@ -104,7 +111,10 @@ impl Context {
                 return Ok(Arc::from_raw(kept));
             }
         }
-        let context = Arc::new(Self::join(mpi, comm)?);
+        let context = match Self::idle(mpi, comm)? {
+            (Some(idle), _) => idle,
+            (None, number) => Arc::new(Self::join(mpi, comm, number)?),
+        };
         let kept = Arc::into_raw(context.clone()).cast_mut();
         // SAFETY: the attribute is dropped by `forget`.
         let code = unsafe { (mpi.call.comm_set_attr)(comm, keyval, kept.cast()) };
@@ -113,7 +123,45 @@ impl Context {
         Ok(context)
     }
 
-    fn join(mpi: &'static Mpi, comm: Handle) -> Result<Self> {
+    /// A context of the same ranks whose communicator is gone, if all ranks have kept it, and the
+    /// number for a new one.
+    fn idle(mpi: &'static Mpi, comm: Handle) -> Result<(Option<Arc<Self>>, u64)> {
+        let is_of = |context: &Arc<Self>| {
+            let mut how = 0;
+            // SAFETY: the out-parameter lives across the call.
+            let code = unsafe { (mpi.call.comm_compare)(context.comm, comm, &mut how) };
+            code == 0 && how == mpi.dialect.congruent
+        };
+        let found = lock(&IDLE).iter().rev().find(|idle| is_of(idle)).cloned();
+        let mine = [
+            found.map_or(NONE, |idle| idle.number),
+            RandomState::new().build_hasher().finish().max(NONE + 1),
+        ];
+        let mut ranks = 0;
+        // SAFETY: the out-parameter lives across the call.
+        let code = unsafe { (mpi.call.comm_size)(comm, &mut ranks) };
+        mpi.check("looking at a communicator", code)?;
+        let mut all = vec![[NONE; 2]; usize::try_from(ranks).unwrap_or(0)];
+        let (byte, bytes) = (
+            mpi.dialect.constants.byte,
+            exact::<c_int>(size_of_val(&mine)),
+        );
+        // SAFETY: there is room for what each rank brings.
+        let code = unsafe {
+            let (mine, all) = (mine.as_ptr().cast(), all.as_mut_ptr().cast());
+            (mpi.call.allgather)(mine, bytes, byte, all, bytes, byte, comm)
+        };
+        mpi.check("joining the ranks of a communicator", code)?;
+        let number = all.first().map_or(mine[1], |first| first[1]);
+        let is_same = mine[0] != NONE && all.iter().all(|[idle, _]| *idle == mine[0]);
+        let mut idle = lock(&IDLE);
+        let place = idle
+            .iter()
+            .position(|idle| is_same && idle.number == mine[0]);
+        Ok((place.map(|place| idle.remove(place)), number))
+    }
+
+    fn join(mpi: &'static Mpi, comm: Handle, number: u64) -> Result<Self> {
         let api = mpi.api()?;
         let comm = api.dup(comm)?;
         let (rank, size) = api.rank_and_size(comm)?;
@@ -123,6 +171,7 @@ impl Context {
             _ => Some(Machine::join(mpi, comm, files.clone())?),
         };
         Ok(Self {
+            number,
             mpi,
             comm,
             rank,
@@ -311,12 +360,26 @@ fn keeping() -> MutexGuard<'static, Vec<Handle>> {
     lock(&KEEPING)
 }
 
-/// Drops the context of a communicator that goes.
+/// No context has this number.
+const NONE: u64 = 0;
+
+/// The contexts of communicators that are gone, the last one last.
+static IDLE: Mutex<Vec<Arc<Context>>> = Mutex::new(Vec::new());
+
+/// Keeps the context of a communicator that goes, for the next one of the same ranks.
 unsafe extern "C" fn forget(comm: Handle, _: c_int, kept: *mut c_void, _: *mut c_void) -> c_int {
     // SAFETY: the attribute is an `Arc` that `Context::of` has put there.
     let context = unsafe { Arc::from_raw(kept.cast::<Context>()) };
     let comm = context.mpi.dialect.handle(comm);
     keeping().retain(|keeping| *keeping != comm);
+    if Arc::strong_count(&context) > 1 {
+        return 0; // a file is open, and the context goes with it
+    }
+    let mut idle = lock(&IDLE);
+    idle.push(context);
+    let oldest = (idle.len() > IDLE_MAX).then(|| idle.remove(0));
+    drop(idle);
+    drop(oldest); // it calls MPI
     0
 }
 
@@ -330,6 +393,8 @@ unsafe extern "C" fn finalize(_: Handle, _: c_int, _: *mut c_void, _: *mut c_voi
             let _ = unsafe { (mpi.call.comm_delete_attr)(comm, keyval) };
         }
     }
+    let idle = std::mem::take(&mut *lock(&IDLE));
+    drop(idle); // they call MPI
     0
 }
 

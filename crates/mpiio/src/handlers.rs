@@ -7,7 +7,7 @@
 use std::ffi::{CString, c_int, c_void};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use penstock_machines::mpi::abi::Handle;
+use penstock_machines::mpi::abi::{Abi, Handle};
 use rustc_hash::FxHashMap;
 
 use crate::failure::{Class, Failure, Result, wrong};
@@ -143,7 +143,11 @@ impl Handler {
                 // SAFETY: the program has given a function of this signature; both places live
                 // across the call.
                 unsafe { function(&mut file, &mut told) };
-                code
+                match mpi.dialect.abi {
+                    Abi::OpenMpi => code,
+                    // In MPICH the call returns what the function has made of the code.
+                    Abi::Mpich | Abi::Standard => told,
+                }
             }
         }
     }
