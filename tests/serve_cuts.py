@@ -23,9 +23,10 @@ from pathlib import Path
 from helpers import penstock
 from proxies import Proxies
 from serve_kills import Campaign, Outcome, play
-from serving import Server, configure, keep_port
+from serving import Server, configure
 
 import penstock as ps
+from penstock_bench.running import keep_port
 
 SERVERS = 3
 

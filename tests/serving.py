@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -33,21 +32,6 @@ with ps.FileSystem(sys.argv[1], comm) as fs:
         f.read_all(view, comm.rank, np.empty_like(mine))
 """
 """A program of ranks that write and read a file together."""
-
-
-_kept_ports: list[socket.socket] = []
-
-
-def keep_port() -> int:
-    """A port at which nobody but the servers of this test process will listen.
-
-    A socket that listens at nothing keeps it: the system gives the port to nobody who asks for any.
-    """
-    keeper = socket.socket()
-    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    keeper.bind(("127.0.0.1", 0))
-    _kept_ports.append(keeper)
-    return int(keeper.getsockname()[1])
 
 
 def serve_command(*arguments: object) -> list[str]:

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import penstock
-from serving import COLLECTIVE_JOB, SECONDS_MAX, Server, alone, as_user, keep_port
+from serving import COLLECTIVE_JOB, SECONDS_MAX, Server, alone, as_user
 
 import penstock as ps
+from penstock_bench.running import keep_port
 
 IS_ROOT = os.getuid() == 0
 

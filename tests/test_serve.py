@@ -22,12 +22,12 @@ from serving import (
     alone,
     as_user,
     configure,
-    keep_port,
     patient,
     serve_command,
 )
 
 import penstock as ps
+from penstock_bench.running import keep_port
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 IS_ROOT = os.getuid() == 0

@@ -20,9 +20,10 @@ import pytest
 from helpers import mounted_tmpfs, penstock
 from serve_cuts import CutCampaign, named_keys
 from serve_kills import CLIENTS, play
-from serving import SECONDS_MAX, Server, alone, configure, keep_port, patient
+from serving import SECONDS_MAX, Server, alone, configure, patient
 
 import penstock as ps
+from penstock_bench.running import keep_port
 
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 needs_clock = pytest.mark.skipif(FAKETIME is None, reason="needs libfaketime (Debian: faketime)")

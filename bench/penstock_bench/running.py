@@ -53,11 +53,19 @@ def serving(url: str, *arguments: object) -> Iterator[None]:
         yield
 
 
-def free_port() -> int:
-    """Return a port of this host at which nobody listens."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+_kept_ports: list[socket.socket] = []
+
+
+def keep_port() -> int:
+    """Return a port of this host at which nobody but the servers of this process will listen.
+
+    A socket that listens at nothing keeps it: the system gives the port to nobody who asks for any.
+    """
+    keeper = socket.socket()
+    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    keeper.bind(("127.0.0.1", 0))
+    _kept_ports.append(keeper)
+    return int(keeper.getsockname()[1])
 
 
 def does_listen(port: int) -> bool:

@@ -40,7 +40,7 @@ from penstock_bench.machine import file_system
 from penstock_bench.meters import in_turn
 from penstock_bench.mount import mounted
 from penstock_bench.peers import PEERS, Directory, Files
-from penstock_bench.running import free_port, serving
+from penstock_bench.running import keep_port, serving
 from penstock_bench.served_job import MODES, ServedJob
 from penstock_bench.storage import drop_from_cache
 
@@ -100,7 +100,7 @@ class Library:
 @contextlib.contextmanager
 def both_ways(place: Path, mib: int, block_bytes: int) -> Iterator[tuple[str, str]]:
     """Serve a volume at a Unix socket and a port of TCP: the two URLs."""
-    volume, keys, port = place / "volume", place / "keys", free_port()
+    volume, keys, port = place / "volume", place / "keys", keep_port()
     capacity = 4 * mib * MIB
     ps.FileSystem.create(volume, servers=1, capacity=capacity, block_bytes=block_bytes).close()
     here = ["--uid", os.getuid(), "--gid", os.getgid()]

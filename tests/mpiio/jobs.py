@@ -3,6 +3,7 @@ programs for it."""
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
@@ -45,6 +46,7 @@ def why_not() -> str | None:
     return None
 
 
+@functools.cache
 def library_of_penstock() -> str:
     """The path of Penstock's library."""
     given = os.environ.get("PENSTOCK_MPIIO_LIBRARY")

@@ -233,12 +233,18 @@ class Law:
         """Refuses a look at the end of the file that others are moving."""
         marks = self.marks[name]
         require(marks.growers <= {who}, "others move the end of the file")
-        parts = self.all_going()
-        grows = any(
-            part.name == name and part.is_write and part.where.max(initial=-1) >= marks.settled
-            for part in parts
-        )
+        grows = self.goes_on_at_end(name, is_write=True)
         require(not grows, "a call that goes on moves the end of the file")
+
+    def goes_on_at_end(self, name: str, is_write: bool) -> bool:
+        """Whether a write, or a read, goes on that reaches beyond the end on which all agree."""
+        settled = self.marks[name].settled
+        return any(
+            part.name == name
+            and part.is_write == is_write
+            and part.where.max(initial=-1) >= settled
+            for part in self.all_going()
+        )
 
     def check_access(self, step: Access) -> None:
         handle = self.world.handles[step.handle]
@@ -299,11 +305,7 @@ class Law:
             if step.is_write:
                 is_inside = end <= min(size, marks.settled)
                 require(is_inside or marks.measurers <= {who}, "others look at the end")
-                looks = any(
-                    part.name == handle.name and part.where.max(initial=-1) >= marks.settled
-                    for part in self.all_going()
-                    if not part.is_write
-                )
+                looks = self.goes_on_at_end(handle.name, is_write=False)
                 require(is_inside or not looks, "a call that goes on looks at the end")
             elif end > marks.settled:
                 self.check_measure(handle.name, who)

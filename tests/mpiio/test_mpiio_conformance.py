@@ -1,7 +1,7 @@
 """MPI-IO as programs see it: the MPI's own, and Penstock's in front of it.
 
-The MPI is the one that TEST_MPI names. Each test runs twice: with the MPI's own MPI-IO, which tells
-whether the suite itself is right, and with Penstock's library preloaded.
+The MPI is the one that TEST_MPI names. Each test runs with Penstock's library preloaded; and, with
+all but Open MPI, with the MPI's own MPI-IO, which tells whether the suite itself is right.
 """
 
 from __future__ import annotations

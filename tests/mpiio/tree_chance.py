@@ -4,6 +4,7 @@ data match an etype."""
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from random import Random
 
 import trees
@@ -69,23 +70,11 @@ def filetype_over(chance: Random, child: Tree, etype: Tree, overlaps: bool) -> T
         at = starts[-1] + run
     in_bytes = tuple(start * max(extent, unit) for start in starts)
     match kind:
-        case "dup":
-            return Tree("dup", (), (child,))
-        case "contiguous":
-            return Tree("contiguous", (count,), (child,))
         case "vector":
             return Tree("vector", (count, length, length + gaps[0]), (child,))
         case "hvector":
             stride = length * extent + max(gaps[0], 0) * unit
             return Tree("hvector", (count, length, stride), (child,))
-        case "indexed":
-            return Tree("indexed", (tuple(lengths), tuple(starts)), (child,))
-        case "hindexed":
-            return Tree("hindexed", (tuple(lengths), in_bytes), (child,))
-        case "indexed_block":
-            return Tree("indexed_block", (length, tuple(starts)), (child,))
-        case "hindexed_block":
-            return Tree("hindexed_block", (length, in_bytes), (child,))
         case "struct":
             has_data = child.map.size > 0
             others = [
@@ -97,6 +86,38 @@ def filetype_over(chance: Random, child: Tree, etype: Tree, overlaps: bool) -> T
         case "resized":
             upper = -(-child.map.upper // unit) + chance.randint(0, 3)
             return Tree("resized", (0, upper * unit), (child,))
+        case _:
+            blocks = Blocks(count, length, tuple(lengths), tuple(starts), in_bytes)
+            return array_or_blocks(chance, kind, child, blocks)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Arguments of constructors: how many blocks, and where they lie."""
+
+    count: int
+    length: int
+    """Of each block, where all are as long."""
+    lengths: tuple[int, ...]
+    starts: tuple[int, ...]
+    in_bytes: tuple[int, ...]
+
+
+def array_or_blocks(chance: Random, kind: str, child: Tree, blocks: Blocks) -> Tree:
+    """One of the constructors whose arguments mean the same in memory and in a file."""
+    match kind:
+        case "dup":
+            return Tree("dup", (), (child,))
+        case "contiguous":
+            return Tree("contiguous", (blocks.count,), (child,))
+        case "indexed":
+            return Tree("indexed", (blocks.lengths, blocks.starts), (child,))
+        case "hindexed":
+            return Tree("hindexed", (blocks.lengths, blocks.in_bytes), (child,))
+        case "indexed_block":
+            return Tree("indexed_block", (blocks.length, blocks.starts), (child,))
+        case "hindexed_block":
+            return Tree("hindexed_block", (blocks.length, blocks.in_bytes), (child,))
         case "subarray":
             return random_subarray(chance, child)
         case _:
@@ -207,24 +228,12 @@ def memory_over(chance: Random, child: Tree, etype: Tree) -> Tree:
     starts = tuple(chance.sample(range(-4, 7), count))
     in_bytes = tuple(2 * start * extent + chance.randint(0, 3) for start in starts)
     match kind:
-        case "dup":
-            return Tree("dup", (), (child,))
-        case "contiguous":
-            return Tree("contiguous", (count,), (child,))
         case "vector":
             stride = chance.choice([-4, -3, -2, 0, 1, 2, 3, 4, 5])  # -1 byte: Open MPI is wrong
             return Tree("vector", (count, length, stride), (child,))
         case "hvector":
             stride = chance.choice([*range(-50, -1), *range(91)])
             return Tree("hvector", (count, length, stride), (child,))
-        case "indexed":
-            return Tree("indexed", (lengths, starts), (child,))
-        case "hindexed":
-            return Tree("hindexed", (lengths, in_bytes), (child,))
-        case "indexed_block":
-            return Tree("indexed_block", (length, starts), (child,))
-        case "hindexed_block":
-            return Tree("hindexed_block", (length, in_bytes), (child,))
         case "struct":
             others = [
                 each if each.map.size else child
@@ -236,10 +245,9 @@ def memory_over(chance: Random, child: Tree, etype: Tree) -> Tree:
         case "resized":
             lower = child.map.lower - chance.randint(-3, 9)
             return Tree("resized", (lower, max(0, extent + chance.randint(-6, 12))), (child,))
-        case "subarray":
-            return random_subarray(chance, child)
         case _:
-            return random_darray(chance, child, chance.randint(1, 6))
+            blocks = Blocks(count, length, lengths, starts, in_bytes)
+            return array_or_blocks(chance, kind, child, blocks)
 
 
 def is_small(tree: Tree) -> bool:

@@ -15,6 +15,7 @@ use penstock_layout::{Holding, List, exact};
 use penstock_machines::mpi::abi::Handle;
 
 use crate::context::Own;
+use crate::external32::Way;
 use crate::failure::{Class, Result, wrong};
 use crate::memory::Memory;
 use crate::mpi::Mpi;
@@ -369,7 +370,7 @@ impl Packed {
         // instances.
         unsafe {
             view.representation
-                .to_file(self.mpi, memory, instances, &mut self.items)
+                .convert(self.mpi, Way::ToFile, memory, instances, &mut self.items)
         }
     }
 
@@ -399,7 +400,8 @@ impl Packed {
             let items = &mut self.items[..end];
             // SAFETY: as in `pack`.
             unsafe {
-                representation.from_file(self.mpi, items, (handle, datatype, whole), memory)?;
+                let instances = (handle, datatype, whole);
+                representation.convert(self.mpi, Way::FromFile, memory, instances, items)?;
             }
         }
         let bytes = self.memory_bytes(view, moved)?;
@@ -413,7 +415,10 @@ impl Packed {
                 .as_mut_ptr()
                 .wrapping_offset(-exact::<isize>(bounds.start));
             // SAFETY: the memory aside has room for an instance from its lowest place on.
-            unsafe { representation.from_file(self.mpi, last, (handle, datatype, 1), origin)? };
+            unsafe {
+                let instance = (handle, datatype, 1);
+                representation.convert(self.mpi, Way::FromFile, origin, instance, last)?;
+            }
             let memory = self.memory.instance(whole);
             datatype.tree.walk(0, 0..of_rest, &mut |series| {
                 series.runs(&mut |place, length| {

@@ -10,7 +10,6 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::pin;
 use std::ptr;
 use std::rc::Rc;
@@ -23,8 +22,9 @@ use penstock_engine::collective::server::Servers;
 use penstock_engine::{
     Attendance, Call, Director, Error, Machine as _, Party, PartyId, Proposal, Verdict,
 };
-use penstock_layout::{Holding, exact};
+use penstock_layout::Holding;
 use penstock_machines::mpi::abi::Handle;
+use penstock_machines::mpi::api::Api;
 use penstock_machines::mpi::{self, Transport};
 use penstock_machines::node::runner::{Job, Looking, Runner, Task};
 use penstock_machines::{ClientMemory, Node};
@@ -41,6 +41,12 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The party of all ranks of a context, which opens files; files have the numbers from 1 on.
 const ALL: u64 = 0;
+
+/// No context has this number.
+const NONE: u64 = 0;
+
+/// The contexts of communicators that are gone, the last one last.
+static IDLE: Mutex<Vec<Arc<Context>>> = Mutex::new(Vec::new());
 
 /// How many contexts of communicators that are gone a process keeps at most.
 const IDLE_MAX: usize = 4;
@@ -111,9 +117,10 @@ impl Context {
                 return Ok(Arc::from_raw(kept));
             }
         }
-        let context = match Self::idle(mpi, comm)? {
+        let api = mpi.api()?;
+        let context = match Self::idle(mpi, &api, comm)? {
             (Some(idle), _) => idle,
-            (None, number) => Arc::new(Self::join(mpi, comm, number)?),
+            (None, number) => Arc::new(Self::join(mpi, api, comm, number)?),
         };
         let kept = Arc::into_raw(context.clone()).cast_mut();
         // SAFETY: the attribute is dropped by `forget`.
@@ -125,7 +132,7 @@ impl Context {
 
     /// A context of the same ranks whose communicator is gone, if all ranks have kept it, and the
     /// number for a new one.
-    fn idle(mpi: &'static Mpi, comm: Handle) -> Result<(Option<Arc<Self>>, u64)> {
+    fn idle(mpi: &'static Mpi, api: &Api, comm: Handle) -> Result<(Option<Arc<Self>>, u64)> {
         let is_of = |context: &Arc<Self>| {
             let mut how = 0;
             // SAFETY: the out-parameter lives across the call.
@@ -135,23 +142,9 @@ impl Context {
         let found = lock(&IDLE).iter().rev().find(|idle| is_of(idle)).cloned();
         let mine = [
             found.map_or(NONE, |idle| idle.number),
-            RandomState::new().build_hasher().finish().max(NONE + 1),
+            penstock_net::new_number()?,
         ];
-        let mut ranks = 0;
-        // SAFETY: the out-parameter lives across the call.
-        let code = unsafe { (mpi.call.comm_size)(comm, &mut ranks) };
-        mpi.check("looking at a communicator", code)?;
-        let mut all = vec![[NONE; 2]; usize::try_from(ranks).unwrap_or(0)];
-        let (byte, bytes) = (
-            mpi.dialect.constants.byte,
-            exact::<c_int>(size_of_val(&mine)),
-        );
-        // SAFETY: there is room for what each rank brings.
-        let code = unsafe {
-            let (mine, all) = (mine.as_ptr().cast(), all.as_mut_ptr().cast());
-            (mpi.call.allgather)(mine, bytes, byte, all, bytes, byte, comm)
-        };
-        mpi.check("joining the ranks of a communicator", code)?;
+        let all = api.allgather(comm, mine)?;
         let number = all.first().map_or(mine[1], |first| first[1]);
         let is_same = mine[0] != NONE && all.iter().all(|[idle, _]| *idle == mine[0]);
         let mut idle = lock(&IDLE);
@@ -161,14 +154,13 @@ impl Context {
         Ok((place.map(|place| idle.remove(place)), number))
     }
 
-    fn join(mpi: &'static Mpi, comm: Handle, number: u64) -> Result<Self> {
-        let api = mpi.api()?;
+    fn join(mpi: &'static Mpi, api: Api, comm: Handle, number: u64) -> Result<Self> {
         let comm = api.dup(comm)?;
         let (rank, size) = api.rank_and_size(comm)?;
         let files = Arc::new(OpenFiles::default());
         let machine = match size {
             1 => None,
-            _ => Some(Machine::join(mpi, comm, files.clone())?),
+            _ => Some(Machine::join((mpi, api), comm, files.clone())?),
         };
         Ok(Self {
             number,
@@ -199,9 +191,9 @@ impl Drop for Context {
 }
 
 impl Machine {
-    fn join(mpi: &Mpi, comm: Handle, files: Arc<OpenFiles>) -> Result<Self> {
+    fn join((mpi, api): (&Mpi, Api), comm: Handle, files: Arc<OpenFiles>) -> Result<Self> {
         let opener = Arc::new(FileOpener(files));
-        let job = mpi::join(mpi.api()?, comm, transport(), opener)?;
+        let job = mpi::join(api, comm, transport(), opener)?;
         let ranks = job.hosts.len();
         let all = Party::new(PartyId(ALL), (0..ranks).collect(), (0..ranks).collect());
         let all = Arc::new(all);
@@ -359,12 +351,6 @@ static KEEPING: Mutex<Vec<Handle>> = Mutex::new(Vec::new());
 fn keeping() -> MutexGuard<'static, Vec<Handle>> {
     lock(&KEEPING)
 }
-
-/// No context has this number.
-const NONE: u64 = 0;
-
-/// The contexts of communicators that are gone, the last one last.
-static IDLE: Mutex<Vec<Arc<Context>>> = Mutex::new(Vec::new());
 
 /// Keeps the context of a communicator that goes, for the next one of the same ranks.
 unsafe extern "C" fn forget(comm: Handle, _: c_int, kept: *mut c_void, _: *mut c_void) -> c_int {

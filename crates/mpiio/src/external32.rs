@@ -111,16 +111,11 @@ fn words_named(name: &str, combiner: Combiner, bytes: u64) -> Option<Words> {
 /// A word of this kind, which has so many bytes in memory.
 fn word_of(name: &str, memory: usize) -> Word {
     let (kind, file) = match name {
-        "LONG" => (Kind::Signed, 4),
-        "UNSIGNED_LONG" => (Kind::Unsigned, 4),
-        "WCHAR" => (Kind::Unsigned, 2),
+        "LONG" if memory > 4 => (Kind::Signed, 4),
+        "UNSIGNED_LONG" if memory > 4 => (Kind::Unsigned, 4),
+        "WCHAR" if memory > 2 => (Kind::Unsigned, 2),
         "LONG_DOUBLE" if cfg!(target_arch = "x86_64") => (Kind::Extended, 16),
         _ => (Kind::Turned, memory),
-    };
-    let kind = if file == memory && kind != Kind::Extended {
-        Kind::Turned
-    } else {
-        kind
     };
     Word { kind, memory, file }
 }

@@ -79,7 +79,6 @@ functions! {
         abort = "PMPI_Abort" (Handle, c_int);
         add_error_code = "PMPI_Add_error_code" (c_int, Words);
         add_error_string = "PMPI_Add_error_string" (c_int, *const c_char);
-        allgather = "PMPI_Allgather" (*const c_void, c_int, Handle, *mut c_void, c_int, Handle, Handle);
         comm_compare = "PMPI_Comm_compare" (Handle, Handle, Words);
         comm_create_keyval = "PMPI_Comm_create_keyval" (CopyAttribute, DeleteAttribute, Words, *mut c_void);
         comm_delete_attr = "PMPI_Comm_delete_attr" (Handle, c_int);

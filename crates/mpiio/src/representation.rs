@@ -152,86 +152,48 @@ impl Representation {
         Failure::new(Class::Conversion, text)
     }
 
-    /// Converts whole instances of a datatype in memory to packed items.
+    /// Converts whole instances of a datatype between memory and packed items.
     ///
     /// # Errors
-    /// What MPI or the program's function answers.
+    /// Those of external32; what the program's function answers.
     ///
     /// # Safety
     /// `memory` must hold the instances, and `packed` must have the bytes of these instances in
     /// this representation.
-    pub unsafe fn to_file(
+    pub unsafe fn convert(
         &self,
         mpi: &Mpi,
-        memory: *const u8,
-        (handle, datatype, instances): (Handle, &Type, u64),
-        packed: &mut [u8],
-    ) -> Result<()> {
-        let memory = memory.cast_mut().cast::<c_void>();
-        let code = match self {
-            Self::Native | Self::Internal => 0,
-            // SAFETY: the caller's promise.
-            Self::External32 => unsafe {
-                let instances = (datatype, instances);
-                return external32::convert(mpi, Way::ToFile, memory.cast(), instances, packed);
-            },
-            Self::Registered(known) => {
-                let items = datatype.items.count() * instances;
-                let room = packed.as_mut_ptr().cast();
-                // SAFETY: the caller's promise.
-                unsafe {
-                    match known.write {
-                        Converter::None => copy(memory.cast(), (datatype, instances), packed, true),
-                        by => convert(by, (memory, handle, items), room, known.state)?,
-                    }
-                }
-            }
-        };
-        match code {
-            0 => Ok(()),
-            code => Err(self.failed("converting to the file's representation", code)),
-        }
-    }
-
-    /// Converts packed items to whole instances of a datatype in memory.
-    ///
-    /// # Errors
-    /// What MPI or the program's function answers.
-    ///
-    /// # Safety
-    /// As [`Representation::to_file`].
-    pub unsafe fn from_file(
-        &self,
-        mpi: &Mpi,
-        packed: &mut [u8],
-        (handle, datatype, instances): (Handle, &Type, u64),
+        way: Way,
         memory: *mut u8,
+        (handle, datatype, instances): (Handle, &Type, u64),
+        packed: &mut [u8],
     ) -> Result<()> {
-        let memory = memory.cast::<c_void>();
-        let code = match self {
-            Self::Native | Self::Internal => 0,
+        let known = match self {
+            Self::Native | Self::Internal => return Ok(()),
             // SAFETY: the caller's promise.
             Self::External32 => unsafe {
-                let instances = (datatype, instances);
-                return external32::convert(mpi, Way::FromFile, memory.cast(), instances, packed);
+                return external32::convert(mpi, way, memory, (datatype, instances), packed);
             },
-            Self::Registered(known) => {
-                let items = datatype.items.count() * instances;
-                let room = packed.as_mut_ptr().cast();
-                // SAFETY: the caller's promise.
-                unsafe {
-                    match known.read {
-                        Converter::None => {
-                            copy(memory.cast(), (datatype, instances), packed, false)
-                        }
-                        by => convert(by, (memory, handle, items), room, known.state)?,
-                    }
+            Self::Registered(known) => known,
+        };
+        let (by, doing) = match way {
+            Way::ToFile => (known.write, "converting to the file's representation"),
+            Way::FromFile => (known.read, "converting from the file's representation"),
+        };
+        // SAFETY: the caller's promise.
+        let code = unsafe {
+            match by {
+                Converter::None => copy(way, memory, (datatype, instances), packed),
+                by => {
+                    let items = datatype.items.count() * instances;
+                    let room = packed.as_mut_ptr().cast();
+                    call(by, (memory.cast(), handle, items), room, known.state)?
                 }
             }
         };
         match code {
             0 => Ok(()),
-            code => Err(self.failed("converting from the file's representation", code)),
+            code => Err(self.failed(doing, code)),
         }
     }
 }
@@ -247,12 +209,12 @@ fn small(instances: u64) -> Result<c_int> {
 /// Copies items that are in a file as in memory.
 ///
 /// # Safety
-/// As [`Representation::to_file`].
+/// As [`Representation::convert`].
 unsafe fn copy(
+    way: Way,
     memory: *mut u8,
     (datatype, instances): (&Type, u64),
     packed: &mut [u8],
-    packs: bool,
 ) -> c_int {
     let (mut rest, data) = (packed, 0..datatype.size() * instances);
     walk_turns(&datatype.tree, (0, datatype.extent), data, &mut |series| {
@@ -262,9 +224,9 @@ unsafe fn copy(
                 memory.wrapping_offset(exact::<isize>(place)),
                 own.as_mut_ptr(),
             );
-            let (source, target) = match packs {
-                true => (memory, packed),
-                false => (packed, memory),
+            let (source, target) = match way {
+                Way::ToFile => (memory, packed),
+                Way::FromFile => (packed, memory),
             };
             // SAFETY: the caller's promise.
             unsafe { std::ptr::copy_nonoverlapping(source, target, exact::<usize>(length)) };
@@ -278,7 +240,7 @@ unsafe fn copy(
 ///
 /// # Safety
 /// Memory and packed items must be what the function expects.
-unsafe fn convert(
+unsafe fn call(
     by: Converter,
     (memory, handle, items): (*mut c_void, Handle, u64),
     packed: *mut c_void,
