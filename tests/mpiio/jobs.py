@@ -28,6 +28,8 @@ PROGRAMS = {
         "datareps.c", "large.c",
     ),
     "requests": ("requests.c", "suite.c"),
+    "faults": ("faults.c", "suite.c"),
+    "surroundings": ("surroundings.c", "suite.c"),
 }  # fmt: skip
 FLAGS = ("-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-pthread")
 FEATURES = {

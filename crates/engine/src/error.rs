@@ -63,6 +63,8 @@ pub struct Error {
     pub path: Option<String>,
     /// The bytes of the file.
     pub bytes: Option<Range<u64>>,
+    /// The number of the operating system's error, if that was the cause.
+    pub os: Option<i32>,
     /// The cause, and the remedy if known.
     pub cause: String,
 }
@@ -76,6 +78,7 @@ impl Error {
             doing: doing.into(),
             path: None,
             bytes: None,
+            os: None,
             cause: cause.to_string(),
         }
     }
@@ -90,7 +93,10 @@ impl Error {
             Os::UnexpectedEof | Os::InvalidData => Kind::Damaged,
             _ => Kind::Io,
         };
-        Self::new(kind, doing, error).at(path)
+        Self {
+            os: error.raw_os_error(),
+            ..Self::new(kind, doing, error).at(path)
+        }
     }
 
     /// Adds the path.

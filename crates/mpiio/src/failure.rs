@@ -102,6 +102,22 @@ impl Class {
             Self::ValueTooLarge => [77, 79, 59],
         }
     }
+
+    /// The class of an answer of the operating system.
+    fn of_os(error: Errno) -> Self {
+        match error {
+            Errno::ACCESS | Errno::PERM => Self::Access,
+            Errno::NOENT => Self::NoSuchFile,
+            Errno::EXIST => Self::FileExists,
+            Errno::ROFS => Self::ReadOnly,
+            Errno::NOSPC | Errno::FBIG => Self::NoSpace,
+            Errno::DQUOT => Self::Quota,
+            Errno::NAMETOOLONG | Errno::ISDIR | Errno::NOTDIR | Errno::LOOP => Self::BadFile,
+            Errno::TXTBSY | Errno::BUSY => Self::FileInUse,
+            Errno::NOMEM => Self::NoMem,
+            _ => Self::Io,
+        }
+    }
 }
 
 /// A failure is why a call has failed: the same on all ranks of a collective call.
@@ -127,20 +143,9 @@ impl Failure {
 
     /// Makes a failure from the answer of the operating system.
     pub fn os(error: Errno, doing: &str, path: &Path) -> Self {
-        let class = match error {
-            Errno::ACCESS | Errno::PERM => Class::Access,
-            Errno::NOENT => Class::NoSuchFile,
-            Errno::EXIST => Class::FileExists,
-            Errno::ROFS => Class::ReadOnly,
-            Errno::NOSPC | Errno::FBIG => Class::NoSpace,
-            Errno::DQUOT => Class::Quota,
-            Errno::NAMETOOLONG | Errno::ISDIR | Errno::NOTDIR | Errno::LOOP => Class::BadFile,
-            Errno::TXTBSY | Errno::BUSY => Class::FileInUse,
-            Errno::NOMEM => Class::NoMem,
-            _ => Class::Io,
-        };
         let why = std::io::Error::from(error);
-        Self::new(class, format_args!("{doing} {}: {why}", path.display()))
+        let text = format_args!("{doing} {}: {why}", path.display());
+        Self::new(Class::of_os(error), text)
     }
 
     /// The failure with the rank that has met it.
@@ -160,17 +165,18 @@ impl fmt::Display for Failure {
 impl From<Error> for Failure {
     /// The failure of a call that the engine has ended.
     fn from(error: Error) -> Self {
-        let class = match error.kind {
-            Kind::Schema | Kind::Overlap => Class::Arg,
-            Kind::Mismatch => Class::NotSame,
-            Kind::Missing => Class::NoSuchFile,
-            Kind::ReadOnly => Class::Access,
-            Kind::Full => Class::NoSpace,
-            Kind::Busy => Class::FileInUse,
-            Kind::Exists => Class::FileExists,
-            Kind::Unsupported => Class::UnsupportedOperation,
-            Kind::Damaged | Kind::Io => Class::Io,
-            Kind::Peer => Class::Other,
+        let class = match (error.kind, error.os) {
+            (Kind::Peer, _) => Class::Other,
+            (_, Some(number)) => Class::of_os(Errno::from_raw_os_error(number)),
+            (Kind::Schema | Kind::Overlap, _) => Class::Arg,
+            (Kind::Mismatch, _) => Class::NotSame,
+            (Kind::Missing, _) => Class::NoSuchFile,
+            (Kind::ReadOnly, _) => Class::Access,
+            (Kind::Full, _) => Class::NoSpace,
+            (Kind::Busy, _) => Class::FileInUse,
+            (Kind::Exists, _) => Class::FileExists,
+            (Kind::Unsupported, _) => Class::UnsupportedOperation,
+            (Kind::Damaged | Kind::Io, _) => Class::Io,
         };
         Self::new(class, error)
     }
