@@ -16,6 +16,7 @@ from penstock_bench import (
     parts,
     served,
     standing,
+    unchanged,
 )
 from penstock_bench.command import complain
 
@@ -28,6 +29,7 @@ BENCHMARKS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "parts": (parts.main, "small parts read at random, beside zarr-python and a system call"),
     "served": (served.main, "files of standing servers, beside JuiceFS, NFS-Ganesha, GlusterFS"),
     "standing": (standing.main, "timesteps handed to standing servers, beside those waited for"),
+    "unchanged": (unchanged.main, "a C program of MPI-IO on Penstock's library, ROMIO and OMPIO"),
     "panda": (panda.main, "Figures 3 to 9 of Panda: server-directed I/O beside the peak"),
     "dickens-thakur": (
         dickens_thakur.main,

@@ -2,8 +2,8 @@
 
     mpiexec -n 3 python -m mpi4py dying.py FILE WAY GENERATION [SECONDS HOW]
 
-Writes and reads the file in one way, again and again; after that many seconds one rank is killed, or
-aborts the job. Without SECONDS it does so once, and checks everything: each word is of the former
+Writes and reads the file in one way, again and again; after that many seconds one rank is killed,
+or aborts the job. Without SECONDS it does so once, and checks all: each word is of the former
 generation or of this one, whatever has happened in between, and after a write of this one.
 """
 
