@@ -31,7 +31,8 @@ def test_the_table(tmp_path, capsys):
 def test_the_best_hints_are_compared():
     def result(program: str, seconds: float) -> dict[str, object]:
         about = {"case": "block", "program": program, "bytes": 4e6, "wrong": 0}
-        return about | {"seconds": seconds, "cpu_seconds": 4 * seconds, "memory_bytes": MIB}
+        about |= {"private_bytes": MIB, "shared_bytes": 2 * MIB}
+        return about | {"seconds": seconds, "cpu_seconds": 4 * seconds}
 
     measured = [
         result(OURS, 1.0),
@@ -45,10 +46,10 @@ def test_the_best_hints_are_compared():
     both = [one | {"operation": operation} for one in measured for operation in OPERATIONS]
     rows = unchanged.table(report | {"measurements": both}).splitlines()[5:]
     assert [re.split("  +", row.strip())[2:] for row in rows[: len(rows) // 2]] == [
-        [OURS, "1.000", "4", "4.00", "1.0", "2.50", "0.40"],
-        ["ROMIO, default hints", "9.000", "0", "36.00", "1.0"],
-        ["ROMIO, cb_nodes 2, 1 MiB", "2.500", "2", "10.00", "1.0"],
-        ["OMPIO", "8.000", "0", "32.00", "1.0"],
+        [OURS, "1.000", "4", "4.00", "1.0", "2.0", "2.50", "0.40"],
+        ["ROMIO, default hints", "9.000", "0", "36.00", "1.0", "2.0"],
+        ["ROMIO, cb_nodes 2, 1 MiB", "2.500", "2", "10.00", "1.0", "2.0"],
+        ["OMPIO", "8.000", "0", "32.00", "1.0", "2.0"],
     ]
 
 

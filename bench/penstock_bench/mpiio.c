@@ -3,11 +3,12 @@
  * usage: mpiio CASE FILE BYTES REPEATS [KEY=VALUE ...]
  *
  * The values behind are hints. Rank 0 prints a line of JSON for each operation: seconds until the
- * last rank had finished, CPU seconds of all ranks, the growth of the memory of the rank where it
- * grew most, and wrong words. The file's words of 4 bytes are a function of their places, so that
+ * last rank had finished, CPU seconds of all ranks, how much private and shared memory grew on the
+ * rank where it grew most, and wrong words. The file's words of 4 bytes are a function of their places, so that
  * every rank can check what others have written. */
 #define _GNU_SOURCE
 #include <mpi.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -259,12 +260,26 @@ static double memory(const char *name) {
     return (double)kib * 1024;
 }
 
-static void forget_peak(void) {
-    FILE *file = fopen("/proc/self/clear_refs", "w");
-    if (file) {
-        fputs("5", file);
-        fclose(file);
+/* The private memory and the shared memory of this process, and the most of each so far. */
+static struct {
+    double now[2], most[2];
+    volatile int is_over;
+} used;
+
+static void look_at_memory(void) {
+    used.now[0] = memory("RssAnon");
+    used.now[1] = memory("RssShmem");
+    for (int kind = 0; kind < 2; kind++)
+        if (used.now[kind] > used.most[kind]) used.most[kind] = used.now[kind];
+}
+
+/* Looks at the memory now and then, until the call is over. */
+static void *watch_memory(void *nothing) {
+    while (!used.is_over) {
+        look_at_memory();
+        sleep_for(0.005);
     }
+    return nothing;
 }
 
 /* ----------------------------------------------------------------------------------------------
@@ -322,8 +337,9 @@ static void move(const struct part *part, const char *path, int is_write, char *
 
 static void measure(const struct part *part, const char *path, int is_write, char *memory_,
                     MPI_Info hints) {
-    double start, mine[3], all[3];
+    double start, mine[4], all[4], before[2];
     long wrong, wrongs;
+    pthread_t watcher;
     if (is_write)
         fill(part, (uint32_t *)memory_);
     else
@@ -331,26 +347,34 @@ static void measure(const struct part *part, const char *path, int is_write, cha
     rest();
     start = now() + 0.05; /* all ranks begin then, and are asleep before */
     MPI_Bcast(&start, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
-    forget_peak();
+    used.most[0] = used.most[1] = 0;
+    used.is_over = 0;
+    look_at_memory();
+    memcpy(before, used.now, sizeof before);
+    pthread_create(&watcher, NULL, watch_memory, NULL);
     mine[1] = cpu();
-    mine[2] = memory("VmRSS");
     sleep_for(start - now());
     move(part, path, is_write, memory_, hints);
     mine[0] = now() - start;
     mine[1] = cpu() - mine[1];
-    mine[2] = memory("VmHWM") - mine[2];
+    look_at_memory();
+    used.is_over = 1;
+    pthread_join(watcher, NULL);
+    mine[2] = used.most[0] - before[0];
+    mine[3] = used.most[1] - before[1];
     sleep_for(0.01);
     rest();
     MPI_Reduce(&mine[0], &all[0], 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     MPI_Reduce(&mine[1], &all[1], 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
-    MPI_Reduce(&mine[2], &all[2], 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    MPI_Reduce(&mine[2], &all[2], 2, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     wrong = is_write ? wrong_on_disk(part, path) : wrong_in_memory(part, (uint32_t *)memory_);
     MPI_Reduce(&wrong, &wrongs, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
     if (rank == 0) {
         printf("{\"result\": {\"operation\": \"%s\", \"bytes\": %llu, \"seconds\": %.6f, "
-               "\"cpu_seconds\": %.6f, \"memory_bytes\": %.0f, \"wrong\": %ld}}\n",
+               "\"cpu_seconds\": %.6f, \"private_bytes\": %.0f, \"shared_bytes\": %.0f, "
+               "\"wrong\": %ld}}\n",
                is_write ? "write" : "read", (unsigned long long)part->bytes, all[0], all[1],
-               all[2], wrongs);
+               all[2], all[3], wrongs);
         fflush(stdout);
     }
 }

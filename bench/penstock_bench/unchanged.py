@@ -14,7 +14,8 @@ turns. Cases:
 - *many*: small pieces, 16 bytes on average, of random ranks, as of climate models.
 
 Opening, the view, syncing and closing are within the time. CPU seconds are those of all ranks over
-that time. Memory is how much the rank that needs most for it grows, beyond the program's buffers.
+that time. Memory is how much the rank that needs most for it grows, beyond the program's buffers;
+shared memory is there once on a host, whatever the number of ranks.
 Every read and every written file is checked.
 """
 
@@ -136,7 +137,7 @@ def size_of(options: argparse.Namespace, case: str) -> int:
 def compiled(compiler: Path, directory: Path, name: str) -> str:
     """Compile the program for an MPI, and return its path."""
     target = directory / name
-    command = [str(compiler), "-O2", "-o", str(target), str(SOURCE)]
+    command = [str(compiler), "-O2", "-pthread", "-o", str(target), str(SOURCE)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
@@ -237,12 +238,12 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 
 def medians(results: list[Result], case: str, operation: str) -> dict[str, Result]:
-    """Return the medians of each program's seconds, CPU seconds and memory."""
+    """Return the medians of each program's figures."""
     wanted = [one for one in results if (one["case"], one["operation"]) == (case, operation)]
     by_program: dict[str, list[Result]] = {}
     for one in wanted:
         by_program.setdefault(one["program"], []).append(one)
-    measured = ("bytes", "seconds", "cpu_seconds", "memory_bytes")
+    measured = ("bytes", "seconds", "cpu_seconds", "private_bytes", "shared_bytes")
     return {
         name: {what: median(one[what] for one in ones) for what in measured}
         for name, ones in by_program.items()
@@ -262,11 +263,11 @@ def table(report: dict[str, Any]) -> str:
         f"{report['ranks']} ranks, in {report['where']}; medians of {report['repeats']}",
         f"{machine['cpus']} x {machine['cpu']}; load average "
         f"{machine['load_average_at_start']:.1f} when it began",
-        "faster: the seconds of ROMIO's best hints over those of Penstock",
+        "faster: the seconds of ROMIO's best hints over those of Penstock; MiB and shared: memory",
         "",
     ]
     cells = [
-        ["case", "MB", "program", "seconds", "MB/s", "CPU s", "memory MiB", "faster", "of its CPU"]
+        ["case", "MB", "program", "s", "MB/s", "CPU s", "MiB", "shared", "faster", "of its CPU"]
     ]
     cases = dict.fromkeys(one["case"] for one in results)
     for case, operation in itertools.product(cases, OPERATIONS):
@@ -287,7 +288,8 @@ def table(report: dict[str, Any]) -> str:
                     f"{one['seconds']:.3f}",
                     f"{one['bytes'] / one['seconds'] / 1e6:,.0f}",
                     f"{one['cpu_seconds']:.2f}",
-                    f"{one['memory_bytes'] / MIB:.1f}",
+                    f"{one['private_bytes'] / MIB:.1f}",
+                    f"{one['shared_bytes'] / MIB:.1f}",
                     faster,
                     share,
                 ]

@@ -52,6 +52,7 @@ pub struct Contents {
 }
 
 /// The integers of the contents of a type, some of which large counts have in another list.
+#[derive(Clone)]
 pub struct Numbers<'a> {
     integers: std::slice::Iter<'a, c_int>,
     addresses: std::slice::Iter<'a, isize>,
@@ -112,7 +113,21 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// Several numbers of one kind.
+    /// Several numbers of one kind, each read when it is wanted: there may be millions.
+    ///
+    /// # Errors
+    /// When there are too few, or one is wrong.
+    pub fn each<T>(
+        &mut self,
+        count: usize,
+        next: fn(&mut Self) -> Result<T>,
+    ) -> Result<impl Iterator<Item = T> + Clone + use<'a, T>> {
+        let mut from = self.clone();
+        (0..count).try_for_each(|_| next(self).map(drop))?;
+        Ok((0..count).filter_map(move |_| next(&mut from).ok())) // all are right, as was seen
+    }
+
+    /// A few numbers of one kind.
     ///
     /// # Errors
     /// When there are too few.

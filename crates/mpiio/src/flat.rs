@@ -98,29 +98,25 @@ impl Type {
 }
 
 /// Blocks of a type, each at a place and of a length.
-pub fn blocks_of(old: &Type, blocks: &[(i64, u64)]) -> Type {
-    let lengths = blocks.iter().map(|(_, length)| length);
+pub fn blocks_of(old: &Type, blocks: impl Iterator<Item = (i64, u64)> + Clone) -> Type {
+    let lengths = blocks.clone().map(|(_, length)| length);
     let items = old.items.repeated(lengths.sum::<u64>());
+    let filled = blocks.filter(|&(_, length)| length > 0);
     if !old.is_dense() {
-        let parts = blocks.iter().filter(|(_, length)| *length > 0);
-        let parts = parts.map(|&(place, length)| old.repeated(length, old.extent).shifted(place));
+        let parts = filled.map(|(place, length)| old.repeated(length, old.extent).shifted(place));
         return Type {
             items,
             ..Type::sequence(parts.collect())
         };
     }
-    let filled = blocks.iter().filter(|(_, length)| *length > 0);
-    let bounds = filled.map(|&(place, length)| (place, place + length as i64 * old.extent));
+    let bounds = filled.clone();
+    let bounds = bounds.map(|(place, length)| (place, place + length as i64 * old.extent));
     let bounds = bounds.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
     let (lower, upper) = bounds.unwrap_or((0, 0));
     Type {
         lower,
         extent: upper - lower,
         items,
-        tree: Tree::runs(
-            blocks
-                .iter()
-                .map(|&(place, length)| (place, length * old.size())),
-        ),
+        tree: Tree::runs(filled.map(|(place, length)| (place, length * old.size()))),
     }
 }

@@ -12,13 +12,14 @@
 //! pays where the pieces of ranks interleave and are short. A rank whose data lie together in the
 //! file needs no server: the way from its memory to the file is one copy shorter.
 //!
-//! Memory: a rank keeps the series of its part of one window, and a server two blocks. So a window
-//! is as long as no rank has more series in it than [`SERIES_MAX`].
+//! Memory: a rank keeps the series of its part of one window, and a server two blocks and the series
+//! of all ranks in its blocks. So a window is as long as neither has more series in it than
+//! [`SERIES_MAX`].
 
 use serde::{Deserialize, Serialize};
 
-/// The most series, about, that a rank keeps at a time: a hundred bytes each.
-pub const SERIES_MAX: u64 = 1 << 16;
+/// The most series, about, that a rank or a server keeps at a time: a hundred bytes each.
+pub const SERIES_MAX: u64 = 1 << 15;
 /// Runs of a rank that are as long as this on average are moved without servers.
 const RUN_BYTES_LONG: u64 = 128 << 10;
 /// The bytes of a block, unless a hint says otherwise.
@@ -142,12 +143,15 @@ pub fn decide(touches: &[Touch], tuning: &Tuning, reserve: impl FnOnce(u64) -> u
         .map(|touch| touch.end)
         .max()
         .unwrap_or(start);
-    let pieces = touching.iter().map(|touch| touch.pieces).max().unwrap_or(1);
+    let of_ranks = touching.iter().map(|touch| touch.pieces);
+    let of_a_rank = of_ranks.clone().max().unwrap_or(1);
+    let of_a_server = of_ranks.fold(0, u64::saturating_add) / tuning.servers as u64;
     let blocks = end.div_ceil(tuning.block_bytes) - start / tuning.block_bytes;
-    let windows = match pieces {
+    let windows = match of_a_rank {
         u64::MAX => 1,
-        pieces => pieces.div_ceil(SERIES_MAX).clamp(1, blocks.max(1)),
+        _ => of_a_rank.max(of_a_server).div_ceil(SERIES_MAX),
     };
+    let windows = windows.clamp(1, blocks.max(1));
     Plan::Directed(Directed {
         start,
         end,

@@ -78,7 +78,7 @@ enum Shape {
     /// Trees one behind the other in the order of data, each with the data before it.
     Sequence(Arc<[(u64, Tree)]>),
     /// Runs one behind the other in the order of data.
-    Runs { offsets: Arc<[i64]>, ends: Ends },
+    Runs { offsets: Arc<Vec<i64>>, ends: Ends },
 }
 
 /// The data up to the end of each run.
@@ -86,7 +86,7 @@ enum Shape {
 enum Ends {
     /// All runs are of this length.
     Even(u64),
-    Uneven(Arc<[u64]>),
+    Uneven(Arc<Vec<u64>>),
 }
 
 impl Ends {
@@ -221,8 +221,10 @@ impl Tree {
     /// The runs one behind the other, each a place and a length. Runs that touch become one, and
     /// runs at equal distances a loop.
     pub fn runs(runs: impl IntoIterator<Item = (i64, u64)>) -> Self {
-        let mut offsets: Vec<i64> = Vec::new();
-        let mut lengths: Vec<u64> = Vec::new();
+        let runs = runs.into_iter();
+        let most = runs.size_hint().1.unwrap_or(0);
+        let mut offsets: Vec<i64> = Vec::with_capacity(most);
+        let mut lengths: Vec<u64> = Vec::with_capacity(most);
         for (offset, length) in runs {
             if length == 0 {
                 continue;
@@ -261,14 +263,16 @@ impl Tree {
         let ends = match is_even {
             true => Ends::Even(length),
             false => {
-                let mut end = 0;
-                let ends = lengths.iter().map(|length| {
-                    end += length;
-                    end
-                });
-                Ends::Uneven(ends.collect())
+                let (mut ends, mut end) = (lengths, 0);
+                for length in &mut ends {
+                    end += *length;
+                    *length = end;
+                }
+                ends.shrink_to_fit();
+                Ends::Uneven(Arc::new(ends))
             }
         };
+        offsets.shrink_to_fit();
         Self {
             offset: 0,
             size,
@@ -276,7 +280,7 @@ impl Tree {
             series: offsets.len() as u64,
             runs: offsets.len() as u64,
             shape: Shape::Runs {
-                offsets: offsets.into(),
+                offsets: Arc::new(offsets),
                 ends,
             },
         }

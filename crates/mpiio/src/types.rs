@@ -162,6 +162,20 @@ unsafe extern "C" fn forget(_: Handle, _: c_int, kept: *mut c_void, _: *mut c_vo
     0
 }
 
+/// The places of `count` blocks: in extents of the old type, or in bytes.
+fn places<'a>(
+    combiner: Combiner,
+    old: &Type,
+    count: usize,
+    numbers: &mut Numbers<'a>,
+) -> Result<impl Iterator<Item = i64> + Clone + use<'a>> {
+    let (next, unit): (fn(&mut Numbers<'a>) -> Result<i64>, _) = match combiner {
+        Combiner::Indexed | Combiner::IndexedBlock => (Numbers::count, old.extent),
+        _ => (Numbers::address, 1),
+    };
+    Ok(numbers.each(count, next)?.map(move |place| place * unit))
+}
+
 /// Flattens types for one representation.
 struct Flattening<'a> {
     mpi: &'a Mpi,
@@ -275,27 +289,16 @@ impl Flattening<'_> {
             Combiner::Indexed | Combiner::Hindexed => {
                 let old = old(0)?;
                 let count = exact::<usize>(natural(numbers.count()?)?);
-                let lengths = numbers.several(count, Numbers::count)?;
-                let places = match contents.combiner {
-                    Combiner::Indexed => {
-                        numbers.several(count, |from| Ok(from.count()? * old.extent))
-                    }
-                    _ => numbers.several(count, Numbers::address),
-                }?;
-                let blocks = places.iter().zip(lengths);
-                let blocks = blocks.map(|(&place, length)| Ok((place, natural(length)?)));
-                Ok(blocks_of(&old, &blocks.collect::<Result<Vec<_>>>()?))
+                let lengths = numbers.each(count, |from| natural(from.count()?))?;
+                let places = places(contents.combiner, &old, count, numbers)?;
+                Ok(blocks_of(&old, places.zip(lengths)))
             }
             Combiner::IndexedBlock | Combiner::HindexedBlock => {
                 let old = old(0)?;
-                let (count, length) = (natural(numbers.count()?)?, natural(numbers.count()?)?);
-                let places = match contents.combiner {
-                    Combiner::IndexedBlock => numbers
-                        .several(exact::<usize>(count), |from| Ok(from.count()? * old.extent)),
-                    _ => numbers.several(exact::<usize>(count), Numbers::address),
-                }?;
-                let blocks: Vec<_> = places.iter().map(|&place| (place, length)).collect();
-                Ok(blocks_of(&old, &blocks))
+                let count = exact::<usize>(natural(numbers.count()?)?);
+                let length = natural(numbers.count()?)?;
+                let places = places(contents.combiner, &old, count, numbers)?;
+                Ok(blocks_of(&old, places.map(|place| (place, length))))
             }
             Combiner::Struct => {
                 let count = exact::<usize>(natural(numbers.count()?)?);
