@@ -34,7 +34,7 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PYO3_PYTHON := $(CURDIR)/$(VENV)/bin/python
 unexport PYTHONHOME
 
-.PHONY: help demo test test-rust test-python test-mpi test-hosts crash crash-files outages file-orders \
+.PHONY: help demo test test-rust test-python test-mpi test-hosts test-c rust crash crash-files outages file-orders \
         faults claims mpiio serve-kills serve-cuts fuzz fuzz-net lint \
         bench bench-copy bench-hard venv build clean tools
 .DELETE_ON_ERROR:
@@ -47,7 +47,7 @@ demo: build ## set up, then run the main job: a simulation on 8 ranks, written, 
 	rm -rf out/gray_scott
 	python examples/gray_scott.py $(DEMO_ARGS)
 
-test: test-rust test-python test-mpi test-hosts ## set up, then run all tests
+test: test-rust test-python test-c test-mpi test-hosts ## set up, then run all tests
 	@$(MAKE) --no-print-directory test-mpi MPI=openmpi
 	@$(MAKE) --no-print-directory test-mpi MPI=abi
 	@echo "== all tests passed"
@@ -58,11 +58,11 @@ test-rust: venv ## the Rust tests
 
 test-python: build ## the Python tests without MPI
 	@echo "== test: Python, embedded"
-	$(LIMIT) $(PYTEST) tests --ignore=tests/mpi --ignore=tests/hosts
+	$(LIMIT) $(PYTEST) tests --ignore=tests/mpi --ignore=tests/hosts --ignore=tests/c
 
 # Each of the other MPIs has an environment of its own, which uses the packages of .venv, too. Tests
-# that start mpiexec themselves belong to test-python; those of ranks that are killed, of Ctrl-C and of
-# MPI-IO run with the other MPIs here.
+# that start mpiexec themselves belong to test-python; those of ranks that are killed, of Ctrl-C, of
+# MPI-IO and of C programs run with the other MPIs here.
 MPI_VENV_openmpi := $(VENV)/openmpi
 MPI_VENV_abi     := $(VENV)/abi
 MPI_VENV         := $(MPI_VENV_$(MPI))
@@ -73,7 +73,7 @@ export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 export OMPI_ALLOW_RUN_AS_ROOT                := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM        := 1
 
-test-mpi: build $(MPI_VENV:=/.installed) ## the tests under mpiexec (MPI=mpich, openmpi or abi)
+test-mpi: build $(MPI_VENV:=/.installed) $(if $(MPI_VENV),test-c) ## the tests under mpiexec (MPI=mpich, openmpi or abi)
 	@[ -z "$(MPI_VENV)" ] || { echo "== test: MPI-IO; ranks that are killed or interrupted, MPI=$(MPI)"; \
 	    $(MPI_ENV) $(LIMIT) $(PYTEST) -p no:cacheprovider $(MPI_STARTERS); }
 	@for ranks in $(RANKS); do \
@@ -95,6 +95,22 @@ test-mpi: build $(MPI_VENV:=/.installed) ## the tests under mpiexec (MPI=mpich, 
 MPI_RANK = rank=$${PMI_RANK:-$${OMPI_COMM_WORLD_RANK:-0}}; \
     set -- $(PYTEST) -x --color=no -p no:cacheprovider tests/mpi; \
     if [ $$rank = 0 ]; then exec "$$@"; else exec "$$@" >$$LOGS/rank-$$rank.txt 2>&1; fi
+
+# The tests of C and Fortran programs see what `make install` makes of PREFIX, which has a space in it.
+# Fortran programs need an MPI with a Fortran compiler, which the wheels have not: Debian's. Who may not
+# install what is missing is told, and tests that need it are skipped.
+C_PREFIX := $(CURDIR)/out/test c/usr
+C_LIBDIR := $(C_PREFIX)/lib
+C_NEEDS  := gfortran cmake pkg-config g++ groff-base man-db mpich libmpich-dev
+test-c: build $(MPI_VENV:=/.installed) ## C and Fortran programs against an installed Penstock (MPI=...)
+	@for tool in gfortran cmake pkg-config g++ groff man mpifort.mpich mpiexec.mpich; do \
+	    command -v $$tool >/dev/null && continue; \
+	    ( $(call need,$(C_NEEDS),$$tool) ) || [ "$$(id -u)" != 0 ] || exit 1; break; done
+	@rm -rf "out/test c"
+	@$(MAKE) --no-print-directory install PREFIX="$(C_PREFIX)" LIBDIR="$(C_LIBDIR)"
+	@echo "== test: C and Fortran, MPI=$(MPI)"
+	@$(MPI_ENV) PENSTOCK_C_PREFIX="$(C_PREFIX)" PENSTOCK_C_LIBDIR="$(C_LIBDIR)" \
+	    $(LIMIT) $(PYTEST) -p no:cacheprovider tests/c
 
 test-hosts: build ## the tests over several hosts, made of namespaces, where those are allowed
 	@command -v ip >/dev/null && command -v nsenter >/dev/null || \
@@ -251,10 +267,13 @@ $(VENV)/.requirements: requirements-dev.txt | tools
 	python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
+# Both libraries at once: with one set of features, what they need is compiled once.
+BUILD_LIBRARIES = cargo build --release -p penstock-mpiio -p penstock-c
+
 $(VENV)/.build: $(SOURCES) $(VENV)/.requirements
 	@echo "== build: penstock into $(VENV) (release; the first time takes some minutes)"
 	maturin develop --release
-	cargo build --release -p penstock-mpiio
+	$(BUILD_LIBRARIES)
 	install "$${CARGO_TARGET_DIR:-target}/release/libpenstock_mpiio.so" python/penstock/
 	python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e bench
 	@touch $@
@@ -265,14 +284,18 @@ need = if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
            apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(1); \
        else echo "missing: $(2); on Debian or Ubuntu: apt-get install $(1)" >&2; exit 1; fi
 
-tools: # what must be there: Rust, Python and a C compiler, which is all
+rust: # what the libraries need: Rust and a C compiler
 	@command -v cargo >/dev/null && command -v rustc >/dev/null || { \
 	    echo "missing: Rust 1.91 or newer; see https://rustup.rs" >&2; exit 1; }
 	@rustc --version | awk '{ split($$2, v, "."); exit !(v[1] > 1 || v[2] >= 91) }' || { \
 	    echo "missing: Rust 1.91 or newer, this is $$(rustc --version); try: rustup update" >&2; exit 1; }
+	@command -v cc >/dev/null || { $(call need,build-essential,a C compiler (cc)); }
+
+tools: rust # what must be there: Rust, Python and a C compiler, which is all
 	@[ -n "$(PYTHON)" ] || { \
 	    echo "missing: Python 3.11 or newer (PYTHON=... names one that is not on the path)" >&2; exit 1; }
 	@command -v "$(PYTHON)" >/dev/null || { echo "missing: $(PYTHON)" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "missing: Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) --version)" >&2; exit 1; }
-	@command -v cc >/dev/null || { $(call need,build-essential,a C compiler (cc)); }
+
+include crates/c/install.mk

@@ -1,0 +1,7 @@
+//! Gives libpenstock its soname: the first number of the version.
+
+fn main() {
+    let major = std::env::var("CARGO_PKG_VERSION_MAJOR").unwrap_or_default();
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libpenstock.so.{major}");
+    println!("cargo:rerun-if-changed=build.rs");
+}
