@@ -328,7 +328,7 @@ typedef struct penstock_call_options {
     const char *attributes; /* of a write: JSON that is added to the array's attributes; of a
                                checkpoint: what else a restart is to know */
     double time;            /* of a timestep or checkpoint; NAN: the default */
-    int64_t step;           /* of a checkpoint or restart; -1: the default */
+    int64_t step;           /* of a checkpoint; -1: the default */
 } penstock_call_options;
 
 #define PENSTOCK_CALL_OPTIONS_INIT \
@@ -428,7 +428,8 @@ int penstock_open_array_write_all(penstock_open_array *open, const penstock_arra
                                   penstock_report *report);
 /* What the array is: a new penstock_array, for penstock_open_array_read_all(). */
 int penstock_open_array_schema(const penstock_open_array *open, penstock_array **array);
-/* Returns when what this rank has written is on stable storage. Not collective. */
+/* Brings what all ranks have written to the disks, and, in a session that syncs, to stable storage.
+ * Collective. */
 int penstock_open_array_flush(penstock_open_array *open);
 /* Closes the array and frees it, also where it fails. Collective. */
 int penstock_open_array_close(penstock_open_array *open);
@@ -645,6 +646,8 @@ int penstock_fs_remove(penstock_fs *fs, const char *path);
 int penstock_fs_rename(penstock_fs *fs, const char *from, const char *to);
 /* Makes the file `bytes` long in canonical order. */
 int penstock_fs_resize(penstock_fs *fs, const char *path, uint64_t bytes);
+/* Gives each cell of the file `bytes` bytes. */
+int penstock_fs_resize_cells(penstock_fs *fs, const char *path, uint64_t bytes);
 int penstock_fs_chmod(penstock_fs *fs, const char *path, uint32_t mode);
 /* Changes owner and group; -1 leaves one as it is. */
 int penstock_fs_chown(penstock_fs *fs, const char *path, int64_t user, int64_t group);

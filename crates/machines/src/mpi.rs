@@ -9,6 +9,7 @@
 pub mod abi;
 pub mod api;
 mod inbox;
+pub mod loaded;
 mod processors;
 
 use std::cell::RefCell;

@@ -45,8 +45,6 @@ pub struct Dialect {
     pub modes: ModeBits,
     /// The three values of `whence`.
     pub seek: SeekValues,
-    /// `MPI_THREAD_MULTIPLE`.
-    pub thread_multiple: c_int,
     /// `MPI_ORDER_FORTRAN`.
     pub order_fortran: c_int,
     /// `MPI_DISTRIBUTE_BLOCK`, `MPI_DISTRIBUTE_CYCLIC` and `MPI_DISTRIBUTE_DFLT_DARG`.
@@ -115,8 +113,7 @@ impl Combiner {
 }
 
 /// The names of Open MPI's handles: addresses of objects of the library.
-const OPEN_MPI_HANDLES: [&[u8]; 9] = [
-    b"ompi_mpi_comm_null",
+const OPEN_MPI_HANDLES: [&[u8]; 8] = [
     b"ompi_mpi_comm_self",
     b"ompi_mpi_comm_world",
     b"ompi_mpi_datatype_null",
@@ -168,21 +165,20 @@ impl Dialect {
     /// The dialect of a library of this ABI, in which `find` finds symbols. Nothing if a handle is
     /// missing.
     pub fn new(abi: Abi, find: &dyn Fn(&[u8]) -> Option<Handle>) -> Option<Self> {
+        let constants = abi.constants(find)?;
+        let comm_null = abi.comm_null(find)?;
         match abi {
-            Abi::Mpich => Some(Self::mpich()),
-            Abi::Standard => Some(Self::standard()),
-            Abi::OpenMpi => Self::open_mpi(find),
+            Abi::Mpich => Some(Self::mpich(constants, comm_null)),
+            Abi::Standard => Some(Self::standard(constants, comm_null)),
+            Abi::OpenMpi => Self::open_mpi(constants, comm_null, find),
         }
     }
 
-    fn mpich() -> Self {
+    fn mpich(constants: Constants, comm_null: Handle) -> Self {
         Self {
             abi: Abi::Mpich,
-            constants: Constants {
-                byte: 0x4c00_010d,
-                any_source: -2,
-            },
-            comm_null: 0x0400_0000,
+            constants,
+            comm_null,
             comm_world: 0x4400_0000,
             comm_self: 0x4400_0001,
             datatype_null: 0x0c00_0000,
@@ -196,7 +192,6 @@ impl Dialect {
             displacement_current: -54_278_278,
             modes: ROMIO_MODES,
             seek: ROMIO_SEEK,
-            thread_multiple: 3,
             order_fortran: 57,
             distribute: [121, 122, -49_767],
             lock_exclusive: 234,
@@ -204,14 +199,11 @@ impl Dialect {
         }
     }
 
-    fn standard() -> Self {
+    fn standard(constants: Constants, comm_null: Handle) -> Self {
         Self {
             abi: Abi::Standard,
-            constants: Constants {
-                byte: 0x247,
-                any_source: -1,
-            },
-            comm_null: 0x100,
+            constants,
+            comm_null,
             comm_world: 0x101,
             comm_self: 0x102,
             datatype_null: 0x200,
@@ -225,7 +217,6 @@ impl Dialect {
             displacement_current: -1,
             modes: STANDARD_MODES,
             seek: STANDARD_SEEK,
-            thread_multiple: 4096,
             order_fortran: 0xf,
             distribute: [17, 18, 19],
             lock_exclusive: 301,
@@ -233,13 +224,16 @@ impl Dialect {
         }
     }
 
-    fn open_mpi(find: &dyn Fn(&[u8]) -> Option<Handle>) -> Option<Self> {
+    fn open_mpi(
+        constants: Constants,
+        comm_null: Handle,
+        find: &dyn Fn(&[u8]) -> Option<Handle>,
+    ) -> Option<Self> {
         let mut handles = [0; OPEN_MPI_HANDLES.len()];
         for (handle, name) in handles.iter_mut().zip(OPEN_MPI_HANDLES) {
             *handle = find(name)?;
         }
         let [
-            comm_null,
             comm_self,
             comm_world,
             datatype_null,
@@ -251,10 +245,7 @@ impl Dialect {
         ] = handles;
         Some(Self {
             abi: Abi::OpenMpi,
-            constants: Constants {
-                byte: find(b"ompi_mpi_byte")?,
-                any_source: -1,
-            },
+            constants,
             comm_null,
             comm_self,
             comm_world,
@@ -269,7 +260,6 @@ impl Dialect {
             displacement_current: -54_278_278,
             modes: ROMIO_MODES,
             seek: ROMIO_SEEK,
-            thread_multiple: 3,
             order_fortran: 1,
             distribute: [0, 1, -1],
             lock_exclusive: 1,
@@ -305,12 +295,7 @@ impl Dialect {
     /// `place` must have so many handles of this ABI.
     pub unsafe fn load(&self, place: *const c_void, nth: usize) -> Handle {
         // SAFETY: the caller's promise.
-        unsafe {
-            match self.abi {
-                Abi::Mpich => place.cast::<u32>().add(nth).read() as Handle,
-                Abi::OpenMpi | Abi::Standard => place.cast::<Handle>().add(nth).read(),
-            }
-        }
+        unsafe { self.abi.load(place, nth) }
     }
 
     /// The combiner of this number, if Penstock knows it.

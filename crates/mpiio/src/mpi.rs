@@ -5,13 +5,14 @@
 //! Handles travel as machine words: see `penstock_machines::mpi::api`.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
+use libloading::os::unix::Library;
 use penstock_layout::exact;
 use penstock_machines::mpi::abi::{self, Abi, Handle};
 use penstock_machines::mpi::api::Api;
+use penstock_machines::mpi::loaded::loaded_with;
 
 use crate::abi::Dialect;
 use crate::failure::{Class, Failure, Result};
@@ -250,7 +251,7 @@ impl Mpi {
         let mut level = 0;
         // SAFETY: the out-parameter lives across the call.
         let code = unsafe { (self.call.query_thread)(&mut level) };
-        code == 0 && level >= self.dialect.thread_multiple
+        code == 0 && level >= self.dialect.abi.thread_multiple()
     }
 
     /// Whether MPI may still be called.
@@ -435,60 +436,4 @@ impl Window {
         };
         mpi.check("putting memory of rank 0", code)
     }
-}
-
-/// The first loaded object in which, or in what it depends on, a symbol is found; and the object
-/// that has it.
-fn loaded_with(symbol: &CStr) -> Option<(PathBuf, Library)> {
-    /// Collects the names of objects.
-    unsafe extern "C" fn note(
-        object: *mut libc::dl_phdr_info,
-        _: usize,
-        names: *mut c_void,
-    ) -> c_int {
-        // SAFETY: `dl_iterate_phdr` passes on what `loaded_with` has given, and a valid object,
-        // whose name is a text or null.
-        unsafe {
-            let names = &mut *names.cast::<Vec<PathBuf>>();
-            let name = (*object).dlpi_name;
-            if !name.is_null() && *name != 0 {
-                let name = CStr::from_ptr(name).to_string_lossy().into_owned();
-                names.push(name.into());
-            }
-        }
-        0
-    }
-    let mut names: Vec<PathBuf> = Vec::new();
-    // SAFETY: the callback only uses the names, which live across the call.
-    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut names).cast()) };
-    names.iter().find_map(|name| {
-        let library = open_loaded(name)?;
-        // SAFETY: the symbol's address is taken, and nothing is read there.
-        let found = unsafe { library.get::<*mut c_void>(symbol.to_bytes()) };
-        let address = found.ok()?.into_raw();
-        let path = object_of(address)?;
-        let library = open_loaded(&path)?;
-        Some((path, library))
-    })
-}
-
-/// A loaded object.
-fn open_loaded(name: &Path) -> Option<Library> {
-    let flags = RTLD_LAZY | RTLD_LOCAL | libc::RTLD_NOLOAD;
-    // SAFETY: the object is loaded already, so that no initialiser runs.
-    unsafe { Library::open(Some(name), flags) }.ok()
-}
-
-/// The object that an address lies in.
-fn object_of(address: *const c_void) -> Option<PathBuf> {
-    // SAFETY: a structure of pointers, which may be null.
-    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure lives across the call.
-    let code = unsafe { libc::dladdr(address, &mut found) };
-    if code == 0 || found.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: a name that `dladdr` gives is a text.
-    let name = unsafe { CStr::from_ptr(found.dli_fname) };
-    Some(name.to_string_lossy().into_owned().into())
 }

@@ -4,7 +4,7 @@
 //! Every ABI has an `MPI_BYTE` of its own, so the caller's `MPI_BYTE` shows which ABI the caller
 //! was compiled for, and the library shows whether it has the same.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 
 use libloading::os::unix::Library;
 use penstock_engine::{Error, Kind, Result};
@@ -31,6 +31,56 @@ impl Abi {
             Some(_) => Self::OpenMpi,
             None if marks.is_standard => Self::Standard,
             None => Self::Mpich,
+        }
+    }
+
+    /// The constants of a library of this ABI, in which `find` finds handles by name. Nothing if
+    /// one is missing.
+    pub fn constants(self, find: &dyn Fn(&[u8]) -> Option<Handle>) -> Option<Constants> {
+        Some(match self {
+            Self::Mpich => Constants {
+                byte: MPICH_BYTE,
+                any_source: -2,
+            },
+            Self::OpenMpi => Constants {
+                byte: find(b"ompi_mpi_byte")?,
+                any_source: -1,
+            },
+            Self::Standard => Constants {
+                byte: STANDARD_BYTE,
+                any_source: -1,
+            },
+        })
+    }
+
+    /// `MPI_COMM_NULL` of such a library.
+    pub fn comm_null(self, find: &dyn Fn(&[u8]) -> Option<Handle>) -> Option<Handle> {
+        match self {
+            Self::Mpich => Some(0x0400_0000),
+            Self::OpenMpi => find(b"ompi_mpi_comm_null"),
+            Self::Standard => Some(0x100),
+        }
+    }
+
+    /// `MPI_THREAD_MULTIPLE`.
+    pub fn thread_multiple(self) -> c_int {
+        match self {
+            Self::Mpich | Self::OpenMpi => 3,
+            Self::Standard => 4096,
+        }
+    }
+
+    /// Reads handle `nth` of an array of handles.
+    ///
+    /// # Safety
+    /// `place` must have so many handles of this ABI.
+    pub unsafe fn load(self, place: *const c_void, nth: usize) -> Handle {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::Mpich => place.cast::<u32>().add(nth).read() as Handle,
+                Self::OpenMpi | Self::Standard => place.cast::<Handle>().add(nth).read(),
+            }
         }
     }
 }
