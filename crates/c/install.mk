@@ -6,12 +6,12 @@
 #     LIBDIR/pkgconfig/penstock.pc
 #     LIBDIR/cmake/penstock/penstock-config.cmake
 #     PREFIX/share/man/man3, man7
-#     PREFIX/share/penstock/fortran/penstock.f90
+#     PREFIX/share/penstock/fortran             the sources of the Fortran module
 #
 # and where FC is gfortran:
 #
 #     LIBDIR/libpenstock_fortran.a
-#     LIBDIR/fortran/gfortran-mod-15/penstock.mod      15: what gfortran calls its format of modules
+#     LIBDIR/fortran/gfortran-mod-15/*.mod             15: what gfortran calls its format of modules
 #     LIBDIR/pkgconfig/penstock-fortran.pc
 #
 # LIBDIR is PREFIX/lib/x86_64-linux-gnu or the like where the C compiler knows such a directory, as
@@ -31,7 +31,7 @@ C_VERSION := $(shell sed -n 's/^version = "\([0-9.]*\)"/\1/p' Cargo.toml)
 C_MAJOR   := $(word 1,$(subst ., ,$(C_VERSION)))
 C_MINOR   := $(word 2,$(subst ., ,$(C_VERSION)))
 C_PAGES   := $(wildcard crates/c/man/*.3 crates/c/man/*.7)
-C_FORTRAN := $(wildcard crates/c/fortran/*.f90)
+C_FORTRAN := $(wildcard crates/c/fortran/*.f90 crates/c/fortran/*.c crates/c/fortran/*.h)
 C_WORK    := out/install
 
 # $(call dest,path) is where a file goes now; $(call fill,template,path) fills in a template.
@@ -88,11 +88,8 @@ fortran-module: # for gfortran, where it is
 	@rm -rf $(C_WORK); mkdir -p $(C_WORK)
 	@if command -v $(FC) >/dev/null && $(FC) --version | grep -q "GNU Fortran"; then \
 	    echo "== build: the Fortran module"; \
-	    for source in $(C_FORTRAN); do \
-	        object=$(C_WORK)/$$(basename $$source .f90).o; \
-	        $(FC) $(FFLAGS) -fPIC -std=f2018 -J $(C_WORK) -c $$source -o $$object || exit 1; \
-	    done; \
-	    ar rcs $(C_WORK)/libpenstock_fortran.a $(C_WORK)/*.o && \
+	    $(MAKE) --no-print-directory -C crates/c/fortran FC="$(FC)" FFLAGS="$(FFLAGS)" \
+	        OUT="$(CURDIR)/$(C_WORK)" INCLUDE="$(CURDIR)/crates/c/include" && \
 	    gzip -dc $(C_WORK)/penstock.mod | sed -n "1s/.*version '\([0-9]*\)'.*/\1/p" >$(C_WORK)/format; \
 	else echo "== no gfortran: the Fortran module is installed as source"; fi
 
