@@ -2,8 +2,8 @@
 !>
 !> Programs use the module `penstock`. What stands here keeps the order and the names of the header,
 !> which says what each function does: `penstock_write()` is `c_write`, and the structure
-!> `penstock_memory` the type `c_memory`. Types with names of the header are those that programs see.
-!> Dimensions are in C order here. An optional argument that is absent is NULL.
+!> `penstock_memory` the type `c_memory`. Types with names of the header are those that programs
+!> see. Dimensions are in C order here. An optional argument that is absent is NULL.
 module penstock_c
   use, intrinsic :: iso_c_binding
   implicit none
@@ -224,7 +224,6 @@ module penstock_c
     integer(c_int64_t) :: subfile = 0
     integer(c_int) :: order = PENSTOCK_BLOCK_ORDER
     integer(c_int) :: of_checkpoint = 0
-    integer(c_int) :: is_collective = 0
     integer(c_int64_t) :: memory_bytes = 0
     integer(c_int64_t) :: cells = 0
     integer(c_int64_t) :: bsu_bytes = 0
@@ -1026,6 +1025,14 @@ module penstock_c
       integer(c_int64_t), value :: bytes
       integer(c_int) :: code
     end function
+    function c_fs_resize_cells(fs, path, bytes) bind(C, name="penstock_fs_resize_cells") &
+        result(code)
+      import
+      type(c_ptr), value :: fs
+      character(kind=c_char), intent(in), optional :: path(*)
+      integer(c_int64_t), value :: bytes
+      integer(c_int) :: code
+    end function
     function c_fs_chmod(fs, path, mode) bind(C, name="penstock_fs_chmod") result(code)
       import
       type(c_ptr), value :: fs
@@ -1108,8 +1115,26 @@ module penstock_c
       integer(c_int64_t), intent(out) :: bytes
       integer(c_int) :: code
     end function
+    function c_fs_import_all(fs, local, path, options, bytes) bind(C, &
+        name="penstock_fs_import_all") result(code)
+      import
+      type(c_ptr), value :: fs
+      character(kind=c_char), intent(in), optional :: local(*), path(*)
+      type(c_transfer_options), intent(in), optional :: options
+      integer(c_int64_t), intent(out) :: bytes
+      integer(c_int) :: code
+    end function
     function c_fs_export(fs, path, local, options, bytes) bind(C, name="penstock_fs_export") &
         result(code)
+      import
+      type(c_ptr), value :: fs
+      character(kind=c_char), intent(in), optional :: path(*), local(*)
+      type(c_transfer_options), intent(in), optional :: options
+      integer(c_int64_t), intent(out) :: bytes
+      integer(c_int) :: code
+    end function
+    function c_fs_export_all(fs, path, local, options, bytes) bind(C, &
+        name="penstock_fs_export_all") result(code)
       import
       type(c_ptr), value :: fs
       character(kind=c_char), intent(in), optional :: path(*), local(*)

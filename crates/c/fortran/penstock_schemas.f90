@@ -25,9 +25,9 @@ module penstock_schemas
     final :: list_final
   end type
 
-  !> An array. Dimensions, in all that it is told and tells, are in Fortran's order: the first varies
-  !> fastest. The store has them the other way round, as files of HDF5 and NetCDF that Fortran
-  !> programs write. An assignment makes a copy, which is changed by itself.
+  !> An array. Dimensions, in all that it is told and tells, are in Fortran's order: the first
+  !> varies fastest. The store has them the other way round, as files of HDF5 and NetCDF that
+  !> Fortran programs write. An assignment makes a copy, which is changed by itself.
   type :: penstock_array
     type(c_ptr) :: handle = c_null_ptr
     logical :: by_list = .false.
@@ -235,9 +235,9 @@ contains
 
   !> Deals the array out over a mesh of ranks, as in High-Performance Fortran. `dists` has one of
   !> "BLOCK", "CYCLIC", "CYCLIC(k)" and "*" for each dimension, with commas between. The mesh has an
-  !> extent for each dimension that is not "*"; ranks count through it with the first extent fastest.
-  !> `halo` is the width of the ghost cells of the local array, which are left alone: one for all
-  !> sides, one for each dimension, or halo(2, dims) with the widths below and above.
+  !> extent for each dimension that is not "*"; ranks count through it with the first extent
+  !> fastest. `halo` is the width of the ghost cells of the local array, which are left alone: one
+  !> for all sides, one for each dimension, or halo(2, dims) with the widths below and above.
   subroutine array_distribute(self, dists, mesh, halo, ierr)
     class(penstock_array), intent(inout) :: self
     character(*), intent(in) :: dists
@@ -311,9 +311,11 @@ contains
     class(penstock_array), intent(in) :: self
     integer(int64), intent(in) :: starts(:, :), shapes(:, :)
     character(:), allocatable :: cause
+    integer :: dims
 
     cause = ""
-    if (size(starts, 1) /= self%dims() .or. size(shapes, 1) /= self%dims() .or. &
+    dims = self%dims()
+    if (size(starts, 1) /= dims .or. size(shapes, 1) /= dims .or. &
         size(starts, 2) /= size(shapes, 2)) then
       cause = "starts and shapes of boxes must be of shape [dims, boxes]"
     else if (any(starts < 1)) then
@@ -375,10 +377,12 @@ contains
     integer(c_int64_t), allocatable :: inner(:)
     character(:), allocatable :: c_codec
     logical :: fits
+    integer :: dims
 
-    fits = size(chunk) == self%dims()
+    dims = self%dims()
+    fits = size(chunk) == dims
     if (present(subchunks)) then
-      fits = fits .and. size(subchunks) == self%dims()
+      fits = fits .and. size(subchunks) == dims
       allocate (inner, source=reversed(subchunks))
     end if
     if (.not. fits) then
@@ -561,8 +565,8 @@ contains
     count = int(found)
   end function
 
-  !> The extents of a local array of `rank`, halo included: of its box `part`, counted from 1. Of one
-  !> dimension where the rank holds a list.
+  !> The extents of a local array of `rank`, halo included: of its box `part`, counted from 1. Of
+  !> one dimension where the rank holds a list.
   function array_local_shape(self, rank, part, ierr) result(shape)
     class(penstock_array), intent(in) :: self
     integer, intent(in) :: rank
@@ -618,14 +622,16 @@ contains
     integer, intent(in), optional :: part
     integer, intent(out), optional :: ierr
     integer(c_int) :: code
+    integer :: dims
 
     first = 0; block = 0; stride = 0; extent = 0
-    if (dim < 1 .or. dim > self%dims()) then
+    dims = self%dims()
+    if (dim < 1 .or. dim > dims) then
       call refuse("there is no such dimension", ierr)
       return
     end if
     code = c_array_local_indices(self%handle, int(rank, c_int64_t), part_of(part), &
-        int(self%dims() - dim, c_size_t), first, block, stride, extent)
+        int(dims - dim, c_size_t), first, block, stride, extent)
     first = first + 1
     call finish(code, ierr)
   end subroutine

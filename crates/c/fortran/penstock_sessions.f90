@@ -138,8 +138,8 @@ contains
   !>
   !> Collective over the communicator, which Penstock duplicates. On a dedicated server it returns
   !> when the clients have closed the session; is_client() is then false, and only close is left.
-  subroutine session_open(self, comm, transport, root, servers, url, keys, dedicated, sync, direct, &
-      block_bytes, background_bytes, cache_bytes, strategy, ierr)
+  subroutine session_open(self, comm, transport, root, servers, url, keys, dedicated, sync, &
+      direct, block_bytes, background_bytes, cache_bytes, strategy, ierr)
     class(penstock_session), intent(inout) :: self
     class(*), intent(in), optional :: comm
     character(*), intent(in), optional :: transport, root, url, keys, strategy
@@ -318,8 +318,8 @@ contains
     call finish(code, ierr)
   end subroutine
 
-  !> Leaves a session, for `cause`: the calls of all other ranks fail with PENSTOCK_ERR_PEER, in place
-  !> of waiting. Not collective.
+  !> Leaves a session, for `cause`: the calls of all other ranks fail with PENSTOCK_ERR_PEER, in
+  !> place of waiting. Not collective.
   subroutine session_leave(self, cause)
     class(penstock_session), intent(inout) :: self
     character(*), intent(in) :: cause
@@ -328,8 +328,8 @@ contains
     self%handle = c_null_ptr
   end subroutine
 
-  !> Looks up the array at `path`; `name` says which one where it is a group of several. Rank 0 holds
-  !> all of it. Not collective.
+  !> Looks up the array at `path`; `name` says which one where it is a group of several. Rank 0
+  !> holds all of it. Not collective.
   subroutine session_find(self, path, array, name, ierr)
     class(penstock_session), intent(in) :: self
     character(*), intent(in) :: path
@@ -379,8 +379,8 @@ contains
     call move_now(self, .true., path, array, locals, strategy, attributes, report, ierr)
   end subroutine
 
-  !> Reads an array, each rank its part, into `local`. Name, shape, dtype and memory schema of `array`
-  !> count; the store has its own disk schema. Collective.
+  !> Reads an array, each rank its part, into `local`. Name, shape, dtype and memory schema of
+  !> `array` count; the store has its own disk schema. Collective.
   subroutine session_read(self, path, array, local, strategy, report, ierr)
     class(penstock_session), intent(in) :: self
     character(*), intent(in) :: path
@@ -405,7 +405,8 @@ contains
     type(penstock_report), intent(out), optional :: report
     integer, intent(out), optional :: ierr
 
-    call move_now(self, .true., path, array, memories_of(locals), strategy, attributes, report, ierr)
+    call move_now(self, .true., path, array, memories_of(locals), strategy, attributes, report, &
+        ierr)
   end subroutine
 
   !> As read, into several local arrays or none.
@@ -418,7 +419,8 @@ contains
     type(penstock_report), intent(out), optional :: report
     integer, intent(out), optional :: ierr
 
-    call move_now(self, .false., path, array, memories_of(locals), strategy, report=report, ierr=ierr)
+    call move_now(self, .false., path, array, memories_of(locals), strategy, report=report, &
+        ierr=ierr)
   end subroutine
 
   function memories_of(locals) result(memories)
@@ -509,11 +511,11 @@ contains
     nan = ieee_value(nan, ieee_quiet_nan)
   end function
 
-  !> Begins a write, which `split` ends; `local` must be left alone until then. `background` says what
-  !> is done while the ranks compute: "disk", "all" or "none". Collective, in the same order on all
-  !> ranks. Several may be under way.
-  subroutine session_begin_write(self, path, array, local, split, strategy, background, attributes, &
-      ierr)
+  !> Begins a write, which `split` ends; `local` must be left alone until then. `background` says
+  !> what is done while the ranks compute: "disk", "all" or "none". Collective, in the same order on
+  !> all ranks. Several may be under way.
+  subroutine session_begin_write(self, path, array, local, split, strategy, background, &
+      attributes, ierr)
     class(penstock_session), intent(in) :: self
     character(*), intent(in) :: path
     class(penstock_array), intent(in) :: array
@@ -849,8 +851,8 @@ contains
     call finish(code, ierr)
   end subroutine
 
-  !> Reads this rank's region or share, as `array` has it, with all ranks. Collective. `array` is what
-  !> schema() gives, with a memory schema or a region.
+  !> Reads this rank's region or share, as `array` has it, with all ranks. Collective. `array` is
+  !> what schema() gives, with a memory schema or a region.
   subroutine open_array_read_all(self, array, local, report, ierr)
     class(penstock_open_array), intent(in) :: self
     class(penstock_array), intent(in) :: array
@@ -935,7 +937,8 @@ contains
     call take_array(array, c_open_array_schema(self%handle, made), made, ierr)
   end subroutine
 
-  !> Returns when what this rank has written is on stable storage. Not collective.
+  !> Brings what all ranks have written to the disks and, in a session that syncs, to stable
+  !> storage. Collective.
   subroutine open_array_flush(self, ierr)
     class(penstock_open_array), intent(in) :: self
     integer, intent(out), optional :: ierr
@@ -1153,8 +1156,8 @@ contains
     call save_now(self, .true., group, locals, options, report, ierr)
   end subroutine
 
-  !> Saves what a restart needs. `step` and `time` are the program's, `attributes` JSON that it is to
-  !> find again. A crash at any moment leaves at least one complete checkpoint, if there was one.
+  !> Saves what a restart needs. `step` and `time` are the program's, `attributes` JSON that it is
+  !> to find again. A crash at any moment leaves at least one complete checkpoint, if there was one.
   !> Collective.
   subroutine session_checkpoint(self, group, locals, step, time, attributes, strategy, report, ierr)
     class(penstock_session), intent(in) :: self
@@ -1192,8 +1195,8 @@ contains
 
   !> Begins a checkpoint, which `split` ends; the local arrays must be left alone until then.
   !> Collective.
-  subroutine session_begin_checkpoint(self, group, locals, split, step, time, attributes, strategy, &
-      background, ierr)
+  subroutine session_begin_checkpoint(self, group, locals, split, step, time, attributes, &
+      strategy, background, ierr)
     class(penstock_session), intent(in) :: self
     class(penstock_group), intent(in) :: group
     class(penstock_locals), intent(in) :: locals
@@ -1265,7 +1268,8 @@ contains
     call finish(code, ierr)
   end subroutine
 
-  !> The local arrays in the order of the arrays of a group, as C wants them, or why they do not fit.
+  !> The local arrays in the order of the arrays of a group, as C wants them, or why they do not
+  !> fit.
   subroutine in_order(group, locals, ordered, memories, entries, cause)
     class(penstock_group), intent(in) :: group
     class(penstock_locals), intent(in) :: locals
@@ -1298,8 +1302,8 @@ contains
         cause = "a local array has a name that no array of the group has"
   end subroutine
 
-  !> Finds the newest complete checkpoint of a group, or that of `step`. state%is_there() says whether
-  !> there is one. Collective.
+  !> Finds the newest complete checkpoint of a group, or that of `step`. state%is_there() says
+  !> whether there is one. Collective.
   subroutine session_find_checkpoint(self, group, state, step, ierr)
     class(penstock_session), intent(in) :: self
     class(penstock_group), intent(in) :: group
@@ -1345,8 +1349,8 @@ contains
     call finish(code, ierr)
   end subroutine
 
-  !> The array of a group with this name as it is restarted: one of rows has its extent, and is dealt
-  !> out evenly. Not collective.
+  !> The array of a group with this name as it is restarted: one of rows has its extent, and is
+  !> dealt out evenly. Not collective.
   subroutine session_checkpoint_array(self, group, state, name, array, ierr)
     class(penstock_session), intent(in) :: self
     class(penstock_group), intent(in) :: group
