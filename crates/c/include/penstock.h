@@ -712,15 +712,13 @@ typedef struct penstock_view {
 /* Orders of a subfile: blocks, rows of BSUs, or columns. */
 enum { PENSTOCK_BLOCK_ORDER = 0, PENSTOCK_ROW_ORDER = 1, PENSTOCK_COLUMN_ORDER = 2 };
 
-/* Moves a file of this machine into the volume, or a subfile of one out of it. `view` may be NULL.
- * With `is_collective` 1 all clients share the work, and it is collective. */
+/* Moves a file of this machine into the volume, or a subfile of one out of it. `view` may be NULL. */
 typedef struct penstock_transfer_options {
     size_t size;
     const penstock_view *view;
     uint64_t subfile;
     int order;
     int of_checkpoint;     /* an export reads the checkpoint */
-    int is_collective;
     uint64_t memory_bytes; /* 0: 16 MiB */
     uint64_t cells;        /* of a file that an import makes; 0: what fits */
     uint64_t bsu_bytes;
@@ -730,12 +728,17 @@ typedef struct penstock_transfer_options {
 } penstock_transfer_options;
 
 #define PENSTOCK_TRANSFER_OPTIONS_INIT \
-    { sizeof(penstock_transfer_options), NULL, 0, PENSTOCK_BLOCK_ORDER, 0, 0, 0, 0, 0, -1, 0644, 0 }
+    { sizeof(penstock_transfer_options), NULL, 0, PENSTOCK_BLOCK_ORDER, 0, 0, 0, 0, -1, 0644, 0 }
 
 int penstock_fs_import(penstock_fs *fs, const char *local, const char *path,
                        const penstock_transfer_options *options, uint64_t *bytes);
 int penstock_fs_export(penstock_fs *fs, const char *path, const char *local,
                        const penstock_transfer_options *options, uint64_t *bytes);
+/* The same with all clients, each of which moves a part. Collective. */
+int penstock_fs_import_all(penstock_fs *fs, const char *local, const char *path,
+                           const penstock_transfer_options *options, uint64_t *bytes);
+int penstock_fs_export_all(penstock_fs *fs, const char *path, const char *local,
+                           const penstock_transfer_options *options, uint64_t *bytes);
 
 /* Attaches a file. `access` is "r", "w" or "r+"; `is_reckless` 1 gives up the order of accesses
  * (section 3.4). Not collective. */
