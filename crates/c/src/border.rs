@@ -77,6 +77,18 @@ pub fn enter(body: impl FnOnce() -> Result<()>) -> c_int {
     }
 }
 
+/// Runs the body of a function that gives a text, which the program frees with `penstock_free`.
+pub fn give_text(
+    mut place: Place<'_, *mut c_char>,
+    body: impl FnOnce() -> Result<String>,
+) -> c_int {
+    enter(|| {
+        place.put(std::ptr::null_mut());
+        place.check("the text")?;
+        place.put_text(&body()?)
+    })
+}
+
 /// Runs the body of a function that cannot fail, and gives `otherwise` if it panics all the same.
 pub fn answer<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(otherwise)
@@ -340,6 +352,9 @@ impl<T> Clone for Options<'_, T> {
 impl<T> Copy for Options<'_, T> {}
 
 impl<T: Versioned> Options<'_, T> {
+    /// NULL.
+    pub const NULL: Self = Self(std::ptr::null(), PhantomData);
+
     /// The options; NULL is the defaults. Fields that the program does not know have their
     /// defaults, and fields that only later versions know are left alone.
     ///

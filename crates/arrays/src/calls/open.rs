@@ -172,6 +172,16 @@ impl Seat {
         let session = Session::new(driver, party, Some(rank), settings, dedicated);
         Ok(session)
     }
+
+    /// Gives the seat up, for `cause`: the sessions of the other threads fail.
+    pub fn give_up(self, cause: &str) {
+        // Where servers stand, the others hear of it when the seat is dropped.
+        if matches!(self.machine, SeatMachine::Own { .. })
+            && let Ok(mut session) = self.open(None)
+        {
+            session.leave(cause);
+        }
+    }
 }
 
 /// How to call the servers of a URL.

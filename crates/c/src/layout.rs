@@ -1,0 +1,1 @@
+//! The structures of the header, as Rust and as C has them.
