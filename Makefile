@@ -58,7 +58,7 @@ test-rust: venv ## the Rust tests
 
 test-python: build ## the Python tests without MPI
 	@echo "== test: Python, embedded"
-	$(LIMIT) $(PYTEST) tests --ignore=tests/mpi --ignore=tests/hosts --ignore=tests/c
+	$(LIMIT) $(PYTEST) tests --ignore=tests/mpi --ignore=tests/hosts --ignore=tests/c --ignore=tests/fortran
 
 # Each of the other MPIs has an environment of its own, which uses the packages of .venv, too. Tests
 # that start mpiexec themselves belong to test-python; those of ranks that are killed, of Ctrl-C, of
@@ -110,7 +110,7 @@ test-c: build $(MPI_VENV:=/.installed) ## C and Fortran programs against an inst
 	@$(MAKE) --no-print-directory install PREFIX="$(C_PREFIX)" LIBDIR="$(C_LIBDIR)"
 	@echo "== test: C and Fortran, MPI=$(MPI)"
 	@$(MPI_ENV) PENSTOCK_C_PREFIX="$(C_PREFIX)" PENSTOCK_C_LIBDIR="$(C_LIBDIR)" \
-	    $(LIMIT) $(PYTEST) -p no:cacheprovider tests/c
+	    $(LIMIT) $(PYTEST) -p no:cacheprovider tests/c $(if $(MPI_VENV),,tests/fortran)
 
 test-hosts: build ## the tests over several hosts, made of namespaces, where those are allowed
 	@command -v ip >/dev/null && command -v nsenter >/dev/null || \

@@ -108,6 +108,15 @@ static void status(penstock_fs *fs)
 
 /* --- subfiles -------------------------------------------------------------------------------- */
 
+static void model_resize(model *file, uint64_t bytes)
+{
+    for (uint64_t cell = 0; cell < file->cells; cell++) {
+        if (bytes > file->ends[cell])
+            memset(file->bytes[cell] + file->ends[cell], 0, bytes - file->ends[cell]);
+        file->ends[cell] = bytes;
+    }
+}
+
 /* Random accesses, checkpoints, rollbacks and resizes, each compared with the model. */
 static void any_program(penstock_fs *fs, int number)
 {

@@ -147,16 +147,7 @@ static uint64_t model_read(const model *file, const place *places, unsigned char
     return moved;
 }
 
-static void model_resize(model *file, uint64_t bytes)
-{
-    for (uint64_t cell = 0; cell < file->cells; cell++) {
-        if (bytes > file->ends[cell])
-            memset(file->bytes[cell] + file->ends[cell], 0, bytes - file->ends[cell]);
-        file->ends[cell] = bytes;
-    }
-}
-
-/* The text of `parts`, which live until the next call. */
+/* A path in a directory. Four of them live at a time. */
 static const char *join_path(const char *directory, const char *name)
 {
     static char joined[4][4096];
